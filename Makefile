@@ -2,10 +2,10 @@
 # make test   all tests, those in a real browser included
 # make lint   ruff, types, import contracts, templates, migrations, and 130 columns for SQL, Markdown, CSS and JavaScript
 # make bench  speed, as ratios against plain PostgreSQL (make bench ARGS="core fanout" for some of it, ARGS=--large for all sizes)
-# make soak   clients, random kills and sweeps for 3 minutes, then all is compared with the truth (make soak SECONDS=600)
-# make test-rabbitmq  the same stories and random scripts told to a RabbitMQ server on loopback, which root installs from Debian if need
-#             be, and to the core (make test-rabbitmq SECONDS=3600 SEED=7: scripts for an hour)
-# make test-azurite   the same with storage queues and Azurite, which npm installs, if need be (make test-azurite SEED=7 SCRIPTS=200)
+# make soak   clients, random kills and sweeps for 3 minutes, then a check of all invariants (make soak SECONDS=600)
+# make test-rabbitmq  runs the same scenarios and random scripts on a RabbitMQ server on loopback and on the core, and compares them
+#             (make test-rabbitmq SECONDS=3600 SEED=7: scripts for an hour); as root it installs RabbitMQ from Debian if missing
+# make test-azurite   the same for storage queues and Azurite, installed with npm if missing (make test-azurite SEED=7 SCRIPTS=200)
 # make clean  remove the virtual environment, not the data
 
 PYTHON ?= python3
@@ -27,7 +27,7 @@ test: $(VENV)/dev.stamp $(VENV)/spark.tried
 	@$(IN_VENV) -m pytest -n 2 --dist loadfile $(ARGS); code=$$?; \
 	for data in "$$VITRINE_DATA" "$$VITRINE_DATA"/gw*; do VITRINE_DATA=$$data $(IN_VENV) manage.py embedded_postgres stop 2>/dev/null; done; exit $$code
 
-# Not part of `test`: it needs a server, and waits for what that does.
+# Not part of `test`: it needs a RabbitMQ server and waits for it.
 test-rabbitmq: export VITRINE_DATA := $(or $(VITRINE_DATA),$(CURDIR)/.vitrine/test)
 test-rabbitmq: export VITRINE_DIFFERENTIAL := yes
 test-rabbitmq: $(VENV)/dev.stamp
@@ -57,7 +57,7 @@ bench: $(VENV)/dev.stamp
 soak: $(VENV)/dev.stamp
 	@exec $(IN_VENV) -m tests.soak --seconds $(or $(SECONDS),180) $(ARGS)
 
-# Not part of `test`: deliberate faults that the tests have to notice, one at a time.
+# Not part of `test`: deliberate faults, one at a time, which the tests must detect.
 mutants: export VITRINE_DATA := $(or $(VITRINE_DATA),$(CURDIR)/.vitrine/test)
 mutants: $(VENV)/dev.stamp
 	@$(IN_VENV) -m tests.mutants $(ARGS); code=$$?; $(IN_VENV) manage.py embedded_postgres stop 2>/dev/null; exit $$code
@@ -65,7 +65,7 @@ mutants: $(VENV)/dev.stamp
 clean:
 	rm -rf $(VENV)
 
-# The stamps are newer than the requirements they were installed from.
+# A stamp is newer than the requirements file that was installed.
 
 $(IN_VENV):
 	@command -v $(PYTHON) >/dev/null || { echo "Vitrine needs Python 3.11 or newer, and there is no $(PYTHON) here. Install one, or name it: make up PYTHON=python3.12" >&2; exit 1; }
@@ -77,7 +77,7 @@ $(VENV)/base.stamp: requirements.txt | $(IN_VENV)
 	@$(PIP) -r requirements.txt || { echo "The download failed (see above). Nothing is broken: check the network, then run make again." >&2; exit 1; }
 	@touch $@
 
-# A failed Spark download is said, and tried again at the next start. pip -q shows no progress, so the size is said before.
+# A failed Spark download is reported and retried at the next start. pip -q shows no progress, so the size is printed first.
 $(VENV)/spark.tried: requirements-spark.txt $(VENV)/base.stamp
 	@echo "Installing Spark for the analyses, once: 456 MB, some minutes on a slow line."
 	@if $(PIP) -r requirements-spark.txt; then touch $@; else \

@@ -1,1 +1,1 @@
-"""Speed, as ratios within one run: `make bench`, or `make bench ARGS="core celery"` for some parts."""
+"""Benchmarks, mostly as ratios within one run: `make bench`, or `make bench ARGS="core celery"` for some parts."""

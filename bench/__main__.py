@@ -1,7 +1,7 @@
-"""Run the parts named on the command line, or all of them, on a database of their own (VITRINE_DATA, else .vitrine/bench).
+"""Runs the parts named on the command line, or all of them, on a separate database (VITRINE_DATA, else .vitrine/bench).
 
---large: ten million messages where the issue names them; needs half an hour and 60 GB. --small: every row within minutes, by
-figures that mean little.
+--large: up to ten million messages; takes half an hour and 60 GB. --small: all rows within minutes, but with small, unreliable
+figures.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import platform
 import sys
 from pathlib import Path
 
-# The overview first: it wants a fresh database.
+# The overview comes first: it needs a fresh database.
 PARTS = (
     "overview", "core", "families", "fanout", "sessions", "waiting", "growth", "trouble", "memory", "live", "http", "celery",
     "history",

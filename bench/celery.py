@@ -1,7 +1,7 @@
 """Celery no-op tasks on vitrine:// against kombu's SQLAlchemy transport, on the same Postgres.
 
-Each trial is a process of its own: it publishes tasks one by one, then works them off with the solo pool, at Celery's defaults.
-The two take turns, so that what else the machine does meets both; the median of the pairs' ratios counts.
+Each trial is a separate process: it publishes tasks one by one, then executes them with the solo pool and Celery's defaults.
+The trials alternate, so that other load affects both; the result is the median of the ratios.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MOST_SECONDS = 300
 
 
 def run(report) -> None:
-    """Tasks a second published and worked off, as times of the other transport's."""
+    """Tasks published and executed per second, relative to the other transport."""
     from django.db import connection
 
     from broker_core.common.types import EntityAddress
@@ -68,7 +68,7 @@ def _drop_kombus_tables(connection) -> None:
 
 
 def _trial(broker: str, options: dict) -> dict[str, float]:
-    """Rates of one trial in a process of its own."""
+    """Rates of one trial in a separate process."""
     child = subprocess.run(
         [sys.executable, "-m", "bench.celery", broker, json.dumps(options)],
         cwd=Path(__file__).resolve().parent.parent,
@@ -84,7 +84,7 @@ def _trial(broker: str, options: dict) -> dict[str, float]:
 
 
 def _in_child(broker: str, options: dict) -> dict[str, float]:
-    """Publish, then work off until the last task has run."""
+    """Publish all tasks, then execute them until the last one has run."""
     from celery import Celery
     from celery.signals import worker_ready
     from celery.worker import state
@@ -107,7 +107,7 @@ def _in_child(broker: str, options: dict) -> dict[str, float]:
     def begin(**_) -> None:
         instants["begin"] = time.perf_counter()
 
-    nothing.delay(0)  # makes the queue, and whatever is made at first use
+    nothing.delay(0)  # creates the queue and everything else that is created at first use
     app.control.purge()
     published_from = time.perf_counter()
     for number in range(TASKS):

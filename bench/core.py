@@ -1,4 +1,4 @@
-"""The hot path against plain statements on the same server: 1 KB random bodies, full history, two connections unless said."""
+"""The hot path against plain statements on the same server: 1 KB random bodies, full history, by default two connections."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ EXPIRY = "bench-expiry"
 
 
 def run(report) -> None:
-    """Every row that concerns single queues."""
+    """All rows about single queues."""
     measuring.make_bare_tables()
     _first_minute(report)
     _prepared_on_an_empty_queue(report)
@@ -56,7 +56,7 @@ def run(report) -> None:
 
 
 def _first_minute(report) -> None:
-    """What a process meets that has just connected to a database where nothing was ever sent, against the same a little later."""
+    """The rate of a process that has just connected to an empty database, against its rate 20 s later."""
     queue = a_queue()
     began = time.monotonic()
     first = rate(lambda: send_and_receive(queue), connections_=2)
@@ -66,8 +66,7 @@ def _first_minute(report) -> None:
 
 
 def _prepared_on_an_empty_queue(report) -> None:
-    """Receivers that polled an empty queue until their plans were fixed, then 50,000 messages at once, against fresh
-    connections."""
+    """Receivers that polled an empty queue until their plans were generic, then 50,000 messages, against fresh connections."""
     ratios = []
     for _ in range(3):
         rates = []
@@ -85,7 +84,7 @@ def _sends(report) -> None:
     ratio, rates = against(ours, plain)
     report.row("send, batches of 100, against a bare insert of id and body", ratio, "times", 0.5)
     report.line("", f"{rates[0]:,.0f}/s", f"against {rates[1]:,.0f}/s")
-    own: dict[int, EntityAddress] = {}  # by process, made in the turn that is not counted
+    own: dict[int, EntityAddress] = {}  # by process; created in the call that is not counted
     ratio, rates = against(lambda: send(own.get(os.getpid()) or own.setdefault(os.getpid(), a_queue())), plain)
     report.row("the same, to a queue for each connection", ratio, "times")
     report.line("", f"{rates[0]:,.0f}/s", f"against {rates[1]:,.0f}/s")
@@ -136,7 +135,7 @@ def _one_at_a_time(report) -> None:
 
 
 def _expiry(report, dead_letters: bool) -> None:
-    """Many messages whose life has ended, to the dead-letter queue or away, while a receiver works on another queue."""
+    """Expiring many messages, to the dead-letter queue or dropped, while a receiver works on another queue."""
     namespaces.ensure_namespace(EXPIRY)
     queue = EntityAddress(EXPIRY, f"q-{uuid4().hex[:8]}")
     entities.create_queue(queue, dead_lettering_on_message_expiration=dead_letters, max_size_in_megabytes=81_920)
@@ -171,7 +170,7 @@ def _expire_the_rest() -> int:
 
 
 def _drain_rate(queue: EntityAddress, count: int, *, polls: int) -> float:
-    """Messages a second of a process that polled an empty queue, then found `count` of them."""
+    """Messages per second of a process that polled an empty queue before `count` messages arrived."""
     ready, go, out = fork.Event(), fork.Event(), fork.Queue()
 
     def work():

@@ -1,4 +1,4 @@
-"""The other two families beside Service Bus on the same server, in the same shapes; and what must not slow them."""
+"""Queue Storage and RabbitMQ against Service Bus with the same pattern of work; and situations that must not slow them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _rabbit_queue(**options) -> EntityAddress:
     return address
 
 
-# The same shapes: one at a time in, 32 at a time out, one at a time away (Queue Storage has no other); and in batches
+# The same patterns: send singly, receive 32, settle singly (the only one of Queue Storage); and in batches
 
 
 def _singly(queue: EntityAddress) -> int:
@@ -99,10 +99,10 @@ def _connection_id(pid: int) -> int:
 
 
 def _beside(report, name: str, work: Callable[[EntityAddress], int], make, other: Callable[[EntityAddress], int]) -> None:
-    """Two connections, each on a queue of its own, against Service Bus in the same shape."""
+    """Two connections, each with its own queue, against Service Bus with the same pattern."""
 
     def on_own_queue(do: Callable[[EntityAddress], int], new: Callable[[], EntityAddress]) -> Callable[[], int]:
-        own: dict[int, EntityAddress] = {}  # by process, made in the turn that is not counted
+        own: dict[int, EntityAddress] = {}  # by process; created in the call that is not counted
         return lambda: do(own.get(os.getpid()) or own.setdefault(os.getpid(), new()))
 
     ratio, rates = against(on_own_queue(work, make), on_own_queue(other, a_queue))
@@ -121,11 +121,11 @@ def _rabbitmq(report) -> None:
     empty()
 
 
-# What must not slow them
+# Situations that must not slow them
 
 
 def _invisible(report) -> None:
-    """A get and a delete where 10,000 messages are invisible, half put so and half leased, against where none is."""
+    """A get and a delete beside 10,000 invisible messages, half delayed and half leased, against a queue without them."""
     plain, crowded = _storage_queue(), _storage_queue()
     queue_storage.put_all(crowded, [TEXT] * 5_000)
     while queue_storage.get(crowded, 32, visibility_timeout=timedelta(days=1)):
@@ -147,7 +147,7 @@ def _invisible(report) -> None:
 
 
 def _expired_behind_the_head(report) -> None:
-    """A get of an unexpired head, given back, where expired messages wait behind it, against where none does."""
+    """A get and requeue of an unexpired head before expired messages, against a queue without them."""
     plain, crowded = _rabbit_queue(), _rabbit_queue()
     namespaces.pause_clock(VHOST)
     for queue in (plain, crowded):
@@ -173,7 +173,7 @@ def _expired_behind_the_head(report) -> None:
 
 
 def _policy(report) -> None:
-    """A policy set, changed and deleted over 1,000 queues."""
+    """Setting, changing and deleting a policy that applies to 1,000 queues."""
     vhost = f"bench-{uuid4().hex[:8]}"
     rabbitmq.create_vhost(vhost)
     for i in range(1_000):
@@ -190,14 +190,14 @@ def _policy(report) -> None:
 
 
 def _topology(report, vhost: str) -> None:
-    """Queues declared and bound, as a client does for its replies, beside 1,000 others: what a publisher reads of it."""
+    """Queues declared and bound, as for a client's replies, beside 1,000 others: the time until a publisher knows them."""
     run_steps(compiled.current(vhost))
     times = []
     for i in range(20):
         rabbitmq.declare_queue(EntityAddress(vhost, f"reply-{i}"))
         rabbitmq.bind_queue(vhost, f"reply-{i}", "amq.direct", str(i))
         times.append(timed(lambda: run_steps(compiled.current(vhost)))[0])
-    whole = timed(lambda: (compiled.forget(vhost), run_steps(compiled.of(vhost))))[0]
+    whole = timed(lambda: (compiled.forget(vhost), run_steps(compiled.cached(vhost))))[0]
     name = "a queue and a binding more, beside 1,000 queues: until a publisher knows"
     report.row(name, statistics.median(times) * 1e3, "ms", 5, at_most=True)
     report.line("where nothing is known yet", f"{whole * 1e3:.1f} ms")

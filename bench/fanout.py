@@ -1,6 +1,6 @@
-"""A topic to many subscriptions, by simple SQL filters and by correlation filters. On one connection: publishers take turns.
+"""A topic with many subscriptions, with simple SQL filters and with correlation filters, on one connection.
 
-The stored copies count, against a bare insert of as many rows of id and body, whose bodies the client sends as for any other.
+Stored copies per second, against a bare insert of as many rows of id and body, with the bodies sent by the client.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from .measuring import BODY, INSERT_BARE, against, bare, empty, rate, timed
 
 TURNS = 3
 TARGETS = {1: 0.25, 10: 0.6, 100: 0.75}
-MOST_ROWS = 100_000  # of one bare insert: its parameters are built in memory
+MOST_ROWS = 100_000  # per bare insert: its parameters are built in memory
 BODIES_OF_A_TURN = 64 * 1024 * 1024  # bytes
-MADE_THERE = "INSERT INTO bench_bare (body) SELECT b FROM unnest(%(bodies)b::bytea[]) AS b, generate_series(1, %(times)s)"
+INSERT_MULTIPLIED = "INSERT INTO bench_bare (body) SELECT b FROM unnest(%(bodies)b::bytea[]) AS b, generate_series(1, %(times)s)"
 
 
 def run(report) -> None:
@@ -66,7 +66,7 @@ def _batches(report, topic: EntityAddress, count: int, batch: int, target: float
     publish = _publish(topic, count, batch)
     copies = count * batch
     plain = bare(INSERT_BARE, [BODY] * min(copies, MOST_ROWS))
-    rates = [[rate(work, connections_=1) for work in (publish, plain, _made_there(batch, count))] for _ in range(TURNS)]
+    rates = [[rate(work, connections_=1) for work in (publish, plain, _multiplied_by_server(batch, count))] for _ in range(TURNS)]
     ours, theirs, there = (statistics.median(side) for side in zip(*rates, strict=True))
     ratio = statistics.median(mine / other for mine, other, _ in rates)
     name = f"topic to {count:,} subscriptions, batches of {batch}"
@@ -75,16 +75,16 @@ def _batches(report, topic: EntityAddress, count: int, batch: int, target: float
     empty()
 
 
-def _made_there(batch: int, times: int) -> Callable[[], int]:
+def _multiplied_by_server(batch: int, times: int) -> Callable[[], int]:
     def insert() -> int:
-        psycopg.Cursor(connections.current()).execute(MADE_THERE, {"bodies": [BODY] * batch, "times": times})
+        psycopg.Cursor(connections.current()).execute(INSERT_MULTIPLIED, {"bodies": [BODY] * batch, "times": times})
         return batch * times
 
     return insert
 
 
 def _larger(report, topic: EntityAddress, count: int, kilobytes: int) -> None:
-    """With larger bodies, and what the copies take on disk: should they share a body?"""
+    """Larger bodies, and the disk space of the copies, each of which has its own body."""
     body = os.urandom(kilobytes * 1024)
     batch = max(1, min(10, BODIES_OF_A_TURN // (count * len(body))))
     ratio, rates = against(_publish(topic, count, batch, body), bare(INSERT_BARE, [body] * count * batch), connections_=1)
@@ -109,7 +109,7 @@ def _written() -> int:
 
 
 def _correlations(report) -> None:
-    """A message that one of many correlation filters takes, against a topic with one filter: by time, in turns."""
+    """A message that matches one of many correlation filters, against a topic with one filter: times of a send."""
     count = measuring.scale.correlations
     many = _topic([CorrelationFilter(subject=f"s{i}") for i in range(count)])
     one = _topic([CorrelationFilter(subject="s0")])

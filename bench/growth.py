@@ -1,4 +1,4 @@
-"""The same work with more and more messages waiting, after many went through one queue, and what both take on disk."""
+"""Rates with growing backlogs and after many messages through one queue, and the disk space of both."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from . import measuring
 from .measuring import BATCH, BODY, a_queue, empty, fill, fork, in_processes, rate, send, send_and_receive, timed, worked
 
 WORKS = (("send 100", send), ("send 32, receive 32, complete", send_and_receive))
-SMALL_BODY = BODY[:100]  # of what waits in a backlog: ten million of 1 KB are 30 GB and say nothing more
-WAITING = 100_000  # messages of which the disk is measured
-LIVE = 40_000  # messages in the queue through which many go
+SMALL_BODY = BODY[:100]  # for backlogs: ten million messages of 1 KB would take 30 GB
+WAITING = 100_000  # messages whose disk space is measured
+LIVE = 40_000  # messages that stay in the queue with the traffic
 LEAST = 0.8
 DISK_WAITING, DISK_THROUGH = 2.9, 3.0
 
@@ -28,7 +28,7 @@ def run(report) -> None:
 
 
 def _backlogs(report) -> None:
-    """Rates at each backlog, in turns with the smallest."""
+    """Rates at each backlog, alternating with the smallest."""
     sizes = measuring.scale.waiting
     queues = {size: a_queue() for size in sizes}
     for size, queue in queues.items():
@@ -39,7 +39,7 @@ def _backlogs(report) -> None:
         for _ in range(measuring.scale.turns):
             for size, queue in queues.items():
                 rates[size].append(rate(lambda queue=queue, work=work: work(queue), connections_=2))
-        _tell(report, name, rates)
+        _report(report, name, rates)
     for size, queue in queues.items():
         counting = statistics.median(timed(lambda queue=queue: reads.counts(queue))[0] for _ in range(15))
         peeking = statistics.median(timed(lambda queue=queue: service_bus.peek(queue, max_count=100))[0] for _ in range(15))
@@ -49,7 +49,7 @@ def _backlogs(report) -> None:
     empty()
 
 
-def _tell(report, name: str, rates: dict[int, list[float]]) -> None:
+def _report(report, name: str, rates: dict[int, list[float]]) -> None:
     least = min(rates)
     for size, found in rates.items():
         report.line(f"{name}, at a backlog of {size:,}", f"{statistics.median(found):,.0f}/s")
@@ -86,7 +86,7 @@ def _through(report) -> None:
 
 
 def _pass(queue: EntityAddress, seconds: float) -> float:
-    """Messages sent and worked off in so many seconds."""
+    """The number of messages sent and completed in this time."""
     seconds = min(seconds, 3 * measuring.scale.seconds)
     return worked(lambda: _send_and_receive_100(queue), seconds) * seconds
 
@@ -97,7 +97,7 @@ def _send_and_receive_100(queue: EntityAddress) -> int:
 
 
 def _waiting_on_disk(report) -> None:
-    """Messages of 1 KB as sends leave them, in bytes of their bodies; the events of the sends apart."""
+    """Disk space of 1 KB messages after sending, relative to their bodies; that of the events separately."""
     queue = a_queue()
     count = min(WAITING, measuring.scale.waiting[-1])
     for _ in range(0, count, BATCH):
@@ -124,7 +124,7 @@ def _lock_all(queue: EntityAddress, count: int) -> None:
 
 
 def _bytes(table: str) -> int:
-    """Of a table, or of all partitions of one, with indexes and large values."""
+    """The size of a table with its partitions, indexes and large values."""
     query = """
         SELECT sum(pg_total_relation_size(id))::bigint
           FROM (SELECT %(t)s::regclass UNION SELECT relid FROM pg_partition_tree(%(t)s)) AS t(id)

@@ -1,4 +1,4 @@
-"""History: making the demonstration's, archiving a million events, analysing the lives among them."""
+"""History: generating the demo's history, archiving a million events, analysing them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ HOURS = 12
 
 
 def run(report) -> None:
-    """Seconds and events a second; the archive against a binary COPY of the same rows that is thrown away."""
+    """Seconds and events per second; the archive against a binary COPY of the same rows that is discarded."""
     queue = _queue()
     took, events = _timed(lambda: demo_history.generate(queue.namespace, [queue.path], HOURS, messages=DEMO_MESSAGES))
     report.row(f"generate history of {DEMO_MESSAGES:,} messages ({events:,} events)", took, "s", DEMO_SECONDS, at_most=True)
 
     demo_history.generate(queue.namespace, [queue.path], HOURS, messages=MESSAGES - DEMO_MESSAGES)
-    copying, _ = _timed(_copy_away)
+    copying, _ = _timed(_copy_and_discard)
     before = manifest.state()
     archiving, archived = _timed(lambda: archive.archive_events(wait_seconds=60))
     report.line(f"archive {archived.events:,} events in {archived.slices} slices", f"{archived.events / archiving:,.0f}/s")
@@ -53,8 +53,8 @@ def _queue() -> EntityAddress:
     return address
 
 
-def _copy_away() -> None:
-    """What the server and a client can move at most: the columns of a slice, in binary, to nowhere."""
+def _copy_and_discard() -> None:
+    """The upper bound for server and client: copy the columns in binary format and discard them."""
     with (
         archive.connected() as connection,
         connection.cursor().copy("COPY (SELECT * FROM vitrine_message_event) TO STDOUT (FORMAT binary)") as copy,

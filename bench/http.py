@@ -1,6 +1,6 @@
 """The HTTP front end against the Python API on the same database: 1 KB bodies, full history.
 
-The server is a process of its own, as under `make up`; the clients are bare sockets, so that what is measured is the server.
+The server is a separate process, as in `make up`; the clients are plain sockets, so that the server is measured.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from broker_core.store import connections
 
 SECONDS = 3.0  # of each measurement
 CONNECTIONS = (1, 32)
-WAITING = 20_000  # messages that receivers find
+WAITING = 20_000  # messages in the queue for the receivers
 BODY = os.urandom(1024)
 _DSN = ("host", "port", "dbname", "user", "password", "sslmode", "sslrootcert", "sslcert", "sslkey")
 
 
 def run(report) -> None:
-    """Requests a second over HTTP, and as ratios to calls a second of the Python API on one connection."""
+    """Requests per second over HTTP, and their ratio to calls per second of the Python API on one connection."""
     address = EntityAddress("bench-http", f"q-{uuid4().hex[:8]}")
     namespaces.ensure_namespace(address.namespace)
     entities.create_queue(address, max_size_in_megabytes=5120)
@@ -39,12 +39,12 @@ def run(report) -> None:
         with _Server() as server:
             client = _Client(server.port, address)
             for count in CONNECTIONS:
-                _tell(report, count, python, asyncio.run(client.rates(count)))
+                _report(report, count, python, asyncio.run(client.rates(count)))
     finally:
         entities.delete_queue(address)
 
 
-def _tell(report, count: int, python: tuple[float, float], http: tuple[float, float]) -> None:
+def _report(report, count: int, python: tuple[float, float], http: tuple[float, float]) -> None:
     for work, alone, rate in zip(("send", "receive + complete"), python, http, strict=True):
         name = f"HTTP {work}, {count} connection{'s' if count > 1 else ''}"
         report.row(name, rate, "messages/s", None)
@@ -52,7 +52,7 @@ def _tell(report, count: int, python: tuple[float, float], http: tuple[float, fl
 
 
 def _python_api(address: EntityAddress) -> tuple[float, float]:
-    """Messages a second sent, and received and completed, one at a time on one connection."""
+    """Messages sent per second, and received and completed per second, one at a time on one connection."""
 
     def receive_and_complete():
         (message,) = service_bus.receive(address)
@@ -74,7 +74,7 @@ def _rate(work: Callable[[], object], most: int = 10**9) -> float:
 
 
 class _Client:
-    """Keep-alive connections that speak just enough HTTP."""
+    """Keep-alive connections with a minimal HTTP implementation."""
 
     def __init__(self, port: int, address: EntityAddress):
         self._port, self._path = port, f"/servicebus/{address}/messages"
@@ -124,7 +124,7 @@ class _Client:
         return head.encode() + body
 
     async def _exchange(self, reader, writer, request: bytes) -> tuple[int, str]:
-        """Status, and the Location's path."""
+        """Send a request. Returns the status and the path of Location."""
         writer.write(request)
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         fields = dict(line.lower().split(": ", 1) for line in head.split("\r\n")[1:] if line)
@@ -133,7 +133,7 @@ class _Client:
 
 
 class _Server:
-    """uvicorn in a process of its own, on a free port."""
+    """uvicorn in a separate process, on a free port."""
 
     def __enter__(self) -> _Server:
         listening = socket.create_server(("localhost", 0), backlog=128)

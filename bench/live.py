@@ -1,16 +1,15 @@
-"""From a committed send to the changed row in an open browser: the whole way, feed, drawing, socket and morph included. And what
-50 viewers cost the web process, of one busy queue and of as many different ones.
+"""The latency from a committed send to the changed row in a browser, and the cost of 50 viewers for the web process.
 
-The site is a process of its own, as under `make up`; the browser runs on the same machine, so both read the same clock.
+The site is a separate process, as in `make up`; the browser runs on the same machine, so both read the same clock.
 
-Pushing fragments was chosen by the second part (50 viewers, two busy cores, November 2026). Processor time of the web process and
-of PostgreSQL together, for each fragment that reached a viewer:
+The second part decided for pushing fragments (50 viewers, two busy cores, November 2026). Processor time of the web process and
+PostgreSQL together, for each fragment that reached a viewer:
 
                                            pushed by the feed    fetched by the page when it is told of a change
     50 viewers of one queue                3 ms                  42 ms
     50 viewers of different queues         27 ms                 44 ms
 
-A fetch signs its reader in again, opens connections of its own to the database, and draws the fragment for one viewer alone.
+A fetch authenticates again, opens its own database connections, and renders the fragment for only one viewer.
 """
 
 from __future__ import annotations
@@ -74,15 +73,15 @@ def run(report) -> None:
     try:
         with _site() as (url, process):
             with _open_page(url, f"/entities/{address}", user) as page:
-                _tell(report, "quiet", _delays(page, address))
+                _report_delays(report, "quiet", _delays(page, address))
                 with _traffic([other]):
-                    _tell(report, f"{BUSY_PER_SECOND} messages/s elsewhere", _delays(page, address))
+                    _report_delays(report, f"{BUSY_PER_SECOND} messages/s elsewhere", _delays(page, address))
             for queue in many:
                 entities.create_queue(queue)
                 service_bus.send(queue, [Message(b"x" * 100, message_id=f"order-{number}") for number in range(50)])
             for name, seen in (("one queue", many[:1]), (f"{VIEWERS} queues", many)):
                 with _traffic(seen):
-                    _tell_cost(report, name, asyncio.run(_watched(url, process, _cookie(user), seen)))
+                    _report_cost(report, name, asyncio.run(_watched(url, process, _cookie(user), seen)))
     finally:
         user.delete()
         for queue in (address, other, *many):
@@ -90,12 +89,12 @@ def run(report) -> None:
                 entities.delete_queue(queue)
 
 
-def _tell(report, how: str, delays: list[float]) -> None:
+def _report_delays(report, how: str, delays: list[float]) -> None:
     report.row(f"committed send to changed row, p50, {how}", median(delays), "ms", None)
     report.row(f"committed send to changed row, p95, {how}", quantiles(delays, n=20)[-1], "ms", P95_MS, at_most=True)
 
 
-def _tell_cost(report, of_what: str, cost: tuple[float, float, float]) -> None:
+def _report_cost(report, of_what: str, cost: tuple[float, float, float]) -> None:
     processor, kilobytes, frames = cost
     report.row(
         f"{VIEWERS} viewers of {of_what}: processor time of the web process", processor, "s/s", MOST_OF_A_PROCESSOR, at_most=True
@@ -105,7 +104,7 @@ def _tell_cost(report, of_what: str, cost: tuple[float, float, float]) -> None:
 
 
 async def _watched(url: str, process: psutil.Process, cookie: str, queues: list[EntityAddress]) -> tuple[float, float, float]:
-    """Seconds of processor time, kilobytes on the wire, and frames to each viewer, a second."""
+    """Per second: seconds of processor time, kilobytes on the wire, and frames to each viewer."""
     received = {"bytes": 0, "frames": 0}
 
     class Counting(ClientConnection):
@@ -140,7 +139,7 @@ async def _watched(url: str, process: psutil.Process, cookie: str, queues: list[
 def _delays(page, address: EntityAddress) -> list[float]:
     delays = []
     for _ in range(SAMPLES):
-        time.sleep(random.uniform(0.05, 0.35))  # so that no sample keeps step with the feed
+        time.sleep(random.uniform(0.05, 0.35))  # so that samples are not synchronised with the feed
         [number] = service_bus.send(address, [Message(b"x")])
         committed = time.time() * 1000
         script = "(end) => Object.entries(window.seen).find(([id]) => id.endsWith(end))?.[1] ?? false"

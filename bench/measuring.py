@@ -1,6 +1,6 @@
-"""What the parts of the bench share: how much is done, queues and what waits in them, and rates of work in turns.
+"""Shared by the benchmarks: the scale, queues with backlogs, and rates.
 
-Each comparison runs its sides in turns, so that what else the machine does meets both; the median of the turns' ratios counts.
+Each comparison alternates between its sides, so that other load affects both; the result is the median of the ratios.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ fork = get_context("fork")
 
 @dataclass(frozen=True)
 class Scale:
-    """How much of everything. seconds: of each turn. waiting: backlogs, in growing order. through: messages through one queue.
+    """The sizes. seconds: per turn. waiting: backlogs, in ascending order. through: messages through one queue.
 
-    The issue's sizes are those of LARGE where DEFAULT's are less; SMALL shows within a minute or two that every row can be had.
+    SMALL only checks within a minute or two that every row works.
     """
 
     seconds: float = 1.5
@@ -57,7 +57,7 @@ scale = DEFAULT
 
 
 def use(chosen: Scale) -> None:
-    """Set the scale, before any part runs."""
+    """Set the scale. Call it before any part runs."""
     globals()["scale"] = chosen
 
 
@@ -83,12 +83,12 @@ id, body
 def make_bare_tables() -> None:
     namespaces.ensure_namespace(NAMESPACE)
     for statement in BARE.strip().split(";\n"):
-        with suppress(psycopg.errors.ObjectNotInPrerequisiteState):  # the identity is there from an earlier run
+        with suppress(psycopg.errors.ObjectNotInPrerequisiteState):  # the identity exists from an earlier run
             connections.current().execute(statement)
 
 
 def bare(statement: str, bodies: Sequence[bytes] = (BODY,) * BATCH) -> Callable[[], int]:
-    """Work that inserts these bodies by one plain statement."""
+    """Work that inserts these bodies with one plain statement."""
     ids = [uuid4().hex for _ in bodies]
 
     def insert() -> int:
@@ -102,7 +102,7 @@ def fill_bare(messages: int) -> None:
     connections.current().execute("INSERT INTO bench_bare (body) SELECT %s FROM generate_series(1, %s)", [BODY, messages])
 
 
-# Queues, and what waits in them
+# Queues and backlogs
 
 
 def a_queue(**settings) -> EntityAddress:
@@ -132,8 +132,8 @@ SELECT first FROM numbers
 
 
 def fill(queue: EntityAddress, messages: int, *, body: bytes = BODY, life: timedelta | None = None, sessions: int = 0) -> None:
-    """Messages as sends would have left them, without their events: sending them is not what is measured. They belong to so many
-    sessions, in turn."""
+    """Insert messages as sends would have stored them, without events, since sending is not measured here. sessions: the number
+    of sessions that they belong to, in turn."""
     entity_id = run(entity_id_of(queue))
     for start in range(0, messages, 500_000):
         n = min(500_000, messages - start)
@@ -143,7 +143,7 @@ def fill(queue: EntityAddress, messages: int, *, body: bytes = BODY, life: timed
 
 
 def empty() -> None:
-    """Drop what a comparison left behind, so that the next one starts on as much as this one did."""
+    """Remove the data of a comparison, so that each starts with the same data."""
     connections.current().execute(
         "TRUNCATE bench_bare, bench_columns, vitrine_message, vitrine_session, vitrine_count_delta, vitrine_count_base,"
         " vitrine_lock_deadline, vitrine_message_event"
@@ -179,12 +179,12 @@ def against(ours: Callable[[], int], bare_: Callable[[], int], *, connections_: 
 
 
 def rate(work: Callable[[], int], *, connections_: int, seconds: float | None = None) -> float:
-    """Messages a second of so many processes, each with a connection of its own, doing the work for a turn's time."""
+    """Messages per second of several processes, each with its own connection, in one turn."""
     return sum(in_processes([lambda: worked(work, seconds or scale.seconds)] * connections_))
 
 
 def in_processes(works: Sequence[Callable[[], float]]) -> list[float]:
-    """What each work returns, each in a process of its own. A work that fails ends the bench instead of hanging it."""
+    """Run each work in its own process and return the results. A failure ends the benchmark instead of blocking it."""
     out = fork.Queue()
 
     def answer(work: Callable[[], float]) -> None:
@@ -207,7 +207,7 @@ def in_processes(works: Sequence[Callable[[], float]]) -> list[float]:
 
 
 def worked(work: Callable[[], int], seconds: float) -> float:
-    """Messages a second. The first call, which plans, is not counted, unless it took so long that planning was nothing to it."""
+    """Messages per second. The first call, which plans the statements, is not counted unless it took longer than `seconds`."""
     began = time.monotonic()
     done = work()
     if (took := time.monotonic() - began) > seconds:

@@ -1,4 +1,4 @@
-"""The memory of each process of a whole Vitrine (`manage.py up` on a data folder of its own), and of a client."""
+"""The memory of each process of Vitrine (`manage.py up` on a separate data folder), and of a client."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MB = 2**20
 
 
 def run(report) -> None:
-    """Megabytes of each, the pages that it shares with others counted in parts (PSS) where the system tells."""
+    """Megabytes of each process; shared memory is counted proportionally (PSS) if the system reports it."""
     make_bare_tables()
     logging.getLogger("httpx").setLevel(logging.WARNING)
     [client] = in_processes([_client])
@@ -30,19 +30,21 @@ def run(report) -> None:
             process = vitrine.process(part)
             family = [process, *process.children(recursive=True)]
             remark = f"{len(family)} processes" if len(family) > 1 else ""
-            report.line(f"{part}", f"{sum(map(_of, family)):,.0f} MB", remark)
-        report.line("supervisor", f"{_of(psutil.Process(vitrine.supervisor.pid)):,.0f} MB")
+            report.line(f"{part}", f"{sum(map(_megabytes, family)):,.0f} MB", remark)
+        report.line("supervisor", f"{_megabytes(psutil.Process(vitrine.supervisor.pid)):,.0f} MB")
         server = vitrine.process("postgres")
         family = [server, *server.children(recursive=True)]
         report.line(
-            "PostgreSQL", f"{sum(map(_of, family)):,.0f} MB", f"{len(family)} processes, 256 MB of shared buffers among them"
+            "PostgreSQL",
+            f"{sum(map(_megabytes, family)):,.0f} MB",
+            f"{len(family)} processes, 256 MB of shared buffers among them",
         )
     finally:
         vitrine.remove()
 
 
-def _of(process: psutil.Process) -> float:
-    """Megabytes; none of a process that has ended meanwhile."""
+def _megabytes(process: psutil.Process) -> float:
+    """Megabytes of a process; 0 if it has ended."""
     try:
         found = process.memory_full_info()
     except psutil.NoSuchProcess:
@@ -55,4 +57,4 @@ def _client() -> float:
     for _ in range(100):
         service_bus.send(queue, [Message(BODY)] * 100)
         service_bus.receive_and_delete(queue, 100)
-    return _of(psutil.Process())
+    return _megabytes(psutil.Process())

@@ -1,5 +1,4 @@
-"""The overview with 1,000 queues and 1,000,000 messages (10,000,000 with --large): server time of the page, and what of it the
-counts take."""
+"""The overview with 1,000 queues and 1,000,000 messages (10,000,000 with --large): server time of the page and its counts."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ QUEUES = 1_000
 ROUNDS = 15
 PAGE_MS, COUNTS_MS, LIST_MS = 100, 25, 50
 
-# Messages as a million sends would have left them, with their counts; written at once: sending them is not what is measured.
+# Messages as a million sends would have stored them, with their counts, inserted at once since sending is not measured here.
 _FILL = """
 WITH new_entities AS (
     INSERT INTO vitrine_entity (namespace_id, path, family, kind, rules_version, lock_duration, max_delivery_count,
@@ -62,7 +61,7 @@ SELECT id, n, 100, now() - (%(each)s - n) * interval '1 s', CASE WHEN n %% 10 = 
 
 
 def run(report) -> None:
-    """Server milliseconds of the overview page and of its parts, medians of ROUNDS."""
+    """Server time of the overview page and its parts in milliseconds, medians of ROUNDS."""
     namespace = f"bench-{uuid4().hex[:8]}"
     namespaces.create_namespace(namespace)
     user = get_user_model().objects.create_superuser(f"bench-{uuid4().hex[:8]}")
@@ -96,7 +95,7 @@ def _milliseconds(work: Callable[[], object]) -> float:
 
 
 def _ledger_milliseconds(namespace: str) -> float:
-    """What summing the ledger takes inside the overview's statement, by the server's own account."""
+    """The server time for summing the ledger in the overview's statement, from EXPLAIN ANALYZE."""
     params = {
         "ids": None,
         "namespace": namespace,

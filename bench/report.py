@@ -1,4 +1,4 @@
-"""What the parts of the bench write to: lines as they are measured, and a table of targets met and missed at the end."""
+"""The report of the benchmarks: lines as they are measured, and the missed targets at the end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Row:
 
 @dataclass
 class Report:
-    """Prints as it goes; `missed` says how many targets were not met."""
+    """Prints each figure at once, and the missed targets at the end."""
 
     rows: list[Row] = field(default_factory=list)
 
@@ -32,7 +32,7 @@ class Report:
         print(f"   {name:<66} {value:>12}  {remark}".rstrip(), flush=True)
 
     def row(self, name: str, value: float, unit: str, target: float | None = None, *, at_most: bool = False) -> None:
-        """A figure with its target: at least it, or at most it."""
+        """A figure with its target, a minimum or, with at_most, a maximum."""
         row = Row(name, value, unit, target, at_most)
         self.rows.append(row)
         wanted = "" if target is None else f"{'at most' if at_most else 'at least'} {target:g}: {'met' if row.met else 'MISSED'}"

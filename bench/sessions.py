@@ -1,4 +1,4 @@
-"""Sessions of ten messages each, worked off by eight receivers that take the next available, against as many messages without."""
+"""Sessions of ten messages each, processed by eight receivers of the next session, against messages without sessions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from . import measuring
 from .measuring import a_queue, empty, fill, rate
 
 RECEIVERS = 8
-EACH = 10  # messages of a session
+EACH = 10  # messages per session
 
 
 def run(report) -> None:

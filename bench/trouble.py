@@ -1,6 +1,6 @@
-"""What an operator may meet: a message held at the head, expired ones that nobody sweeps away, a snapshot that stays open.
+"""Operational problems: a message locked at the head, expired messages without a sweep, a snapshot that stays open.
 
-Each is shown with what it costs, and with what can be seen of it.
+For each, its cost and what an operator can see of it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _a_queue_on_a_manual_clock(**settings) -> EntityAddress:
 
 
 def _held_at_the_head(report) -> None:
-    """One message is renewed for an hour of the namespace's clock; meanwhile all others go past it."""
+    """One message is renewed for an hour of the namespace's clock, while all others pass it."""
     queue = _a_queue_on_a_manual_clock(lock_duration=timedelta(minutes=5))
     service_bus.send(queue, [Message(b"held")])
     (held,) = service_bus.receive(queue)
@@ -68,7 +68,7 @@ def _held_at_the_head(report) -> None:
 
 
 def _expired_at_the_head(report) -> None:
-    """Expired messages before fresh ones, and no sweep: receives have to take them out of their way."""
+    """Expired messages before fresh ones, without a sweep: receives have to remove them."""
     queue = _a_queue_on_a_manual_clock()
     expired = measuring.scale.expired_at_head
     fill(queue, expired, life=timedelta(seconds=60))
@@ -92,7 +92,7 @@ def _expired_at_the_head(report) -> None:
 
 
 def _left_after(queue: EntityAddress, seconds: float) -> int:
-    """Expired messages that are still there when receives have gone on for so long; fresh ones are sent besides."""
+    """The number of expired messages left after receiving for this time, while fresh ones are sent."""
     ends_at = time.monotonic() + seconds
     while time.monotonic() < ends_at:
         send_and_receive(queue)
@@ -106,7 +106,7 @@ def _rate_of_fresh(queue: EntityAddress) -> float:
 
 
 def _open_snapshot(report) -> None:
-    """Somebody leaves a transaction open: single sends and receives meanwhile, in spans of time."""
+    """A transaction is left open: rates of single sends and receives over time."""
     queue = a_queue()
     before = rate(lambda: _one(queue), connections_=1)
     seconds = measuring.scale.snapshot_seconds

@@ -1,4 +1,4 @@
-"""Receivers that wait on an empty queue: how soon a message from another process reaches them, and what waiting costs."""
+"""Receivers that wait on an empty queue: the latency of a message from another process, and the cost of waiting."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from broker_core.store import connections, driver
 from . import measuring
 from .measuring import a_queue, fork
 
-SAMPLES, FIRST = 100, 5  # the first ones, in which both sides connect and plan, do not count
+SAMPLES, FIRST = 100, 5  # the first samples, in which both sides connect and plan, are not counted
 P95_MS = 50
 WATCHED_SECONDS = 6
 
@@ -25,7 +25,7 @@ def run(report) -> None:
     delays = _delays(a_queue(), 20 if measuring.scale is measuring.SMALL else SAMPLES)
     report.row("a waiting receiver, from before the send's commit to the receipt, p50", median(delays), "ms")
     report.row("the same, p95", quantiles(delays, n=20)[-1], "ms", P95_MS, at_most=True)
-    looks = _looks(a_queue())
+    looks = _statements_while_waiting(a_queue())
     report.row(
         "looks a second of a receiver that waits and finds nothing", looks["receive"] / WATCHED_SECONDS, "/s", 1.01, at_most=True
     )
@@ -34,8 +34,7 @@ def run(report) -> None:
 
 
 def _delays(queue: EntityAddress, samples: int) -> list[float]:
-    """Milliseconds from the call of a send, so its commit and what came before are in them, to the return of the receive that
-    waited in another process of this machine."""
+    """Milliseconds from the call of a send, including its commit, to the return of a waiting receive in another process."""
     sender = fork.Process(target=_send_now_and_then, args=(queue, samples))
     sender.start()
     delays = []
@@ -47,14 +46,14 @@ def _delays(queue: EntityAddress, samples: int) -> list[float]:
 
 
 def _send_now_and_then(queue: EntityAddress, samples: int) -> None:
-    service_bus.peek(queue)  # connected, and the queue known
+    service_bus.peek(queue)  # connects and loads the queue
     for _ in range(samples + FIRST):
         time.sleep(random.uniform(0.05, 0.3))
         service_bus.send(queue, [Message(str(time.time_ns()).encode())])
 
 
-def _looks(queue: EntityAddress) -> Counter:
-    """The statements of a receiver that waits in vain, by name, once its first second is over."""
+def _statements_while_waiting(queue: EntityAddress) -> Counter:
+    """The statements of a waiting receiver that gets no message, by name, after its first second."""
     waiting = threading.Thread(
         target=lambda: (service_bus.receive(queue, max_wait_seconds=WATCHED_SECONDS + 3), connections.close_all_of_this_thread())
     )
@@ -66,7 +65,7 @@ def _looks(queue: EntityAddress) -> Counter:
 
 
 def _idle() -> Counter:
-    """The statements that this process runs in a while."""
+    """The statements that this process runs in WATCHED_SECONDS, by name."""
     counted: Counter = Counter()
     plain = driver._execute
 

@@ -1,3 +1,3 @@
-"""The explorer: what a person sees of the broker, and the ready-made site around it."""
+"""The explorer: the broker's web pages, and a ready-made site that serves them."""
 
 __version__ = "0.1.0"  # as in pyproject.toml

@@ -1,6 +1,6 @@
-"""How names stand in addresses of pages: a virtual host may be called "/" or "a/b", a queue "..", which browsers would resolve.
+"""URL converters for names that a URL path cannot contain as they are: a virtual host "/" or "a/b", a queue "..".
 
-`<namespace:namespace>` and `<entity:path>` in a URL pattern read and write them. Importing this module registers both.
+Importing this module registers `<namespace:namespace>` and `<entity:path>` for URL patterns.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ _ESCAPE = re.compile("|".join(_ESCAPES), re.IGNORECASE)
 
 
 def read(text: str) -> str:
-    """The name behind a part of an address. A ~ that begins no escape stands for itself, so that people may type it."""
+    """Unescape a part of a URL path. A ~ that starts no escape is kept, so that users can type it."""
     return _ESCAPE.sub(lambda found: _ESCAPES[found[0].upper()], text)
 
 
 def _dots(segment: str) -> str:
-    """A segment that is nothing but one dot or two means another folder to a browser."""
+    """Escape the segments "." and "..", which browsers would resolve."""
     return segment.replace(".", _ESCAPED["."]) if segment in (".", "..") else segment
 
 
@@ -38,7 +38,7 @@ class NamespaceConverter:
 
 
 class EntityConverter:
-    """An entity's path, whose slashes stay slashes."""
+    """An entity's path; its slashes are not escaped."""
 
     regex = r"[\s\S]+"
 

@@ -1,4 +1,4 @@
-"""The explorer in Django's admin: audit, schedules, analyses; and an audit record of every act in the admin."""
+"""The explorer in Django's admin: audit, schedules, analyses; every change in the admin gets an audit record."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if find_spec("explorer.analysis.admin"):
 admin.site.site_header = admin.site.site_title = "Vitrine administration"
 admin.site.index_title = "Configuration and history"
 
-_DID = {ADDITION: "add", CHANGE: "change", DELETION: "delete"}
+_VERBS = {ADDITION: "add", CHANGE: "change", DELETION: "delete"}
 
 
 @admin.register(AuditRecord)
@@ -43,15 +43,15 @@ class AuditRecordAdmin(ReadOnlyAdmin):
 
 
 class ScheduleAdmin(RightsAdmin, beat.ScheduleAdmin):
-    """How often: intervals, crontabs and the others of django-celery-beat."""
+    """Intervals, crontabs and the other schedules of django-celery-beat, with the broker's rights."""
 
 
 class CrontabAdmin(RightsAdmin, beat.CrontabScheduleAdmin):
-    """As django-celery-beat's, with the broker's rights."""
+    """The crontab admin of django-celery-beat, with the broker's rights."""
 
 
 class SweepScheduleAdmin(RightsAdmin, beat.PeriodicTaskAdmin):
-    """What runs when. Its own form has an inline script, which the content security policy refuses; ours loads it as a file."""
+    """Periodic tasks. The template replaces an inline script, which the content security policy blocks, by a file."""
 
     change_form_template = "explorer/admin/periodic_task_form.html"
     list_display = ["name", "enabled", "scheduler", "last_run_at", "description"]
@@ -60,7 +60,7 @@ class SweepScheduleAdmin(RightsAdmin, beat.PeriodicTaskAdmin):
 
 
 class PeopleAdmin(RightsAdmin, auth.UserAdmin):
-    """Who may sign in. A role is membership in the group of its name; staff may enter the admin."""
+    """Users. A role is the membership in the group of that name; staff may open the admin."""
 
     right_to_view = Right.MANAGE
     list_display = ["username", "roles", "is_active", "is_staff", "is_superuser", "last_login"]
@@ -75,7 +75,7 @@ class PeopleAdmin(RightsAdmin, auth.UserAdmin):
 
 
 class RolesAdmin(RightsAdmin, auth.GroupAdmin):
-    """Groups; the rights of those named viewer, operator and administrator are the broker's."""
+    """Groups. Those named viewer, operator and administrator grant the broker's rights."""
 
     right_to_view = Right.MANAGE
 
@@ -91,9 +91,9 @@ admin.site.register(PeriodicTask, SweepScheduleAdmin)
 
 @receiver(post_save, sender=LogEntry)
 def record_in_audit(sender, instance: LogEntry, created: bool, **kwargs) -> None:
-    """What people do in the admin belongs to the audit like what they do on the pages (docs/design.md D13)."""
+    """Record changes made in the admin in the audit, as those made on the pages (docs/design.md D13)."""
     if created:
         kind = instance.content_type.name if instance.content_type else "object"
         actor = Actor("user", instance.user.get_username())
-        action = f"admin: {_DID.get(instance.action_flag, 'act on')} {kind}"[:60]
+        action = f"admin: {_VERBS.get(instance.action_flag, 'act on')} {kind}"[:60]
         audit.done(actor, action, target=instance.object_repr, detail=instance.get_change_message())

@@ -1,4 +1,4 @@
-"""The explorer: what a person sees of the broker."""
+"""The explorer as a Django app."""
 
 from django.apps import AppConfig
 from django.core.signals import request_finished
@@ -20,7 +20,7 @@ class ExplorerConfig(AppConfig):
 
 
 def _close_broker_connections(**_) -> None:
-    """Under ASGI each request has a thread of its own; the connection it opened would stay open after it."""
+    """Close the broker's connections of this thread: under ASGI each request has its own thread, and they would stay open."""
     from broker_core.store.connections import close_all_of_this_thread
 
     close_all_of_this_thread()

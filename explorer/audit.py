@@ -1,4 +1,4 @@
-"""Writing down what people do (docs/design.md D13). An act and its record are two transactions: the broker's and ours."""
+"""Writes the audit of user actions (docs/design.md D13). An action and its record are in two separate transactions."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ MAX_TARGET = 300
 
 
 def done(actor: Actor, action: str, address: EntityAddress | None = None, *, target: str = "", detail: str = "") -> None:
-    """Record an act that was carried out. target: what of the entity, in words; detail: what became of it."""
+    """Record an action that succeeded. target: the affected part of the entity, in words. detail: the result, in words."""
     _write(actor, action, address, AuditRecord.Outcome.DONE, target=target, detail=detail)
 
 
 def refused(actor: Actor, action: str, address: EntityAddress | None, error: BrokerError, *, target: str = "") -> None:
-    """Record an act that the broker refused."""
+    """Record an action that the broker refused."""
     _write(
         actor, action, address, AuditRecord.Outcome.REFUSED, target=target, detail=str(error), tracking_id=error.tracking_id
     )  # fmt: skip
 
 
 def record_refusal(actor: Actor, action: str, *, target: str, detail: str) -> None:
-    """Record an act that the site itself refused."""
+    """Record an action that the site itself refused."""
     _write(actor, action, None, AuditRecord.Outcome.REFUSED, target=target, detail=detail)
 
 

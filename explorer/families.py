@@ -1,4 +1,4 @@
-"""The registry of the families that have pages, one line each. To remove a family, delete its folder and its two lines here."""
+"""Registers the families that have pages. To remove a family, delete its folder and its two lines here."""
 
 from explorer.queue_storage.family import QUEUE_STORAGE
 from explorer.rabbitmq.family import RABBITMQ

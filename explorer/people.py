@@ -1,4 +1,4 @@
-"""People who may sign in: created and given roles."""
+"""Creates users and assigns roles."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from explorer.roles import ADMINISTRATOR, RIGHTS
 
 
 class LastAdministrator(Exception):
-    """The change would leave nobody who may administer the site."""
+    """The change would leave the site without an administrator."""
 
 
 @transaction.atomic
 def set_role(name: str, role: str) -> bool:
-    """Give a person this role and no other, active; returns whether the person is new. Administrators may enter the admin.
+    """Activate a user with exactly this role. Returns whether the user is new. Administrators may open the admin.
 
-    A new person has no password and signs in by a link. Raises LastAdministrator.
+    A new user has no password and signs in with a link. Raises LastAdministrator.
     """
     users = get_user_model().objects
     user, is_new = users.select_for_update().get_or_create(username=name)
@@ -41,14 +41,14 @@ def set_role(name: str, role: str) -> bool:
 
 
 def administrators() -> QuerySet:
-    """Active ones, superusers first."""
-    may = Q(is_superuser=True) | Q(groups__name=ADMINISTRATOR)
-    return get_user_model().objects.filter(may, is_active=True).distinct().order_by("-is_superuser", "pk")
+    """Active administrators, superusers first."""
+    is_administrator = Q(is_superuser=True) | Q(groups__name=ADMINISTRATOR)
+    return get_user_model().objects.filter(is_administrator, is_active=True).distinct().order_by("-is_superuser", "pk")
 
 
 def ensure(roles: Mapping[str, str]) -> None:
-    """Create the people who are missing; those who exist stay as they are."""
-    there = set(get_user_model().objects.filter(username__in=roles).values_list("username", flat=True))
+    """Create the missing users. Existing ones are not changed."""
+    existing = set(get_user_model().objects.filter(username__in=roles).values_list("username", flat=True))
     for name, role in roles.items():
-        if name not in there:
+        if name not in existing:
             set_role(name, role)

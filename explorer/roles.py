@@ -1,4 +1,4 @@
-"""Roles of people: Django groups, and the rights of the broker that each gives (docs/design.md D13)."""
+"""Roles: Django groups, and the broker's rights that each grants (docs/design.md D13)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ RIGHTS = {
     ADMINISTRATOR: Right.ALL,
     OPERATOR: Right.BROWSE | Right.SEE_BODIES | Right.SEND | Right.LISTEN | Right.OPERATE,
     VIEWER: Right.BROWSE,
-}  # the strongest first
+}  # strongest first
 
 
 def actor_for(user: AbstractBaseUser | AnonymousUser) -> Actor:
-    """The broker's actor for a signed-in person. Without a role, or not signed in, it has no right at all."""
+    """The broker's actor for a user. A user without a role, or not signed in, has no rights."""
     role = _role(user)
     rights = Right.NONE if role is None else RIGHTS[role]
     if role == VIEWER and user.has_perm(SEE_BODIES):
@@ -28,14 +28,13 @@ def actor_for(user: AbstractBaseUser | AnonymousUser) -> Actor:
 
 
 def actors_now(user_ids: Iterable[int]) -> dict[int, Actor]:
-    """The actors of people by their ids, with the rights that the database gives them at this moment. Who is deactivated or
-    deleted is not among them."""
+    """Actors by user id, with the users' current rights. Deactivated and deleted users are left out."""
     users = get_user_model().objects.filter(pk__in=list(user_ids), is_active=True).prefetch_related("groups")
     return {user.pk: actor_for(user) for user in users}
 
 
 def role_name(user: AbstractBaseUser | AnonymousUser) -> str:
-    """The strongest role in words."""
+    """The name of the strongest role."""
     return _role(user) or "no role"
 
 

@@ -1,6 +1,6 @@
-"""How often each sweep runs, as first set up; afterwards the admin decides, and nothing here overrules it.
+"""The initial schedule of each sweep. Later changes in the admin are not overwritten.
 
-A migration calls `create_missing`. A sweep that is added later comes with a migration of its own that calls it again.
+A migration calls `create_missing`. A new sweep needs a migration that calls it again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SHORTEST_EXPIRY_SECONDS = 5
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """every_seconds None: once a night."""
+    """A sweep's schedule. every_seconds None: once a night."""
 
     task: str
     every_seconds: int | None
@@ -31,7 +31,7 @@ class Schedule:
 
     @property
     def expires_after_seconds(self) -> int:
-        """A run still waiting for a worker when its next one is due is dropped, so that none pile up while no worker is there."""
+        """A run that is still queued when the next one is due is dropped, so that runs do not pile up without a worker."""
         return max(self.every_seconds or 3600, SHORTEST_EXPIRY_SECONDS)
 
 
@@ -42,7 +42,7 @@ SCHEDULES = (
 
 
 def create_missing(apps: Any) -> None:
-    """Create the schedules that are not there yet, by name. apps: the registry, as a migration gets it."""
+    """Create the missing schedules, by name. apps: the app registry that a migration gets."""
     periodic_task = apps.get_model("django_celery_beat", "PeriodicTask")
     for schedule in SCHEDULES:
         values = {
@@ -50,8 +50,8 @@ def create_missing(apps: Any) -> None:
             "queue": QUEUE,
             "expire_seconds": schedule.expires_after_seconds,
             "description": schedule.description,
-            # Due at the first start of beat. With no last run it would count from each start, and on a machine that is never on
-            # for an hour, or at night, the rarer ones would never have their turn.
+            # Due at the first start of beat. Without a last run, beat would count from each of its starts, and on a machine that
+            # is never on for an hour, or at night, the rarer sweeps would never run.
             "last_run_at": timezone.now() - timedelta(days=1),
             **_when(apps, schedule),
         }

@@ -1,5 +1,4 @@
-"""Addresses of the explorer. The page comes first and the entity's path last: a path may hold slashes, so nothing follows it
-but a number."""
+"""URLs of the explorer. The page comes first and the entity's path last: paths contain slashes, so only a number can follow."""
 
 from django.urls import path
 
@@ -42,7 +41,7 @@ urlpatterns = [
     path(f"delete/{ENTITY}", by_family("entity_delete"), name="entity_delete"),
     path(f"send/{ENTITY}", by_family("send"), name="send"),
     path(f"receive/<slug:subqueue>/{ENTITY}", by_family("receiver"), name="receiver"),
-    path(f"bring-back/{ENTITY}", by_family("bring_back"), name="bring_back"),
+    path(f"resubmit-all/{ENTITY}", by_family("resubmit_all"), name="resubmit_all"),
     path(f"bodies/{ENTITY}/<int:sequence_number>", message.body, name="body"),
     path(f"messages/{ENTITY}/<int:sequence_number>", message.message, name="message"),
     path("analyses/", pages.analysis_runs, name="analysis_runs"),

@@ -1,6 +1,6 @@
-"""The broker in Django's admin: namespaces with their clocks, entities, rules, policies; events and sweep runs to read.
+"""The broker in Django's admin: namespaces with their clocks, entities, rules and policies; events and sweep runs, read-only.
 
-Every change goes through a use case, as the person's own actor; the admin's history says who changed what from what.
+Every change runs a use case with the user's own actor. The admin's history records old and new values.
 """
 
 from importlib import import_module

@@ -126,14 +126,21 @@ class NamespaceAdmin(UseCaseAdmin):
 
 @admin.register(Entity)
 class EntityAdmin(UseCaseAdmin):
-    """Queues, topics and subscriptions. What kind a new one is, is chosen in the form; then it has the settings of its kind.
+    """Queues, topics and subscriptions. The form for a new one has a field for its kind, which decides on its settings.
 
     A RabbitMQ queue is fixed once it is declared: policies change what is in force for it.
     """
 
     durations = DURATIONS
     form = EntityForm
-    list_display = ["address", "what", "status", "lock", "deliveries", "time_to_live"]  # as many as fit beside the filters
+    list_display = [
+        "address",
+        "what",
+        "status",
+        "lock",
+        "deliveries",
+        "time_to_live",
+    ]  # more columns would not fit beside the filters
     list_filter = ["family", "namespace", "kind", "requires_session", "status", "expiry_mode", "history_level", "hidden"]
     search_fields = ["path", "user_metadata"]
     list_select_related = ["namespace"]
@@ -195,15 +202,15 @@ class EntityAdmin(UseCaseAdmin):
 
     @admin.display(ordering="lock_duration")
     def lock(self, obj):
-        return human(obj.lock_duration) if _is_received_from(obj) else None  # Django's dash
+        return human(obj.lock_duration) if _has_receivers(obj) else None  # shown as a dash
 
     @admin.display(description="deliveries", ordering="max_delivery_count")
     def deliveries(self, obj):
-        return obj.max_delivery_count if _is_received_from(obj) else None
+        return obj.max_delivery_count if _has_receivers(obj) else None
 
     @admin.display(ordering="default_message_time_to_live")
     def time_to_live(self, obj):
-        """Only for Service Bus does nothing mean never: other families have settings of their own for it, or none."""
+        """An empty value means never only in Service Bus; other families have settings of their own."""
         life = obj.default_message_time_to_live
         return human(life) if life is not None or obj.family == Family.SERVICE_BUS else None
 
@@ -224,7 +231,9 @@ class EntityAdmin(UseCaseAdmin):
             EntityKind.SUBSCRIPTION: entities.create_subscription,
         }
         given = {name: form.cleaned_data[name] for name in SETTINGS_OF[kind]}
-        own = {name: value for name, value in given.items() if value != default_settings(kind)[name]}  # else the tier's default
+        own = {
+            name: value for name, value in given.items() if value != default_settings(kind)[name]
+        }  # unchanged ones take the tier's default
         obj.pk = creators[kind](address_of(obj), actor=actor, **own).id
         obj.refresh_from_db()
 
@@ -236,10 +245,10 @@ class EntityAdmin(UseCaseAdmin):
         entities.update_entity(address_of(obj), actor=actor, **changes)
 
     def delete_one(self, request, obj):
-        if Entity.objects.filter(pk=obj.pk, deleted_at=None).exists():  # else it was deleted with its topic just before
+        if Entity.objects.filter(pk=obj.pk, deleted_at=None).exists():  # may have been deleted with its topic just before
             definition_of(obj.family).delete_entity(address_of(obj), actor=actor_of(request))
 
 
-def _is_received_from(obj: Entity) -> bool:
-    """Whether Service Bus' settings of locks, deliveries and expiry mean something for it."""
+def _has_receivers(obj: Entity) -> bool:
+    """Whether the Service Bus settings of locks and deliveries apply."""
     return obj.family == Family.SERVICE_BUS and obj.kind != EntityKind.TOPIC

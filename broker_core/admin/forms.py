@@ -1,4 +1,4 @@
-"""Forms of the admin. Whether a value is accepted is decided by the pure rules; here it is read and shown."""
+"""Forms of the admin. They read and show values; the pure rules validate them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OTHER_QUEUES = {one.queue_noun: one for one in installed() if one.family is not 
 
 
 class EntityForm(EntitySettingsForm, forms.ModelForm):
-    """A queue, topic or subscription with its settings; a new one's kind, too."""
+    """A queue, topic or subscription with its settings, and with a field for the kind of a new one."""
 
     new_kind = forms.ChoiceField(
         label="Kind", choices=[(k, k) for k in (*EntityKind, *OTHER_QUEUES)], initial=EntityKind.QUEUE,
@@ -57,7 +57,7 @@ class EntityForm(EntitySettingsForm, forms.ModelForm):
         return cleaned
 
     def _clean_other(self, family: FamilyDefinition, cleaned: dict) -> None:
-        """A queue of another family: it has a name alone."""
+        """Validate a queue of another family, which is created from its name only."""
         for name in entity_settings.ALL_SETTINGS:
             if name in self.changed_data and cleaned.get(name) not in (None, "", DEFAULTS[name]):
                 self.add_error(name, f"A {family.queue_noun} does not have this setting; leave it unchanged.")
@@ -74,7 +74,7 @@ class EntityForm(EntitySettingsForm, forms.ModelForm):
         raise InvalidArgument(name, f"A {kind} does not have this setting; leave it unchanged.")
 
     def _check_path(self, namespace: Namespace | None, path: str, kind: EntityKind) -> str:
-        """Here, in words, rather than as a violated constraint: an error at the field keeps Django from looking."""
+        """Validate the path here for a readable error. Django skips its own check of the constraint if the field has an error."""
         address = EntityAddress(namespace.name if namespace else "", path)
         if kind != EntityKind.SUBSCRIPTION:
             entity_settings.check_path(path)
@@ -98,7 +98,7 @@ class EntityForm(EntitySettingsForm, forms.ModelForm):
 
 
 class NamespaceForm(forms.ModelForm):
-    """A namespace, and for an existing one what to do with its clock (docs/design.md D6)."""
+    """A namespace; for an existing one also with actions on its clock (docs/design.md D6)."""
 
     new_family = forms.ChoiceField(
         label="Family",

@@ -1,4 +1,4 @@
-"""Admin of what happened: message events and sweep runs, to be read."""
+"""Read-only admin pages of message events and sweep runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_QUEUES_TO_CHOOSE = 50
 
 
 class RecordedFilter(admin.SimpleListFilter):
-    """How far back to look. An hour unless asked for more: each day is a partition, and a whole week of them can be large."""
+    """The time span to list. The default is one hour, since the partitions of a week can be large."""
 
     title, parameter_name = "recorded", "recorded"
     SPANS = {"": timedelta(hours=1), "15min": timedelta(minutes=15), "day": timedelta(days=1), "week": timedelta(days=7)}
@@ -39,7 +39,7 @@ class RecordedFilter(admin.SimpleListFilter):
 
 
 class QueueFilter(admin.SimpleListFilter):
-    """The first queues by name; the search box finds the others."""
+    """Offers the first queues by name; the search box finds the others."""
 
     title, parameter_name = "queue", "entity"
 
@@ -73,7 +73,7 @@ class MessageEventAdmin(ReadOnlyAdmin):
     search_fields = ["message_id"]
     search_help_text = "A queue as namespace/queue, a sequence number, or a complete message id"
     sortable_by: list[str] = []
-    ordering = [RawSQL("vitrine_message_event.xid", ()).desc()]  # the one order that has an index
+    ordering = [RawSQL("vitrine_message_event.xid", ()).desc()]  # the only order with an index
 
     def get_queryset(self, request):
         return super().get_queryset(request).prefetch_related("entity__namespace")

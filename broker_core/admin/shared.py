@@ -1,4 +1,4 @@
-"""What all admin pages of the broker share: who may do what, refusals as messages, lists that do not count without end."""
+"""Base classes of the admin pages: rights, broker errors as messages, and pagination with a cap."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ MOST_COUNTED = 2000
 
 
 def actor_of(request: HttpRequest) -> Actor:
-    """Who acts. The Django setting VITRINE_ACTOR_FOR names a function of the user; without it a superuser has all rights."""
+    """The actor of the user. The setting VITRINE_ACTOR_FOR names a function of the user; default: superusers have all rights."""
     return import_string(getattr(settings, "VITRINE_ACTOR_FOR", f"{__name__}.superuser_has_all_rights"))(request.user)
 
 
 def superuser_has_all_rights(user: Any) -> Actor:
-    """For a site without roles of its own: a superuser may do everything, other staff may look."""
+    """For a site without roles of its own: superusers have all rights, other staff can only browse."""
     return Actor("user", user.get_username(), Right.ALL if user.is_superuser else Right.BROWSE)
 
 
 def to_the_millisecond(at: datetime | None) -> str:
-    """An instant in UTC, as precise as things happen here."""
+    """An instant in UTC with milliseconds."""
     return f"{at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03}" if at else ""
 
 
 class CappedPaginator(Paginator):
-    """Pages over the first MOST_COUNTED rows: counting all of a large table would take longer than anybody looks at it."""
+    """Pages over the first MOST_COUNTED rows, since counting a large table would take too long."""
 
     @cached_property
     def count(self) -> int:
@@ -50,7 +50,7 @@ class CappedPaginator(Paginator):
 
 
 class RightsAdmin(admin.ModelAdmin):
-    """Asks the actor's rights in place of Django's permissions, and turns the broker's refusals into messages."""
+    """Checks the actor's rights instead of Django's permissions, and shows broker errors as messages."""
 
     right_to_view = Right.BROWSE
     right_to_change = Right.MANAGE
@@ -80,7 +80,7 @@ class RightsAdmin(admin.ModelAdmin):
         return self._explaining(request, super().delete_view, *args, **kwargs)
 
     def log_deletions(self, request, queryset):
-        """One entry at a time: entries written in bulk send no signal, so nobody could follow them."""
+        """Log deletions one by one: entries created in bulk send no signal, which the audit log needs."""
         for obj in queryset:
             LogEntry.objects.log_actions(request.user.pk, [obj], DELETION)
 
@@ -89,7 +89,7 @@ class RightsAdmin(admin.ModelAdmin):
         return bool(user.is_active and user.is_staff) and right in actor_of(request).rights
 
     def _explaining(self, request: HttpRequest, view: Any, *args: Any, **kwargs: Any) -> HttpResponse:
-        """Run a view with its broker calls in Django's own transaction, so that change and history are one."""
+        """Run a view with its broker calls in Django's transaction, so that the change and its log entry are atomic."""
         if request.method != "POST":
             return view(request, *args, **kwargs)
         try:
@@ -101,11 +101,11 @@ class RightsAdmin(admin.ModelAdmin):
 
 
 class ReadOnlyAdmin(RightsAdmin):
-    """Rows that only the broker writes: a list, no forms."""
+    """A list of rows that only the broker writes, without forms."""
 
     list_display_links = None
     show_full_result_count = False
-    show_facets = admin.ShowFacets.NEVER  # each would be a count of its own
+    show_facets = admin.ShowFacets.NEVER  # each would need a count of its own
     paginator = CappedPaginator
 
     def has_add_permission(self, request):
@@ -129,7 +129,7 @@ class ReadOnlyAdmin(RightsAdmin):
 
 
 class UseCaseAdmin(RightsAdmin):
-    """Deletes through use cases, and says in the history what a value was before. durations: fields where None means never."""
+    """Deletes through use cases, and logs old and new values. durations: fields where None means never."""
 
     durations: tuple[str, ...] = ()
 
@@ -144,7 +144,7 @@ class UseCaseAdmin(RightsAdmin):
             self.delete_one(request, obj)
 
     def get_deleted_objects(self, objs, request):
-        """What is asked about before deleting: the things themselves. What belongs to them goes by the broker's rules."""
+        """Lists only the objects themselves for confirmation; the broker deletes dependent objects by its own rules."""
         denied = {self.opts.verbose_name for obj in objs if not self.has_delete_permission(request, obj)}
         return [str(obj) for obj in objs], {self.opts.verbose_name_plural: len(objs)}, denied, []
 
@@ -164,11 +164,11 @@ class UseCaseAdmin(RightsAdmin):
 
 @dataclass(frozen=True)
 class EntityPart:
-    """What a family other than Service Bus adds to the admin page of its queues.
+    """The settings of a family other than Service Bus on the admin page of its queues.
 
-    title, fields: of the group of its settings. read_only: those of them that are shown only.
-    form:   edits a queue that exists; None: its settings are fixed once it is created.
-    change: (queue, valid form, actor) saves what the form changed.
+    title, fields: of the group of settings. read_only: fields that cannot be edited.
+    form:   for an existing queue; None: its settings cannot be changed.
+    change: (queue, valid form, actor) saves the changes of the form.
     """
 
     title: str

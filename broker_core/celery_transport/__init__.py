@@ -1,16 +1,16 @@
-"""Celery, or anything else on kombu, with this broker as its message broker (docs/design.md D2). `docs/celery.md` is its manual.
+"""A kombu transport, so that Celery can use this broker (docs/design.md D2). The manual is docs/celery.md.
 
-Importing this module makes `vitrine://<django database alias>/<namespace>` known to kombu; it opens nothing. Outside Django the
-database is named by the transport option `dsn`.
+Importing this module registers `vitrine://<django database alias>/<namespace>` with kombu, without opening a connection. Outside
+Django the transport option `dsn` gives the database.
 
-A task is a message: publishing is a send, taking a task a receive in peek-lock mode, acknowledging completes, requeueing
-abandons, rejecting dead-letters, and what was taken but never started is released when the worker stops. A task's countdown or
-ETA is the message's schedule.
+A task is a message: publishing sends it, consuming receives it in peek-lock mode, acknowledging completes, requeueing abandons,
+rejecting dead-letters, and tasks that were received but not started are released when the worker stops. A countdown or ETA
+becomes the message's schedule.
 
-    codec.py     a kombu payload as a broker message, and back without loss
-    queues.py    what a Celery queue is called and how it is set up on the broker
-    bindings.py  exchanges' bindings, shared by all processes
-    holdings.py  the messages this process holds: renewing and settling them
+    codec.py     converts between kombu payloads and broker messages, losslessly
+    queues.py    names and settings of Celery queues on the broker
+    bindings.py  bindings of exchanges, shared by all processes
+    holdings.py  the messages that this process holds: lock renewal and settlement
     channel.py   kombu's channel and quality of service
     transport.py kombu's transport: the connection
 """

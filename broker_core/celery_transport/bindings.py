@@ -1,7 +1,7 @@
-"""Which queues get what is published to an exchange.
+"""The bindings of exchanges to queues.
 
-kombu keeps bindings in each process, so that a reply to `celery inspect` would find no queue: here they are rows that all
-processes share. A binding ends with its queue.
+kombu keeps bindings per process, so that a reply to `celery inspect` would find no queue. Here they are rows shared by all
+processes. A binding ends with its queue.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from broker_core.store.use_cases import use_case
 
 @use_case
 def bind(address: EntityAddress, exchange: str, routing_key: str) -> Steps[None]:
-    """Send a copy of what is published to `exchange` to this queue. Twice is as good as once; for no queue it does nothing."""
+    """Bind a queue to an exchange. Does nothing if the binding exists or the queue does not."""
     yield call("celery_bind", namespace=address.namespace, path=address.path, exchange=exchange, routing_key=routing_key)
 
 
 @use_case
 def unbind(address: EntityAddress, exchange: str, routing_key: str) -> Steps[None]:
-    """The inverse of bind; nothing happens where there was no binding."""
+    """Remove a binding, if it exists."""
     yield call("celery_unbind", namespace=address.namespace, path=address.path, exchange=exchange, routing_key=routing_key)
 
 

@@ -1,4 +1,4 @@
-"""kombu's channel over the broker: declaring, publishing, taking and acknowledging."""
+"""kombu's channel: declares queues, publishes, receives and acknowledges."""
 
 from __future__ import annotations
 
@@ -25,55 +25,55 @@ from .holdings import HOLDINGS, How
 
 logger = logging.getLogger(__name__)
 
-MOST_AT_ONCE = 32  # messages one receive takes when nothing limits the prefetch
-GATHERING_SECONDS = 0.05  # at most so long it waits for more room before it takes more
+MOST_AT_ONCE = 32  # messages per receive if the prefetch count is unlimited
+GATHERING_SECONDS = 0.05  # the longest wait for more prefetch capacity before the next receive
 SECONDS_TO_SETTLE_ON_CLOSE = 3
-SLOWER_EACH_TIME, SLOWEST = 1.25, 4  # looks at empty queues: the interval grows by this factor, up to so many times
-LOOK_IN_PERSON_SECONDS = 60  # a queue that is only asked about in passing would count as idle and be deleted
+BACKOFF_FACTOR, MAX_BACKOFF = 1.25, 4  # growth of the polling interval of empty queues, and its limit
+OWN_RECEIVE_SECONDS = 60  # after which a queue gets a receive of its own: receiving from many at once is no activity of each
 
 
 class QoS(virtual.QoS):
-    """Settles by the delivery tag, which is the lock token: from any thread, and after the channel has closed."""
+    """Settles by the delivery tag, which is the lock token, from any thread and even after the channel has closed."""
 
     def ack(self, delivery_tag: str) -> None:
         HOLDINGS.settle(delivery_tag, How.COMPLETE)
         super().ack(delivery_tag)
-        self.channel.made_room()
+        self.channel.on_settled()
 
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:
-        """Requeueing is a failed delivery, so a message that is always requeued ends in the dead-letter queue (SB-091)."""
+        """Reject or requeue. Requeueing is a failed delivery, so repeated requeueing dead-letters the message (SB-091)."""
         HOLDINGS.settle(delivery_tag, How.ABANDON if requeue else How.REJECT)
         super().ack(delivery_tag)
-        self.channel.made_room()
+        self.channel.on_settled()
 
 
 class Channel(virtual.Channel):
-    """Declares queues that are not there yet, takes messages of all its queues by one question, up to its prefetch count."""
+    """Creates missing queues when they are declared, and receives from all consumed queues at once, up to its prefetch count."""
 
     QoS = QoS
     supports_fanout = True
-    body_encoding = None  # type: ignore[assignment]  # kombu has a text there and takes None, too: bodies are stored as the serializer wrote them
+    body_encoding = None  # type: ignore[assignment]  # None is allowed: bodies are stored as the serializer wrote them
 
     def __init__(self, connection: Any, **kwargs: Any) -> None:
         super().__init__(connection, **kwargs)
         self._transport = connection
-        self._arrived: deque[tuple[dict[str, Any], str]] = deque()
+        self._received: deque[tuple[dict[str, Any], str]] = deque()  # payloads with their queue, not delivered to consumers yet
         self._no_ack: set[str] = set()
         self._is_full = False
-        self._ask_again_at = 0.0
+        self._next_receive_at = 0.0
         self._pause = connection.polling_interval
-        self._found_at_last = False
-        self._took_at = 0.0
-        self._looked_at: dict[str, float] = {}
+        self._last_receive_found = False
+        self._last_receive_at = 0.0
+        self._own_receive_at: dict[str, float] = {}
 
     # Queues and bindings
 
     def prepare_queue_arguments(self, arguments: dict[str, Any], **options: Any) -> dict[str, Any]:
-        """Expiry and message life of kombu's Queue in RabbitMQ's words, which `queues.settings` reads."""
+        """The expiry and message TTL of kombu's Queue as RabbitMQ arguments, which `queues.settings` reads."""
         return to_rabbitmq_queue_arguments(arguments, **options)
 
     def _new_queue(self, queue: str, **declared: Any) -> None:
-        """Create the queue unless it is there. One that is there keeps its settings: they belong to whoever administers it."""
+        """Create the queue if it does not exist. An existing one keeps its settings, which an administrator may have changed."""
         self._transport.declared[queue] = declared
         namespace = self._call(namespaces.ensure_namespace, self._transport.namespace, tier=Tier.PREMIUM)
         changes = queues.settings(queue, declared, self._transport.client.transport_options, namespace.limits)
@@ -94,7 +94,7 @@ class Channel(virtual.Channel):
         return counts.active - counts.locked
 
     def queue_delete(self, queue: str, if_unused: bool = False, if_empty: bool = False, **kwargs: Any) -> None:
-        """Delete the queue with its dead letters; one that is not there is deleted already. Who uses it cannot be known."""
+        """Delete the queue, if it exists, with its dead letters. `if_unused` is ignored: consumers are not known."""
         if if_empty and self._size(queue):
             return
         self.state.queue_bindings_delete(queue)
@@ -103,7 +103,7 @@ class Channel(virtual.Channel):
             self._call(entities.delete_queue, self._address(queue))
 
     def _purge(self, queue: str) -> int:
-        """Remove what waits in the queue or is scheduled for it; returns how many."""
+        """Remove active and scheduled messages; returns their number."""
         return self._call(service_bus.purge, self._address(queue), states=(MessageState.ACTIVE, MessageState.SCHEDULED))
 
     def _queue_bind(self, exchange: str, routing_key: str, pattern: str | None, queue: str) -> None:
@@ -114,7 +114,7 @@ class Channel(virtual.Channel):
         self._transport.call(bindings.unbind, self._address(queue), exchange, routing_key or "")
 
     def get_table(self, exchange: str) -> list[tuple[str, str | None, str]]:
-        """The bindings of an exchange made by any process, as kombu's exchange types want them."""
+        """The bindings of an exchange, made by any process, in the form of kombu's exchange types."""
         kind = self.typeof(exchange)
         found = self._transport.call(bindings.bound, self._transport.namespace, exchange)
         return [kind.prepare_bind(queues.name_of(path), exchange, routing_key, None) for path, routing_key in found]
@@ -122,7 +122,7 @@ class Channel(virtual.Channel):
     # Publishing
 
     def _put(self, queue: str, message: dict[str, Any], **kwargs: Any) -> None:
-        """Send to one queue. One that was deleted since this process declared it comes back; a task is never dropped."""
+        """Send to one queue. Creates it again if it was deleted since this process declared it: tasks are never dropped."""
         sent, address = codec.to_broker(message, self.decode_body), self._address(queue)
         try:
             self._call(service_bus.send, address, [sent])
@@ -138,24 +138,24 @@ class Channel(virtual.Channel):
         for _, _, queue in self.get_table(exchange):
             self._put(queue, payload)
 
-    # Taking
+    # Receiving
 
     def basic_consume(self, queue: str, no_ack: bool, *args: Any, **kwargs: Any) -> Any:
         if no_ack:
             self._no_ack.add(queue)
-        self._ask_again_at = 0.0
+        self._next_receive_at = 0.0
         return super().basic_consume(queue, no_ack, *args, **kwargs)
 
     def basic_cancel(self, consumer_tag: str) -> None:
-        """Stop taking from the queue; what was taken and not handed on goes back. A worker's own mailbox goes with it."""
+        """Stop consuming the queue and release its undelivered messages. A worker's own mailbox is deleted."""
         queue = self._tag_to_queue.get(consumer_tag)
         super().basic_cancel(consumer_tag)
         if queue is None or queue in self._active_queues:
             return
         self._no_ack.discard(queue)
-        self._give_back(queue)
+        self._release_undelivered(queue)
         if queues.is_node_mailbox(queue):
-            self._transport.quietly(self.queue_delete, queue)
+            self._transport.call_ignoring_errors(self.queue_delete, queue)
 
     def basic_get(self, queue: str, no_ack: bool = False, **kwargs: Any) -> Any:
         message = super().basic_get(queue, no_ack=no_ack, **kwargs)
@@ -169,59 +169,61 @@ class Channel(virtual.Channel):
         raise Empty()
 
     def drain_events(self, timeout: float | None = None, callback: Any = None) -> None:
-        """Hand one message to its consumer, taking more from the broker when none is at hand. Raises Empty if there is none."""
+        """Deliver one message to its consumer, receiving more if needed. Raises Empty if there is none."""
         payload, queue = self._next()
         if queue in self._no_ack:
             HOLDINGS.settle(payload["properties"]["delivery_tag"], How.COMPLETE)
         (callback or self.connection._deliver)(payload, queue)
 
     def _next(self) -> tuple[dict[str, Any], str]:
-        """The next message that is still this process's: one that waited here while its lock was lost belongs to others."""
+        """The next received message, without those whose lock has been lost since."""
         while True:
-            if not self._arrived:
-                self._take()
-            payload, queue = self._arrived.popleft()
+            if not self._received:
+                self._fill()
+            payload, queue = self._received.popleft()
             if HOLDINGS.holds(payload["properties"]["delivery_tag"]):
                 return payload, queue
 
-    def _take(self) -> None:
-        """Fill `_arrived`, or raise Empty. Having found nothing it asks again after a pause, which grows while nothing comes."""
-        if not self._active_queues or time.monotonic() < self._ask_again_at:
+    def _fill(self) -> None:
+        """Receive messages into `_received`. Raises Empty if there are none; the pause until the next attempt then grows."""
+        if not self._active_queues or time.monotonic() < self._next_receive_at:
             raise Empty()
-        room = self.qos.can_consume_max_estimate()
-        self._is_full = room is not None and self._is_little(room)
+        capacity = self.qos.can_consume_max_estimate()
+        self._is_full = capacity is not None and self._must_wait_for(capacity)
         if self._is_full:
             raise Empty()
-        self._took_at = time.monotonic()
+        self._last_receive_at = time.monotonic()
         names = {queues.path_of(name).lower(): name for name in self._active_queues}
-        found = self._receive(min(room or MOST_AT_ONCE, MOST_AT_ONCE))
-        self._found_at_last = bool(found)
+        found = self._receive(min(capacity or MOST_AT_ONCE, MOST_AT_ONCE))
+        self._last_receive_found = bool(found)
         for message in found:
             for payload in self._payloads([message]):
-                self._arrived.append((payload, names[message.address.path.lower()]))
-        if not self._arrived:
-            self._ask_again_at = time.monotonic() + self._pause
-            self._pause = min(self._pause * SLOWER_EACH_TIME, self._transport.polling_interval * SLOWEST)
+                self._received.append((payload, names[message.address.path.lower()]))
+        if not self._received:
+            self._next_receive_at = time.monotonic() + self._pause
+            self._pause = min(self._pause * BACKOFF_FACTOR, self._transport.polling_interval * MAX_BACKOFF)
             raise Empty()
         self._pause = self._transport.polling_interval
 
-    def _is_little(self, room: int) -> bool:
-        """Whether to wait for more room, as a question costs the same for one message and for many: half will do, or a moment."""
-        just_took = time.monotonic() < self._took_at + GATHERING_SECONDS
-        return room == 0 or (just_took and room * 2 < self.qos.prefetch_count)
+    def _must_wait_for(self, capacity: int) -> bool:
+        """Whether to wait for more prefetch capacity: a receive costs the same for one message as for many, so for a moment it
+        waits until half of the prefetch count is free."""
+        just_received = time.monotonic() < self._last_receive_at + GATHERING_SECONDS
+        return capacity == 0 or (just_received and capacity * 2 < self.qos.prefetch_count)
 
-    def _receive(self, most: int) -> list[LockedMessage]:
-        """Messages of all queues by one question; of one alone if it is the only one and just had some, or has to be visited."""
-        self._active_queues.append(self._active_queues.pop(0))  # the next one first, so that none starves
+    def _receive(self, max_count: int) -> list[LockedMessage]:
+        """Receive from all queues in one statement, or from one queue if it is the only one and had messages, or its own receive
+        is due."""
+        self._active_queues.append(self._active_queues.pop(0))  # rotate, so that no queue starves
         now = time.monotonic()
-        unvisited = [q for q in self._active_queues if now - self._looked_at.get(q, -math.inf) > LOOK_IN_PERSON_SECONDS]
-        alone = len(self._active_queues) == 1 and self._found_at_last
+        due = [q for q in self._active_queues if now - self._own_receive_at.get(q, -math.inf) > OWN_RECEIVE_SECONDS]
+        alone = len(self._active_queues) == 1 and self._last_receive_found
         try:
-            if unvisited or alone:
-                queue = unvisited[0] if unvisited else self._active_queues[0]
-                self._looked_at[queue] = now
-                return self._call(service_bus.receive, self._address(queue), most)
-            return self._call(service_bus.receive_from, [self._address(queue) for queue in self._active_queues], most)
+            if due or alone:
+                queue = due[0] if due else self._active_queues[0]
+                self._own_receive_at[queue] = now
+                return self._call(service_bus.receive, self._address(queue), max_count)
+            return self._call(service_bus.receive_from, [self._address(queue) for queue in self._active_queues], max_count)
         except EntityNotFound:
             self._declare_again(queue)
         except (EntityDisabled, NotAllowed) as refusal:
@@ -229,51 +231,49 @@ class Channel(virtual.Channel):
         return []
 
     def _declare_again(self, queue: str) -> None:
-        """A queue that is consumed was deleted: make it again, with its bindings."""
+        """Create a consumed queue that was deleted again, with its bindings."""
         logger.warning("The queue %s was deleted while being consumed; creating it again", self._address(queue))
         self._new_queue(queue, **self._transport.declared.get(queue, {}))
         for exchange, routing_key, _ in self.state.queue_bindings(queue):
             self._queue_bind(exchange, routing_key, None, queue)
 
     def _payloads(self, messages: list[LockedMessage]) -> Iterator[dict[str, Any]]:
-        """Take messages into this process's holdings, as kombu payloads. One that cannot be read is rejected."""
+        """Add messages to this process's holdings and convert them to kombu payloads. Unreadable ones are rejected."""
         for message in messages:
-            tag = HOLDINGS.take(message, self._transport.database, self._transport.actor)
+            tag = HOLDINGS.add(message, self._transport.database, self._transport.actor)
             try:
                 yield codec.from_broker(message, tag)
             except ValueError as problem:
                 logger.error("Message %d of %s is not a Celery message: %s", message.sequence_number, message.address, problem)
                 HOLDINGS.settle(tag, How.REJECT)
 
-    def made_room(self) -> None:
-        """A message was settled: whoever waits because the prefetch is used up can go on."""
+    def on_settled(self) -> None:
+        """Called when a message was settled, which frees prefetch capacity."""
         if self._is_full:
-            self._transport.look_again()
+            self._transport.wake()
 
-    # Giving back
+    # Releasing
 
     def _restore(self, message: virtual.Message) -> None:
         """Called by kombu for all unacknowledged messages when the channel closes. Running tasks keep their locks."""
         if not _is_running(message.delivery_tag):
             HOLDINGS.settle(message.delivery_tag, How.RELEASE)
 
-    def _give_back(self, queue: str | None = None) -> None:
-        """Release what was taken, of one queue or of all, and not handed to its consumer."""
+    def _release_undelivered(self, queue: str | None = None) -> None:
+        """Release the messages of one queue, or of all, that were received but not delivered to a consumer."""
         kept: deque[tuple[dict[str, Any], str]] = deque()
-        for payload, origin in self._arrived:
+        for payload, origin in self._received:
             if queue is None or queue == origin:
                 HOLDINGS.settle(payload["properties"]["delivery_tag"], How.RELEASE)
             else:
                 kept.append((payload, origin))
-        self._arrived = kept
+        self._received = kept
 
     def close(self) -> None:
         if not self.closed:
-            self._give_back()
+            self._release_undelivered()
             super().close()
             HOLDINGS.settle_all(SECONDS_TO_SETTLE_ON_CLOSE)
-
-    # How it is done
 
     def _address(self, queue: str) -> EntityAddress:
         return EntityAddress(self._transport.namespace, queues.path_of(queue))
@@ -283,18 +283,18 @@ class Channel(virtual.Channel):
 
 
 def _is_running(delivery_tag: str) -> bool:
-    """Whether a process or thread of this worker's pool has begun with the message, or is sure to.
+    """Whether a process or thread of this worker's pool has started the message's task, or certainly will.
 
-    A prefork pool forgets what it was handed and no process has accepted when the connection is lost.
+    When the connection is lost, a prefork pool drops tasks that no process has accepted.
     """
     state = sys.modules.get("celery.worker.state")
     if state is None:
         return False
-    begun = [*state.active_requests, *(r for r in [*state.reserved_requests] if _has_begun(r))]
-    return any(request.message.delivery_tag == delivery_tag for request in begun)
+    running = [*state.active_requests, *(r for r in [*state.reserved_requests] if _will_run(r))]
+    return any(request.message.delivery_tag == delivery_tag for request in running)
 
 
-def _has_begun(request: Any) -> bool:
-    """Whether a pool that has this reserved request will run it: only a prefork pool's results say whether they were accepted."""
-    handed_over = request._apply_result  # None, or a weak reference
-    return handed_over is not None and getattr(handed_over(), "_accepted", True)
+def _will_run(request: Any) -> bool:
+    """Whether the pool will run this reserved request. Only results of a prefork pool say whether they were accepted."""
+    result = request._apply_result  # None, or a weak reference
+    return result is not None and getattr(result(), "_accepted", True)

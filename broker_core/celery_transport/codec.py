@@ -1,7 +1,7 @@
-"""A kombu payload as a broker message, and back without loss.
+"""Converts kombu payloads to broker messages and back, losslessly.
 
-The task's body is stored as its serializer wrote it, so that a JSON task can be read in the explorer; what else kombu wants back
-lies as JSON in one application property. Pure: no Celery, no database, no clock.
+The body is stored as the serializer wrote it, so that a JSON task is readable in the explorer. The other parts of the payload
+are stored as JSON in one application property. Pure: no Celery, no database, no clock.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from broker_core.common.limits import STRICT
 from broker_core.common.types import LockedMessage, Message
 
 ENVELOPE = "kombu"  # the application property: headers and properties as JSON
-ENVELOPE_TYPE = "application/vnd.kombu+json"  # content type of a message whose body holds the whole payload
-LARGEST_ENVELOPE = STRICT.one_property - 1024  # characters of ASCII; a larger one goes into the body
-_OWN_PROPERTIES = ("body_encoding", "delivery_tag")  # made anew at each delivery
+ENVELOPE_TYPE = "application/vnd.kombu+json"  # content type of a message whose body is the whole payload
+LARGEST_ENVELOPE = STRICT.one_property - 1024  # ASCII characters; a larger envelope is stored in the body
+_OWN_PROPERTIES = ("body_encoding", "delivery_tag")  # set at each delivery
 
 
 def to_broker(payload: Mapping[str, Any], decode_body: Callable[[Any, str | None], Any]) -> Message:
-    """The broker message for a payload as kombu's virtual transports make it.
+    """The broker message for a payload of kombu's virtual transports.
 
-    decode_body: undoes kombu's body encoding (base64 by default): (body, encoding) -> text or bytes.
-    The id is the task's, so that a send tried again keeps it; an ETA becomes the schedule.
+    decode_body: reverses kombu's body encoding (base64 by default): (body, encoding) -> str or bytes.
+    The message id is the task's, so that a repeated send has the same; an ETA becomes the schedule.
     """
     headers, properties = payload.get("headers") or {}, payload["properties"]
     body = str_to_bytes(decode_body(payload.get("body") or b"", properties.get("body_encoding")))
@@ -57,7 +57,7 @@ def to_broker(payload: Mapping[str, Any], decode_body: Callable[[Any, str | None
 
 
 def from_broker(message: LockedMessage, delivery_tag: str) -> dict[str, Any]:
-    """The kombu payload of a received message. A message that no Celery sent comes with its body and content type alone.
+    """The kombu payload of a received message. For a message not sent by kombu it has only the body and content type.
 
     Raises ValueError if the envelope cannot be read.
     """
@@ -87,12 +87,12 @@ def _payload(message: LockedMessage, delivery_tag: str) -> dict[str, Any]:
 
 
 def _short(text: Any) -> str | None:
-    """For showing and searching only: what is too long for a broker property is left out, the envelope has it."""
+    """The text, or None if it is too long for a broker property. It is only for display and search; the envelope has it too."""
     return text if isinstance(text, str) and 0 < len(text) <= STRICT.message_id and "\x00" not in text else None
 
 
 def _instant(eta: Any) -> datetime | None:
-    """When a task is due. One without a time zone stays with Celery, which knows the zone meant."""
+    """When a task is due; None for an ETA without a time zone, which Celery handles itself."""
     try:
         due = datetime.fromisoformat(eta) if isinstance(eta, str) else eta
     except ValueError:

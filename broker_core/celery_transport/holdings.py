@@ -1,9 +1,9 @@
-"""The messages this process has taken and not settled yet.
+"""The messages that this process has received and not settled yet.
 
-They belong to the process and not to a channel: a task that runs while its connection is lost and made again is acknowledged by
-its lock token alone, whichever channel it came by. One thread settles, in groups: what gathered while the last statement ran goes
-into the next one, so a lone acknowledgement goes out at once and a crowd of them shares a statement. While the database does not
-answer they wait and are tried again; a lock that ended meanwhile is logged, and its message is delivered again.
+They belong to the process rather than to a channel: a task that runs while its connection is re-established is acknowledged by
+its lock token alone. One thread settles in groups: requests that arrive while a statement runs share the next one, so a single
+acknowledgement is sent at once. While the database does not respond, requests wait and are tried again. If a lock ends before,
+this is logged, and the message is delivered again.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ REJECTED_DESCRIPTION = "A worker rejected the task without requeueing it. See th
 
 
 class How(StrEnum):
-    """How a message leaves this process's hands."""
+    """How a message is settled."""
 
     COMPLETE = "complete"
-    ABANDON = "abandon"  # requeue: a failed delivery
-    REJECT = "reject"  # to the dead-letter queue
-    RELEASE = "release"  # never started: no delivery counted
+    ABANDON = "abandon"  # requeued: a failed delivery
+    REJECT = "reject"  # dead-lettered
+    RELEASE = "release"  # not started: the delivery is not counted
 
 
 _ACTIONS: dict[How, Callable[..., Any]] = {
@@ -54,7 +54,7 @@ _ACTIONS: dict[How, Callable[..., Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """A lock of this process: where, and which."""
+    """A lock that this process holds."""
 
     database: Database
     address: EntityAddress
@@ -63,22 +63,22 @@ class Holding:
 
 
 class Holdings:
-    """What this process holds; safe to use from any thread. A forked child begins with nothing: the locks are its parent's."""
+    """The locks that this process holds. Thread-safe. A forked child starts without any: the locks are its parent's."""
 
     def __init__(self) -> None:
-        self._forget_all()
-        os.register_at_fork(after_in_child=self._forget_all)
+        self._reset()
+        os.register_at_fork(after_in_child=self._reset)
         atexit.register(self.settle_all, SECONDS_TO_SETTLE_AT_EXIT)
 
-    def _forget_all(self) -> None:
+    def _reset(self) -> None:
         self._held: dict[str, Holding] = {}
-        self._leaving: deque[tuple[How, Holding]] = deque()
+        self._pending: deque[tuple[How, Holding]] = deque()
         self._changed = threading.Condition()
         self._settling = False
         self._thread: threading.Thread | None = None
 
-    def take(self, message: LockedMessage, database: Database, actor: Actor) -> str:
-        """Note a message just received, and renew its lock until it is settled. Returns its delivery tag."""
+    def add(self, message: LockedMessage, database: Database, actor: Actor) -> str:
+        """Add a received message, and renew its lock until it is settled. Returns its delivery tag."""
         tag = str(message.lock_token)
         self._held[tag] = Holding(database, message.address, actor, message.lock_token)
         with using(database):
@@ -86,54 +86,54 @@ class Holdings:
         return tag
 
     def holds(self, tag: str) -> bool:
-        """Whether the message is still this process's: not settled, and its lock not known to have ended."""
+        """Whether the message is not settled and its lock is not known to have ended."""
         return tag in self._held
 
     def settle(self, tag: str, how: How) -> None:
-        """Settle the message with this delivery tag, soon. Of a tag that is not held nothing is left to settle."""
+        """Queue the message with this delivery tag for settlement. Does nothing if it is not held."""
         holding = self._held.pop(tag, None)
         if holding is None:
             return
         renewer.drop([holding.token])
         with self._changed:
-            self._leaving.append((how, holding))
+            self._pending.append((how, holding))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._settle_forever, name="vitrine-settle", daemon=True)
                 self._thread.start()
             self._changed.notify_all()
 
     def settle_all(self, seconds: float) -> bool:
-        """Wait at most so long until all that was asked to be settled is. Returns whether it is."""
+        """Wait at most so long for all queued settlements. Returns whether they are done."""
         with self._changed:
-            return self._changed.wait_for(lambda: not self._leaving and not self._settling, seconds)
+            return self._changed.wait_for(lambda: not self._pending and not self._settling, seconds)
 
     def _settle_forever(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._leaving)
-                group, self._leaving, self._settling = self._leaving, deque(), True
-            left = self._settle(group)
+                self._changed.wait_for(lambda: self._pending)
+                group, self._pending, self._settling = self._pending, deque(), True
+            failed = self._settle(group)
             with self._changed:
-                self._leaving.extendleft(reversed(left))
+                self._pending.extendleft(reversed(failed))
                 self._settling = False
                 self._changed.notify_all()
-            if left:
+            if failed:
                 time.sleep(RETRY_AFTER_SECONDS)
 
     def _settle(self, group: deque[tuple[How, Holding]]) -> list[tuple[How, Holding]]:
-        """Settle them, a statement for each queue and way. Returns those to be tried again."""
+        """Settle the messages of a group, in one call per queue and settlement. Returns those to be tried again."""
         by_call = defaultdict(list)
         for how, holding in group:
             by_call[how, holding.database, holding.address, holding.actor].append(holding)
-        left = []
+        failed = []
         for (how, database, address, actor), holdings in by_call.items():
-            if not _carry_out(how, database, address, actor, [h.token for h in holdings]):
-                left += [(how, holding) for holding in holdings]
-        return left
+            if not _settle_tokens(how, database, address, actor, [h.token for h in holdings]):
+                failed += [(how, holding) for holding in holdings]
+        return failed
 
 
-def _carry_out(how: How, database: Database, address: EntityAddress, actor: Actor, tokens: list[UUID]) -> bool:
-    """One settling call. False: it may succeed later. Never raises, for it runs in the only thread that settles."""
+def _settle_tokens(how: How, database: Database, address: EntityAddress, actor: Actor, tokens: list[UUID]) -> bool:
+    """Make one settling call. False: a retry may succeed. Never raises, since it runs in the only thread that settles."""
     try:
         with using(database):
             report = _ACTIONS[how](address, tokens, actor=actor)

@@ -1,7 +1,8 @@
-"""What a Celery queue is called and how it is set up on the broker. Pure.
+"""The names and settings of Celery queues on the broker. Pure.
 
-Celery allows any text as a queue's name (`celery@host.celery.pidbox`), an entity's path only some characters; the others are
-written as ~ and two hex digits a byte. Paths are compared without case, so two Celery queues must differ in more than that.
+Celery allows any text as a queue's name (`celery@host.celery.pidbox`), but the path of an entity only some characters; others are
+escaped as ~ and two hex digits per byte. Paths are case-insensitive, so the names of two Celery queues must not differ in case
+alone.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from broker_core.common.types import QueueSettings
 _ESCAPED = re.compile(r"[^A-Za-z0-9._/-]")
 _ESCAPES = re.compile(r"(?:~[0-9a-f]{2})+")
 
-# Celery's own mailboxes: `celery inspect` and `celery control`, their replies, events.
+# Celery's own mailboxes: of `celery inspect` and `celery control`, their replies, and events.
 _OWN_MAILBOX = re.compile(r"(\.pidbox|^celeryev\..*)$")
 MAILBOX_LIFE = timedelta(minutes=1)
 _NOT_FOR_TASKS = {
@@ -36,23 +37,23 @@ def path_of(queue: str) -> str:
 
 
 def name_of(path: str) -> str:
-    """The Celery queue of an entity's path."""
+    """The name of the Celery queue with this path."""
     return _ESCAPES.sub(lambda found: bytes.fromhex(found[0].replace("~", "")).decode(errors="replace"), path)
 
 
 def is_node_mailbox(queue: str) -> bool:
-    """Whether the queue belongs to one worker, for its remote control, and has no use after it."""
+    """Whether the queue is one worker's mailbox for remote control, which is useless after the worker has ended."""
     return queue.endswith(".pidbox")
 
 
 def settings(queue: str, declared: Mapping[str, Any], options: Mapping[str, Any], limits: Limits = STRICT) -> dict[str, Any]:
-    """The settings a queue is created with, by their names in QueueSettings; what is not named takes the broker's default.
+    """The settings of a new queue, by their names in QueueSettings; others keep the broker's default.
 
     declared: kombu's arguments of the declaration (`auto_delete`, `arguments` with x-expires and x-message-ttl in ms).
-    options:  the transport options; any name of QueueSettings, durations in seconds or as timedelta.
-    limits:   those of the namespace; it takes the largest messages that they allow.
-    A queue that lives as long as its user is hidden and goes when it is idle; Celery's own mailboxes forget messages, too.
-    Raises InvalidArgument for an option that a queue of tasks cannot have.
+    options:  the transport options: any name of QueueSettings, with durations in seconds or as timedelta.
+    limits:   those of the namespace; the queue gets the largest message size that they allow.
+    A temporary queue is hidden and deleted when idle; in Celery's own mailboxes messages expire as well.
+    Raises InvalidArgument for an option that a task queue cannot have.
     """
     for name, why in _NOT_FOR_TASKS.items():
         if options.get(name):

@@ -1,4 +1,4 @@
-"""kombu's transport: what a connection is. `vitrine://<django database alias>/<namespace>`; both may be left out."""
+"""kombu's transport, which is a connection: `vitrine://<django database alias>/<namespace>`; both parts are optional."""
 
 from __future__ import annotations
 
@@ -31,39 +31,39 @@ DEFAULT_NAMESPACE = "celery"
 _NO_ALIAS = (None, "", "localhost", "local")
 
 
-class _Bell:
-    """Turns a worker's event loop (kombu's Hub) at intervals and when it is rung: one that reads from nothing only sleeps."""
+class _LoopWaker:
+    """Makes a worker's event loop (kombu's Hub) iterate at intervals and on `wake`. A loop without readers only sleeps."""
 
-    def __init__(self, loop: Any, on_turn: Callable[[], None], interval: float) -> None:
-        self._loop, self._on_turn = loop, on_turn
-        self._heard, self._rung = socket.socketpair()
-        self._heard.setblocking(False)
-        self._rung.setblocking(False)
-        loop.add_reader(self._heard, self._hush)
-        loop.call_repeatedly(interval, self.ring)
-        loop.on_tick.add(on_turn)
+    def __init__(self, loop: Any, on_tick: Callable[[], None], interval: float) -> None:
+        self._loop, self._on_tick = loop, on_tick
+        self._reader, self._writer = socket.socketpair()
+        self._reader.setblocking(False)
+        self._writer.setblocking(False)
+        loop.add_reader(self._reader, self._drain)
+        loop.call_repeatedly(interval, self.wake)
+        loop.on_tick.add(on_tick)
 
-    def ring(self) -> None:
-        """From any thread."""
-        with suppress(OSError):  # full, so it rings already; or closed
-            self._rung.send(b"\0")
+    def wake(self) -> None:
+        """Make the loop iterate. Thread-safe."""
+        with suppress(OSError):  # the buffer is full, so the loop will iterate; or the socket is closed
+            self._writer.send(b"\0")
 
-    def _hush(self) -> None:
+    def _drain(self) -> None:
         with suppress(BlockingIOError):
-            self._heard.recv(4096)
+            self._reader.recv(4096)
 
     def close(self) -> None:
-        self._loop.on_tick.discard(self._on_turn)
-        self._loop.remove_reader(self._heard)
-        self._heard.close()
-        self._rung.close()
+        self._loop.on_tick.discard(self._on_tick)
+        self._loop.remove_reader(self._reader)
+        self._reader.close()
+        self._writer.close()
 
 
 class Transport(virtual.Transport):
-    """A connection holds no socket of its own: the broker keeps one to the database a thread, and checks it after a fork.
+    """A connection has no socket of its own: the broker has one database connection per thread, and checks it after a fork.
 
-    It is `asynchronous` for the sake of Celery's prefork pool. Without an event loop the pool's children share one pipe and its
-    lock: a child that is killed while it waits for work takes the lock with it, and the worker runs nothing from then on.
+    It is `asynchronous` because of Celery's prefork pool. Without an event loop the pool's children share one pipe and its lock:
+    if a child is killed while it waits for work, the lock is never released, and the worker stops running tasks.
     """
 
     client: Any  # kombu's Connection
@@ -75,7 +75,7 @@ class Transport(virtual.Transport):
     default_port = None
     can_parse_url = False
     polling_interval = 0.05
-    connection_errors = (  # type: ignore[assignment]  # kombu's own tuple of one class is taken for the type
+    connection_errors = (  # type: ignore[assignment]  # mypy infers the type from kombu's tuple of one class
         *virtual.Transport.connection_errors,
         BrokerUnavailable,
         ServerBusy,
@@ -91,13 +91,13 @@ class Transport(virtual.Transport):
 
     def __init__(self, client: Any, **kwargs: Any) -> None:
         super().__init__(client, **kwargs)
-        self.declared: dict[str, dict[str, Any]] = {}  # queue -> how it was declared here
-        self._room = threading.Event()  # set when a channel whose prefetch was used up may take again
-        self._bell: _Bell | None = None  # in a worker that has an event loop
+        self.declared: dict[str, dict[str, Any]] = {}  # queue -> arguments of its declaration in this process
+        self._woken = threading.Event()  # set when a channel that had reached its prefetch count can receive again
+        self._waker: _LoopWaker | None = None  # in a worker with an event loop
 
     @cached_property
     def database(self) -> Database:
-        """The transport option `dsn`, or the alias of a Django database in the place of the host."""
+        """Given by the transport option `dsn`, or by the alias of a Django database as the URL's host."""
         dsn = self.client.transport_options.get("dsn")
         host = self.client.hostname
         return Database(dsn=dsn) if dsn else Database(alias=DEFAULT_ALIAS if host in _NO_ALIAS else host)
@@ -108,7 +108,7 @@ class Transport(virtual.Transport):
 
     @cached_property
     def actor(self) -> Actor:
-        """Who is named as a lock's holder: the host and the process."""
+        """The holder of locks: host and process."""
         return Actor.local(f"celery@{socket.gethostname()}:{os.getpid()}")
 
     @property
@@ -119,10 +119,7 @@ class Transport(virtual.Transport):
         return psycopg.__version__
 
     def establish_connection(self) -> Transport:
-        """Reach the database and make sure that the namespace is there.
-
-        Raises one of connection_errors where trying again can help, which kombu then does.
-        """
+        """Connect to the database and create the namespace if needed. Raises one of connection_errors if kombu should retry."""
         try:
             self.call(namespaces.ensure_namespace, self.namespace, tier=Tier.PREMIUM, actor=self.actor)
         except psycopg.errors.UndefinedTable as exc:
@@ -130,48 +127,48 @@ class Transport(virtual.Transport):
         return super().establish_connection()
 
     def register_with_event_loop(self, connection: Any, loop: Any) -> None:
-        """Deliver whenever the worker's event loop turns, which it does for each result, and at every interval."""
-        self._bell = _Bell(loop, self._look, min(self.polling_interval, GATHERING_SECONDS))
+        """Deliver messages at each iteration of the worker's event loop: for each result, and at every interval."""
+        self._waker = _LoopWaker(loop, self._deliver_batch, min(self.polling_interval, GATHERING_SECONDS))
 
     def close_connection(self, connection: Any) -> None:
-        if self._bell is not None:
-            self._bell.close()
-            self._bell = None
+        if self._waker is not None:
+            self._waker.close()
+            self._waker = None
         super().close_connection(connection)
 
-    def _look(self) -> None:
-        """Deliver what is there, up to a batch: the loop has more to do before the next one."""
+    def _deliver_batch(self) -> None:
+        """Deliver available messages, at most MOST_AT_ONCE, so that the loop can do other work in between."""
         with suppress(Empty):
             for _ in range(MOST_AT_ONCE):
                 self.cycle.get(self._deliver, timeout=0)
-            self.look_again()
+            self.wake()
 
-    def look_again(self) -> None:
-        """Do not wait for the interval's end: there may be something to take, or room for it. From any thread."""
-        self._room.set()
-        if (bell := self._bell) is not None:
-            bell.ring()
+    def wake(self) -> None:
+        """Poll now rather than at the end of the interval. Thread-safe."""
+        self._woken.set()
+        if (waker := self._waker) is not None:
+            waker.wake()
 
     def drain_events(self, connection: Any, timeout: float | None = None) -> None:  # type: ignore[override]  # as kombu's virtual one
-        """Deliver one message. Raises TimeoutError (socket.timeout) when none came in time."""
+        """Deliver one message. Raises TimeoutError (socket.timeout) if none arrives in time."""
         ends_at = None if timeout is None else time.monotonic() + timeout
         while True:
-            self._room.clear()
+            self._woken.clear()
             try:
                 return self.cycle.get(self._deliver, timeout=timeout)
             except Empty:
                 left = self.polling_interval if ends_at is None else min(self.polling_interval, ends_at - time.monotonic())
             if left <= 0:
                 raise TimeoutError()
-            self._room.wait(left)
+            self._woken.wait(left)
 
     def call(self, use_case: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Run a broker use case on this connection's database."""
         with using(self.database):
             return use_case(*args, **kwargs)
 
-    def quietly(self, action: Callable[..., Any], *args: Any) -> None:
-        """Do something that only tidies up, also while the connection is being lost."""
+    def call_ignoring_errors(self, action: Callable[..., Any], *args: Any) -> None:
+        """Run a clean-up action; it may fail, for example while the connection is being lost."""
         try:
             action(*args)
         except (BrokerError, *self.connection_errors) as exc:

@@ -8,7 +8,7 @@ from django.db.models.functions import Lower
 
 
 def refuse_older_tables(apps, schema_editor):
-    """Before the first release the tables were made by other migrations, which are not there any more."""
+    """Refuse a database from before the first release, whose tables were created by migrations since removed."""
     connection = schema_editor.connection
     with connection.cursor() as cursor:
         if "vitrine_entity" in connection.introspection.table_names(cursor):

@@ -1,10 +1,11 @@
--- The tables that hand-written statements work on, and indexes of theirs on the models' tables. Why each is as it is:
--- docs/design.md D3, D4, D7, D9, D10.
+-- The tables used by hand-written statements, and their indexes on the models' tables. The reasons are in docs/design.md D3, D4,
+-- D7, D9 and D10.
 
--- What every statement reads first: without statistics the planner takes nearly all entities for deleted ones, and reads the
--- index of the others from end to end instead of looking one up. By the server's own settings there are none for the first fifty.
+-- Every statement reads this table first. Without statistics the planner assumes that nearly all entities are deleted, and scans
+-- the partial index of the others completely. With the server's default settings there are no statistics for the first fifty
+-- entities.
 ALTER TABLE vitrine_entity SET (autovacuum_analyze_threshold = 5, autovacuum_analyze_scale_factor = 0.1);
--- Who forwards to an entity: asked by receives that find little.
+-- The entities that forward to an entity, needed by receives that find few messages.
 CREATE INDEX vitrine_entity_forward_to ON vitrine_entity (namespace_id, lower(forward_to)) WHERE forward_to IS NOT NULL;
 CREATE INDEX vitrine_entity_forward_dead_to ON vitrine_entity (namespace_id, lower(forward_dead_lettered_messages_to))
     WHERE forward_dead_lettered_messages_to IS NOT NULL;
@@ -13,7 +14,7 @@ CREATE TABLE vitrine_entity_counter (
     entity_id    bigint PRIMARY KEY,
     next_number  bigint NOT NULL DEFAULT 1,
     bytes_sent   bigint NOT NULL DEFAULT 0,
-    -- Of a topic: its copies take at most so many bytes. An imported one begins too high, and the next send corrects it.
+    -- Of a topic: an upper bound of the bytes of its copies. Too high after an import; the next send corrects it.
     copies_bound bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
 
@@ -21,15 +22,15 @@ CREATE TABLE vitrine_entity_activity (
     entity_id        bigint PRIMARY KEY,
     last_activity_at timestamptz NOT NULL,            -- the namespace's clock; written at most every 20 s
     last_receive_at  timestamptz,
-    waiting_until    timestamptz                      -- real time: a receiver waits at least until then
+    waiting_until    timestamptz                      -- real time until which a receiver may wait
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
 
--- A column is NULL for the families that do not use it. Each family has locks of its own:
--- Service Bus    lock_token and locked_until, set and cleared together; after locked_until the lock has ended.
--- Queue Storage  lock_token is the pop receipt, which decides and not the clock: always set, and locked_until never.
+-- A column is NULL in families that do not use it. The locks of each family:
+-- Service Bus    lock_token and locked_until, set and cleared together; the lock ends at locked_until.
+-- Queue Storage  lock_token is the pop receipt, always set and valid until the next update; locked_until is never set.
 --                visible_at: when the message becomes, or became, visible; hold_kind: why it is invisible until then, ignored
 --                once it is visible.
--- RabbitMQ       lock_token and owner_id, the connection that holds the message as long as it lives; locked_until never.
+-- RabbitMQ       lock_token and owner_id, the connection that holds the message; locked_until is never set.
 CREATE TABLE vitrine_message (
     entity_id               bigint      NOT NULL,
     subqueue                smallint    NOT NULL DEFAULT 0,
@@ -48,7 +49,7 @@ CREATE TABLE vitrine_message (
     first_received_at       timestamptz,
     last_received_at        timestamptz,
     message_id              text,
-    session_id              text COLLATE "C",         -- told apart by case (SB-932)
+    session_id              text COLLATE "C",         -- case-sensitive (SB-932)
     properties              jsonb,
     application_properties  jsonb,
     dead_letter_reason      text,
@@ -58,35 +59,34 @@ CREATE TABLE vitrine_message (
     enqueued_sequence_number bigint,
     resubmitted_from        jsonb,
     body                    bytea       NOT NULL,
-    transfer                jsonb,                    -- {"hops": so many, "to": path}: how it came here, and where it goes
+    transfer                jsonb,                    -- {"hops": times forwarded, "to": path to which it is being forwarded}
     visible_at              timestamptz,
     hold_kind               smallint,
     held_since              timestamptz,
     renewals                integer,
     owner_id                bigint,
-    priority                smallint,                 -- its level in a priority queue of RabbitMQ
+    priority                smallint,                 -- in a priority queue of RabbitMQ
     PRIMARY KEY (entity_id, subqueue, state, sequence_number),
     CONSTRAINT vitrine_message_scheduled CHECK (state <> 2 OR scheduled_enqueue_at IS NOT NULL),
     CONSTRAINT vitrine_message_dead CHECK (subqueue <> 1 OR dead_lettered_at IS NOT NULL),
     CONSTRAINT vitrine_message_life CHECK (expires_at IS NULL OR expires_at >= enqueued_at),
     CONSTRAINT vitrine_message_out_of_range CHECK (subqueue BETWEEN 0 AND 3 AND state BETWEEN 0 AND 2 AND delivery_count >= 0),
-    -- A token, and one of the three by which a family's lock holds; or none of them.
+    -- A token together with one of the three columns of a family's lock, or none of them.
     CONSTRAINT vitrine_message_half_locked CHECK (num_nonnulls(lock_token) = num_nonnulls(locked_until, visible_at, owner_id))
 ) WITH (
     fillfactor = 50,                                  -- room for a lock on the same page: HOT, and a third of the WAL
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0,
     autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 50000, vacuum_truncate = off
 );
-ALTER TABLE vitrine_message ALTER COLUMN body SET STORAGE EXTERNAL;   -- no attempt to compress: a fifth of the send
--- No index on a column that a Service Bus lock changes: it would end HOT updates. Those of the other families are columns of
--- their own.
+ALTER TABLE vitrine_message ALTER COLUMN body SET STORAGE EXTERNAL;   -- uncompressed: compression costs a fifth of a send
+-- No index on columns that a Service Bus lock changes, which would prevent HOT updates. Other families lock with other columns.
 CREATE INDEX vitrine_message_expiry ON vitrine_message (entity_id, expires_at)
     WHERE expires_at IS NOT NULL AND subqueue = 0 AND state = 0;
 CREATE INDEX vitrine_message_due ON vitrine_message (entity_id, scheduled_enqueue_at) WHERE state = 2;
--- An expression for the entity: so that no other index can serve for a session's messages (session.sql).
+-- entity_id + 0 makes the planner use this index, and no other, for a session's messages (session.sql).
 CREATE INDEX vitrine_message_session ON vitrine_message ((entity_id + 0), session_id, state, sequence_number)
     WHERE session_id IS NOT NULL AND subqueue = 0;
--- Whether a session has a message whose own life is over (SB-037).
+-- Whether a session has a message that has expired by its own time-to-live (SB-037).
 CREATE INDEX vitrine_message_session_expiry ON vitrine_message ((entity_id + 0), session_id, expires_at)
     WHERE expires_at IS NOT NULL AND session_id IS NOT NULL AND subqueue = 0 AND state = 0;
 CREATE INDEX vitrine_message_visible ON vitrine_message (entity_id, visible_at, sequence_number) WHERE visible_at IS NOT NULL;
@@ -94,8 +94,8 @@ CREATE INDEX vitrine_message_priority ON vitrine_message (entity_id, priority DE
 
 CREATE TABLE vitrine_queue_head (
     entity_id bigint, subqueue smallint,
-    head bigint NOT NULL DEFAULT 1,                   -- at or below the lowest present active number
-    -- a hint: when a get last looked from the beginning, nothing was visible before
+    head bigint NOT NULL DEFAULT 1,                   -- at or below the lowest active number
+    -- a hint: no message becomes visible before this, as of the last get that scanned from the beginning
     visible_from timestamptz,
     PRIMARY KEY (entity_id, subqueue),
     CONSTRAINT vitrine_queue_head_out_of_range CHECK (subqueue BETWEEN 0 AND 3)
@@ -107,11 +107,11 @@ CREATE TABLE vitrine_lock_deadline (
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 CREATE INDEX vitrine_lock_deadline_until ON vitrine_lock_deadline (entity_id, until);
 
--- A session there is: it has messages, or state, or somebody holds it (SB-111).
+-- A session with messages, state or a lock (SB-111).
 CREATE TABLE vitrine_session (
     entity_id        bigint NOT NULL,
-    session_id       text COLLATE "C" NOT NULL,              -- told apart by case (SB-932)
-    first_number     bigint,                                 -- at or below its lowest present number; NULL: it has no messages
+    session_id       text COLLATE "C" NOT NULL,              -- case-sensitive (SB-932)
+    first_number     bigint,                                 -- at or below its lowest number; NULL: it has no messages
     locked_until     timestamptz,
     lock_token       uuid,
     locked_by        text,
@@ -121,10 +121,10 @@ CREATE TABLE vitrine_session (
     CONSTRAINT vitrine_session_half_locked CHECK ((lock_token IS NULL) = (locked_until IS NULL))
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
         autovacuum_vacuum_cost_delay = 0);
--- No lock column here: accepting a session stays a HOT update.
+-- Without lock columns, so that accepting a session is a HOT update.
 CREATE INDEX vitrine_session_first ON vitrine_session ((entity_id + 0), first_number) WHERE first_number IS NOT NULL;
 
--- The message ids an entity has seen inside its window (SB-130). sequence_number: of the message that was kept.
+-- The message ids that an entity has seen within its window (SB-130). sequence_number: of the message that was stored.
 CREATE TABLE vitrine_seen_id (
     entity_id       bigint NOT NULL,
     message_id      text COLLATE "C" NOT NULL,
@@ -134,16 +134,15 @@ CREATE TABLE vitrine_seen_id (
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 CREATE INDEX vitrine_seen_id_at ON vitrine_seen_id (entity_id, seen_at);
 
--- The server reads a CHECK anew for each statement: on differences or events one costs a send, receive or settlement of a single
--- message 2 to 5 % of its CPU. So ranges are checked where differences are folded.
+-- The server parses a CHECK for each statement: on differences or events it would cost 2 to 5 % of the CPU of a send, receive or
+-- settlement of a single message. Ranges are therefore checked where differences are folded.
 
--- Counts (D9). state: a message's, or the ledger's own (LedgerState in common/types.py) by the instant `until` at which that
--- ends.
+-- Counts (D9). state: a MessageState, or a LedgerState (common/types.py) that ends at `until`.
 CREATE TABLE vitrine_count_delta (
     entity_id bigint NOT NULL, subqueue smallint NOT NULL, state smallint NOT NULL, until timestamptz,
     n integer NOT NULL,
     bytes bigint NOT NULL DEFAULT 0,                  -- bytes removed, negative; bytes sent are in the counter
-    op smallint,                                      -- the event kind, for rates; NULL where n is a mere counterpart
+    op smallint,                                      -- the event kind, for rates; NULL: not counted for rates
     at timestamptz NOT NULL DEFAULT now()             -- the database's clock
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000, autovacuum_vacuum_cost_delay = 0);
 CREATE TABLE vitrine_count_base (
@@ -161,7 +160,7 @@ CREATE TABLE vitrine_traffic (
 
 CREATE TABLE vitrine_message_event (
     event_id          bigint GENERATED ALWAYS AS IDENTITY,
-    recorded_at       timestamptz NOT NULL DEFAULT now(),   -- the database's clock: partitions must not follow a manual one
+    recorded_at       timestamptz NOT NULL DEFAULT now(),   -- the database's clock, since partitions must not follow a manual one
     xid               xid8        NOT NULL DEFAULT pg_current_xact_id(),
     at                timestamptz NOT NULL,                 -- the namespace's clock
     entity_id         bigint      NOT NULL,
@@ -185,7 +184,7 @@ CREATE TABLE vitrine_message_event (
 ) PARTITION BY RANGE (recorded_at);
 CREATE INDEX vitrine_message_event_xid ON vitrine_message_event (xid);
 CREATE INDEX vitrine_message_event_recorded ON vitrine_message_event USING brin (recorded_at) WITH (autosummarize = on);
--- A message's own events, and messages by id, without a btree that every receive would have to write.
+-- The events of a message, and messages by id, without a btree that every receive would have to update.
 CREATE INDEX vitrine_message_event_message ON vitrine_message_event
     USING brin (hashint8extended(sequence_number, entity_id) int8_bloom_ops) WITH (pages_per_range = 32, autosummarize = on);
 CREATE INDEX vitrine_message_event_message_id ON vitrine_message_event
@@ -201,17 +200,17 @@ BEGIN
     END LOOP;
 END $$;
 
--- Versions of virtual hosts' topologies: one that was rolled back is never given again, so whoever remembers what it saw under it
--- is found out.
+-- Versions of virtual hosts' topologies. A version that was rolled back is never reused, so that what a process cached under it
+-- is recognised as outdated.
 CREATE SEQUENCE vitrine_topology_version;
 SELECT setval('vitrine_topology_version', 1);
--- What each version changed, so that who holds an earlier one reads only that. The last thousand versions or so are kept, of all
--- hosts. After a crash the table is empty: then the versions do not join, and everything is read.
+-- The changes of each version, so that a process with an earlier version reads only these. About a thousand versions of all hosts
+-- are kept. After a crash the table is empty; the chain of versions is then broken, and everything is read.
 CREATE UNLOGGED TABLE vitrine_topology_change (
     version      bigint PRIMARY KEY,
     previous     bigint   NOT NULL,
     namespace_id bigint   NOT NULL,
-    queues       text[]   NOT NULL,                   -- names of those that came, went or are others now
+    queues       text[]   NOT NULL,                   -- names of those created, deleted or replaced
     exchanges    text[]   NOT NULL,                   -- the same
-    bindings     bigint[] NOT NULL                    -- ids of those that came or went
+    bindings     bigint[] NOT NULL                    -- ids of those created or deleted
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);

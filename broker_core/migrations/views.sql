@@ -1,17 +1,16 @@
--- What statements build on: the clock, names, and entities as they are configured.
+-- The basis of the statements: clocks, names, and entities with their settings.
 
--- For a statement that finds a row changed since its snapshot: it ends without effect and is run again
+-- Called by a statement that finds a row changed since its snapshot: it has no effect and is run again
 -- (store.failures.TRANSIENT).
 CREATE FUNCTION vitrine_try_again() RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN RAISE EXCEPTION 'a row changed while it was waited for' USING ERRCODE = 'serialization_failure'; END $$;
 
--- What an entity's path is found by: of RabbitMQ exactly as it is, else without case.
+-- The key for finding an entity by its path: case-sensitive in RabbitMQ, case-insensitive elsewhere.
 CREATE FUNCTION vitrine_key(family text, path text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
 SELECT CASE family WHEN 'rabbitmq' THEN path ELSE lower(path) END $$;
 
--- The one definition of a namespace's time (D6); every statement takes its `now` from here. A function that the planner writes
--- out in its place: as a view of its own to be joined it would have to be read whole, since nothing is pushed into a query with a
--- volatile function.
+-- The definition of a namespace's time (D6), used by every statement. The planner inlines the function. A view to be joined would
+-- be evaluated for all namespaces, since conditions are not pushed into a subquery with a volatile function.
 CREATE FUNCTION vitrine_clock(base_at timestamptz, base_real timestamptz, rate double precision)
 RETURNS timestamptz LANGUAGE sql VOLATILE AS $$
 SELECT CASE WHEN base_at IS NULL THEN clock_timestamp() ELSE base_at + (clock_timestamp() - base_real) * rate END $$;
@@ -21,7 +20,7 @@ SELECT n.id, n.name, n.is_system, n.tier, n.family, n.topology_version,
        vitrine_clock(n.clock_base_at, n.clock_base_real, n.clock_rate) AS now
   FROM vitrine_namespace AS n;
 
--- A subscription's messages live no longer than its topic lets them (SB-022).
+-- The time-to-live of a subscription's messages is limited by that of its topic (SB-022).
 CREATE VIEW vitrine_entity_now AS
 SELECT e.id, e.namespace_id, e.path, e.key, e.family, e.kind, e.topic_id, e.rules_version, e.lock_duration, e.max_delivery_count,
        CASE WHEN e.topic_id IS NULL THEN e.default_message_time_to_live

@@ -1,9 +1,9 @@
 """Storage accounts, queues and their messages, after Azure Queue Storage (QS- rules).
 
 Each function is a use case (see store.use_cases): call it, `await name.aio(...)`, or compose `name.steps(...)`. All take an
-`actor`; without one the calling process itself acts, with all rights. Rights: Send to put; Listen to get, peek, update, delete;
-Manage to create, change, delete and clear queues; Operate to clear, release, remove and requeue. Refusals are those of
-queue_storage.rules.errors, with the service's codes, and nothing is stored or changed when they are raised.
+`actor`; the default is the calling process, with all rights. Rights: Send to put; Listen to get, peek, update and delete; Manage
+to create, change, delete and clear queues; Operate to clear, release, remove and requeue. Errors are those of
+queue_storage.rules.errors, with the service's codes; nothing is stored or changed when one is raised.
 """
 
 from .changing import Deleted, delete, delete_all, update

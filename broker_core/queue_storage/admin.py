@@ -18,7 +18,7 @@ from .rules import options as storage_options
 
 
 class StorageQueueForm(QueueOptionsForm, forms.ModelForm):
-    """The metadata and options of a storage queue that is there."""
+    """The metadata and options of an existing storage queue."""
 
     class Meta:
         model = Entity
@@ -40,7 +40,7 @@ class StorageQueueForm(QueueOptionsForm, forms.ModelForm):
         return cleaned
 
     def changes(self) -> dict[str, Any]:
-        """Those of QueueOptions that are given otherwise."""
+        """The changed options, by their names in QueueOptions."""
         options = self.options()
         return {name: options[name] for name in self.changed_data if name != "history_level"}
 

@@ -1,4 +1,4 @@
-"""Updating and deleting by receipt: the receipt decides, and not the clock."""
+"""Update and delete messages by pop receipt. Only the receipt has to be current; the lease may have ended."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 from broker_core.store.use_cases import use_case
 
-from .shared import listed, may, on_queue, there
+from .shared import as_list, authorize, queue_exists, run_on_queue
 from .values import GotMessage, PutMessage, Updated
 
 
 class Deleted(NamedTuple):
-    """Of a list: the ids of those that were removed, and of those that were not there under their receipts."""
+    """The ids of the removed messages, and of those not found under the given receipt."""
 
     deleted: tuple[str, ...]
     missing: tuple[str, ...]
@@ -37,14 +37,14 @@ def update(
     text: str | None = None,
     actor: Actor | None = None,
 ) -> Steps:
-    """Make a message invisible from now on for visibility_timeout, 0 for visible at once, and replace its text if one is given
-    (QS-045 to QS-048).
+    """Make a message invisible for visibility_timeout from now (0: visible at once), and replace its text if one is given (QS-045
+    to QS-048).
 
-    Returns its new receipt, the only one that counts from now on, and when it becomes visible. Raises
+    Returns the new receipt, which replaces the old one, and when the message becomes visible. Raises
     MissingRequiredQueryParameter, RequestBodyTooLarge, OutOfRangeQueryParameterValue (QS-054, QS-055); then QueueNotFound,
-    MessageNotFound, PopReceiptMismatch in this order (QS-050); InvalidQueryParameterValue where the queue is strict (QS-903).
+    MessageNotFound, PopReceiptMismatch in this order (QS-050); with strict_visibility InvalidQueryParameterValue (QS-903).
     """
-    actor = may(actor, Right.LISTEN, address)
+    actor = authorize(actor, Right.LISTEN, address)
     visibility, body = check_update(pop_receipt, visibility_timeout, text)
     params = {"actor": str(actor), "holder": actor.holder_label, "visibility": visibility, "body": body}
     key = key_of([(message_id, pop_receipt)])
@@ -60,16 +60,16 @@ def update(
             raise beyond_expiry(seconds(visibility), found.expires_at)
         _refuse(address, message_id, found)
 
-    return (yield from on_queue(address, attempt))
+    return (yield from run_on_queue(address, attempt))
 
 
 @use_case
 def delete(address: EntityAddress, message_id: str | UUID, pop_receipt: UUID | str, *, actor: Actor | None = None) -> Steps[None]:
-    """Remove a message for good, also after its lease has ended, as long as nobody got or updated it since (QS-060, QS-063).
+    """Delete a message. Its lease may have ended, as long as it has not been received or updated since (QS-060, QS-063).
 
     Raises MissingRequiredQueryParameter; then QueueNotFound, MessageNotFound, PopReceiptMismatch (QS-061).
     """
-    actor = may(actor, Right.LISTEN, address)
+    actor = authorize(actor, Right.LISTEN, address)
     check_receipt(pop_receipt)
 
     def attempt(queue: CachedEntity) -> Steps:
@@ -78,34 +78,34 @@ def delete(address: EntityAddress, message_id: str | UUID, pop_receipt: UUID | s
         found = yield from _find(queue, message_id)
         return None if found is None else _refuse(address, message_id, found)
 
-    yield from on_queue(address, attempt)
+    yield from run_on_queue(address, attempt)
 
 
 @use_case
 def delete_all(address: EntityAddress, messages: Iterable[Any], *, actor: Actor | None = None) -> Steps:
-    """Remove messages as PutMessage, GotMessage or pairs of id and receipt, in one statement. The service has no such call.
+    """Delete messages (PutMessage, GotMessage or pairs of id and receipt) in one statement. The service has no such call.
 
-    Returns Deleted: what is not there under its receipt is not removed, and is named; what is given twice is named once. Raises
+    Returns Deleted, which also lists the messages not found under their receipts; duplicates are listed once. Raises
     InvalidArgument, QueueNotFound.
     """
-    actor = may(actor, Right.LISTEN, address)
+    actor = authorize(actor, Right.LISTEN, address)
     pairs = _pairs(messages)
 
     def attempt(queue: CachedEntity) -> Steps:
         rows = yield _deletion(queue, pairs, actor)
-        if not rows and not (yield from there(queue.id)):
+        if not rows and not (yield from queue_exists(queue.id)):
             return None
-        gone = {row.message_id for row in rows}
+        deleted = {row.message_id for row in rows}
         ids = list(dict.fromkeys(message_id for message_id, _ in pairs))
-        return Deleted(tuple(i for i in ids if i in gone), tuple(i for i in ids if i not in gone))
+        return Deleted(tuple(i for i in ids if i in deleted), tuple(i for i in ids if i not in deleted))
 
-    return (yield from on_queue(address, attempt))
+    return (yield from run_on_queue(address, attempt))
 
 
 def _pairs(messages: Iterable[Any]) -> list[tuple[str, Any]]:
-    """The ids and receipts of messages, each pair once: a message cannot be removed twice."""
+    """The distinct pairs of id and receipt."""
     found: dict[tuple, None] = {}
-    for message in listed("messages", messages):
+    for message in as_list("messages", messages):
         match message:
             case PutMessage() | GotMessage():
                 found[str(message.message_id), as_uuid(message.pop_receipt)] = None
@@ -121,7 +121,7 @@ def _deletion(queue: CachedEntity, pairs: list, actor: Actor) -> Any:
 
 
 def key_of(pairs: list) -> dict[str, list]:
-    """What statements find messages by. What is no id or no receipt of ours is nobody's."""
+    """The parameters by which statements find messages. Malformed ids and receipts match no message."""
     return {
         "numbers": [number_of(message_id) or 0 for message_id, _ in pairs],
         "message_ids": ["" if number_of(message_id) is None else str(message_id) for message_id, _ in pairs],
@@ -130,7 +130,7 @@ def key_of(pairs: list) -> dict[str, list]:
 
 
 def _find(queue: CachedEntity, message_id: str | UUID) -> Steps:
-    """A row; without a number if there is no such message; None if the queue is gone."""
+    """A row, with a null sequence_number if there is no such message; None if the queue does not exist."""
     key = key_of([(message_id, None)])
     rows = yield call("storage_find", entity_id=queue.id, number=key["numbers"][0], message_id=key["message_ids"][0])
     return rows[0] if rows else None

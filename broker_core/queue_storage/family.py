@@ -1,4 +1,4 @@
-"""What Queue Storage provides to the parts that work on entities of any family."""
+"""The Queue Storage entry of the family registry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The form of a storage queue's metadata and options, for the admin and the explorer."""
+"""The form for a storage queue's metadata and options, used by the admin and the explorer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PLAIN = {"autocomplete": "off", "spellcheck": "false"}
 
 
 class QueueOptionsForm(forms.Form):
-    """Metadata and options of a queue. `options()` gives them as the use cases take them."""
+    """Metadata and options of a queue; `options()` returns them as keyword arguments of the use cases."""
 
     metadata = forms.CharField(
         required=False, label="Metadata", help_text="One name=value per line. Names are stored in lower case.",
@@ -54,7 +54,7 @@ class QueueOptionsForm(forms.Form):
         return found
 
     def clean_poison_queue(self) -> str:
-        """Checked here, because the broker's refusal of a name does not say which of two names it means."""
+        """Check the name here: the broker's error would not say which of the two names is wrong."""
         name = self.cleaned_data["poison_queue"].strip()
         try:
             return names.check_queue_name(name) if name else ""
@@ -62,12 +62,12 @@ class QueueOptionsForm(forms.Form):
             raise forms.ValidationError(f"{exc.problem}.") from exc
 
     def options(self) -> dict:
-        """Only after is_valid."""
+        """The options; call it only after is_valid()."""
         given = self.cleaned_data
         known = ("metadata", "max_dequeue_count", "expiry_grace", "strict_visibility", "history_level")
         return {name: given[name] for name in known} | {"poison_queue": given["poison_queue"] or None}
 
 
 def as_lines(metadata: Mapping[str, Any]) -> str:
-    """Metadata as the form takes it."""
+    """Metadata as initial text of the form field."""
     return "\n".join(f"{name}={value}" for name, value in metadata.items())

@@ -1,7 +1,7 @@
-"""Getting and peeking.
+"""Get and peek.
 
-A get is one statement. What may follow it: a look from the beginning, where it found less than was asked for, and now and
-then; the move of spent messages; and the rest of the get.
+A get is one statement, starting at the queue's visibility hint. It may be followed by a refresh of the hint (if it found fewer
+messages than requested, and periodically), the move of spent messages to the poison queue, and another get for the rest.
 """
 
 from __future__ import annotations
@@ -22,124 +22,123 @@ from broker_core.store.statements import call
 from broker_core.store.use_cases import use_case
 
 from .changing import key_of
-from .shared import may, on_queue, there
+from .shared import authorize, queue_exists, run_on_queue
 from .tidying import expire_batch, move_poison
 from .values import GotMessage, PeekedMessage, got_message, peeked_message
 
-LOOK_EVERY = 0.5  # seconds between looks from the beginning, per process and queue, while gets find all that they ask for
-CHEAP = 0.005  # a look that took no longer is repeated whenever a get finds less than it asked for
-SHARE = 20  # else it is left out for so many times what it took: dead index entries that cannot be removed yet are walked rarely
+REFRESH_EVERY = 0.5  # seconds between refreshes, per process and queue, while gets find as many messages as requested
+CHEAP_REFRESH = 0.005  # seconds; a refresh this fast is repeated whenever a get finds fewer messages than requested
+REST_FACTOR = 20  # a slower one (many dead index entries) is not repeated for this many times its duration
 
 
-class _Looked(NamedTuple):
-    """Until when a look from the beginning is not due, and until when it is too dear."""
+class _HintState(NamedTuple):
+    """When the next refresh of the hint is due, and until when it is too expensive (monotonic seconds)."""
 
     due_at: float
     not_before: float
 
 
-_NEVER_LOOKED = _Looked(0.0, 0.0)
-_looked = BoundedCache(100_000)  # database and queue -> _Looked
+_NO_HINT_STATE = _HintState(0.0, 0.0)
+_hint_states = BoundedCache(100_000)  # database and queue -> _HintState
 
 
-def _give_back(messages: list[GotMessage], asked: Mapping[str, Any]) -> Steps[None]:
-    """What was got for a caller who has gone is visible at once, and not counted. asked: the arguments of that call."""
+def _release_unclaimed(messages: list[GotMessage], asked: Mapping[str, Any]) -> Steps[None]:
+    """Make the messages of a cancelled call visible again; the get is not counted. asked: the arguments of that call."""
     actor = asked.get("actor") or Actor.local()
     key = key_of([(message.message_id, message.pop_receipt) for message in messages])
 
     def attempt(queue: CachedEntity) -> Steps:
-        return (yield call("storage_give_back", entity_id=queue.id, actor=str(actor), **key))
+        return (yield call("storage_release_unclaimed", entity_id=queue.id, actor=str(actor), **key))
 
-    yield from on_queue(asked["address"], attempt)
+    yield from run_on_queue(asked["address"], attempt)
 
 
-@use_case(on_cancel=_give_back)
+@use_case(on_cancel=_release_unclaimed)
 def get(
     address: EntityAddress, count: int = 1, *, visibility_timeout: timedelta = DEFAULT_LEASE, actor: Actor | None = None
 ) -> Steps[list[GotMessage]]:
-    """Up to count (1 to 32) visible messages, invisible from now on for visibility_timeout: a list of GotMessage (QS-020,
-    QS-021).
+    """Receive up to count (1 to 32) visible messages and make them invisible for visibility_timeout (QS-020, QS-021).
 
-    It comes at once, empty where nothing is visible. Raises OutOfRangeQueryParameterValue (QS-022, QS-023), QueueNotFound
-    (QS-028).
+    Returns a list of GotMessage at once, empty if no message is visible. Raises OutOfRangeQueryParameterValue (QS-022, QS-023),
+    QueueNotFound (QS-028).
     """
-    actor = may(actor, Right.LISTEN, address)
+    actor = authorize(actor, Right.LISTEN, address)
     check_get(count, visibility_timeout)
     params = {"holder": actor.holder_label, "visibility": visibility_timeout}
-    rows = yield from on_queue(address, lambda queue: _get(queue.id, count, params))
+    rows = yield from run_on_queue(address, lambda queue: _get(queue.id, count, params))
     return [got_message(row) for row in rows]
 
 
 @use_case
 def peek(address: EntityAddress, count: int = 1, *, actor: Actor | None = None) -> Steps[list[PeekedMessage]]:
-    """Up to count (1 to 32) visible messages as a get would return them, unchanged: a list of PeekedMessage (QS-035)."""
-    may(actor, Right.LISTEN, address)
+    """Up to count (1 to 32) messages that a get would return, unchanged: a list of PeekedMessage (QS-035)."""
+    authorize(actor, Right.LISTEN, address)
     check_count(count)
 
     def attempt(queue: CachedEntity) -> Steps:
         rows = yield call("storage_peek", entity_id=queue.id, max_count=count, from_start=False)
         if len(rows) == count:
             return rows
-        if not _may_look(queue.id):
-            return rows if rows or (yield from there(queue.id)) else None
-        look = yield from _look(queue.id)
-        if look is None or not look.visible:
-            return None if look is None else []
+        if not _may_refresh_hint(queue.id):
+            return rows if rows or (yield from queue_exists(queue.id)) else None
+        hint = yield from _refresh_hint(queue.id)
+        if hint is None or not hint.visible:
+            return None if hint is None else []
         return (yield call("storage_peek", entity_id=queue.id, max_count=count, from_start=True))
 
-    return [peeked_message(row) for row in (yield from on_queue(address, attempt))]
+    return [peeked_message(row) for row in (yield from run_on_queue(address, attempt))]
 
 
 def _get(queue_id: int, count: int, params: dict[str, Any]) -> Steps:
-    """The rows; None if the queue is gone."""
-    rows, spent = yield from _take(queue_id, count, from_start=False, **params)
+    """The rows; None if the queue does not exist."""
+    rows, spent = yield from _get_once(queue_id, count, from_start=False, **params)
     for _ in range(ROUNDS):
         if len(rows) == count:
             break
         if spent:
             yield from move_poison(queue_id)
-        elif not _may_look(queue_id):
-            return rows if rows or (yield from there(queue_id)) else None
+        elif not _may_refresh_hint(queue_id):
+            return rows if rows or (yield from queue_exists(queue_id)) else None
         else:
-            look = yield from _look(queue_id)
-            if look is None:
+            hint = yield from _refresh_hint(queue_id)
+            if hint is None:
                 return rows or None
-            if look.expired:
+            if hint.expired:
                 yield from expire_batch(queue_id)
-            if not look.visible:
+            if not hint.visible:
                 return rows
-        more, spent = yield from _take(queue_id, count - len(rows), from_start=True, **params)
+        more, spent = yield from _get_once(queue_id, count - len(rows), from_start=True, **params)
         if not more and not spent:
             return rows
         rows = [*rows, *more]
-    if _is_due(queue_id):
-        yield from _look(queue_id)
+    if _hint_refresh_is_due(queue_id):
+        yield from _refresh_hint(queue_id)
     return rows
 
 
-def _take(queue_id: int, count: int, **params: Any) -> Steps:
-    """One get: its rows, and how many spent messages it met."""
+def _get_once(queue_id: int, count: int, **params: Any) -> Steps:
+    """One get: its rows, and the number of spent messages it met."""
     rows = yield call("storage_get", entity_id=queue_id, max_count=count, **params)
     return [row for row in rows if row.sequence_number is not None], rows[0].spent if rows else 0
 
 
-def _look(queue_id: int) -> Steps:
-    """What there is from the beginning on, with the hint set anew; None if the queue is gone."""
+def _refresh_hint(queue_id: int) -> Steps:
+    """Find the first visible message without the hint and set the hint to it; None if the queue does not exist."""
     began = time.monotonic()
-    rows = yield call("storage_look", entity_id=queue_id)
+    rows = yield call("storage_refresh_hint", entity_id=queue_id)
     took = time.monotonic() - began
-    rest = SHARE * took
+    rest = REST_FACTOR * took
     now = began + took
-    _looked.keep(_key(queue_id), _Looked(now + max(LOOK_EVERY, rest), now + rest if took > CHEAP else 0.0))
+    _hint_states.keep(_key(queue_id), _HintState(now + max(REFRESH_EVERY, rest), now + rest if took > CHEAP_REFRESH else 0.0))
     return rows[0] if rows else None
 
 
-def _is_due(queue_id: int) -> bool:
-    return time.monotonic() >= _looked.get(_key(queue_id), _NEVER_LOOKED).due_at
+def _hint_refresh_is_due(queue_id: int) -> bool:
+    return time.monotonic() >= _hint_states.get(_key(queue_id), _NO_HINT_STATE).due_at
 
 
-def _may_look(queue_id: int) -> bool:
-    return time.monotonic() >= _looked.get(_key(queue_id), _NEVER_LOOKED).not_before
+def _may_refresh_hint(queue_id: int) -> bool:
+    return time.monotonic() >= _hint_states.get(_key(queue_id), _NO_HINT_STATE).not_before
 
 
 def _key(queue_id: int) -> tuple:

@@ -1,4 +1,4 @@
-"""What operators do beyond the wire: clear, release and remove single messages, bring poison back."""
+"""Operations for operators: clear a queue, release or remove single messages, requeue from a poison queue."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 from broker_core.store.use_cases import use_case
 
-from .shared import may, on_queue, one_row, there
+from .shared import authorize, one_row, queue_exists, run_on_queue
 
 
 @use_case
 def clear(address: EntityAddress, *, actor: Actor | None = None) -> Steps:
-    """Remove every message that was there when it began, delayed and leased ones too, and say how many (QS-064).
+    """Remove every message that was in the queue when the call began, even if delayed or leased. Returns how many (QS-064).
 
-    In batches, each its own transaction, so a large queue is no reason to give up (QS-065).
+    Works in batches, each in its own transaction, so that a large queue cannot time out (QS-065).
     """
     actor = actor or Actor.local()
-    may(actor, Right.OPERATE if actor.rights & Right.OPERATE else Right.MANAGE, address)
+    authorize(actor, Right.OPERATE if actor.rights & Right.OPERATE else Right.MANAGE, address)
     purged = {"actor": str(actor), "kind": int(EventKind.PURGED)}
 
     def attempt(queue: CachedEntity) -> Steps:
@@ -50,36 +50,36 @@ def clear(address: EntityAddress, *, actor: Actor | None = None) -> Steps:
                 return total
             from_number = row.last_number + 1
 
-    return (yield from on_queue(address, attempt))
+    return (yield from run_on_queue(address, attempt))
 
 
 @use_case
 def release(address: EntityAddress, sequence_numbers: Sequence[int], *, actor: Actor | None = None) -> Steps:
-    """Make invisible messages visible now, each with a new receipt: who held one gets PopReceiptMismatch.
+    """Make invisible messages visible now, each with a new receipt; their holders get PopReceiptMismatch.
 
-    Returns the numbers of those that were released; the others were visible, expired or gone.
+    Returns the numbers of the released messages; the others were visible, expired or not in the queue.
     """
-    actor = may(actor, Right.OPERATE, address)
+    actor = authorize(actor, Right.OPERATE, address)
     numbers = whole_numbers(sequence_numbers)
 
     def attempt(queue: CachedEntity) -> Steps:
         rows = yield call("storage_release", entity_id=queue.id, numbers=numbers, actor=str(actor))
         return (yield from _numbers(queue, rows))
 
-    return (yield from on_queue(address, attempt))
+    return (yield from run_on_queue(address, attempt))
 
 
 @use_case
 def remove(address: EntityAddress, sequence_numbers: Sequence[int], *, actor: Actor | None = None) -> Steps:
-    """Remove messages without a receipt, whatever they are. Returns the numbers of those that were there."""
-    actor = may(actor, Right.OPERATE, address)
+    """Remove messages in any state, without a receipt. Returns the numbers of the removed messages."""
+    actor = authorize(actor, Right.OPERATE, address)
     numbers = whole_numbers(sequence_numbers)
 
     def attempt(queue: CachedEntity) -> Steps:
         rows = yield call("storage_remove", entity_id=queue.id, numbers=numbers, actor=str(actor), kind=int(EventKind.PURGED))
         return (yield from _numbers(queue, rows))
 
-    return (yield from on_queue(address, attempt))
+    return (yield from run_on_queue(address, attempt))
 
 
 @use_case
@@ -90,13 +90,13 @@ def requeue_poison(
     time_to_live: timedelta | None = DEFAULT_LIFE,
     actor: Actor | None = None,
 ) -> Steps:
-    """Move messages of a poison queue back to the queue they came from, or, where they were put or requeued here, to the one that
-    this is named after. Those that a consumer holds stay.
+    """Move messages of a poison queue back to the queue they came from, or, if they were put or requeued here, to the queue that
+    this one is named after. Leased messages stay.
 
-    They are new messages with a life of their own, which name what they were (QS-109). Returns old number -> new number. Raises
-    QueueNotFound if a queue they came from is gone: then nothing is moved.
+    They become new messages with their own time-to-live and a record of their origin (QS-109). Returns old number -> new number.
+    Raises QueueNotFound, and moves nothing, if a queue they came from does not exist.
     """
-    actor = may(actor, Right.OPERATE, address)
+    actor = authorize(actor, Right.OPERATE, address)
     check_put(timedelta(0), time_to_live)
     numbers = whole_numbers(sequence_numbers)
     params = {"actor": str(actor), "reason": REQUEUED, "time_to_live": time_to_live}
@@ -113,9 +113,9 @@ def requeue_poison(
         for path, group in found.items():
             moved = yield call("storage_move", entity_id=queue.id, target_id=targets[path], numbers=group, **params)
             answer |= {row.old_number: row.new_number for row in moved}
-        return answer if rows or (yield from there(queue.id)) else None
+        return answer if rows or (yield from queue_exists(queue.id)) else None
 
-    return (yield from on_queue(address, attempt))
+    return (yield from run_on_queue(address, attempt))
 
 
 def _origin(address: EntityAddress, came_from: Mapping | None) -> str:
@@ -128,7 +128,7 @@ def _origin(address: EntityAddress, came_from: Mapping | None) -> str:
 
 
 def _numbers(queue: CachedEntity, rows: list) -> Steps:
-    """None if the queue is gone."""
-    if not rows and not (yield from there(queue.id)):
+    """The sequence numbers of rows; None if the queue does not exist."""
+    if not rows and not (yield from queue_exists(queue.id)):
         return None
     return [row.sequence_number for row in rows]

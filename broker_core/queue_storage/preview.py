@@ -1,8 +1,8 @@
-"""What a change of a storage queue's options would do now with the messages there are; and the change, which tells what it did.
+"""Preview the effect of changed options on a storage queue's messages, and apply the change.
 
-A preview judges each message by the options there are and by the new ones, as gets and sweeps would, in one snapshot. It looks at
-no more than SCAN_CAP messages, the lowest numbers first: beyond that its numbers are lower bounds, and say so.
-`apply_options` counts again in the transaction that makes the change, and compares.
+A preview evaluates each message under the current and the new options, as gets and sweeps would, in one snapshot. It reads at
+most SCAN_CAP messages, lowest numbers first; beyond that its counts are lower bounds and marked as such. `apply_options` counts
+again in the transaction that makes the change, and compares.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
 from broker_core.store.use_cases import use_case
 
-from .queues import StorageQueue, checked_history_level, hold, update_queue
-from .shared import may
+from .queues import StorageQueue, checked_history_level, lock_queue, update_queue
+from .shared import authorize
 
 
 class OptionsEffect(StrEnum):
-    """What happens to messages, at the next get that meets them or by the next sweep, whichever comes first."""
+    """What happens to messages at the next get that meets them or at the next sweep, whichever comes first."""
 
     POISONED = "moved to the poison queue"
     POISONED_LATER = "moved to the poison queue once visible"
@@ -40,11 +40,11 @@ class OptionsEffect(StrEnum):
 def preview_options(
     address: EntityAddress, *, history_level: HistoryLevel | int | None = None, actor: Actor | None = None, **changes: Any
 ) -> Steps[Preview]:
-    """What changing these options would do now; see update_queue. Changes nothing, and refuses what that would refuse.
+    """What changing these options would do now; see update_queue, whose errors it raises. Changes nothing.
 
-    Its before and after are the options with the history level; its changes are options by name, and history_level.
+    The preview's before and after are the options with the history level; its changes are options by name, and history_level.
     """
-    may(actor, Right.MANAGE, address)
+    authorize(actor, Right.MANAGE, address)
     return (yield Atomically(_preview(address, history_level, changes)))
 
 
@@ -57,16 +57,16 @@ def change_options(
     actor: Actor | None = None,
     **changes: Any,
 ) -> Steps[Preview]:
-    """Change these options, and return what that does, as a Preview that is counted in the transaction which changes them.
+    """Change these options and return the effect as a Preview, counted in the transaction that makes the change.
 
-    token: of a preview that must still be true; otherwise WorldMoved is raised and nothing is changed.
+    token: of a preview that must still hold; otherwise PreviewOutdated is raised and nothing is changed.
     """
     return (yield from _change(address, history_level, changes, actor, token))[0]
 
 
 @use_case
 def apply_options(previewed: Preview, *, actor: Actor | None = None) -> Steps:
-    """Make the change that was previewed, if it would still do the same, in one transaction; else raise WorldMoved and change
+    """Make the previewed change in one transaction if its effect is still the same; otherwise raise PreviewOutdated and change
     nothing. Returns the StorageQueue."""
     changes = dict(previewed.changes)
     level = changes.pop("history_level", None)
@@ -80,20 +80,20 @@ def _change(
     actor: Actor | None,
     expected: Preview | str | None,
 ) -> Steps:
-    may(actor, Right.MANAGE, address)
+    authorize(actor, Right.MANAGE, address)
     update = partial(update_queue.steps, address, history_level=level, actor=actor, **changes)
     return (yield from make_if_unchanged(_preview(address, level, changes), update, expected))
 
 
 def _preview(address: EntityAddress, history_level: HistoryLevel | int | None, changes: Mapping[str, Any]) -> Steps[Preview]:
-    """The preview, with the queue's row held, in the caller's transaction."""
+    """The preview, with the queue's row locked, in the caller's transaction."""
     level = None if history_level is None else checked_history_level(history_level)
-    there: StorageQueue = yield from hold(address)
-    after = changed(there.name, there.options, changes)
-    old, new = poison_of(there.name, there.options), poison_of(there.name, after)
+    queue: StorageQueue = yield from lock_queue(address)
+    after = changed(queue.name, queue.options, changes)
+    old, new = poison_of(queue.name, queue.options), poison_of(queue.name, after)
     rows = yield call(
         "storage_preview_options",
-        entity_id=there.id,
+        entity_id=queue.id,
         scan_cap=SCAN_CAP,
         new_max_dequeue_count=new and new.max_dequeue_count,
         new_expiry_grace=after.expiry_grace,
@@ -101,34 +101,34 @@ def _preview(address: EntityAddress, history_level: HistoryLevel | int | None, c
     )
     capped = rows[0].scanned >= SCAN_CAP
     found = [row for row in rows if row.after is not None]
-    settings = there.options, there.history_level
-    wanted = after, there.history_level if level is None else level
+    settings = queue.options, queue.history_level
+    wanted = after, queue.history_level if level is None else level
     target = new.queue if new else None
     return Preview(
-        subject=there.address,
+        subject=queue.address,
         at=rows[0].now,
         token=token_of(settings, wanted, [(row.before, row.after, row.n, row.checksum) for row in found]),
         before=settings,
         after=wanted,
         changes=dict(changes) | ({} if level is None else {"history_level": level}),
-        effects=tuple(_effects(there.address, found, target, capped)),
-        notes=tuple(_notes(there, after, level)),
+        effects=tuple(_effects(queue.address, found, target, capped)),
+        notes=tuple(_notes(queue, after, level)),
         scanned=rows[0].scanned,
         capped=capped,
     )
 
 
 def _effects(address: EntityAddress, rows: Sequence[Any], target: str | None, capped: bool) -> Iterable[Effect]:
-    """One for each What; several changes of fate can mean the same."""
+    """One Effect for each OptionsEffect; several changes of fate can have the same effect."""
     for what in OptionsEffect:
-        if same := [row for row in rows if _what(row.before, row.after) is what]:
+        if same := [row for row in rows if _effect_of(row.before, row.after) is what]:
             samples = sorted(number for row in same for number in row.samples)[:5]
             to_poison = what in (OptionsEffect.POISONED, OptionsEffect.POISONED_LATER, OptionsEffect.REDIRECTED)
             yield Effect(what, address, sum(row.n for row in same), tuple(samples), target if to_poison else None, capped)
 
 
-def _what(before: str, after: str) -> OptionsEffect:
-    """What it means that messages change from one fate to another."""
+def _effect_of(before: str, after: str) -> OptionsEffect:
+    """The effect of a change from one fate to another."""
     match after:
         case "spent" | "spent once visible" if before == after:
             return OptionsEffect.REDIRECTED
@@ -143,19 +143,19 @@ def _what(before: str, after: str) -> OptionsEffect:
     return OptionsEffect.GIVEN_AGAIN
 
 
-def _where_spent_ones_go(poison: Poison) -> str:
+def _poison_note(poison: Poison) -> str:
     times = "once" if poison.max_dequeue_count == 1 else f"{poison.max_dequeue_count:,} times"
     return f"Messages dequeued {times} are moved to '{poison.queue}' (QS-105)."
 
 
-def _notes(there: StorageQueue, after: QueueOptions, level: HistoryLevel | None) -> Iterable[str]:
-    before = there.options
+def _notes(queue: StorageQueue, after: QueueOptions, level: HistoryLevel | None) -> Iterable[str]:
+    before = queue.options
     changed = {field.name for field in fields(QueueOptions) if getattr(before, field.name) != getattr(after, field.name)}
-    if not changed and level in (None, there.history_level):
+    if not changed and level in (None, queue.history_level):
         yield "The settings are the same; nothing changes."
     if changed & {"max_dequeue_count", "poison_queue"}:
-        poison = poison_of(there.name, after)
-        yield _where_spent_ones_go(poison) if poison else "The number of dequeues is unlimited."
+        poison = poison_of(queue.name, after)
+        yield _poison_note(poison) if poison else "The number of dequeues is unlimited."
     if "expiry_grace" in changed:
         yield f"Expired messages, which clients never receive, are shown for {human(after.expiry_grace)} (QS-923)."
     if "strict_visibility" in changed:

@@ -1,4 +1,4 @@
-"""Putting messages."""
+"""Put messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 from broker_core.store.use_cases import use_case
 
-from .shared import listed, may, on_queue
+from .shared import as_list, authorize, run_on_queue
 from .values import put_message
 
 
@@ -28,8 +28,7 @@ def put(
 ) -> Steps:
     """Append a message and return it as a PutMessage (QS-001).
 
-    visibility_timeout: how long nobody gets it, up to 7 days. time_to_live: 7 days unless given; None: it never expires
-    (QS-003).
+    visibility_timeout: how long the message stays invisible, up to 7 days. time_to_live: None: it never expires (QS-003).
     Raises InvalidXmlDocument (QS-912), RequestBodyTooLarge (QS-010), OutOfRangeQueryParameterValue (QS-007),
     InvalidQueryParameterValue (QS-005, QS-006), then QueueNotFound (QS-012).
     """
@@ -46,11 +45,11 @@ def put_all(
     actor: Actor | None = None,
 ) -> Steps:
     """Append messages in order, all or none, in one statement: a list of PutMessage. The service has no such call."""
-    return (yield from _put(address, listed("texts", texts), visibility_timeout, time_to_live, actor))
+    return (yield from _put(address, as_list("texts", texts), visibility_timeout, time_to_live, actor))
 
 
 def _put(address: EntityAddress, texts: list[str], visibility: timedelta, life: timedelta | None, actor: Actor | None) -> Steps:
-    actor = may(actor, Right.SEND, address)
+    actor = authorize(actor, Right.SEND, address)
     bodies = [encode_text(text) for text in texts]
     check_put(visibility, life)
     if not bodies:
@@ -61,4 +60,4 @@ def _put(address: EntityAddress, texts: list[str], visibility: timedelta, life: 
         rows = yield call("storage_put", entity_id=queue.id, actor=str(actor), holder=actor.holder_label, **params)
         return rows or None
 
-    return [put_message(row) for row in (yield from on_queue(address, attempt))]
+    return [put_message(row) for row in (yield from run_on_queue(address, attempt))]

@@ -1,4 +1,4 @@
-"""Accounts and queues: created, found, changed, deleted."""
+"""Create, find, change and delete storage accounts and queues."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
 from broker_core.store.use_cases import use_case
 
-from .shared import FAMILY, may, one_row
+from .shared import FAMILY, authorize, one_row
 
-TRIES = 20  # of creating or finding a queue that others create and delete at the same time: each fails by a success of theirs
+TRIES = 20  # attempts to find or create a queue that other callers create and delete at the same time
 
 
 @dataclass(frozen=True, slots=True)
 class StorageQueue:
-    """A queue as stored. metadata: names in lower case (QS-924). poison_queue: as named; None: by convention.
+    """A queue as stored. metadata: names in lower case (QS-924). poison_queue: as configured; None: by convention.
 
-    poison: where spent messages go, None: they stay. created: whether the call that returned this made it (QS-085).
+    poison: where spent messages are moved; None: they stay. created: whether the call that returned this created it (QS-085).
     """
 
     id: int
@@ -70,7 +70,7 @@ class StorageQueue:
 
 
 class AccountContents(NamedTuple):
-    """What goes with an account. messages: in all its queues, visible or not."""
+    """What is deleted with an account. messages: in all its queues, visible or not."""
 
     queues: int
     messages: int
@@ -78,15 +78,15 @@ class AccountContents(NamedTuple):
 
 @use_case
 def create_account(name: str, description: str = "", *, actor: Actor | None = None) -> Steps:
-    """Create a storage account: a Namespace of this family, with a clock of its own. Raises EntityExists."""
+    """Create a storage account: a Namespace of this family, with its own clock. Raises EntityExists."""
     return (yield from namespaces.create_namespace.steps(name, description, family=FAMILY, actor=actor))
 
 
 @use_case
 def ensure_account(name: str, description: str = "", *, actor: Actor | None = None) -> Steps:
-    """The storage account of this name, created if it is not there; one that is there is left as it is.
+    """Return the storage account of this name; create it if it does not exist. An existing one is not changed.
 
-    Raises NotAllowed where the name is that of a namespace of another family.
+    Raises NotAllowed if the name belongs to a namespace of another family.
     """
 
     def create() -> Steps:
@@ -109,7 +109,7 @@ def list_accounts(*, actor: Actor | None = None) -> Steps:
 
 @use_case
 def preview_delete_account(name: str, *, actor: Actor | None = None) -> Steps:
-    """What would go with an account now: AccountContents. Needs MANAGE, as deleting it does."""
+    """The AccountContents that deleting an account would delete now. Requires MANAGE, as deleting does."""
     (actor or Actor.local()).require(Right.MANAGE, name)
     account = yield from get_account.steps(name, actor=actor)
     return _contents((yield from contents(account.id)))
@@ -117,9 +117,9 @@ def preview_delete_account(name: str, *, actor: Actor | None = None) -> Steps:
 
 @use_case
 def delete_account(name: str, *, actor: Actor | None = None) -> Steps:
-    """Delete a storage account with its queues and their messages. Returns what went, as AccountContents.
+    """Delete a storage account with its queues and their messages. Returns what was deleted, as AccountContents.
 
-    The history of its queues stays readable until its retention is over, as that of any deleted queue; see delete_namespace.
+    The history of its queues stays readable until its retention ends, as for any deleted queue; see delete_namespace.
     Raises EntityNotFound, NotAllowed for a namespace of another family.
     """
     (actor or Actor.local()).require(Right.MANAGE, name)
@@ -146,15 +146,15 @@ def create_queue(
     history_level: HistoryLevel | int = HistoryLevel.FULL,
     actor: Actor | None = None,
 ) -> Steps:
-    """Create a queue. One that is there with the same metadata is returned as it is, `created` false (QS-085).
+    """Create a queue. An existing one with the same metadata is returned unchanged, with `created` false (QS-085).
 
-    max_dequeue_count, poison_queue, expiry_grace, strict_visibility: see QueueOptions; all are ours, the service has none.
+    max_dequeue_count, poison_queue, expiry_grace, strict_visibility: see QueueOptions; the service has none of these.
     Raises OutOfRangeInput and InvalidResourceName for its name, InvalidMetadata, QueueAlreadyExists, AccountNotFound.
     """
-    actor = may(actor, Right.MANAGE, address)
+    actor = authorize(actor, Right.MANAGE, address)
     given = QueueOptions(metadata or {}, max_dequeue_count, poison_queue, expiry_grace, strict_visibility)
     options, level = check_options(address.path, given), checked_history_level(history_level)
-    found = yield from _found_or_created(address, options, level, actor)
+    found = yield from _find_or_create(address, options, level, actor)
     if dict(found.metadata) != dict(options.metadata):
         raise QueueAlreadyExists(str(address))
     return found
@@ -168,27 +168,27 @@ def ensure_queue(
     actor: Actor | None = None,
     **options: Any,
 ) -> Steps:
-    """The queue of this address, created with these options, those of QueueOptions by name, if it is not there; one that is there
-    is left as it is, whatever its metadata. Raises what create_queue raises, but QueueAlreadyExists."""
-    may(actor, Right.BROWSE, address)
+    """Return the queue of this address; create it with these options (fields of QueueOptions) if it does not exist. An existing
+    one is not changed, whatever its metadata. Raises what create_queue raises, except QueueAlreadyExists."""
+    authorize(actor, Right.BROWSE, address)
     given, level = changed(address.path, QueueOptions(), options), checked_history_level(history_level)
     try:
         return (yield from get_queue.steps(address, actor=actor))
     except QueueNotFound:
-        actor = may(actor, Right.MANAGE, address)
-        return (yield from _found_or_created(address, given, level, actor))
+        actor = authorize(actor, Right.MANAGE, address)
+        return (yield from _find_or_create(address, given, level, actor))
 
 
 @use_case
 def get_queue(address: EntityAddress, *, actor: Actor | None = None) -> Steps:
     """One queue with its metadata (QS-090). Raises QueueNotFound."""
-    may(actor, Right.BROWSE, address)
+    authorize(actor, Right.BROWSE, address)
     return (yield from _find(address))
 
 
 @use_case
 def list_queues(account: str, prefix: str = "", *, actor: Actor | None = None) -> Steps:
-    """The queues of an account whose names begin so, by name (QS-091). Raises InvalidArgument, AccountNotFound."""
+    """The queues of an account whose names start with prefix, by name (QS-091). Raises InvalidArgument, AccountNotFound."""
     for name, value in (("account", account), ("prefix", prefix)):
         if not isinstance(value, str):
             raise InvalidArgument(name, f"{value!r} must be a string")
@@ -203,21 +203,21 @@ def list_queues(account: str, prefix: str = "", *, actor: Actor | None = None) -
 def update_queue(
     address: EntityAddress, *, history_level: HistoryLevel | int | None = None, actor: Actor | None = None, **changes: Any
 ) -> Steps:
-    """Change options of a queue, those of QueueOptions by name; the others stay. Returns the StorageQueue.
+    """Change options of a queue (fields of QueueOptions); the others are kept. Returns the StorageQueue.
 
     Raises InvalidArgument, QueueNotFound.
     """
-    may(actor, Right.MANAGE, address)
+    authorize(actor, Right.MANAGE, address)
     level = None if history_level is None else checked_history_level(history_level)
 
     def steps() -> Steps:
-        there = yield from hold(address)
-        options = changed(there.name, there.options, changes)
+        queue = yield from lock_queue(address)
+        options = changed(queue.name, queue.options, changes)
         rows = yield call(
             "storage_set_options",
-            entity_id=there.id,
-            history_level=int(there.history_level if level is None else level),
-            **_as_columns(there.name, options),
+            entity_id=queue.id,
+            history_level=int(queue.history_level if level is None else level),
+            **_as_columns(queue.name, options),
         )
         return _queue(rows[0])
 
@@ -226,37 +226,37 @@ def update_queue(
 
 @use_case
 def set_metadata(address: EntityAddress, metadata: Mapping[str, str] | None, *, actor: Actor | None = None) -> Steps:
-    """Replace all metadata of a queue; none clears it (QS-089). Raises InvalidMetadata, QueueNotFound."""
+    """Replace all metadata of a queue; None clears it (QS-089). Raises InvalidMetadata, QueueNotFound."""
     checked = check_metadata(metadata)
     return (yield from update_queue.steps(address, metadata=checked, actor=actor))
 
 
 @use_case
 def delete_queue(address: EntityAddress, *, actor: Actor | None = None) -> Steps:
-    """Delete a queue with its messages; its name is free at once (QS-087, QS-907). Raises QueueNotFound."""
-    may(actor, Right.MANAGE, address)
+    """Delete a queue with its messages; its name can be reused at once (QS-087, QS-907). Raises QueueNotFound."""
+    authorize(actor, Right.MANAGE, address)
 
     def steps() -> Steps:
-        there = yield from hold(address)
-        yield call("delete_entities", entity_ids=[there.id])
+        queue = yield from lock_queue(address)
+        yield call("delete_entities", entity_ids=[queue.id])
 
     yield Atomically(steps())
 
 
 @use_case
 def approximate_count(address: EntityAddress, *, actor: Actor | None = None) -> Steps:
-    """How many messages a queue has, visible or not; those that have expired do not count (QS-075, QS-901). It is exact."""
-    may(actor, Right.BROWSE, address)
+    """The number of unexpired messages in a queue, visible or not (QS-075, QS-901). It is exact."""
+    authorize(actor, Right.BROWSE, address)
     return (yield from one_row(address, "storage_count")).n
 
 
 def ensure_target(address: EntityAddress, history_level: HistoryLevel) -> Steps:
-    """The id of a queue that messages are moved to, created if it is not there (QS-106): a work of the broker's own."""
-    return (yield from _found_or_created(address, QueueOptions(), history_level, Actor.local("broker"))).id
+    """The id of the queue that messages are moved to; the broker creates it if it does not exist (QS-106)."""
+    return (yield from _find_or_create(address, QueueOptions(), history_level, Actor.local("broker"))).id
 
 
-def _found_or_created(address: EntityAddress, options: QueueOptions, level: HistoryLevel, actor: Actor) -> Steps:
-    """The queue, while others may create and delete it."""
+def _find_or_create(address: EntityAddress, options: QueueOptions, level: HistoryLevel, actor: Actor) -> Steps:
+    """Find or create the queue while other callers may create and delete it."""
     for _ in range(TRIES):
         try:
             return (yield from _find(address))
@@ -268,7 +268,7 @@ def _found_or_created(address: EntityAddress, options: QueueOptions, level: Hist
 
 
 def _create(address: EntityAddress, options: QueueOptions, level: HistoryLevel, actor: Actor) -> Steps:
-    """The new queue, None where there is one."""
+    """The new queue; None if it exists already."""
     try:
         account = yield from namespace_to_configure(address, actor, FAMILY)
     except EntityNotFound as exc:
@@ -288,8 +288,8 @@ def _find(address: EntityAddress) -> Steps:
     return _checked(address, (yield call("get_entity", namespace=address.namespace, path=address.path)))
 
 
-def hold(address: EntityAddress) -> Steps:
-    """The queue, which nobody else changes or deletes before the transaction ends."""
+def lock_queue(address: EntityAddress) -> Steps:
+    """Lock the queue's row until the transaction ends."""
     return _checked(address, (yield call("lock_entity", namespace=address.namespace, path=address.path)))
 
 

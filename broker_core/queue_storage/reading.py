@@ -18,35 +18,35 @@ from broker_core.store.statements import call
 from broker_core.store.use_cases import use_case
 
 from .rules import explaining
-from .shared import may, on_queue, there
+from .shared import authorize, queue_exists, run_on_queue
 
 PLACE_CAP = 1_000
 
 
 @use_case
 def explain(address: EntityAddress, sequence_number: int, *, actor: Actor | None = None) -> Steps:
-    """Every reason that bears on a message, each with the instant that ends it, as an Explanation; None: it is gone.
+    """Every reason that affects a message's delivery, with the instant that ends it, as an Explanation; None: no such message.
 
     All facts are read in one snapshot. Raises QueueNotFound.
     """
-    may(actor, Right.BROWSE, address)
+    authorize(actor, Right.BROWSE, address)
     (number,) = whole_numbers([sequence_number])
 
     def attempt(queue: CachedEntity) -> Steps:
         rows = yield call("storage_explain", entity_id=queue.id, number=number, place_cap=PLACE_CAP)
-        if not rows and not (yield from there(queue.id)):
+        if not rows and not (yield from queue_exists(queue.id)):
             return None
         return [_explanation(row) for row in rows]
 
-    return next(iter((yield from on_queue(address, attempt))), None)
+    return next(iter((yield from run_on_queue(address, attempt))), None)
 
 
 @dataclass(frozen=True, slots=True)
 class CameFrom:
-    """What a message was in another queue, before it was moved (QS-109).
+    """The origin of a message that was moved from another queue (QS-109).
 
-    reason: names.SPENT or names.REQUEUED. dequeue_count: how often it was got there; max_dequeue_count: of how many allowed.
-    None: not known, or no limit. at: when it was moved, by the account's clock. times: how often it has been moved in all.
+    reason: names.SPENT or names.REQUEUED. dequeue_count and max_dequeue_count: as they were there; None: not known, or no limit.
+    at: when it was moved, by the account's clock. times: how often it has been moved in all.
     """
 
     address: EntityAddress
@@ -59,7 +59,7 @@ class CameFrom:
 
     @classmethod
     def of(cls, account: str, stored: Mapping[str, Any]) -> CameFrom:
-        """From what is stored with a message, or with the event of its arrival."""
+        """Read the origin stored with a message or with its `sent` event."""
         at = stored.get("at")
         return cls(
             EntityAddress(account, stored["path"]), stored["sequence_number"], stored.get("reason"), stored.get("dequeue_count"),
@@ -69,22 +69,22 @@ class CameFrom:
 
 @use_case
 def came_from(address: EntityAddress, sequence_numbers: Iterable[int], *, actor: Actor | None = None) -> Steps:
-    """CameFrom by number, of those messages that were moved here. Raises QueueNotFound."""
-    may(actor, Right.BROWSE, address)
+    """CameFrom by sequence number, for those of the messages that were moved here. Raises QueueNotFound."""
+    authorize(actor, Right.BROWSE, address)
     numbers = whole_numbers(sequence_numbers)
 
     def attempt(queue: CachedEntity) -> Steps:
         rows = yield call("storage_origins", entity_id=queue.id, numbers=numbers)
-        if not rows and not (yield from there(queue.id)):
+        if not rows and not (yield from queue_exists(queue.id)):
             return None
         return rows
 
-    rows = yield from on_queue(address, attempt)
+    rows = yield from run_on_queue(address, attempt)
     return {row.sequence_number: CameFrom.of(address.namespace, row.resubmitted_from) for row in rows if row.resubmitted_from}
 
 
 def queue_facts(path: str, options: Mapping[str, Any]) -> explaining.QueueFacts:
-    """What of a queue's stored options bears on its messages."""
+    """The stored options that affect a queue's messages."""
     found = from_json(options)
     poison = poison_of(path, found)
     return explaining.QueueFacts(found.max_dequeue_count, None if poison is None else poison.queue, found.expiry_grace)

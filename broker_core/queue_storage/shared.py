@@ -1,4 +1,4 @@
-"""What the use cases of storage queues share: finding the queue behind an address, in the family's own words."""
+"""Shared by the use cases of storage queues: authorization, and running statements on the queue of an address."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from broker_core.store.statements import call
 FAMILY = Family.QUEUE_STORAGE
 
 
-def may(actor: Actor | None, right: Right, address: EntityAddress) -> Actor:
-    """The actor, who has this right on what may be a queue's address. Raises NotAuthorized, InvalidArgument."""
+def authorize(actor: Actor | None, right: Right, address: EntityAddress) -> Actor:
+    """Check the address and that the actor has this right on it; return the actor. Raises NotAuthorized, InvalidArgument."""
     require_kind("address", address, EntityAddress)
     actor = actor or Actor.local()
     actor.require(right, address)
@@ -28,40 +28,40 @@ def may(actor: Actor | None, right: Right, address: EntityAddress) -> Actor:
     return actor
 
 
-def listed(name: str, given: Iterable[Any]) -> list:
-    """What is given as several. Raises InvalidArgument for what is not; a text would be taken for its characters."""
+def as_list(name: str, given: Iterable[Any]) -> list:
+    """Return an iterable as a list. Raises InvalidArgument for anything else, and for a string."""
     if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
         raise InvalidArgument(name, f"{type(given).__name__} must be a list")
     return list(given)
 
 
-def on_queue(address: EntityAddress, attempt: Callable[[CachedEntity], Steps]) -> Steps:
-    """What an attempt on the queue answers; it answers None if the queue is gone, and is tried once more where the queue was only
-    remembered. Raises QueueNotFound."""
+def run_on_queue(address: EntityAddress, attempt: Callable[[CachedEntity], Steps]) -> Steps:
+    """Return the result of `attempt` on the queue. It returns None if the queue does not exist; it is then run once more if the
+    queue came from the cache. Raises QueueNotFound."""
     try:
-        _, answer, _ = yield from on_entity(address, lambda queue: _boxed(attempt(queue)), FAMILY)
+        _, answer, _ = yield from on_entity(address, lambda queue: _wrap_result(attempt(queue)), FAMILY)
     except EntityNotFound as exc:
         raise QueueNotFound(str(address)) from exc
-    if answer is None:  # made anew at this very moment
+    if answer is None:  # deleted again, just after it was looked up
         raise QueueNotFound(str(address))
     return answer[0]
 
 
-def there(queue_id: int) -> Steps[bool]:
-    """Whether a queue is still there: for an attempt that found nothing, which a queue that is gone has as well."""
+def queue_exists(queue_id: int) -> Steps[bool]:
+    """Whether a queue exists: asked when a statement returned no rows, which may have either reason."""
     return bool((yield call("storage_bounds", entity_id=queue_id)))
 
 
 def one_row(address: EntityAddress, name: str, **params: Any) -> Steps:
-    """The only row of a statement that has none if the queue is gone. Raises QueueNotFound."""
+    """The only row of a statement that returns none if the queue does not exist. Raises QueueNotFound."""
 
     def attempt(queue: CachedEntity) -> Steps:
         return next(iter((yield call(name, entity_id=queue.id, **params))), None)
 
-    return (yield from on_queue(address, attempt))
+    return (yield from run_on_queue(address, attempt))
 
 
-def _boxed(attempt: Steps) -> Steps:
-    """An empty answer is one: only None says that the queue is gone."""
+def _wrap_result(attempt: Steps) -> Steps:
+    """Put a result in a tuple, so that an empty one is not taken for None."""
     answer = yield from attempt
     return None if answer is None else (answer,)

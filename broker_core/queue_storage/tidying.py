@@ -1,6 +1,7 @@
-"""Tidying a storage queue: expired messages away after their grace (QS-923), spent ones to the poison queue (QS-105).
+"""Maintenance of storage queues: remove expired messages after the queue's expiry_grace (QS-923), and move spent ones to the
+poison queue (QS-105).
 
-Gets are right without it: what has expired is as if it were gone (QS-073), and a spent message is handed out to nobody.
+Gets are correct without it: they return neither expired (QS-073) nor spent messages.
 """
 
 from __future__ import annotations
@@ -18,17 +19,18 @@ from broker_core.store.statements import call
 
 from .queues import ensure_target
 
-MET = 500  # visible messages among which spent ones are looked for: those that gets meet
+SPENT_SCAN = 500  # visible messages, in the order of gets, that are checked for spent ones
 
 
 def is_due(entity: Any) -> bool:
-    """Whether a sweep is to look at a queue: something has expired, or spent messages go to a poison queue. entity: a row of
+    """Whether a sweep has to visit a queue: messages have expired, or it has a poison queue. entity: a row of
     `entities_with_due`."""
     return entity.expired or "poison_queue" in entity.effective
 
 
 def expire(entity: Any, deadline: float, pause: Callable[[float], None]) -> Steps:
-    """Everything due on one queue, for a sweep. entity: a row of `entities_with_due`. Returns how many messages went."""
+    """Do everything due on one queue, for a sweep. entity: a row of `entities_with_due`. Returns how many messages it removed or
+    moved."""
 
     def expired() -> Steps:
         done = yield from expire_batch(entity.entity_id)
@@ -38,34 +40,34 @@ def expire(entity: Any, deadline: float, pause: Callable[[float], None]) -> Step
         done = yield from move_poison(entity.entity_id)
         return done, done > 0
 
-    first = yield from move_poison(entity.entity_id)  # gets meet these
+    first = yield from move_poison(entity.entity_id)  # these are in the way of gets
     total = first + (yield from in_batches(expired, deadline, pause))
     return total + ((yield from in_batches(spent, deadline, pause)) if first else 0)
 
 
 def expire_batch(queue_id: int) -> Steps:
-    """Remove one batch of what has been expired for the queue's grace. Returns how many."""
+    """Remove one batch of messages whose expiry_grace has passed. Returns how many."""
     (row,) = yield call("storage_expire", entity_id=queue_id, max_count=BATCH, actor=BROKER, kind=int(EventKind.EXPIRED))
     return row.done
 
 
 def move_poison(queue_id: int) -> Steps[int]:
-    """Move one batch of spent messages to the poison queue, which is made if it is not there. Returns how many."""
+    """Move one batch of spent messages to the poison queue, which is created if it does not exist. Returns how many."""
     for _ in range(2):
-        rows = yield call("storage_poison", entity_id=queue_id, max_count=MET)
+        rows = yield call("storage_poison", entity_id=queue_id, max_count=SPENT_SCAN)
         if not rows or rows[0].poison_queue is None or not rows[0].spent:
             return 0
         (row,) = rows
         target = EntityAddress(row.namespace_name, row.poison_queue)
         try:
             target_id = yield from ensure_target(target, HistoryLevel(row.history_level))
-        except AccountNotFound:  # deleted just then, with the queue
+        except AccountNotFound:  # deleted with the queue in the meantime
             return 0
         moved = yield call(
             "storage_move_spent",
             entity_id=queue_id,
             target_id=target_id,
-            max_count=MET,
+            max_count=SPENT_SCAN,
             actor=BROKER,
             reason=SPENT,
             time_to_live=DEFAULT_LIFE,

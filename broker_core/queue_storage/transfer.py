@@ -1,5 +1,5 @@
-"""Queue Storage in an export. Receipts and leases are exported: a receipt decides, not who holds it, and an invisible message is
-so until an instant; without its receipt nobody could delete it in the copy before then."""
+"""Queue Storage in exports and imports. Receipts and leases are exported: without its receipt, an invisible message could not be
+deleted in the copy before it becomes visible."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def described(row: Any) -> dict[str, Any]:
     return {"settings": part.own_settings(row), "options": row.options}
 
 
-def told_of_message(row: Any) -> dict[str, Any]:
+def message_fields(row: Any) -> dict[str, Any]:
     return {
         "pop_receipt": str(row.lock_token),
         "visible_at": instant(row.visible_at),
@@ -43,7 +43,7 @@ def told_of_message(row: Any) -> dict[str, Any]:
 
 
 class Reader(part.Reader):
-    """Checks options as their use cases do."""
+    """Checks options as the use cases do."""
 
     def entity(self, address: EntityAddress, content: Fields) -> Given:
         check_queue_name(address.path)

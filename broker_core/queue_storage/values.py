@@ -1,4 +1,4 @@
-"""Messages as the use cases return them. expires_at: None is never."""
+"""Messages as the use cases return them. expires_at None: never expires."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from uuid import UUID
 
 @dataclass(frozen=True, slots=True)
 class PutMessage:
-    """What a put tells of its message: its producer may update or delete it with the receipt (QS-015)."""
+    """A message just put; its producer may update or delete it with the receipt (QS-015)."""
 
     message_id: str
     pop_receipt: UUID
@@ -22,7 +22,7 @@ class PutMessage:
 
 @dataclass(frozen=True, slots=True)
 class PeekedMessage:
-    """A message as a peek shows it: no receipt, and not when it becomes visible (QS-036)."""
+    """A message as returned by a peek: without receipt and visible_at (QS-036)."""
 
     message_id: str
     inserted_at: datetime
@@ -34,7 +34,7 @@ class PeekedMessage:
 
 @dataclass(frozen=True, slots=True)
 class GotMessage:
-    """A message as a get hands it out. dequeue_count: with this get. visible_at: when it is anybody's again (QS-021)."""
+    """A message as returned by a get. dequeue_count: including this get. visible_at: when it becomes visible again (QS-021)."""
 
     message_id: str
     pop_receipt: UUID
@@ -47,7 +47,7 @@ class GotMessage:
 
 
 class Updated(NamedTuple):
-    """What an update tells (QS-045)."""
+    """The result of an update (QS-045)."""
 
     pop_receipt: UUID
     visible_at: datetime

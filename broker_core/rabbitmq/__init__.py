@@ -1,12 +1,13 @@
-"""RabbitMQ's virtual hosts: exchanges, bindings, queues and policies, and what is done with messages.
+"""RabbitMQ virtual hosts: exchanges, bindings, queues, policies and message operations.
 
-Each function is a use case (see store.use_cases). What RabbitMQ refuses raises AmqpError with its code and its text, a policy
-that is refused InvalidPolicy; nothing is stored then. Changing what there is needs the right MANAGE, looking at it BROWSE.
+Each function is a use case (see store.use_cases). RabbitMQ's errors are raised as AmqpError with code and text, a refused policy
+as InvalidPolicy; nothing is stored then. Changes need the right MANAGE, reads BROWSE.
 """
 
 from broker_core.rabbitmq.connections.channels import Channel
 from broker_core.rabbitmq.connections.connections import Connection, connect, force_close, recover_dead
 from broker_core.rabbitmq.connections.state import Tagged
+from broker_core.rabbitmq.definitions import Outcome, Result, export_definitions, import_definitions
 from broker_core.rabbitmq.messages.delivering import acknowledge, get, purge_queue, reject, requeue, take
 from broker_core.rabbitmq.messages.delivery import Delivery
 from broker_core.rabbitmq.messages.moving import (
@@ -21,6 +22,13 @@ from broker_core.rabbitmq.messages.moving import (
 )
 from broker_core.rabbitmq.messages.properties import Properties
 from broker_core.rabbitmq.messages.publishing import Publication, Published, publish
+from broker_core.rabbitmq.policies import (
+    PolicyChange,
+    delete_policy,
+    list_policies,
+    set_policy,
+    set_queue_option,
+)
 from broker_core.rabbitmq.topology.bindings import bind_exchange, bind_queue, unbind_exchange, unbind_queue
 from broker_core.rabbitmq.topology.catalog import (
     StoredBinding,
@@ -32,16 +40,8 @@ from broker_core.rabbitmq.topology.catalog import (
     list_exchanges,
     list_queues,
 )
-from broker_core.rabbitmq.topology.definitions import Outcome, Result, export_definitions, import_definitions
 from broker_core.rabbitmq.topology.effective import effective, effective_of_exchange
 from broker_core.rabbitmq.topology.exchanges import declare_exchange, delete_exchange
-from broker_core.rabbitmq.topology.policies import (
-    PolicyChange,
-    delete_policy,
-    list_policies,
-    set_policy,
-    set_queue_option,
-)
 from broker_core.rabbitmq.topology.queues import DeclaredQueue, declare_queue, delete_queue
 from broker_core.rabbitmq.topology.vhosts import create_vhost, ensure_vhost, get_vhost, list_vhosts
 

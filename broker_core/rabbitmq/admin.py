@@ -1,6 +1,6 @@
-"""Admin of what a virtual host routes by: exchanges, bindings, policies; and of who is connected to it, to be read.
+"""Django admin for exchanges, bindings and policies, and read-only for connections and consumers.
 
-An exchange or a binding is its own identity: there is nothing to change about one, only to declare another.
+Exchanges and bindings cannot be changed, only declared and deleted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .rules import table
 
 _TYPES = [(kind.value, kind.value) for kind in ExchangeType]
 entity_parts[Family.RABBITMQ] = EntityPart("RabbitMQ queue", fields=["given", "in_force"], read_only=["given", "in_force"])
-_FIELDS = {"apply-to": "apply_to"}  # what a refusal names, where the form has another name for it
+_FIELDS = {"apply-to": "apply_to"}  # fields of InvalidPolicy that have another name in the form
 
 
 def vhosts():
@@ -32,7 +32,7 @@ def vhosts():
 
 
 class ArgumentsField(forms.JSONField):
-    """Arguments as plain JSON; stored ones, with their types, are shown without these."""
+    """Arguments as plain JSON; stored arguments are shown without their types."""
 
     def __init__(self, **kwargs):
         super().__init__(required=False, help_text='As JSON: {"alternate-exchange": "others"}. Empty: none.', **kwargs)
@@ -126,19 +126,19 @@ class PolicyForm(forms.ModelForm):
         return cleaned
 
     def _policy(self, cleaned: dict[str, Any]) -> rules.Policy:
-        """Name and kind of one that is there are not in the form."""
+        """The form of an existing policy does not contain its name and kind."""
         name, is_operator = (cleaned.get(field, getattr(self.instance, field)) for field in ("name", "is_operator"))
         priority = _whole(cleaned["priority"])
         return rules.Policy(name, cleaned["pattern"], cleaned["definition"], cleaned["apply_to"], priority, is_operator)
 
 
 def _whole(priority: float) -> float:
-    """A priority as it was most likely written: 1, not 1.0."""
+    """A whole priority as int: 1, not 1.0."""
     return int(priority) if priority == int(priority) else priority
 
 
 def _check(form: forms.ModelForm, field: str, check: Any) -> None:
-    """RabbitMQ's text of a refusal, at the field that it is most likely about."""
+    """Show RabbitMQ's error at the field it most likely concerns."""
     try:
         check()
     except BrokerError as refusal:
@@ -146,7 +146,7 @@ def _check(form: forms.ModelForm, field: str, check: Any) -> None:
 
 
 class DeclaredAdmin(UseCaseAdmin):
-    """What is declared and deleted, never changed."""
+    """Objects that are declared and deleted, but not changed."""
 
     def has_change_permission(self, request, obj=None):
         return False

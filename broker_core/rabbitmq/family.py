@@ -1,4 +1,4 @@
-"""What RabbitMQ provides to the parts that work on entities of any family."""
+"""What RabbitMQ provides to code that handles entities of any family."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .vhost_deletion import delete_vhost
 
 
 def _life_ends_at(own: datetime | None, enqueued_at: datetime, default: timedelta | None) -> datetime | None:
-    """The message's own expiry or the queue's, whichever comes first (RMQ-008, RMQ-902)."""
+    """The expiry of the message or by the queue's TTL, whichever is earlier (RMQ-008, RMQ-902)."""
     by_queue = None if default is None else enqueued_at + default
     return min((at for at in (own, by_queue) if at is not None), default=None)
 

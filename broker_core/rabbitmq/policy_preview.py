@@ -1,8 +1,8 @@
-"""What setting or deleting a policy would do now, before it is done; then the change itself, or a refusal where the world moved.
+"""Previewing the effect of setting or deleting a policy; then applying the change, unless the preview is outdated.
 
-A preview compares what is in force for each queue and exchange, and what tidying would do with the messages that are there: which
-expire, are too many, are dead-lettered or dropped. It looks at no more than SCAN_CAP messages, the heads first: beyond that its
-numbers are lower bounds, and say so. What dead letters do in the queues that they go to is not counted.
+A preview compares the effective settings of each queue and exchange, and determines which existing messages would expire,
+exceed a limit, be dead-lettered or dropped. It reads at most SCAN_CAP messages, from the heads: beyond that its counts are
+lower bounds and marked as such. Effects of dead letters in their destination queues are not counted.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from broker_core.common.types import BROKER, Actor, EntityAddress, Right
 from broker_core.rabbitmq.messages.dead_lettering import as_outgoing
 from broker_core.rabbitmq.messages.placing import dead_letter_copy
 from broker_core.rabbitmq.messages.routing_transaction import RoutingTransaction
-from broker_core.rabbitmq.rules.arguments import ExchangeDef
-from broker_core.rabbitmq.rules.exchanges import BindingDef, Router
+from broker_core.rabbitmq.rules.exchanges import Router
 from broker_core.rabbitmq.rules.policies import EffectiveArguments, ObjectType, Policy
 from broker_core.rabbitmq.topology.compiled import QueueInfo, Topology
 from broker_core.runtime.previews import Action, Effect, Preview, make_if_unchanged, token_of
@@ -28,28 +27,29 @@ from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
 from broker_core.store.use_cases import use_case
 
+from . import policies
 from .messages import length_limits
 from .rules import policies as rules
 from .rules import table
-from .topology import catalog, compiled, effective, policies, vhosts
+from .topology import catalog, compiled, effective, vhosts
 
 SCAN_CAP = 20_000
 STAYS, EXPIRED, MAXLEN = "stays", "expired", "maxlen"
 
 
 class PolicyEffect(StrEnum):
-    """What happens to messages. One that expires or is too many is counted as dead-lettered, or dropped, as well."""
+    """An effect on messages. A message that expires or is trimmed is also counted as dead-lettered or dropped."""
 
     EXPIRED = "expired"
     TRIMMED = "too many"
     DEAD_LETTERED = "dead-lettered"
     DROPPED = "dropped"
-    SAVED = "saved"  # it was about to leave, and stays
+    SAVED = "saved"  # would have been removed without the change
 
 
 @dataclass(frozen=True, slots=True)
 class KeyChange:
-    """A key of what is in force. before, after: None where there is none. The sources are "argument", "policy P" ..."""
+    """A changed key of the effective settings. before, after: None if not set. The sources are "argument", "policy P" ..."""
 
     key: str
     before: Any
@@ -60,10 +60,10 @@ class KeyChange:
 
 @dataclass(frozen=True, slots=True)
 class QueueChange:
-    """A queue for which something else would be in force.
+    """A queue whose effective settings would change.
 
-    policy, operator_policy: which apply, (before, after). keys: those whose value or source changes. messages: ready ones.
-    effects:  on messages that are there.
+    policy, operator_policy: names before and after. keys: those whose value or source changes. messages: ready ones.
+    effects:  on existing messages.
     """
 
     address: EntityAddress
@@ -76,7 +76,7 @@ class QueueChange:
 
 @dataclass(frozen=True, slots=True)
 class ExchangeChange:
-    """The same of an exchange, which holds no messages."""
+    """An exchange whose effective settings would change."""
 
     name: str
     policy: tuple[str | None, str | None]
@@ -86,9 +86,10 @@ class ExchangeChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyPreview(Preview):
-    """What setting a policy, or deleting it, would do. before: None where there is none of this name. after: None: it is deleted.
+    """The effect of setting or deleting a policy. before: None if there is no policy of this name. after: None if it is
+    deleted.
 
-    governed: how many (queues, exchanges) it applies to then.
+    governed: how many (queues, exchanges) it would apply to.
     """
 
     vhost: str
@@ -100,15 +101,15 @@ class PolicyPreview(Preview):
 
     @property
     def lives(self) -> int:
-        """Ready messages whose life another time-to-live would count (RMQ-902)."""
+        """Ready messages whose expiry would be computed from another TTL (RMQ-902)."""
         return sum(queue.messages for queue in self.queues if any(key.key == "message_ttl" for key in queue.keys))
 
 
 @use_case
 def preview_policy(vhost: str, policy: Policy, *, actor: Actor | None = None) -> Steps[PolicyPreview]:
-    """What setting this policy, or operator policy, would do now. Changes nothing.
+    """The effect of setting this policy, or operator policy, now. Changes nothing.
 
-    Needs MANAGE, as setting it does. Raises InvalidPolicy; EntityNotFound for the virtual host.
+    Needs MANAGE. Raises InvalidPolicy; EntityNotFound for the virtual host.
     """
     rules.check(policy)
     _allowed(vhost, actor)
@@ -117,16 +118,16 @@ def preview_policy(vhost: str, policy: Policy, *, actor: Actor | None = None) ->
 
 @use_case
 def preview_delete_policy(vhost: str, name: str, operator: bool = False, *, actor: Actor | None = None) -> Steps[PolicyPreview]:
-    """The same for deleting one."""
+    """The effect of deleting a policy now."""
     _allowed(vhost, actor)
     return (yield Atomically(_preview(vhost, name, operator, None, actor)))
 
 
 @use_case
 def apply_policy(previewed: PolicyPreview, *, actor: Actor | None = None) -> Steps:
-    """Do what was previewed if it would still do the same, in one transaction; else raise WorldMoved and change nothing.
+    """Apply a previewed change in one transaction; raises PreviewOutdated, and changes nothing, if its effect has changed.
 
-    Returns PolicyChange. Messages leave right after the commit, as with every change of a policy.
+    Returns PolicyChange. Messages are removed right after the commit, as with every policy change.
     """
     place = previewed.vhost, previewed.name, previewed.is_operator
     return (yield from _change(*place, previewed.after, actor, previewed))[1]
@@ -136,10 +137,10 @@ def apply_policy(previewed: PolicyPreview, *, actor: Actor | None = None) -> Ste
 def change_policy(
     vhost: str, name: str, operator: bool, policy: Policy | None, *, token: str | None = None, actor: Actor | None = None
 ) -> Steps[PolicyPreview]:
-    """Set a policy of this name, or delete it (None), and return what that does: a PolicyPreview, counted in the transaction that
-    does it. Raises as set_policy does.
+    """Set a policy of this name, or delete it (None). Returns the PolicyPreview computed in the same transaction. Raises as
+    set_policy does.
 
-    token: of a preview that must still be true; otherwise WorldMoved is raised and nothing is changed.
+    token: of a preview; raises PreviewOutdated, and changes nothing, if the effect has changed since.
     """
     return (yield from _change(vhost, name, operator, policy, actor, token))[0]
 
@@ -166,12 +167,12 @@ def _allowed(vhost: str, actor: Actor | None) -> None:
     (actor or Actor.local()).require(Right.MANAGE, vhost)
 
 
-# Comparing what is in force
+# Comparing effective settings
 
 
 @dataclass(frozen=True, slots=True)
 class _Queue:
-    """A queue that changes: its row, and what is in force before and after."""
+    """A queue that changes: its row, and its effective settings before and after."""
 
     row: Any
     before: EffectiveArguments
@@ -179,7 +180,7 @@ class _Queue:
 
 
 def _preview(vhost: str, name: str, is_operator: bool, wanted: Policy | None, actor: Actor | None) -> Steps[PolicyPreview]:
-    """A preview, in the caller's transaction."""
+    """Compute a preview in the caller's transaction."""
     host = yield from vhosts.get_vhost.steps(vhost, actor=actor)
     there = yield from effective.policies_of(host.id)
     before = next((p for p in there if (p.name, p.is_operator) == (name, is_operator)), None)
@@ -187,8 +188,8 @@ def _preview(vhost: str, name: str, is_operator: bool, wanted: Policy | None, ac
     rows = yield call("queues_of", namespace_id=host.id)
     compared = [_queue(row, there, then) for row in rows]
     changing = [q for q in compared if _differs(q.before, q.after)]
-    exchanges, alternates, ruled = yield from _exchanges(host.id, there, then)
-    ruler = "operator_policy" if is_operator else "policy"
+    exchanges, alternates, effective_values = yield from _exchanges(host.id, there, then)
+    policy_key = "operator_policy" if is_operator else "policy"
     fates = yield from _fates(host.name, changing, alternates, actor)
     queues = tuple(_queue_change(host.name, queue, fates.get(queue.row.id)) for queue in changing)
     clock = yield call("rabbit_now", namespace_id=host.id)
@@ -205,7 +206,10 @@ def _preview(vhost: str, name: str, is_operator: bool, wanted: Policy | None, ac
         queues=queues,
         exchanges=exchanges,
         token=_token(before, queues, exchanges, fates),
-        governed=(sum(q.after.values.get(ruler) == name for q in compared), sum(one.get(ruler) == name for one in ruled)),
+        governed=(
+            sum(q.after.values.get(policy_key) == name for q in compared),
+            sum(one.get(policy_key) == name for one in effective_values),
+        ),
         notes=tuple(_notes(before, wanted, changing, exchanges, then)),
         scanned=sum(found.seen for found in fates.values()),
         capped=any(found.is_partial for found in fates.values()),
@@ -221,16 +225,16 @@ def _differs(before: EffectiveArguments, after: EffectiveArguments) -> bool:
 
 
 def _exchanges(namespace_id: int, there: Sequence[Policy], then: Sequence[Policy]) -> Steps:
-    """The exchanges that change; of each one its alternate exchange after the change; and what is in force for each one then."""
-    changes, alternates, ruled = [], {}, []
+    """The exchanges that change, the alternate exchange of each exchange after the change, and the effective settings of all."""
+    changes, alternates, effective_values = [], {}, []
     for row in (yield call("exchanges_of", namespace_id=namespace_id)):
         arguments = table.decode(row.arguments)
         before, after = (effective.of_exchange(row.name, arguments, found) for found in (there, then))
         alternates[row.name] = after.values.get("alternate_exchange")
-        ruled.append(after.values)
+        effective_values.append(after.values)
         if _differs(before, after):
             changes.append(ExchangeChange(row.name, *_names(before, after), _keys(before, after)))
-    return tuple(changes), alternates, ruled
+    return tuple(changes), alternates, effective_values
 
 
 def _names(before: EffectiveArguments, after: EffectiveArguments) -> tuple[tuple, tuple]:
@@ -239,11 +243,15 @@ def _names(before: EffectiveArguments, after: EffectiveArguments) -> tuple[tuple
 
 
 def _keys(before: EffectiveArguments, after: EffectiveArguments) -> tuple[KeyChange, ...]:
-    def told(found: EffectiveArguments, key: str) -> tuple:
+    def value_and_source(found: EffectiveArguments, key: str) -> tuple:
         return found.values.get(key), found.sources.get(key)
 
     keys = sorted(before.sources.keys() | after.sources.keys())
-    return tuple(KeyChange(key, *told(before, key), *told(after, key)) for key in keys if told(before, key) != told(after, key))
+    return tuple(
+        KeyChange(key, *value_and_source(before, key), *value_and_source(after, key))
+        for key in keys
+        if value_and_source(before, key) != value_and_source(after, key)
+    )
 
 
 def _queue_change(vhost: str, queue: _Queue, fates: _Fates | None) -> QueueChange:
@@ -253,12 +261,12 @@ def _queue_change(vhost: str, queue: _Queue, fates: _Fates | None) -> QueueChang
     return QueueChange(address, *_names(queue.before, queue.after), _keys(queue.before, queue.after), ready, effects)
 
 
-# What becomes of messages
+# Effects on messages
 
 
 @dataclass(slots=True)
 class _Fates:
-    """What becomes of a queue's messages. groups: numbers by what happens and why."""
+    """The effects on a queue's messages. groups: sequence numbers by effect and reason."""
 
     ready: int
     seen: int
@@ -269,7 +277,7 @@ class _Fates:
         return self.seen < self.ready
 
     def add(self, number: int, before: tuple, after: tuple) -> None:
-        """before, after: (how it leaves, what it becomes, why)."""
+        """before, after: (how it is removed, its effect, reason)."""
         if before == after:
             return
         if after[0] == STAYS:
@@ -290,7 +298,7 @@ class _Fates:
 
 
 def _fates(vhost: str, queues: Sequence[_Queue], alternates: Mapping[str, str | None], actor: Actor | None) -> Steps:
-    """By the ids of those queues that have messages."""
+    """The effects by queue id, for queues with messages."""
     if not queues:
         return {}
     infos = {queue.row.id: (_info(queue.row, queue.before), _info(queue.row, queue.after)) for queue in queues}
@@ -302,8 +310,8 @@ def _fates(vhost: str, queues: Sequence[_Queue], alternates: Mapping[str, str | 
         fates = found.setdefault(row.entity_id, _Fates(row.ready, row.seen))
         if row.sequence_number is not None:
             before, after = infos[row.entity_id]
-            told = yield from now_routed.fate(names[row.entity_id], before, row, row.before)
-            fates.add(row.sequence_number, told, (yield from then_routed.fate(names[row.entity_id], after, row, row.after)))
+            old_fate = yield from now_routed.fate(names[row.entity_id], before, row, row.before)
+            fates.add(row.sequence_number, old_fate, (yield from then_routed.fate(names[row.entity_id], after, row, row.after)))
     return found
 
 
@@ -312,7 +320,7 @@ def _info(row: Any, found: EffectiveArguments) -> QueueInfo:
 
 
 def _settings(queues: Sequence[_Queue], infos: Mapping[int, tuple[QueueInfo, QueueInfo]]) -> dict[str, list]:
-    """What the statement compares, queue by queue."""
+    """The settings compared by the statement, for each queue."""
     settings: dict[str, list] = {}
     for queue in queues:
         for side, found, info in zip(("old", "new"), (queue.before, queue.after), infos[queue.row.id], strict=True):
@@ -331,45 +339,41 @@ def _topology_after(
     alternates: Mapping[str, str | None],
     actor: Actor | None,
 ) -> Steps:
-    """The topology with what would be in force: dead letters are routed by it."""
+    """The topology after the change, by which dead letters would be routed."""
     changed = {queue.row.name: infos[queue.row.id][1] for queue in queues}
-    exchanges, bindings = [], []
-    for found in (yield from catalog.list_exchanges.steps(now.vhost, actor=actor)):
-        flags = found.durable, found.auto_delete, found.internal
-        exchanges.append(ExchangeDef(found.name, found.type, *flags, found.arguments, alternates.get(found.name)))
-    for found in (yield from catalog.list_bindings.steps(now.vhost, actor=actor)):
-        to_queue = found.destination_type == "queue"
-        bindings.append(BindingDef(found.source, found.destination, to_queue, found.routing_key, found.arguments))
+    stored = yield from catalog.list_exchanges.steps(now.vhost, actor=actor)
+    exchanges = [exchange.definition(alternates.get(exchange.name)) for exchange in stored]
+    bindings = [bound.definition for bound in (yield from catalog.list_bindings.steps(now.vhost, actor=actor))]
     there = {**now.queues, **{name: info for name, info in changed.items() if name in now.queues}}
     return now._replace(router=Router(exchanges, bindings, there.keys(), now.vhost), queues=there)
 
 
 class _Route:
-    """Where messages go that leave, by one topology. Counts what queues that refuse still take, and locks nothing."""
+    """Routes removed messages by one topology, and tracks the capacity of queues that reject publishes, without locking."""
 
     def __init__(self, topology: Topology):
         self.topology = topology
-        self._work = RoutingTransaction(topology, BROKER)
-        self._rooms = length_limits.Rooms()
+        self._transaction = RoutingTransaction(topology, BROKER)
+        self._capacity = length_limits.Capacity()
 
     def fate(self, name: str, queue: QueueInfo, row: Any, how: str) -> Steps:
-        """(how it leaves, what it becomes, why)."""
+        """How a message is removed, the effect on it, and the reason."""
         if how == STAYS:
             return STAYS, None, None
         if "dead_letter_exchange" not in queue.effective:
             return how, PolicyEffect.DROPPED, f"{how}: no dead-letter exchange"
-        dead = dead_letter_copy(self._work, name, queue, as_outgoing(row), how, row.now)
+        dead = dead_letter_copy(self._transaction, name, queue, as_outgoing(row), how, row.now)
         if dead.letter is None:
             return how, PolicyEffect.DROPPED, f"{how}: {dead.why}"
         targets = [self.topology.queues[target] for target in dead.queues if target in self.topology.queues]
-        yield from self._rooms.look(targets, hold=False)  # a guess of this instant
-        admitted = [self._rooms.admit(target, row.size) for target in targets]
+        yield from self._capacity.load(targets, lock=False)  # an estimate without locks
+        admitted = [self._capacity.admit(target, row.size) for target in targets]
         if not any(admitted):
             return how, PolicyEffect.DROPPED, f"{how}: the destination queues are full"
         return how, PolicyEffect.DEAD_LETTERED, f"{how}: to '{queue.effective['dead_letter_exchange']}'"
 
 
-# What it means besides
+# Notes
 
 
 def _notes(

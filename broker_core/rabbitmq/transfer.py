@@ -1,9 +1,10 @@
-"""A virtual host in an export: its exchanges and policies before its queues, its bindings after them.
+"""Export and import of a virtual host: exchanges and policies before its queues, bindings after them.
 
-What is in force for queues and exchanges is computed anew. Left out: connections, consumers and exclusive queues, which end with
-their connection; who was a queue's consumer, so that an auto-delete queue of the copy waits for its first; and since when a queue
-is unused, for its lease begins anew, as at the start of a node (RMQ-047). A message that is unacknowledged is exported as ready,
-and is redelivered in the copy (RMQ-123); this counts as no return. Nothing leaves for a length limit while a file is read.
+The effective settings of queues and exchanges are recomputed. Excluded: connections, consumers and exclusive queues, which end
+with their connection; whether an auto-delete queue had a consumer, so that the copy waits for its first one; and the last use
+of a queue, whose expiry restarts as after a node restart (RMQ-047). An unacknowledged message is exported as ready and marked
+as redelivered in the copy (RMQ-123), which does not count as a failed delivery. Length limits are not enforced during an
+import.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from typing import Any
 from broker_core.common.errors import BrokerError
 from broker_core.common.types import EntityAddress, Family
 from broker_core.rabbitmq.messages.placing import BLIND_KEYS
+from broker_core.rabbitmq.policies import apply_policies
 from broker_core.rabbitmq.rules.exchanges import PREDECLARED, ExchangeDef
 from broker_core.rabbitmq.topology.bindings import bind_exchange, bind_queue
 from broker_core.rabbitmq.topology.effective import of_queue, queue_columns
-from broker_core.rabbitmq.topology.policies import bring_into_force
 from broker_core.rabbitmq.topology.vhosts import HeldVhost, topology_changed
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
@@ -36,14 +37,14 @@ _OPTIONS = ("durable", "auto_delete", "type", "arguments", "retroactive_ttl", "e
 
 
 def lines_before(namespace_id: int) -> Steps:
-    told = [line("exchange", _exchange(row)) for row in (yield call("export_exchanges", namespace_id=namespace_id))]
+    lines = [line("exchange", _exchange(row)) for row in (yield call("export_exchanges", namespace_id=namespace_id))]
     for row in (yield call("policies_of", namespace_id=namespace_id)):
-        told.append(line("rabbitmq_policy", {name: getattr(row, name) for name in _POLICY}))
-    return told
+        lines.append(line("rabbitmq_policy", {name: getattr(row, name) for name in _POLICY}))
+    return lines
 
 
 def lines_after(namespace_id: int, entity_ids: list[int]) -> Steps[list[str]]:
-    """Bindings between exchanges, and to the queues that were exported."""
+    """Bindings between exchanges, and to the exported queues."""
     rows = yield call("export_bindings", namespace_id=namespace_id, entity_ids=entity_ids)
     return [line("binding", _binding(row)) for row in rows]
 
@@ -53,7 +54,7 @@ def described(row: Any) -> dict[str, Any]:
     return {"settings": part.own_settings(row), "options": options, "last_activity_at": None, "last_receive_at": None}
 
 
-def told_of_message(row: Any) -> dict[str, Any]:
+def message_fields(row: Any) -> dict[str, Any]:
     return {"priority": row.priority}
 
 
@@ -61,8 +62,8 @@ _POLICY = ("name", "is_operator", "pattern", "apply_to", "priority", "definition
 
 
 def _exchange(row: Any) -> dict[str, Any]:
-    told = {name: getattr(row, name) for name in ("name", "type", "durable", "auto_delete", "internal", "arguments")}
-    return {**told, "created_at": instant(row.created_at)}
+    lines = {name: getattr(row, name) for name in ("name", "type", "durable", "auto_delete", "internal", "arguments")}
+    return {**lines, "created_at": instant(row.created_at)}
 
 
 def _binding(row: Any) -> dict[str, Any]:
@@ -77,7 +78,7 @@ def _binding(row: Any) -> dict[str, Any]:
 
 
 def _is_table(value: Any) -> bool:
-    """Whether it is a field table as it is stored."""
+    """Whether it is a stored field table."""
     try:
         return isinstance(value, dict) and table.encode(table.decode(value)) == value
     except (BrokerError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError):
@@ -85,7 +86,7 @@ def _is_table(value: Any) -> bool:
 
 
 def _is_properties(value: dict) -> bool:
-    """Texts and numbers, and blind keys; those by which it was routed are always there."""
+    """Whether these are stored properties: strings, numbers and BCC keys, with exchange and routing key."""
     routed = all(isinstance(value.get(name), str) for name in _ROUTED_BY)
     blind = value.get(BLIND_KEYS, [])
     has_texts = isinstance(blind, list) and all(isinstance(key, str) for key in blind)
@@ -93,7 +94,7 @@ def _is_properties(value: dict) -> bool:
 
 
 class Reader(part.Reader):
-    """Knows the exchanges and policies that were read. Checks them and the queues as their use cases do."""
+    """Imports a virtual host; validates exchanges, policies and queues as their use cases do."""
 
     own_lines = frozenset({"exchange", "rabbitmq_policy", "binding"})
     may_expire_at_once = True  # RMQ-016
@@ -104,7 +105,7 @@ class Reader(part.Reader):
         super().__init__(namespace_id, name, tier)
         self.exchanges: set[str] = set()
         self.policies: list[policies.Policy] = []
-        self.has_priorities = False  # the queue that lines are about
+        self.has_priorities = False  # of the current queue
 
     def line(self, kind: str, content: Fields) -> Steps:
         readers: dict[str, Callable[[Fields], Steps]] = {
@@ -120,10 +121,10 @@ class Reader(part.Reader):
             content.refuse("path", f"{address.path!r} is not a valid queue name")
         options = self._options(address.path, content.inner("options"))
         self.has_priorities = int(options["arguments"].get("x-max-priority", (None, 0))[1]) > 0
-        in_force = queue_columns(options, of_queue(address.path, options, self.policies))
-        given = part.queue_of(Family.RABBITMQ, options, in_force.pop("effective"), content)
-        del in_force["options"]
-        return replace(given, columns={**given.columns, **in_force})
+        columns = queue_columns(options, of_queue(address.path, options, self.policies))
+        given = part.queue_of(Family.RABBITMQ, options, columns.pop("effective"), content)
+        del columns["options"]
+        return replace(given, columns={**given.columns, **columns})
 
     def message(self, content: Fields) -> dict[str, Any]:
         return {"priority": content.whole("priority", optional=True, least=0, most=255)}
@@ -136,11 +137,11 @@ class Reader(part.Reader):
             content.refuse("priority", "is required for a priority queue")
 
     def namespace_end(self) -> Steps:
-        """A virtual host has its exchanges whatever the file says; what is in force follows from what is there."""
+        """Add predeclared exchanges that the file lacks, and compute the effective settings."""
         for name, exchange in _PREDECLARED.items():
             if name not in self.exchanges:
                 yield from self._insert_exchange(exchange, None)
-        yield from bring_into_force(HeldVhost(self.namespace_id, self.name))
+        yield from apply_policies(HeldVhost(self.namespace_id, self.name))
         yield from topology_changed(self.namespace_id)
 
     def _options(self, name: str, given: Fields) -> dict[str, Any]:
@@ -227,7 +228,7 @@ class Reader(part.Reader):
 
 
 def _table(name: str, content: Fields) -> dict[str, Any]:
-    """A field table as it is stored."""
+    """A stored field table."""
     found = content.mapping(name)
     if not _is_table(found):
         content.refuse(name, "must be a table of [type, text] pairs")

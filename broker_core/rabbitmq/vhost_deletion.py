@@ -1,4 +1,4 @@
-"""Deleting a virtual host with all in it, and what that would be (RMQ-396)."""
+"""Deleting a virtual host with its contents, and previewing that (RMQ-396)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from .topology import compiled
 
 @dataclass(frozen=True, slots=True)
 class VhostContents:
-    """What goes with a virtual host. exchanges: those that were declared in it, beside its own seven. messages: also those that
-    are unacknowledged. connections: open ones, which are closed."""
+    """The contents deleted with a virtual host. exchanges: without the predeclared ones. messages: including unacknowledged
+    ones. connections: open ones, which are closed."""
 
     queues: int
     messages: int
@@ -33,7 +33,7 @@ class VhostContents:
 
 @use_case
 def preview_delete_vhost(name: str, *, actor: Actor | None = None) -> Steps[VhostContents]:
-    """What would go with a virtual host now, as VhostContents. Needs MANAGE, as deleting it does."""
+    """The contents that would be deleted with a virtual host now. Needs MANAGE."""
     (actor or Actor.local()).require(Right.MANAGE, name)
     host = yield from get_vhost.steps(name, actor=actor)
     return (yield from _contents(host.id, host.name, actor))
@@ -41,16 +41,16 @@ def preview_delete_vhost(name: str, *, actor: Actor | None = None) -> Steps[Vhos
 
 @use_case
 def delete_vhost(name: str, *, actor: Actor | None = None) -> Steps:
-    """Delete a virtual host with its queues, their messages, its exchanges, bindings and policies; its connections are closed,
-    and their clients told why (RMQ-396). Nothing is dead-lettered. Returns what went, as VhostContents.
+    """Delete a virtual host with its queues, messages, exchanges, bindings and policies; its connections are closed, and their
+    clients notified (RMQ-396). Nothing is dead-lettered. Returns the deleted VhostContents.
 
-    The history of its queues stays readable until its retention is over: see namespaces.delete_namespace. Raises EntityNotFound,
+    The history of its queues stays readable until its retention ends: see namespaces.delete_namespace. Raises EntityNotFound,
     NotAllowed for a namespace of another family.
     """
     (actor or Actor.local()).require(Right.MANAGE, name)
 
     def steps() -> Steps:
-        host = yield from hold_whole(name, Family.RABBITMQ)  # from here on nobody connects to it
+        host = yield from hold_whole(name, Family.RABBITMQ)  # prevents new connections
         found = yield from _contents(host.id, host.name, actor)
         ended = yield call("connections_to", namespace_id=host.id)
         for row in ended:
@@ -63,12 +63,12 @@ def delete_vhost(name: str, *, actor: Actor | None = None) -> Steps:
     found, ended = yield Atomically(steps())
     compiled.forget(name)
     for connection_id in ended:
-        yield call("tell_connection", connection_id=connection_id, what=f"closed vhost '{name}' is deleted")
+        yield call("notify_connection", connection_id=connection_id, notice=f"closed vhost '{name}' is deleted")
     return found
 
 
 def _contents(namespace_id: int, name: str, actor: Actor | None) -> Steps[VhostContents]:
     has = yield from contents(namespace_id)
     counts = yield from browsing.vhost_counts.steps(name, actor=actor)
-    own = counts.exchanges - len(STORED) - 1  # and the default one
+    own = counts.exchanges - len(STORED) - 1  # without the default exchange
     return VhostContents(has.entities, has.messages, own, counts.bindings, counts.policies, counts.connections)

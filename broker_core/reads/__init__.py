@@ -1,8 +1,8 @@
-"""What a person or a program asks without changing anything: lists, counts, search, timelines, health.
+"""Read-only queries: lists, counts, search, timelines, health.
 
-Nothing here counts as activity (SB-190): looking at a queue does not keep it from being deleted when idle. Every function takes
-an `actor` and needs Right.BROWSE; what shows bodies needs Right.SEE_BODIES as well. State follows from the clock of the namespace
-(docs/design.md D5, D6): each answer carries the instant it is true for. What is capped says so.
+None of them counts as activity (SB-190), so viewing a queue does not prevent its deletion when idle. Every function takes an
+`actor` and requires Right.BROWSE; those that show bodies require Right.SEE_BODIES as well. State is derived from the namespace's
+clock (docs/design.md D5, D6), and each result has the instant at which it is true. Capped results say so.
 """
 
 from .broker_health import (

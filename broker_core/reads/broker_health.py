@@ -1,4 +1,4 @@
-"""How the broker itself is: the sweeps' runs, the database."""
+"""The health of the broker: sweep runs and the database."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .shared import PAGE_ROWS, require
 
 @dataclass(frozen=True, slots=True)
 class SweepRun:
-    """A run of a sweep. finished_at None: still running, or its worker died. outcome: what it did, by the sweep's own names."""
+    """A run of a sweep. finished_at None: still running, or its worker died. outcome: counts by names of the sweep's own."""
 
     id: int
     name: str
@@ -33,13 +33,13 @@ class SweepRun:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What slows everything down when it grows (docs/design.md D4: old snapshots are the one enemy).
+    """Figures that slow down all operations as they grow, above all old snapshots (docs/design.md D4).
 
-    oldest_snapshot_age: how long the oldest transaction that still holds a snapshot is open; None: none is.
-    oldest_snapshot_by:  who: application name, user, state and process id.
+    oldest_snapshot_age: the age of the oldest transaction with a snapshot; None: there is none.
+    oldest_snapshot_by:  its application name, user, state and process id.
     horizon_age:         transactions since the oldest one that may still be running; vacuum and archive wait for it.
-    database_bytes, message_bytes, event_bytes: on disk, indexes included.
-    ledger_waiting:      count differences not yet rolled up. connections: open ones to this database.
+    database_bytes, message_bytes, event_bytes: on disk, including indexes.
+    ledger_waiting:      count differences not yet rolled up. connections: open connections to this database.
     """
 
     read_at: datetime
@@ -55,7 +55,7 @@ class Health:
 
 @use_case
 def sweep_runs(name: str | None = None, limit: int = PAGE_ROWS, *, actor: Actor | None = None) -> Steps[list[SweepRun]]:
-    """The newest runs of one sweep or of all, newest first."""
+    """The latest runs of one sweep or of all, newest first."""
     require(actor, Right.BROWSE, "sweeps")
     rows = yield call("read_sweep_runs", name=name, max_count=limit)
     return [_sweep_run(row) for row in rows]
@@ -63,7 +63,7 @@ def sweep_runs(name: str | None = None, limit: int = PAGE_ROWS, *, actor: Actor 
 
 @use_case
 def last_sweep_runs(*, actor: Actor | None = None) -> Steps[dict[str, SweepRun]]:
-    """The newest run of each sweep that ever ran, by name."""
+    """The latest run of each sweep, by name."""
     require(actor, Right.BROWSE, "sweeps")
     rows = yield call("read_last_sweep_runs")
     return {row.name: _sweep_run(row) for row in rows}
@@ -71,7 +71,7 @@ def last_sweep_runs(*, actor: Actor | None = None) -> Steps[dict[str, SweepRun]]
 
 @use_case
 def health(*, actor: Actor | None = None) -> Steps[Health]:
-    """How the database fares."""
+    """The current health of the database."""
     require(actor, Right.BROWSE, "health")
     [row] = yield call("read_health")
     return Health(**row._asdict())

@@ -1,7 +1,8 @@
-"""What may go back together: dead letters of Service Bus by their reason, poison messages of Queue Storage by their origin, too.
+"""Groups of messages for bulk resubmission: dead letters of Service Bus by reason, poison messages of Queue Storage by reason and
+origin.
 
-What goes back is for `broker.resubmit` and `queue_storage.requeue_poison`, by number. Of RabbitMQ's dead letters
-`rabbitmq.preview_move` tells the groups, for there each may go elsewhere.
+Their numbers are arguments of `service_bus.resubmit` and `queue_storage.requeue_poison`. For RabbitMQ, where dead letters of one
+queue may have different destinations, `rabbitmq.preview_move` returns the groups.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ SCAN_CAP = 10_000
 class DeadLetterGroup:
     """Messages that are in a list for the same reason.
 
-    origin:  the queue of the account that they came from; None: it is not told, or they were put here.
-    reason:  None: none was given. numbers: of those that may go back, the lowest first. held: how many more a consumer holds.
+    origin:  the queue of the account from which they were moved; None: unknown, or they were put here.
+    reason:  None: none was given. numbers: of those that can be resubmitted, in order. held: how many others are locked.
     """
 
     origin: str | None
@@ -34,7 +35,7 @@ class DeadLetterGroup:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Groups, the largest first. scanned: messages looked at; capped: there may be more than those."""
+    """Groups, the largest first. scanned: number of messages examined; capped: there may be more."""
 
     groups: tuple[DeadLetterGroup, ...]
     scanned: int
@@ -43,10 +44,7 @@ class Groups:
 
 @use_case
 def groups(address: EntityAddress, *, actor: Actor | None = None) -> Steps[Groups]:
-    """The groups of a dead-letter queue (its address), or of a storage queue, among its SCAN_CAP oldest messages.
-
-    Raises EntityNotFound.
-    """
+    """The groups among the SCAN_CAP oldest messages of a dead-letter queue or a storage queue. Raises EntityNotFound."""
     require(actor, Right.BROWSE, address)
     name = "dead_letter_groups" if address.subqueue is SubQueue.DEAD_LETTER else "storage_groups"
     rows = yield call(name, entity_id=(yield from entity_id_of(address)), scan_cap=SCAN_CAP)

@@ -1,4 +1,4 @@
-"""Namespaces, and what entities have: counts, rates, rules."""
+"""Namespaces and entities with their counts and rates."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from broker_core.store.use_cases import use_case
 
 from .shared import EXPIRED_CAP, EXPIRED_CAP_OF_MANY, Capped, ClockReading, clock_of, entity_id_of, require
 
-MOST_MINUTES = 1440  # of traffic: it is kept for a day
+MOST_MINUTES = 1440  # traffic is kept for one day
 
 
 @dataclass(frozen=True, slots=True)
 class NamespaceRow:
-    """A namespace. entities: how many it has now, hidden ones included. is_system: Vitrine's own."""
+    """A namespace. entities: their number, including hidden ones. is_system: whether it is Vitrine's own."""
 
     id: int
     name: str
@@ -37,11 +37,11 @@ class NamespaceRow:
 class Counts:
     """Messages of one entity by list and state, exact at `read_at`, from the ledger (docs/design.md D9).
 
-    active:   in the main queue, locked ones and those expired but not yet taken away included (SB-031, SB-923).
-    locked:   of these, how many are locked at `read_at`. deferred and scheduled are not in `active`.
-    deferred_locked, dead_letter_locked: of the deferred and of the dead-lettered ones, how many are locked.
-    delayed, rescheduled, extended: of the active ones, how many are invisible for another reason than a receive;
-              those a receive made invisible, or a connection holds, are `locked`.
+    active:   in the main queue, including locked messages and expired ones not yet removed (SB-031, SB-923).
+    locked:   active messages that are locked at `read_at`. deferred and scheduled are not part of `active`.
+    deferred_locked, dead_letter_locked: deferred and dead-lettered messages that are locked.
+    delayed, rescheduled, extended: active messages that are invisible for another reason than a receive. Messages made
+              invisible by a receive, or held by a connection, are counted in `locked`.
     """
 
     active: int = 0
@@ -66,17 +66,17 @@ class Counts:
 class EntityRow:
     """One line of the overview.
 
-    expired_pending:   expired messages that no sweep or receive has taken away yet (state "expired, pending").
-    expired_leased, expired_delayed: of a storage queue: how many of these the ledger still counts as invisible for that reason.
-    size_bytes:        stored bytes of all its messages, dead letters included.
+    expired_pending:   expired messages not yet removed by a sweep or receive (state "expired, pending").
+    expired_leased, expired_delayed: in a storage queue: how many of these the ledger still counts as invisible for that reason.
+    size_bytes:        stored bytes of all its messages, including dead letters.
     sent_rate, completed_rate: messages per second over the last minute (database's clock).
     oldest_active_at:  when the oldest message of the main queue was enqueued; None: it has none.
-    consumers_waiting: whether a receive is waiting on it now.
-    last_receive_at:   the last receive that a client made, to some seconds; None: never.
-    consumers:         of a RabbitMQ queue: how many are registered.
-    subscriptions:     how many a topic has. rules: how many a subscription has. topic_id: a subscription's topic.
-    forward_to:        the path of the entity that all its messages go on to; None: they stay.
-    options, effective: what its family alone knows of it: as it was given, and what follows from that and from policies.
+    consumers_waiting: whether a receive is waiting for messages now.
+    last_receive_at:   the last receive by a client, accurate to some seconds; None: never.
+    consumers:         the number of registered consumers of a RabbitMQ queue.
+    subscriptions:     the number of a topic's subscriptions. rules: of a subscription. topic_id: a subscription's topic.
+    forward_to:        the path to which all its messages are forwarded; None: they are not.
+    options, effective: settings that only its family has: as given, and as they apply with policies.
     """
 
     id: int
@@ -108,18 +108,18 @@ class EntityRow:
 
     @property
     def holds_messages(self) -> bool:
-        """Whether there is something to receive here; a topic keeps scheduled messages alone."""
+        """Whether messages can be received from it; a topic stores only scheduled messages."""
         return self.kind != EntityKind.TOPIC
 
     @property
     def oldest_active_age(self) -> timedelta | None:
-        """By the namespace's clock; None where there is no active message."""
+        """By the namespace's clock; None if there is no active message."""
         return None if self.oldest_active_at is None else self.clock.now - self.oldest_active_at
 
 
 @dataclass(frozen=True, slots=True)
 class TrafficPoint:
-    """Messages in one stretch of time that begins at `at` (database's clock) and lasts `seconds`."""
+    """Messages in one interval that begins at `at` (database's clock) and lasts `seconds`."""
 
     at: datetime
     seconds: int
@@ -130,7 +130,7 @@ class TrafficPoint:
 
 @use_case
 def namespaces(*, actor: Actor | None = None) -> Steps[list[NamespaceRow]]:
-    """Every namespace by name, with its clock as of now."""
+    """All namespaces by name, with their clocks."""
     require(actor, Right.BROWSE, "namespaces")
     rows = yield call("read_namespaces", name=None)
     return [_namespace(row) for row in rows]
@@ -150,7 +150,7 @@ def now(namespace: str, *, actor: Actor | None = None) -> Steps[ClockReading]:
 def overview(
     namespace: str | None = None, prefix: str | None = None, *, include_hidden: bool = False, actor: Actor | None = None
 ) -> Steps[list[EntityRow]]:
-    """All entities, or those of a namespace, or those whose path begins with `prefix` (without case), by namespace and path.
+    """All entities, or those of a namespace or with a path that begins with `prefix` (case-insensitive), by namespace and path.
 
     A topic is followed by its subscriptions.
     """
@@ -160,7 +160,7 @@ def overview(
 
 @use_case
 def subscriptions(topic: EntityAddress, *, actor: Actor | None = None) -> Steps[list[EntityRow]]:
-    """The overview's lines of a topic's subscriptions, by name; hidden ones too. Raises EntityNotFound."""
+    """The overview rows of a topic's subscriptions by name, including hidden ones. Raises EntityNotFound."""
     require(actor, Right.BROWSE, topic)
     topic_id = yield from entity_id_of(topic)
     return (yield from _overview(topic_id=topic_id, hidden=True))
@@ -168,7 +168,7 @@ def subscriptions(topic: EntityAddress, *, actor: Actor | None = None) -> Steps[
 
 @use_case
 def entity(address: EntityAddress, *, actor: Actor | None = None) -> Steps[EntityRow]:
-    """The overview's line of one entity. Raises EntityNotFound."""
+    """The overview row of one entity. Raises EntityNotFound."""
     require(actor, Right.BROWSE, address)
     entity_id = yield from entity_id_of(address)
     rows = yield from _overview(ids=[entity_id], hidden=True)
@@ -179,7 +179,7 @@ def entity(address: EntityAddress, *, actor: Actor | None = None) -> Steps[Entit
 
 @use_case
 def counts(address: EntityAddress, *, actor: Actor | None = None) -> Steps[Counts]:
-    """The exact counts of one entity, at one instant. Raises EntityNotFound."""
+    """The exact counts of one entity. Raises EntityNotFound."""
     require(actor, Right.BROWSE, address)
     rows = yield call("read_counts", entity_id=(yield from entity_id_of(address)))
     if not rows:
@@ -189,7 +189,7 @@ def counts(address: EntityAddress, *, actor: Actor | None = None) -> Steps[Count
 
 @use_case
 def traffic(address: EntityAddress, minutes: int = 15, *, actor: Actor | None = None) -> Steps[list[TrafficPoint]]:
-    """What passed through the entity in the last minutes, at most 180 equal stretches of whole 10 s, oldest first, none missing.
+    """The entity's traffic of the last minutes, in at most 180 equal intervals of a multiple of 10 s, oldest first, without gaps.
 
     Raises EntityNotFound.
     """

@@ -1,4 +1,4 @@
-"""Messages: lists of them, one as it is, its body, and why it is not delivered."""
+"""Lists of messages, the details of one, its body, and the explanation of why it is not delivered."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from broker_core.store.use_cases import use_case
 
 from .shared import PAGE_ROWS, ClockReading, Page, Position, clock_of, entity_id_of, pairs, require
 
-SCAN_ROWS = 200_000  # a search looks at no more rows than this, nor longer than that; it says so where it stopped
-SCAN_SECONDS = 1.0
+SCAN_ROWS = 200_000  # maximum number of rows examined by a search
+SCAN_SECONDS = 1.0  # maximum duration of a search, checked between chunks
 SCAN_CHUNK = 5_000
-SCAN_BYTES = 16 * 1024 * 1024  # of bodies in one chunk, at least one body: the time is looked at between chunks only
+SCAN_BYTES = 16 * 1024 * 1024  # of bodies in one chunk, which has at least one body
 BODY_BYTES = 256 * 1024
 EXPIRED = -1  # in MessageFilter.holds
 
 
 class Tab(StrEnum):
-    """The lists of the queue page. ACTIVE holds the locked ones too; LOCKED shows them alone."""
+    """The lists of the queue page. ACTIVE includes locked messages; LOCKED shows only these."""
 
     ACTIVE = "active"
     LOCKED = "locked"
@@ -68,15 +68,15 @@ _TAB_LISTS = {
 
 @dataclass(frozen=True, slots=True)
 class MessageFilter:
-    """What a list is narrowed to; what is None does not count, what is given must all hold.
+    """Conditions on the messages of a list. All conditions that are not None must hold.
 
-    message_id, subject, correlation_id, reason: the text occurs in it, upper and lower case alike.
-    body_text:      these characters, as UTF-8, occur in the body, case as given (needs Right.SEE_BODIES).
-    property_name:  has an application property of exactly this name; property_value: and its text is exactly this.
+    message_id, subject, correlation_id, reason: contains the text (case-insensitive).
+    body_text:      the body contains this text in UTF-8 (case-sensitive; requires Right.SEE_BODIES).
+    property_name:  has an application property of exactly this name; property_value: whose text is exactly this.
     session_id:     is exactly this.
-    holds:          what keeps it, in a storage or a RabbitMQ queue, is one of these: 0 nothing; 10, 12, 13, 14 the ledger's state
-                    of what is invisible or unacknowledged (queue_storage.HoldKind); EXPIRED its life has ended.
-    held_by:        this is the label of who holds it, or held it last without settling it.
+    holds:          in a storage or RabbitMQ queue, why the message cannot be received, one of: 0, it can; 10, 12, 13, 14, it is
+                    invisible or unacknowledged (HoldKind); EXPIRED.
+    held_by:        the label of the current holder, or of the last one if it did not settle the message.
     """
 
     message_id: str | None = None
@@ -96,19 +96,19 @@ class MessageFilter:
 
 @dataclass(frozen=True, slots=True)
 class MessageRow:
-    """A message as lists show it, without its body.
+    """A message as shown in lists, without its body.
 
-    address:      the entity and the list it is in.
-    read_at:      the namespace's instant at which all this is true.
-    expires_at:   effective: from its own time-to-live, or from the entity's default (expires_by_default); None in a
-                  dead-letter queue, where nothing expires (SB-035), and while scheduled.
-    delivery_count: failed deliveries, a lock that ended unnoticed included (SB-090).
-    locked_until, locked_by, lock_token: of the last lock if it was not settled; it may have ended: see `display_state`. It began
-                  at last_received_at, or at its last renewal.
-    size:         bytes of body and properties; of a RabbitMQ queue, of the body.
-    visible_at, hold_kind, held_since, renewals: of a storage queue: when it becomes or became visible, what made it
-                  invisible and when, and how often it was updated since the last get (queue_storage.standing).
-    owner_id:     of a RabbitMQ queue: the connection that holds it unacknowledged. priority: in a priority queue.
+    address:      the entity and the list.
+    read_at:      the instant of the namespace's clock at which the row is true.
+    expires_at:   from its own time-to-live, or from the entity's default (expires_by_default); None in a dead-letter queue, where
+                  messages do not expire (SB-035), and while scheduled.
+    delivery_count: failed deliveries, including a lock that has ended but was not processed yet (SB-090).
+    locked_until, locked_by, lock_token: of the last lock if it was not settled; it may have ended, see `display_state`. It began
+                  at last_received_at or at its last renewal.
+    size:         bytes of body and properties; in a RabbitMQ queue, of the body.
+    visible_at, hold_kind, held_since, renewals: in a storage queue: when the message becomes or became visible, why and since
+                  when it was invisible, and how often it was updated since the last get.
+    owner_id:     in a RabbitMQ queue: the connection that has not acknowledged it. priority: in a priority queue.
     """
 
     entity_id: int
@@ -150,28 +150,28 @@ class MessageRow:
 
     @property
     def display_state(self) -> Any:
-        """What a person calls its state at `read_at`: a member of its family's Standing."""
+        """Its state at `read_at`, as shown to people: a member of its family's DisplayState."""
         return definition_of(self.family).display_state(self, self.read_at)
 
     @property
     def deadline(self) -> datetime | None:
-        """When the clock alone changes its standing: end of lock, schedule or life (namespace's clock); None: never."""
+        """When that state changes by itself, by the end of a lock, schedule or life (namespace's clock); None: never."""
         return definition_of(self.family).next_change_at(self, self.read_at)
 
     @property
     def why_not_deliverable(self) -> str | None:
-        """One sentence on why a receive would pass it over; None where it would not."""
+        """One sentence on why it cannot be received; None if it can."""
         return definition_of(self.family).why_not(self, self.read_at)
 
     @property
     def dom_id(self) -> str:
-        """The id of its row in every page and live patch."""
+        """The id of its row in pages and live updates."""
         return f"m-{self.entity_id}-{int(self.subqueue)}-{self.sequence_number}"
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a message is or is not delivered at `at`, the namespace's instant. reasons: the obstacles first; see explaining."""
+    """Why a message is or is not delivered at `at` of the namespace's clock. reasons: obstacles come first."""
 
     message: MessageRow
     reasons: tuple[Reason, ...]
@@ -185,15 +185,15 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class MessageDetail:
-    """All that is stored of a message but its body.
+    """A stored message without its body.
 
-    broker_properties: reply_to, to, partition_key ... as sent, present ones only (subject, correlation_id, content_type too).
-    application_properties: name -> (AMQP type, canonical text); a null has no text.
+    broker_properties: subject, correlation_id, reply_to, partition_key ... as sent, present ones only.
+    application_properties: name -> (AMQP type, canonical text); the text of a null is None.
     time_to_live:     its own, as capped at enqueueing; None: the entity's default applies.
-    enqueued_sequence_number: at the first entity of a forwarding chain, or of a dead letter's origin; None: as here.
-    resubmitted_from: {"entity_id", "sequence_number", ...} of the dead letter it was made from; None: of none.
-    body_size:        bytes of the body alone; fetch it with `body`.
-    transfer:         {"hops": how often it was forwarded, "to": path it is under way to}; empty: it was sent here.
+    enqueued_sequence_number: in the first entity of a forwarding chain, or in a dead letter's origin; None: the same as here.
+    resubmitted_from: {"entity_id", "sequence_number", ...} of the dead letter from which it was created; None: it was not.
+    body_size:        bytes of the body, which `body` returns.
+    transfer:         {"hops": how often it was forwarded, "to": path to which it is being forwarded}; empty: it was sent here.
     """
 
     row: MessageRow
@@ -210,14 +210,14 @@ class MessageDetail:
 
     @property
     def came_from_elsewhere(self) -> bool:
-        """Whether `enqueued_sequence_number` is a number that the message had before it came here."""
+        """Whether `enqueued_sequence_number` is the message's number in another entity."""
         first, here = self.enqueued_sequence_number, self.row.address
         return first is not None and (first != self.row.sequence_number or here.topic is not None or bool(self.transfer))
 
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """A stretch of a message's body: `content` begins at byte `offset`; `total` bytes in all."""
+    """Part of a message's body: `content` begins at byte `offset`; the body has `total` bytes."""
 
     content: bytes
     offset: int
@@ -245,9 +245,9 @@ def list_messages(
 ) -> Steps[Page[MessageRow]]:
     """A page of one of an entity's lists, by sequence number.
 
-    The list is the tab's; the sub-queue of `address` does not matter. `cursor` is a page's next_cursor or previous_cursor.
-    A search that finds too little looks at no more than `max_scanned` rows and starts no further chunk after `max_seconds`.
-    Raises EntityNotFound, InvalidArgument for a cursor that is none, NotAuthorized for a body_text without Right.SEE_BODIES.
+    `tab` selects the list; the sub-queue of `address` is ignored. `cursor` is a page's next_cursor or previous_cursor.
+    A search examines at most `max_scanned` rows and starts no further chunk after `max_seconds`.
+    Raises EntityNotFound, InvalidArgument for an invalid cursor, NotAuthorized for a body_text without Right.SEE_BODIES.
     """
     require(actor, Right.BROWSE, address)
     if filter.body_text is not None:
@@ -266,7 +266,7 @@ def list_messages(
 
 @use_case
 def messages_by_number(entity_id: int, sequence_numbers: Iterable[int], *, actor: Actor | None = None) -> Steps[list[MessageRow]]:
-    """Those of these messages that are still in the entity, in whatever list, by number."""
+    """Those of these messages that are still in any list of the entity, by number."""
     require(actor, Right.BROWSE, f"entity {entity_id}")
     rows = yield call("read_messages_by_number", entity_id=entity_id, numbers=whole_numbers(sequence_numbers))
     return [message_row(row) for row in rows]
@@ -274,10 +274,7 @@ def messages_by_number(entity_id: int, sequence_numbers: Iterable[int], *, actor
 
 @use_case
 def message(address: EntityAddress, sequence_number: int, *, actor: Actor | None = None) -> Steps[MessageDetail | None]:
-    """One message, in whatever list of the entity it is now; None: it is gone, or never was (see `timeline`).
-
-    Raises EntityNotFound.
-    """
+    """One message in any list of the entity; None: it is not there (see `timeline`). Raises EntityNotFound."""
     require(actor, Right.BROWSE, address)
     entity_id = yield from entity_id_of(address)
     rows = yield call("read_message", entity_id=entity_id, sequence_number=sequence_number)
@@ -288,7 +285,7 @@ def message(address: EntityAddress, sequence_number: int, *, actor: Actor | None
 def body(
     address: EntityAddress, sequence_number: int, *, offset: int = 0, length: int = BODY_BYTES, actor: Actor | None = None
 ) -> Steps[Body | None]:
-    """At most `length` bytes of a message's body from byte `offset` on; None: the message is gone.
+    """At most `length` bytes of a message's body from byte `offset` on; None: there is no such message.
 
     Raises EntityNotFound; NotAuthorized without Right.SEE_BODIES.
     """
@@ -305,7 +302,7 @@ def body(
 
 @dataclass(slots=True)
 class _Search:
-    """Looks through a list in chunks until a page and one row more is found, or a cap is reached."""
+    """Reads a list in chunks until a page and one more row are found, or a cap is reached."""
 
     entity_id: int
     tab: Tab
@@ -317,16 +314,15 @@ class _Search:
     found: list = field(default_factory=list)
     scanned: int = 0
     capped: bool = False
-    last: Any = None  # the last answer's row; it has the clock also where nothing was found
+    last: Any = None  # the last chunk's first row, which has the clock even if nothing was found
 
     def run(self) -> Steps:
         beyond, narrow = self.position.number, bool(self.filter) or self.tab == Tab.LOCKED
         chunk = SCAN_CHUNK if narrow else self.limit + 1
         while True:
-            asked = min(chunk, self.max_scanned - self.scanned)
-            rows = yield call("read_messages", **self._parameters(beyond, asked))
+            rows = yield call("read_messages", **self._parameters(beyond, min(chunk, self.max_scanned - self.scanned)))
             if not rows:
-                return  # no such entity any more
+                return  # the entity was deleted
             self.last = rows[0]
             self.scanned += self.last.scanned
             self.found += [row for row in rows if row.sequence_number is not None]
@@ -337,12 +333,12 @@ class _Search:
                 self.capped = True
                 return
 
-    def _parameters(self, beyond: int, asked: int) -> dict[str, Any]:
+    def _parameters(self, beyond: int, max_scanned: int) -> dict[str, Any]:
         f = self.filter
         return {
             "entity_id": self.entity_id, "subqueue": int(self.tab.subqueue), "state": int(self.tab.state),
             "locked_only": self.tab == Tab.LOCKED, "descending": self.position.downwards, "beyond": beyond,
-            "max_scanned": asked, "max_bytes": SCAN_BYTES, "max_count": self.limit + 1 - len(self.found),
+            "max_scanned": max_scanned, "max_bytes": SCAN_BYTES, "max_count": self.limit + 1 - len(self.found),
             "message_id": f.message_id, "subject": f.subject, "correlation_id": f.correlation_id, "reason": f.reason,
             "session_id": f.session_id, "property_name": f.property_name, "property_value": f.property_value,
             "body_text": None if f.body_text is None else f.body_text.encode(),
@@ -351,27 +347,26 @@ class _Search:
 
     @property
     def met_the_start(self) -> bool:
-        """Whether paging back found less than a page: then the first page is what is wanted."""
+        """Whether paging back found less than a page, so that the first page should be shown instead."""
         return self.position.backwards and len(self.found) <= self.limit and not self.capped
 
     def page(self) -> Page[MessageRow]:
         rows, more = self.found[: self.limit], len(self.found) > self.limit
-        onward = rows[-1].sequence_number if more else self.last.last_scanned if self.capped else None
-        first = rows[0].sequence_number if rows else None
-        came_from = None if self.position.number in (2**63 - 1, -1) else first
-        back, forth = ("above", "below") if self.position.downwards else ("below", "above")
-        following = None if onward is None else f"{forth}-{onward}"
-        preceding = None if came_from is None else f"{back}-{came_from}"
+        last = rows[-1].sequence_number if more else self.last.last_scanned if self.capped else None
+        first = rows[0].sequence_number if rows and self.position.number not in (2**63 - 1, -1) else None
+        backward, forward = ("above", "below") if self.position.downwards else ("below", "above")
+        next_cursor = None if last is None else f"{forward}-{last}"
+        previous_cursor = None if first is None else f"{backward}-{first}"
         if self.position.backwards:
-            rows, following, preceding = rows[::-1], preceding, following
-        return Page(tuple(map(message_row, rows)), following, preceding, self.scanned, self.capped, clock_of(self.last))
+            rows, next_cursor, previous_cursor = rows[::-1], previous_cursor, next_cursor
+        return Page(tuple(map(message_row, rows)), next_cursor, previous_cursor, self.scanned, self.capped, clock_of(self.last))
 
 
 def message_row(row: Any) -> MessageRow:
-    """A row with the columns of `clock_columns` and `message_columns`."""
+    """The MessageRow of a row with the columns of `clock_columns` and `message_columns`."""
     address = EntityAddress(row.namespace_name, row.path, SubQueue(row.subqueue))
     family = Family(row.family)
-    may_expire = row.subqueue == SubQueue.MAIN and row.state != MessageState.SCHEDULED  # a scheduled one's life has not begun
+    may_expire = row.subqueue == SubQueue.MAIN and row.state != MessageState.SCHEDULED  # time-to-live starts when active
     expires_at = definition_of(family).life_ends_at(row.expires_at, row.enqueued_at, row.default_message_time_to_live)
     return MessageRow(
         entity_id=row.entity_id,

@@ -1,4 +1,4 @@
-"""What entities are called, for whoever is to name one: no counts, so it is cheap among very many."""
+"""Finds entities by name, for suggestions; without counts, so it is fast with very many entities."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Some names, at most as many as were asked for. more: there are others."""
+    """Names found, at most as many as requested. more: whether there are others."""
 
     found: tuple[Name, ...]
     more: bool
@@ -40,10 +40,10 @@ def names(
     limit: int = MOST_NAMES,
     actor: Actor | None = None,
 ) -> Steps[Names]:
-    """Entities of these kinds with `part` in their name, without case; those whose name begins with it come first.
+    """Entities of these kinds whose name contains `part` (case-insensitive); names that begin with it come first.
 
-    The name is the path where a namespace is given. Else it is "namespace/path", and Vitrine's own entities are left out.
-    Hidden ones are found, too.
+    If a namespace is given, the name is the path. Otherwise it is "namespace/path", and Vitrine's own entities are excluded.
+    Hidden entities are included.
     """
     require(actor, Right.BROWSE, namespace or "all namespaces")
     rows = yield call("read_names", part=part, namespace=namespace, kinds=[str(kind) for kind in kinds], max_count=limit + 1)

@@ -1,4 +1,4 @@
-"""What the clock alone changes next in an entity: for whoever steps a namespace's clock from one event to the next."""
+"""The next change in an entity caused by the clock alone, for stepping a namespace's clock from event to event."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from broker_core.store.use_cases import use_case
 
 from .shared import entity_id_of, require
 
-LOOKED_AT = 1_000  # messages, or locks, among which the next change is looked for where no index names it
+SCAN_CAP = 1_000  # messages, or locks, examined for changes that no index covers
 
 
 class Change(StrEnum):
-    """What happens at an instant, in the words of the statement that finds it."""
+    """The kind of a change, as in the statement `next_change`."""
 
     LOCK = "lock"  # a lock ends
     SESSION = "session"  # the lock of a session ends
-    DUE = "due"  # a scheduled message is active
-    VISIBLE = "visible"  # a message of a storage queue is visible
+    DUE = "due"  # a scheduled message becomes active
+    VISIBLE = "visible"  # a message of a storage queue becomes visible
     LIFE = "life"  # a message expires
-    REMOVAL = "removal"  # an expired message of a storage queue is no longer shown
-    UNACKNOWLEDGED = "unacknowledged"  # a delivery was held too long: its channel is closed
+    REMOVAL = "removal"  # an expired message of a storage queue is removed
+    UNACKNOWLEDGED = "unacknowledged"  # a delivery times out: its channel is closed
     QUEUE = "queue"  # the queue itself expires
 
 
 @dataclass(frozen=True, slots=True)
 class NextChange:
-    """What happens at `at` of the namespace's clock. sequence_number: of the message; None: it is about none, or several."""
+    """A change at `at` of the namespace's clock. sequence_number: of the message; None: none or several are affected."""
 
     what: Change
     at: datetime
@@ -41,9 +41,9 @@ class NextChange:
 
 @use_case
 def next_change(address: EntityAddress, *, actor: Actor | None = None) -> Steps[NextChange | None]:
-    """What happens in an entity next if nobody does anything; None: nothing waits for an instant. Raises EntityNotFound."""
+    """The next change in an entity if nobody acts; None: there is none. Raises EntityNotFound."""
     require(actor, Right.BROWSE, address)
     entity_id = yield from entity_id_of(address)
     default_timeout = next((found.delivery_timeout_ms for found in installed() if found.delivery_timeout_ms), None)
-    rows = yield call("next_change", entity_id=entity_id, cap=LOOKED_AT, default_timeout=default_timeout)
+    rows = yield call("next_change", entity_id=entity_id, cap=SCAN_CAP, default_timeout=default_timeout)
     return NextChange(Change(rows[0].what), rows[0].at, rows[0].number) if rows else None

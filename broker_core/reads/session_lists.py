@@ -1,4 +1,4 @@
-"""Sessions of an entity: who holds them, until when, and what they remember."""
+"""Sessions of an entity: their messages, locks and state."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from broker_core.store.use_cases import use_case
 from .shared import PAGE_ROWS, Capped, Page, entity_id_of
 
 SESSION_MESSAGES_CAP = 1_000
-STATE_BYTES = 200  # of a session's state, in a list
+STATE_BYTES = 200  # shown of a session's state
 
 
 @dataclass(frozen=True, slots=True)
 class SessionRow:
-    """A session: it has messages, or state, or somebody holds it (SB-111).
+    """A session, which has messages, state or a lock (SB-111).
 
-    messages:     active ones, held ones included. locked_until, locked_by, lock_token: None where nobody holds it at `read_at`.
-    state_size:   bytes; None: it has no state. state: its first bytes; None also without the right to see bodies.
+    messages:     active ones, including locked ones. locked_until, locked_by, lock_token: None if not locked at `read_at`.
+    state_size:   bytes; None: no state. state: its first bytes; None also without the right to see bodies.
     """
 
     session_id: str
@@ -50,7 +50,7 @@ def sessions(
 ) -> Steps[Page[SessionRow]]:
     """Sessions of an entity by id, from the one after `cursor`. Pages go forward only.
 
-    part: those whose id contains it. holder: those held by whom a lock names so. Raises EntityNotFound.
+    part: only sessions whose id contains it. holder: only sessions locked by this holder. Raises EntityNotFound.
     """
     actor = actor or Actor.local()
     actor.require(Right.BROWSE, address)

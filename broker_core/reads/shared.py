@@ -1,4 +1,4 @@
-"""What the reads share: caps, pages of rows, positions, and who may look."""
+"""Shared by the reads: caps, pages of rows, cursors and rights."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 
 PAGE_ROWS = 50
-EXPIRED_CAP = 1_000  # for one entity; a line among many counts no further than the next
-EXPIRED_CAP_OF_MANY = 100
+EXPIRED_CAP = 1_000  # expired messages counted when one entity is read
+EXPIRED_CAP_OF_MANY = 100  # per entity, when many are read
 Row = TypeVar("Row")
 
 
 @dataclass(frozen=True, slots=True)
 class ClockReading:
-    """A namespace's clock as read at one instant.
+    """A reading of a namespace's clock.
 
-    now:  by this clock; real_now: by the database's. rate: its seconds per real second; 0 where it is paused.
-    is_manual: whether it is anything but the database's clock.
+    now:  by this clock; real_now: by the database's. rate: its seconds per real second; 0 if paused.
+    is_manual: whether it differs from the database's clock.
     """
 
     now: datetime
@@ -39,7 +39,7 @@ class ClockReading:
 
 @dataclass(frozen=True, slots=True)
 class Capped:
-    """A number that was counted no further than a cap. str() is "5,000+" where it was."""
+    """A count that stops at a cap. str() is "5,000+" if it did."""
 
     value: int
     capped: bool = False
@@ -55,10 +55,9 @@ class Capped:
 class Page(Generic[Row]):
     """Some rows of a list, in the list's order.
 
-    next_cursor, previous_cursor: pass as `cursor` to turn the page; None at either end.
-    scanned: rows looked at to find these; capped: looking stopped at the cap before the page was full. `next_cursor` then
-             continues the search where it stopped.
-    clock:   of the list's namespace, as read; None for lists over several namespaces.
+    next_cursor, previous_cursor: pass as `cursor` for the next or previous page; None at either end.
+    scanned: rows examined; capped: the search stopped at its cap before the page was full. `next_cursor` then continues it.
+    clock:   of the list's namespace; None for lists over several namespaces.
     """
 
     rows: tuple[Row, ...]
@@ -71,9 +70,9 @@ class Page(Generic[Row]):
 
 @dataclass(frozen=True, slots=True)
 class LinkedMessage:
-    """A message that another one became, or was made from.
+    """A message that another one became, or from which it was created.
 
-    address None: its entity was deleted long ago. sequence_number None: not known.
+    address None: its entity was deleted long ago. sequence_number None: unknown.
     """
 
     entity_id: int
@@ -86,19 +85,19 @@ def require(actor: Actor | None, right: Right, what: EntityAddress | str) -> Non
 
 
 def entity_id_of(address: EntityAddress) -> Steps[int]:
-    """Of whatever family, and as it is now: a page shows no entity that has been deleted."""
+    """The id of an entity of any family, uncached, so that deleted entities are not found. Raises EntityNotFound."""
     return (yield from row_of(address)).id
 
 
 def names_of(entity_ids: Iterable[int]) -> Steps[dict[int, EntityAddress]]:
-    """Addresses of entities by id, deleted ones included as long as their row is kept."""
+    """The addresses of entities by id, including deleted ones whose row still exists."""
     rows = yield call("read_entity_names", ids=list(entity_ids))
     return {row.id: EntityAddress(row.namespace_name, row.path) for row in rows}
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a page begins. number: exclusive bound. downwards: towards lower numbers. backwards: against the list's order."""
+    """The start of a page. number: exclusive bound. downwards: towards lower numbers. backwards: against the list's order."""
 
     number: int
     downwards: bool
@@ -106,7 +105,7 @@ class Position:
 
     @classmethod
     def parse(cls, cursor: str | None, newest_first: bool) -> Position:
-        """Cursors read "below-7" and "above-7", so that they mean the same in both orders."""
+        """Parse a cursor, "below-7" or "above-7", which means the same in both orders. Raises InvalidArgument."""
         if cursor is None:
             return cls(2**63 - 1 if newest_first else -1, newest_first, False)
         side, _, number = cursor.partition("-")

@@ -1,4 +1,4 @@
-"""What happened: timelines, what is gone, and messages found by id."""
+"""Events: the timeline of a message, removed messages, and search by message id."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from .messages import SCAN_CHUNK, SCAN_ROWS, SCAN_SECONDS
 from .shared import PAGE_ROWS, LinkedMessage, Page, entity_id_of, names_of, pairs, require
 
 FOUND_CAP = 100
-TIMELINE_EVENTS = 1_000  # of one message; a lock renewed for days has more, then the newest are shown
-TIMELINE_MESSAGES = 20  # numbers that one message had, by schedules and resubmissions
+TIMELINE_EVENTS = 1_000  # the newest ones of each number of a message; renewing a lock for days produces more
+TIMELINE_MESSAGES = 20  # numbers followed of one message, which schedules and resubmissions change
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that happened to a message (docs/design.md D7).
+    """An event of a message (docs/design.md D7).
 
-    at: the namespace's clock; recorded_at: the database's. address: the entity now; None where it was deleted long ago.
+    at: the namespace's clock; recorded_at: the database's. address: of the entity; None if it was deleted long ago.
     actor: "user:alice", "key:Root", "process:worker". delivery_count: failed deliveries so far.
-    The message's properties stand on its first event (sent, scheduled) alone; enqueued_at, first_received_at and
-    last_received_at on its last.
-    details: what only some kinds have: {"to": number}, {"from": number}, {"resubmitted_from": {...}}, {"copies": 3} ...
-    others:  the messages that this one became, or was made from, where `details` name them: several where an exchange routed it
+    Only a message's first event (sent, scheduled) has its properties; only its last has enqueued_at, first_received_at and
+    last_received_at.
+    details: depend on the kind: {"to": number}, {"from": number}, {"resubmitted_from": {...}}, {"copies": 3} ...
+    others:  the messages that this one became, or was created from, if `details` refer to them; several if an exchange routed it
              to several queues.
     """
 
@@ -61,13 +61,13 @@ class Event:
 
     @property
     def other(self) -> LinkedMessage | None:
-        """The one that it became, or was made from; the first where it became several."""
+        """The first of `others`; None: there are none."""
         return self.others[0] if self.others else None
 
 
 @dataclass(frozen=True, slots=True)
 class EventFilter:
-    """Which events: those of one entity, of some kinds, by an actor (exactly), recorded in a stretch of time, of a message."""
+    """Conditions on events: entity, kinds, actor (exact), time of recording, and message."""
 
     entity_id: int | None = None
     kinds: Sequence[EventKind] = ()
@@ -80,10 +80,10 @@ class EventFilter:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A message that a search over all entities found.
+    """A message found by a search over all entities.
 
-    is_present: it is still there, in the list that `address` names; else it is gone, and `last_kind` says how.
-    last_at:    when that happened, by the namespace's clock. address None: its entity is gone, too.
+    is_present: it is in the list `address`; otherwise it was removed, and `last_kind` is the kind of its last event.
+    last_at:    of that event, by the namespace's clock. address None: the entity was deleted long ago.
     """
 
     entity_id: int
@@ -98,7 +98,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """What `find` found, newest first. capped: there may be more than these, or than the rows it looked at."""
+    """The result of `find`, newest first. capped: there may be more messages than these, or more rows than were examined."""
 
     found: tuple[Found, ...]
     capped: bool
@@ -106,10 +106,10 @@ class SearchResult:
 
 @use_case
 def timeline(entity_id: int, sequence_number: int, *, actor: Actor | None = None) -> Steps[list[Event]]:
-    """All that happened to a message, oldest first, also when it is gone; empty: nothing is known (or no longer).
+    """The events of a message, present or removed, oldest first; empty: none are recorded, or no longer.
 
-    Numbers that it had before or got later, by a schedule's activation or a resubmission, are followed, so an event may carry
-    another entity and number than asked for.
+    Earlier and later numbers of the message, from the activation of a schedule or a resubmission, are followed, so events may
+    have another entity and number than requested.
     """
     require(actor, Right.BROWSE, f"entity {entity_id}")
     wanted: list[tuple[int, int]] = [(entity_id, sequence_number)]
@@ -130,7 +130,7 @@ def timeline(entity_id: int, sequence_number: int, *, actor: Actor | None = None
 def events(
     filter: EventFilter = EventFilter(), *, cursor: str | None = None, limit: int = PAGE_ROWS, actor: Actor | None = None
 ) -> Steps[Page[Event]]:
-    """The newest events that match, among the newest SCAN_ROWS (or what SCAN_SECONDS allow). Pages go back in time only."""
+    """The newest events that match, among the newest SCAN_ROWS (or as many as SCAN_SECONDS allow). Pages only go back in time."""
     require(actor, Right.BROWSE, "events")
     return (yield from _events(filter, cursor, limit))
 
@@ -139,7 +139,7 @@ def events(
 def gone(
     address: EntityAddress, *, cursor: str | None = None, limit: int = PAGE_ROWS, actor: Actor | None = None
 ) -> Steps[Page[Event]]:
-    """The last events of messages that left the entity, newest first: completed, expired, purged ... Raises EntityNotFound."""
+    """The last events of removed messages (completed, expired, purged ...), newest first. Raises EntityNotFound."""
     require(actor, Right.BROWSE, address)
     entity_id = yield from entity_id_of(address)
     return (yield from _events(EventFilter(entity_id=entity_id, kinds=tuple(TERMINAL_KINDS)), cursor, limit))
@@ -147,7 +147,7 @@ def gone(
 
 @use_case
 def find(text: str, *, actor: Actor | None = None) -> Steps[SearchResult]:
-    """Messages with exactly this message id, in all entities, also those that are gone but within the events' retention."""
+    """Messages with exactly this message id in all entities, including removed ones within the retention of events."""
     require(actor, Right.BROWSE, "all namespaces")
     text = text.strip()
     if not text:
@@ -159,10 +159,10 @@ def find(text: str, *, actor: Actor | None = None) -> Steps[SearchResult]:
     rows = yield call("read_present", entity_ids=[e for e, _ in places], numbers=[n for _, n in places])
     present = {(row.entity_id, row.sequence_number): SubQueue(row.subqueue) for row in [*rows, *in_table]}
     names = yield from names_of({entity for entity, _ in [*places, *present]})
-    told = [_found(row, row, present, names) for row in in_events]
-    untold = [row for row in in_table if (row.entity_id, row.sequence_number) not in set(places)]
-    told += [_found(row, None, present, names) for row in untold]
-    return SearchResult(tuple(told), capped or len(in_events) >= FOUND_CAP or len(in_table) >= FOUND_CAP)
+    found = [_found(row, row, present, names) for row in in_events]
+    without_events = [row for row in in_table if (row.entity_id, row.sequence_number) not in set(places)]
+    found += [_found(row, None, present, names) for row in without_events]
+    return SearchResult(tuple(found), capped or len(in_events) >= FOUND_CAP or len(in_table) >= FOUND_CAP)
 
 
 def _events(filter: EventFilter, cursor: str | None, limit: int) -> Steps[Page[Event]]:
@@ -186,8 +186,8 @@ def _events(filter: EventFilter, cursor: str | None, limit: int) -> Steps[Page[E
             break
     names = yield from names_in(found[:limit])
     last = found[limit - 1] if len(found) > limit else None
-    onward = f"{last.xid}-{last.event_id}" if last else "-".join(map(str, below)) if capped else None
-    return Page(tuple(_event(row, names) for row in found[:limit]), onward, None, scanned, capped, None)
+    next_cursor = f"{last.xid}-{last.event_id}" if last else "-".join(map(str, below)) if capped else None
+    return Page(tuple(_event(row, names) for row in found[:limit]), next_cursor, None, scanned, capped, None)
 
 
 def _event_cursor(cursor: str | None) -> tuple[str, int]:
@@ -200,22 +200,22 @@ def _event_cursor(cursor: str | None) -> tuple[str, int]:
 
 
 def _links(row: Any) -> list[tuple[int, int | None]]:
-    """The messages that an event says this one became, or was made from: (entity, number)."""
+    """(entity, number) of the messages that this one became, or was created from, according to an event."""
     details = row.details or {}
-    named = next((details[name] for name in ("to", "from", "resubmitted_from", "published_from") if details.get(name)), None)
+    linked = next((details[name] for name in ("to", "from", "resubmitted_from", "published_from") if details.get(name)), None)
     found: list[tuple[int, int | None]] = []
-    for one in named if isinstance(named, list) else [named]:
-        if isinstance(one, int):
-            found.append((row.entity_id, one))
-        elif isinstance(one, dict):
-            found.append((one.get("entity", one.get("entity_id", row.entity_id)), one.get("sequence_number")))
+    for link in linked if isinstance(linked, list) else [linked]:
+        if isinstance(link, int):
+            found.append((row.entity_id, link))
+        elif isinstance(link, dict):
+            found.append((link.get("entity", link.get("entity_id", row.entity_id)), link.get("sequence_number")))
     return found
 
 
 def names_in(events: Sequence[Any]) -> Steps[dict[int, EntityAddress]]:
-    """The addresses that events need: their own entities' and those of the messages they name."""
-    named = {link[0] for row in events for link in _links(row)}
-    return (yield from names_of({row.entity_id for row in events} | named))
+    """The addresses of the entities of events, and of the messages that they link to."""
+    linked = {entity_id for row in events for entity_id, _ in _links(row)}
+    return (yield from names_of({row.entity_id for row in events} | linked))
 
 
 def _event(row: Any, names: Mapping[int, EntityAddress]) -> Event:
@@ -252,5 +252,5 @@ def _found(row: Any, event: Any, present: Mapping, names: Mapping) -> Found:
     subqueue, address = present.get((entity_id, number)), names.get(entity_id)
     if address is not None and subqueue is not None:
         address = EntityAddress(address.namespace, address.path, subqueue)
-    told = (EventKind(event.last_kind), event.last_at, event.reason) if event else (None, None, None)
-    return Found(entity_id, address, number, row.message_id, subqueue is not None, *told)
+    last = (EventKind(event.last_kind), event.last_at, event.reason) if event else (None, None, None)
+    return Found(entity_id, address, number, row.message_id, subqueue is not None, *last)

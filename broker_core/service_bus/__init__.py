@@ -1,10 +1,9 @@
-"""What clients do with messages: send, receive, settle, renew, peek, schedule, cancel, resubmit, purge; and with sessions.
+"""Service Bus operations on messages (send, receive, settle, renew, peek, schedule, cancel, resubmit, purge) and on sessions.
 
-Each function is a use case (see store.use_cases): call it for the answer now, `await name.aio(...)` under asyncio,
-`name.steps(...)` to compose.
-All take an `actor`; without one the calling process itself acts, with all rights. They raise the refusals of common.errors,
-and nothing is stored or changed when they do. Rights: Send to send, schedule and cancel, Listen to receive, settle and peek,
-Operate to resubmit and purge.
+Each function is a use case (see store.use_cases): call it to run it now, `await name.aio(...)` under asyncio, `name.steps(...)`
+to compose. All take an `actor`; the default is the calling process, with all rights. They raise the errors of common.errors, and
+nothing is stored or changed when they do. Rights: Send to send, schedule and cancel, Listen to receive, settle and peek, Operate
+to resubmit and purge.
 """
 
 from .operating import delete_batch, drop_locks, purge, resubmit

@@ -1,5 +1,5 @@
-"""Duplicate detection: which messages an entity has seen (SB-130 to SB-137). Inside the transaction of the send, so a
-rollback forgets, too."""
+"""Duplicate detection: the message ids that an entity has seen (SB-130 to SB-137). Recorded in the transaction of the send, so a
+rollback also removes them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from broker_core.store.statements import call
 
 
 def claim_ids(entity_id: int, message_ids: Sequence[str | None]) -> Steps:
-    """Whether each message is new to the entity, which from now on has seen it. One without an id of its own always is (SB-134);
-    of equal ones in a batch the first is (SB-135)."""
+    """Record the ids as seen and return, for each message, whether it is new. A message without an id is always new (SB-134); of
+    equal ids in a batch, the first is (SB-135)."""
     named = [message_id for message_id in message_ids if message_id]
     rows = (yield call("claim_ids", entity_id=entity_id, message_ids=named)) if named else []
     new = {row.message_id for row in rows}
@@ -22,15 +22,15 @@ def claim_ids(entity_id: int, message_ids: Sequence[str | None]) -> Steps:
     return is_new
 
 
-def note_ids(entity_id: int, message_ids: Sequence[str | None], numbers: Sequence[int | None], actor: str) -> Steps[None]:
-    """Remember the numbers of the messages that were kept, and tell of each that was not (number None) on the one that was."""
+def record_ids(entity_id: int, message_ids: Sequence[str | None], numbers: Sequence[int | None], actor: str) -> Steps[None]:
+    """Record the numbers of the stored messages, and an event for each duplicate (number None) on the message that was kept."""
     kept = {
         message_id: number for message_id, number in zip(message_ids, numbers, strict=True) if message_id and number is not None
     }
     duplicates = [message_id for message_id, number in zip(message_ids, numbers, strict=True) if number is None]
     if kept or duplicates:
         yield call(
-            "note_ids",
+            "record_ids",
             entity_id=entity_id,
             message_ids=list(kept),
             numbers=list(kept.values()),

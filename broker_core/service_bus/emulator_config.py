@@ -1,4 +1,4 @@
-"""Creates or updates what a configuration file describes, as one transaction: all of it or nothing."""
+"""Create or update the entities that a configuration file describes, in one transaction."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _Planned = QueuePlan | TopicPlan | SubscriptionPlan
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What became of a namespace, queue, topic, subscription or rule: the word in `what`.
+    """The change made to a namespace, queue, topic, subscription or rule (`what`).
 
     did: "created", "updated", "deleted" or "unchanged"; settings: (before, after).
     """
@@ -52,7 +52,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """One entity of a plan, with all its settings. created: just now, as yet without its forwards."""
+    """One entity of a plan, with all its settings. created: it was created now, and has no forwards yet."""
 
     kind: EntityKind
     address: EntityAddress
@@ -63,18 +63,19 @@ class _Wanted:
 
 @use_case
 def apply_plan(plan: Plan, *, actor: Actor | None = None) -> Steps:
-    """Make namespaces, queues, topics, subscriptions and rules as planned; returns a list of Change.
+    """Create or update namespaces, queues, topics, subscriptions and rules as planned; returns a list of Change.
 
-    A setting the plan does not name takes its default. A subscription has exactly the rules that the plan names; where it names
-    none they stay, or it gets `$Default`. Entities that the plan does not name are left alone. An entity may forward to one that
-    comes later. Needs MANAGE. Raises NotAllowed for the system namespace; a refusal begins with the path in the file.
+    Settings that the plan does not name take their defaults. A subscription gets exactly the rules of the plan; if the plan has
+    none, existing rules stay and a new subscription gets `$Default`. Entities that are not in the plan are not changed. An entity
+    may forward to a later one. Requires MANAGE. Raises NotAllowed for the system namespace; error texts start with the path in
+    the file.
     """
 
     def steps() -> Steps:
         changes = []
         for namespace in plan.namespaces:
             require_kind("plan", namespace, NamespacePlan)
-            changes += yield from _told(namespace.where, _namespace(namespace, actor))
+            changes += yield from _with_location(namespace.where, _namespace(namespace, actor))
         return changes
 
     return (yield Atomically(steps()))
@@ -92,18 +93,18 @@ def _namespace(plan: NamespacePlan, actor: Actor | None) -> Steps:
 
 
 def _entities(plan: NamespacePlan, namespace: Namespace, actor: Actor | None) -> Steps:
-    """First all that is missing, then what forwards to what: an entity forwards only to one that is there (SB-177)."""
+    """Create missing entities first, then set forwards, since an entity can only forward to an existing one (SB-177)."""
     wanted = []
     for kind, address, planned in _plans(plan):
-        wanted.append((yield from _told(planned.where, _create(kind, address, planned, namespace, actor))))
+        wanted.append((yield from _with_location(planned.where, _create(kind, address, planned, namespace, actor))))
     changes = []
     for one in wanted:
-        changes += yield from _told(one.plan.where, _update(one, actor))
+        changes += yield from _with_location(one.plan.where, _update(one, actor))
     return changes
 
 
 def _plans(plan: NamespacePlan) -> Iterator[tuple]:
-    """What the plan names, topics before their subscriptions: (kind, address, plan)."""
+    """The entities of the plan as (kind, address, plan), topics before their subscriptions."""
     for queue in plan.queues:
         yield EntityKind.QUEUE, EntityAddress(plan.name, queue.path), queue
     for topic in plan.topics:
@@ -116,7 +117,7 @@ def _plans(plan: NamespacePlan) -> Iterator[tuple]:
 def _create(
     kind: EntityKind, address: EntityAddress, plan: _Planned, namespace: Namespace, actor: Actor | None
 ) -> Steps[_Wanted]:
-    """Create what is missing, for now without forwards; returns the _Wanted."""
+    """Create the entity if it is missing, without forwards at first."""
     settings = new_settings(kind, plan.settings, namespace.limits)
     try:
         yield from entities.get_entity.steps(address, actor=actor)
@@ -143,19 +144,19 @@ def _update(wanted: _Wanted, actor: Actor | None) -> Steps:
 
 
 def _differing(current: Entity, wanted: _Wanted) -> dict[str, tuple]:
-    """The settings to change: (now, then). Those of Vitrine's own, which such a file cannot name, are left as they are."""
+    """The settings to change, as (before, after). Vitrine's own settings, which the file cannot contain, are kept."""
     if current.kind is not wanted.kind:
         raise NotAllowed(f"'{current.address}' is a {current.kind}, not a {wanted.kind}. Delete it or choose another name.")
     before, after = values_of(current.settings), values_of(wanted.settings)
-    return {n: (before[n], after[n]) for n in before if n not in OURS and _compared(n, before[n]) != _compared(n, after[n])}
+    return {n: (before[n], after[n]) for n in before if n not in OURS and _normalized(n, before[n]) != _normalized(n, after[n])}
 
 
-def _compared(name: str, value):
+def _normalized(name: str, value):
     return value.lower() if name in FORWARDS and value else value
 
 
 def _rules(wanted: _Wanted, actor: Actor | None) -> Steps:
-    """The rules of a subscription as planned."""
+    """Create, update and delete rules of a subscription as planned."""
     planned = {plan.rule.name.lower(): plan for plan in getattr(wanted.plan, "rules", [])}
     if not planned:
         return []
@@ -168,8 +169,8 @@ def _rules(wanted: _Wanted, actor: Actor | None) -> Steps:
             yield from entities.delete_rule.steps(wanted.address, rule.name, actor=actor)
             changes.append(_rule_change("deleted", wanted, rule.name))
     for name, plan in planned.items():
-        did = yield from _told(plan.where, _rule(wanted.address, plan.rule, stored.get(name), actor))
-        first = wanted.created and did == "unchanged"  # it came with the subscription
+        did = yield from _with_location(plan.where, _rule(wanted.address, plan.rule, stored.get(name), actor))
+        first = wanted.created and did == "unchanged"  # it was created with the subscription
         changes.append(_rule_change("created" if first else did, wanted, plan.rule.name))
     return changes
 
@@ -188,8 +189,8 @@ def _rule_change(did: str, wanted: _Wanted, name: str) -> Change:
     return Change(did, "rule", f"{wanted.address}/Rules/{name}", {})
 
 
-def _told(where: str, steps: Steps) -> Steps:
-    """What the steps return. A refusal in them begins with the innermost path in the file."""
+def _with_location(where: str, steps: Steps) -> Steps:
+    """Run the steps; prefix the text of an error with the innermost path in the file."""
     try:
         return (yield from steps)
     except BrokerError as exc:

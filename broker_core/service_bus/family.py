@@ -1,4 +1,4 @@
-"""What Service Bus provides to the parts that work on entities of any family."""
+"""The Service Bus entry of the family registry."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from .rules import display_state, explaining
 
 
 def _life_ends_at(own: datetime | None, enqueued_at: datetime, default: timedelta | None) -> datetime | None:
-    """The entity's default counts where a message has no time-to-live of its own (SB-021)."""
+    """The entity's default applies to messages without a time-to-live of their own (SB-021)."""
     return own if own is not None or default is None else enqueued_at + default
 
 
 def _add_root_policy(namespace_id: int) -> Steps:
-    """A new namespace has the policy RootManageSharedAccessKey with all rights."""
+    """Give a new namespace the policy RootManageSharedAccessKey with all rights."""
     yield from shared_access.insert(namespace_id, None, shared_access.ROOT_POLICY, send=True, listen=True, manage=True)
 
 

@@ -1,4 +1,4 @@
-"""The form of a queue's, topic's or subscription's settings, for the admin and the explorer."""
+"""The form for the settings of a queue, topic or subscription, used by the admin and the explorer."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _NAME = forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"})
 class EntitySettingsForm(forms.Form):
     """All settings of one kind of entity.
 
-    kind: None: that is chosen in the form, which has the settings of all kinds.
-    existing: it is there already: what is fixed at creation is shown, and cannot be changed.
+    kind: None: the form has the settings of all kinds, and the kind is chosen in it.
+    existing: the entity exists; settings that are fixed at creation are shown read-only.
     """
 
     lock_duration = DurationField(label="Lock duration")

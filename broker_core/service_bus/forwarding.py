@@ -1,8 +1,8 @@
-"""Forwarding: messages that go on from one entity to another, by themselves (SB-170) or by a transaction (SB-166).
+"""Forwarding of messages from one entity to another, automatic (SB-170) or by a transaction (SB-166).
 
-A message is stored first and forwarded after, in a transaction of its own that takes it from one place and stores it in the
-other. So a send never fails for what is behind its entity, and a process that dies between leaves a message that the next send,
-receive or sweep forwards.
+A message is stored first and forwarded later, in a separate transaction that removes it from one entity and stores it in the
+other. So a send never fails because of a destination, and if a process dies in between, the next send, receive or sweep forwards
+the message.
 """
 
 from __future__ import annotations
@@ -28,29 +28,28 @@ from broker_core.store.driver import AfterCommit, Atomically, Steps, all_or_none
 from broker_core.store.rows import sent_message
 from broker_core.store.statements import call
 
-from .duplicates import claim_ids, note_ids
-from .publishing import Entry, SourceMessage, Stored, columns, in_their_order, publish
+from .duplicates import claim_ids, record_ids
+from .publishing import Entry, SourceMessage, Stored, columns, merge_numbers, publish
 
 log = logging.getLogger(__name__)
 
 BATCH = 100
 LISTS = (SubQueue.MAIN, SubQueue.DEAD_LETTER, SubQueue.TRANSFER)
-ROUNDS = 50  # of one call; what is left, a sweep forwards
+ROUNDS = 50  # per call; a sweep forwards the rest
 
 
-def afterwards(stored: Stored) -> Steps[None]:
-    """What follows a send: receivers are woken, and what is to be forwarded goes on. The latter never inside its transaction: who
-    holds a counter waits for no forwarder."""
+def wake_and_forward(stored: Stored) -> Steps[None]:
+    """Run after a send: wake receivers and forward messages. Forwarding starts after the commit, because a transaction that holds
+    a counter must not wait for a forwarder."""
     yield from wake(stored.waiting)
     if stored.forwards:
         yield AfterCommit(forward_on(stored.forwards))
 
 
 def forward_on(entity_ids: Iterable[int]) -> Steps:
-    """Forward what these entities have to forward, and on from where it arrives. Never fails: what did not go now goes with
-    the next sweep.
+    """Forward the messages of these entities, and on from their destinations. Never fails; the next sweep forwards what is left.
 
-    Returns how many messages left their place.
+    Returns how many messages were moved.
     """
     left, total = list(dict.fromkeys(entity_ids)), 0
     for _ in range(ROUNDS):
@@ -68,10 +67,10 @@ def forward_on(entity_ids: Iterable[int]) -> Steps:
 
 
 def forward_from(entity_id: int) -> Steps:
-    """Forward a batch of each list. Returns how many messages left, and the entities that now have something to forward."""
+    """Forward a batch of each list. Returns how many messages were moved, and the entities that now have messages to forward."""
     total, further = 0, []
     for subqueue in LISTS:
-        done, stored, more = yield Atomically(_batch(entity_id, subqueue))
+        done, stored, more = yield Atomically(_forward_batch(entity_id, subqueue))
         total += done
         for each in stored:
             further += each.forwards
@@ -81,22 +80,22 @@ def forward_from(entity_id: int) -> Steps:
     return total, further
 
 
-def _batch(entity_id: int, subqueue: SubQueue) -> Steps:
-    """Full destinations that are waited for (SB-166) keep nobody waiting behind them."""
-    yield call("one_forwarder", entity_id=entity_id, subqueue=subqueue)
+def _forward_batch(entity_id: int, subqueue: SubQueue) -> Steps:
+    """Forward a batch of one list. A full destination of a transaction's messages (SB-166) does not block other destinations."""
+    yield call("lock_forwarder", entity_id=entity_id, subqueue=subqueue)
     stored: list[Any] = []
-    waited_for: list[str] = []
+    full: list[str] = []
     done, found = 0, BATCH
     while found == BATCH and not done:
-        rows = yield call("forwardable", entity_id=entity_id, subqueue=subqueue, max_count=BATCH, waited_for=waited_for)
+        rows = yield call("forwardable", entity_id=entity_id, subqueue=subqueue, max_count=BATCH, waited_for=full)
         found = len(rows)
-        # Destinations always in the same order: two forwarders cannot meet crosswise.
+        # Destinations are handled in the same order by all forwarders, so that they cannot deadlock.
         for path, group in groupby(sorted(rows, key=_destination), key=_destination):
-            gone, arrived, all_went = yield from _to(entity_id, subqueue, list(group))
-            done += gone
+            removed, arrived, all_removed = yield from _forward_to(entity_id, subqueue, list(group))
+            done += removed
             stored += arrived
-            if not all_went:
-                waited_for.append(path)
+            if not all_removed:
+                full.append(path)
     return done, stored, found == BATCH
 
 
@@ -104,43 +103,49 @@ def _destination(row: Any) -> str:
     return row.target.lower()
 
 
-def _to(entity_id: int, subqueue: SubQueue, rows: Sequence[Any]) -> Steps:
-    """Forward rows of one list to one destination. Returns how many left, what was stored, and whether all left."""
+def _forward_to(entity_id: int, subqueue: SubQueue, rows: Sequence[Any]) -> Steps:
+    """Forward rows of one list to one destination. Returns how many were removed, what was stored, and whether all were
+    removed."""
     path, namespace_id = rows[0].target, rows[0].namespace_id
     found = yield call("forward_target", namespace_id=namespace_id, path=path)
     target: Any = found[0] if found else None
     refused = _refusals(rows, path, target)
-    going = [row for row in rows if refused[row.sequence_number] is None]
-    arrived, left = yield from _as_far_as_it_goes(entity_id, target, going)
+    accepted = [row for row in rows if refused[row.sequence_number] is None]
+    arrived, left = yield from _store_until_full(entity_id, target, accepted)
     for part, stored in arrived:
         numbers = [row.sequence_number for row in part]
         yield call(
-            "forwarded", entity_id=entity_id, subqueue=subqueue, numbers=numbers, new_numbers=stored.numbers, to_id=target.id
+            "remove_forwarded",
+            entity_id=entity_id,
+            subqueue=subqueue,
+            numbers=numbers,
+            new_numbers=stored.numbers,
+            to_id=target.id,
         )
-    if left and not (yield call("forward_target", namespace_id=namespace_id, path=path)):  # it was deleted just then
+    if left and not (yield call("forward_target", namespace_id=namespace_id, path=path)):  # deleted in the meantime
         refused |= _refusals(left, path, None)
     elif subqueue is not SubQueue.TRANSFER:  # a full destination is waited for only by a transaction's messages (SB-166)
         refused |= {row.sequence_number: quota_exceeded(path) for row in left}
     failures = {number: why for number, why in refused.items() if why is not None}
     if failures:
-        yield _failed(entity_id, subqueue, failures)
-    gone = sum(len(part) for part, _ in arrived) + len(failures)
-    return gone, [stored for _, stored in arrived], gone == len(rows)
+        yield _dead_letter_failed(entity_id, subqueue, failures)
+    removed = sum(len(part) for part, _ in arrived) + len(failures)
+    return removed, [stored for _, stored in arrived], removed == len(rows)
 
 
 def _refusals(rows: Sequence[Any], path: str, target: Any) -> dict[int, CannotForward | None]:
-    """Why each message, by number, cannot go to its destination, as far as is known before. target: None where nothing is."""
+    """Why each message, by number, cannot be forwarded, as far as can be decided beforehand. target: None: no such entity."""
     destination = target and Destination(
         target.path, EntityKind(target.kind), EntityStatus(target.status), target.requires_session, target.largest
     )
     return {row.sequence_number: why_not_forward(_hops(row), row.session_id, path, destination, len(row.body)) for row in rows}
 
 
-def _as_far_as_it_goes(source_id: int, target: Any, rows: Sequence[Any]) -> Steps:
-    """Store messages at their destination until it is full. Returns pairs of messages and Stored, and the messages left over."""
+def _store_until_full(source_id: int, target: Any, rows: Sequence[Any]) -> Steps:
+    """Store messages at their destination until it is full. Returns pairs of messages and Stored, and the remaining messages."""
     arrived, count = [], len(rows)
     while rows and count:
-        stored = yield from _arrive(source_id, target, rows[:count])
+        stored = yield from _store_detecting_duplicates(source_id, target, rows[:count])
         if stored is None:
             count //= 2
         else:
@@ -149,7 +154,7 @@ def _as_far_as_it_goes(source_id: int, target: Any, rows: Sequence[Any]) -> Step
     return arrived, rows
 
 
-def _failed(entity_id: int, subqueue: SubQueue, failures: dict[int, CannotForward]):
+def _dead_letter_failed(entity_id: int, subqueue: SubQueue, failures: dict[int, CannotForward]):
     return call(
         "forward_failed",
         entity_id=entity_id,
@@ -161,9 +166,9 @@ def _failed(entity_id: int, subqueue: SubQueue, failures: dict[int, CannotForwar
     )
 
 
-def _arrive(source_id: int, target: Any, rows: Sequence[Any]) -> Steps:
-    """Store messages at their destination, which detects duplicates as for any other send (SB-133). Returns Stored, None if
-    it is full."""
+def _store_detecting_duplicates(source_id: int, target: Any, rows: Sequence[Any]) -> Steps:
+    """Store messages at their destination, with duplicate detection as for any send (SB-133). Returns Stored; None if it is
+    full."""
     if not target.requires_duplicate_detection:
         return (yield from _store(source_id, target, rows))
 
@@ -173,10 +178,10 @@ def _arrive(source_id: int, target: Any, rows: Sequence[Any]) -> Steps:
         kept = [row for row, new in zip(rows, is_new, strict=True) if new]
         stored = (yield from _store(source_id, target, kept)) if kept else Stored([])
         if stored is None:
-            undo()  # what did not arrive has not been seen
+            undo()  # also removes the recorded ids
         left = iter(stored.numbers)
         numbers = [next(left) if new else None for new in is_new]
-        yield from note_ids(target.id, ids, numbers, BROKER)
+        yield from record_ids(target.id, ids, numbers, BROKER)
         return stored._replace(numbers=numbers)
 
     return (yield from all_or_none(steps()))
@@ -189,7 +194,7 @@ def _store(source_id: int, target: Any, rows: Sequence[Any]) -> Steps:
 
 
 def _store_in_topic(source_id: int, target: Any, rows: Sequence[Any]) -> Steps:
-    """As for any other send: scheduled messages wait at the topic (SB-051), the others are published."""
+    """As in any send, scheduled messages wait at the topic (SB-051); the others are published."""
     later = {i for i, row in enumerate(rows) if row.scheduled_enqueue_at and row.scheduled_enqueue_at > row.now}
     rest = [row for i, row in enumerate(rows) if i not in later]
 
@@ -205,7 +210,7 @@ def _store_in_topic(source_id: int, target: Any, rows: Sequence[Any]) -> Steps:
         published = yield from publish_rest()
         if published is None:
             undo()
-        return published._replace(numbers=in_their_order(len(rows), later, scheduled.numbers, published.numbers))
+        return published._replace(numbers=merge_numbers(len(rows), later, scheduled.numbers, published.numbers))
 
     return (yield from (all_or_none(steps()) if later else publish_rest()))
 
@@ -223,7 +228,7 @@ def _deliver(source_id: int, target: Any, rows: Sequence[Any]) -> Steps[Stored |
 
 
 def as_sent(row: Any) -> Prepared:
-    """A stored message as if it were to be sent: its properties are those that were checked when it was."""
+    """A stored message, prepared to be sent again; its properties were checked when it was sent."""
     return Prepared(
         sent_message(row),
         row.time_to_live,
@@ -234,7 +239,7 @@ def as_sent(row: Any) -> Prepared:
 
 
 def _origin(row: Any) -> SourceMessage:
-    """SB-172: the number it had first. SB-104: a dead letter takes along where, and why, it died."""
+    """The origin to store: the original number (SB-172), and the source and reason of a dead letter (SB-104)."""
     return SourceMessage(
         enqueued_number=row.sequence_number if row.enqueued_sequence_number is None else row.enqueued_sequence_number,
         source=row.dead_letter_source,

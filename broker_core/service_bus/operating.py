@@ -1,4 +1,4 @@
-"""Operating: dead letters sent again, locks dropped, messages deleted."""
+"""Operations for operators: resubmit dead letters, drop locks, delete messages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from broker_core.store.use_cases import use_case
 
 from .forwarding import forward_on
 from .rules import messages as service_bus
-from .shared import on, require_properties_fit, require_sendable
+from .shared import require_properties_fit, require_sendable, run_on_entity
 from .tidying import end_expired_locks
 
 
@@ -32,11 +32,11 @@ def resubmit(
     body: bytes | None = None,
     actor: Actor | None = None,
 ) -> Steps:
-    """Send dead letters to their queue again and remove them, in one transaction (SB-105). Returns old number -> new number.
+    """Move dead letters back to their queue, in one transaction (SB-105). Returns old number -> new number.
 
-    A number missing from the answer was not there or is held by a receiver. properties are set on the new messages, which name
-    their ancestor; a body replaces theirs. Raises MessageTooLarge for a body over the entity's limit (SB-007), and where one
-    would have more properties than may be sent.
+    Numbers missing from the result do not exist or are locked. The new messages record their origin; `properties` are added to
+    them, and `body` replaces theirs. Raises MessageTooLarge for a body over the entity's limit (SB-007), or if a message would
+    exceed the limit on application properties.
     """
     actor = actor or Actor.local()
     actor.require(Right.OPERATE, address)
@@ -45,12 +45,12 @@ def resubmit(
         return {}
     if body is not None:
         service_bus.check_body(body)
-        _, status = yield from _look(address)
+        _, status = yield from _entity_status(address)
         if len(body) > status.largest:
             raise MessageTooLarge("body", len(body), status.largest)
     patch = service_bus.properties_json(properties)
     yield from require_properties_fit(address.dead_letter, numbers, patch)
-    entity_id, rows, status = yield from on(
+    entity_id, rows, status = yield from run_on_entity(
         address.main, "resubmit", actor=str(actor), numbers=numbers, properties=patch, body=body
     )
     if not rows:
@@ -65,10 +65,9 @@ def resubmit(
 
 @use_case
 def drop_locks(address: EntityAddress, *, actor: Actor | None = None) -> Steps:
-    """End every lock on an entity now, of messages and of sessions, in all its lists, as an update of the service does
-    (SB-072, SB-073).
+    """End all locks on messages and sessions of an entity now, in all its lists, as a service update does (SB-072, SB-073).
 
-    Holders find their locks lost, and each counts as a failed delivery. Returns how many messages were held.
+    Holders get LockLost, and each lock counts as a failed delivery. Returns how many messages were locked.
     """
     actor = actor or Actor.local()
     actor.require(Right.OPERATE, address)
@@ -91,16 +90,15 @@ def delete_batch(
     session_id: str | None = None,
     actor: Actor | None = None,
 ) -> Steps:
-    """Delete up to max_count messages at once that nobody holds, oldest first, and say how many (SB-150, SB-151).
+    """Delete up to max_count unlocked messages in one call, oldest first. Returns how many (SB-150, SB-151).
 
-    Without enqueued_before: whatever is there now. Deferred and scheduled messages stay (SB-930). session_id: of that session
-    alone. It may delete fewer than there are; 0 means that there was nothing. Raises InvalidArgument for more than the
-    namespace's tier allows.
+    enqueued_before: None: now. Deferred and scheduled messages stay (SB-930). session_id: only messages of this session. It may
+    delete fewer than there are; 0 means that there were none. Raises InvalidArgument for more than the namespace's tier allows.
     """
     actor = actor or Actor.local()
     actor.require(Right.LISTEN, address)
     require_count("max_count", max_count)
-    entity_id, status = yield from _look(address)
+    entity_id, status = yield from _entity_status(address)
     most = limits(None if status.is_system else Tier(status.tier)).messages_per_batch_delete
     if max_count > most:
         raise InvalidArgument(
@@ -108,7 +106,7 @@ def delete_batch(
         )
     just_after_now = status.now + timedelta(microseconds=1)
     return (
-        yield from _purge(
+        yield from _purge_batch(
             entity_id, address, MessageState.ACTIVE, max_count, enqueued_before or just_after_now, actor, session_id=session_id
         )
     )
@@ -125,29 +123,31 @@ def purge(
     max_count: int | None = None,
     actor: Actor | None = None,
 ) -> Steps:
-    """Delete messages of a list that nobody holds, oldest first, and say how many (SB-153).
+    """Delete the unlocked messages of a list, oldest first. Returns how many (SB-153).
 
-    Without enqueued_before it takes what was there when it began. session_id: of that session alone. In batches,
-    each its own transaction.
+    enqueued_before: None: when the call began. session_id: only messages of this session. Works in batches, each in its own
+    transaction.
     """
     actor = actor or Actor.local()
     actor.require(Right.OPERATE, address)
     numbers = None if sequence_numbers is None else whole_numbers(sequence_numbers)
-    entity_id, status = yield from _look(address)
+    entity_id, status = yield from _entity_status(address)
     total = 0
     for state in states:
-        # Scheduled ones were accepted at enqueued_at, too, so one cut-off serves every state.
+        # enqueued_at of a scheduled message is when it was accepted, so one cut-off serves every state.
         while max_count is None or total < max_count:
             wanted = BATCH if max_count is None else min(BATCH, max_count - total)
             before = enqueued_before or status.now
-            done = yield from _purge(entity_id, address, state, wanted, before, actor, numbers=numbers, session_id=session_id)
+            done = yield from _purge_batch(
+                entity_id, address, state, wanted, before, actor, numbers=numbers, session_id=session_id
+            )
             total += done
             if done < wanted:
                 break
     return total
 
 
-def _look(address: EntityAddress) -> Steps:
+def _entity_status(address: EntityAddress) -> Steps:
     entity_id = yield from entity_id_of(address)
     rows = yield call("entity_status", entity_id=entity_id)
     if not rows:
@@ -156,7 +156,7 @@ def _look(address: EntityAddress) -> Steps:
     return entity_id, rows[0]
 
 
-def _purge(
+def _purge_batch(
     entity_id: int,
     address: EntityAddress,
     state: MessageState,

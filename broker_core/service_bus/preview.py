@@ -1,8 +1,8 @@
-"""Previews of changes in a Service Bus namespace, and changes that are made only if their preview is still true.
+"""Preview changes in a Service Bus namespace, and make them only if the preview still holds.
 
-A preview counts what receives and sweeps would do under the new settings with the messages there are, in one snapshot, and looks
-at no more than SCAN_CAP messages: beyond that its numbers are lower bounds, and say so. `apply` counts again in the transaction
-that makes the change and compares; what happens to the messages then happens as always, by the next receive or sweep.
+A preview counts, in one snapshot, what receives and sweeps would do with the existing messages under the new settings. It reads
+at most SCAN_CAP messages; beyond that its counts are lower bounds and marked as such. `apply` counts again in the transaction
+that makes the change, and compares. The messages themselves are changed later, by the next receive or sweep.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from . import entities
 
 
 class SettingsEffect(StrEnum):
-    """What happens to messages. One that expires is counted as dead-lettered, or dropped, as well."""
+    """What happens to messages. An expired message is also counted as dead-lettered or dropped."""
 
     EXPIRED = "expired"
     DEAD_LETTERED = "dead-lettered"
@@ -48,7 +48,7 @@ class SettingsEffect(StrEnum):
 def preview(address: EntityAddress, *, actor: Actor | None = None, **changes: Any) -> Steps[Preview]:
     """What changing these settings of a queue, topic or subscription would do now. Changes nothing.
 
-    Needs MANAGE, as the change itself, and refuses what that would refuse. Raises EntityNotFound.
+    Requires MANAGE and raises the same errors as the change itself. Raises EntityNotFound.
     """
     actor = _allowed(address, actor, Right.MANAGE)
     return (yield Atomically(_change(address, changes, actor)))
@@ -56,9 +56,9 @@ def preview(address: EntityAddress, *, actor: Actor | None = None, **changes: An
 
 @use_case
 def change(address: EntityAddress, *, token: str | None = None, actor: Actor | None = None, **changes: Any) -> Steps[Preview]:
-    """Change these settings, and return what that does, as a Preview that is counted in the transaction which changes them.
+    """Change these settings and return the effect as a Preview, counted in the transaction that makes the change.
 
-    token: of a preview that must still be true; otherwise WorldMoved is raised and nothing is changed.
+    token: of a preview that must still hold; otherwise PreviewOutdated is raised and nothing is changed.
     """
     actor = _allowed(address, actor, Right.MANAGE)
     return (yield from _make_change(address, changes, actor, token))[0]
@@ -66,7 +66,7 @@ def change(address: EntityAddress, *, token: str | None = None, actor: Actor | N
 
 @use_case
 def preview_delete(address: EntityAddress, *, actor: Actor | None = None) -> Steps[Preview]:
-    """How many messages would go with the entity, and with a topic's subscriptions; exact. Needs MANAGE."""
+    """The number of messages deleted with the entity and a topic's subscriptions; exact. Requires MANAGE."""
     _allowed(address, actor, Right.MANAGE)
     return (yield Atomically(_delete(address)))
 
@@ -80,7 +80,7 @@ def preview_purge(
     session_id: str | None = None,
     actor: Actor | None = None,
 ) -> Steps[Preview]:
-    """How many messages `broker.purge` would delete from a list now. Needs OPERATE."""
+    """The number of messages that `purge` would delete from a list now. Requires OPERATE."""
     (actor or Actor.local()).require(Right.OPERATE, address)
     options = {"states": tuple(states), "enqueued_before": enqueued_before, "session_id": session_id}
     return (yield Atomically(_purge(address, options)))
@@ -88,10 +88,11 @@ def preview_purge(
 
 @use_case
 def apply(previewed: Preview, *, actor: Actor | None = None) -> Steps:
-    """Do what was previewed, if it would still do the same, in one transaction; else raise WorldMoved and change nothing.
+    """Make the previewed change in one transaction if its effect is still the same; otherwise raise PreviewOutdated and change
+    nothing.
 
-    Returns the changed entity, None after a delete, and how many messages a purge deleted. A purge goes on in batches as always,
-    once its preview was found to hold, and takes nothing that was enqueued after that.
+    Returns the changed entity, None after a delete, or the number of messages a purge deleted. A purge works in batches after the
+    check, and does not delete messages enqueued after it.
     """
     address = previewed.address
     if previewed.action is Action.PURGE:
@@ -120,7 +121,7 @@ def _make_change(address: EntityAddress, changes: Mapping[str, Any], actor: Acto
 
 
 def _change(address: EntityAddress, changes: Mapping[str, Any], actor: Actor) -> Steps[Preview]:
-    """The preview of a change, with the entity's row held, in the caller's transaction."""
+    """The preview of a change, with the entity's row locked, in the caller's transaction."""
     namespace = yield from namespace_to_configure(address, actor)
     current = yield from lock_entity(address, None)
     after = yield from settings_after(current, changes, namespace)
@@ -144,7 +145,7 @@ def _change(address: EntityAddress, changes: Mapping[str, Any], actor: Actor) ->
     return Preview(
         subject=current.address,
         at=rows[0].now,
-        token=token_of(_told(current.settings), _told(after), facts),
+        token=token_of(_as_facts(current.settings), _as_facts(after), facts),
         effects=tuple(effect for row in found for effect in _effects(current.address.namespace, row, capped)),
         changes=dict(changes),
         before=current.settings,
@@ -160,7 +161,7 @@ _LEAVES = (*_EXPIRES, MAX_DELIVERY_COUNT_EXCEEDED)
 
 
 def _effects(namespace: str, row: Any, capped: bool) -> Iterable[Effect]:
-    """What it means that messages change from one fate to another."""
+    """The effects of a change from one fate to another."""
     address = EntityAddress(namespace, row.path, SubQueue(row.subqueue))
 
     def effect(what: SettingsEffect, reason: str | None = None) -> Effect:
@@ -217,7 +218,7 @@ def _delete(address: EntityAddress) -> Steps[Preview]:
         action=Action.DELETE,
         subject=current.address,
         at=rows[0].now,
-        token=token_of(_told(current.settings), [(row.path, row.subqueue, row.n) for row in found]),
+        token=token_of(_as_facts(current.settings), [(row.path, row.subqueue, row.n) for row in found]),
         effects=tuple(
             Effect(SettingsEffect.DELETED, EntityAddress(namespace, row.path, SubQueue(row.subqueue)), row.n) for row in found
         ),
@@ -260,6 +261,6 @@ def _apply_purge(previewed: Preview, actor: Actor) -> Steps:
     return (yield from service_bus.purge.steps(previewed.address, **wanted, actor=actor))
 
 
-def _told(settings: Settings) -> list[tuple[str, str]]:
-    """Settings as a token has them."""
+def _as_facts(settings: Settings) -> list[tuple[str, str]]:
+    """Settings as the facts that a token is computed from."""
     return sorted((name, str(value)) for name, value in values_of(settings).items())

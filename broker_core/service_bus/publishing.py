@@ -1,4 +1,4 @@
-"""Publishing: what a topic makes of its messages. Rules are compiled once for each version of them and kept by the process."""
+"""Publishing: copies of a topic's messages for its subscriptions. Compiled rules are cached per process and version."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ from broker_core.store.statements import call
 from .rules import messages as service_bus
 from .shared import new_ids
 
-RULE_TRIES = 5  # rules that change at every try are a runaway configuration, not bad luck
+RULE_TRIES = 5  # attempts while the topic's rules keep changing
 
 
 class Stored(NamedTuple):
-    """What a send stored. numbers: None for a dropped duplicate. waiting, forwards: entities to wake, and to forward from,
-    afterwards."""
+    """The result of storing messages. numbers: None for a dropped duplicate. waiting, forwards: entities whose receivers are to
+    be woken, and entities to forward from."""
 
     numbers: list[int | None]
     waiting: Sequence[int] = ()
     forwards: Sequence[int] = ()
 
 
-def in_their_order(
+def merge_numbers(
     count: int, later: Container[int], scheduled: Iterable[int | None], others: Iterable[int | None]
 ) -> list[int | None]:
-    """The numbers of a topic's messages of which some were scheduled, at the places `later`, and the others published."""
+    """Merge the numbers of a topic's messages: scheduled ones, at the positions `later`, and published ones."""
     scheduled, others = iter(scheduled), iter(others)
     return [next(scheduled if place in later else others) for place in range(count)]
 
 
 class SourceMessage(NamedTuple):
-    """Where a message was before, for one that is not sent just now. enqueued_at: None for the time it is stored at."""
+    """The origin of a forwarded or scheduled message. enqueued_at: None: when it is stored."""
 
     enqueued_at: datetime | None = None
     enqueued_number: int | None = None
@@ -53,7 +53,7 @@ class SourceMessage(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A message as it is to be stored in one or more entities. place: of the sent message it is made from."""
+    """A message to be stored in one or more entities. place: the index of the sent message that it is made from."""
 
     place: int
     prepared: Prepared
@@ -74,9 +74,9 @@ _compiled = BoundedCache(1_000)  # database and topic -> _Rules
 def publish(
     topic_id: int, prepared: Sequence[Prepared], actor: str, origins: Sequence[SourceMessage] | None = None
 ) -> Steps[Stored | None]:
-    """Store a topic's messages in the subscriptions that take them, all or none (SB-210).
+    """Store a topic's messages in the matching subscriptions, all or none (SB-210).
 
-    Returns Stored with the topic's own numbers, or None if the topic refuses: `look` says why.
+    Returns Stored with the topic's own numbers, or None if the topic rejects the messages; `entity_status` tells why.
     """
     for _ in range(RULE_TRIES):
         rules = yield from _rules(topic_id)
@@ -84,7 +84,7 @@ def publish(
             return None
         entries, picks = _fan_out(rules.rules, prepared, origins)
         params = columns(prepared, entries, picks) | {"entity_id": topic_id, "from_id": topic_id, "actor": actor}
-        if origins is not None:  # accepted once, so not refused for its size now
+        if origins is not None:  # accepted before, so the size is not checked again
             params["largest"] = 0
         rows = yield call("publish", count=len(prepared), rules_version=rules.version, **params)
         if rows:
@@ -98,7 +98,7 @@ def publish(
 
 
 def columns(prepared: Sequence[Prepared], entries: Sequence[Entry], picks: dict[int, list[int]]) -> dict[str, Any]:
-    """Entries, and which entity gets which of them (numbered from 1), as the arrays that `publish` and `deliver` take."""
+    """Entries, and the numbers (from 1) of those that each entity gets, as the array parameters of `publish` and `deliver`."""
     messages = [entry.prepared.message for entry in entries]
     sizes, ids = [entry.prepared.size for entry in entries], new_ids(len(prepared))
     return {
@@ -127,13 +127,13 @@ def columns(prepared: Sequence[Prepared], entries: Sequence[Entry], picks: dict[
 
 
 def _picks_as_text(picks: Iterable[list[int]]) -> list[str]:
-    """Arrays as the texts the database reads; most subscriptions take the same messages, and share one."""
+    """Arrays as PostgreSQL literals. Most subscriptions get the same messages, so equal arrays share a string."""
     texts: dict[tuple[int, ...], str] = {}
     return [texts.setdefault(key, "{" + ",".join(map(str, key)) + "}") for key in map(tuple, picks)]
 
 
 def _rules(topic_id: int) -> Steps:
-    """The topic's rules, compiled; None if it is gone."""
+    """The topic's compiled rules; None if it does not exist."""
     key = (connections.current_database(), topic_id)
     found = _compiled.get(key)
     if found is None:
@@ -161,7 +161,8 @@ def _subscriptions(rows: Sequence[Any]) -> list[SubscriptionRules]:
 
 
 def _fan_out(index: RuleIndex, prepared: Sequence[Prepared], origins: Sequence[SourceMessage] | None):
-    """The messages themselves and, behind them, their changed and their dead copies; and who gets which, by its number from 1."""
+    """The messages, followed by their changed and dead-lettered copies; and for each entity the numbers (from 1) of those it
+    gets."""
     origins = origins or [SourceMessage()] * len(prepared)
     entries = [Entry(place, p, origin) for place, (p, origin) in enumerate(zip(prepared, origins, strict=True))]
     picks: dict[int, list[int]] = defaultdict(list)

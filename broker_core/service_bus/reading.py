@@ -1,4 +1,4 @@
-"""Questions that only Service Bus answers: why a message is not delivered, and the rules of subscriptions. Nothing is changed."""
+"""Read-only use cases of Service Bus: explain why a message is not delivered, and list the rules of subscriptions."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from broker_core.store.use_cases import use_case
 
 from .rules import explaining
 
-PLACE_CAP = 1_000  # messages counted before one that is explained, among at most so many rows
-PLACE_ROWS = 5_000
+PLACE_CAP = 1_000  # messages counted ahead of the explained one
+PLACE_ROWS = 5_000  # rows read to count them
 
 
 @dataclass(frozen=True, slots=True)
 class RuleRow:
-    """A rule of a subscription; created_at is the database's time."""
+    """A rule of a subscription. created_at: database time."""
 
     rule: Rule
     created_at: datetime
@@ -33,10 +33,10 @@ class RuleRow:
 
 @use_case
 def explain(address: EntityAddress, sequence_number: int, *, actor: Actor | None = None) -> Steps[Explanation | None]:
-    """Why a message is or is not delivered now, in whatever list of the entity it is; None: it is gone, or never was.
+    """Why a message, in any list of the entity, is or is not delivered now; None: no such message.
 
-    All facts are read in one snapshot. `deliverable` says whether a receive from its list may return it: of a session that
-    nobody holds, once the session is accepted. Raises EntityNotFound.
+    All facts are read in one snapshot. `deliverable`: whether a receive from its list may return it (if its session is unlocked:
+    after the session is accepted). Raises EntityNotFound.
     """
     require(actor, Right.BROWSE, address)
     entity_id = yield from entity_id_of(address)
@@ -45,14 +45,14 @@ def explain(address: EntityAddress, sequence_number: int, *, actor: Actor | None
             "explain_message", entity_id=entity_id, subqueue=lists[0].subqueue, sequence_number=sequence_number,
             place_cap=PLACE_CAP, scan_cap=PLACE_ROWS,
         )  # fmt: skip
-        if rows:  # else it went to another list meanwhile
+        if rows:  # otherwise it was moved to another list in the meantime
             return _explanation(rows[0])
     return None
 
 
 @use_case
 def rules_of(subscription_ids: Iterable[int], *, actor: Actor | None = None) -> Steps[dict[int, list[RuleRow]]]:
-    """The rules of subscriptions by the subscriptions' ids, each list by name; those without a rule are missing."""
+    """Rules by subscription id, each list ordered by name; subscriptions without rules are left out."""
     require(actor, Right.BROWSE, "rules")
     rows = yield call("read_rules", ids=whole_numbers(subscription_ids, "subscription_ids"))
     found: dict[int, list[RuleRow]] = {}
@@ -79,6 +79,6 @@ def _explanation(row: Any) -> Explanation:
         session = explaining.SessionFacts(
             row.session_id, row.session_locked_until, row.session_locked_by, row.expired_number, row.expired_at
         )
-    place = explaining.QueuePosition(min(row.before, PLACE_CAP), row.before > PLACE_CAP or row.walked >= PLACE_ROWS)
+    place = explaining.QueuePosition(min(row.before, PLACE_CAP), row.before > PLACE_CAP or row.scanned >= PLACE_ROWS)
     reasons = explaining.explain(message, entity, row.now, session=session, place=place)
     return Explanation(message, tuple(reasons), is_deliverable(reasons), row.now)

@@ -1,4 +1,4 @@
-"""Receiving: with a lock, for good, by number, or just looking."""
+"""Receive messages, with a lock, with deletion, or by number; and peek."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from broker_core.store.use_cases import use_case
 from .renewal import renewer
 from .rules import sessions
 from .settling import release_unclaimed
-from .shared import on, require_receivable
+from .shared import require_receivable, run_on_entity
 from .tidying import tidy
 
 
@@ -36,14 +36,14 @@ def receive(
 ) -> Steps:
     """Lock up to max_count messages, lowest number first (SB-061, SB-062); an empty list when there are none.
 
-    With max_wait_seconds it waits so long for the first one. With auto_renew this process renews the locks for that time, or
-    until the messages are settled here. What is due on the entity (expired, spent, scheduled) is applied on the way, so it is
-    right with no sweep running (SB-032).
+    max_wait_seconds: how long to wait for the first one. auto_renew: this process renews the locks for that time, or until the
+    messages are settled here. Due changes on the entity (expired, spent and scheduled messages) are made first, so the result is
+    correct without sweeps (SB-032).
     """
     if auto_renew is not None:
         require_kind("auto_renew", auto_renew, timedelta)
-    take = _taker("receive", address, max_count, actor, locked_message)
-    messages = yield from wait_for_messages(take, address, max_wait_seconds)
+    receive_once = _receiver("receive", address, max_count, actor, locked_message)
+    messages = yield from wait_for_messages(receive_once, address, max_wait_seconds)
     if auto_renew is not None:
         for message in messages:
             renewer.hold(message, for_=auto_renew, actor=actor)
@@ -54,16 +54,16 @@ def receive(
 def receive_and_delete(
     address: EntityAddress, max_count: int = 1, *, max_wait_seconds: float = 0, actor: Actor | None = None
 ) -> Steps:
-    """Remove and return up to max_count messages: what the caller loses is lost (SB-060)."""
-    take = _taker("receive_and_delete", address, max_count, actor, lambda row, _: stored_message(row))
-    return (yield from wait_for_messages(take, address, max_wait_seconds))
+    """Remove and return up to max_count messages; they cannot be received again (SB-060)."""
+    receive_once = _receiver("receive_and_delete", address, max_count, actor, lambda row, _: stored_message(row))
+    return (yield from wait_for_messages(receive_once, address, max_wait_seconds))
 
 
 @use_case(on_cancel=release_unclaimed)
 def receive_from(addresses: Sequence[EntityAddress], max_count: int = 1, *, actor: Actor | None = None) -> Steps:
-    """Lock up to max_count messages of several queues: one question to the database when all are empty.
+    """Lock up to max_count messages of several queues, with a single statement if all are empty.
 
-    Queues are served in the order given, so a caller rotates them for fairness. Ones that do not exist have nothing.
+    Queues are served in the order given; a caller rotates them for fairness. Queues that do not exist count as empty.
     """
     require_count("max_count", max_count)
     ids: dict[int, EntityAddress] = {}
@@ -71,14 +71,14 @@ def receive_from(addresses: Sequence[EntityAddress], max_count: int = 1, *, acto
         require_kind("addresses", address, EntityAddress)
         with suppress(EntityNotFound):
             ids[(yield from entity_id_of(address))] = address
-    rows = yield call("ready", entity_ids=list(ids))
-    for gone in ids.keys() - {row.entity_id for row in rows}:
-        forget(ids[gone])  # made anew, it is found the next time
+    rows = yield call("ready_entities", entity_ids=list(ids))
+    for missing in ids.keys() - {row.entity_id for row in rows}:
+        forget(ids[missing])  # looked up again by the next call
     ready = {row.entity_id for row in rows if row.is_ready}
     found: list[LockedMessage] = []
     for entity_id, address in ids.items():
         if entity_id in ready and len(found) < max_count:
-            with suppress(EntityNotFound):  # deleted at this very moment
+            with suppress(EntityNotFound):  # deleted in the meantime
                 found += yield from receive.steps(address, max_count - len(found), actor=actor)
     return found
 
@@ -89,7 +89,7 @@ def receive_deferred(
 ) -> Steps:
     """Lock deferred messages by number: all of them, or none and MessageNotFound (SB-084, SB-085, SB-912).
 
-    Where the entity requires sessions, those of a session that is held (SB-120): SessionLockLost if it is not.
+    If the entity requires sessions, `session` must be held and own them (SB-120); otherwise SessionLockLost is raised.
     """
     actor = actor or Actor.local()
     actor.require(Right.LISTEN, address)
@@ -117,7 +117,7 @@ def receive_deferred(
 
 
 def session_key(session: Session, address: EntityAddress) -> dict[str, Any]:
-    """What statements know a held session by. Raises InvalidArgument for a session of another entity."""
+    """The parameters that identify a held session. Raises InvalidArgument for a session of another entity."""
     if session.address != address:
         raise InvalidArgument("session", f"belongs to '{session.address}', not to '{address}'")
     return {"session_id": session.session_id, "session_token": session.lock_token}
@@ -132,9 +132,9 @@ def peek(
     session_id: str | None = None,
     actor: Actor | None = None,
 ) -> Steps:
-    """Up to max_count messages from a number on, in every state, changing nothing (SB-140, SB-141). It is activity (SB-147).
+    """Up to max_count messages in any state, from a number on, unchanged (SB-140, SB-141). Counts as activity (SB-147).
 
-    session_id: only those of this session, whoever holds it (SB-145).
+    session_id: only messages of this session, locked or not (SB-145).
     """
     actor = actor or Actor.local()
     actor.require(Right.LISTEN, address)
@@ -144,11 +144,11 @@ def peek(
     if session_id is not None:
         sessions.check_session_id(session_id)
         statement, params = "peek_session", params | {"session_id": session_id}
-    _, rows, _ = yield from on(address, statement, **params)
+    _, rows, _ = yield from run_on_entity(address, statement, **params)
     return [stored_message(row) for row in rows]
 
 
-def _taker(name: str, address: EntityAddress, max_count: int, actor: Actor | None, as_message):
+def _receiver(name: str, address: EntityAddress, max_count: int, actor: Actor | None, as_message):
     actor = actor or Actor.local()
     actor.require(Right.LISTEN, address)
     require_count("max_count", max_count)
@@ -159,30 +159,30 @@ def _taker(name: str, address: EntityAddress, max_count: int, actor: Actor | Non
         sessions.check_received_with(address, entity.requires_session, session=False)
         return (yield call(name, entity_id=entity.id, subqueue=address.subqueue, max_count=max_count, **params))
 
-    def take() -> Steps:
+    def receive_once() -> Steps:
         entity, rows, status = yield from on_entity(address, attempt)
         entity_id, rows = entity.id, rows or []
         if status:
             require_receivable(address, status)
-        far = bool(rows) and rows[0].sequence_number - rows[0].head > HEAD_LAG
-        if len(rows) < max_count or far:
+        head_lags = bool(rows) and rows[0].sequence_number - rows[0].head > HEAD_LAG
+        if len(rows) < max_count or head_lags:
             if not status:
                 status = next(iter((yield call("entity_status", entity_id=entity_id))), None)
-            touched = status and (yield from tidy(entity_id, status))
-            if far or touched and touched >= BATCH:
+            changed = status and (yield from tidy(entity_id, status))
+            if head_lags or changed and changed >= BATCH:
                 yield from advance_head(entity_id, address.subqueue)
-            if touched and len(rows) < max_count:
+            if changed and len(rows) < max_count:
                 more = call(name, entity_id=entity_id, subqueue=address.subqueue, max_count=max_count - len(rows), **params)
                 rows = [*rows, *(yield more)]
         return [as_message(row, address) for row in rows]
 
-    return take
+    return receive_once
 
 
-def wait_for_messages(take, address: EntityAddress, max_wait_seconds: float) -> Steps:
-    """Take; and if there is nothing, wait for a wake-up, looking once a second behind it (docs/design.md D8)."""
-    messages = yield from take()
+def wait_for_messages(receive_once, address: EntityAddress, max_wait_seconds: float) -> Steps:
+    """Receive; if there are no messages, wait for a wake-up and also poll once a second (docs/design.md D8)."""
+    messages = yield from receive_once()
     if messages or max_wait_seconds <= 0:
         return messages
     entity_id = yield from entity_id_of(address)
-    return (yield from poll_for_messages(take, (entity_id,), max_wait_seconds))
+    return (yield from poll_for_messages(receive_once, (entity_id,), max_wait_seconds))

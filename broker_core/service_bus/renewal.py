@@ -1,7 +1,7 @@
-"""Automatic lock renewal: one daemon thread a process keeps the locks it was given, on messages (SB-064) and sessions (SB-116).
+"""Automatic renewal of locks on messages (SB-064) and sessions (SB-116), by one daemon thread per process.
 
-The thread renews the messages held in one statement an entity, and each session, well before the soonest lock ends. What cannot
-be renewed any more is dropped and told to whoever asked to know.
+The thread renews the held messages of each entity in one statement, and each session, well before the first lock ends. Locks that
+cannot be renewed are dropped, and reported to their on_lost callbacks.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from broker_core.store import connections
 
 log = logging.getLogger(__name__)
 SHARE_OF_LOCK = 1 / 3  # renew when this much of the lock's duration has passed
-LONGEST_PAUSE = 20.0  # seconds; a lock may have been shortened meanwhile
+LONGEST_PAUSE = 20.0  # seconds; the lock duration may be shortened in the meantime
 
 
 @dataclass(slots=True)
 class KeptLock:
-    """A lock being kept, of a message or of a session. Instants are of the monotonic clock, in seconds."""
+    """A lock being renewed, on a message or a session. Times are of the monotonic clock, in seconds."""
 
     session: Session | None
     address: EntityAddress
@@ -38,11 +38,11 @@ class KeptLock:
     renew_at: float
 
 
-Renewed = tuple[Sequence[UUID], Sequence[UUID], timedelta]  # the tokens that were kept, those that were lost, the locks' duration
+Renewed = tuple[Sequence[UUID], Sequence[UUID], timedelta]  # renewed tokens, lost tokens, lock duration
 
 
 class LockRenewer:
-    """Keeps locks alive. Safe from any thread; after a fork the child starts with nothing held.
+    """Renews locks. Thread-safe; after a fork the child starts without locks.
 
     renew: renews the locks of an entity's messages, or a session; sessions.py sets it.
     """
@@ -66,9 +66,9 @@ class LockRenewer:
         on_lost: Callable[[UUID], object] | None = None,
         actor: Actor | None = None,
     ) -> None:
-        """Renew the lock of a received message or an accepted session until drop(), or for so long.
+        """Renew the lock of a received message or an accepted session until drop(), or for the time `for_`.
 
-        on_lost: called from the renewing thread when the lock could not be kept; not after drop().
+        on_lost: called from the renewal thread if the lock could not be renewed; not after drop().
         """
         now = time.monotonic()
         held = KeptLock(
@@ -88,7 +88,7 @@ class LockRenewer:
             self._changed.notify()
 
     def drop(self, tokens: Iterable[UUID]) -> None:
-        """Renew these no more: they were settled or closed, or may end."""
+        """Stop renewing these locks."""
         with self._changed:
             for token in tokens:
                 self._held.pop(token, None)
@@ -126,9 +126,9 @@ class LockRenewer:
             try:
                 with connections.using(database):
                     kept, lost, lock_duration = self.renew(address, tokens, session, actor)
-            except BrokerError as refusal:
-                if refusal.retryable:
-                    log.warning("Locks on %s could not be renewed yet: %s", address, refusal)
+            except BrokerError as exc:
+                if exc.retryable:
+                    log.warning("Locks on %s could not be renewed yet: %s", address, exc)
                     self._postpone(tokens, timedelta(seconds=3))
                 else:
                     self._lose(tokens, address)

@@ -1,4 +1,4 @@
-"""Sending: messages in, scheduled ones called back."""
+"""Send messages, and cancel scheduled ones."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from broker_core.store.driver import Steps, all_or_none, undo
 from broker_core.store.statements import call
 from broker_core.store.use_cases import use_case
 
-from .duplicates import claim_ids, note_ids
-from .forwarding import afterwards
-from .publishing import Stored, in_their_order, publish
+from .duplicates import claim_ids, record_ids
+from .forwarding import wake_and_forward
+from .publishing import Stored, merge_numbers, publish
 from .rules import messages as service_bus
 from .rules import sessions
-from .shared import new_ids, on, require_sendable
+from .shared import new_ids, require_sendable, run_on_entity
 
 
 @use_case
 def send(address: EntityAddress, messages: Iterable[Message], *, actor: Actor | None = None) -> Steps:
     """Store messages in order, all or none, with consecutive sequence numbers, which are returned (SB-001, SB-004).
 
-    To a topic: its own numbers; each subscription that takes a message stores a copy under a number of its own (SB-210).
-    A message with a `scheduled_enqueue_at` that lies ahead is scheduled (SB-045, SB-046); its number serves to cancel it. One
-    without a message id is given one (SB-134). Where duplicates are detected a dropped one has None for its number (SB-131).
+    For a topic these are its own numbers; each matching subscription stores a copy under a number of its own (SB-210). A message
+    whose `scheduled_enqueue_at` is in the future is scheduled (SB-045, SB-046); its number is needed to cancel it. A message
+    without an id gets one (SB-134). With duplicate detection, the number of a dropped duplicate is None (SB-131).
     Raises InvalidArgument, MessageTooLarge (SB-007), QuotaExceeded (SB-012), EntityDisabled, EntityNotFound, NotAllowed
     (SB-008, SB-013).
     """
@@ -37,15 +37,15 @@ def send(address: EntityAddress, messages: Iterable[Message], *, actor: Actor | 
     prepared = prepare_all(address, messages)
     if not prepared:
         return []
-    _, stored, look = yield from on_entity(address, lambda entity: store(address, entity, prepared, str(actor)))
+    _, stored, status = yield from on_entity(address, lambda entity: store(address, entity, prepared, str(actor)))
     if stored is None:
-        refuse_send(address, look, prepared)
-    yield from afterwards(stored)
+        refuse_send(address, status, prepared)
+    yield from wake_and_forward(stored)
     return stored.numbers
 
 
 def prepare_all(address: EntityAddress, messages: Iterable[Message]) -> list[Prepared]:
-    """Messages checked and ready to be stored, each with an id. Raises NotAllowed where nothing can be sent to (SB-013)."""
+    """Check messages and prepare them to be stored. Raises NotAllowed for an address that cannot be sent to (SB-013)."""
     if address.subqueue is not SubQueue.MAIN:
         raise NotAllowed(f"Cannot send to {address}: messages are added to it only by dead-lettering (SB-013).")
     if address.topic is not None:
@@ -54,7 +54,7 @@ def prepare_all(address: EntityAddress, messages: Iterable[Message]) -> list[Pre
 
 
 def store(address: EntityAddress, entity: CachedEntity, prepared: Sequence[Prepared], actor: str) -> Steps:
-    """Store checked messages in a queue or publish them. Returns Stored, or None if the entity refuses: `look` says why."""
+    """Store prepared messages in a queue, or publish them. Returns Stored, or None if the entity rejects them."""
     if entity.requires_session:
         sessions.check_have_session(address, [p.message for p in prepared])
     if entity.requires_duplicate_detection:
@@ -70,7 +70,7 @@ def cancel_scheduled(address: EntityAddress, sequence_numbers: Sequence[int], *,
     numbers = whole_numbers(sequence_numbers)
     if not numbers:
         return
-    _, rows, _ = yield from on(address.main, "cancel_scheduled", actor=str(actor), numbers=numbers)
+    _, rows, _ = yield from run_on_entity(address.main, "cancel_scheduled", actor=str(actor), numbers=numbers)
     if not (rows and rows[0].done):
         missing = set(numbers) - {row.sequence_number for row in rows}
         raise MessageNotFound(str(address), sorted(missing), "scheduled message")
@@ -92,13 +92,13 @@ def _store(entity: CachedEntity, prepared: Sequence[Prepared], actor: str) -> St
 
 
 def _store_in_topic(topic: CachedEntity, prepared: Sequence[Prepared], actor: str) -> Steps:
-    """Scheduled messages wait at the topic itself (SB-051), the others are published at once."""
+    """Store scheduled messages at the topic itself (SB-051); publish the others at once."""
     later: set[int] = set()
     if any(p.message.scheduled_enqueue_at for p in prepared):
-        look = yield call("entity_status", entity_id=topic.id)
-        if not look or look[0].status != EntityStatus.ACTIVE:
+        rows = yield call("entity_status", entity_id=topic.id)
+        if not rows or rows[0].status != EntityStatus.ACTIVE:
             return None
-        later = {i for i, p in enumerate(prepared) if (at := p.message.scheduled_enqueue_at) and at > look[0].now}
+        later = {i for i, p in enumerate(prepared) if (at := p.message.scheduled_enqueue_at) and at > rows[0].now}
     if not later:
         return (yield from publish(topic.id, prepared, actor))
 
@@ -110,13 +110,13 @@ def _store_in_topic(topic: CachedEntity, prepared: Sequence[Prepared], actor: st
         if not rows or published is None:
             undo()
         scheduled = range(rows[0].first, rows[0].first + len(later))
-        return published._replace(numbers=in_their_order(len(prepared), later, scheduled, published.numbers))
+        return published._replace(numbers=merge_numbers(len(prepared), later, scheduled, published.numbers))
 
     return (yield from all_or_none(steps()))
 
 
 def _store_new(entity: CachedEntity, prepared: Sequence[Prepared], actor: str) -> Steps:
-    """Store those whose message id the entity has not seen inside its window (SB-130); a duplicate gets None for its number
+    """Store the messages whose ids the entity has not seen within its window (SB-130); the number of a duplicate is None
     (SB-131)."""
 
     def steps() -> Steps:
@@ -128,19 +128,19 @@ def _store_new(entity: CachedEntity, prepared: Sequence[Prepared], actor: str) -
             undo()
         left = iter(stored.numbers)
         numbers = [next(left) if new else None for new in is_new]
-        yield from note_ids(entity.id, ids, numbers, actor)
+        yield from record_ids(entity.id, ids, numbers, actor)
         return stored._replace(numbers=numbers)
 
     return (yield from all_or_none(steps()))
 
 
 def _nothing_to_store(entity: CachedEntity) -> Steps[Stored | None]:
-    look = yield call("entity_status", entity_id=entity.id)
-    return Stored([]) if look and EntityStatus(look[0].status).may_send else None
+    rows = yield call("entity_status", entity_id=entity.id)
+    return Stored([]) if rows and EntityStatus(rows[0].status).may_send else None
 
 
 def _columns(prepared: Sequence[Prepared]) -> dict[str, Any]:
-    """A batch as the arrays that `send` takes; None for an array of nothing, which costs nothing."""
+    """A batch as the array parameters of `send`; None instead of an array without values, which is cheaper."""
     messages = [p.message for p in prepared]
     sizes = [p.size for p in prepared]
     ids = new_ids(len(messages))
@@ -160,13 +160,13 @@ def _columns(prepared: Sequence[Prepared]) -> dict[str, Any]:
 
 
 def _unless_empty(values: list) -> list | None:
-    return values if any(values) or "" in values else None  # an empty text is a text
+    return values if any(values) or "" in values else None  # an empty string is a value
 
 
-def refuse_send(address: EntityAddress, look: Any, prepared: Sequence[Prepared]) -> None:
-    """Say why an entity took nothing."""
-    require_sendable(address, look)
+def refuse_send(address: EntityAddress, status: Any, prepared: Sequence[Prepared]) -> None:
+    """Raise the reason why an entity rejected messages."""
+    require_sendable(address, status)
     largest = max(len(p.message.body) for p in prepared)
-    if largest > look.largest:
-        raise MessageTooLarge("message", largest, look.largest)
-    raise QuotaExceeded(str(address), look.quota)
+    if largest > status.largest:
+        raise MessageTooLarge("message", largest, status.largest)
+    raise QuotaExceeded(str(address), status.quota)

@@ -1,4 +1,4 @@
-"""Sessions: accepted by one holder at a time, received from in order, let go."""
+"""Sessions: accept, receive in order, renew, close, get and set their state."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from .receiving import session_key, wait_for_messages
 from .renewal import Renewed, renewer
 from .rules import sessions
 from .settling import release_unclaimed, renew
-from .shared import on, require_receivable
+from .shared import require_receivable, run_on_entity
 from .tidying import tidy
 
-TRIES = 3  # of what takes two statements
+TRIES = 3  # attempts of operations that take two statements
 
 
-def _let_go(session: Session, asked: Mapping[str, Any]) -> Steps:
-    """Of a session that was accepted for a caller who has gone. asked: the arguments of that call."""
+def _close_unclaimed(session: Session, asked: Mapping[str, Any]) -> Steps:
+    """Close the session that a cancelled call accepted. asked: the arguments of that call."""
     return close_session.steps(session, actor=asked.get("actor"))
 
 
-@use_case(on_cancel=_let_go)
+@use_case(on_cancel=_close_unclaimed)
 def accept_session(
     address: EntityAddress,
     session_id: str | None = None,
@@ -52,11 +52,11 @@ def accept_session(
     auto_renew: timedelta | None = None,
     actor: Actor | None = None,
 ) -> Steps:
-    """Lock a session for its entity's lock_duration: this one, whether it has messages or not (SB-112), or without an id the next
-    with something to deliver, lowest first number first (SB-113).
+    """Lock a session for its entity's lock_duration: the given one, with or without messages (SB-112), or without an id the
+    unlocked session with deliverable messages that has the lowest first number (SB-113).
 
-    Receives up to max_count of its messages at once. With max_wait_seconds it waits so long for a session to be free. With
-    auto_renew this process renews the lock for that time, or until the session is closed here.
+    Receives up to max_count of its messages in the same call. max_wait_seconds: how long to wait for a session to be free.
+    auto_renew: this process renews the lock for that time, or until the session is closed here.
     Raises SessionCannotBeLocked, NoSessionAvailable, NotAllowed on an entity without sessions (SB-110).
     """
     actor = actor or Actor.local()
@@ -67,10 +67,10 @@ def accept_session(
         require_kind("auto_renew", auto_renew, timedelta)
     if session_id is not None:
         sessions.check_session_id(session_id)
-        take = _accepter(address, _accept_this(address, session_id, actor), may_tidy=False)
+        accept_once = _acceptor(address, _accept_this(address, session_id, actor), may_tidy=False)
     else:
-        take = _accepter(address, _accept_next(address, max_count, actor), may_tidy=True)
-    session = yield from wait_for_messages(take, address, max_wait_seconds)
+        accept_once = _acceptor(address, _accept_next(address, max_count, actor), may_tidy=True)
+    session = yield from wait_for_messages(accept_once, address, max_wait_seconds)
     if session is None:
         if session_id is None:
             raise NoSessionAvailable(str(address), max_wait_seconds)
@@ -87,13 +87,13 @@ def accept_session(
 def receive_from_session(
     session: Session, max_count: int = 1, *, max_wait_seconds: float = 0, actor: Actor | None = None
 ) -> Steps:
-    """Lock the session's next messages for as long as the session is locked, strictly in order (SB-114, SB-116).
+    """Lock the session's next messages until the session's lock ends, strictly in order (SB-114, SB-116).
 
-    Raises SessionLockLost when the session is not held with this token any more.
+    Raises SessionLockLost if the session is no longer held with this token.
     """
     address = session.address
-    take = _taker("receive_from_session", session, max_count, actor, lambda row: locked_message(row, address))
-    return (yield from wait_for_messages(take, address, max_wait_seconds))
+    receive_once = _receiver("receive_from_session", session, max_count, actor, lambda row: locked_message(row, address))
+    return (yield from wait_for_messages(receive_once, address, max_wait_seconds))
 
 
 @use_case
@@ -101,14 +101,14 @@ def receive_and_delete_from_session(
     session: Session, max_count: int = 1, *, max_wait_seconds: float = 0, actor: Actor | None = None
 ) -> Steps:
     """Remove and return the session's next messages (SB-123)."""
-    take = _taker("receive_and_delete_from_session", session, max_count, actor, stored_message)
-    return (yield from wait_for_messages(take, session.address, max_wait_seconds))
+    receive_once = _receiver("receive_and_delete_from_session", session, max_count, actor, stored_message)
+    return (yield from wait_for_messages(receive_once, session.address, max_wait_seconds))
 
 
 @use_case
 def renew_session(session: Session, *, actor: Actor | None = None) -> Steps:
-    """Let the session's lock, and those of the messages received through it, end lock_duration from now (SB-116). Returns the
-    session with its new `locked_until`; raises SessionLockLost."""
+    """Extend the session's lock, and those of the messages received through it, to lock_duration from now (SB-116). Returns the
+    session with its new `locked_until`. Raises SessionLockLost."""
     actor = actor or Actor.local()
     actor.require(Right.LISTEN, session.address)
     row = yield from _while_held(session, call("renew_session", **(yield from _key(session)), actor=str(actor)))
@@ -119,8 +119,8 @@ def renew_session(session: Session, *, actor: Actor | None = None) -> Steps:
 
 @use_case
 def close_session(session: Session, *, actor: Actor | None = None) -> Steps:
-    """Let the session go. What was received through it and not settled is available at once, and no failed delivery is counted
-    (SB-092, SB-118). Returns whether it was still held: if not, nothing is changed."""
+    """Unlock the session. Its unsettled messages are available at once, and no failed delivery is counted (SB-092, SB-118).
+    Returns whether it was still held; if not, nothing is changed."""
     actor = actor or Actor.local()
     actor.require(Right.LISTEN, session.address)
     renewer.drop([session.lock_token])
@@ -133,7 +133,7 @@ def close_session(session: Session, *, actor: Actor | None = None) -> Steps:
 
 @use_case
 def get_session_state(session: Session, *, actor: Actor | None = None) -> Steps:
-    """The session's state as bytes, None if there is none (SB-119). Raises SessionLockLost."""
+    """The session's state; None if it has none (SB-119). Raises SessionLockLost."""
     (actor or Actor.local()).require(Right.LISTEN, session.address)
     rows = yield call("get_session_state", **(yield from _key(session)))
     if not rows:
@@ -143,7 +143,8 @@ def get_session_state(session: Session, *, actor: Actor | None = None) -> Steps:
 
 @use_case
 def set_session_state(session: Session, state: bytes | bytearray | memoryview | None, *, actor: Actor | None = None) -> Steps:
-    """Replace the session's state; None clears it (SB-119). It outlives the session's messages. Raises SessionLockLost."""
+    """Replace the session's state; None clears it (SB-119). It is kept when the session has no messages. Raises
+    SessionLockLost."""
     (actor or Actor.local()).require(Right.LISTEN, session.address)
     yield from _check_state(session.address, state)
     stored = None if state is None else bytes(state)
@@ -161,8 +162,8 @@ def list_sessions(
     top: int = 100,
     actor: Actor | None = None,
 ) -> Steps:
-    """Sessions with an active message or a state as SessionSummary, in the order of their ids; with an instant those whose state
-    was set after it (SB-122)."""
+    """Sessions with an active message or a state as SessionSummary, in the order of their ids; with updated_since, those whose
+    state was set after it (SB-122)."""
     (actor or Actor.local()).require(Right.LISTEN, address)
     require_count("top", top)
     if not isinstance(skip, int) or skip < 0:
@@ -184,7 +185,7 @@ def _key(session: Session) -> Steps:
 
 
 def _check_state(address: EntityAddress, state: bytes | bytearray | memoryview | None) -> Steps:
-    """Refuse what is no state, or too large for the namespace's tier, which is asked only where it matters."""
+    """Raise if the state is invalid or too large for the namespace's tier, which is looked up only if the size requires it."""
     sessions.check_state(state, limits())
     if state is not None and len(state) > limits(Tier.BASIC).session_state:
         rows = yield call("get_namespace", name=address.namespace)
@@ -194,19 +195,19 @@ def _check_state(address: EntityAddress, state: bytes | bytearray | memoryview |
 
 
 def _while_held(session: Session, statement: Any) -> Steps:
-    """Run a statement once the session's row is ours: with a snapshot of its own, so it sees all that came before. Returns its
-    row, or None if the session is not held any more."""
+    """Lock the session's row, then run the statement with its own snapshot, so that it sees all earlier changes. Returns the
+    statement's row, or None if the session is no longer held."""
     held = {name: statement.params[name] for name in ("entity_id", "session_id", "session_token")}
 
     def steps() -> Steps:
-        if not (yield call("take_session", **held)):
+        if not (yield call("lock_session", **held)):
             return None
         return next(iter((yield statement)), None)
 
     for tries_left in reversed(range(TRIES)):
         try:
             return (yield Atomically(steps()))
-        except ServerBusy:  # it met a settlement of the same messages, and changed nothing
+        except ServerBusy:  # deadlock with a settlement of the same messages; nothing was changed
             if not tries_left:
                 raise
 
@@ -240,10 +241,10 @@ def _accept_next(address: EntityAddress, max_count: int, actor: Actor) -> Callab
     return attempt
 
 
-def _accepter(address: EntityAddress, attempt: Callable[[CachedEntity], Steps], *, may_tidy: bool) -> Callable[[], Steps]:
-    """Accept once; what is due on the entity is applied on the way, and then it is tried again."""
+def _acceptor(address: EntityAddress, attempt: Callable[[CachedEntity], Steps], *, may_tidy: bool) -> Callable[[], Steps]:
+    """A function that accepts once; if there is no session, it makes due changes on the entity and tries again."""
 
-    def take() -> Steps:
+    def accept_once() -> Steps:
         entity, session, status = yield from on_entity(address, attempt)
         if session is None:
             require_receivable(address, status)
@@ -251,7 +252,7 @@ def _accepter(address: EntityAddress, attempt: Callable[[CachedEntity], Steps], 
                 session = yield from attempt(entity)
         return session
 
-    return take
+    return accept_once
 
 
 def _session(rows: list, address: EntityAddress, token: Any) -> Session | None:
@@ -269,8 +270,9 @@ def _session(rows: list, address: EntityAddress, token: Any) -> Session | None:
     )
 
 
-def _taker(name: str, session: Session, max_count: int, actor: Actor | None, as_message: Callable[[Any], Any]):
-    """As receiving's, for a session that is held: what is due on the entity is applied when there is little."""
+def _receiver(name: str, session: Session, max_count: int, actor: Actor | None, as_message: Callable[[Any], Any]):
+    """A function that receives once from a held session; if there are too few messages, it makes due changes on the entity
+    first."""
     actor = actor or Actor.local()
     address = session.address
     actor.require(Right.LISTEN, address)
@@ -278,13 +280,13 @@ def _taker(name: str, session: Session, max_count: int, actor: Actor | None, as_
     params = session_key(session, address) | {"holder": actor.holder_label}
 
     def receive(count: int) -> Steps:
-        entity_id, rows, status = yield from on(address, name, max_count=count, **params)
+        entity_id, rows, status = yield from run_on_entity(address, name, max_count=count, **params)
         if status:
             require_receivable(address, status)
             raise SessionLockLost(str(address), session.session_id)
         return entity_id, rows[0].first_number, [row for row in rows if row.sequence_number is not None]
 
-    def take() -> Steps:
+    def receive_once() -> Steps:
         entity_id, bound, rows = yield from receive(max_count)
         if len(rows) < max_count:
             status = yield call("entity_status", entity_id=entity_id)
@@ -297,11 +299,11 @@ def _taker(name: str, session: Session, max_count: int, actor: Actor | None, as_
             yield from _while_held(session, call("advance_session", **(yield from _key(session))))
         return [as_message(row) for row in rows]
 
-    return take
+    return receive_once
 
 
 def _renew_locks(address: EntityAddress, tokens: Sequence[UUID], session: Session | None, actor: Actor) -> Renewed:
-    """What the lock renewer calls from its thread."""
+    """Called by the lock renewer from its thread."""
     if session is not None:
         return tokens, [], renew_session(session, actor=actor).lock_duration
     report = renew(address, tokens, actor=actor)

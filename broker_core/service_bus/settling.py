@@ -1,8 +1,8 @@
-"""Settling: how a lock ends, or goes on.
+"""Settle messages, and renew their locks.
 
 Each call takes one lock token or a list of them. Given one, it raises LockLost (in a session SessionLockLost) if the lock was
-lost; given a list, it settles those that are held and reports the others as lost (SettleReport). Nothing is changed for a lost
-lock (SB-071).
+lost; given a list, it settles the messages that are still locked and reports the others as lost (SettleReport). Nothing is
+changed for a lost lock (SB-071).
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from .forwarding import forward_on
 from .renewal import renewer
 from .rules import messages as service_bus
 from .rules import sessions
-from .shared import on, require_properties_fit, require_receivable
+from .shared import require_properties_fit, require_receivable, run_on_entity
 
 
 @use_case
 def complete(address: EntityAddress, tokens: Tokens, *, actor: Actor | None = None) -> Steps[SettleReport]:
-    """Remove the messages that these tokens hold (SB-080)."""
+    """Delete the messages that these tokens hold (SB-080)."""
     return (yield from _settle("complete", address, tokens, actor))
 
 
@@ -50,10 +50,10 @@ def complete(address: EntityAddress, tokens: Tokens, *, actor: Actor | None = No
 def abandon(
     address: EntityAddress, tokens: Tokens, properties: Mapping[str, Any] | None = None, *, actor: Actor | None = None
 ) -> Steps[SettleReport]:
-    """Give the messages back: a failed delivery, which may dead-letter or expire them (SB-081, SB-027, SB-091).
+    """Release the messages as failed deliveries, which may dead-letter or expire them (SB-081, SB-027, SB-091).
 
-    properties: application properties to set or overwrite. A message that has too many with them is dead-lettered
-    (HeaderSizeExceeded); in a dead-letter queue MessageTooLarge is raised, and nothing changed.
+    properties: application properties to set or overwrite. A message whose properties become too large is dead-lettered
+    (HeaderSizeExceeded); in a dead-letter queue MessageTooLarge is raised, and nothing is changed.
     """
     patch = service_bus.properties_json(properties)
     added = patch if address.subqueue else None
@@ -62,12 +62,12 @@ def abandon(
 
 @use_case
 def release(address: EntityAddress, tokens: Tokens, *, actor: Actor | None = None) -> Steps[SettleReport]:
-    """Give the messages back as if they had not been delivered (SB-090, SB-926)."""
+    """Release the messages as if they had not been delivered (SB-090, SB-926)."""
     return (yield from _settle("release", address, tokens, actor))
 
 
 def release_unclaimed(messages: Iterable[LockedMessage], asked: Mapping[str, Any]) -> Steps[None]:
-    """Release what was received by a call whose caller has gone. asked: its arguments."""
+    """Release the messages that a cancelled call received. asked: the arguments of that call."""
     tokens: dict[EntityAddress, list[UUID]] = {}
     for message in messages:
         tokens.setdefault(message.address, []).append(message.lock_token)
@@ -79,7 +79,7 @@ def release_unclaimed(messages: Iterable[LockedMessage], asked: Mapping[str, Any
 def defer(
     address: EntityAddress, tokens: Tokens, properties: Mapping[str, Any] | None = None, *, actor: Actor | None = None
 ) -> Steps[SettleReport]:
-    """Set the messages aside, to be received by number (SB-083). Raises MessageTooLarge for too many properties."""
+    """Defer the messages, to be received by number (SB-083). Raises MessageTooLarge for too large properties."""
     patch = service_bus.properties_json(properties)
     return (yield from _settle("defer", address, tokens, actor, patch, properties=patch))
 
@@ -96,7 +96,7 @@ def dead_letter(
 ) -> Steps[SettleReport]:
     """Move the messages to the dead-letter queue (SB-082).
 
-    Raises NotAllowed inside one (SB-089), and MessageTooLarge for too many properties.
+    Raises NotAllowed in a dead-letter queue (SB-089), and MessageTooLarge for too large properties.
     """
     service_bus.check_may_dead_letter(address.subqueue)
     for name, text in (("reason", reason), ("description", description)):
@@ -109,14 +109,14 @@ def dead_letter(
 
 @use_case
 def renew(address: EntityAddress, tokens: Tokens, *, actor: Actor | None = None) -> Steps[SettleReport]:
-    """Let the locks end lock_duration from now, as often as wanted (SB-064). The report's `locked_until` is the new end.
+    """Extend the locks to lock_duration from now, any number of times (SB-064). The report's `locked_until` is the new end.
 
     Raises NotAllowed for messages of a session: they are renewed with it (SB-065).
     """
     try:
         sessions.check_renewed_alone(address, (yield from cached_entity(address)).requires_session)
     except NotAllowed:
-        forget(address)  # what is remembered may be of an entity deleted since
+        forget(address)  # the cached entity may have been deleted
         sessions.check_renewed_alone(address, (yield from cached_entity(address)).requires_session)
     return (yield from _settle("renew", address, tokens, actor))
 
@@ -124,7 +124,7 @@ def renew(address: EntityAddress, tokens: Tokens, *, actor: Actor | None = None)
 def _settle(
     name: str, address: EntityAddress, given: Tokens, actor: Actor | None, added: str | None = None, **params: Any
 ) -> Steps[SettleReport]:
-    """added: application properties that must fit beside those that the messages have."""
+    """added: application properties that must fit together with those that the messages have."""
     actor = actor or Actor.local()
     actor.require(Right.LISTEN, address)
     tokens = unique_tokens(given)
@@ -133,7 +133,7 @@ def _settle(
     numbers = [sequence_number_of(token) for token in tokens]
     if added is not None:
         yield from require_properties_fit(address, numbers, added)
-    entity_id, rows, status = yield from on(address, name, actor=str(actor), numbers=numbers, tokens=tokens, **params)
+    entity_id, rows, status = yield from run_on_entity(address, name, actor=str(actor), numbers=numbers, tokens=tokens, **params)
     if name != "renew":
         yield AfterCommit(_stop_renewing(tokens))
     if status:
@@ -149,19 +149,18 @@ def _settle(
 
 
 def _with_sessions(address: EntityAddress, entity_id: int, report: SettleReport) -> Steps:
-    """The report with the sessions that were lost: of messages that are there, in sessions that nobody holds (SB-117)."""
+    """Add the lost sessions to the report: those of existing messages in unlocked sessions (SB-117)."""
     if address.subqueue or not (yield from cached_entity(address)).requires_session:
         return report
     numbers = [sequence_number_of(token) for token in report.lost]
-    there = {
-        row.sequence_number: row.session_id
-        for row in (yield call("sessions_that_nobody_holds", entity_id=entity_id, numbers=numbers))
+    unlocked = {
+        row.sequence_number: row.session_id for row in (yield call("unlocked_sessions", entity_id=entity_id, numbers=numbers))
     }
-    lost = [(token, session) for token in report.lost if (session := there.get(sequence_number_of(token))) is not None]
+    lost = [(token, session) for token in report.lost if (session := unlocked.get(sequence_number_of(token))) is not None]
     return replace(report, lost_sessions=tuple((token, str(address), session) for token, session in lost))
 
 
 def _stop_renewing(tokens: Sequence[UUID]) -> Steps[None]:
-    """A transaction that is rolled back leaves the locks, and their renewal, as they were (SB-163)."""
+    """Run after the commit, since a rollback leaves the locks and their renewal unchanged (SB-163)."""
     renewer.drop(tokens)
     yield from ()

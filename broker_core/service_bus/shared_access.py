@@ -1,8 +1,8 @@
-"""Shared-access policies: named pairs of keys that give clients rights on a namespace or on one of its entities.
+"""Shared-access policies: named pairs of keys that grant rights on a namespace or one of its entities.
 
-A scope is a namespace's name or the EntityAddress of a queue or a topic, whose policies hold for its subscriptions, too. Changing
-needs MANAGE, and so does looking, since a look shows the keys. Every function is a use case: it raises EntityNotFound for a scope
-or a policy that is not there, NotAuthorized, InvalidArgument.
+A scope is the name of a namespace or the EntityAddress of a queue or topic; a topic's policies also apply to its subscriptions.
+Reading requires MANAGE, as changing does, since it reveals the keys. Every function is a use case, and raises EntityNotFound for
+a missing scope or policy, NotAuthorized, InvalidArgument.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Scope = str | EntityAddress
 
 @dataclass(frozen=True, slots=True)
 class AccessPolicy:
-    """A policy as stored. path: None for one that holds in the whole namespace."""
+    """A policy as stored. path: None: it applies to the whole namespace."""
 
     id: int
     name: str
@@ -43,7 +43,7 @@ class AccessPolicy:
 
     @property
     def rights(self) -> Right:
-        """What an actor that proved a key may do. Manage implies both others; who may listen may look, too (SB-140)."""
+        """The rights of an actor with one of the keys. Manage implies the others; Listen implies browsing (SB-140)."""
         found = Right.SEND if self.send or self.manage else Right.NONE
         if self.listen or self.manage:
             found |= Right.LISTEN | Right.BROWSE | Right.SEE_BODIES
@@ -51,7 +51,7 @@ class AccessPolicy:
 
 
 def new_key() -> str:
-    """A key as the service makes them: 32 random bytes in base64. Its text, not what it decodes to, is the secret."""
+    """A key in the service's format: 32 random bytes in base64. The secret is this text, not the decoded bytes."""
     return base64.b64encode(secrets.token_bytes(32)).decode()
 
 
@@ -59,8 +59,8 @@ def new_key() -> str:
 def create_policy(
     scope: Scope, name: str, *, send: bool = False, listen: bool = False, manage: bool = False, actor: Actor | None = None
 ) -> Steps[AccessPolicy]:
-    """Add a policy with new keys; returns the Policy. At most 12 in a scope. Raises EntityExists where the name is taken."""
-    _allow(actor, scope)
+    """Add a policy with new keys; at most 12 per scope. Raises EntityExists if the name is taken."""
+    _authorize(actor, scope)
     check_policy_name(name)
     _require_a_right(send, listen, manage)
     if isinstance(scope, EntityAddress) and scope.topic:
@@ -81,7 +81,7 @@ def create_policy(
 
 
 def insert(namespace_id: int, entity_id: int | None, name: str, *, send: bool, listen: bool, manage: bool) -> Steps[AccessPolicy]:
-    """The writing part of create_policy, for a scope whose row the caller's transaction holds."""
+    """Insert a policy; the caller's transaction has locked the scope's row."""
     rows = yield call(
         "create_policy",
         namespace_id=namespace_id,
@@ -101,14 +101,14 @@ def insert(namespace_id: int, entity_id: int | None, name: str, *, send: bool, l
 @use_case
 def list_policies(scope: Scope, *, actor: Actor | None = None) -> Steps[list[AccessPolicy]]:
     """The policies of exactly this scope, oldest first."""
-    _allow(actor, scope)
-    rows = yield call("list_policies", **_where(scope))
+    _authorize(actor, scope)
+    rows = yield call("list_policies", **_scope_parameters(scope))
     return [AccessPolicy(**row._asdict()) for row in rows]
 
 
 @use_case
 def get_policy(scope: Scope, name: str, *, actor: Actor | None = None) -> Steps:
-    """One policy of this scope; its name is compared without case."""
+    """One policy of this scope; its name is case-insensitive."""
     policies = yield from list_policies.steps(scope, actor=actor)
     for policy in policies:
         if policy.name.lower() == name.lower():
@@ -118,9 +118,9 @@ def get_policy(scope: Scope, name: str, *, actor: Actor | None = None) -> Steps:
 
 @use_case
 def find_policies(namespace: str, path: str | None, name: str) -> Steps[list[AccessPolicy]]:
-    """All policies of a name that hold at a path, the entity's own first: for verifying a token, so nobody's rights are asked.
+    """All policies of a name that apply at a path, the entity's own first. Used to verify tokens, so no rights are required.
 
-    At a subscription those of its topic hold.
+    For a subscription, the policies of its topic apply.
     """
     topic = path and EntityAddress(namespace, path).topic
     rows = yield call("find_policies", namespace=namespace, path=topic.path if topic else path, name=name)
@@ -131,16 +131,16 @@ def find_policies(namespace: str, path: str | None, name: str) -> Steps[list[Acc
 def update_policy(
     scope: Scope, name: str, *, send: bool, listen: bool, manage: bool, actor: Actor | None = None
 ) -> Steps[AccessPolicy]:
-    """Set a policy's rights; returns it. Its keys stay."""
-    _allow(actor, scope)
+    """Set a policy's rights; its keys stay."""
+    _authorize(actor, scope)
     _require_a_right(send, listen, manage)
     return (yield Atomically(_update(scope, name, send=send, listen=listen, manage=manage)))
 
 
 @use_case
 def regenerate_key(scope: Scope, name: str, *, which: str = "primary", actor: Actor | None = None) -> Steps[AccessPolicy]:
-    """Replace the "primary" or the "secondary" key; tokens made with the old one are refused from now on. Returns the Policy."""
-    _allow(actor, scope)
+    """Replace the "primary" or the "secondary" key; tokens signed with the old one become invalid."""
+    _authorize(actor, scope)
     if which not in ("primary", "secondary"):
         raise InvalidArgument("which", f"{which!r} must be primary or secondary")
     return (yield Atomically(_update(scope, name, **{f"{which}_key": new_key()})))
@@ -148,8 +148,8 @@ def regenerate_key(scope: Scope, name: str, *, which: str = "primary", actor: Ac
 
 @use_case
 def delete_policy(scope: Scope, name: str, *, actor: Actor | None = None) -> Steps[None]:
-    """Remove a policy; tokens made with its keys are refused from now on."""
-    _allow(actor, scope)
+    """Remove a policy; tokens signed with its keys become invalid."""
+    _authorize(actor, scope)
 
     def steps() -> Steps:
         held = yield from _lock(scope)
@@ -171,25 +171,25 @@ def _update(scope: Scope, name: str, **changes) -> Steps[AccessPolicy]:
 
 
 def _lock(scope: Scope) -> Steps:
-    rows = yield _locking(scope)
+    rows = yield _lock_statement(scope)
     if not rows:
         raise EntityNotFound(str(scope), "namespace" if isinstance(scope, str) else "messaging entity")
     return rows[0]
 
 
-def _locking(scope: Scope) -> Statement:
+def _lock_statement(scope: Scope) -> Statement:
     if isinstance(scope, EntityAddress):
         return call("lock_entity_policy_scope", namespace=scope.namespace, path=scope.path)
     return call("lock_policy_scope", namespace=scope)
 
 
-def _where(scope: Scope) -> dict:
+def _scope_parameters(scope: Scope) -> dict:
     if isinstance(scope, EntityAddress):
         return {"namespace": scope.namespace, "path": scope.path}
     return {"namespace": scope, "path": None}
 
 
-def _allow(actor: Actor | None, scope: Scope) -> None:
+def _authorize(actor: Actor | None, scope: Scope) -> None:
     (actor or Actor.local()).require(Right.MANAGE, str(scope))
 
 

@@ -1,4 +1,4 @@
-"""Tidying: what is due on an entity, applied by receives to their own entity and by the sweeps to all."""
+"""Make the changes that are due on an entity: run by receives for their entity, and by sweeps for all entities."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from broker_core.runtime.waiting import wake
 from broker_core.store.driver import Atomically, Steps, all_or_none, undo
 from broker_core.store.statements import call
 
-from .forwarding import afterwards, as_sent, forward_on
+from .forwarding import as_sent, forward_on, wake_and_forward
 from .publishing import SourceMessage, Stored, publish
 
 
 def tidy(entity_id: int, status: Any) -> Steps:
-    """Apply what is due on an entity, as `look` saw it (docs/design.md D5), and fetch what is to be forwarded to it.
+    """Make the due changes on an entity that `entity_status` reported (docs/design.md D5), and forward messages to it.
 
-    In batches, further ones only as long as they are full: so a receive is never long at it, and a few receives clear what would
-    else be walked past again and again. Returns how many messages were touched.
+    Works in batches, with another one only while they are full, so that a receive never spends long on it and a few receives
+    clear a backlog. Returns how many messages were changed.
     """
     return (yield from in_rounds(lambda: _tidy_once(entity_id, status)))[0]
 
@@ -27,7 +27,7 @@ def tidy(entity_id: int, status: Any) -> Steps:
 def _tidy_once(entity_id: int, status: Any) -> Steps:
     done = 0
     if status.scheduled:
-        done += yield from _activate_seen(entity_id, status)
+        done += yield from _activate_due(entity_id, status)
     if status.locks:
         done += (yield from end_expired_locks(entity_id)).done
     if status.expired:
@@ -35,28 +35,28 @@ def _tidy_once(entity_id: int, status: Any) -> Steps:
     if status.forward_to or status.forward_dead_lettered_messages_to:
         yield from forward_on([entity_id])
     if status.sources:
-        done += yield from _fetch(status.sources)
+        done += yield from _forward_from(status.sources)
     return done
 
 
-def _activate_seen(entity_id: int, status: Any) -> Steps:
-    """What a subscription receives late waits at its topic (SB-051)."""
+def _activate_due(entity_id: int, status: Any) -> Steps:
+    """Activate due scheduled messages; those of a subscription wait at its topic (SB-051)."""
     if status.topic_id:
         return (yield from activate(status.topic_id, EntityKind.TOPIC))
     return (yield from activate(entity_id, status.kind))
 
 
-def _fetch(sources: Sequence[int]) -> Steps:
-    """What other entities forward to here, what has just come due there included."""
+def _forward_from(sources: Sequence[int]) -> Steps:
+    """Forward messages from other entities to here, including scheduled ones that have become due."""
     for source in sources:
         status = yield call("entity_status", entity_id=source)
         if status and status[0].scheduled:
-            yield from _activate_seen(source, status[0])
+            yield from _activate_due(source, status[0])
     return (yield from forward_on(sources))
 
 
 def activate(entity_id: int, kind: str) -> Steps:
-    """Put a batch of due messages at the end of the queue (SB-047), or publish it (SB-051). Returns how many they were."""
+    """Move a batch of due messages to the end of the queue (SB-047), or publish it (SB-051). Returns how many."""
     if kind == EntityKind.TOPIC:
         return (yield from _publish_due(entity_id))
     (row,) = yield call("activate", entity_id=entity_id, max_count=BATCH)
@@ -66,10 +66,10 @@ def activate(entity_id: int, kind: str) -> Steps:
 
 
 def _publish_due(topic_id: int) -> Steps:
-    """A topic that takes no messages now keeps what is due until it does."""
+    """Publish due messages. A topic that does not accept messages now keeps them until it does."""
 
     def steps() -> Steps:
-        rows = yield call("due_at_topic", entity_id=topic_id, max_count=BATCH)
+        rows = yield call("take_due_at_topic", entity_id=topic_id, max_count=BATCH)
         if not rows:
             return Stored([])
         origins = [SourceMessage(enqueued_at=row.scheduled_enqueue_at) for row in rows]
@@ -78,14 +78,14 @@ def _publish_due(topic_id: int) -> Steps:
     stored = yield from all_or_none(steps())
     if stored is None:
         return 0
-    yield from afterwards(stored)
+    yield from wake_and_forward(stored)
     return len(stored.numbers)
 
 
 def end_expired_locks(entity_id: int, *, dropped_by: str | None = None) -> Steps:
-    """Take back a batch of messages whose lock has ended (SB-090, SB-091), or, where somebody drops locks, any lock.
+    """Release a batch of messages whose lock has ended (SB-090, SB-091). dropped_by: end all locks, on behalf of this actor.
 
-    Returns the statement's row; fewer `deadlines` than BATCH: that was all.
+    Returns the statement's row; fewer `deadlines` than BATCH mean that there are no more.
     """
     (row,) = yield call(
         "end_locks",
@@ -103,7 +103,7 @@ def end_expired_locks(entity_id: int, *, dropped_by: str | None = None) -> Steps
 
 
 def _expire_some(entity_id: int, status: Any) -> Steps:
-    """Take away a batch of what has expired, as the entity wants it (SB-033, SB-034, SB-037). Returns how many."""
+    """Dead-letter or drop a batch of expired messages (SB-033, SB-034, SB-037). Returns how many."""
     if status.whole_sessions:
         return (yield from expire_sessions(entity_id, 0)).done
     (own,) = yield _expiring("expire", entity_id)
@@ -112,18 +112,19 @@ def _expire_some(entity_id: int, status: Any) -> Steps:
 
 
 def expire(entity: Any, deadline: float, pause: Callable[[float], None]) -> Steps:
-    """All that has expired on an entity, for a sweep. entity: a row of `entities_with_due`. Returns how many messages left."""
+    """Dead-letter or drop all expired messages of an entity, for a sweep. entity: a row of `entities_with_due`. Returns how
+    many."""
 
     def paced(batch: Callable[[], Steps]) -> Steps:
         return in_batches(batch, deadline, pause)
 
     if entity.whole_sessions:
-        return (yield from paced(_sessions_that_are_over(entity.entity_id)))
-    own = yield from paced(_that_are_over(entity.entity_id))
-    return own + (yield from paced(_that_are_over_by_default(entity.entity_id)))
+        return (yield from paced(_expired_sessions(entity.entity_id)))
+    own = yield from paced(_expired_by_own(entity.entity_id))
+    return own + (yield from paced(_expired_by_default(entity.entity_id)))
 
 
-def _that_are_over(entity_id: int) -> Callable[[], Steps]:
+def _expired_by_own(entity_id: int) -> Callable[[], Steps]:
     def batch() -> Steps:
         (row,) = yield _expiring("expire", entity_id)
         return row.done, row.done == BATCH
@@ -131,7 +132,7 @@ def _that_are_over(entity_id: int) -> Callable[[], Steps]:
     return batch
 
 
-def _that_are_over_by_default(entity_id: int) -> Callable[[], Steps]:
+def _expired_by_default(entity_id: int) -> Callable[[], Steps]:
     from_number = 0
 
     def batch() -> Steps:
@@ -143,13 +144,13 @@ def _that_are_over_by_default(entity_id: int) -> Callable[[], Steps]:
     return batch
 
 
-def _sessions_that_are_over(entity_id: int) -> Callable[[], Steps]:
+def _expired_sessions(entity_id: int) -> Callable[[], Steps]:
     from_number = 0
 
     def batch() -> Steps:
         nonlocal from_number
         row = yield from expire_sessions(entity_id, from_number)
-        if not row.done:  # else the same sessions may have more
+        if not row.done:  # otherwise the same sessions may have more
             from_number = (row.last_number or 0) + 1
         return row.done, row.done > 0 or row.last_number is not None
 
@@ -157,13 +158,13 @@ def _sessions_that_are_over(entity_id: int) -> Callable[[], Steps]:
 
 
 def expire_sessions(entity_id: int, from_number: int) -> Steps:
-    """Take away messages of sessions whose life is over, and bring those sessions up to date: nobody is to look at them again for
-    what is gone. Returns the statement's row."""
+    """Dead-letter or drop a batch of messages of expired sessions, and update the rows of these sessions, so that they are not
+    scanned again. Returns the statement's row."""
     (row,) = yield _expiring("expire_sessions", entity_id, from_number=from_number)
 
     def settle() -> Steps:
-        free = yield call("take_free_sessions", entity_id=entity_id, session_ids=row.session_ids)
-        yield call("settle_sessions", entity_id=entity_id, session_ids=[session.session_id for session in free])
+        free = yield call("lock_unheld_sessions", entity_id=entity_id, session_ids=row.session_ids)
+        yield call("reset_sessions", entity_id=entity_id, session_ids=[session.session_id for session in free])
 
     if row.done:
         yield Atomically(settle())
@@ -171,11 +172,11 @@ def expire_sessions(entity_id: int, from_number: int) -> Steps:
 
 
 def settle_sessions(entity_id: int, after: str | None, max_count: int) -> Steps:
-    """In one transaction: look at the next sessions by id, and bring what nobody holds up to date. Returns how many were not, and
-    the last id looked at, None at the end."""
-    (taken,) = yield call("take_idle_sessions", entity_id=entity_id, after=after, max_count=max_count)
+    """Update the rows of stale, unheld sessions among the next max_count by id, in one transaction. Returns how many, and the
+    last id scanned, None at the end."""
+    (taken,) = yield call("lock_stale_sessions", entity_id=entity_id, after=after, max_count=max_count)
     if taken.session_ids:
-        yield call("settle_sessions", entity_id=entity_id, session_ids=taken.session_ids)
+        yield call("reset_sessions", entity_id=entity_id, session_ids=taken.session_ids)
     return len(taken.session_ids), taken.last
 
 

@@ -1,8 +1,7 @@
-"""Transactions: several sends and settlements that happen together or not at all (SB-160 to SB-167).
+"""Transactions: several sends and settlements, all or none (SB-160 to SB-167).
 
-What is asked for is checked at once and carried out at the commit, in one transaction of the database. So an open transaction
-holds nothing: its messages keep their locks (SB-163), others keep sending, and a process that dies with it has rolled it back
-(SB-164).
+Operations are checked at once and executed at the commit, in one database transaction. So an open transaction holds no resources:
+its messages keep their locks (SB-163), other senders are not blocked, and it is rolled back if its process dies (SB-164).
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ from .publishing import Entry, SourceMessage, columns
 from .rules import sessions
 from .sending import prepare_all, refuse_send, send
 
-TRIES = 3  # of a commit that met another one crosswise
+TRIES = 3  # attempts of a commit that deadlocks with another one
 
 
 class Transaction:
-    """Sends and settlements that wait for their commit. Made by `transaction`; as a context manager it commits at the end of the
-    block, or rolls back on an error. One thread at a time uses it."""
+    """Sends and settlements to be committed together. Created by `transaction`. As a context manager it commits at the end of the
+    block, or rolls back on an error. Not thread-safe."""
 
     def __init__(self, via: EntityAddress | None, actor: Actor, clock: Callable[[], float]):
         self._via, self._actor, self._clock = via, actor, clock
@@ -55,7 +54,7 @@ class Transaction:
             self.commit()
 
     def send(self, address: EntityAddress, messages: Iterable[Message]) -> None:
-        """Messages to be sent, or scheduled; checked now. Their numbers are in what `commit` returns."""
+        """Send or schedule messages; they are checked now. `commit` returns their numbers."""
         prepared = prepare_all(address, messages)
         self._actor.require(Right.SEND, address)
         via = self._via
@@ -68,15 +67,15 @@ class Transaction:
             self._add(self._sends, via, len(prepared), lambda: _send_via(via, address, prepared, str(self._actor)))
 
     def complete(self, address: EntityAddress, tokens: Tokens) -> None:
-        """As broker.complete."""
+        """As service_bus.complete."""
         self._settle(settling.complete, address, tokens)
 
     def abandon(self, address: EntityAddress, tokens: Tokens, properties: Mapping[str, Any] | None = None) -> None:
-        """As broker.abandon."""
+        """As service_bus.abandon."""
         self._settle(settling.abandon, address, tokens, properties)
 
     def defer(self, address: EntityAddress, tokens: Tokens, properties: Mapping[str, Any] | None = None) -> None:
-        """As broker.defer."""
+        """As service_bus.defer."""
         self._settle(settling.defer, address, tokens, properties)
 
     def dead_letter(
@@ -87,22 +86,22 @@ class Transaction:
         description: str | None = None,
         properties: Mapping[str, Any] | None = None,
     ) -> None:
-        """As broker.dead_letter."""
+        """As service_bus.dead_letter."""
         self._settle(settling.dead_letter, address, tokens, reason, description, properties)
 
     def renew(self, address: EntityAddress, tokens: Tokens) -> None:
-        """As broker.renew."""
+        """As service_bus.renew."""
         self._settle(settling.renew, address, tokens)
 
     def rollback(self) -> None:
-        """Forget all of it: nothing was done, and the messages stay locked until their locks end (SB-163)."""
+        """Discard all operations; the messages stay locked until their locks end (SB-163)."""
         self._end("was rolled back")
 
     def commit(self) -> list:
-        """Do all of it. Returns what each operation answers, in the order they were asked for: numbers, or a SettleReport.
+        """Execute all operations. Returns their results in the order of the calls: numbers, or a SettleReport.
 
-        Raises what the first refused operation raises, LockLost for a lost lock; then nothing was done. Raises TransactionEnded
-        after rollback, commit, or two minutes (SB-162).
+        If an operation fails, its error is raised (LockLost for a lost lock) and nothing is done. Raises TransactionEnded after
+        rollback, commit, or two minutes (SB-162).
         """
         return self._commit()
 
@@ -125,12 +124,12 @@ class Transaction:
                 if not tries_left:
                     raise
         if self._via is not None:
-            with suppress(EntityNotFound):  # deleted since the commit, with all that it was to forward
+            with suppress(EntityNotFound):  # deleted since the commit, with the messages to forward
                 yield from forward_on([(yield from cached_entity(self._via)).id])
         return answers
 
     def _all(self) -> Steps:
-        """Settlements first: whoever holds an entity's counter asks for no message."""
+        """Settlements run first: a transaction that holds an entity's counter must not wait for a message lock."""
         answers = {}
         for place, operation in [*self._settlements, *self._sends]:
             answers[place] = yield from operation()
@@ -170,10 +169,10 @@ def transaction(
 ) -> Transaction:
     """A new transaction over one entity, or a topic and its subscriptions (SB-161).
 
-    via:   sends to other entities of the namespace are then possible, too: they are stored by this entity together with the rest,
-           and forwarded from there (SB-166). What cannot be forwarded goes to its transfer dead-letter queue; a full destination
-           is waited for.
-    clock: seconds, for the two minutes it may take.
+    via:   allows sends to other entities of the namespace: their messages are stored in this entity with the transaction, and
+           forwarded from there (SB-166). Messages that cannot be forwarded are moved to its transfer dead-letter queue; those for
+           a full destination wait.
+    clock: returns seconds, for the time limit of two minutes.
     """
     if via is not None and via.subqueue is not SubQueue.MAIN:
         raise NotAllowed(f"Cannot send via {via}; use its queue or topic (SB-166).")

@@ -1,4 +1,4 @@
-"""Service Bus in an export: settings of three kinds, topics before their subscriptions. No lock is exported."""
+"""Service Bus in exports and imports: settings of the three kinds, topics before their subscriptions. Locks are not exported."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def lines_after(namespace_id: int, entity_ids: list[int]) -> Steps:
 
 
 def described(row: Any) -> dict[str, Any]:
-    """The settings that the entity's kind has."""
+    """The settings of the entity's kind."""
     settings = {name: _setting(value) for name, value in values_of(from_row(row).settings).items()}
     return {"settings": {name: value for name, value in settings.items() if value is not None}}
 
 
-def told_of_message(row: Any) -> dict[str, Any]:
+def message_fields(row: Any) -> dict[str, Any]:
     return {}
 
 
@@ -47,7 +47,7 @@ def _setting(value: Any) -> Any:
 
 
 class Reader(part.Reader):
-    """Knows the topics that were read, and what the tier lets an entity have."""
+    """Keeps the topics read so far, and the limits of the tier."""
 
     def __init__(self, namespace_id: int, name: str, tier: Tier):
         super().__init__(namespace_id, name, tier)

@@ -1,8 +1,8 @@
-"""Background tasks that tidy up: they free space, move what is due, and remove old records. Receiving is correct without
-them (docs/design.md D5).
+"""Background maintenance: frees space, moves due messages and removes old records. Delivery is correct without it
+(docs/design.md D5).
 
-Each sweep works in bounded batches, each batch its own short transaction, and is safe to run several times at once: rows
-another one holds are skipped. A sweep returns what it did, counted by name; an empty answer means there was nothing to do.
+Each sweep works in bounded batches, each a short transaction. It may run several times at once, since locked rows are skipped. A
+sweep returns counts by name; an empty dict, or zeros, mean that there was nothing to do.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from broker_core.store.use_cases import use_case
 
 ROLL_UP_BATCH = 20_000
 SEEN_BATCH = 5_000
-SECONDS_AT_MOST = 20.0  # a sweep leaves the rest to its next run
+SECONDS_AT_MOST = 20.0  # per run; the rest is left to the next one
 
 
 @use_case
 def expire_messages(
     *, namespace: str | None = None, seconds_at_most: float = SECONDS_AT_MOST, pause: Callable[[float], None] = time.sleep
 ) -> Steps:
-    """Expired messages to where their family has them go, on every entity whose mode lets a sweep do it now (SB-902, QS-074,
-    RMQ-012). namespace: of that one alone."""
+    """Remove or dead-letter expired messages, except in entities whose expiry mode does not allow it now (SB-902, QS-074,
+    RMQ-012). namespace: only in this one."""
     deadline, total = time.monotonic() + seconds_at_most, 0
     for entity in (yield call("entities_with_due", namespace=namespace)):
         family = definition_of(entity.family)
@@ -42,8 +42,8 @@ def expire_messages(
 
 @use_case
 def end_locks(*, namespace: str | None = None, seconds_at_most: float = SECONDS_AT_MOST) -> Steps:
-    """Messages whose lock has ended: counted as a failed delivery, dead-lettered at the last one, expired where their life is
-    over (SB-070, SB-090, SB-091). namespace: of that one alone."""
+    """End the locks that have expired: count a failed delivery, dead-letter after the last one allowed, and expire messages whose
+    time-to-live has ended (SB-070, SB-090, SB-091). namespace: only in this one."""
     deadline, total = time.monotonic() + seconds_at_most, 0
     for entity in (yield call("entities_with_due", namespace=namespace)):
         while entity.locks and time.monotonic() < deadline:
@@ -56,7 +56,7 @@ def end_locks(*, namespace: str | None = None, seconds_at_most: float = SECONDS_
 
 @use_case
 def activate_scheduled(*, namespace: str | None = None, seconds_at_most: float = SECONDS_AT_MOST) -> Steps:
-    """Scheduled messages that are due to the end of their queue (SB-047). namespace: of that one alone."""
+    """Move due scheduled messages to the end of their queue (SB-047). namespace: only in this one."""
     deadline, total = time.monotonic() + seconds_at_most, 0
     for entity in (yield call("entities_with_due", namespace=namespace)):
         done = BATCH
@@ -68,9 +68,9 @@ def activate_scheduled(*, namespace: str | None = None, seconds_at_most: float =
 
 @use_case
 def follow_clock(namespace: str, *, seconds_at_most: float = 1.0) -> Steps:
-    """What a step of a namespace's clock made due, done at once: who steps it wants to see what comes of it (docs/design.md D6).
+    """Process what a step of a namespace's clock made due, so that its effects are visible at once (docs/design.md D6).
 
-    Nothing depends on it. What takes longer is left to the sweeps, and so is all that they do for space alone.
+    Correctness does not depend on it. Work that takes longer, or only frees space, is left to the sweeps.
     """
     done = yield from activate_scheduled.steps(namespace=namespace, seconds_at_most=seconds_at_most)
     done |= yield from end_locks.steps(namespace=namespace, seconds_at_most=seconds_at_most)
@@ -81,7 +81,7 @@ def follow_clock(namespace: str, *, seconds_at_most: float = 1.0) -> Steps:
 
 @use_case
 def forward_messages(*, seconds_at_most: float = SECONDS_AT_MOST) -> Steps:
-    """Messages that are to be forwarded, and that whoever stored them did not forward (SB-170, SB-178, SB-166)."""
+    """Forward messages whose forwarding failed, or was interrupted, when they were stored (SB-170, SB-178, SB-166)."""
     deadline, total = time.monotonic() + seconds_at_most, 0
     for entity_id in {row.entity_id: None for row in (yield call("entities_with_transfers"))}:
         if time.monotonic() < deadline:
@@ -91,7 +91,7 @@ def forward_messages(*, seconds_at_most: float = SECONDS_AT_MOST) -> Steps:
 
 @use_case
 def forget_seen_ids(*, seconds_at_most: float = SECONDS_AT_MOST) -> Steps:
-    """Message ids that left the window of duplicate detection (SB-132, SB-137)."""
+    """Remove message ids outside the window of duplicate detection (SB-132, SB-137)."""
     deadline, total, done = time.monotonic() + seconds_at_most, 0, SEEN_BATCH
     while done == SEEN_BATCH and time.monotonic() < deadline:
         (row,) = yield call("forget_seen_ids", max_count=SEEN_BATCH)
@@ -102,8 +102,8 @@ def forget_seen_ids(*, seconds_at_most: float = SECONDS_AT_MOST) -> Steps:
 
 @use_case
 def forget_sessions(*, seconds_at_most: float = SECONDS_AT_MOST) -> Steps:
-    """Sessions that ended without being closed: those without messages and state are forgotten, the others get their first number
-    (SB-111)."""
+    """Process sessions whose lock ended without a close: remove those without messages and state, and set the first number of the
+    others (SB-111)."""
     deadline, total = time.monotonic() + seconds_at_most, 0
     for entity in (yield call("session_entities")):
         after = None
@@ -117,7 +117,7 @@ def forget_sessions(*, seconds_at_most: float = SECONDS_AT_MOST) -> Steps:
 
 @use_case
 def advance_heads() -> Steps:
-    """Raise the bounds below which nothing is present, so that receives skip what is gone."""
+    """Advance the heads of lists, so that receives skip removed messages."""
     heads = yield call("heads")
     for head in heads:
         yield from advance_head(head.entity_id, SubQueue(head.subqueue))
@@ -126,9 +126,7 @@ def advance_heads() -> Steps:
 
 @use_case
 def delete_idle_entities(*, namespace: str | None = None) -> Steps:
-    """Delete entities that have been idle for their auto-delete interval (SB-190, SB-194, RMQ-040). namespace: of that one
-    alone."""
-
+    """Delete entities that were idle for their auto-delete interval (SB-190, SB-194, RMQ-040). namespace: only in this one."""
     deleted: list[str] = []
     for row in (yield call("idle_entities")):
         if namespace not in (None, row.namespace_name):
@@ -143,7 +141,7 @@ def delete_idle_entities(*, namespace: str | None = None) -> Steps:
 
 @use_case
 def end_connections() -> Steps:
-    """What dead processes held and owned is free again (RMQ-123); channels that keep a delivery too long are closed (RMQ-126)."""
+    """Release the messages and queues of dead processes (RMQ-123); close channels whose delivery timed out (RMQ-126)."""
     ended = yield from connections.recover_dead.steps()
     overdue = yield from channels.end_overdue.steps()
     return ended | overdue
@@ -151,7 +149,7 @@ def end_connections() -> Steps:
 
 @use_case
 def remove_deleted_entities(*, seconds_at_most: float = SECONDS_AT_MOST) -> Steps:
-    """The messages and small rows of entities that were deleted (SB-240); each message's last event says so."""
+    """Remove the messages and other rows of deleted entities (SB-240), with an event for each message."""
     deadline, total, entities_done = time.monotonic() + seconds_at_most, 0, 0
     for entity in (yield call("deleted_entities")):
         done = BATCH
@@ -166,7 +164,7 @@ def remove_deleted_entities(*, seconds_at_most: float = SECONDS_AT_MOST) -> Step
 
 @use_case
 def roll_up_counts(*, seconds_at_most: float = SECONDS_AT_MOST) -> Steps:
-    """Fold the ledger's differences into its sums and into the traffic of ten seconds each (docs/design.md D9)."""
+    """Fold the ledger's differences into its sums and into traffic per ten seconds (docs/design.md D9)."""
     deadline, total, done = time.monotonic() + seconds_at_most, 0, ROLL_UP_BATCH
     while done == ROLL_UP_BATCH and time.monotonic() < deadline:
         done = _done((yield Atomically(_on_sums("roll_up", max_count=ROLL_UP_BATCH))))
@@ -176,7 +174,7 @@ def roll_up_counts(*, seconds_at_most: float = SECONDS_AT_MOST) -> Steps:
 
 @use_case
 def check_ledger() -> Steps:
-    """Compare the ledger with the messages themselves and correct it. Whatever it finds is a mistake of ours, so it is told."""
+    """Compare the ledger with the stored messages and correct it. A difference is a bug in the broker, so all are reported."""
     differences = yield call("check_ledger")
     for row in differences:
         yield call(
@@ -196,8 +194,8 @@ def check_ledger() -> Steps:
 
 
 def _on_sums(name: str, **params: Any) -> Steps[list[Any] | None]:
-    """Run a statement that changes the ledger's sums, or removes some, unless another one runs: None, as this one is left to the
-    next run. Each locks rows of several tables, in an order of its own."""
+    """Run a statement that changes the ledger's sums. Returns None if another one is running: each locks rows of several tables
+    in its own order, so they run one at a time, and this one is left to the next run."""
     (row,) = yield call("one_at_a_time", work="sums")
     return (yield call(name, **params)) if row.mine else None
 

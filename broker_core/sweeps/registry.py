@@ -1,4 +1,4 @@
-"""The list of the sweeps: tasks, schedules and pages are made from it."""
+"""The registry of the sweeps, from which tasks, schedules and pages are generated."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from . import runs
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """every_seconds: how often it runs unless an administrator decides otherwise; None: once a night."""
+    """every_seconds: the default interval, which an administrator can change; None: once a night."""
 
     run: Callable[[], Any]
     every_seconds: int | None
@@ -26,11 +26,11 @@ class Sweep:
 
 
 def archive_events() -> dict[str, Any]:
-    from broker_core.history import archive  # pyarrow and ADBC: only a worker that archives loads them
+    from broker_core.history import archive  # here, so that only a worker that archives loads pyarrow and ADBC
 
     try:
         archived = archive.archive_events()
-    except ServerBusy as busy:  # another archiver is at work: no fault
+    except ServerBusy as busy:  # another archiver is running
         return {"busy": str(busy)}
     return {"events": archived.events, "slices": archived.slices}
 

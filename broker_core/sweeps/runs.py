@@ -1,4 +1,4 @@
-"""Writes down when each sweep ran, how long it took and what it did."""
+"""Records when each sweep ran, how long it took and what it did."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from broker_core.store.statements import call
 from broker_core.store.use_cases import use_case
 
 KEPT = timedelta(days=7)
-EMPTY_KEPT = timedelta(hours=1)  # there are two a second
+EMPTY_KEPT = timedelta(hours=1)  # runs that found nothing to do, of which there are two per second
 LONGEST_ERROR = 2000
 
 
 def recorded(name: str, sweep: Callable[[], Any]) -> dict[str, Any]:
-    """Run a sweep and record it under `name`; returns its outcome. Whatever it raises is recorded, too, and raised again."""
+    """Run a sweep and record it under `name`; returns its outcome. An exception is recorded and raised again."""
     run_id = _start(name)
     try:
         outcome = as_outcome(sweep())
@@ -30,7 +30,7 @@ def recorded(name: str, sweep: Callable[[], Any]) -> dict[str, Any]:
 
 
 def as_outcome(result: Any) -> dict[str, Any]:
-    """What a sweep returns, as it goes into the outcome's JSON: dataclasses as their fields, dates and the like as text."""
+    """Convert the result of a sweep to JSON values: dataclasses become their fields, dates and the like become text."""
     if is_dataclass(result) and not isinstance(result, type):
         result = asdict(result)
     if not isinstance(result, Mapping):
@@ -40,7 +40,7 @@ def as_outcome(result: Any) -> dict[str, Any]:
 
 @use_case
 def forget_sweep_runs() -> Steps:
-    """Remove the records of runs that ended long ago; those that found nothing to do after an hour."""
+    """Remove old records of runs: after KEPT, or after EMPTY_KEPT if the run found nothing to do."""
     (row,) = yield call("forget_sweep_runs", kept=KEPT, empty_kept=EMPTY_KEPT)
     return {"forgotten": row.done}
 

@@ -1,1 +1,1 @@
-"""Configuration and messages out of the database and into it: Vitrine's own lossless files, and the emulator's configuration."""
+"""Export and import of configuration and messages in Vitrine's own lossless format."""

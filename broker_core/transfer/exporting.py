@@ -1,10 +1,10 @@
-"""Vitrine's own export: configuration and messages as JSON Lines, from which `importing` makes the same again.
+"""Vitrine's own export: configuration and messages as JSON Lines, which `importing` restores.
 
-One entity after the other, each as it was at one instant: its transaction reads one snapshot, a page of messages at a time, so
-memory does not grow with the number of messages. Two entities are of two instants: a message that goes from one to the other
-meanwhile may be in both, or in none. Locks are left out, for they belong to their holders; whose lock has ended unnoticed has one
-failed delivery more. Connections are left out, with what ends with them: their consumers and exclusive queues. The history is
-left out, too: docs/history.md says how to keep it. What only one family has is told by its part (families).
+Entities are exported one after the other, each in a transaction with one snapshot, so an entity is consistent in itself. A
+message that moves between two entities meanwhile may be exported twice or not at all. Messages are read in pages, so memory use
+does not depend on their number. Locks are not exported; a lock that has ended but was not processed yet counts as a failed
+delivery. Connections, their consumers and exclusive queues are not exported either, nor is the history (see docs/history.md).
+The family's transfer module adds what only that family has.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .lines import FORMAT, VERSION, in_base64, instant, line, message
 
 PAGE_MESSAGES = 500
 PAGE_BYTES = 8 * 2**20
-PAGE_SESSIONS = 20  # with states of a megabyte at most
+PAGE_SESSIONS = 20  # each has a state of at most one megabyte
 PAGE_SEEN = 5_000
 
 
@@ -34,11 +34,11 @@ PAGE_SEEN = 5_000
 def export(
     names: Sequence[str] | None, write: Callable[[str], Any], *, with_keys: bool = False, actor: Actor | None = None
 ) -> Steps:
-    """Write namespaces with all that is in them, line by line; returns {"entities": so many, "messages": so many}.
+    """Write namespaces with their content, line by line. Returns the numbers of "entities" and "messages" as a dict.
 
-    names:     None: all but Vitrine's own.
-    with_keys: the keys of policies, too: whoever reads the file then has them.
-    Needs MANAGE and SEE_BODIES. Raises EntityNotFound; NotAllowed for Vitrine's own namespace, and in a caller's transaction.
+    names:     None: all except Vitrine's own.
+    with_keys: whether to include the keys of policies; the file must then be kept secret.
+    Requires MANAGE and SEE_BODIES. Raises EntityNotFound; NotAllowed for Vitrine's own namespace and in a caller's transaction.
     """
     actor = actor or Actor.local()
     actor.require(Right.MANAGE | Right.SEE_BODIES, ", ".join(names or ["all namespaces"]))
@@ -57,11 +57,11 @@ def export(
 
 
 def _namespace(namespace: Any, write: Callable[[str], Any], with_keys: bool) -> Steps:
-    """All lines of a namespace. Returns how many messages were exported, by the ids of their entities."""
+    """Write all lines of a namespace. Returns the number of exported messages by entity id."""
     part = definition_of(namespace.family).transfer
-    told = {name: getattr(namespace, name) for name in ("name", "family", "description", "tier")}
+    fields = {name: getattr(namespace, name) for name in ("name", "family", "description", "tier")}
     clock = None if namespace.now is None else {"now": instant(namespace.now), "rate": namespace.rate}
-    write(line("namespace", {**told, "created_at": instant(namespace.created_at), "clock": clock}))
+    write(line("namespace", {**fields, "created_at": instant(namespace.created_at), "clock": clock}))
     yield from _policies(namespace.id, None, write, with_keys)
     for text in (yield from part.lines_before(namespace.id)):
         write(text)
@@ -86,7 +86,7 @@ def _require_found(names: Sequence[str] | None, namespaces: list) -> None:
 
 
 def _entity(namespace_id: int, entity_id: int, part: ModuleType, write: Callable[[str], Any], with_keys: bool) -> Steps:
-    """All lines of one entity, as of one instant. Returns its number of messages, None where it was deleted meanwhile."""
+    """Write all lines of one entity from one snapshot. Returns its number of messages; None if it was deleted meanwhile."""
     yield call("export_snapshot")
     rows = yield call("export_entity", entity_id=entity_id)
     if not rows:
@@ -96,12 +96,12 @@ def _entity(namespace_id: int, entity_id: int, part: ModuleType, write: Callable
     yield from _policies(namespace_id, entity_id, write, with_keys)
     if row.kind == EntityKind.SUBSCRIPTION:
         for rule in (yield call("list_rules", subscription_id=entity_id)):
-            told = {"name": rule.name, "filter": rule.filter, "action": rule.action, "created_at": instant(rule.created_at)}
-            write(line("rule", told))
+            fields = {"name": rule.name, "filter": rule.filter, "action": rule.action, "created_at": instant(rule.created_at)}
+            write(line("rule", fields))
     sessions = yield from _paged(write, _sessions(entity_id), _session_line)
     seen = yield from _paged(write, _seen(entity_id), _seen_line)
     messages = yield from _paged(
-        write, _messages(entity_id, row.now), lambda m: line("message", {**message(m), **part.told_of_message(m)})
+        write, _messages(entity_id, row.now), lambda m: line("message", {**message(m), **part.message_fields(m)})
     )
     write(line("entity_end", {"path": row.path, "messages": messages, "sessions": sessions, "seen": seen}))
     return messages
@@ -126,11 +126,8 @@ def _policies(namespace_id: int, entity_id: int | None, write: Callable[[str], A
         write(line("policy", {"name": row.name, "send": row.send, "listen": row.listen, "manage": row.manage, **keys}))
 
 
-# Pages: from the last row of a page to the statement of the next
-
-
 def _paged(write: Callable[[str], Any], next_page: Callable[[Any], Statement], as_line: Callable[[Any], str]) -> Steps:
-    """Write page after page, until one is empty. Returns how many rows there were."""
+    """Write pages until one is empty. Returns the number of rows. next_page: from the last row to the next page's statement."""
     written, last = 0, None
     while rows := (yield next_page(last)):
         for row in rows:
@@ -165,8 +162,8 @@ def _seen(entity_id: int) -> Callable[[Any], Statement]:
 
 
 def _session_line(row: Any) -> str:
-    told = {"session_id": row.session_id, "state": in_base64(row.state), "state_updated_at": instant(row.state_updated_at)}
-    return line("session", told)
+    fields = {"session_id": row.session_id, "state": in_base64(row.state), "state_updated_at": instant(row.state_updated_at)}
+    return line("session", fields)
 
 
 def _seen_line(row: Any) -> str:

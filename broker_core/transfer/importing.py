@@ -1,7 +1,7 @@
-"""The import of an export: the same namespaces, entities, rules, policies and messages again, or nothing at all.
+"""Imports an export: restores its namespaces, entities, rules, policies and messages, or nothing at all.
 
-The whole file is one transaction, read line by line, a batch of messages at a time. What it writes is seen by nobody before the
-end, and nobody waits for it; vacuum, though, keeps what dies meanwhile. A namespace that exists is refused: an import creates.
+The file is read line by line in one transaction, and messages are stored in batches. Nothing is visible before the end, and no
+other operation is blocked; but vacuum cannot remove rows that die meanwhile. Existing namespaces are refused, never changed.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from .part import Given, Reader
 
 BATCH_ROWS = 500
 BATCH_BYTES = 8 * 2**20
-LAST_NUMBER = 2**60 - 1  # what a lock token can carry
+LAST_NUMBER = 2**60 - 1  # the largest that fits into a lock token
 
 
 @use_case
 def import_(source: Iterable[str | bytes], *, name: str | None = None, actor: Actor | None = None) -> Steps:
-    """Make what an export's lines describe; returns {"namespaces": [names], "entities": so many, "messages": so many}.
+    """Import the lines of an export. Returns the names of "namespaces" and the numbers of "entities" and "messages" as a dict.
 
-    name: what the file's one namespace is called here instead.
-    Needs MANAGE. Raises EntityExists for a namespace that exists, and InvalidArgument naming the line of anything else that
-    cannot be; then nothing is stored. Policies without keys in the file get new ones.
+    name: a new name for the file's only namespace.
+    Requires MANAGE. Raises EntityExists for an existing namespace and InvalidArgument, with the line, for any other problem; then
+    nothing is stored. Policies without keys in the file get new ones.
     """
     actor = actor or Actor.local()
     actor.require(Right.MANAGE, name or "all namespaces")
@@ -44,7 +44,7 @@ def import_(source: Iterable[str | bytes], *, name: str | None = None, actor: Ac
 
 @dataclass(slots=True)
 class _Batch:
-    """Rows of one kind on their way to a statement."""
+    """Rows of one kind, collected for one statement."""
 
     statement: str
     rows: list[dict[str, Any]] = field(default_factory=list)
@@ -66,10 +66,10 @@ class _Batch:
 
 @dataclass(slots=True)
 class _Entity:
-    """The entity that lines are about.
+    """The entity to which the current lines belong.
 
-    reader: of its namespace. counts: what was read of it, by the kind of line. last: the key of its last message; last_ids: the
-    last session's and the last seen id.
+    reader: of its namespace. counts: lines read so far, by kind. last: the key of the last message; last_ids: the last session id
+    and the last seen message id.
     """
 
     id: int
@@ -84,7 +84,7 @@ class _Entity:
 
 @dataclass(slots=True)
 class _Import:
-    """Follows the lines; refuses one that stands where it cannot."""
+    """Imports the lines in order; refuses a line that is out of place."""
 
     lines: Iterator[Line]
     rename: str | None
@@ -148,7 +148,7 @@ class _Import:
             raise InvalidArgument(f"line {line.number}", f"'{line.kind}' is not a valid kind of export line")
 
     def _inside(self, kind: str) -> Callable[[_Entity, Fields], Steps] | None:
-        """What takes a line of this kind, which is about an entity; None: it is not."""
+        """The method for a kind of line that belongs to an entity; None for other kinds."""
         match kind:
             case "rule":
                 return self._rule
@@ -169,7 +169,7 @@ class _Import:
     # Configuration
 
     def _namespace_end(self, line: Line) -> Steps:
-        """The namespace before this line, if any, is complete."""
+        """Finish the namespace before this line, if any."""
         self._require_ended(line)
         if self.reader is not None:
             yield from self.reader.namespace_end()
@@ -251,19 +251,19 @@ class _Import:
     def _rule(self, held: _Entity, content: Fields) -> Steps:
         if held.given.kind is not EntityKind.SUBSCRIPTION:
             content.refuse("name", f"'{held.path}' is not a subscription; only subscriptions have rules")
-        told = {"name": content.text("name"), "filter": content.mapping("filter"), "action": content.value("action")}
+        rule = {"name": content.text("name"), "filter": content.mapping("filter"), "action": content.value("action")}
         created_at = content.instant("created_at")
         content.done()
-        rule_from_json(told)
-        action = None if told["action"] is None else json.dumps(told["action"])
+        rule_from_json(rule)
+        action = None if rule["action"] is None else json.dumps(rule["action"])
         rows = yield call(
-            "import_rule", subscription_id=held.id, name=told["name"], filter=json.dumps(told["filter"]), action=action,
+            "import_rule", subscription_id=held.id, name=rule["name"], filter=json.dumps(rule["filter"]), action=action,
             created_at=created_at,
         )  # fmt: skip
         if not rows:
-            content.refuse("name", f"'{told['name']}' appears twice")
+            content.refuse("name", f"'{rule['name']}' appears twice")
 
-    # What an entity holds
+    # The content of an entity
 
     def _session(self, held: _Entity, content: Fields) -> Steps:
         row: dict[str, Any] = {

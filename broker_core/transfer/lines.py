@@ -1,7 +1,7 @@
-"""The lines of an export: values as JSON and back, each way exact. Knows no database.
+"""The lines of an export: exact conversion of values to JSON and back, without a database.
 
-Instants are ISO 8601 in UTC with their microseconds, durations ISO 8601, bytes base64, what is absent left out. A reader names
-the line and the field of what it cannot take, and takes no field that it does not know.
+Instants are ISO 8601 in UTC with microseconds, durations ISO 8601, bytes base64; missing values are omitted. Errors name the line
+and the field. Unknown fields are refused.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from broker_core.common.types import BodyKind, MessageState, SubQueue
 
 FORMAT = "vitrine-export"
 VERSION = 2
-READABLE = (1, 2)  # the first knew no family but Service Bus
-LONGEST_LINE = 256 * 2**20  # bytes; a message of 100 MB takes 134 in base64
+READABLE = (1, 2)  # version 1 had Service Bus only
+LONGEST_LINE = 256 * 2**20  # bytes; a message of 100 MB has 134 MB in base64
 
-# What a message has in some families only; their parts tell it (families).
+# Columns of a message that only some families use; the families' transfer modules read and write them.
 FAMILY_COLUMNS = ("lock_token", "locked_by", "visible_at", "hold_kind", "held_since", "renewals", "priority")
 
 _DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)(?:\.(\d{1,6}))?S)?)?")
@@ -34,7 +34,7 @@ _INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?Z")
 
 
 def line(kind: str, content: Mapping[str, Any]) -> str:
-    """One line of the file. Keys are sorted, so that equal content is equal text."""
+    """One line of the file. Keys are sorted, so that equal content gives equal text."""
     kept = {name: value for name, value in content.items() if value is not None}
     return json.dumps({kind: kept}, sort_keys=True, ensure_ascii=False, separators=(",", ":")) + "\n"
 
@@ -52,7 +52,7 @@ def in_base64(value: bytes | None) -> str | None:
 
 
 def message(row: Any) -> dict[str, Any]:
-    """A message's row as the content of its line; counts that are 0 and a body of the ordinary kind are left out."""
+    """The content of a message's line. A delivery count of 0 and the body kind DATA are omitted."""
     return {
         "list": SubQueue(row.subqueue).name.lower(),
         "state": MessageState(row.state).name.lower(),
@@ -82,9 +82,9 @@ def message(row: Any) -> dict[str, Any]:
 
 
 def read_message(content: Fields, part: Any) -> dict[str, Any]:
-    """The inverse: columns by name, as a statement takes them. Refuses what the table would refuse.
+    """The inverse of `message`: columns by name, for a statement. Refuses what a constraint of the table would refuse.
 
-    part: the reader of the message's family (families.part.Reader).
+    part: the reader of the message's family (part.Reader).
     """
     found = {
         "subqueue": int(content.member("list", SubQueue)),
@@ -119,19 +119,15 @@ def read_message(content: Fields, part: Any) -> dict[str, Any]:
         content.refuse("scheduled_enqueue_at", "is required for a scheduled message")
     if found["subqueue"] == SubQueue.DEAD_LETTER and found["dead_lettered_at"] is None:
         content.refuse("dead_lettered_at", "is required for a dead letter")
-    lives_to = found["expires_at"]
-    if (
-        lives_to is not None
-        and lives_to <= found["enqueued_at"]
-        and not (part.may_expire_at_once and lives_to == found["enqueued_at"])
-    ):
+    expires_at, enqueued_at = found["expires_at"], found["enqueued_at"]
+    if expires_at is not None and (expires_at < enqueued_at or (expires_at == enqueued_at and not part.may_expire_at_once)):
         content.refuse("expires_at", "must come after enqueued_at")
     return found
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line as read: its number from 1, its kind, its content."""
+    """One line: its number from 1, kind and content."""
 
     number: int
     kind: str
@@ -139,12 +135,12 @@ class Line:
 
 
 def lines_of(file: BinaryIO) -> Iterator[bytes]:
-    """The lines of an open file, none longer than is looked at."""
+    """The lines of an open file, cut off just above LONGEST_LINE."""
     return iter(lambda: file.readline(LONGEST_LINE + 1), b"")
 
 
 def read_lines(source: Iterable[str | bytes]) -> Iterator[Line]:
-    """The lines of a file, checked for their form alone; empty ones are passed over. Raises InvalidArgument naming the line."""
+    """Parse the lines of a file, without checking their content; skips empty ones. Raises InvalidArgument with the line."""
     for number, text in enumerate(source, start=1):
         where = f"line {number}"
         if not isinstance(text, str | bytes):
@@ -164,7 +160,7 @@ def read_lines(source: Iterable[str | bytes]) -> Iterator[Line]:
 
 
 class Fields:
-    """The content of a line, taken field by field; `done` refuses what nobody took."""
+    """The content of a line, read field by field; `done` refuses fields that were not read."""
 
     def __init__(self, where: str, content: dict[str, Any]):
         self.where, self._left = where, dict(content)
@@ -212,7 +208,7 @@ class Fields:
         return self._take(name, lambda value: isinstance(value, dict), "must be an object", False)
 
     def inner(self, name: str) -> Fields:
-        """An object whose fields are taken one by one; `done` is to be called on it, too."""
+        """An object with fields of its own; call `done` on it too."""
         return Fields(f"{self.where}.{name}", self.mapping(name))
 
     def value(self, name: str) -> Any:
@@ -277,7 +273,7 @@ class Fields:
 
 
 def parse_duration(text: Any, name: str) -> timedelta | None:
-    """The exact inverse of format_iso for a duration that is not negative."""
+    """The exact inverse of format_iso for durations that are not negative."""
     if text is None:
         return None
     found = _DURATION.fullmatch(text) if isinstance(text, str) and len(text) > 2 else None
@@ -299,7 +295,7 @@ def is_texts(value: dict) -> bool:
 
 
 def is_typed(value: dict) -> bool:
-    """Names with [type, text], as semantics.values stores them; a null has no text."""
+    """Whether it maps names to [type, text], as in common.values; the text of a null is None."""
     return all(
         isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str) and (pair[1] is None or isinstance(pair[1], str))
         for pair in value.values()
@@ -307,7 +303,7 @@ def is_typed(value: dict) -> bool:
 
 
 def _storable(value: Any) -> bool:
-    """Whether no text in it, names included, has a character that the database cannot keep."""
+    """Whether the database can store all text in it, including names."""
     if isinstance(value, dict):
         return all(map(_storable, [*value, *value.values()]))
     if isinstance(value, list):

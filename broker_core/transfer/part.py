@@ -1,4 +1,4 @@
-"""What the parts share: the reader of one namespace's lines, and an entity as its line gives it."""
+"""Shared by the families' transfer modules: the base of the reader of a namespace's lines, and an entity as read."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from broker_core.store.driver import Steps
 
 from .lines import Fields, is_texts, is_typed
 
-OWN_SETTINGS = ("history_level", "hidden")  # Vitrine's, which the entities of every family have
+OWN_SETTINGS = ("history_level", "hidden")  # Vitrine's settings, common to all families
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """An entity as its line gives it. columns: what `create_entity` takes besides its place."""
+    """An entity as read from its line. columns: the parameters of `create_entity` except namespace, path, kind and topic."""
 
     kind: EntityKind
     columns: Mapping[str, Any]
@@ -29,10 +29,10 @@ class Given:
 class Reader:
     """Reads the lines of one namespace.
 
-    own_lines:             the kinds of line, outside any entity, that `line` takes.
-    may_expire_at_once:    whether a message's life may end in the instant in which it entered.
-    holds_properties:      whether an object can be a message's broker properties, as the family stores them.
-    holds_application_properties: the same for its application properties.
+    own_lines:             the kinds of line outside any entity that only this family has; `line` reads them.
+    may_expire_at_once:    whether a message may expire at the instant of enqueueing.
+    holds_properties:      whether an object is valid as a message's stored broker properties.
+    holds_application_properties: the same for application properties.
     """
 
     own_lines: frozenset[str] = frozenset()
@@ -44,39 +44,39 @@ class Reader:
         self.namespace_id, self.name, self.tier = namespace_id, name, tier
 
     def line(self, kind: str, content: Fields) -> Steps:
-        """A line of the family's own."""
+        """Read a line of the family's own."""
         raise NotImplementedError
 
     def entity(self, address: EntityAddress, content: Fields) -> Given:
-        """An entity before it is stored: takes kind, settings and options from its line."""
+        """Read the kind, settings and options of an entity from its line."""
         raise NotImplementedError
 
     def entity_stored(self, address: EntityAddress, given: Given, entity_id: int) -> None:
-        """The entity has got its id."""
+        """Called when the entity is stored and has its id."""
 
     def message(self, content: Fields) -> dict[str, Any]:
         """The columns of a message that only this family has."""
         return {}
 
     def check_message(self, row: Mapping[str, Any], given: Given, content: Fields) -> None:
-        """Refuse a message that would lie where nothing ever takes it from."""
+        """Refuse a message in a list or state from which it could never be received."""
 
     def entity_end(self, entity_id: int) -> Steps:
-        """All messages of an entity are stored and counted."""
+        """Steps to run when all messages of an entity are stored and counted."""
         yield from ()
 
     def namespace_end(self) -> Steps:
-        """All lines of the namespace were read."""
+        """Steps to run when all lines of the namespace are read."""
         yield from ()
 
 
 def own_settings(row: Any) -> dict[str, Any]:
-    """What is told of an entity's columns where its family keeps all else in its options."""
+    """The exported columns of an entity whose family stores its other settings in `options`."""
     return {name: getattr(row, name) for name in OWN_SETTINGS}
 
 
 def queue_of(family: Family, options: Mapping[str, Any], effective: Mapping[str, Any], content: Fields) -> Given:
-    """A queue of a family that keeps its settings in its options; `content` has Vitrine's own settings."""
+    """Read a queue of a family that stores its settings in `options`; `content` has Vitrine's own settings."""
     content.member("kind", [EntityKind.QUEUE])
     settings = content.inner("settings")
     level = settings.whole("history_level", least=min(HistoryLevel), most=max(HistoryLevel))
@@ -86,7 +86,7 @@ def queue_of(family: Family, options: Mapping[str, Any], effective: Mapping[str,
 
 
 def only_main_and_active(row: Mapping[str, Any], content: Fields) -> None:
-    """Refuse what only Service Bus has: other lists, other states."""
+    """Refuse the lists and states that only Service Bus has."""
     if row["subqueue"]:
         content.refuse("list", "must be main")
     if row["state"]:

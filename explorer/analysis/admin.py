@@ -1,4 +1,4 @@
-"""Analyses in Django's admin: the action on queues that starts one, and the runs to look at."""
+"""Analyses in Django's admin: the action on queues that starts one, and the list of runs."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from .forms import AnalysisForm
 @admin.action(description="Analyse history of selected queues")
 def analyse_history(modeladmin: EntityAdmin, request: HttpRequest, queryset) -> HttpResponse:
     """Ask for the range, then start a run and go to its page. Raises NotAuthorized without Right.OPERATE (shown as a message)."""
-    chosen = list(queryset.values_list("pk", flat=True))
-    asked = None
+    selected = list(queryset.values_list("pk", flat=True))
+    data = None
     if "start_analysis" in request.POST:
-        asked = request.POST.copy()
-        asked.setlist("queues", chosen)
-    form = AnalysisForm(asked, initial={"queues": chosen})
+        data = request.POST.copy()
+        data.setlist("queues", selected)
+    form = AnalysisForm(data, initial={"queues": selected})
     if form.is_valid():
         run = submission.start(form.cleaned_data, actor=actor_of(request))
         audit.done(actor_of(request), "start analysis", target=", ".join(str(queue) for queue in form.cleaned_data["queues"]))
@@ -40,7 +40,7 @@ def analyse_history(modeladmin: EntityAdmin, request: HttpRequest, queryset) -> 
         "checkbox_name": ACTION_CHECKBOX_NAME,
         "no_java": java.problem(),
     }
-    return TemplateResponse(request, "explorer/admin/analyse_history.html", context, status=400 if asked else 200)
+    return TemplateResponse(request, "explorer/admin/analyse_history.html", context, status=400 if data else 200)
 
 
 EntityAdmin.actions = [*(EntityAdmin.actions or ()), analyse_history]

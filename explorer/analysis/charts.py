@@ -1,5 +1,6 @@
-"""Numbers to the geometry of charts: pure, no markup. Templates draw it as SVG with classes, so that the style sheet decides on
-colour in light and dark. Lengths are in the units of a view box; each chart comes in two widths, for a column and for phones.
+"""Computes the geometry of charts. Pure, no markup: templates draw it as SVG, and the style sheet sets the colours.
+
+Lengths are in view box units. Each chart is made in two widths, for a column and for phones.
 """
 
 import math
@@ -10,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 WIDTHS = {"wide": 520, "narrow": 340}
 HEIGHT = 210
 LEFT, RIGHT, TOP, BOTTOM = 52, 8, 10, 26
-CHARACTER = 7.0  # about the width of a digit at the labels' size
+CHARACTER = 7.0  # approximate width of a digit in a label
 
 DURATION_TICKS = {
     timedelta(milliseconds=0.1): "0.1 ms",
@@ -33,7 +34,7 @@ TIME_STEPS = {
     timedelta(hours=1): (1, 2, 3, 4, 6, 12, 24, 48, 96),
     timedelta(days=1): (1, 2, 4, 7, 14, 28, 56, 112),
 }
-NARROWEST_SPOT = 2.5  # nobody can point at less
+NARROWEST_SPOT = 2.5  # a narrower one is hard to point at
 FLOOR = timedelta(milliseconds=0.1)  # shorter durations are drawn here: a logarithmic axis has no zero
 
 
@@ -47,7 +48,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """One series as an SVG path, with the class that gives it its look."""
+    """One series as an SVG path. name: its CSS class."""
 
     name: str
     path: str
@@ -55,7 +56,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """An invisible column over one bucket, with what a pointer over it is told."""
+    """An invisible column over one bucket, with its tooltip."""
 
     x: float
     width: float
@@ -78,7 +79,7 @@ class Chart:
 
 
 def stacked_bars(starts: Sequence[datetime], series: Mapping[str, Sequence[int]], tips: Sequence[str], variant: str) -> Chart:
-    """Counts as bars, one a bucket, the series on top of each other in their order."""
+    """Counts as stacked bars, one per bucket, the series in their order from the bottom."""
     plot = _Plot(starts, variant)
     top = nice_ceiling(max((sum(values) for values in zip(*series.values(), strict=True)), default=0))
     stacked = [0] * len(starts)
@@ -110,7 +111,7 @@ def duration_lines(
 
 
 def brief(duration: timedelta | None) -> str:
-    """A duration in one unit and about two figures: "0.4 ms", "12 s", "3.5 min", "2.0 h", "9 days". None: a dash."""
+    """A duration in one unit with about two significant digits: "0.4 ms", "12 s", "3.5 min", "2.0 h", "9 days". None: a dash."""
     if duration is None:
         return "–"
     seconds = duration.total_seconds()
@@ -128,7 +129,7 @@ def brief(duration: timedelta | None) -> str:
 
 
 def nice_ceiling(value: int) -> int:
-    """The axis' end: the next of 1, 2, 4, 5, 6, 8 times a power of ten, at least 4, so that ticks are whole numbers."""
+    """The end of the axis: the next of 1, 2, 4, 5, 6, 8 times a power of ten, at least 4, so that ticks are whole numbers."""
     if value <= 4:
         return 4
     power = 10 ** int(math.log10(value))
@@ -136,7 +137,7 @@ def nice_ceiling(value: int) -> int:
 
 
 def count_ticks(top: int) -> list[int]:
-    """Zero, the end, and whole steps between."""
+    """Zero, `top`, and equal whole steps between."""
     parts = next(parts for parts in (4, 5, 3, 2) if top % parts == 0)
     return [top * i // parts for i in range(parts + 1)]
 
@@ -181,24 +182,24 @@ class _Plot:
         return "".join(path)
 
     def chart(self, shapes: list[Shape], tips: Sequence[str], y_ticks: list[Tick]) -> Chart:
-        told = tips if self.slot >= NARROWEST_SPOT else ()
-        spots = tuple(Spot(self.x(i), round(self.slot, 2), tip) for i, tip in enumerate(told))
+        shown = tips if self.slot >= NARROWEST_SPOT else ()
+        spots = tuple(Spot(self.x(i), round(self.slot, 2), tip) for i, tip in enumerate(shown))
         right, bottom = self.width - RIGHT, HEIGHT - BOTTOM
         x_ticks = tuple(time_ticks(self.starts, self.slot))
         return Chart(self.variant, self.width, HEIGHT, LEFT, right, TOP, bottom, tuple(shapes), spots, x_ticks, tuple(y_ticks))
 
 
 def time_ticks(starts: Sequence[datetime], slot: float) -> list[Tick]:
-    """As many labels as fit, at round times, each at the start of its bucket. The day is told where it changes."""
+    """As many labels as fit, at round times, each at the start of its bucket. A new day is labelled with its date."""
     length = starts[1] - starts[0] if len(starts) > 1 else timedelta(hours=1)
     room = CHARACTER * 8
     step = next((step for step in TIME_STEPS[length] if step * slot >= room), TIME_STEPS[length][-1])
     round_times = [(i, at) for i, at in enumerate(starts) if int((at - EPOCH) / length) % step == 0]
-    ticks, told = [], None
+    ticks, last_date = [], None
     for i, at in round_times or list(enumerate(starts))[:1]:
         if i and (len(starts) - i) * slot < room / 2:
             break
-        new_day = told is not None and at.date() != told
+        new_day = last_date is not None and at.date() != last_date
         ticks.append(Tick(round(LEFT + i * slot, 2), f"{at:%d %b}" if new_day or length >= timedelta(days=1) else f"{at:%H:%M}"))
-        told = at.date()
+        last_date = at.date()
     return ticks

@@ -1,7 +1,7 @@
-"""A stretch of made-up history, so that a newcomer's first charts have something to show.
+"""Generates history for the demo, so that the first charts are not empty.
 
-Its events are written to the event table like any others, and go from there to the archive. Each says what it is: actor
-"generated", details {"generated": true}, a message id that begins with "generated-"; pages that count such messages say so.
+The events are written to the event table and archived like any others. They are marked: actor "generated", details
+{"generated": true}, and a message id that begins with "generated-". Pages that count such messages say so.
 """
 
 import math
@@ -19,7 +19,7 @@ TIME_TO_LIVE = timedelta(minutes=2)  # of the messages that expire
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """How a queue usually fares: medians of waiting and processing in seconds, and shares of outcomes."""
+    """Typical values of a queue: medians of the waiting and processing time in seconds, and shares of outcomes."""
 
     wait: float
     work: float
@@ -32,7 +32,7 @@ PROFILES = (Profile(0.8, 0.35, 0.006, 0.001), Profile(6.0, 2.5, 0.02, 0.004), Pr
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Ten minutes of a queue: how many messages enter, and how they fare."""
+    """Ten minutes of a queue: the number of messages that enter, and the profile for them."""
 
     start_at: datetime
     count: int
@@ -45,9 +45,9 @@ class Slot:
 def generate(
     namespace: str, queues: Sequence[str], hours: float = 24, *, messages: int = 50_000, until: datetime | None = None
 ) -> int:
-    """Write made-up lives of about `messages` messages, spread over the queues and over the hours before `until` (now).
+    """Generate the events of about `messages` messages, spread over the queues and over the hours before `until` (now).
 
-    Each queue gives them numbers from its counter, so call it before real messages arrive: numbers then follow time.
+    The numbers come from each queue's counter. Call this before real messages arrive, so that numbers follow time.
     Returns the number of events written. Raises EntityNotFound for an unknown queue.
     """
     until = until or datetime.now(UTC)
@@ -64,9 +64,9 @@ def generate(
 
 
 def slots(start: datetime, until: datetime, messages: int, profile: Profile) -> Iterator[Slot]:
-    """A day's shape: quiet nights, two busy stretches, and an incident two thirds in, when receivers were slow and failed often.
+    """The load over time: quiet nights, two peaks a day, and one incident in which receivers are slow and fail often.
 
-    The last slot ends half an hour before `until`, so that nearly every life ends by itself. Pure.
+    The last slot ends half an hour before `until`, so that nearly every message has an outcome. Pure.
     """
     count = max(1, int((until - start - timedelta(minutes=30)) / SLOT))
     weights = [_weight(start + i * SLOT) for i in range(count)]
@@ -85,7 +85,7 @@ def slots(start: datetime, until: datetime, messages: int, profile: Profile) -> 
 
 
 def _weight(at: datetime) -> float:
-    """How busy a time of day is; most at 10 and 15 o'clock UTC."""
+    """The relative load at a time of day, with peaks at 10:00 and 15:00 UTC."""
     hour = at.hour + at.minute / 60
     return 0.25 + math.exp(-((hour - 10) ** 2) / 8) + 0.8 * math.exp(-((hour - 15) ** 2) / 10)
 
@@ -97,8 +97,8 @@ def _entity(namespace: str, path: str) -> Entity:
     return entity
 
 
-def _generate(connection, entity: Entity, stretch: list[Slot], until: datetime) -> int:
-    total = sum(slot.count for slot in stretch)
+def _generate(connection, entity: Entity, timeline: list[Slot], until: datetime) -> int:
+    total = sum(slot.count for slot in timeline)
     reserved = archive.row(connection, "history_reserve_numbers", entity_id=entity.pk, count=total)
     return archive.run(
         connection,
@@ -107,10 +107,10 @@ def _generate(connection, entity: Entity, stretch: list[Slot], until: datetime) 
         first_number=reserved.first_number,
         until=until,
         time_to_live=TIME_TO_LIVE,
-        starts=[slot.start_at for slot in stretch],
-        counts=[slot.count for slot in stretch],
-        waits=[slot.wait for slot in stretch],
-        works=[slot.work for slot in stretch],
-        dead_shares=[slot.dead_share for slot in stretch],
-        expired_shares=[slot.expired_share for slot in stretch],
+        starts=[slot.start_at for slot in timeline],
+        counts=[slot.count for slot in timeline],
+        waits=[slot.wait for slot in timeline],
+        works=[slot.work for slot in timeline],
+        dead_shares=[slot.dead_share for slot in timeline],
+        expired_shares=[slot.expired_share for slot in timeline],
     )

@@ -1,4 +1,4 @@
-"""What a person chooses before an analysis: queues and subscriptions, a stretch of time, the width of its buckets."""
+"""The form that starts an analysis: queues and subscriptions, a time range, the chart interval."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class QueuesField(forms.ModelMultipleChoiceField):
 
 
 class AnalysisForm(forms.Form):
-    """Cleaned: queues, and `start_at` and `end_at` (aware UTC) from the stretch chosen. Instants that are given go before it.
+    """Cleaned: queues, `start_at` and `end_at` (aware UTC). A given start and end take precedence over the range chosen.
 
-    `offer` says which queues can be ticked; any other that exists may be sent.
+    `offer` sets which queues are listed; every existing queue is valid.
     """
 
     queues = QueuesField(
@@ -56,11 +56,11 @@ class AnalysisForm(forms.Form):
         self.fields["queues"].queryset = named.select_related("namespace").order_by("namespace__name", "path")
 
     def offer(self, ids: Iterable[int]) -> None:
-        """Let the chosen queues be ticked, then these."""
+        """List the selected queues first, then those with these ids."""
         field, given = self.fields["queues"], self["queues"].value() or []
-        ticked = {int(one) for one in map(str, given) if one.isdecimal() and len(one) < 19}
-        known = {entity.pk: entity for entity in field.queryset.filter(pk__in=ticked.union(ids))}
-        entities = sorted(known.values(), key=lambda entity: entity.pk not in ticked)  # else by name
+        selected = {int(one) for one in map(str, given) if one.isdecimal() and len(one) < 19}
+        known = {entity.pk: entity for entity in field.queryset.filter(pk__in=selected.union(ids))}
+        entities = sorted(known.values(), key=lambda entity: entity.pk not in selected)  # else by name
         field.choices = [(entity.pk, field.label_from_instance(entity)) for entity in entities]
 
     def clean(self) -> dict:

@@ -1,4 +1,4 @@
-"""Finds the Java that Spark runs on. Vitrine works without one; only analyses do not."""
+"""Finds the Java for Spark. Only analyses need it."""
 
 import os
 import re
@@ -14,13 +14,13 @@ HOW_TO = (
 
 
 class JavaNotFound(Exception):
-    """No usable Java; the message says what was found and what to do."""
+    """No usable Java was found. The text says what was found and what to do."""
 
 
 def find(java_home: str | None = None) -> Path:
     """The home folder of a Java 17 or 21: `java_home`, the environment's, that of `java` on the path, or an installed one.
 
-    Raises JavaNotFound. A JAVA_HOME of another version is passed over.
+    Raises JavaNotFound. A JAVA_HOME of another version is ignored.
     """
     found: dict[Path, int | None] = {}
     for home in _candidates(java_home):
@@ -33,7 +33,7 @@ def find(java_home: str | None = None) -> Path:
 
 
 def problem() -> str:
-    """Why no analysis can run here, or nothing."""
+    """Why no analysis can run on this machine; empty: one can."""
     try:
         find()
     except JavaNotFound as missing:

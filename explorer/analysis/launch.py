@@ -1,8 +1,8 @@
-"""Executes a claimed run: archives the tail, starts the Spark job as a child process, follows it, loads what it wrote.
+"""Executes a run: archives the newest events, starts the Spark job as a child process, follows it and stores its results.
 
-The child is in a session of its own, so that a stop reaches it and its JVM as one group; it dies with its launcher (see
-`jobs.runner`). A run's files are in one folder: its specification, its log, what it read and wrote, and `scratch`, which is
-removed when the run is over or found dead.
+The child has its own session, so that a signal reaches it and its JVM as one group; it ends with its launcher (see
+`jobs.runner`). A run's files are in one folder: its specification, log, input and output, and `scratch`, which is removed when
+the run has ended or is found dead.
 """
 
 import importlib.util
@@ -39,8 +39,8 @@ GRACE_SECONDS = 5.0
 HORIZON_SECONDS = 20.0
 ARCHIVER_SECONDS = 120.0
 SMALL_LIVES = 2_000_000
-SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # below that the JVM's own compiling is half the processor time
-SECRETS = ("DATABASE_URL", "SECRET_KEY", "CELERY_BROKER_URL")  # a job needs none of them
+SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # for few lives: the JIT compiler would take half of the processor time
+SECRETS = ("DATABASE_URL", "SECRET_KEY", "CELERY_BROKER_URL")  # not passed to jobs
 LOG4J = """\
 status = error
 rootLogger.level = warn
@@ -57,23 +57,23 @@ logger.native.level = error
 
 
 class Cancelled(Exception):
-    """Somebody asked the run to stop."""
+    """A user cancelled the run."""
 
 
 class Stopped(Exception):
-    """The worker that executes the run is to stop."""
+    """The worker that executes the run was asked to stop."""
 
 
 class CannotRun(Exception):
-    """The run cannot be done here; the message says what is missing and what to do."""
+    """The run cannot be executed on this machine. The text says what is missing and what to do."""
 
 
 class JobFailed(Exception):
-    """The child ended without a result; the message is its own."""
+    """The child ended without a result. The text is the child's error message."""
 
 
 class RunFolder:
-    """Where a run's files are."""
+    """The paths of a run's files."""
 
     def __init__(self, run_id: int):
         self.root = Path(settings.RUNS_FOLDER) / f"run-{run_id}"
@@ -99,16 +99,16 @@ class RunFolder:
 
 
 def execute(run_id: int, *, should_stop: Callable[[], bool] = lambda: False) -> None:
-    """Do a run that is waiting, from its claim to its end. A run that is not waiting is left alone (a task delivered twice).
+    """Claim and execute a queued run. A run that is not queued is left alone (its task was delivered twice).
 
-    should_stop: asked at every tick of the job; True ends the run, so that a worker can be stopped within seconds.
+    should_stop: called at every tick of the job; True ends the run, so that a worker can be stopped within seconds.
     """
     held = runs.claim(run_id)
     if held is None:
         return
     folder = RunFolder(run_id)
     try:
-        with _lease_kept(held):
+        with _renewed_lease(held):
             _execute(held, AnalysisRun.objects.get(pk=run_id), folder, should_stop)
     except runs.ClaimLost:
         pass
@@ -126,7 +126,7 @@ def execute(run_id: int, *, should_stop: Callable[[], bool] = lambda: False) -> 
 
 
 def end_dead_runs() -> int:
-    """Declare dead runs failed and remove what they left on this machine. Returns how many."""
+    """Mark dead runs as failed and remove their scratch files on this machine. Returns how many."""
     dead = runs.end_dead_runs()
     for run_id in dead:
         RunFolder(run_id).remove_scratch()
@@ -148,10 +148,10 @@ def _execute(held: runs.Claim, run: AnalysisRun, folder: RunFolder, should_stop:
 
 
 def _prepare(run: AnalysisRun, folder: RunFolder) -> tuple[dict, list[str]]:
-    """Write what the job reads; return its specification, and notes on what it may miss.
+    """Write the job's input. Returns its specification, and notes on what may be missing.
 
-    Lives without an end come from one snapshot. Events are archived after it, to beyond it: a message is in one of the two, or
-    in both when it ended in between, which the job resolves for transactions from the snapshot's xmin on.
+    Messages still in the queue come from one snapshot; all events up to and beyond it are archived afterwards. A message is in
+    one of the two, or in both if it left in between, which the job resolves for transactions from the snapshot's xmin on.
     """
     entity_ids = [queue["id"] for queue in run.queues]
     with archive.connected() as postgres:
@@ -183,7 +183,7 @@ def _prepare(run: AnalysisRun, folder: RunFolder) -> tuple[dict, list[str]]:
 
 
 def _archive_beyond(xid: int) -> list[str]:
-    """Archive until every transaction below `xid` is in the archive. Returns a note if one that stays open prevents it."""
+    """Archive every transaction below `xid`. Returns a note if a transaction that stays open prevents this."""
     deadline = time.monotonic() + HORIZON_SECONDS
     while archive.archive_events(wait_seconds=ARCHIVER_SECONDS).horizon < xid:
         if time.monotonic() > deadline:
@@ -199,9 +199,9 @@ def _archive_beyond(xid: int) -> list[str]:
 def _run_job(
     held: runs.Claim, folder: RunFolder, command: list[str], java_home: Path, should_stop: Callable[[], bool] = lambda: False
 ) -> dict:
-    """Run the child to its end, writing its progress and log to the run. Returns its `finished` event.
+    """Run the child and write its progress and log to the run. Returns its `finished` event.
 
-    Raises Cancelled, Stopped, JobFailed, ClaimLost; the child's whole group is gone afterwards in any case.
+    Raises Cancelled, Stopped, JobFailed, ClaimLost. In any case the child's process group has ended afterwards.
     """
     with folder.log.open("ab") as log:
         child = subprocess.Popen(
@@ -222,7 +222,7 @@ def _run_job(
 
 
 def _environment(folder: RunFolder, java_home: Path) -> dict[str, str]:
-    """The launcher's environment without its secrets, and what makes Spark quiet and local."""
+    """The launcher's environment without its secrets, with the variables for Java and Spark."""
     inherited = {name: value for name, value in os.environ.items() if name not in SECRETS}
     local = {"SPARK_LOCAL_IP": "127.0.0.1"} if settings.SPARK_MASTER.startswith("local") else {}
     return (
@@ -239,7 +239,7 @@ def _environment(folder: RunFolder, java_home: Path) -> dict[str, str]:
 
 
 def _follow(held: runs.Claim, folder: RunFolder, child: subprocess.Popen, should_stop: Callable[[], bool]) -> dict:
-    """Read the child's lines until it ends, looking for a wish to cancel or to stop at every tick."""
+    """Read the child's events until it ends, and check at every tick whether to cancel or stop."""
     last, logged = {}, ""
     for event in _events(child):
         if event is None:
@@ -259,14 +259,14 @@ def _follow(held: runs.Claim, folder: RunFolder, child: subprocess.Popen, should
         return last
     if last.get("event") == "failed":
         raise JobFailed(last["message"])
-    raise JobFailed(f"The Spark process ended without a result ({_how(child.wait())}). See the log for details.")
+    raise JobFailed(f"The Spark process ended without a result ({_exit_text(child.wait())}). See the log for details.")
 
 
 def _events(child: subprocess.Popen) -> Iterator[dict | None]:
-    """The child's events as they come, and None at every tick, until it closes its output."""
+    """The child's events as they arrive, and None at every tick, until it closes its output."""
     output = child.stdout
     if output is None:
-        return  # it was started without a pipe
+        return  # started without a pipe
     os.set_blocking(output.fileno(), False)
     pending, next_tick = b"", 0.0
     with selectors.DefaultSelector() as selector:
@@ -285,7 +285,7 @@ def _events(child: subprocess.Popen) -> Iterator[dict | None]:
 
 
 def _end_group(child: subprocess.Popen) -> None:
-    """SIGTERM to the child, which takes its JVM along; what is left of the group after the grace is killed."""
+    """Send SIGTERM to the child, which ends its JVM; kill what is left of the group after the grace period."""
     deadline = time.monotonic() + GRACE_SECONDS
     if child.poll() is None:
         child.terminate()
@@ -305,25 +305,25 @@ def _group_lives(child: subprocess.Popen) -> bool:
     return True
 
 
-def _how(code: int) -> str:
+def _exit_text(code: int) -> str:
     return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
 
 def _results(run: AnalysisRun, folder: RunFolder) -> tuple[list[AnalysisResult], list[AnalysisReason]]:
-    """What the job wrote, as rows of the run."""
+    """The job's output as rows of the run."""
     measured = [*_rows(folder.result / "whole"), *_rows(folder.result / "buckets")]
     results = [AnalysisResult(run=run, **_columns(row)) for row in measured]
     return results, [AnalysisReason(run=run, **row) for row in _rows(folder.result / "reasons")]
 
 
 def _rows(folder: Path) -> list[dict]:
-    """The job's rows; Spark writes instants without their zone, which is UTC."""
+    """The job's rows. Spark writes instants without a time zone; they are UTC."""
     rows = pq.read_table(folder).to_pylist()
     return [{name: v.replace(tzinfo=UTC) if isinstance(v, datetime) else v for name, v in row.items()} for row in rows]
 
 
 def _columns(row: dict) -> dict:
-    """A row of the job as columns of AnalysisResult: an array of microseconds becomes three durations."""
+    """A row of the job as columns of AnalysisResult: arrays of microseconds become three durations each."""
     waiting, processing = row.pop("waiting_us"), row.pop("processing_us")
     return row | _percentiles("waiting", waiting) | _percentiles("processing", processing)
 
@@ -334,8 +334,8 @@ def _percentiles(name: str, microseconds: list[int] | None) -> dict[str, timedel
 
 
 @contextmanager
-def _lease_kept(held: runs.Claim) -> Iterator[None]:
-    """Renew the lease from a thread while the block runs: preparing and loading may take longer than a lease."""
+def _renewed_lease(held: runs.Claim) -> Iterator[None]:
+    """Renew the lease in a thread while the block runs: preparing and loading may take longer than a lease."""
     done = threading.Event()
 
     def keep() -> None:
@@ -345,7 +345,7 @@ def _lease_kept(held: runs.Claim) -> Iterator[None]:
                 runs.renew(held)
             except runs.ClaimLost:
                 return
-            except Exception:  # the database is away for a moment; the next round tries again, and the lease bears a few
+            except Exception:  # the database is unavailable: retried in the next round; the lease outlasts a few failures
                 continue
         connection.close()
 
@@ -359,6 +359,6 @@ def _lease_kept(held: runs.Claim) -> Iterator[None]:
 
 
 def _end(held: runs.Claim, state: str, message: str) -> None:
-    close_old_connections()  # one that broke is why we are here, perhaps
+    close_old_connections()  # a broken connection may be the cause
     with suppress(runs.ClaimLost):
         runs.end(held, state, message)

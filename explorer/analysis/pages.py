@@ -1,4 +1,4 @@
-"""Analyses: the list, the form that starts one, a run's page with its progress and its result, the result as a file."""
+"""Pages of analyses: the list, the form that starts one, a run with its progress and results, the results as CSV."""
 
 from __future__ import annotations
 
@@ -43,8 +43,7 @@ def analysis_runs(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @shell.page
 def analysis_new(request: HttpRequest) -> HttpResponse:
-    """The form, with the queues named in the address chosen; sent back, it starts a run, or where `look` was pressed looks for
-    queues to choose."""
+    """GET shows the form with the queues of the query selected. POST starts a run; with `look` it searches for queues."""
     request.actor.require(Right.BROWSE, "the analyses")
     if "look" in request.POST:
         return _form_page(request, AnalysisForm(initial={**request.POST.dict(), "queues": request.POST.getlist("queues")}), 200)
@@ -62,7 +61,7 @@ def analysis_new(request: HttpRequest) -> HttpResponse:
 @require_GET
 @shell.page
 def analysis_run(request: HttpRequest, run_id: int) -> HttpResponse:
-    """A run: its progress and log while it runs, its result afterwards. The fragment asks for itself again until the end."""
+    """A run: its progress and log while it runs, then its results. The fragment polls until the end."""
     request.actor.require(Right.BROWSE, "the analyses")
     runs.end_dead_runs()
     run = get_object_or_404(AnalysisRun, pk=run_id)
@@ -73,7 +72,7 @@ def analysis_run(request: HttpRequest, run_id: int) -> HttpResponse:
 @require_POST
 @shell.page
 def analysis_cancel(request: HttpRequest, run_id: int) -> HttpResponse:
-    """Ask for a run to stop."""
+    """Request that a run stops."""
     run = get_object_or_404(AnalysisRun, pk=run_id)
     act = shell.act(
         request,
@@ -83,14 +82,14 @@ def analysis_cancel(request: HttpRequest, run_id: int) -> HttpResponse:
         target=str(run),
     )
     if act.error is not None:
-        shell.tell_refusal(request, act.error)
+        shell.notify_error(request, act.error)
     return redirect("explorer:analysis_run", run.pk)
 
 
 @require_GET
 @shell.page
 def analysis_csv(request: HttpRequest, run_id: int) -> HttpResponse:
-    """The numbers of a run as a file."""
+    """The results of a run as a CSV file."""
     request.actor.require(Right.BROWSE, "the analyses")
     run = get_object_or_404(AnalysisRun, pk=run_id)
     rows = presenters.csv_rows(run, run.results.order_by("entity_id", "bucket_at"))
@@ -104,7 +103,7 @@ def _form_page(request: HttpRequest, form: AnalysisForm, status: int, **context)
 
 
 def _offer(request: HttpRequest, form: AnalysisForm) -> dict:
-    """Let queues be ticked: all, or where there are very many the chosen ones and some with what was looked for."""
+    """List the queues: all of them, or if there are too many, the selected ones and those that match the search."""
     part = request.POST.get("part", "").strip()
     names = reads.names(part, kinds=RECEIVABLE, limit=MOST_LISTED, actor=request.actor)
     looks = bool(part) or names.more
@@ -114,13 +113,13 @@ def _offer(request: HttpRequest, form: AnalysisForm) -> dict:
 
 
 def _result(request: HttpRequest, run: AnalysisRun) -> dict:
-    """The range as one row a queue, and one queue's charts: the one asked for, else that with most messages."""
+    """The results per queue, and the charts of one queue: the requested one, else the one with most messages."""
     if run.state != AnalysisRun.SUCCEEDED:
         return {}
     names = {queue["id"]: queue for queue in run.queues}
     whole = list(run.results.filter(bucket_at=None).order_by("-messages"))
-    asked = request.GET.get("queue", "")
-    shown = next((row for row in whole if str(row.entity_id) == asked), whole[0] if whole else None)
+    requested = request.GET.get("queue", "")
+    shown = next((row for row in whole if str(row.entity_id) == requested), whole[0] if whole else None)
     view = None
     if shown is not None:
         results = list(run.results.filter(entity_id=shown.entity_id))
@@ -136,7 +135,7 @@ def _result(request: HttpRequest, run: AnalysisRun) -> dict:
 
 
 def _held_back():
-    """The transaction that holds the archive back for a while already, or None."""
+    """The transaction that has held the archive back for longer than HELD_BACK, or None."""
     holder = archive.horizon_holder()
     return holder if holder and holder.age > HELD_BACK else None
 

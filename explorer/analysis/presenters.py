@@ -1,4 +1,4 @@
-"""What a run and its results say to a reader: sentences, chart series, rows. Pure: no request, no query."""
+"""Presents a run and its results: sentences, chart series, table rows. Pure: no request, no query."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from explorer.models import AnalysisReason, AnalysisResult, AnalysisRun
 from .charts import WIDTHS, Chart, brief, duration_lines, stacked_bars
 from .runs import BUCKET_LENGTH
 
-# The order of the stack, of the table and of the file: what went well first, what waits last.
+# In the order of the chart, the table and the file.
 OUTCOMES = {
     "completed": "completed",
     "received_and_deleted": "received and deleted",
@@ -32,7 +32,7 @@ TIMES = {"waiting": "waited", "processing": "processed"}
 class QueueView:
     """One queue's part of a result page.
 
-    rows: by bucket; whole: all of it; outcomes: those that occur, with their words; why: what the reasons are of.
+    rows: per bucket. whole: the whole range. outcomes: those that occur, with their labels. why: the outcomes that have reasons.
     """
 
     queue: dict
@@ -54,7 +54,7 @@ class QueueView:
 def queue_view(
     run: AnalysisRun, queue: dict, results: Sequence[AnalysisResult], reasons: Iterable[AnalysisReason]
 ) -> QueueView | None:
-    """A queue's results made ready to draw, or None where no message entered it in the range."""
+    """A queue's results for the template; None if no message entered it in the range."""
     whole = next((result for result in results if result.bucket_at is None), None)
     if whole is None:
         return None
@@ -100,7 +100,7 @@ def queue_view(
 
 
 def outcomes_among(rows: Iterable[AnalysisResult]) -> dict[str, str]:
-    """The outcomes that occur, with their words, in the order of the stack."""
+    """The outcomes that occur, with their labels, in the order of OUTCOMES."""
     rows = list(rows)
     return {name: word for name, word in OUTCOMES.items() if any(getattr(row, name) for row in rows)}
 
@@ -117,7 +117,7 @@ def buckets(run: AnalysisRun) -> list[datetime]:
 
 
 def outcome_sentence(whole: AnalysisResult, reasons: list[tuple[str, int]]) -> str:
-    """What became of the messages, most frequent first."""
+    """The outcomes of the messages, most frequent first."""
     counts = sorted(((getattr(whole, name), word) for name, word in OUTCOMES.items()), reverse=True)
     verbs = ("is", "was") if whole.messages == 1 else ("are", "were")
     parts = [f"{share(count, whole.messages)} {verbs[word != 'still in the queue']} {word}" for count, word in counts if count]
@@ -126,7 +126,7 @@ def outcome_sentence(whole: AnalysisResult, reasons: list[tuple[str, int]]) -> s
 
 
 def trouble_sentence(whole: AnalysisResult) -> str:
-    """How many were not delivered and done with."""
+    """How many messages were not completed or received and deleted."""
     count = whole.messages - sum(getattr(whole, name) for name in DELIVERED)
     if not count:
         return "All messages were completed or received and deleted."
@@ -134,7 +134,7 @@ def trouble_sentence(whole: AnalysisResult) -> str:
 
 
 def time_sentence(whole: AnalysisResult, kind: str, verb: str, none: str) -> str:
-    """Three percentiles in words."""
+    """Three percentiles as a sentence. verb: of the receiver's action. none: the sentence if there is no time."""
     count = getattr(whole, TIMES[kind])
     if not count:
         return none
@@ -143,7 +143,7 @@ def time_sentence(whole: AnalysisResult, kind: str, verb: str, none: str) -> str
 
 
 def share(count: int, of: int) -> str:
-    """A part in per cent; never 0 % or 100 % where that would hide something."""
+    """A share in per cent. Rounded to 0 % or 100 % only if exact."""
     percent = 100 * count / of
     if count != of and percent > 99.9:
         return "over 99.9 %"
@@ -161,12 +161,12 @@ def rank_reasons(reasons: Iterable[AnalysisReason]) -> list[tuple[str, int]]:
 
 
 def moment(at: datetime, bucket: str) -> str:
-    """A bucket's start as its row and tip name it, UTC."""
+    """A bucket's start (UTC), for its row and tooltip."""
     return f"{at:%Y-%m-%d}" if bucket == "day" else f"{at:%Y-%m-%d %H:%M}"
 
 
 def progress_percent(run: AnalysisRun) -> int:
-    """How far a run is: whole steps, and the tasks of the one at work. Never 100 before the end."""
+    """The progress of a run in per cent: completed steps and tasks of the current one. At most 99 before the end."""
     if run.state == AnalysisRun.SUCCEEDED:
         return 100
     if not run.steps:
@@ -176,7 +176,7 @@ def progress_percent(run: AnalysisRun) -> int:
 
 
 def csv_rows(run: AnalysisRun, results: Iterable[AnalysisResult]) -> Iterable[list]:
-    """The result as lines of a file: durations in seconds, instants in ISO 8601; an empty bucket is the whole range."""
+    """The results as rows of a file: durations in seconds, instants in ISO 8601; an empty bucket is the whole range."""
     times = [f"{kind}_{p}" for kind in TIMES for p in PERCENTILES]
     yield [
         "queue", "bucket", "messages", *OUTCOMES, "generated", "waited", "processed", *(f"{name}_seconds" for name in times)

@@ -1,6 +1,6 @@
-"""What happens to a run's row: asked for, claimed, followed, ended. Knows no process and no Spark.
+"""The life of a run's row: requested, claimed, updated, ended. Independent of processes and Spark.
 
-Every write of an execution names its claim, so one that lost its lease, and was declared dead, changes nothing any more.
+Every write of an execution names its claim, so that an execution whose lease ended can no longer change the run.
 """
 
 import os
@@ -26,12 +26,12 @@ WORKER_ENDED = "The worker stopped before the analysis finished. Nothing was cha
 
 
 class ClaimLost(Exception):
-    """This execution's lease ended and the run was declared dead: stop, and write nothing."""
+    """This execution's lease has ended, and the run was marked as failed: stop, and write nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The right of one execution to a run."""
+    """One execution's claim to a run."""
 
     run_id: int
     token: str
@@ -46,7 +46,7 @@ class Claim:
 
 
 def check_range(start: datetime, end: datetime, bucket: str) -> None:
-    """Raise InvalidArgument for a range that is empty, or too long for its buckets to be drawn and kept."""
+    """Raise InvalidArgument for a range that is empty or has more than MOST_BUCKETS buckets."""
     if end <= start:
         raise InvalidArgument("range", "must end after it starts")
     buckets = (end - start) / BUCKET_LENGTH[bucket]
@@ -57,7 +57,7 @@ def check_range(start: datetime, end: datetime, bucket: str) -> None:
 
 
 def claim(run_id: int) -> Claim | None:
-    """Take up a queued run. None if it is not waiting: taken already, over, or cancelled before it began."""
+    """Claim a queued run. None if it is no longer queued: claimed already, ended, or cancelled before it began."""
     token = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex}"
     taken = AnalysisRun.objects.filter(pk=run_id, state=AnalysisRun.QUEUED).update(
         state=AnalysisRun.RUNNING, claimed_by=token, lease_until=Now() + LEASE, started_at=Now(), step_text="Preparing"
@@ -66,12 +66,12 @@ def claim(run_id: int) -> Claim | None:
 
 
 def renew(held: Claim) -> None:
-    """Say that the execution is alive. Raises ClaimLost."""
+    """Renew the lease of a running execution. Raises ClaimLost."""
     held.write(lease_until=Now() + LEASE)
 
 
 def cancel_requested(held: Claim) -> bool:
-    """Whether somebody wants the run to stop. Raises ClaimLost."""
+    """Whether a user cancelled the run. Raises ClaimLost."""
     for requested in held.rows().values_list("cancel_requested_at", flat=True):
         return requested is not None
     raise ClaimLost(f"run {held.run_id} is no longer claimed by this worker")
@@ -87,7 +87,7 @@ def report(held: Claim, event: dict) -> None:
 
 
 def request_cancel(run_id: int, *, actor: Actor) -> None:
-    """Stop a run: at once if nobody has taken it up, else its worker stops it within seconds. One that is over stays as it is."""
+    """Cancel a run: at once if it is queued, else its worker stops it within seconds. A run that has ended is not changed."""
     actor.require(Right.OPERATE, "the history")
     named = {"cancel_requested_at": Now(), "cancelled_by": str(actor)}
     waiting = AnalysisRun.objects.filter(pk=run_id, state=AnalysisRun.QUEUED)
@@ -106,12 +106,12 @@ def succeed(held: Claim, messages: int, results: list[AnalysisResult], reasons: 
 
 
 def end(held: Claim, state: str, message: str) -> None:
-    """End a run without results: FAILED or CANCELLED, with the reason for people. Raises ClaimLost."""
+    """End a run without results. state: FAILED or CANCELLED; message: the reason. Raises ClaimLost."""
     held.write(state=state, finished_at=Now(), message=message)
 
 
 def end_dead_runs() -> list[int]:
-    """Declare runs failed whose lease ended: their worker is gone. Returns their ids."""
+    """Mark runs as failed whose lease has ended: their worker has died. Returns their ids."""
     dead = AnalysisRun.objects.filter(state=AnalysisRun.RUNNING, lease_until__lt=Now())
     ids = []
     for run_id, token in dead.values_list("pk", "claimed_by"):

@@ -1,4 +1,4 @@
-"""Requesting an analysis: its row, and its task."""
+"""Requests an analysis: creates its row and its task."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from .tasks import run_analysis
 
 
 def create(entities: list[Entity], start: datetime, end: datetime, bucket: str, *, actor: Actor) -> AnalysisRun:
-    """Ask for an analysis of these queues; a worker takes it up. start, end: aware UTC, by when messages were enqueued.
+    """Request an analysis of these queues, which a worker executes. start, end: range of the enqueue times, aware UTC.
 
-    Raises NotAuthorized without Right.OPERATE, InvalidArgument for a range without sense.
+    Raises NotAuthorized without Right.OPERATE, InvalidArgument for an invalid range.
     """
     actor.require(Right.OPERATE, "the history")
     runs.check_range(start, end, bucket)
@@ -36,7 +36,7 @@ def create(entities: list[Entity], start: datetime, end: datetime, bucket: str, 
 
 
 def _submit(run_id: int) -> None:
-    """Hand a run to Celery. If that fails the run ends at once and says why, since nobody would ever start it."""
+    """Send the run's task to Celery. If that fails, mark the run as failed with the reason, since no worker would start it."""
     try:
         run_analysis.delay(run_id)
     except (KombuError, OSError, BrokerError) as problem:
@@ -46,5 +46,5 @@ def _submit(run_id: int) -> None:
 
 
 def start(chosen: dict, *, actor: Actor) -> AnalysisRun:
-    """Ask for the analysis that a valid form describes (explorer.analysis.forms)."""
+    """Request the analysis that a valid form describes (explorer.analysis.forms)."""
     return create(list(chosen["queues"]), chosen["start_at"], chosen["end_at"], chosen["bucket"], actor=actor)

@@ -1,4 +1,4 @@
-"""Celery's side of analyses."""
+"""Celery tasks of analyses."""
 
 from celery import shared_task
 from celery.worker import state
@@ -10,19 +10,19 @@ from . import launch
 
 @shared_task(name="explorer.run_analysis", queue="analysis", ignore_result=True)
 def run_analysis(run_id: int) -> None:
-    """Execute a run. Acknowledged when it begins: a run whose worker dies is declared dead by its lease, not begun again."""
+    """Execute a run. The task is acknowledged at its start: a run whose worker dies fails by its lease and is not restarted."""
     launch.execute(run_id, should_stop=_is_stopping)
 
 
 def _is_stopping() -> bool:
-    """Whether this worker was asked to stop. With the solo pool it waits for its task, so the task must look.
+    """Whether this worker was asked to stop. A worker with the solo pool waits for its task, so the task has to check.
 
-    Celery keeps the exit code there, which may be 0; None or False while nobody asked.
+    Celery stores the exit code there, which may be 0; None or False mean that no stop was requested.
     """
-    return any(asked is not None and asked is not False for asked in (state.should_stop, state.should_terminate))
+    return any(code is not None and code is not False for code in (state.should_stop, state.should_terminate))
 
 
 @shared_task(name="explorer.end_dead_analyses", ignore_result=True)
 def end_dead_analyses() -> dict:
-    """A sweep of the explorer's own, recorded like the broker's."""
+    """A sweep of the explorer, recorded like those of the broker."""
     return runs.recorded("end_dead_analyses", lambda: {"ended": launch.end_dead_runs()})

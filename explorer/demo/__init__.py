@@ -1,5 +1,5 @@
-"""Demo: a web shop whose programs send and receive through Vitrine's public Python and HTTP interfaces.
+"""Demo: programs that send and receive through Vitrine's public Python and HTTP interfaces.
 
-stage.py makes its entities, once; goods.py invents its messages; traffic.py is its programs; http_queue.py their HTTP client;
-runner.py lets them take turns, and rests while somebody has paused them.
+Each family has its own part (explorer/<family>/demo). parts.py finds them; set_up.py sets them up once; runner.py runs their
+programs in turn and pauses them; pages.py is the button that does so.
 """

@@ -1,4 +1,4 @@
-"""The button that pauses and resumes the demonstration; its programs look at the row every second."""
+"""The button that pauses and resumes the demo. The runner reads the row every second."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from django.views.decorators.http import require_POST
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import Actor, Right
 from explorer.models import Demonstration
-from explorer.shared.shell import act, page, tell_refusal
+from explorer.shared.shell import act, notify_error, page
 
-_SAYS = {
+_MESSAGES = {
     "pause": "Demo paused. Waiting messages stay; TTLs, locks and schedules keep running.",
     "resume": "Demo running.",
 }
@@ -22,16 +22,16 @@ _SAYS = {
 @page
 @require_POST
 def demonstration(request: HttpRequest) -> HttpResponse:
-    """POST `do`: pause or resume. Pressing twice is harmless."""
-    wish = request.POST.get("do", "")
-    if wish not in _SAYS:
+    """POST `do`: pause or resume. Idempotent."""
+    action = request.POST.get("do", "")
+    if action not in _MESSAGES:
         raise InvalidArgument("do", "must be pause or resume")
     done = act(
-        request, f"{wish} demonstration", None, says=lambda _: _SAYS[wish],
-        call=lambda: set_paused(wish == "pause", request.actor),
+        request, f"{action} demonstration", None, says=lambda _: _MESSAGES[action],
+        call=lambda: set_paused(action == "pause", request.actor),
     )  # fmt: skip
     if done.error:
-        tell_refusal(request, done.error)
+        notify_error(request, done.error)
     return HttpResponseRedirect(reverse("explorer:overview"))
 
 
@@ -42,5 +42,5 @@ def set_paused(paused: bool, actor: Actor) -> None:
 
 
 def shown() -> Demonstration | None:
-    """The demonstration's state; None where there is none to pause."""
+    """The demo's state; None if this site has no demo."""
     return Demonstration.objects.filter(pk=Demonstration.ONLY).first() if getattr(settings, "VITRINE_DEMO", False) else None

@@ -1,4 +1,4 @@
-"""Gives each program its turns, one after the other in one thread, and lets them rest while somebody has paused them."""
+"""Runs all programs in turn, in one thread, and stops them while the demo is paused."""
 
 from __future__ import annotations
 
@@ -13,21 +13,20 @@ from django.db import Error, connection
 from broker_core.common.errors import BrokerError
 from explorer.models import Demonstration
 
-from .http_queue import Refused
-from .traffic import Program, Turns
+from .parts import Program, Turns
 
 log = logging.getLogger(__name__)
-FAILURES = (BrokerError, OSError, http.client.HTTPException, Refused)
-AFTER_FAILURE = 2.0  # seconds before a failed program starts anew
-AFTER_REFUSAL = 15.0  # and where trying the same again hardly helps: a queue was deleted or disabled
-SAID_AFTER = 15.0  # a trouble that lasts so long is said, once
-LOOK_SECONDS = 1.0  # between two looks at whether it is paused
-LONGEST_SLEEP = 0.25  # so soon it stops when asked to
+FAILURES = (BrokerError, OSError, http.client.HTTPException)
+AFTER_FAILURE = 2.0  # seconds before a failed program is restarted
+AFTER_REFUSAL = 15.0  # likewise, if a retry will hardly succeed: a queue was deleted or disabled
+WARN_AFTER = 15.0  # seconds of failing before a warning is logged, once
+PAUSE_CHECK_SECONDS = 1.0  # between two checks of the pause button
+LONGEST_SLEEP = 0.25  # seconds: the delay until `stopping` takes effect
 
 
 @dataclass(slots=True)
-class Performer:
-    """A program and its turns: `steps` while it runs. due, failing_since: seconds of the runner's clock."""
+class RunningProgram:
+    """A program and its state. steps: its generator while it runs. due, failing_since: seconds of the runner's clock."""
 
     name: str
     program: Program
@@ -36,31 +35,31 @@ class Performer:
     failing_since: float | None = None
 
     def act(self) -> float:
-        """One turn; seconds until the next."""
+        """Make one step. Returns the seconds until the next."""
         self.steps = self.steps or self.program()
         return next(self.steps)
 
-    def leave(self) -> None:
-        """End the program, which gives back what it holds."""
+    def close(self) -> None:
+        """End the program, which releases the locks it holds."""
         if self.steps is not None:
             self.steps.close()
             self.steps = None
 
 
 class Runner:
-    """Runs programs until told to stop. is_paused: asked every second. clock: seconds that only grow."""
+    """Runs programs until `stopping` is set. is_paused: called every second. clock: monotonic, in seconds."""
 
     def __init__(
         self, programs: Mapping[str, Program], *, is_paused: Callable[[], bool], clock: Callable[[], float] = time.monotonic
     ):
-        self._performers = [Performer(name, program) for name, program in programs.items()]
-        self._asks_whether_paused, self._clock = is_paused, clock
-        self._paused, self._look_at = False, clock()
-        self._said = False
+        self._runnings = [RunningProgram(name, program) for name, program in programs.items()]
+        self._is_paused, self._clock = is_paused, clock
+        self._paused, self._next_check = False, clock()
+        self._warned = False
         self.stopping = False
 
     def run(self) -> None:
-        """Until `stopping` is set, by a signal handler for example."""
+        """Run until `stopping` is set, by a signal handler for example."""
         try:
             while not self.stopping:
                 time.sleep(min(self.tick(), LONGEST_SLEEP))
@@ -68,52 +67,52 @@ class Runner:
             self.rest()
 
     def tick(self) -> float:
-        """Give their turn to all whose time has come; seconds until the next one's."""
-        self._look()
+        """Run all programs that are due. Returns the seconds until the next one is due."""
+        self._check_pause()
         if self._paused:
-            return LOOK_SECONDS
-        for performer in self._performers:
+            return PAUSE_CHECK_SECONDS
+        for running in self._runnings:
             if self.stopping:
                 return 0
-            if performer.due <= self._clock():
-                performer.due = self._clock() + self._act(performer)
-        return max(0.0, min(performer.due for performer in self._performers) - self._clock())
+            if running.due <= self._clock():
+                running.due = self._clock() + self._act(running)
+        return max(0.0, min(running.due for running in self._runnings) - self._clock())
 
     def rest(self) -> None:
-        """Have everybody give back what they hold, and start from their beginnings next time."""
-        for performer in self._performers:
-            performer.leave()
+        """End all programs, which release their locks; they restart from the beginning."""
+        for running in self._runnings:
+            running.close()
 
-    def _look(self) -> None:
-        if self._clock() < self._look_at:
+    def _check_pause(self) -> None:
+        if self._clock() < self._next_check:
             return
-        self._look_at = self._clock() + LOOK_SECONDS
-        was, self._paused = self._paused, self._asks_whether_paused()
-        if self._paused and not was:
+        self._next_check = self._clock() + PAUSE_CHECK_SECONDS
+        was_paused, self._paused = self._paused, self._is_paused()
+        if self._paused and not was_paused:
             self.rest()
 
-    def _act(self, performer: Performer) -> float:
+    def _act(self, running: RunningProgram) -> float:
         try:
-            pause = performer.act()
+            pause = running.act()
         except FAILURES as problem:
-            performer.steps = None
-            self._note_trouble(performer, problem)
+            running.steps = None
+            self._note_failure(running, problem)
             final = isinstance(problem, BrokerError) and not problem.retryable
             return AFTER_REFUSAL if final else AFTER_FAILURE
-        performer.failing_since = None
-        self._said = self._said and any(other.failing_since is not None for other in self._performers)
+        running.failing_since = None
+        self._warned = self._warned and any(other.failing_since is not None for other in self._runnings)
         return pause
 
-    def _note_trouble(self, performer: Performer, problem: Exception) -> None:
-        if performer.failing_since is None:
-            performer.failing_since = self._clock()
-        if not self._said and self._clock() - performer.failing_since >= SAID_AFTER:
-            self._said = True
-            log.warning("Demo program %s failed and will retry: %s", performer.name, problem)
+    def _note_failure(self, running: RunningProgram, problem: Exception) -> None:
+        if running.failing_since is None:
+            running.failing_since = self._clock()
+        if not self._warned and self._clock() - running.failing_since >= WARN_AFTER:
+            self._warned = True
+            log.warning("Demo program %s failed and will retry: %s", running.name, problem)
 
 
 class PauseButton:
-    """What the database says about the pause; while it cannot be asked, what it said last."""
+    """Whether the demo is paused, read from the database; the last known answer while the database is unavailable."""
 
     def __init__(self) -> None:
         self._last = False

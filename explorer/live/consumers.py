@@ -1,7 +1,7 @@
-"""The browsers' end of the live feed: one socket a page, which says what it shows and gets frames.
+"""WebSocket consumers of the live feed: one socket per page, which names the page and receives frames.
 
-A consumer reads no message and knows no rule. Whom it serves is decided here, not by middleware alone: signed-in people, from
-pages of this very site (`AllowedHostsOriginValidator` lets every origin in where ALLOWED_HOSTS is `*`).
+Only signed-in users are served, and only pages of the same origin; this is checked here, since
+`AllowedHostsOriginValidator` accepts every origin if ALLOWED_HOSTS is `*`.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from .feed import Feed, refused
 from .page import View
 
 log = logging.getLogger(__name__)
-RIGHTS_BEATS = 10  # between two looks at whether the viewer is still allowed
-CLOSE_AND_RETURN = 1012  # the browser connects again, with the rights it has then
+RIGHTS_BEATS = 10  # beats between two checks of the viewer's rights
+CLOSE_AND_RETURN = 1012  # close code: the browser reconnects, with its current rights
 MAX_PAGE_LENGTH = 4000
 
 
 class LiveConsumer(AsyncWebsocketConsumer):
-    """Serves the page named in the address's `page`, or later in a message {"page": ...}; {} asks for its whole state again."""
+    """Serves the page named in the query's `page`, or later in a message {"page": ...}; {} requests its whole state again."""
 
     view: View | None = None
     group = ""
-    actor: Actor  # from `connect` on; nothing is received before
+    actor: Actor  # set by `connect`
     version = 0
     beats = 0
 
@@ -59,7 +59,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         await self._leave()
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
-        page = _page_asked_for(text_data)
+        page = _requested_page(text_data)
         if page is None:
             return
         try:
@@ -67,11 +67,11 @@ class LiveConsumer(AsyncWebsocketConsumer):
         except BrokerError as exc:
             await self.send(refused(str(exc)))
             return
-        if view is not None:  # a page that was refused has no state to be asked for
+        if view is not None:  # a refused page has no state
             await self._show(view)
 
     async def live_frame(self, event: dict) -> None:
-        if event["version"] > self.version:  # those made before this viewer joined are in what it was told then
+        if event["version"] > self.version:  # older frames are contained in the state that the viewer got
             self.version = event["version"]
             await self.send(event["frame"])
 
@@ -101,21 +101,21 @@ class LiveConsumer(AsyncWebsocketConsumer):
             await Feed.here().leave(group, self.channel_name)
 
     def _is_still_allowed(self) -> bool:
-        """Whether the person still has these rights, and has neither signed out nor changed the password."""
+        """Whether the user still has the same rights, and has neither signed out nor changed the password."""
         session = import_module(settings.SESSION_ENGINE).SessionStore(self.scope["session"].session_key)
         user = get_user(SimpleNamespace(session=session))
         return user.pk == self.scope["user"].pk and user.is_active and actor_for(user).rights == self.actor.rights
 
 
 def is_same_origin(scope: dict) -> bool:
-    """Whether the page that opens the socket came from the host that is asked."""
+    """Whether the page that opens the socket has the same host as the request."""
     headers = dict(scope["headers"])
     origin, host = headers.get(b"origin", b"").decode("latin-1"), headers.get(b"host", b"").decode("latin-1")
     return bool(host) and urlsplit(origin).netloc.lower() == host.lower()
 
 
-def _page_asked_for(text: str | None) -> str | None:
-    """The page of a message, empty for the same again; None for what is no message of ours."""
+def _requested_page(text: str | None) -> str | None:
+    """The page named in a message; empty: the current page; None: not a valid message."""
     try:
         asked = json.loads(text or "")
     except ValueError:

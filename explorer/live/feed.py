@@ -1,14 +1,15 @@
-"""One reader a process: looks for events of what its viewers see, some times a second, and sends pages what changed in them.
+"""The live feed: polls for events of the watched pages several times per second, and sends the fragments that changed.
 
-The database is asked in one thread with a connection of its own, however many viewers there are. A page that several look at with
-the same rights is drawn once. The in-memory channel layer suffices, since each web process has its own feed.
+Each process has one feed, which reads the database in one thread with one connection, independent of the number of viewers. A
+page is rendered once for all viewers with the same rights. The in-memory channel layer suffices, since each web process has its
+own feed.
 
 A frame is JSON, and live.js applies it:
-  version    grows with each frame of a page
-  clock      {"now": ms, "rate": seconds a second, "read": ms of real time}: what the page's deadlines are read by; one that was
-             read no later than what the page knows is ignored
-  fragments  HTML of those parts that look different, to be morphed by the ids of their elements
-  left       {row id: word} of messages that are no longer in their list, and what became of them
+  version    increases with each frame of a page
+  clock      {"now": ms, "rate": clock seconds per second, "read": ms of real time}: the clock of the page's deadlines; ignored
+             if the page has a later reading
+  fragments  HTML of the parts that changed, to be morphed by the ids of their elements
+  left       {row id: word} of messages that left their list, with the reason
 """
 
 from __future__ import annotations
@@ -39,20 +40,20 @@ log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.1
 BEAT_SECONDS = 1.0
-SHARE = 0.5  # of a processor, at most, goes into drawing
-SHARE_OF_A_PAGE = 0.25
-FEW_PAGES = 4  # while no more are watched, each may be drawn every FEW_SECONDS, else every MANY_SECONDS
+SHARE = 0.5  # maximum share of a processor for rendering
+SHARE_OF_A_PAGE = 0.25  # and for rendering one page
+FEW_PAGES = 4  # up to so many pages are rendered every FEW_SECONDS at most, more every MANY_SECONDS
 FEW_SECONDS, MANY_SECONDS = 0.25, 1.0
-FRESH_SECONDS = 0.1  # a page that was drawn so lately is not drawn again for one who asks, but at the next look
-SHORTEST_WAIT = 0.2  # for an instant that passes
-DRIFT_MS = 250  # a browser's idea of the clock may be off by this before it is told
+FRESH_SECONDS = 0.1  # a page rendered more recently is not rendered again for a request, but in the next tick
+SHORTEST_WAIT = 0.2  # seconds before a page is rendered for the end of a countdown
+DRIFT_MS = 250  # difference of a browser's clock that is corrected
 BACK_OFF_SECONDS = (0.2, 5.0)
-TOO_SLOW = (BrokerError, psycopg.Error, OSError)
+RETRIED = (BrokerError, psycopg.Error, OSError)
 
 
 @dataclass(slots=True)
 class Watched:
-    """A page that somebody looks at, as last sent. not_before, due and drawn_at are read by the monotonic clock."""
+    """A watched page and its state as last sent. not_before, due, drawn_at: monotonic time."""
 
     view: View
     group: str = ""
@@ -67,7 +68,7 @@ class Watched:
     touched: dict[int, dict[int, EventKind]] = field(default_factory=dict)
 
     def note(self, news: NewEvents) -> None:
-        """Mark the page by what happened."""
+        """Note the events that concern the page."""
         if news.overflow or news.clocks_moved:
             self.due, self.drawn_at = 0.0, {}
         if self.live is None:
@@ -78,13 +79,13 @@ class Watched:
                 self.touched.setdefault(entity.id, {}).update(happened)
 
     def forget(self, why: BrokerError, seconds: float) -> str:
-        """The frame of a page that there is no more. Should it come back, all of it is sent."""
+        """The frame for a page that no longer exists. If it exists again later, its whole state is sent."""
         self.fragments, self.drawn_at, self.clock, self.touched = {}, {}, None, {}
         self.version, self.due = self.version + 1, time.monotonic() + seconds
         return refused(str(why))
 
     def draw(self, pages: int, *, all_fragments: bool = False) -> str | None:
-        """Draw again what may be. Returns the frame of what is different; None: nothing. pages: how many are watched."""
+        """Render the fragments that are due. Returns a frame with those that changed, or None. pages: number of watched pages."""
         began, worked = time.monotonic(), time.thread_time()
         wanted = None if self.live is None or all_fragments else self._may_be_drawn(self.live, began)
         if self.live and wanted is not None and not wanted:
@@ -100,7 +101,7 @@ class Watched:
             before = self.fragments.get(name, "")
             if comparable(before) != comparable(html):
                 different.append(html)
-                left |= _fates(answer.live, rows_left(before, html), touched)
+                left |= _reasons_left(answer.live, rows_left(before, html), touched)
             self.fragments[name], self.drawn_at[name] = html, began
         self.not_before = ended + max(
             (time.thread_time() - worked) * (1 / SHARE_OF_A_PAGE - 1),
@@ -108,20 +109,20 @@ class Watched:
             answer.live.least_seconds,
         )
         self.due = min(ended + answer.live.refresh_seconds, self._later(answer.live, began), self._countdown_end(ended))
-        if not different and not is_set_otherwise(clock, self.clock):
+        if not different and not differs_from_expected(clock, self.clock):
             return None
         self.version += 1
         return self._frame(different, left)
 
     def whole(self) -> str:
-        """The frame that brings any older page to this state."""
+        """The frame with the whole state."""
         return self._frame(self.fragments.values(), {})
 
     def _may_be_drawn(self, live: Live, now: float) -> set[str]:
         return {name for name, least in live.fragments.items() if now - self.drawn_at.get(name, -least) >= least}
 
     def _later(self, live: Live, began: float) -> float:
-        """When the first of the fragments may be drawn that were left out."""
+        """When the first of the skipped fragments may be rendered."""
         drawn = ((self.drawn_at.get(name, 0.0), least) for name, least in live.fragments.items())
         return min((at + least for at, least in drawn if at < began), default=math.inf)
 
@@ -138,7 +139,7 @@ class Watched:
 
 
 class Feed:
-    """The reader of one event loop. `join` starts it with the first viewer; it ends with the last one's `leave`."""
+    """The feed of one event loop. It starts with the first viewer's `join` and ends with the last one's `leave`."""
 
     _of_loop: dict[asyncio.AbstractEventLoop, Feed] = {}
 
@@ -157,22 +158,22 @@ class Feed:
         return cls._of_loop.setdefault(asyncio.get_running_loop(), cls())
 
     async def join(self, view: View, channel: str) -> tuple[str, int, str | None]:
-        """Add a viewer. Returns the group of the page, its version and the frame of its present state. No frame: the database
-        does not answer now, and it comes by the group as soon as it does.
+        """Add a viewer. Returns the page's group, its version and the frame of its state. Without a frame, the database is
+        unavailable, and the frame is sent to the group later.
 
-        Raises BrokerError where there is no such page, or the viewer lacks the right to it.
+        Raises BrokerError if the page does not exist or the viewer may not see it.
         """
         page = self._of(view) or await self._first(view)
         page.group = page.group or view.group(personal=page.live is None or page.live.personal)
         page = self._pages.setdefault(page.group, page)
-        asks_again = channel in page.viewers  # after an act of its own, say: so it must not get what was before that
+        is_repeated = channel in page.viewers  # after an action of its own, for example: it must not get an older state
         page.viewers.add(channel)
         await get_channel_layer().group_add(page.group, channel)
         if self.task is None:
             self._read_at = time.monotonic()
             self.task = asyncio.create_task(self._run())
         try:
-            version, frame, for_others = await self._in_thread(self._present_state, page, asks_again)
+            version, frame, for_others = await self._in_thread(self._present_state, page, is_repeated)
         except BrokerError:
             await self.leave(page.group, channel)
             raise
@@ -181,7 +182,7 @@ class Feed:
         return page.group, version, frame
 
     async def leave(self, group: str, channel: str) -> None:
-        """Take a viewer away; what nobody looks at any more is forgotten."""
+        """Remove a viewer, and the page if it was the last one."""
         await get_channel_layer().group_discard(group, channel)
         page = self._pages.get(group)
         if page is None:
@@ -201,7 +202,7 @@ class Feed:
             await self._in_thread(self._close)
 
     async def _first(self, view: View) -> Watched:
-        """A page that nobody looked at, as it is now, or not drawn yet where the database does not answer."""
+        """A page that was not watched before; not rendered yet if the database is unavailable."""
         page = Watched(view)
         try:
             await self._in_thread(self._drawn, page)
@@ -231,28 +232,28 @@ class Feed:
                     self._read_at = began
                     pause = BACK_OFF_SECONDS[0]
                     await asyncio.sleep(max(POLL_SECONDS - (time.monotonic() - began), worked * (1 / SHARE - 1), 0.02))
-                except TOO_SLOW as exc:
+                except RETRIED as exc:
                     log.warning("The live feed cannot read events; retrying in %.1f s: %s", pause, exc)
                     await asyncio.sleep(pause)
                     pause = min(pause * 2, BACK_OFF_SECONDS[1])
-                except Exception:  # one page must not silence all others for good
+                except Exception:  # one page must not stop all others
                     log.exception("The live feed failed; retrying in %.1f s", BACK_OFF_SECONDS[1])
                     await asyncio.sleep(BACK_OFF_SECONDS[1])
         finally:
             beats.cancel()
 
     async def _beat(self) -> None:
-        """Tell every page that the connection lives, and how old its state may be."""
+        """Tell every page that the connection is alive, and how old its state may be."""
         while True:
             age = time.monotonic() - self._read_at
             for group in list(self._pages):
                 await get_channel_layer().group_send(group, {"type": "live.beat", "age": round(age, 1)})
             await asyncio.sleep(BEAT_SECONDS)
 
-    # What follows runs in the feed's thread.
+    # The methods below run in the feed's thread.
 
     def _drawn(self, page: Watched) -> str | None:
-        """Draw the whole page. Returns the frame for those who look at it already."""
+        """Render the whole page. Returns the frame for its other viewers."""
         try:
             self._follower.begin()
             return page.draw(len(self._pages), all_fragments=True)
@@ -264,14 +265,14 @@ class Feed:
             raise
 
     def _present_state(self, page: Watched, anew: bool) -> tuple[int, str | None, str | None]:
-        """The page's version, the frame for who comes, and the one for the others where they do not know all of that yet."""
+        """The page's version, the frame for the new viewer, and the frame for the others if the page has changed."""
         if anew and page.drawn_at and time.monotonic() - min(page.drawn_at.values()) < FRESH_SECONDS:
             anew, page.due = False, 0.0
         for_others = self._drawn(page) if anew or not page.fragments else None
         return page.version, page.whole() if page.fragments else None, for_others
 
     def _tick(self, pages: list[Watched], loop: asyncio.AbstractEventLoop) -> float:
-        """Draw what is marked, and send it. Returns the seconds of processor time that it took."""
+        """Render the pages that are due and send their frames. Returns the processor time used, in seconds."""
         began = time.thread_time()
         news = self._follower.read({entity.id for page in pages if page.live for entity in page.live.entities})
         for page in pages:
@@ -295,18 +296,18 @@ class Feed:
 
 
 def refused(why: str) -> str:
-    """What a page is told for which there is nothing to show: {"refused": why}."""
+    """The frame for a page that cannot be shown: {"refused": why}."""
     return json.dumps({"refused": why})
 
 
-def _fates(live: Live, left: Mapping[str, tuple[int, int]], touched: dict[int, dict[int, EventKind]]) -> dict[str, str]:
-    """What became of messages whose rows left, in a word."""
+def _reasons_left(live: Live, left: Mapping[str, tuple[int, int]], touched: dict[int, dict[int, EventKind]]) -> dict[str, str]:
+    """By row, the word for the reason why the message left its list."""
     kinds = {row: touched.get(entity, {}).get(number) for row, (entity, number) in left.items()}
     return {row: word for row, kind in kinds.items() if live.word and kind is not None and (word := live.word(kind))}
 
 
-def is_set_otherwise(old: ClockReading | None, new: ClockReading | None) -> bool:
-    """Whether a clock goes otherwise than a browser expects that knows an older reading of it."""
+def differs_from_expected(old: ClockReading | None, new: ClockReading | None) -> bool:
+    """Whether a clock differs from what a browser computes from an older reading."""
     if old is None or new is None:
         return old is not new
     expected = old.now + (new.real_now - old.real_now) * old.rate

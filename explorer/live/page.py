@@ -1,6 +1,6 @@
-"""What a page shows live: its view says so (`Live`), and the feed asks that view again with a request of its own (`LiveRequest`).
+"""Live pages: a view declares its live fragments (`Live`), and the feed calls the view again with a `LiveRequest`.
 
-A page is written once: what a reader gets at first, and each later state of its fragments, come from the same view and templates.
+The first state of a page and all later states of its fragments come from the same view and templates.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import Actor, EventKind, HistoryLevel
 from broker_core.reads import ClockReading, EntityRow
 
-REFRESH_SECONDS = 5.0  # without any event: rates fall
-BLIND_SECONDS = 1.0  # where history is not full, or a clock is set by hand, events do not tell of every change
-HEAD_SECONDS = 1.0  # between two drawings of what stands above an entity's lists
-HISTORY_SECONDS = 2.0  # of what left a queue
-FILTERED_SECONDS = 5.0  # of a list that has to be searched
-FOLLOW_SECONDS = 3.0  # of a list in an order that changes, so that rows do not turn about under the reader's eyes
+REFRESH_SECONDS = 5.0  # a page without events: rates fall
+BLIND_SECONDS = 1.0  # if history is not full, or the clock is manual: events do not cover every change
+HEAD_SECONDS = 1.0  # minimum interval of the part above an entity's lists
+HISTORY_SECONDS = 2.0  # of the history
+FILTERED_SECONDS = 5.0  # of a filtered list, which is searched
+FOLLOW_SECONDS = 3.0  # of a list whose order changes, so that rows do not move too often
 _TICKING = re.compile(r' data-(?:now|clock|read)="[^"]*"|(?<=>)[^<>]*(?=</time>)|(?<=<progress)[^>]*(?= data-from)')
 _DEADLINE = re.compile(r' data-deadline="(\d+)"')
 _ROW = re.compile(r'<tr id="(m-(\d+)-\d+-(\d+))"')
@@ -35,16 +35,16 @@ _ROW = re.compile(r'<tr id="(m-(\d+)-\d+-(\d+))"')
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """What of a page is live, and what marks it as changed.
+    """The live fragments of a page, and when they are rendered again.
 
-    fragments: templates to draw again, each with the seconds between two drawings at least; every element on its top level has
-               an id. A fragment of a template is named as in `page.html#name`.
-    entities:  events of these mark the page;
-    number:    where given, those of this message alone.
-    refresh_seconds: it is marked after so long without an event.
-    least_seconds: between two drawings of the page.
-    personal:  drawn for one person; else for all who have the same rights.
-    word:      what became of a message, for a row that leaves its list; empty: no reason to leave.
+    fragments: templates with the minimum number of seconds between two renderings; every element on their top level has an id.
+               A template fragment is named as in `page.html#name`.
+    entities:  their events make the page due;
+    number:    if given, only the events of this message.
+    refresh_seconds: the page is also due after this time without an event.
+    least_seconds: minimum time between two renderings of the page.
+    personal:  rendered for one user; else for all users with the same rights.
+    word:      (event kind) -> the word for a row that leaves its list; empty: the event is no reason to leave.
     """
 
     fragments: Mapping[str, float]
@@ -57,26 +57,26 @@ class Live:
 
 
 def refresh_seconds(entities: Iterable[EntityRow]) -> float:
-    """How long a page about these may stay as it is without any event of them."""
+    """The refresh interval of a page about these entities."""
     blind = any(entity.history_level < HistoryLevel.FULL or entity.clock.is_manual for entity in entities)
     return BLIND_SECONDS if blind else REFRESH_SECONDS
 
 
 def of_receiver(template: str, entity: EntityRow) -> Live:
-    """Of a page to receive by hand: what is available to all, and what this person holds."""
+    """The live part of a receiver page, which shows the messages that the user holds."""
     return Live(
         {template: 0.0, "explorer/_clock.html": 0.0}, entities=[entity], refresh_seconds=refresh_seconds([entity]), personal=True
     )
 
 
 def live(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
-    """A view whose answer is drawn with a `Live`. Pages without this mark are refused by the feed."""
+    """Mark a view that renders with a `Live`. The feed refuses views without this mark."""
     view.is_live = True  # type: ignore[attr-defined]
     return view
 
 
 class LiveRequest(HttpRequest):
-    """A GET of a page by the feed. wanted: the fragments to draw; None: all."""
+    """A GET of a page by the feed. wanted: the fragments to render; None: all."""
 
     def __init__(self, view: View, wanted: Collection[str] | None):
         super().__init__()
@@ -92,12 +92,12 @@ class LiveRequest(HttpRequest):
 
 
 class LiveAnswer(HttpResponse):
-    """The fragments of a page as they are now."""
+    """The current fragments of a page."""
 
     def __init__(self, request: LiveRequest, found: Live, context: Mapping[str, Any]):
         super().__init__()
         self.live, self.clock = found, context.get("clock")
-        # Each reader's page has a token of its own, which live.js puts in.
+        # live.js inserts the CSRF token of each viewer's page.
         shared = {**context, "csrf_token": "-"}
         self.fragments = {
             template: render_to_string(template, shared, request) for template in found.fragments if request.wants(template)
@@ -106,7 +106,7 @@ class LiveAnswer(HttpResponse):
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A page as somebody looks at it. user: whose rights `actor` has."""
+    """A page for a viewer. user: the user behind `actor`."""
 
     path: str
     query: str
@@ -116,7 +116,7 @@ class View:
 
     @classmethod
     def of(cls, page: str, actor: Actor, user: Any) -> View:
-        """page: its address within the site as browsers write it. Raises InvalidArgument where nothing is live."""
+        """page: its path and query within the site. Raises InvalidArgument if the page is not live."""
         path, _, query = page.partition("?")
         path = unquote(path)
         try:
@@ -128,12 +128,12 @@ class View:
         return cls(path, query, match, actor, user)
 
     def group(self, *, personal: bool) -> str:
-        """The name of those who get the same frames."""
+        """The name of the group of viewers who get the same frames."""
         audience = [self.actor.rights.value, self.actor.holder_label if personal else "", self.path, self.query]
         return "live." + hashlib.sha256(json.dumps(audience).encode()).hexdigest()[:40]
 
     def draw(self, wanted: Collection[str] | None = None) -> LiveAnswer:
-        """Ask the page's view. Raises BrokerError where the page is refused."""
+        """Call the page's view. Raises BrokerError if the view refuses."""
         set_script_prefix(f"{settings.FORCE_SCRIPT_NAME or ''}/")
         try:
             answer = self.match.func(LiveRequest(self, wanted), *self.match.args, **self.match.kwargs)
@@ -145,18 +145,18 @@ class View:
 
 
 def comparable(html: str) -> str:
-    """What is equal for fragments that differ in ages, countdowns and the time of reading alone: the browser counts those."""
+    """The HTML without ages, countdowns and read times, which the browser updates itself."""
     return _TICKING.sub("", html)
 
 
 def seconds_to_deadline(fragments: Iterable[str], clock: ClockReading) -> float | None:
-    """Until the first countdown in these fragments ends; None: never."""
+    """The time until the first countdown in these fragments ends; None: there is none."""
     now = clock.now.timestamp() * 1000
     ahead = [ms - now for html in fragments for found in _DEADLINE.findall(html) if (ms := int(found)) > now]
     return min(ahead) / 1000 / clock.rate if ahead and clock.rate else None
 
 
 def rows_left(before: str, after: str) -> dict[str, tuple[int, int]]:
-    """Rows of messages that are no longer in a fragment: (entity id, sequence number) by the row's id."""
-    there = {row for row, *_ in _ROW.findall(after)}
-    return {row: (int(entity), int(number)) for row, entity, number in _ROW.findall(before) if row not in there}
+    """Message rows that are no longer in a fragment: (entity id, sequence number) by row id."""
+    remaining = {row for row, *_ in _ROW.findall(after)}
+    return {row: (int(entity), int(number)) for row, entity, number in _ROW.findall(before) if row not in remaining}

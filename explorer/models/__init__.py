@@ -1,4 +1,4 @@
-"""What the explorer keeps for itself; the broker's tables are broker_core's."""
+"""The explorer's own tables. Those of the broker are in broker_core."""
 
 from .analysis import AnalysisReason, AnalysisResult, AnalysisRun
 from .audit import AuditRecord

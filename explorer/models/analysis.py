@@ -1,4 +1,4 @@
-"""Analyses of the history: who asked for what, how far it is, and what came out."""
+"""Analyses of the history: request, progress and results."""
 
 from django.db import models
 
@@ -6,9 +6,9 @@ from django.db import models
 class AnalysisRun(models.Model):
     """One analysis over the archived history of some queues.
 
-    queues:  [{"id", "namespace", "path"}] as they were called when it was asked for.
-    Whoever executes the run holds its lease: `claimed_by` is that execution's own token, and `lease_until` is moved on while it
-    lives. A run whose lease has ended is not running, whatever `state` still says (see `runs.end_dead_runs`).
+    queues: [{"id", "namespace", "path"}] with the names at the time of the request.
+    An execution holds the run's lease: `claimed_by` is its token, and `lease_until` is renewed while it runs. A run whose lease
+    has ended is no longer running, whatever `state` says (see `runs.end_dead_runs`).
     """
 
     QUEUED, RUNNING, SUCCEEDED, FAILED, CANCELLED = "queued", "running", "succeeded", "failed", "cancelled"
@@ -56,15 +56,15 @@ class AnalysisRun(models.Model):
 
     @property
     def duration(self):
-        """How long it ran, or None before its end."""
+        """How long the run took; None before its end."""
         return self.finished_at - self.started_at if self.finished_at and self.started_at else None
 
 
 class AnalysisResult(models.Model):
     """Outcomes and times of the messages that entered one queue in one bucket; without a bucket: in the whole range.
 
-    waited, processed: how many have such a time. The percentiles are empty where none has. generated: of `messages`, how many are
-    generated demonstration history.
+    waited, processed: the number of messages with such a time; if 0, the percentiles are NULL.
+    generated: how many of `messages` are generated demo history.
     """
 
     run = models.ForeignKey(AnalysisRun, on_delete=models.CASCADE, related_name="results")

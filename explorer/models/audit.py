@@ -1,16 +1,16 @@
-"""Who did what in the explorer, refusals included. Append-only; clients' acts are in the messages' events."""
+"""Audit of user actions in the explorer, including refused ones. Append-only. Clients' operations are in the events."""
 
 from django.db import models
 
 
 class AuditRecord(models.Model):
-    """One act of a person.
+    """One action of a user.
 
-    at: the database's time. actor: as in events ("user:alice"). target: what of the entity, in words ("messages 3, 4").
-    outcome: done, or refused with the reason in `detail`. tracking_id: of the refusal, as the person saw it.
+    at: database time. actor: as in events ("user:alice"). target: the affected part of the entity, in words ("messages 3, 4").
+    outcome: done, or refused with the reason in `detail`. tracking_id: of the refusal, as shown to the user.
     """
 
-    SIGN_IN = "sign in"  # the action whose records limit attempts at passwords
+    SIGN_IN = "sign in"  # the action whose records limit sign-in attempts
 
     class Outcome(models.TextChoices):
         DONE = "done"

@@ -1,12 +1,12 @@
-"""The demonstration's own state."""
+"""State of the demo."""
 
 from django.db import models
 
 
 class Demonstration(models.Model):
-    """That the demonstration was set up, and whether somebody paused it. At most one row, with the id 1; none: never set up.
+    """Whether the demo was set up and is paused. At most one row, with the id 1; no row: never set up.
 
-    changed_by: who paused or resumed it last ("user:alice"), at changed_at; empty: nobody yet.
+    changed_by: the user who paused or resumed it last ("user:alice"), at changed_at; empty: never paused.
     """
 
     ONLY = 1

@@ -1,1 +1,1 @@
-"""Pages of storage queues: their lists with the reason and the end of every invisibility, put, get by hand, settings, clear."""
+"""Pages of storage queues: message lists with the reason and end of each invisibility, put, get, settings, clear."""

@@ -14,9 +14,9 @@ def create(given: Mapping[str, Any], actor: Actor) -> Any:
 
 
 def delete(here: namespaces.Namespace, actor: Actor) -> str:
-    """An account is deleted with its queues."""
-    gone = queue_storage.delete_account(here.name, actor=actor)
-    return f"Deleted the storage account {here.name}: {gone.queues:,} queues, {gone.messages:,} messages."
+    """Delete an account with its queues. Returns the result in words."""
+    deleted = queue_storage.delete_account(here.name, actor=actor)
+    return f"Deleted the storage account {here.name}: {deleted.queues:,} queues, {deleted.messages:,} messages."
 
 
 def contents(here: namespaces.Namespace, actor: Actor) -> Any:

@@ -1,4 +1,4 @@
-"""Clearing a storage queue, and removing chosen messages: neither can be undone, so each names what and asks."""
+"""Clears a storage queue or removes selected messages, after a confirmation, since neither can be undone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .queue import left, named
 
 
 def clear(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
-    """GET asks about the whole queue; POST with numbers asks about those; POST with `confirmed` or the typed name does it."""
+    """GET asks to confirm clearing the queue; POST with numbers asks about these; POST with `confirmed` or the name removes."""
     address = address_of(namespace, path)
     request.actor.require(Right.OPERATE, address)
     entity = reads.entity(address, actor=request.actor)
@@ -34,7 +34,7 @@ def clear(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
         request, "clear", entity.address, lambda: queue_storage.clear(entity.address, actor=request.actor), target="all messages",
         says=lambda count: f"Cleared {plural(count, 'message')}.",
     )  # fmt: skip
-    return _ask(request, entity, done=done, status=done.status) if done.error else _go(entity)
+    return _ask(request, entity, done=done, status=done.status) if done.error else _to_queue(entity)
 
 
 def _remove(request: HttpRequest, entity: EntityRow, numbers: list[int]) -> HttpResponse:
@@ -42,7 +42,7 @@ def _remove(request: HttpRequest, entity: EntityRow, numbers: list[int]) -> Http
         request, "remove", entity.address, lambda: queue_storage.remove(entity.address, numbers, actor=request.actor),
         target=numbered(numbers), says=lambda removed: _removed(removed, numbers),
     )  # fmt: skip
-    return _ask(request, entity, numbers, done=done, status=done.status) if done.error else _go(entity)
+    return _ask(request, entity, numbers, done=done, status=done.status) if done.error else _to_queue(entity)
 
 
 def _removed(done: list[int], asked: list[int]) -> str:
@@ -50,7 +50,7 @@ def _removed(done: list[int], asked: list[int]) -> str:
     return said + left([n for n in asked if n not in done], "no longer in the queue")
 
 
-def _go(entity: EntityRow) -> HttpResponse:
+def _to_queue(entity: EntityRow) -> HttpResponse:
     return HttpResponseRedirect(reverse("explorer:entity", args=(entity.address.namespace, entity.address.path)))
 
 

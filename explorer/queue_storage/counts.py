@@ -1,4 +1,4 @@
-"""How many messages of a storage queue are in which state, and the columns that show it. Pure."""
+"""Counts of a storage queue's messages by state, and the columns that show them. Pure."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from explorer.shared.figures import EXPIRED, Figure, at_hand
 
 
 def total(entity: EntityRow) -> int:
-    """All that are there, without those whose life has ended: of a storage queue the approximate count (QS-901)."""
+    """All messages without expired ones: the approximate message count (QS-901)."""
     return max(0, entity.counts.active - entity.expired_pending.value)
 
 
 def delayed(entity: EntityRow) -> int:
-    """Invisible since they were put, whoever set the instant."""
+    """Messages that are invisible since they were put: delayed, or rescheduled by an update."""
     return max(0, entity.counts.delayed + entity.counts.rescheduled - entity.expired_delayed)
 
 
 def leased(entity: EntityRow) -> int:
-    """Invisible since a get, extended or not."""
+    """Messages that are invisible since a get, including extended leases."""
     return max(0, entity.counts.locked + entity.counts.extended - entity.expired_leased)
 
 
 def is_poison(entity: EntityRow) -> bool:
-    """Whether the queue holds what failed too often in another one, and waits for a person."""
+    """Whether it is the poison queue of another queue. Its messages wait for an operator."""
     return origin_of(entity.address.path) is not None
 
 

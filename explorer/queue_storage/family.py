@@ -1,4 +1,4 @@
-"""What Queue Storage provides to the pages that every family has."""
+"""Registers the Queue Storage family's pages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from django.urls import reverse
 
 from broker_core.common.types import Family
 from explorer.shared.family import FamilyPages, MessagePage, NamespacePages, NewEntity, PageTexts
-from explorer.shared.presenters import as_azure_names_it
+from explorer.shared.presenters import azure_name
 
 from . import accounts, counts, message, presenters, putting, queue, receiver, requeuing, settings, urls
 
@@ -22,7 +22,7 @@ QUEUE_STORAGE = FamilyPages(
         "entity_delete": settings.delete,
         "send": putting.put,
         "receiver": receiver.receiver,
-        "bring_back": requeuing.poison,
+        "resubmit_all": requeuing.poison,
     },
     parts={name: f"explorer/queue_storage/_{name}.html" for name in _PARTS},
     message=MessagePage(
@@ -30,7 +30,7 @@ QUEUE_STORAGE = FamilyPages(
         carry_out=message.carry_out,
         explain=message.explain,
         is_held_by=message.is_held_by,
-        property_name=as_azure_names_it,
+        property_name=azure_name,
     ),
     badge=presenters.badge,
     ends=presenters.ENDS,
@@ -49,4 +49,5 @@ QUEUE_STORAGE = FamilyPages(
     urls=urls.urlpatterns,
     namespaces=NamespacePages(accounts.create, accounts.delete, accounts.contents),
     needs_a_person=counts.is_poison,
+    demo="explorer.queue_storage.demo",
 )

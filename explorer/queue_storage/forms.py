@@ -1,4 +1,4 @@
-"""What a person writes about storage accounts, queues and their messages. Whether it is accepted is the broker's to say."""
+"""Forms of storage queues and their messages. Most values are validated by the broker."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ MAX_COPIES = 1000
 
 
 def _at_most_a_week(timeout: timedelta) -> timedelta:
-    """Refused in the words that people write it with; the service's own words count seconds."""
+    """Validate the maximum here, to show it in the notation of the form; the broker's error counts seconds."""
     if timeout > LONGEST_VISIBILITY_TIMEOUT:
         raise forms.ValidationError(f"{human(timeout)} is too long; the maximum is {human(LONGEST_VISIBILITY_TIMEOUT)}.")
     return timeout
 
 
-def _a_lease(timeout: timedelta) -> timedelta:
+def _valid_lease(timeout: timedelta) -> timedelta:
     if timeout < SHORTEST_LEASE:
         raise forms.ValidationError(f"{human(timeout)} is too short; the minimum is {human(SHORTEST_LEASE)}.")
     return _at_most_a_week(timeout)
 
 
 class NewQueueForm(QueueOptionsForm):
-    """A new queue: its account and name, too."""
+    """A new queue: also its account and name."""
 
     account = forms.ChoiceField(label="Storage account")
     queue = forms.CharField(
@@ -54,7 +54,7 @@ class NewQueueForm(QueueOptionsForm):
 
 
 class PutForm(forms.Form):
-    """A message and how often."""
+    """A message and the number of its copies."""
 
     text = forms.CharField(required=False, strip=False, label="Text", widget=_TEXT)
     visibilitytimeout = SpanField(
@@ -89,11 +89,11 @@ class GetForm(forms.Form):
     )
 
     def clean_visibilitytimeout(self) -> timedelta:
-        return _a_lease(self.cleaned_data["visibilitytimeout"])
+        return _valid_lease(self.cleaned_data["visibilitytimeout"])
 
 
 class ReceiptForm(forms.Form):
-    """What is done to a message by id and receipt. Fields without a place of their own: problems are told in one sentence."""
+    """Parameters of an update or delete by id and pop receipt. Errors of its hidden fields are shown in one sentence."""
 
     message_id = forms.CharField(max_length=200, strip=False)
     receipt = forms.CharField(max_length=200, required=False, strip=True)

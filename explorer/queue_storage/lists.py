@@ -1,4 +1,4 @@
-"""The lists of a storage queue: one list of messages, told apart by what keeps them from being had."""
+"""The lists of a storage queue: its messages by the reason why they are invisible."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from . import counts
 
 @dataclass(frozen=True, slots=True)
 class List:
-    """holds: what keeps its messages (reads.MessageFilter); None: whatever. count: None where it cannot be told.
+    """A list. holds: see reads.MessageFilter; None: all messages. count: None if unknown.
 
-    nothing, empty: what is said where it has none, and why that may be.
+    nothing, empty: the text and explanation if the list is empty.
     """
 
     slug: str
@@ -33,7 +33,7 @@ class List:
 
 
 def _visible(entity: EntityRow) -> int | None:
-    """None where there are more expired ones than were counted."""
+    """The number of visible messages; None if the expired ones were not counted to the end."""
     return None if entity.expired_pending.capped else figures.at_hand(entity)
 
 
@@ -55,13 +55,13 @@ FIRST = LISTS[0].slug
 
 
 def tab_views(entity: EntityRow, selected: str) -> list[TabView]:
-    """The lists with their counts; the history last."""
+    """The tabs with their counts; the history is the last one."""
     views = [TabView(one.slug, one.word, one.hue, one.count(entity), one.slug == selected) for one in LISTS]
     return [*views, TabView(HISTORY, "history", "gone", None, selected == HISTORY)]
 
 
 def read(address: EntityAddress, form: StorageQuery, actor: Actor) -> Page[MessageRow]:
-    """A page of the list that the form asks for. Only after is_valid, and not of the history."""
+    """A page of the list that the form selects. Only after is_valid, and not for the history."""
     values = form.cleaned_data
     return reads.list_messages(
         address, Tab.ACTIVE, filter=form.message_filter(_BY_SLUG[values["tab"] or FIRST].holds), cursor=values["cursor"] or None,
@@ -70,7 +70,7 @@ def read(address: EntityAddress, form: StorageQuery, actor: Actor) -> Page[Messa
 
 
 def origin_address(address: EntityAddress, actor: Actor) -> EntityAddress | None:
-    """The queue whose failed messages come to this one, by this one's name or because that one names it. None: there is none."""
+    """The queue whose poison queue this is, by this queue's name or by the other's settings; None: none."""
     by_name = origin_of(address.path)
     if by_name:
         return EntityAddress(address.namespace, by_name)
@@ -79,7 +79,7 @@ def origin_address(address: EntityAddress, actor: Actor) -> EntityAddress | None
 
 
 def context(entity: EntityRow, form: StorageQuery, actor: Actor) -> dict:
-    """What the page needs of a queue's messages."""
+    """Template context of the message lists."""
     tab = form.cleaned_data["tab"] or FIRST
     found = {"tabs": tab_views(entity, tab), "tab": tab, "form": form, "list": _BY_SLUG.get(tab), "filtered": form.narrows}
     if tab == HISTORY:

@@ -1,4 +1,4 @@
-"""What the message's page has of its own for a storage queue: what an operator does to one message, and why it cannot be had."""
+"""Queue Storage's part of the message page: an operator's actions, and why the message is not visible."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .receiver import by_receipt
 
 
 def actions(detail: MessageDetail, actor: Actor) -> list[Action]:
-    """What can be done to the message without its receipt, with the reason where the person may not."""
+    """The actions that need no pop receipt, each with the reason if it is not allowed."""
     row, found = detail.row, []
     no_right = "" if Right.OPERATE in actor.rights else "Acting on messages requires the operator role."
     if row.display_state is DisplayState.EXPIRED:
@@ -34,7 +34,7 @@ def actions(detail: MessageDetail, actor: Actor) -> list[Action]:
 
 
 def carry_out(request: HttpRequest, address: EntityAddress, number: int, action: str) -> Act | None:
-    """None: the action is none of a storage queue's."""
+    """Carry out an action. None: Queue Storage has no such action."""
     actor, target = request.actor, f"message {number}"
     match action:
         case "release":
@@ -47,7 +47,7 @@ def carry_out(request: HttpRequest, address: EntityAddress, number: int, action:
                 request, action, address, lambda: queue_storage.requeue_poison(address, [number], actor=actor),
                 target=target, says=lambda moved: requeued(moved, [number]),
             )  # fmt: skip
-            return Act(error=done.error)  # its new number is another queue's: the page of this one tells where it went
+            return Act(error=done.error)  # the new message is in another queue: this message's page links to it
         case "update" | "delete":
             return by_receipt(request, address)
     return None
@@ -58,5 +58,5 @@ def explain(address: EntityAddress, number: int, actor: Actor) -> Explanation | 
 
 
 def is_held_by(row: MessageRow, actor: Actor) -> bool:
-    """Whether its current receipt is this actor's: leased or not, the receipt decides (QS-051)."""
+    """Whether the actor has the current pop receipt, which is valid with or without a lease (QS-051)."""
     return row.locked_by == actor.holder_label and row.display_state is not DisplayState.EXPIRED

@@ -1,4 +1,4 @@
-"""How a storage queue's facts are shown: badges and the words of events. Pure."""
+"""Badges of messages and texts of events in storage queues. Pure."""
 
 from __future__ import annotations
 

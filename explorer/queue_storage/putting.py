@@ -1,4 +1,4 @@
-"""Put a message, or many alike, into a storage queue."""
+"""Puts a message, or several copies of it, into a storage queue."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from .forms import PutForm
 
 
 def put(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
-    """The form; `?like=12` fills it from message 12 of the queue."""
+    """The form. `?like=12` fills it from message 12 of the queue."""
     entity = reads.entity(address_of(namespace, path), actor=request.actor)
     if request.method != "POST":
-        return _show(request, entity, PutForm(initial=_like(request, entity.address) or None))
+        return _show(request, entity, PutForm(initial=_initial_from(request, entity.address) or None))
     form = PutForm(request.POST)
     if not form.is_valid():
         return _show(request, entity, form, status=400)
@@ -32,15 +32,15 @@ def put(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
             entity.address, [given["text"]] * given["copies"], visibility_timeout=given["visibilitytimeout"],
             time_to_live=given["messagettl"], actor=request.actor,
         ),
-        target=presenters.copies(given["copies"]), says=said,
+        target=presenters.copies(given["copies"]), says=put_text,
     )  # fmt: skip
     if done.error:
         return _show(request, entity, form, done=done, status=done.status)
-    url = _where_to_look(entity.address, done.result)
+    url = _next_url(entity.address, done.result)
     return HttpResponse(headers={"HX-Redirect": url}) if wants_fragment(request) else HttpResponseRedirect(url)
 
 
-def said(done: list[queue_storage.PutMessage]) -> str:
+def put_text(done: list[queue_storage.PutMessage]) -> str:
     first, last = done[0], done[-1]
     what = (
         f"message {first.sequence_number}"
@@ -51,14 +51,14 @@ def said(done: list[queue_storage.PutMessage]) -> str:
     return f"Put {what}{f', visible in {human(delay)}' if delay else ''}."
 
 
-def _where_to_look(address: EntityAddress, done: list[queue_storage.PutMessage]) -> str:
+def _next_url(address: EntityAddress, done: list[queue_storage.PutMessage]) -> str:
     if len(done) == 1:
         return reverse("explorer:message", args=(address.namespace, address.path, done[0].sequence_number))
     tab = "?tab=delayed" if done[0].visible_at > done[0].inserted_at else ""
     return reverse("explorer:entity", args=(address.namespace, address.path)) + tab
 
 
-def _like(request: HttpRequest, address: EntityAddress) -> dict:
+def _initial_from(request: HttpRequest, address: EntityAddress) -> dict:
     number = request.GET.get("like", "")
     if not (number.isascii() and number.isdigit() and len(number) < 19):
         return {}

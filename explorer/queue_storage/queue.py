@@ -1,4 +1,4 @@
-"""One storage queue: every message, visible or not, with its reason and its instant, and what operators do to several at once."""
+"""The page of a storage queue: message lists with the reason and end of each invisibility; bulk actions."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from explorer.shared.shell import Act, about, act, address_of, cleaned, draws, s
 from . import lists
 
 HEAD = "explorer/queue_storage/queue.html#head"
-HIDDEN_LISTS = ("all", "delayed", "leased")  # where something may be released
+HIDDEN_LISTS = ("all", "delayed", "leased")  # lists with messages that can be released
 
 
 @dataclass(frozen=True, slots=True)
 class Sibling:
-    """A queue that messages go to when they failed too often, or come from. entity None: it is made when it is needed first."""
+    """The poison queue, or the queue of which this is the poison queue. entity None: not created yet."""
 
     address: EntityAddress
     entity: EntityRow | None
@@ -38,7 +38,7 @@ class Sibling:
 
 @live
 def queue(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
-    """GET shows; POST acts on the selected messages of the list, and answers with the list as it is then."""
+    """GET shows the queue; POST acts on the selected messages and returns the updated list."""
     address = address_of(namespace, path)
     form = StorageQuery(request.GET, tabs=lists.SLUGS)
     cleaned(form)
@@ -79,7 +79,7 @@ def _show(request: HttpRequest, address: EntityAddress, form: StorageQuery, done
 
 
 def origin(entity: EntityRow, request: HttpRequest) -> Sibling | None:
-    """The queue whose failed messages come here. None: there is none."""
+    """The queue whose poison queue this is; None: none."""
     found = lists.origin_address(entity.address, request.actor)
     return sibling(found, request) if found else None
 
@@ -92,7 +92,7 @@ def sibling(address: EntityAddress, request: HttpRequest) -> Sibling:
 
 
 def at_a_glance(stored: queue_storage.StorageQueue) -> list[Glance]:
-    """What decides what becomes of a message, in plain words."""
+    """The most important settings of the queue."""
     limit = stored.max_dequeue_count
     fate = f"then moved to {stored.poison.path}" if stored.poison else "then left invisible" if limit else "no poison queue"
     return [
@@ -126,7 +126,7 @@ def _act_on_selected(request: HttpRequest, address: EntityAddress) -> Act:
 
 
 def released(done: Sequence[int], asked: Sequence[int]) -> str:
-    """The result in words, with what was left."""
+    """The result in words, with the messages that were skipped."""
     said = "No messages were released."
     if done:
         receipts = "receipt no longer works" if len(done) == 1 else "receipts no longer work"

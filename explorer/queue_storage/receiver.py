@@ -1,4 +1,4 @@
-"""Getting by hand: what a client of the service sees, receipts and all. The receipt decides, and not the clock."""
+"""Gets messages manually, with their pop receipts, as a client does. A receipt stays valid after the lease (QS-051)."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from explorer.shared.shell import Act, about, act, address_of, show, wants_fragm
 
 from .forms import GetForm, ReceiptForm
 
-_LOOKS_AT: dict[str, Any] = {"max_scanned": 20_000, "max_seconds": 0.3}  # among so many one's own are looked for
+_SEARCH_LIMITS: dict[str, Any] = {"max_scanned": 20_000, "max_seconds": 0.3}  # limits of the search for the user's messages
 
 
 @dataclass(frozen=True, slots=True)
 class Got:
-    """A message that the person holds, or held last: its receipt counts until somebody else gets or updates it (QS-051)."""
+    """A message that the user got last: the receipt is valid until another get or update (QS-051)."""
 
     row: MessageRow
     preview: str | None
@@ -75,9 +75,11 @@ def _show(
 
 
 def got(address: EntityAddress, actor: Actor) -> list[Got]:
-    """Messages that carry this actor's label, by number: so a reload shows them again. Expired ones are as if they were gone."""
+    """The actor's messages that have not expired, by number, found by the holder label: a reload shows them again."""
     mine = reads.MessageFilter(held_by=actor.holder_label)
-    page = reads.list_messages(address, Tab.ACTIVE, filter=mine, limit=LOOKED_AT, newest_first=False, actor=actor, **_LOOKS_AT)
+    page = reads.list_messages(
+        address, Tab.ACTIVE, filter=mine, limit=LOOKED_AT, newest_first=False, actor=actor, **_SEARCH_LIMITS
+    )
     return [Got(row, preview_of(address, row, actor)) for row in page.rows if row.display_state is not DisplayState.EXPIRED]
 
 
@@ -85,18 +87,18 @@ def _get(request: HttpRequest, address: EntityAddress, given: dict) -> Act:
     count, timeout = given["numofmessages"], given["visibilitytimeout"]
     return act(
         request, "get", address, lambda: queue_storage.get(address, count, visibility_timeout=timeout, actor=request.actor),
-        target=f"up to {count}, for {human(timeout)}", says=_said,
+        target=f"up to {count}, for {human(timeout)}", says=_result_text,
     )  # fmt: skip
 
 
-def _said(found: list[queue_storage.GotMessage]) -> str:
+def _result_text(found: list[queue_storage.GotMessage]) -> str:
     if not found:
         return "No messages are visible."
     return f"Got {plural(len(found), 'message')}, each with its own pop receipt."
 
 
 def by_receipt(request: HttpRequest, address: EntityAddress) -> Act:
-    """Update or delete a message by its id and a receipt, as a client does. A dead receipt is a refusal, recorded as one."""
+    """Update or delete a message by its id and pop receipt, as a client does. An invalid receipt is refused and audited."""
     action = request.POST.get("action", "")
     if action not in _ACTS:
         return Act(error=InvalidArgument("action", f"{action!r} must be one of get, {', '.join(_ACTS)}"))

@@ -1,4 +1,4 @@
-"""Requeuing all messages of a poison queue, or one group of them."""
+"""Requeues all messages of a poison queue, or one group of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from broker_core import queue_storage, reads
 from broker_core.common.types import EntityAddress
 from broker_core.queue_storage.rules.names import REQUEUED, SPENT, requeued_to
 from broker_core.reads import DeadLetterGroup
-from explorer.shared.resubmit_all import Way, bring_back
+from explorer.shared.resubmit_all import Resubmission, resubmit_all
 from explorer.shared.shell import BadQuery, address_of
 
 from .lists import origin_address
@@ -24,14 +24,14 @@ def poison(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     address = entity.address
     if origin_address(address, request.actor) is None:
         raise BadQuery([("queue", f"{address.path} is not a poison queue.")])
-    way = Way(
+    plan = Resubmission(
         address, "Requeue", "poison messages", "",
-        back=lambda numbers: queue_storage.requeue_poison(address, numbers, actor=request.actor),
+        resubmit=lambda numbers: queue_storage.requeue_poison(address, numbers, actor=request.actor),
         because=lambda group: _REASONS.get(group.reason, group.reason or ""),
         goes_to=partial(_requeued_to, address),
         says=requeued,
     )  # fmt: skip
-    return bring_back(request, entity, way)
+    return resubmit_all(request, entity, plan)
 
 
 def _requeued_to(address: EntityAddress, group: DeadLetterGroup) -> str:

@@ -1,4 +1,4 @@
-"""What a list says of a storage queue's message: why it cannot be had, since when, until when, what to watch out for. Pure."""
+"""A row of a storage queue's list: why the message is invisible, since when and until when, and warnings. Pure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Flag:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far an invisibility is, between two instants. done: of 1, when the page was drawn."""
+    """Progress of an invisibility between two instants. done: the share that has passed, from 0 to 1."""
 
     since: datetime
     until: datetime
@@ -46,7 +46,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """because: what made it invisible, or took its life; by: who, if anybody. until: the next instant, with what it brings."""
+    """because: the reason why it is invisible or expired. by: the holder, if any. until: the next deadline."""
 
     because: str
     by: str | None
@@ -57,7 +57,7 @@ class Shown:
 
 
 def why_moved(one: CameFrom) -> str:
-    """Why a message was moved here, in words."""
+    """The reason why a message was moved here, in words."""
     if one.reason == REQUEUED:
         return "requeued by an operator"
     if one.reason != SPENT:
@@ -67,7 +67,7 @@ def why_moved(one: CameFrom) -> str:
 
 
 def shown(row: MessageRow, queue: QueueFacts) -> Shown:
-    """A message as a queue with these options has it."""
+    """The row of a message in a queue with these options."""
     reasons: dict[StrEnum, Reason] = {reason.code: reason for reason in explain(row, queue, row.read_at)}
     flags = tuple(Flag(word, reasons[code].text) for code, word in _FLAGS.items() if code in reasons)
     display_state = row.display_state

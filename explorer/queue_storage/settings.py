@@ -1,4 +1,4 @@
-"""Create, change and delete storage queues."""
+"""Creates, changes and deletes storage queues."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LABELS = {name: field.label for name, field in QueueOptionsForm.base_fields.item
 @page
 @require_http_methods(["GET", "POST"])
 def create(request: HttpRequest) -> HttpResponse:
-    """`?namespace=` chooses the account."""
+    """`?namespace=` preselects the account."""
     names = [n.name for n in reads.namespaces(actor=request.actor) if n.family is Family.QUEUE_STORAGE]
     request.actor.require(Right.MANAGE, ", ".join(names) or "storage accounts")
     data = request.POST if request.method == "POST" else None

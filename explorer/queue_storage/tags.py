@@ -1,4 +1,4 @@
-"""Tags of storage queues' templates."""
+"""Template tags of the Queue Storage pages."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ register.filter("why_moved", rows.why_moved)
 
 @register.filter
 def of_number(found: Mapping[int, CameFrom], number: int) -> CameFrom | None:
-    """Where a message of a list came from."""
+    """The origin of a message in a list."""
     return found.get(number)
 
 
 @register.filter
 def came_from(stored: Mapping | None, account: str) -> CameFrom | None:
-    """What a message was before it was moved, as stored with it."""
+    """The original message of one that was moved, as stored with it."""
     return CameFrom.of(account, stored) if stored else None
 
 
@@ -39,7 +39,7 @@ def storage_row(row: MessageRow, facts: QueueFacts) -> rows.Shown:
 
 @register.simple_tag
 def progress(passed: rows.Progress) -> str:
-    """How much of a stretch of time is over; live.js moves it. The countdown beside it says the same in words."""
+    """A progress bar, updated by live.js. Hidden from screen readers: the countdown beside it says the same."""
     return format_html(
         '<progress aria-hidden="true" max="1" value="{}" data-from="{}" data-to="{}"></progress>',
         f"{passed.done:.3f}", presenters.epoch_ms(passed.since), presenters.epoch_ms(passed.until),

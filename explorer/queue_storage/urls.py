@@ -1,4 +1,4 @@
-"""Addresses that only storage queues' pages have. Those that every family has are in explorer.urls."""
+"""URLs of the pages that only Queue Storage has. Those that all families share are in explorer.urls."""
 
 from django.urls import path
 

@@ -1,5 +1,4 @@
-"""Pages of RabbitMQ's family: a virtual host with its exchanges, queues, policies, connections and definitions.
+"""Pages of the RabbitMQ family: a virtual host with its exchanges, queues, policies, connections and definitions.
 
-A module per page; `presenters.py` says how facts are put. Looking is done with reads alone: it renews no queue's
-expiry and marks no message as redelivered (RMQ-906).
+One module per page. Pages only read: they do not renew the expiry of queues or mark messages as redelivered (RMQ-906).
 """

@@ -1,4 +1,4 @@
-"""The connections of a virtual host: the process each lives in, its consumers, what it holds; and closing one."""
+"""The connections of a virtual host with their process, consumers and unacknowledged messages; closing one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from broker_core.common.types import Actor
 from broker_core.rabbitmq.messages import browsing
 from broker_core.rabbitmq.messages.browsing import ConnectionRow, ConsumerRow, HeldInQueue
 from explorer.live.page import Live, live
-from explorer.shared.shell import Act, act, page, tell_refusal
+from explorer.shared.shell import Act, act, notify_error, page
 
 from .shared import draw, vhost_of
 
@@ -25,7 +25,7 @@ SECONDS = 1.0  # connections leave no event: they are looked at so often
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLine:
-    """A connection with its consumers and what it holds. held: of each queue."""
+    """A connection with its consumers. held: its unacknowledged messages per queue."""
 
     connection: ConnectionRow
     consumers: list[ConsumerRow]
@@ -37,7 +37,7 @@ class ConnectionLine:
 
     @property
     def is_silent(self) -> bool:
-        """Its process has not renewed its lease: the next sweep looks whether it is dead."""
+        """Whether its process has failed to renew its lease. The next sweep checks whether the process is dead."""
         return self.connection.lease_left <= LEASE_IS_LATE
 
 
@@ -45,12 +45,12 @@ class ConnectionLine:
 @page
 @require_http_methods(["GET", "POST"])
 def connections(request: HttpRequest, namespace: str) -> HttpResponse:
-    """GET shows; POST closes one."""
+    """GET shows the connections; POST closes one."""
     host = vhost_of(namespace, request.actor)
     if request.method == "POST":
         done = _close(request, host.name)
         if done.error:
-            tell_refusal(request, done.error)
+            notify_error(request, done.error)
         return HttpResponseRedirect(request.path)
     context = {"lines": lines_of(host.name, request.actor)}
     shown = Live({"explorer/rabbitmq/_connections_table.html": SECONDS, "explorer/_clock.html": 0.0}, refresh_seconds=SECONDS)
@@ -69,7 +69,7 @@ def lines_of(vhost: str, actor: Actor) -> list[ConnectionLine]:
 
 
 def _close(request: HttpRequest, vhost: str) -> Act:
-    """Close a connection of any process: what it holds goes back, its exclusive queues go (RMQ-123)."""
+    """Close a connection of any process: its messages are requeued, its exclusive queues deleted (RMQ-123)."""
     number = request.POST.get("connection", "")
     if not (number.isascii() and number.isdigit() and len(number) < 19):
         return Act(error=InvalidArgument("connection", "is not a connection on this page"))

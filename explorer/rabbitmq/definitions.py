@@ -1,4 +1,4 @@
-"""Definitions: RabbitMQ's own document of a virtual host, read in with an outcome for each object, and written out."""
+"""Import of RabbitMQ definitions with an outcome for each object, and export of a virtual host's definitions."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from django.views.decorators.http import require_GET, require_http_methods
 from broker_core import rabbitmq
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import Right
+from broker_core.rabbitmq.definitions import Result
 from broker_core.rabbitmq.messages import browsing
-from broker_core.rabbitmq.topology.definitions import Result
 from explorer.rabbitmq.forms.policy import ImportForm
 from explorer.shared.shell import act, page
 
@@ -47,7 +47,7 @@ def _import(request: HttpRequest, vhost: str, form: ImportForm) -> list[Any]:
 
 
 def parsed(document: str | bytes) -> Any:
-    """The document's JSON. Raises InvalidArgument that says where it is none."""
+    """Parse the document as JSON. Raises InvalidArgument with the position of the error."""
     try:
         return json.loads(document)
     except json.JSONDecodeError as exc:
@@ -57,7 +57,7 @@ def parsed(document: str | bytes) -> Any:
 
 
 def summary(outcomes: list[Any]) -> list[tuple[str, int]]:
-    """How many of each result, in a fixed order."""
+    """Counts per result, in a fixed order."""
     counts = Counter(str(one.result) for one in outcomes)
     return [(result, counts[result]) for result in RESULTS if counts[result]]
 
@@ -71,7 +71,7 @@ def imported(outcomes: list[Any]) -> str:
 @page
 @require_GET
 def download(request: HttpRequest, namespace: str) -> HttpResponse:
-    """The virtual host's definitions as a file."""
+    """Download the virtual host's definitions."""
     host = vhost_of(namespace, request.actor)
     document = rabbitmq.export_definitions(host.name, actor=request.actor)
     name = "".join(c if c.isalnum() or c in "-_" else "_" for c in host.name).strip("_") or "default"

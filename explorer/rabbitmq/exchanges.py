@@ -1,4 +1,4 @@
-"""The exchanges of a virtual host, and one of them with its bindings: adding, removing, deleting."""
+"""The exchanges of a virtual host, and the page of one: bindings are added and removed, the exchange is deleted."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from broker_core.rabbitmq.topology.catalog import StoredBinding, StoredExchange
 from explorer.rabbitmq.forms.keys import EXCHANGE_TYPES
 from explorer.rabbitmq.forms.topology import BindingForm, DeleteForm, ExchangeForm, ListQuery, UnbindForm
 from explorer.shared.forms.typed_name import TypedNameForm
-from explorer.shared.shell import Act, act, cleaned, page, tell_refusal
+from explorer.shared.shell import Act, act, cleaned, notify_error, page
 
 from . import presenters
 from .presenters import Argument, Tag
 from .shared import DEFAULT_EXCHANGE, draw, exchange_name, exchange_slug, link, matching, vhost_of
 from .vhost import is_system
 
-MOST_OFFERED = 500  # names to choose from while typing
-_OFFERED = {"others": "destinations", "other_label": "Queue or exchange"}
+MOST_OFFERED = 500  # names that a field suggests
+_DESTINATION_FIELD = {"others": "destinations", "other_label": "Queue or exchange"}
 
 
 @dataclass(frozen=True, slots=True)
 class ExchangeLine:
-    """An exchange in the list. incoming, outgoing: bindings to and from it; outgoing None: it is bound to every queue."""
+    """An exchange in the list. incoming, outgoing: numbers of bindings; outgoing None: bound to every queue."""
 
     exchange: StoredExchange
     slug: str
@@ -40,14 +40,14 @@ class ExchangeLine:
 
 @dataclass(frozen=True, slots=True)
 class BindingLine:
-    """A binding of a page."""
+    """A binding in a list."""
 
     binding: StoredBinding
     arguments: list[Argument]
 
     @property
     def key(self) -> str:
-        """What names it in the page's forms: all of its identity (RMQ-350)."""
+        """Identifies the binding in forms (RMQ-350)."""
         one = self.binding
         identity = [one.source, one.destination_type, one.destination, one.routing_key, one.arguments_hash]
         return json.dumps(identity, ensure_ascii=False, separators=(",", ":"))
@@ -112,7 +112,7 @@ def create(request: HttpRequest, namespace: str) -> HttpResponse:
 @page
 @require_http_methods(["GET", "POST"])
 def exchange(request: HttpRequest, namespace: str, exchange: str) -> HttpResponse:
-    """GET shows; POST adds or removes a binding."""
+    """GET shows the exchange; POST adds or removes a binding."""
     host = vhost_of(namespace, request.actor)
     name = exchange_name(exchange)
     found = rabbitmq.get_exchange(host.name, name, actor=request.actor)
@@ -122,13 +122,13 @@ def exchange(request: HttpRequest, namespace: str, exchange: str) -> HttpRespons
     if request.POST.get("action") == "unbind":
         done = unbind(request, host.name, bindings_of(request, host.name, found))
         if done.error:
-            tell_refusal(request, done.error)
+            notify_error(request, done.error)
         return HttpResponseRedirect(request.path)
     return _bind(request, host, found)
 
 
 def _bind(request: HttpRequest, host, found: StoredExchange) -> HttpResponse:
-    form = BindingForm(request.POST, **_OFFERED)
+    form = BindingForm(request.POST, **_DESTINATION_FIELD)
     if not form.is_valid():
         return _show(request, host, found, form=form)
     given = form.cleaned_data
@@ -148,7 +148,7 @@ def bound(is_new: bool, source: str, destination: str) -> str:
 
 
 def unbind(request: HttpRequest, vhost: str, lines: list[BindingLine]) -> Act:
-    """Remove the binding that the posted form names by its identity; one that is gone is no error."""
+    """Remove the binding that the posted form identifies. Removing it twice is not an error."""
     form = UnbindForm(request.POST)
     chosen = next((line for line in lines if form.is_valid() and line.key == form.cleaned_data["binding"]), None)
     if chosen is None:
@@ -163,7 +163,7 @@ def unbind(request: HttpRequest, vhost: str, lines: list[BindingLine]) -> Act:
 
 
 def bindings_of(request: HttpRequest, vhost: str, found: StoredExchange) -> list[BindingLine]:
-    """Those from the exchange, then those to it."""
+    """The bindings from the exchange, then those to it."""
     out = rabbitmq.list_bindings(vhost, source=found.name, actor=request.actor)
     into = rabbitmq.list_bindings(vhost, exchange=found.name, actor=request.actor)
     return lines_of([*out, *into])
@@ -198,7 +198,7 @@ def _show(
         "into": [
             line for line in lines if line.binding.destination == found.name and line.binding.destination_type == "exchange"
         ],
-        "form": form or BindingForm(**_OFFERED),
+        "form": form or BindingForm(**_DESTINATION_FIELD),
         "destinations": [one.name for one in queues][:MOST_OFFERED] + others[:MOST_OFFERED],
     }
     return draw(request, "exchange", host, context, here=exchange_slug(found.name), place="exchanges", done=done)
@@ -222,7 +222,7 @@ def delete(request: HttpRequest, namespace: str, exchange: str) -> HttpResponse:
             "exchange_delete",
             host,
             context,
-            parent=above(host.name, found),
+            parent=exchange_crumb(host.name, found),
             here="delete",
             place="exchanges",
         )
@@ -237,7 +237,7 @@ def delete(request: HttpRequest, namespace: str, exchange: str) -> HttpResponse:
             "exchange_delete",
             host,
             context,
-            parent=above(host.name, found),
+            parent=exchange_crumb(host.name, found),
             here="delete",
             place="exchanges",
             done=done,
@@ -245,6 +245,6 @@ def delete(request: HttpRequest, namespace: str, exchange: str) -> HttpResponse:
     return HttpResponseRedirect(link("exchanges", host.name))
 
 
-def above(vhost: str, exchange: StoredExchange) -> tuple[str, str]:
-    """The exchange's own page, for pages below it."""
+def exchange_crumb(vhost: str, exchange: StoredExchange) -> tuple[str, str]:
+    """Name and URL of the exchange's page, as the parent in breadcrumbs."""
     return exchange_slug(exchange.name), link("exchange", vhost, exchange_slug(exchange.name))

@@ -1,4 +1,4 @@
-"""What RabbitMQ provides to the pages that every family has."""
+"""Registers the RabbitMQ family's pages."""
 
 from __future__ import annotations
 
@@ -46,4 +46,5 @@ RABBITMQ = FamilyPages(
     urls=[path("rabbitmq/", include("explorer.rabbitmq.urls"))],
     namespace_urls={"namespace_new": "rabbitmq_vhost_new", "namespace_delete": "rabbitmq_vhost_delete"},
     tags=states.tags,
+    demo="explorer.rabbitmq.demo",
 )

@@ -1,6 +1,6 @@
-"""Getting messages by hand: as a consumer would, with what a get does to them, or into the person's own hand.
+"""Gets messages manually: settled at once, or held unacknowledged on the user's own connection (manual_consuming.py).
 
-To look without touching there is the list.
+The message list shows messages without changing them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from explorer.shared.shell import Act, act, page, wants_fragment
 
 from . import manual_consuming, presenters
 from .presenters import Argument, Death
-from .queues import above
+from .queues import queue_crumb
 from .shared import draw, vhost_of
 
 PREVIEW_BYTES = 4096
@@ -35,7 +35,7 @@ _DONE = {
 
 @dataclass(frozen=True, slots=True)
 class Got:
-    """A delivery as the page shows it. body: None without the right to see it."""
+    """A delivery for the page. body: None without the right to see it."""
 
     number: int
     exchange: str
@@ -50,15 +50,15 @@ class Got:
 @page
 @require_http_methods(["GET", "POST"])
 def get(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
-    """`?part=hand` asks htmx's way for what is in the person's hands alone. POST gets, consumes, or settles what is held."""
+    """GET shows the page, with `?part=manual-consumer` only the messages held. POST gets, consumes or settles messages."""
     host = vhost_of(namespace, request.actor)
-    usual = GetForm(initial={"mode": HOLD} if manual_consuming.is_open(request, host.name) else None)
+    default = GetForm(initial={"mode": HOLD} if manual_consuming.is_open(request, host.name) else None)
     queue = reads.entity(EntityAddress(host.name, path), actor=request.actor)
     if request.method != "POST":
-        part = "_hand" if request.GET.get("part") == "hand" else ""
-        return _show(request, host, path, usual, fragment=part)
+        part = "_manual_consumer" if request.GET.get("part") == "manual-consumer" else ""
+        return _show(request, host, path, default, fragment=part)
     action = request.POST.get("action", "get")
-    form, consume_form = GetForm(request.POST) if action == "get" else usual, ConsumeForm()
+    form, consume_form = GetForm(request.POST) if action == "get" else default, ConsumeForm()
     if action == "get":
         if not form.is_valid():
             return _show(request, host, path, form)
@@ -77,11 +77,11 @@ def get(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
 
 
 def _get_and_settle(request: HttpRequest, host: NamespaceRow, queue: EntityRow, form: GetForm) -> HttpResponse:
-    """Get, do with all of them what was chosen, and show them: this is the only time."""
+    """Get messages, settle them as chosen, and show them. They cannot be shown again."""
     count, mode = form.cleaned_data["count"], form.cleaned_data["mode"]
     done = act(
         request, f"get ({mode})", queue.address, lambda: _get(request, host.name, queue.address.path, count, mode),
-        target=f"up to {count}", says=lambda got: _said(got, mode),
+        target=f"up to {count}", says=lambda got: _summary(got, mode),
     )  # fmt: skip
     got = [_shown(one, request) for one in done.result or ()]
     return _show(request, host, queue.address.path, form, done=done, got=got, fate=_DONE[mode], mode=ACK_MODES[mode])
@@ -98,7 +98,7 @@ def _show(
     fragment: str = "",
     **more: Any,
 ) -> HttpResponse:
-    """The page as it is now, after what was done."""
+    """Render the page with the queue's current state."""
     queue = reads.entity(EntityAddress(host.name, path), actor=request.actor)
     context = {
         "queue": queue, "form": form, "consume_form": consume_form or ConsumeForm(),
@@ -108,12 +108,12 @@ def _show(
         **more,
     }  # fmt: skip
     return draw(
-        request, "get", host, context, parent=above(queue), here="get", place="queues", fragment=fragment, done=done
+        request, "get", host, context, parent=queue_crumb(queue), here="get", place="queues", fragment=fragment, done=done
     )  # fmt: skip
 
 
 def _get(request: HttpRequest, vhost: str, queue: str, count: int, mode: str) -> list[Any]:
-    """Get up to so many over a connection of its own, then do with all of them what was chosen."""
+    """Get up to `count` messages over a temporary connection, then settle all of them. mode: a key of _DONE."""
     with rabbitmq.connect(vhost, f"explorer: {request.actor.name}"[:255], actor=request.actor) as connection:
         channel = connection.channel()
         got: list[Any] = []
@@ -130,7 +130,7 @@ def _get(request: HttpRequest, vhost: str, queue: str, count: int, mode: str) ->
     return got
 
 
-def _said(got: list[Any], mode: str) -> str:
+def _summary(got: list[Any], mode: str) -> str:
     if not got:
         return "No messages are ready."
     count = "1 message" if len(got) == 1 else f"{len(got)} messages, each"

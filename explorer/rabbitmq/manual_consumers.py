@@ -1,9 +1,9 @@
-"""Hands: connections to virtual hosts that belong to people, so that a browser can hold messages as a client does.
+"""Manual consumers: connections of users to virtual hosts, with which a browser can hold messages as a client does.
 
-A person has at most one for each virtual host. It lives in this process, and holds messages until the person settles them, closes
-it, signs out, loses the right to receive, or leaves it unused; should the process die, its messages go back as those of any
-client do. A thread looks after all hands: it closes what is not used or not allowed any more, and then fetches what consumers
-have room for. A hand's own lock sees to it that only one thread uses its connection at a time.
+A user has at most one for each virtual host. It lives in this process and holds messages until the user settles them, closes
+it, signs out, loses the right to receive, or does not use it for IDLE_MINUTES. If the process dies, its messages are requeued
+as those of any client. One thread maintains all manual consumers: it closes those that are idle or no longer allowed, and fetches
+deliveries for their consumers. Each has a lock, so that only one thread at a time uses its connection.
 """
 
 from __future__ import annotations
@@ -34,31 +34,31 @@ from broker_core.store.connections import close_all_of_this_thread
 from explorer.roles import actors_now
 
 log = logging.getLogger(__name__)
-IDLE_MINUTES = 30  # real time, since the person last did something with it
+IDLE_MINUTES = 30  # real time since the user's last action
 MOST_HELD = 200
 MOST_CONSUMERS = 8
 MOST_PREFETCH = 50
-LOOK_SECONDS = 0.4
+MAINTENANCE_SECONDS = 0.4
 NOT_ALLOWED = "you no longer have permission to receive messages."
 CONSUMER_TAG = "manual"
 
 
-class NotInHand(BrokerError):
-    """A delivery that the hand does not hold: settled before, or given back meanwhile. Told here, it does not end the channel."""
+class NotHeld(BrokerError):
+    """The delivery is not held: already settled or requeued. Raised before the broker is asked, so the channel stays open."""
 
     def __init__(self, tag: int):
         super().__init__(f"You no longer hold delivery {tag}: it was already settled or requeued.")
 
 
-class Ended(BrokerError):
-    """There is no hand: it was closed, or its process is gone."""
+class Closed(BrokerError):
+    """There is no connection: it was closed, or its process has ended."""
 
     def __init__(self) -> None:
         super().__init__("Your connection is closed. Its messages were requeued and marked as redelivered.")
 
 
 class HeldElsewhere(NotAllowed):
-    """Another process of the site has this person's connection, and only that one can use it."""
+    """The user's connection belongs to another process of the site; only that process can use it."""
 
     def __init__(self, row: ConnectionRow):
         super().__init__(
@@ -69,13 +69,13 @@ class HeldElsewhere(NotAllowed):
 
 @dataclass(eq=False, slots=True)
 class ManualChannel:
-    """A channel of a hand: one for the gets of a queue, or one for each consumer."""
+    """A channel: one for the gets from a queue, or one per consumer."""
 
     channel: Channel
     queue: str
     prefetch: int = 0
     exclusive: bool = False
-    began_as_consumer: bool = False
+    is_for_consumer: bool = False
 
     @property
     def number(self) -> int:
@@ -90,15 +90,15 @@ class ManualChannel:
         return list(self.channel.unacked.items())
 
     @property
-    def is_done(self) -> bool:
-        """A consumer's channel without its consumer and without deliveries: nothing can come of it."""
-        return self.began_as_consumer and self.consumer is None and not self.channel.unacked
+    def is_finished(self) -> bool:
+        """Whether it was a consumer's channel and has neither the consumer nor deliveries any more."""
+        return self.is_for_consumer and self.consumer is None and not self.channel.unacked
 
 
 class ManualConsumer:
-    """An open connection of a person. Its methods may be called from any thread.
+    """A user's connection. Thread-safe.
 
-    why: what ended it, in a sentence. notes: what happened to its channels since the person's last act.
+    why: the reason why it was closed, as a sentence. notes: what happened to its channels since the user's last action.
     """
 
     def __init__(self, connection: Connection):
@@ -114,7 +114,7 @@ class ManualConsumer:
         return not self.connection.is_lost
 
     @property
-    def why_ended(self) -> str:
+    def why_closed(self) -> str:
         if self.why:
             return self.why
         with suppress(BrokerError):
@@ -130,12 +130,12 @@ class ManualConsumer:
         return sum(len(one.held) for one in self._channels)
 
     def channels(self, queue: str | None = None) -> list[ManualChannel]:
-        """Its channels, or those for a queue, that hold something or may yet get something."""
+        """The open channels, or those for a queue."""
         with self.lock:
             return [one for one in self._channels if one.channel.is_open and queue in (None, one.queue)]
 
     def held_by_queue(self) -> dict[str, int]:
-        """How many deliveries of each queue it holds, or consumes from."""
+        """The number of deliveries held, for each queue with deliveries or a consumer."""
         counts: dict[str, int] = {}
         for one in self.channels():
             if one.held or one.consumer:
@@ -143,21 +143,21 @@ class ManualConsumer:
         return counts
 
     def hold(self, queue: str, count: int) -> list[Delivery]:
-        """Get up to so many messages, and keep them unacknowledged. Raises AmqpError, InvalidArgument."""
+        """Get up to `count` messages and keep them unacknowledged. Raises AmqpError, InvalidArgument."""
         with self.lock:
             self._use()
             if self.held_count + count > MOST_HELD:
                 raise InvalidArgument(
                     "count", f"you hold {self.held_count} messages; at most {MOST_HELD} are allowed. Settle some first"
                 )
-            channel = self._getting(queue).channel
+            channel = self._channel_for_gets(queue).channel
             got: list[Delivery] = []
             while len(got) < count and (delivery := channel.get(queue)) is not None:
                 got.append(delivery.delivery)
             return got
 
     def consume(self, queue: str, prefetch: int, *, exclusive: bool = False) -> ManualChannel:
-        """Begin to consume on a channel of its own; what it has room for comes at once. Raises AmqpError, InvalidArgument."""
+        """Start a consumer on a channel of its own, and fetch its first deliveries. Raises AmqpError, InvalidArgument."""
         with self.lock:
             self._use()
             if not 1 <= prefetch <= MOST_PREFETCH:
@@ -165,26 +165,26 @@ class ManualConsumer:
             if sum(one.consumer is not None for one in self._channels) >= MOST_CONSUMERS:
                 raise InvalidArgument("consume", f"you have {MOST_CONSUMERS} consumers, the maximum. Cancel one first")
             channel = self.connection.channel()
-            made = ManualChannel(channel, queue, prefetch, exclusive, began_as_consumer=True)
+            made = ManualChannel(channel, queue, prefetch, exclusive, is_for_consumer=True)
             self._channels.append(made)
             try:
                 channel.qos(prefetch)
                 channel.consume(queue, tag=f"{CONSUMER_TAG} {channel.number}", exclusive=exclusive)
                 self._fetch(made)
             finally:
-                self._tidy()
+                self._remove_finished()
             return made
 
     def settle(self, number: int, tag: int, how: str, *, multiple: bool = False) -> int:
-        """Ack, nack (back to its place) or reject (dead-lettered, or dropped) a delivery, or all of its channel up to it.
+        """Ack, nack (requeue) or reject (dead-letter or drop) a delivery; with `multiple`, all of its channel up to it.
 
-        Returns how many were settled. Raises NotInHand; AmqpError where the channel or connection has ended.
+        Returns how many were settled. Raises NotHeld; AmqpError if the channel or connection is closed.
         """
         with self.lock:
             self._use()
-            one = self._numbered(number)
+            one = self._channel(number)
             if tag not in one.channel.unacked:
-                raise NotInHand(tag)
+                raise NotHeld(tag)
             count = sum(held <= tag for held in one.channel.unacked) if multiple else 1
             match how:
                 case "ack":
@@ -195,30 +195,32 @@ class ManualConsumer:
                     one.channel.nack(tag, multiple=multiple, requeue=False)
                 case _:
                     raise InvalidArgument("action", f"{how!r} must be ack, nack or reject")
-            with suppress(BrokerError):  # it is settled; what does not come now comes at the next look
+            with suppress(BrokerError):  # it is settled; further deliveries are fetched at the next maintenance
                 self._fetch(one)
-            self._tidy()
+            self._remove_finished()
             return count
 
     def cancel(self, number: int) -> None:
-        """End the consumer of a channel; what it was delivered stays in the hand (RMQ-124)."""
+        """Cancel the consumer of a channel. Its deliveries stay held (RMQ-124)."""
         with self.lock:
             self._use()
-            one = self._numbered(number)
+            one = self._channel(number)
             if (consumer := one.consumer) is not None:
                 one.channel.cancel(consumer.tag)
-            self._tidy()
+            self._remove_finished()
 
     def close(self, why: str = "it was closed.") -> None:
-        """Close it: what it holds goes back, redelivered."""
+        """Close the connection: its messages are requeued and marked as redelivered."""
         with self.lock:
             if self.is_open:
                 self.why = why
                 self.connection.close()
 
-    def look(self, actor: Actor | None) -> None:
-        """What is due without the person: a close when it is not used or not allowed, deliveries for consumers, an end that was
-        told. actor: the person with the rights of now; None: there is none any more."""
+    def maintain(self, actor: Actor | None) -> None:
+        """Close the connection if it is idle or no longer allowed; fetch deliveries; note closed channels.
+
+        actor: the user with the current rights; None: the user no longer exists.
+        """
         with self.lock:
             if actor is None or Right.LISTEN not in actor.rights:
                 self.close(NOT_ALLOWED)
@@ -228,10 +230,10 @@ class ManualConsumer:
                 self.close(f"it was not used for {IDLE_MINUTES} minutes.")
             for one in list(self._channels):
                 if self.is_open:
-                    _safely(self._look_at, one)
-            self._tidy()
+                    _call_and_log(self._maintain_channel, one)
+            self._remove_finished()
 
-    def _look_at(self, one: ManualChannel) -> None:
+    def _maintain_channel(self, one: ManualChannel) -> None:
         had_consumer = one.consumer is not None
         try:
             self._fetch(one)
@@ -246,35 +248,35 @@ class ManualConsumer:
         self._used_at = time.monotonic()
         self.notes.clear()
 
-    def _numbered(self, number: int) -> ManualChannel:
+    def _channel(self, number: int) -> ManualChannel:
         found = next((one for one in self._channels if one.number == number and one.channel.is_open), None)
         if found is None:
             raise InvalidArgument("channel", f"your connection no longer has a channel {number}; its messages were requeued")
         return found
 
-    def _getting(self, queue: str) -> ManualChannel:
-        """The channel for gets from a queue: a refusal of one queue ends no other's."""
+    def _channel_for_gets(self, queue: str) -> ManualChannel:
+        """The channel for gets from a queue. Each queue has its own, since an error closes the channel."""
         for one in self._channels:
-            if one.queue == queue and not one.began_as_consumer and one.channel.is_open:
+            if one.queue == queue and not one.is_for_consumer and one.channel.is_open:
                 return one
         self._channels.append(ManualChannel(self.connection.channel(), queue))
         return self._channels[-1]
 
     def _fetch(self, one: ManualChannel) -> None:
-        """Deliveries for its consumer as far as it has room. One that is held for too long ends the channel here (RMQ-126)."""
+        """Fetch deliveries up to the prefetch. One that was unacknowledged for too long closes the channel here (RMQ-126)."""
         if one.channel.is_open:
             one.channel.deliveries(MOST_PREFETCH)
 
-    def _tidy(self) -> None:
+    def _remove_finished(self) -> None:
         for one in list(self._channels):
-            if one.is_done and self.is_open:
+            if one.is_finished and self.is_open:
                 one.channel.close()
             if not one.channel.is_open:
                 self._channels.remove(one)
 
 
 def _sentence(ended: Exception | None) -> str:
-    """Why a connection ended, without the codes of the protocol."""
+    """Why a connection was closed, without protocol codes."""
     match ended:
         case ConnectionLost():
             text = ended.why
@@ -286,91 +288,91 @@ def _sentence(ended: Exception | None) -> str:
 
 
 _consumers: dict[tuple[int, str], ManualConsumer] = {}  # by user and virtual host
-_opening = threading.Lock()
-_looking = threading.Lock()
-_looker: threading.Thread | None = None
+_opening_lock = threading.Lock()
+_maintainer_lock = threading.Lock()
+_maintainer: threading.Thread | None = None
 
 
 def name_for(actor: Actor) -> str:
     return f"browser session of {actor.name}"[:MOST_NAME]
 
 
-def of(user_id: int, vhost: str) -> ManualConsumer | None:
-    """The hand that a person has in this process; None: none that is open."""
+def find(user_id: int, vhost: str) -> ManualConsumer | None:
+    """A user's open connection in this process, or None."""
     found = _consumers.get((user_id, vhost))
     return found if found is not None and found.is_open else None
 
 
-def opened(user_id: int, vhost: str, *, actor: Actor) -> ManualConsumer:
-    """A person's hand, opened now if there is none. Raises NotAuthorized, HeldElsewhere, AmqpError."""
+def open_for(user_id: int, vhost: str, *, actor: Actor) -> ManualConsumer:
+    """A user's connection, opened if there is none. Raises NotAuthorized, HeldElsewhere, AmqpError."""
     actor.require(Right.LISTEN, vhost)
-    with _opening:
-        hand = of(user_id, vhost)
-        if hand is None:
-            if (other := elsewhere(user_id, vhost, actor=actor)) is not None:
+    with _opening_lock:
+        manual = find(user_id, vhost)
+        if manual is None:
+            if (other := find_elsewhere(user_id, vhost, actor=actor)) is not None:
                 raise HeldElsewhere(other)
-            hand = _consumers[user_id, vhost] = ManualConsumer(rabbitmq.connect(vhost, name_for(actor), actor=actor))
-        hand.connection.actor = actor  # the rights it has now
-    _keep_looking()
-    return hand
+            manual = _consumers[user_id, vhost] = ManualConsumer(rabbitmq.connect(vhost, name_for(actor), actor=actor))
+        manual.connection.actor = actor  # with the current rights
+    _ensure_maintainer()
+    return manual
 
 
-def elsewhere(user_id: int, vhost: str, *, actor: Actor) -> ConnectionRow | None:
-    """A connection of this person's name that this process has not. Those of dead processes are ended, and not told."""
-    found = _elsewhere(user_id, vhost, actor)
+def find_elsewhere(user_id: int, vhost: str, *, actor: Actor) -> ConnectionRow | None:
+    """The user's connection in another process, or None. Connections of dead processes are closed first."""
+    found = _find_elsewhere(user_id, vhost, actor)
     if found is not None:
         rabbitmq.recover_dead()
-        found = _elsewhere(user_id, vhost, actor)
+        found = _find_elsewhere(user_id, vhost, actor)
     return found
 
 
-def _elsewhere(user_id: int, vhost: str, actor: Actor) -> ConnectionRow | None:
-    hand = of(user_id, vhost)
-    own = hand.connection.id if hand else 0
+def _find_elsewhere(user_id: int, vhost: str, actor: Actor) -> ConnectionRow | None:
+    manual = find(user_id, vhost)
+    own = manual.connection.id if manual else 0
     rows = browsing.connections(vhost, actor=actor)
     return next((row for row in rows if row.name == name_for(actor) and row.id != own), None)
 
 
-def ended_because(user_id: int, vhost: str) -> str:
-    """Why a hand that was here is over, told once; empty: none was, or it is open."""
-    hand = _consumers.get((user_id, vhost))
-    if hand is None or hand.is_open:
+def closed_because(user_id: int, vhost: str) -> str:
+    """Why the connection in this process was closed, returned once; empty: there was none, or it is open."""
+    manual = _consumers.get((user_id, vhost))
+    if manual is None or manual.is_open:
         return ""
     _consumers.pop((user_id, vhost), None)
-    return hand.why_ended
+    return manual.why_closed
 
 
 def close(user_id: int, vhost: str) -> None:
-    """The person closes the connection: nothing is left to be told."""
-    if (hand := _consumers.get((user_id, vhost))) is not None:
-        hand.close()
+    """Close a user's connection, on the user's request."""
+    if (manual := _consumers.get((user_id, vhost))) is not None:
+        manual.close()
         _consumers.pop((user_id, vhost), None)
 
 
 def close_all_of(user_id: int) -> None:
-    """The person has left."""
+    """Close all connections of a user who has signed out."""
     for held_by, vhost in list(_consumers):
         if held_by == user_id:
-            with suppress(BrokerError):  # what cannot be ended in the database now, is ended as that of the dead
+            with suppress(BrokerError):  # what cannot be closed now is closed later, as that of a dead process
                 close(held_by, vhost)
 
 
-def look_after_all() -> None:
-    """Each open hand once; what one refuses is its own.
+def maintain_all() -> None:
+    """Maintain each open connection once. The failure of one does not affect the others.
 
-    Raises django.db.Error where it cannot be known who may receive: then nobody is given anything.
+    Raises django.db.Error if the users' rights cannot be read: then nothing is delivered.
     """
-    there = [(user_id, hand) for (user_id, _), hand in list(_consumers.items()) if hand.is_open]
-    actors = actors_now({user_id for user_id, _ in there}) if there else {}
-    for user_id, hand in there:
-        _safely(hand.look, actors.get(user_id))
+    consumers = [(user_id, manual) for (user_id, _), manual in list(_consumers.items()) if manual.is_open]
+    actors = actors_now({user_id for user_id, _ in consumers}) if consumers else {}
+    for user_id, manual in consumers:
+        _call_and_log(manual.maintain, actors.get(user_id))
 
 
-def _safely(look: Callable[..., None], *args: Any) -> None:
+def _call_and_log(call: Callable[..., None], *args: Any) -> None:
     try:
-        look(*args)
+        call(*args)
     except AmqpError:
-        pass  # its connection has ended: the page tells why
+        pass  # its connection was closed; the page says why
     except BrokerError as refusal:
         if not refusal.retryable:
             log.warning("Maintaining a manual connection failed: %s", refusal)
@@ -378,33 +380,33 @@ def _safely(look: Callable[..., None], *args: Any) -> None:
         log.exception("Maintaining a manual connection failed")
 
 
-def _keep_looking() -> None:
-    """Have a thread look after the hands, as long as there are open ones."""
-    global _looker
-    with _looking:
-        if _looker is None or not _looker.is_alive():
-            _looker = threading.Thread(target=_look_on, name="vitrine-hands", daemon=True)
-            _looker.start()
+def _ensure_maintainer() -> None:
+    """Ensure that the maintenance thread runs. It ends when no connection is open."""
+    global _maintainer
+    with _maintainer_lock:
+        if _maintainer is None or not _maintainer.is_alive():
+            _maintainer = threading.Thread(target=_maintain_until_closed, name="vitrine-manual-consumers", daemon=True)
+            _maintainer.start()
 
 
-def _look_on() -> None:
-    global _looker
+def _maintain_until_closed() -> None:
+    global _maintainer
     while True:
-        time.sleep(LOOK_SECONDS)
+        time.sleep(MAINTENANCE_SECONDS)
         try:
-            look_after_all()
+            maintain_all()
         except Error:
-            connections.close_all()  # the next look has a new one
-        if not any(hand.is_open and hand.has_consumers for hand in list(_consumers.values())):
-            _close_connections()
-        with _looking:
-            if not any(hand.is_open for hand in list(_consumers.values())):
-                _looker = None
+            connections.close_all()  # the next round opens a new one
+        if not any(manual.is_open and manual.has_consumers for manual in list(_consumers.values())):
+            _close_database_connections()
+        with _maintainer_lock:
+            if not any(manual.is_open for manual in list(_consumers.values())):
+                _maintainer = None
                 break
-    _close_connections()
+    _close_database_connections()
 
 
-def _close_connections() -> None:
-    """This thread's, to the database."""
+def _close_database_connections() -> None:
+    """Close this thread's database connections."""
     close_all_of_this_thread()
     connections.close_all()

@@ -1,7 +1,7 @@
-"""What a person's own connection holds of a queue, as the page shows it, and what the person does with it.
+"""Shows and settles the messages that a user's own connection holds of a queue.
 
-The connection is in one process of the site (explorer.rabbitmq.manual_consumers). Another one that is asked shows what the
-database knows of it. The session remembers that there was one, so that its end is told also by a process that never had it.
+The connection lives in one process of the site (explorer.rabbitmq.manual_consumers). Other processes show what the database
+knows about it. The session remembers the connection, so that any process can say that it was closed.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ from explorer.shared.shell import Act, act
 from . import manual_consumers
 from .manual_consumers import ManualChannel, ManualConsumer
 
-REMEMBERED = "hands"  # in the session: virtual host -> connection
-GONE = "its process has stopped, or it was closed elsewhere."
-_SAID = {
+SESSION_KEY = "manual_consumers"  # in the session: virtual host -> connection
+_REQUEUED = "Its messages were requeued and marked as redelivered."
+PROCESS_STOPPED = "its process has stopped, or it was closed elsewhere."
+_RESULTS = {
     "ack": "Acknowledged {}.",
     "nack": "Nacked {} with requeue: returned to the queue, marked as redelivered.",
     "reject": "Rejected {}: dead-lettered, or dropped if there is no dead-letter exchange.",
@@ -40,7 +41,7 @@ _SAID = {
 
 @dataclass(frozen=True, slots=True)
 class HeldDelivery:
-    """A delivery in the hand. up_to: how many deliveries of its channel there are up to it, with it."""
+    """A held delivery. up_to: the number of deliveries of its channel up to and including it."""
 
     tag: int
     up_to: int
@@ -49,20 +50,20 @@ class HeldDelivery:
 
 @dataclass(frozen=True, slots=True)
 class ChannelView:
-    """A channel of the hand. consumer: its tag; empty for one of gets, or whose consumer was cancelled."""
+    """A channel. consumer: its tag; empty: the channel is for gets, or its consumer was cancelled."""
 
     number: int
     queue: str
     consumer: str
     prefetch: int
     exclusive: bool
-    waits_its_turn: bool
+    is_standby: bool
     held: Sequence[HeldDelivery]
 
 
 @dataclass(frozen=True, slots=True)
-class HandView:
-    """A person's connection in this process. others: queues other than this page's, with how many of each it holds."""
+class ManualConsumerView:
+    """A user's connection in this process. others: the other queues that it holds messages of, with their numbers."""
 
     id: int
     name: str
@@ -80,61 +81,56 @@ class HandView:
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """A person's connection in another process, as the database knows it. held: what it holds of this page's queue."""
+    """A user's connection in another process, from the database. held: its messages of this page's queue."""
 
     row: ConnectionRow
     held: HeldInQueue | None
 
 
 def context_of(request: HttpRequest, queue: EntityRow, present: Callable[[Delivery], Any]) -> dict[str, Any]:
-    """What the page tells of the person's connection: the one here, the one elsewhere, or that there was one. present: makes of a
-    delivery what the page shows."""
+    """The template context for the user's connection, in this process or another. present: converts a delivery for display."""
     vhost = queue.address.namespace
-    hand, told = manual_consumers.of(_user_id(request), vhost), _told(request, vhost)
-    there = _there(request, queue) if hand is None and Right.LISTEN in request.actor.rights else None
-    if hand is None and there is None and not told and _forget(request, vhost):
-        told = [f"Your connection was closed: {GONE} {_back()}"]
+    manual, notices = manual_consumers.find(_user_id(request), vhost), _notices(request, vhost)
+    other = _find_elsewhere(request, queue) if manual is None and Right.LISTEN in request.actor.rights else None
+    if manual is None and other is None and not notices and _forget(request, vhost):
+        notices = [f"Your connection was closed: {PROCESS_STOPPED} {_REQUEUED}"]
     return {
-        "hand": _view(hand, queue.address.path, present) if hand else None,
-        "elsewhere": there,
-        "told": told,
-        "hand_name": manual_consumers.name_for(request.actor),
+        "consumer": _view(manual, queue.address.path, present) if manual else None,
+        "elsewhere": other,
+        "notices": notices,
+        "connection_name": manual_consumers.name_for(request.actor),
         "idle_minutes": manual_consumers.IDLE_MINUTES,
     }
 
 
 def is_open(request: HttpRequest, vhost: str) -> bool:
-    """Whether the person has a connection in this process."""
-    return manual_consumers.of(_user_id(request), vhost) is not None
+    """Whether the user has a connection in this process."""
+    return manual_consumers.find(_user_id(request), vhost) is not None
 
 
-def _told(request: HttpRequest, vhost: str) -> list[str]:
-    """What happened to the hand that is, or was, in this process."""
-    if hand := manual_consumers.of(_user_id(request), vhost):
-        return list(hand.notes)
-    if why := manual_consumers.ended_because(_user_id(request), vhost):
+def _notices(request: HttpRequest, vhost: str) -> list[str]:
+    """Notices about the connection that is, or was, in this process."""
+    if manual := manual_consumers.find(_user_id(request), vhost):
+        return list(manual.notes)
+    if why := manual_consumers.closed_because(_user_id(request), vhost):
         _forget(request, vhost)
-        return [f"Your connection was closed: {why} {_back()}"]
+        return [f"Your connection was closed: {why} {_REQUEUED}"]
     return []
 
 
-def _back() -> str:
-    return "Its messages were requeued and marked as redelivered."
-
-
-def _there(request: HttpRequest, queue: EntityRow) -> Elsewhere | None:
+def _find_elsewhere(request: HttpRequest, queue: EntityRow) -> Elsewhere | None:
     vhost = queue.address.namespace
-    row = manual_consumers.elsewhere(_user_id(request), vhost, actor=request.actor)
+    row = manual_consumers.find_elsewhere(_user_id(request), vhost, actor=request.actor)
     if row is None:
         return None
     held = browsing.held(vhost, [queue.id], actor=request.actor)
     return Elsewhere(row, next((one for one in held if one.connection_id == row.id), None))
 
 
-def _view(hand: ManualConsumer, queue: str, present: Callable[[Delivery], Any]) -> HandView:
-    others = [(name, count) for name, count in sorted(hand.held_by_queue().items()) if name != queue]
-    channels = [_channel(one, present) for one in hand.channels(queue) if one.held or one.consumer]
-    return HandView(hand.connection.id, hand.connection.name, channels, others)
+def _view(manual: ManualConsumer, queue: str, present: Callable[[Delivery], Any]) -> ManualConsumerView:
+    others = [(name, count) for name, count in sorted(manual.held_by_queue().items()) if name != queue]
+    channels = [_channel(one, present) for one in manual.channels(queue) if one.held or one.consumer]
+    return ManualConsumerView(manual.connection.id, manual.connection.name, channels, others)
 
 
 def _channel(one: ManualChannel, present: Callable[[Delivery], Any]) -> ChannelView:
@@ -147,14 +143,14 @@ def _channel(one: ManualChannel, present: Callable[[Delivery], Any]) -> ChannelV
 
 
 def hold(request: HttpRequest, queue: EntityRow, count: int) -> Act:
-    """Get messages and keep them in the person's hand."""
+    """Get messages and hold them unacknowledged."""
     return act(
-        request, "hold", queue.address, lambda: _opened(request, queue).hold(queue.address.path, count),
-        target=f"up to {count}", says=lambda got: _got(len(got)),
+        request, "hold", queue.address, lambda: _open(request, queue).hold(queue.address.path, count),
+        target=f"up to {count}", says=lambda got: _held_text(len(got)),
     )  # fmt: skip
 
 
-def _got(count: int) -> str:
+def _held_text(count: int) -> str:
     if not count:
         return "No messages are ready."
     return f"Got {plural(count, 'message')}, unacknowledged until you settle {'it' if count == 1 else 'them'}."
@@ -166,14 +162,14 @@ def consume(request: HttpRequest, queue: EntityRow, form: ConsumeForm) -> Act:
     prefetch, exclusive = form.cleaned_data["prefetch"], form.cleaned_data["exclusive"]
     return act(
         request, "consume", queue.address,
-        lambda: _opened(request, queue).consume(queue.address.path, prefetch, exclusive=exclusive),
+        lambda: _open(request, queue).consume(queue.address.path, prefetch, exclusive=exclusive),
         target=f"prefetch {prefetch}{', exclusive' if exclusive else ''}",
         says=lambda made: f"Consuming on channel {made.number} with a prefetch of {prefetch}.",
     )  # fmt: skip
 
 
 def carry_out(request: HttpRequest, queue: EntityRow, action: str) -> Act:
-    """An act on what the hand has: `ack`, `nack`, `reject`, each also with `-all`, `cancel`, `close`, `close-elsewhere`."""
+    """Carry out an action: `ack`, `nack`, `reject`, each also with `-all`; `cancel`, `close`, `close-elsewhere`."""
     vhost, name = queue.address.namespace, manual_consumers.name_for(request.actor)
     channel = _number(request, "channel")
 
@@ -189,40 +185,40 @@ def carry_out(request: HttpRequest, queue: EntityRow, action: str) -> Act:
             return carried_out("close connection", lambda: _close_elsewhere(request, vhost), name, said)
         case "cancel":
             said = "Cancelled the consumer. You still hold the messages it received."
-            call = lambda: _opened_before(request, vhost).cancel(channel)  # noqa: E731
+            call = lambda: _existing(request, vhost).cancel(channel)  # noqa: E731
             return carried_out("cancel consumer", call, f"channel {channel}", said)
     return _settle(request, queue, action, channel)
 
 
 def _settle(request: HttpRequest, queue: EntityRow, action: str, channel: int) -> Act:
     how, _, every = action.partition("-")
-    if how not in _SAID or every not in ("", "all"):
+    if how not in _RESULTS or every not in ("", "all"):
         return Act(error=InvalidArgument("action", f"{action!r} is unknown"))
     tag = _number(request, "tag")
     return act(
         request, how, queue.address,
-        lambda: _opened_before(request, queue.address.namespace).settle(channel, tag, how, multiple=bool(every)),
+        lambda: _existing(request, queue.address.namespace).settle(channel, tag, how, multiple=bool(every)),
         target=f"{'all up to ' if every else ''}delivery {tag} of channel {channel}",
-        says=lambda count: _SAID[how].format(plural(count, 'message'), "it is" if count == 1 else "they are"),
+        says=lambda count: _RESULTS[how].format(plural(count, 'message'), "it is" if count == 1 else "they are"),
     )  # fmt: skip
 
 
-def _opened(request: HttpRequest, queue: EntityRow) -> ManualConsumer:
+def _open(request: HttpRequest, queue: EntityRow) -> ManualConsumer:
     vhost = queue.address.namespace
-    hand = manual_consumers.opened(_user_id(request), vhost, actor=request.actor)
-    request.session[REMEMBERED] = request.session.get(REMEMBERED, {}) | {vhost: hand.connection.id}
-    return hand
+    manual = manual_consumers.open_for(_user_id(request), vhost, actor=request.actor)
+    request.session[SESSION_KEY] = request.session.get(SESSION_KEY, {}) | {vhost: manual.connection.id}
+    return manual
 
 
-def _opened_before(request: HttpRequest, vhost: str) -> ManualConsumer:
+def _existing(request: HttpRequest, vhost: str) -> ManualConsumer:
     request.actor.require(Right.LISTEN, vhost)
-    hand = manual_consumers.of(_user_id(request), vhost)
-    if hand is None:
-        if (other := manual_consumers.elsewhere(_user_id(request), vhost, actor=request.actor)) is not None:
+    manual = manual_consumers.find(_user_id(request), vhost)
+    if manual is None:
+        if (other := manual_consumers.find_elsewhere(_user_id(request), vhost, actor=request.actor)) is not None:
             raise manual_consumers.HeldElsewhere(other)
-        raise manual_consumers.Ended()
-    hand.connection.actor = request.actor  # the rights it has now
-    return hand
+        raise manual_consumers.Closed()
+    manual.connection.actor = request.actor  # with the current rights
+    return manual
 
 
 def _close(request: HttpRequest, vhost: str) -> None:
@@ -232,19 +228,19 @@ def _close(request: HttpRequest, vhost: str) -> None:
 
 
 def _close_elsewhere(request: HttpRequest, vhost: str) -> None:
-    row = manual_consumers.elsewhere(_user_id(request), vhost, actor=request.actor)
+    row = manual_consumers.find_elsewhere(_user_id(request), vhost, actor=request.actor)
     if row is not None:
         rabbitmq.force_close(row.id, f"Closed in Vitrine by {request.actor.name}", actor=request.actor)
     _forget(request, vhost)
 
 
 def _forget(request: HttpRequest, vhost: str) -> bool:
-    """Forget that there was a hand; whether there was one."""
-    remembered = dict(request.session.get(REMEMBERED, {}))
-    there_was = remembered.pop(vhost, None) is not None
-    if there_was:
-        request.session[REMEMBERED] = remembered
-    return there_was
+    """Remove the connection from the session. Returns whether it was there."""
+    remembered = dict(request.session.get(SESSION_KEY, {}))
+    was_remembered = remembered.pop(vhost, None) is not None
+    if was_remembered:
+        request.session[SESSION_KEY] = remembered
+    return was_remembered
 
 
 def _number(request: HttpRequest, name: str) -> int:
@@ -256,8 +252,8 @@ def _user_id(request: HttpRequest) -> int:
     return request.user.pk
 
 
-def _let_go(request: HttpRequest | None, user: AbstractBaseUser | None, **_: Any) -> None:
-    """Signing out ends a person's connections, those too that this session opened in another process."""
+def _close_on_sign_out(request: HttpRequest | None, user: AbstractBaseUser | None, **_: Any) -> None:
+    """Close the user's connections on sign-out, including those that this session opened in another process."""
     if user is None:
         return
     manual_consumers.close_all_of(user.pk)
@@ -265,12 +261,12 @@ def _let_go(request: HttpRequest | None, user: AbstractBaseUser | None, **_: Any
     if session is None:
         return
     actor = actor_for(user)
-    for vhost in session.get(REMEMBERED, {}):
+    for vhost in session.get(SESSION_KEY, {}):
         try:
-            if (row := manual_consumers.elsewhere(user.pk, vhost, actor=actor)) is not None:
+            if (row := manual_consumers.find_elsewhere(user.pk, vhost, actor=actor)) is not None:
                 rabbitmq.force_close(row.id, f"{actor.name} has signed out", actor=actor)
-        except BrokerError:  # the way out is open in any case; unused, it is closed by its process
+        except BrokerError:  # signing out goes on; its process closes the connection when it is idle
             continue
 
 
-user_logged_out.connect(_let_go, dispatch_uid="explorer.rabbitmq.manual_consumers.let_go")
+user_logged_out.connect(_close_on_sign_out, dispatch_uid="explorer.rabbitmq.manual_consuming.close_on_sign_out")

@@ -1,6 +1,6 @@
-"""What the message's page has of its own for RabbitMQ: why a message is not delivered, and moving it back.
+"""RabbitMQ's part of the message page: why a message is not delivered, and moving it back.
 
-Looking changes nothing (RMQ-906).
+Showing the page changes nothing (RMQ-906).
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from .moving import in_report
 
 
 def actions(detail: MessageDetail, actor: Actor) -> list[Action]:
-    """Moving it back, where it says where it died. Nothing else is done to one message alone: a get takes what is at the head."""
+    """The action "move back", if the message records where it died. There are no others: a get takes the head of the queue."""
     address, number = detail.row.address, detail.row.sequence_number
     try:
         would = rabbitmq.preview_move(address, Back(), [number], actor=actor)
-    except AmqpError:  # an exclusive queue: its connection's alone
+    except AmqpError:  # an exclusive queue can be used only by its connection
         return []
     [left] = would.left or [None]
     if left is not None and left.why in (Why.NEVER_DIED, Why.DIED_HERE, Why.GONE):
@@ -44,14 +44,14 @@ def actions(detail: MessageDetail, actor: Actor) -> list[Action]:
 
 
 def carry_out(request: HttpRequest, address: EntityAddress, number: int, action: str) -> Act | None:
-    """None: the action is none of RabbitMQ's."""
+    """Carry out an action. None: RabbitMQ has no such action."""
     if action != "move-back":
         return None
     done = act(
         request, "move", address, lambda: rabbitmq.move(address, Back(), [number], actor=request.actor),
         target=f"message {number} {in_words(Back(), 1)}", says=in_report,
     )  # fmt: skip
-    return Act(error=done.error)  # its new number is another queue's: the page of this one tells where it went
+    return Act(error=done.error)  # the new message is in another queue: this message's page links to it
 
 
 def explain(address: EntityAddress, number: int, actor: Actor) -> Explanation | None:
@@ -59,6 +59,6 @@ def explain(address: EntityAddress, number: int, actor: Actor) -> Explanation | 
 
 
 def anchors(headers: Mapping[str, Any]) -> dict[str, str]:
-    """The headers that the page shows in sections of their own, with those sections' ids."""
+    """The headers that have their own section on the page, with the section's id."""
     found = {X_DEATH: "deaths", BEFORE_MOVE: "deaths-before"}
     return {name: section for name, section in found.items() if presenters.deaths(headers.get(name))}

@@ -1,4 +1,4 @@
-"""Moving messages of a queue: dead letters back to where they died, or any elsewhere. It names what would go where, and asks."""
+"""Moves messages of a queue: dead letters back to where they died, or any messages to a chosen target, after a preview."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from explorer.shared.shell import Act, BadQuery, act, cleaned, page, wants_fragm
 
 from .exchanges import MOST_OFFERED
 from .presenters import REASONS
-from .queues import above
+from .queues import queue_crumb
 from .shared import draw, link, queue_link, vhost_of
 
-MOST_MATCHING = 10_000  # messages that a filter finds for one move
+MOST_MATCHING = 10_000  # messages of one move that a filter selects
 SEARCH_SECONDS = 10
-MOST_NUMBERS = 10  # that a report names for each reason
-MOVABLE = {"messages": None, "ready": (0,)}  # lists of which messages are moved; by what holds them (reads.MessageFilter)
+MOST_NUMBERS = 10  # listed in a report for each reason
+MOVABLE = {"messages": None, "ready": (0,)}  # lists whose messages can be moved: values of reads.MessageFilter.holds
 
 
 @dataclass(frozen=True, slots=True)
 class Which:
-    """The messages that are asked about. numbers None: all that are ready. selected: whether each was ticked.
+    """The messages to move. numbers None: all ready ones. selected: whether they were selected one by one.
 
-    words: what they are, with the group. is_whole: False where a filter may find more. of: the group that goes alone.
+    words: a description with the group. is_whole: False if the filter may match more. of: the only group to move.
     """
 
     numbers: tuple[int, ...] | None
@@ -47,7 +47,7 @@ class Which:
 
     @property
     def group(self) -> str:
-        """The group as the form carries it; empty: all."""
+        """The group as a form value; empty: all."""
         return group_text(self.of) if self.of else ""
 
     @property
@@ -57,18 +57,18 @@ class Which:
 
 @dataclass(frozen=True, slots=True)
 class GroupLine:
-    """A row of the preview. is_offered: whether its group can be asked for alone here, and not in a row above."""
+    """A row of the preview. is_offered: whether this row links to its group alone: the first of several groups' rows."""
 
     group: MoveGroup
     is_offered: bool
 
     @property
     def because(self) -> str:
-        return _because(self.group.origin)
+        return _reason_text(self.group.origin)
 
     @property
     def alone(self) -> str:
-        """Its group, as the form carries it."""
+        """The group as a form value."""
         return group_text(self.group.origin)
 
     @property
@@ -79,12 +79,12 @@ class GroupLine:
 @page
 @require_http_methods(["GET", "POST"])
 def move(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
-    """GET, or POST with numbers, asks and shows what would go where; POST with the target confirmed moves."""
+    """GET, or POST with numbers, previews the move and asks; POST with the target confirmed moves."""
     host = vhost_of(namespace, request.actor)
     queue = reads.entity(EntityAddress(host.name, path), actor=request.actor)
     request.actor.require(Right.OPERATE, queue.address)
-    asked = {"to": request.GET.get("to", BACK), "group": request.GET.get("group", "")}
-    form = MoveForm(request.POST if request.method == "POST" else asked)
+    initial = {"to": request.GET.get("to", BACK), "group": request.GET.get("group", "")}
+    form = MoveForm(request.POST if request.method == "POST" else initial)
     which = _which(request, queue, cleaned(form)["group"])
     target = form.target()
     if request.method == "POST" and target is not None and form.cleaned_data["confirmed"] == in_words(target):
@@ -130,14 +130,14 @@ def _ask(
         "exchanges": [one.name for one in rabbitmq.list_exchanges(host.name, actor=request.actor) if one.name][:MOST_OFFERED],
     }
     return draw(
-        request, "move", host, context, parent=above(queue), here="move", place="queues", fragment="_move_dialog", done=done
+        request, "move", host, context, parent=queue_crumb(queue), here="move", place="queues", fragment="_move_dialog", done=done
     )  # fmt: skip
 
 
 def _preview(
     request: HttpRequest, address: EntityAddress, which: Which, target: Target | None, done: Act
 ) -> tuple[MovePreview | None, Act]:
-    """What would go where; without a target nothing, and where it is refused the refusal."""
+    """The preview of the move: None without a target, or with the error in `Act` if the move is refused."""
     if target is None or done.error:
         return None, done
     try:
@@ -147,31 +147,31 @@ def _preview(
 
 
 def _group_lines(groups: Sequence[MoveGroup]) -> list[GroupLine]:
-    """Where there is but one group, nothing is gained by asking for it alone."""
+    """The rows of the preview. A single group gets no link of its own."""
     origins = [group.origin for group in groups]
     many = len(set(origins)) > 1
     return [GroupLine(group, many and group.origin not in origins[:at]) for at, group in enumerate(groups)]
 
 
-def _because(of: DeadLetterOrigin) -> str:
+def _reason_text(of: DeadLetterOrigin) -> str:
     return REASONS.get(of.reason or "", of.reason or "")
 
 
 def origin_words(of: DeadLetterOrigin) -> str:
-    """What the messages of a group are."""
+    """A description of a group."""
     if of.queue is None:
         return "without a recorded death"
-    return f"those that {'first ' if of.first else ''}died in {of.queue}: {_because(of)}"
+    return f"those that {'first ' if of.first else ''}died in {of.queue}: {_reason_text(of)}"
 
 
 def _which(request: HttpRequest, queue: EntityRow, of: DeadLetterOrigin | None) -> Which:
-    """Those that are asked about, or of them one group alone."""
-    which = _asked_about(request, queue)
+    """The messages to move, narrowed to one group if given."""
+    which = _requested(request, queue)
     return replace(which, of=of, words=f"{which.words}, only {origin_words(of)}") if of else which
 
 
-def _asked_about(request: HttpRequest, queue: EntityRow) -> Which:
-    """Those that were ticked, else those of the list that the query names, else all that are ready."""
+def _requested(request: HttpRequest, queue: EntityRow) -> Which:
+    """The selected messages, else those that the list's filter matches, else all ready ones."""
     given = request.POST.getlist("numbers") or request.GET.getlist("numbers")
     if given or "selected" in request.POST:
         numbers = tuple(selected_numbers(given))
@@ -189,12 +189,12 @@ def _asked_about(request: HttpRequest, queue: EntityRow) -> Which:
 
 
 def link_to(request: HttpRequest, address: EntityAddress, **changes: str) -> str:
-    """The page that asks about messages of a list: of the one that this request shows, or asks about."""
+    """URL of the move page for the list that this request shows, with its query."""
     return link("move", address.namespace, address.path) + _list_query(request, **changes)
 
 
 def _list_query(request: HttpRequest, **changes: str) -> str:
-    """The query that shows the same list again."""
+    """The query string of the same list."""
     query = request.GET.copy()
     for name in ("to", "group", "numbers"):
         query.pop(name, None)
@@ -203,7 +203,7 @@ def _list_query(request: HttpRequest, **changes: str) -> str:
 
 
 def matching(address: EntityAddress, narrowed: MessageFilter, actor: Actor) -> tuple[list[int], bool]:
-    """The numbers that a filter finds, oldest first, and whether those are all."""
+    """The numbers of the messages that match a filter, oldest first, and whether these are all."""
     numbers: list[int] = []
     cursor, deadline = None, time.monotonic() + SEARCH_SECONDS
     while True:
@@ -226,7 +226,7 @@ def _named(which: Which) -> str:
 
 
 def in_report(moved: Moved) -> str:
-    """What a move did, in words, with what stayed and why."""
+    """The result of a move in words, with the messages that stayed and why."""
     if moved.count == 1 and len(moved.places) == 1:
         [(old, places)] = moved.places.items()
         said = f"Moved message {old}: now {' and '.join(f'message {number} of {name}' for name, number in places)}."

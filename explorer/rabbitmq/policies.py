@@ -1,4 +1,4 @@
-"""Policies and operator policies: what each rules and what it loses; creating, changing and deleting one, with a look ahead."""
+"""Policies and operator policies: what each applies to; creating, changing and deleting one, with a preview."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from broker_core.rabbitmq.rules.errors import InvalidPolicy
 from broker_core.rabbitmq.rules.policies import Policy
 from explorer.rabbitmq.forms.keys import APPLY_TO, BY_EFFECTIVE, BY_POLICY, shown
 from explorer.rabbitmq.forms.policy import PolicyForm, initial_of
-from explorer.shared.presenters import effects_told, plural
+from explorer.shared.presenters import effects_text, plural
 from explorer.shared.shell import Act, act, page
 
 from . import presenters
@@ -25,12 +25,12 @@ from .shared import draw, link, vhost_of
 
 MOST_SHOWN = 50  # changed queues and exchanges of a preview
 KINDS = {"user": False, "operator": True}
-_FIELDS = {"apply-to": "apply_to"}  # what a refusal names, where the form has another name for it
+_FIELDS = {"apply-to": "apply_to"}  # argument names of errors whose form field has another name
 
 
 @dataclass(frozen=True, slots=True)
 class ChangedKey:
-    """A key whose value or source would change, with both in words."""
+    """A key whose value or source would change, in words."""
 
     key: str
     before: str
@@ -39,7 +39,7 @@ class ChangedKey:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A queue or an exchange for which something else would be in force. messages: ready ones."""
+    """A queue or exchange whose effective settings would change. messages: ready ones."""
 
     name: str
     is_queue: bool
@@ -51,7 +51,7 @@ class Change:
 @require_GET
 def policies(request: HttpRequest, namespace: str) -> HttpResponse:
     host = vhost_of(namespace, request.actor)
-    judged = [(one, presenters.definition(one.policy.definition)) for one in judge(request, host.name)]
+    judged = [(one, presenters.definition(one.policy.definition)) for one in current_rulings(request, host.name)]
     context = {
         "groups": [
             ("user", "Policies", [line for line in judged if not line[0].policy.is_operator]),
@@ -62,8 +62,8 @@ def policies(request: HttpRequest, namespace: str) -> HttpResponse:
     return draw(request, "policies", host, context, place="policies")
 
 
-def judge(request: HttpRequest, vhost: str) -> list[Ruling]:
-    """What each policy of the virtual host rules now."""
+def current_rulings(request: HttpRequest, vhost: str) -> list[Ruling]:
+    """What each policy of the virtual host applies to now."""
     queues = reads.overview(vhost, include_hidden=True, actor=request.actor)
     exchanges = rabbitmq.list_exchanges(vhost, actor=request.actor)
     return rulings(rabbitmq.list_policies(vhost, actor=request.actor), things_of(queues, exchanges))
@@ -72,8 +72,8 @@ def judge(request: HttpRequest, vhost: str) -> list[Ruling]:
 @page
 @require_http_methods(["GET", "POST"])
 def create(request: HttpRequest, kind: str, namespace: str) -> HttpResponse:
-    """`?pattern=` fills the form, as the page of a queue asks for."""
-    host, is_operator = _place(request, kind, namespace)
+    """`?pattern=` and `?name=` fill the form; a queue's page links here with them."""
+    host, is_operator = _host_and_kind(request, kind, namespace)
     initial = {"pattern": request.GET.get("pattern", "")[:1024], "name": request.GET.get("name", "")[:255]}
     form = PolicyForm(request.POST if request.method == "POST" else None, is_operator=is_operator, initial=initial)
     return _edit(request, host, form, kind)
@@ -82,7 +82,7 @@ def create(request: HttpRequest, kind: str, namespace: str) -> HttpResponse:
 @page
 @require_http_methods(["GET", "POST"])
 def change(request: HttpRequest, kind: str, namespace: str, name: str) -> HttpResponse:
-    host, is_operator = _place(request, kind, namespace)
+    host, is_operator = _host_and_kind(request, kind, namespace)
     policy = _policy(request, host.name, name, is_operator)
     data = request.POST if request.method == "POST" else None
     form = PolicyForm(data, is_operator=is_operator, fixed_name=policy.name, initial=initial_of(policy))
@@ -111,7 +111,7 @@ def _edit(
 
 
 def _set(request: HttpRequest, vhost: str, wanted: Policy) -> PolicyPreview:
-    """Set it; with the token of a preview only if it would still do the same. Returns what it did. Raises WorldMoved."""
+    """Set the policy; with a preview's token only if the effect is still the same. Raises PreviewOutdated."""
     token = request.POST.get("token") or None
     return rabbitmq.change_policy(vhost, wanted.name, wanted.is_operator, wanted, token=token, actor=request.actor)
 
@@ -139,7 +139,9 @@ def _change(one: Any) -> Change:
     is_queue = isinstance(one, QueueChange)
     keys = [
         ChangedKey(
-            key.key.replace("_", "-"), _said(key.key, key.before, key.before_source), _said(key.key, key.after, key.after_source)
+            key.key.replace("_", "-"),
+            _value_text(key.key, key.before, key.before_source),
+            _value_text(key.key, key.after, key.after_source),
         )
         for key in one.keys
     ]
@@ -148,15 +150,15 @@ def _change(one: Any) -> Change:
     return Change(one.address.path if is_queue else one.name, is_queue, names + keys, one.messages if is_queue else 0)
 
 
-def _said(key: str, value: Any, source: str | None) -> str:
-    """A value and whose it is, in words."""
+def _value_text(key: str, value: Any, source: str | None) -> str:
+    """A value and its source, in words."""
     if source is None:
         return "nothing"
     return f"{shown(BY_EFFECTIVE.get(key.replace('-', '_')), value)}, from {source}"
 
 
 def _refused(request: HttpRequest, host, form: PolicyForm, context: dict[str, Any], done: Act) -> HttpResponse:
-    """RabbitMQ's text at the field that it is about, as well as above."""
+    """Show the page with RabbitMQ's error text, also at the field that it is about."""
     if isinstance(done.error, InvalidPolicy):
         field = done.error.field
         name = BY_POLICY[field].name if field in BY_POLICY else _FIELDS.get(field, field)
@@ -165,39 +167,40 @@ def _refused(request: HttpRequest, host, form: PolicyForm, context: dict[str, An
     return draw(request, "policy", host, context, here=form.title, place="policies", done=done)
 
 
-def was_set(told: PolicyPreview) -> str:
-    """What setting it did, in words."""
-    queues, exchanges = told.governed
+def was_set(effect: PolicyPreview) -> str:
+    """The effect of setting a policy, in words."""
+    queues, exchanges = effect.governed
     applies = f"It applies to {plural(queues, 'queue')} and {plural(exchanges, 'exchange')}."
-    return f"{'Changed' if told.before else 'Created'} the {_called(told)}. {applies} {_difference(told)}"
+    return f"{'Changed' if effect.before else 'Created'} the {_policy_name(effect)}. {applies} {_changes_text(effect)}"
 
 
-def was_deleted(told: PolicyPreview) -> str:
-    return f"Deleted the {_called(told)}. {_difference(told)}" if told.before else f"The {_called(told)} was already deleted."
+def was_deleted(effect: PolicyPreview) -> str:
+    name = _policy_name(effect)
+    return f"Deleted the {name}. {_changes_text(effect)}" if effect.before else f"The {name} was already deleted."
 
 
-def _called(told: PolicyPreview) -> str:
-    return f"{'operator ' if told.is_operator else ''}policy {told.name}"
+def _policy_name(effect: PolicyPreview) -> str:
+    return f"{'operator ' if effect.is_operator else ''}policy {effect.name}"
 
 
-def _difference(told: PolicyPreview) -> str:
-    """What it changed for queues, exchanges and the messages that are there."""
-    queues, exchanges = len(told.queues), len(told.exchanges)
+def _changes_text(effect: PolicyPreview) -> str:
+    """What changed for queues, exchanges and existing messages."""
+    queues, exchanges = len(effect.queues), len(effect.exchanges)
     if not queues and not exchanges:
         return "Effective settings did not change."
-    said = f"Effective settings changed for {plural(queues, 'queue')} and {plural(exchanges, 'exchange')}."
-    if told.lives:
-        lives = "The expiry of 1 ready message was" if told.lives == 1 else f"The expiry of {told.lives:,} ready messages was"
-        said += f" {lives} recalculated."
-    return f"{said} {effects_told(told.effects)}" if queues else said
+    text = f"Effective settings changed for {plural(queues, 'queue')} and {plural(exchanges, 'exchange')}."
+    if effect.lives:
+        lives = "The expiry of 1 ready message was" if effect.lives == 1 else f"The expiry of {effect.lives:,} ready messages was"
+        text += f" {lives} recalculated."
+    return f"{text} {effects_text(effect.effects)}" if queues else text
 
 
 @page
 @require_http_methods(["GET", "POST"])
 def delete(request: HttpRequest, kind: str, namespace: str, name: str) -> HttpResponse:
-    host, is_operator = _place(request, kind, namespace)
+    host, is_operator = _host_and_kind(request, kind, namespace)
     policy = _policy(request, host.name, name, is_operator)
-    ruling = next(one for one in judge(request, host.name) if one.policy == policy)
+    ruling = next(one for one in current_rulings(request, host.name) if one.policy == policy)
     context = {"policy": policy, "ruling": ruling, "definition": presenters.definition(policy.definition)}
     if request.method != "POST":
         return _ask(request, host, policy, context)
@@ -210,19 +213,19 @@ def delete(request: HttpRequest, kind: str, namespace: str, name: str) -> HttpRe
 
 
 def _delete(request: HttpRequest, vhost: str, policy: Policy) -> PolicyPreview:
-    """Delete it if that would do what the page said; or whatever it does, where messages come and go too fast for that."""
+    """Delete the policy if the effect is still the previewed one; with `anyway` whatever the effect is."""
     token = None if "anyway" in request.POST else request.POST.get("token", "")
     return rabbitmq.change_policy(vhost, policy.name, policy.is_operator, None, token=token, actor=request.actor)
 
 
 def _ask(request: HttpRequest, host, policy: Policy, context: dict[str, Any], done: Act = Act()) -> HttpResponse:
-    """Whether to delete it, beside what that would do."""
+    """Show the confirmation with a preview of the effect."""
     previewed = rabbitmq.preview_delete_policy(host.name, policy.name, policy.is_operator, actor=request.actor)
     context |= _shown_preview(previewed)
     return draw(request, "policy_delete", host, context, here=f"delete {policy.name}", place="policies", done=done)
 
 
-def _place(request: HttpRequest, kind: str, namespace: str) -> tuple[reads.NamespaceRow, bool]:
+def _host_and_kind(request: HttpRequest, kind: str, namespace: str) -> tuple[reads.NamespaceRow, bool]:
     if kind not in KINDS:
         raise Http404(f"{kind} is not a kind of policy")
     host = vhost_of(namespace, request.actor)

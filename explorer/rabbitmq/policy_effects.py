@@ -1,4 +1,4 @@
-"""Which policy rules what: for each the queues and exchanges it applies to, and those it matches in vain. Pure."""
+"""What each policy applies to, and what it matches but loses to another policy. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from broker_core.rabbitmq.rules.policies import Policy
 
 @dataclass(frozen=True, slots=True)
 class Thing:
-    """A queue or an exchange, as policies know it. queue_type: of a queue."""
+    """A queue or an exchange that policies can match. queue_type: None for an exchange."""
 
     name: str
     kind: str
@@ -20,7 +20,7 @@ class Thing:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """What a policy matches and another one rules. tied: both have the same priority (RMQ-917)."""
+    """A queue or exchange that a policy matches, but another one applies to. tied: both have the same priority (RMQ-917)."""
 
     thing: Thing
     winner: str
@@ -29,7 +29,7 @@ class Lost:
 
 @dataclass(slots=True)
 class Ruling:
-    """What becomes of one policy."""
+    """What one policy applies to and loses."""
 
     policy: Policy
     applies: list[Thing] = field(default_factory=list)
@@ -41,16 +41,16 @@ class Ruling:
 
 
 def rulings(policies: Sequence[Policy], things: Iterable[Thing]) -> list[Ruling]:
-    """For each policy, in the order given, what it rules; policies and operator policies do not compete with each other."""
+    """The ruling of each policy, in the given order. Policies and operator policies do not compete with each other."""
     found = {(policy.is_operator, policy.name): Ruling(policy) for policy in policies}
     for thing in things:
         ranked = rules.ranking(policies, thing.name, thing.kind, thing.queue_type)
         for operator in (False, True):
-            _judge(thing, [policy for policy in ranked if policy.is_operator is operator], found)
+            _rank(thing, [policy for policy in ranked if policy.is_operator is operator], found)
     return list(found.values())
 
 
-def _judge(thing: Thing, ranked: Sequence[Policy], found: dict[tuple[bool, str], Ruling]) -> None:
+def _rank(thing: Thing, ranked: Sequence[Policy], found: dict[tuple[bool, str], Ruling]) -> None:
     for place, policy in enumerate(ranked):
         ruling, winner = found[policy.is_operator, policy.name], ranked[0]
         if place:
@@ -60,6 +60,6 @@ def _judge(thing: Thing, ranked: Sequence[Policy], found: dict[tuple[bool, str],
 
 
 def things_of(queues: Iterable, exchanges: Iterable) -> list[Thing]:
-    """queues: EntityRow of queues; exchanges: StoredExchange. The default exchange is ruled by nothing (RMQ-316)."""
+    """queues: EntityRow of queues; exchanges: StoredExchange. No policy applies to the default exchange (RMQ-316)."""
     of_queues = [Thing(queue.address.path, "queue", queue.options.get("type", "classic")) for queue in queues]
     return of_queues + [Thing(exchange.name, "exchange") for exchange in exchanges if exchange.name]

@@ -1,4 +1,4 @@
-"""How a virtual host's facts are put for a reader: features in short words, arguments, deaths. Pure."""
+"""Presents features of queues and exchanges, arguments, headers and deaths. Pure."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """A feature in a short word, as RabbitMQ's own lists have it; `title` says it in full."""
+    """A feature as an abbreviation, as in RabbitMQ's management UI. title: its full text."""
 
     word: str
     title: str
 
     @property
     def name(self) -> str:
-        """What the short word stands for."""
+        """The full name of the abbreviation."""
         return self.title.partition(":")[0]
 
 
 def legend(features: Iterable[Sequence[Tag]]) -> list[tuple[str, str]]:
-    """Each short word among a list's features with what it stands for, as they first come."""
+    """The abbreviations in a list with their names, in order of first appearance."""
     return list({tag.word: tag.name for tags in features for tag in tags}.items())
 
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """name: as declared. value: for a reader; kind: its type in a field table."""
+    """An argument or header. name: as declared. value: as text. kind: its type in a field table."""
 
     name: str
     value: str
@@ -47,7 +47,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """An entry of x-death: from which queue a message died, why, and how often. at: of the first time; None: it tells none."""
+    """An entry of x-death: the queue in which a message died, the reason and count. at: of the first one; None: unknown."""
 
     queue: str
     reason: str
@@ -64,7 +64,7 @@ class Death:
 
 
 def queue_features(options: Mapping[str, Any], effective: Mapping[str, Any]) -> list[Tag]:
-    """What a queue is declared as and what is in force for it, whether by argument or policy."""
+    """The features that a queue was declared with, and its effective settings from arguments and policies."""
     flags = (
         ("durable", "D", "Durable: survives a restart"),
         ("auto_delete", "AD", "Auto-delete: deleted with its last consumer"),
@@ -81,7 +81,7 @@ def queue_features(options: Mapping[str, Any], effective: Mapping[str, Any]) -> 
 
 
 def exchange_features(exchange: Any) -> list[Tag]:
-    """exchange: with durable, auto_delete, internal, arguments, effective."""
+    """Features of an object with durable, auto_delete, internal, arguments, effective."""
     tags = [
         Tag(word, title)
         for flag, word, title in (
@@ -99,7 +99,7 @@ def exchange_features(exchange: Any) -> list[Tag]:
 
 
 def arguments(values: Mapping[str, Any]) -> list[Argument]:
-    """Arguments (decoded, see rabbitmq.rules.table) for a reader, by name."""
+    """Decoded arguments (rabbitmq.rules.table) for display, sorted by name."""
     return [Argument(name, _argument(name, value), kind) for name, (kind, value) in _typed(values)]
 
 
@@ -115,13 +115,13 @@ def _argument(name: str, value: Any) -> str:
 
 
 def definition(values: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """A policy's definition: each key, its value for a reader, and what it means."""
+    """A policy's definition: each key with its value as text and its meaning."""
     found = [(name, BY_POLICY.get(name), value) for name, value in values.items()]
     return [(name, shown(key, value), key.meaning if key else "") for name, key, value in found]
 
 
 def headers(stored: Mapping[str, Any]) -> list[Argument]:
-    """Headers as published, without what `deaths` shows."""
+    """Headers for display, without x-death, which `deaths` shows."""
     return [
         Argument(name, "(no value)" if value is None else str(table.plain(value)), kind)
         for name, (kind, value) in _typed(table.decode(stored))
@@ -130,20 +130,20 @@ def headers(stored: Mapping[str, Any]) -> list[Argument]:
 
 
 def published_headers(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Headers as plain values, without those that the broker adds to dead letters."""
+    """Headers as plain values, without those that the broker adds when it dead-letters a message."""
     own = ("x-death", "x-first-death-", "x-last-death-", "x-delivery-count")
     return {name: table.plain(value) for name, value in table.decode(stored).items() if not name.startswith(own)}
 
 
 def properties(of: Any) -> list[tuple[str, str]]:
-    """A message's basic properties, present ones only, by name."""
+    """The basic properties that a message has."""
     names = (field.name for field in fields(of) if field.name != "headers")
     found = [(name.replace("_", " "), getattr(of, name)) for name in names]
     return [(name, str(value)) for name, value in found if value is not None]
 
 
 def deaths(stored: Any) -> list[Death]:
-    """The x-death header as stored: oldest death first. A header that has another shape is no list of deaths."""
+    """The deaths in a stored x-death header, oldest first; empty if the header has another structure."""
     if not isinstance(stored, Sequence) or len(stored) != 2 or stored[0] != "array":
         return []
     entries = table.plain(table.decode({"x-death": list(stored)})["x-death"])

@@ -1,4 +1,4 @@
-"""Publishing by hand, and asking where a message would go, which publishes nothing."""
+"""Publishes messages manually, and previews where a message would be routed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from explorer.shared.copying import as_typed, body_to_copy
 from explorer.shared.shell import Act, act, page
 
 from . import presenters
-from .exchanges import above
+from .exchanges import exchange_crumb
 from .presenters import Argument
 from .shared import draw, exchange_name, exchange_slug, vhost_of
 
@@ -31,8 +31,8 @@ CONTENT_TYPES = ("application/json", "text/plain", "application/xml", "applicati
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What a binding says of a message."""
+class BindingMatch:
+    """Whether a binding matches a message."""
 
     binding: StoredBinding
     arguments: list[Argument]
@@ -42,7 +42,7 @@ class Verdict:
 @page
 @require_http_methods(["GET", "POST"])
 def publish(request: HttpRequest, namespace: str, exchange: str) -> HttpResponse:
-    """`?routing_key=` fills the form; `?like=12&of=queue` fills it from a message. POST with `dry` asks only."""
+    """`?routing_key=` fills the form; `?like=12&of=queue` fills it from a message. POST with `dry` only previews the routing."""
     host = vhost_of(namespace, request.actor)
     found = rabbitmq.get_exchange(host.name, exchange_name(exchange), actor=request.actor)
     if request.method != "POST":
@@ -67,7 +67,7 @@ def _publish(request: HttpRequest, vhost: str, exchange: str, form: PublishForm)
 
 
 def published(results: list[Published]) -> str:
-    """Where it went, in words."""
+    """The result of publishing, in words."""
     count = len(results)
     what = "Published 1 message" if count == 1 else f"Published {count:,} messages"
     if all(one.unroutable for one in results):
@@ -78,27 +78,27 @@ def published(results: list[Published]) -> str:
 
 
 def _ask(request: HttpRequest, host: reads.NamespaceRow, found: StoredExchange, form: PublishForm) -> HttpResponse:
-    """What would become of it now. Nothing is stored, so nothing is audited."""
+    """Preview the routing. Nothing is stored, so nothing is audited."""
     given = form.cleaned_data
     try:
         route = browsing.would_route(host.name, found.name, given["routing_key"], given["headers"], actor=request.actor)
     except BrokerError as exc:
         return _show(request, host, found, form, done=Act(error=exc))
-    return _show(request, host, found, form, route=route, verdicts=_verdicts(request, host.name, found, route))
+    return _show(request, host, found, form, route=route, verdicts=_binding_matches(request, host.name, found, route))
 
 
-def _verdicts(request: HttpRequest, vhost: str, exchange: StoredExchange, route: Route) -> list[Verdict]:
-    """What each binding of the exchange says; the default exchange has none of its own."""
+def _binding_matches(request: HttpRequest, vhost: str, exchange: StoredExchange, route: Route) -> list[BindingMatch]:
+    """Whether each binding of the exchange matches; the default exchange has none of its own."""
     if not exchange.name:
         return []
     return [
-        Verdict(one, presenters.arguments(one.arguments), matches(exchange.type, one, route))
+        BindingMatch(one, presenters.arguments(one.arguments), matches(exchange.type, one, route))
         for one in rabbitmq.list_bindings(vhost, source=exchange.name, actor=request.actor)
     ]
 
 
 def matches(exchange_type: str, binding: StoredBinding, route: Route) -> bool:
-    """The broker's own matching, asked about one binding."""
+    """Whether one binding matches, decided by the broker's own matcher."""
     matcher = MATCHERS[exchange_type]()
     matcher.add(Destination(binding.destination, binding.destination_type == "queue"), binding.routing_key, binding.arguments)
     return bool(matcher.match(route.keys, route.headers))
@@ -136,7 +136,7 @@ def _show(
         "publish",
         host,
         context,
-        parent=above(host.name, found),
+        parent=exchange_crumb(host.name, found),
         here="publish",
         place="exchanges",
         done=done,
@@ -144,7 +144,7 @@ def _show(
 
 
 def _initial(request: HttpRequest, vhost: str) -> dict[str, Any]:
-    """What the address gives: a routing key, or a message to publish one like."""
+    """Initial form values from the query: a routing key, or a message to duplicate."""
     initial: dict[str, Any] = {"routing_key": request.GET.get("routing_key", "")[:255]}
     number, queue = request.GET.get("like", ""), request.GET.get("of", "")
     if not (queue and number.isascii() and number.isdigit() and len(number) < 19):

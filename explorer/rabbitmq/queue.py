@@ -1,4 +1,4 @@
-"""A queue: what it is and what is in force for it, its messages, consumers and bindings. Looking changes nothing (RMQ-906)."""
+"""The page of a queue: its effective settings, messages, consumers and bindings. Showing it changes nothing (RMQ-906)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from explorer.rabbitmq.forms.topology import BindingForm, OptionsForm, QueueQuer
 from explorer.shared import timeline
 from explorer.shared.glance import TRAFFIC_MINUTES, spark
 from explorer.shared.lists import TabView
-from explorer.shared.shell import Act, act, cleaned, draws, page, tell_refusal
+from explorer.shared.shell import Act, act, cleaned, draws, notify_error, page
 
 from . import presenters
 from .exchanges import MOST_OFFERED, bound, lines_of, unbind
@@ -34,8 +34,8 @@ from .queues import is_neglected
 from .shared import draw, vhost_of
 
 HEAD = "explorer/rabbitmq/_queue.html#head"
-KINDS = ("argument", "policy", "operator policy")  # the columns of what is in force
-LIST_SECONDS = 1.0  # between two drawings of a list
+KINDS = ("argument", "policy", "operator policy")  # the columns of the effective settings
+LIST_SECONDS = 1.0  # between two updates of a live list
 UNACKED = 10  # in MessageFilter.holds
 HOLDS = {"messages": None, "ready": (0,), "unacked": (UNACKED,), "expired": (EXPIRED,)}
 _TABS = (
@@ -47,7 +47,7 @@ _TABS = (
 
 @dataclass(frozen=True, slots=True)
 class MessageLine:
-    """A message of the list. facts None: it left while the page was read."""
+    """A message in the list. facts None: it left the queue while the page was read."""
 
     row: MessageRow
     facts: MessageFacts | None
@@ -55,13 +55,13 @@ class MessageLine:
 
     @property
     def died(self) -> int:
-        """How often it was dead-lettered before it came here."""
+        """How often it was dead-lettered before it arrived here."""
         return sum(death.count for death in self.deaths)
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerLine:
-    """A consumer. active: whether it is given messages now; why: in words where only one is."""
+    """A consumer. active: whether messages are delivered to it now."""
 
     consumer: ConsumerRow
     active: bool
@@ -70,7 +70,7 @@ class ConsumerLine:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One who says a value. kind: "argument", "policy", "operator policy" or "default"; policy: its name."""
+    """A source of a setting's value. kind: "argument", "policy", "operator policy" or "default"; policy: its name."""
 
     kind: str
     policy: str
@@ -80,7 +80,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """A setting in force: of all that was said, what wins."""
+    """An effective setting with all candidates for its value."""
 
     label: str
     meaning: str
@@ -94,7 +94,7 @@ class InForce:
 @page
 @require_http_methods(["GET", "POST"])
 def queue(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
-    """GET shows one of its lists; POST adds or removes a binding."""
+    """GET shows one of the queue's lists; POST changes options, or adds or removes a binding."""
     host = vhost_of(namespace, request.actor)
     address = EntityAddress(host.name, path)
     form = QueueQuery(request.GET)
@@ -108,7 +108,7 @@ def queue(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     if request.POST.get("action") == "unbind":
         done = unbind(request, host.name, lines_of(rabbitmq.list_bindings(host.name, queue=found.name, actor=request.actor)))
         if done.error:
-            tell_refusal(request, done.error)
+            notify_error(request, done.error)
         return HttpResponseRedirect(f"{request.path}?tab=bindings")
     return _bind(request, host, found, form, values)
 
@@ -142,7 +142,7 @@ def _set_options(request: HttpRequest, found: StoredQueue) -> HttpResponse:
             says=lambda _: f"Changed message expiry of {found.name}.",
         )  # fmt: skip
         if done.error:
-            tell_refusal(request, done.error)
+            notify_error(request, done.error)
     return HttpResponseRedirect(f"{request.path}?tab=in-force")
 
 
@@ -211,7 +211,7 @@ def _show(
 
 
 def tab_views(entity: EntityRow, found: StoredQueue, bindings: int, selected: str) -> list[TabView]:
-    """The lists with their counts; those that expired are counted no further than a cap, so they have none here."""
+    """The tabs with their counts."""
     counts = entity.counts
     expired = entity.expired_pending.value
     numbers = {
@@ -248,7 +248,7 @@ def _listing(request: HttpRequest, host, found: StoredQueue, values: Mapping[str
 
 
 def _moving(request: HttpRequest, found: StoredQueue, lines: Sequence[MessageLine]) -> dict[str, Any]:
-    """What the list needs to offer that its messages be moved: back first, where any of them died."""
+    """Context for the links that move messages. They lead to "move back" if any message of the page died."""
     died = any(line.died for line in lines)
     way = BACK if died else QUEUE
     return {
@@ -273,13 +273,13 @@ def _bindings(request: HttpRequest, vhost: str, bindings: Sequence, binding: Bin
 
 
 def consumer_lines(rows: Sequence[ConsumerRow], effective: Mapping[str, Any]) -> list[ConsumerLine]:
-    """With a single active consumer the first in line alone is served (RMQ-148)."""
+    """With a single active consumer, only the first one gets messages (RMQ-148)."""
     single = bool(effective.get("single_active_consumer"))
     return [ConsumerLine(row, not single or row.order == 1, presenters.arguments(row.arguments)) for row in rows]
 
 
 def in_force(effective: Any) -> list[InForce]:
-    """Each setting with all who say one, the winner first."""
+    """The effective settings, each with all candidates."""
     return [_in_force(name, candidates) for name, candidates in effective.candidates.items()]
 
 
@@ -301,7 +301,7 @@ def _candidate(one: Any, key: Any) -> Candidate:
 
 
 def _why(candidates: Sequence[Any]) -> str:
-    """Why the winner wins, where there is more than one."""
+    """Why the winner wins; empty if there is only one candidate."""
     if len(candidates) < 2:
         return ""
     if all(isinstance(one.value, int) and not isinstance(one.value, bool) for one in candidates):

@@ -1,4 +1,4 @@
-"""The queues of a virtual host; declaring, purging and deleting one."""
+"""The queues of a virtual host: list, declare, purge, delete."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class QueueLine:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A sortable column. href: the list sorted by it, the other way round if it is already."""
+    """A sortable column. href: the list sorted by it, in reverse if it already is."""
 
     name: str
     title: str
@@ -58,8 +58,7 @@ class Column:
 
 
 def is_neglected(queue: EntityRow, consumers: int) -> bool:
-    """Whether messages wait for somebody who is not there. Where they go by themselves in the end, that may be meant so: it is
-    how deliveries are delayed."""
+    """Whether messages wait without a consumer. Queues with a message TTL are exempt: they may be used to delay messages."""
     return not consumers and "message_ttl" not in queue.effective and presenters_of_all.is_neglected(queue)
 
 
@@ -121,12 +120,12 @@ def lines_of(vhost: str, actor: Actor) -> list[QueueLine]:
 
 
 def arrange(lines: list[QueueLine], sort: str) -> list[QueueLine]:
-    """Sorted by a column of _KEYS; "-ready" has the largest first."""
+    """Sort by a column of _KEYS; "-ready" sorts in descending order."""
     return sorted(lines, key=_KEYS[sort.removeprefix("-")], reverse=sort.startswith("-")) if sort else lines
 
 
 def columns(params: Any, sort: str) -> Sequence[Column]:
-    """The table's columns; numbers sort largest first, names from A."""
+    """The table's columns. A first click sorts numbers in descending and names in ascending order."""
     made = []
     for name, title, css in _COLUMNS:
         first, second = (name, f"-{name}") if name in ("name", "type") else (f"-{name}", name)
@@ -153,7 +152,7 @@ def where(request: HttpRequest) -> HttpResponse:
 @page
 @require_http_methods(["GET", "POST"])
 def create(request: HttpRequest, namespace: str) -> HttpResponse:
-    """Declare a queue. One that is there and equivalent is no error: the page says so."""
+    """Declare a queue. An equivalent existing queue is not an error: the page says so."""
     host = vhost_of(namespace, request.actor)
     request.actor.require(Right.MANAGE, host.name)
     form = QueueForm(request.POST if request.method == "POST" else None)
@@ -182,7 +181,7 @@ def declared(queue: Any) -> str:
 @page
 @require_http_methods(["GET", "POST"])
 def delete(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
-    host, queue = _held(request, namespace, path, Right.MANAGE)
+    host, queue = _host_and_queue(request, namespace, path, Right.MANAGE)
     name = TypedNameForm(request.POST if request.method == "POST" else None, expected=queue.address.path)
     conditions = DeleteForm(request.POST if request.method == "POST" else None)
     context = {"queue": queue, "form": name, "conditions": conditions, "count": queue.counts.active}
@@ -192,7 +191,7 @@ def delete(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
             "queue_delete",
             host,
             context,
-            parent=above(queue),
+            parent=queue_crumb(queue),
             here="delete",
             place="queues",
         )
@@ -202,15 +201,15 @@ def delete(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
         says=lambda ready: f"Deleted the queue {queue.address.path} with {ready:,} ready messages; none was dead-lettered.",
     )  # fmt: skip
     if done.error:
-        return draw(request, "queue_delete", host, context, parent=above(queue), here="delete", place="queues", done=done)
+        return draw(request, "queue_delete", host, context, parent=queue_crumb(queue), here="delete", place="queues", done=done)
     return HttpResponseRedirect(link("queues", host.name))
 
 
 @page
 @require_http_methods(["GET", "POST"])
 def purge(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
-    """Removes what is ready; unacknowledged messages stay, and nothing is dead-lettered (RMQ-028)."""
-    host, queue = _held(request, namespace, path, Right.OPERATE)
+    """Remove the ready messages. Unacknowledged ones stay, and nothing is dead-lettered (RMQ-028)."""
+    host, queue = _host_and_queue(request, namespace, path, Right.OPERATE)
     form = TypedNameForm(request.POST if request.method == "POST" else None, expected=queue.address.path)
     context = {"queue": queue, "form": form, "count": queue.counts.active - queue.counts.locked, "held": queue.counts.locked}
     if not form.is_valid():
@@ -219,7 +218,7 @@ def purge(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
             "queue_purge",
             host,
             context,
-            parent=above(queue),
+            parent=queue_crumb(queue),
             here="purge",
             place="queues",
         )
@@ -228,17 +227,17 @@ def purge(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
         says=lambda count: f"Purged {plural(count, 'message')}; none was dead-lettered.",
     )  # fmt: skip
     if done.error:
-        return draw(request, "queue_purge", host, context, parent=above(queue), here="purge", place="queues", done=done)
+        return draw(request, "queue_purge", host, context, parent=queue_crumb(queue), here="purge", place="queues", done=done)
     return HttpResponseRedirect(queue_link(host.name, queue.address.path))
 
 
-def _held(request: HttpRequest, namespace: str, path: str, right: Right) -> tuple[reads.NamespaceRow, EntityRow]:
+def _host_and_queue(request: HttpRequest, namespace: str, path: str, right: Right) -> tuple[reads.NamespaceRow, EntityRow]:
     host = vhost_of(namespace, request.actor)
     queue = reads.entity(EntityAddress(host.name, path), actor=request.actor)
     request.actor.require(right, queue.address)
     return host, queue
 
 
-def above(queue: EntityRow) -> tuple[str, str]:
-    """The queue's own page, for pages below it."""
+def queue_crumb(queue: EntityRow) -> tuple[str, str]:
+    """Name and URL of the queue's page, as the parent in breadcrumbs."""
     return queue.address.path, queue_link(queue.address.namespace, queue.address.path)

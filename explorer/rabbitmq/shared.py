@@ -1,4 +1,4 @@
-"""What the pages of a virtual host share: which host, its own navigation, a refusal with what to do about it."""
+"""Shared by the pages of a virtual host: the host, its navigation, rendering with errors, and links."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from broker_core.reads import NamespaceRow
 from explorer.live.page import Live
 from explorer.shared.shell import Act, show
 
-DEFAULT_EXCHANGE = "amq.default"  # how addresses name the exchange without a name, as RabbitMQ's own do
+DEFAULT_EXCHANGE = "amq.default"  # the default exchange in URLs, as in RabbitMQ's management UI
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ _PLACES = (
 
 
 def vhost_of(name: str, actor: Actor) -> NamespaceRow:
-    """The virtual host of this name. Raises EntityNotFound; NotAllowed where it is of another family."""
+    """The virtual host of this name. Raises EntityNotFound, or NotAllowed for a namespace of another family."""
     actor.require(Right.BROWSE, name)
     found = next((row for row in reads.namespaces(actor=actor) if row.name.lower() == name.lower()), None)
     if found is None:
@@ -70,10 +70,11 @@ def draw(
     done: Act = Act(),
     live: Live | None = None,
 ) -> HttpResponse:
-    """Render a page of a virtual host around `_template`.html; for htmx that alone, or the fragment named.
+    """Render a page of a virtual host around `_template`.html; for htmx only that part, or the given fragment.
 
-    place: of the navigation. parent: word and address of the page above this one; here: what this one is called.
-    done: what was refused is shown with what to do about it. A `form` in the context that cannot be read is a 400.
+    place: the selected item of the navigation. parent: name and URL of the parent page. here: the name of this page.
+    done: the result of an action; an error is shown with advice. The status is 400 for an invalid `form` in the context.
+    live: what keeps the page up to date.
     """
     part = f"explorer/rabbitmq/_{template}.html"
     known = places(vhost.name, f"rabbitmq_{place}")
@@ -102,12 +103,12 @@ def link(page: str, *args: Any) -> str:
 
 
 def queue_link(vhost: str, name: str) -> str:
-    """A queue's page has the address that every family's entities have."""
+    """URL of a queue's page, which is the same for entities of all families."""
     return reverse("explorer:entity", args=(vhost, name))
 
 
 def exchange_slug(name: str) -> str:
-    """An exchange's name in addresses."""
+    """An exchange's name in URLs."""
     return name or DEFAULT_EXCHANGE
 
 
@@ -116,6 +117,6 @@ def exchange_name(slug: str) -> str:
 
 
 def matching(rows: list, part: str, name) -> list:
-    """Those whose name contains a part, or all."""
+    """The rows whose name contains `part`; all rows if it is empty."""
     part = part.strip().lower()
     return [row for row in rows if part in name(row).lower()]

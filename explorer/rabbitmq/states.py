@@ -1,4 +1,4 @@
-"""How the states, counts and events of RabbitMQ's queues and messages are shown. Pure."""
+"""Presents the states, counts and events of RabbitMQ queues and messages. Pure."""
 
 from __future__ import annotations
 
@@ -68,5 +68,5 @@ def badge(row: MessageRow) -> Badge:
 
 
 def tags(queue: EntityRow) -> list[tuple[str, str]]:
-    """What a list says of a queue in a word, and what the word means."""
+    """The tags of a queue in a list, each with its meaning."""
     return [(word, meaning) for word, meaning, holds in _TAGS if holds(queue.options)]

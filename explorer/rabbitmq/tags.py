@@ -1,4 +1,4 @@
-"""Tags of RabbitMQ's pages."""
+"""Template tags of the RabbitMQ pages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ register.filter("exchange_slug", exchange_slug)
 
 @register.simple_tag
 def ready_of(queue: EntityRow) -> str:
-    """How many of a queue's messages nobody holds, expired ones that wait for the head included (RMQ-013)."""
+    """The number of ready messages, including expired ones behind the head (RMQ-013)."""
     return figure(queue.counts.active - queue.counts.locked)
 
 
@@ -33,24 +33,24 @@ def icon_of(destination_type: str) -> str:
 
 
 @register.filter
-def is_hand_of(holder: str | None, actor: Actor) -> bool:
-    """Whether who holds a message is the connection that this person has in the explorer."""
+def is_manual_consumer_of(holder: str | None, actor: Actor) -> bool:
+    """Whether the holder of a message is this user's own connection in the explorer."""
     return holder == manual_consumers.name_for(actor)
 
 
 @register.filter
 def policy_scope(apply_to: str) -> str:
-    """What a policy's apply-to means, in words."""
+    """A policy's apply-to, in words."""
     return APPLY_TO.get(apply_to, apply_to)
 
 
 @register.filter
 def deaths(headers: Mapping[str, Any]) -> list[presenters.Death]:
-    """What the header x-death of a message tells, among its headers as stored."""
+    """The deaths in the x-death header among a message's stored headers."""
     return presenters.deaths(headers.get(X_DEATH))
 
 
 @register.filter
 def deaths_before_move(headers: Mapping[str, Any]) -> list[presenters.Death]:
-    """Those that were set aside when an operator moved the message (RMQ-391)."""
+    """The deaths before an operator moved the message (RMQ-391)."""
     return presenters.deaths(headers.get(BEFORE_MOVE))

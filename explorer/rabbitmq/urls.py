@@ -1,6 +1,6 @@
-"""Addresses of RabbitMQ's pages, below rabbitmq/: the page, then the virtual host, then a name that may hold slashes.
+"""URLs of the RabbitMQ pages, below rabbitmq/: the page, then the virtual host, then a name that may contain slashes.
 
-A queue's own page, and its deletion, have the addresses that every family's entities have (explorer.urls).
+A queue's own page and its deletion have the URLs that all families share (explorer.urls).
 """
 
 from django.urls import path

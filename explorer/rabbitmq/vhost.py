@@ -1,4 +1,4 @@
-"""A virtual host at a glance: what it has, what may surprise, and where to go; creating and deleting one."""
+"""The overview page of a virtual host, with warnings; creating and deleting one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MOST_WARNINGS = 5
 
 @dataclass(frozen=True, slots=True)
 class Surprise:
-    """Something people do not expect. subject: the name it is about; page: that name's page; text: what of it."""
+    """A warning about unexpected behaviour. subject: a name; page: the kind of page of that name; text: the warning."""
 
     subject: str
     page: str
@@ -41,7 +41,7 @@ class Surprise:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A number of the virtual host. name: the end of its element's id."""
+    """A number of the virtual host. name: suffix of its element's id."""
 
     name: str
     word: str
@@ -77,7 +77,7 @@ def vhost(request: HttpRequest, namespace: str) -> HttpResponse:
 
 
 def figures(vhost: str, queues: Sequence[EntityRow], actor: Actor) -> list[Figure]:
-    """What the virtual host has and does, in numbers."""
+    """Counts and rates of the virtual host."""
     counts = browsing.vhost_counts(vhost, actor=actor)
     ready = sum(queue.counts.active - queue.counts.locked for queue in queues)
     unacked = sum(queue.counts.locked for queue in queues)
@@ -93,17 +93,17 @@ def figures(vhost: str, queues: Sequence[EntityRow], actor: Actor) -> list[Figur
 
 
 def busiest(queues: Sequence[EntityRow]) -> list[EntityRow]:
-    """Those with the most messages first."""
+    """The queues, those with the most messages first."""
     return sorted(queues, key=lambda queue: (-queue.counts.active, queue.address.path))
 
 
 def is_system(name: str) -> bool:
-    """Whether every virtual host has an exchange of this name."""
+    """Whether the exchange is one that every virtual host has."""
     return not name or name.startswith("amq.")
 
 
 def surprises(queues: Iterable[EntityRow], judged: Iterable[Ruling]) -> list[Surprise]:
-    """Queues that expire with messages in them (RMQ-905), and policies that tie for something (RMQ-917)."""
+    """Queues that expire together with their messages (RMQ-905), and policies with equal priority (RMQ-917)."""
     expiring = [
         Surprise(
             queue.address.path, "queue",
@@ -143,7 +143,7 @@ def create(request: HttpRequest) -> HttpResponse:
 @page
 @require_http_methods(["GET", "POST"])
 def delete(request: HttpRequest, namespace: str) -> HttpResponse:
-    """Its name is typed, beside what goes with it."""
+    """The user types the name to confirm; the page shows what is deleted with it."""
     host = vhost_of(namespace, request.actor)
     request.actor.require(Right.MANAGE, host.name)
     form = TypedNameForm(request.POST if request.method == "POST" else None, expected=host.name)

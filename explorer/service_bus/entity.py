@@ -1,5 +1,4 @@
-"""One queue, topic or subscription: its state, its settings, its messages list by list, what hangs on it, and what is done to
-several messages at once."""
+"""The page of a queue, topic or subscription: settings, message lists, subscriptions, rules and sessions; bulk actions."""
 
 from __future__ import annotations
 
@@ -72,7 +71,7 @@ class Setting:
 @page
 @require_http_methods(["GET", "POST"])
 def entity(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
-    """GET shows; POST acts on the selected messages of the list, and answers with the list as it is then."""
+    """GET shows the entity; POST acts on the selected messages and returns the updated list."""
     address = address_of(namespace, path)
     form = EntityQuery(request.GET)
     cleaned(form)
@@ -166,7 +165,7 @@ def _act_on_selected(request: HttpRequest, address: EntityAddress) -> Act:
 
 
 def resubmitted(new_numbers: dict[int, int], asked: Sequence[int]) -> str:
-    """The result of a resubmission in words, with what was left."""
+    """The result of a resubmission in words, with the messages that were not resubmitted."""
     if len(new_numbers) == 1:
         [(old, new)] = new_numbers.items()
         said = f"Resubmitted message {old} as message {new}."
@@ -187,7 +186,7 @@ def first_tab(entity: EntityRow) -> str:
 
 
 def tabs_of(entity: EntityRow, selected: str) -> set[str]:
-    """The lists an entity has; those that are nearly always empty only where they have something, or are looked at."""
+    """The tabs of an entity. Those that are usually empty are shown only if they have messages or are selected."""
     counts = entity.counts
     found = set(_TABS_OF[entity.kind]) | ({SESSIONS} if entity.requires_session else set())
     unusual = {"scheduled": counts.scheduled, "transfer-dead-letter": counts.transfer_dead_letter}
@@ -195,7 +194,7 @@ def tabs_of(entity: EntityRow, selected: str) -> set[str]:
 
 
 def tab_views(entity: EntityRow, selected: str) -> list[TabView]:
-    """The lists with their counts."""
+    """The tabs with their counts."""
     counts, here = entity.counts, tabs_of(entity, selected)
     numbers = {
         "active": counts.active, "locked": counts.locked, "scheduled": counts.scheduled, "deferred": counts.deferred,
@@ -206,12 +205,12 @@ def tab_views(entity: EntityRow, selected: str) -> list[TabView]:
 
 
 def settings_of(effective: Mapping[str, tuple[object, str]], kind: EntityKind) -> list[Setting]:
-    """The settings by the names that Azure gives them, with where each comes from."""
+    """The settings by their Azure names, with the source of each value."""
     return [Setting(SERVICE_NAMES[name], value, _source(source, kind)) for name, (value, source) in effective.items()]
 
 
 def at_a_glance(effective: Mapping[str, tuple[object, str]], kind: EntityKind) -> list[Glance]:
-    """The settings that decide what becomes of a message, of those that this kind of entity has."""
+    """The most important settings of this kind of entity."""
     shown = {
         "lock_duration": ("Lock", human),
         "max_delivery_count": ("Max deliveries", lambda count: f"{count:,}"),

@@ -1,4 +1,4 @@
-"""What Service Bus provides to the pages that every family has."""
+"""Registers the Service Bus family's pages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.urls import reverse
 from broker_core.common.types import EntityKind, Family
 from explorer.shared import timeline
 from explorer.shared.family import FamilyPages, MessagePage, NamespacePages, NewEntity, PageTexts
-from explorer.shared.presenters import as_azure_names_it
+from explorer.shared.presenters import azure_name
 
 from . import entity, message, namespaces, presenters, receiver, resubmitting, send, settings, settling, urls
 
@@ -23,7 +23,7 @@ SERVICE_BUS = FamilyPages(
         "entity_delete": settings.delete,
         "send": send.send,
         "receiver": receiver.receiver,
-        "bring_back": resubmitting.dead_letters,
+        "resubmit_all": resubmitting.dead_letters,
     },
     parts={name: f"explorer/service_bus/_{name}.html" for name in _PARTS},
     message=MessagePage(
@@ -31,7 +31,7 @@ SERVICE_BUS = FamilyPages(
         carry_out=message.carry_out,
         explain=message.explain,
         is_held_by=settling.is_held_by,
-        property_name=as_azure_names_it,
+        property_name=azure_name,
     ),
     badge=presenters.badge,
     ends=presenters.ENDS,
@@ -52,4 +52,5 @@ SERVICE_BUS = FamilyPages(
     urls=urls.urlpatterns,
     namespaces=NamespacePages(namespaces.create, namespaces.delete),
     dead_tab="?tab=dead-letter",
+    demo="explorer.service_bus.demo",
 )

@@ -1,4 +1,4 @@
-"""What the message's page has of its own for Service Bus: what can be done to one message, and why it is not delivered."""
+"""Service Bus's part of the message page: actions on the message, and why it is not delivered."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .entity import resubmitted
 
 
 def actions(detail: MessageDetail, actor: Actor) -> list[Action]:
-    """What can be done to a message in its state, with the reason where the person may not."""
+    """The actions for a message in its state, each with the reason if it is not allowed."""
     row = detail.row
     no_right = "" if Right.OPERATE in actor.rights else "Acting on messages requires the operator role."
     held = (
@@ -40,7 +40,7 @@ def actions(detail: MessageDetail, actor: Actor) -> list[Action]:
 
 
 def carry_out(request: HttpRequest, address: EntityAddress, number: int, action: str) -> Act | None:
-    """None: the action is none of Service Bus."""
+    """Carry out an action. None: Service Bus has no such action."""
     actor, target = request.actor, f"message {number}"
     match action:
         case "resubmit":

@@ -1,4 +1,4 @@
-"""Names that a field offers: all while there are some hundreds at most, else those with what is typed in them."""
+"""Names that a form field suggests: all of them if they are few, else those that contain the typed text."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ __all__ = ["MOST_LISTED", "names", "targets", "topics"]
 @page
 @require_GET
 def names(request: HttpRequest, of: str) -> HttpResponse:
-    """Options for a field: `topics`, or `targets` to forward to in `namespace`, or in that of `topic`. The field's own parameter
-    is what is typed. `but`: not this one."""
+    """Suggestions for a field. of: `topics`, or `targets` to forward to in `namespace` or in the namespace of `topic`.
+
+    The parameter named as the field is the typed text. `but`: a name to leave out.
+    """
     given = request.GET
     if of == "topics":
         found = topics(given.get("topic", ""), reads.MOST_NAMES, request.actor)[0]
@@ -39,6 +41,6 @@ def topics(part: str, limit: int, actor: Actor) -> tuple[list[str], bool]:
 
 
 def targets(part: str, namespace: str, limit: int, actor: Actor, *, but: str | None = None) -> list[str]:
-    """Where an entity of this namespace can forward messages to: its queues and topics, without the entity itself."""
+    """Queues and topics of the namespace that an entity can forward to. but: the entity itself."""
     names = reads.names(part.strip(), namespace=namespace, kinds=[EntityKind.QUEUE, EntityKind.TOPIC], limit=limit, actor=actor)
     return [name.address.path for name in names.found if name.address.path != but]

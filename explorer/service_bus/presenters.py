@@ -1,4 +1,4 @@
-"""How a Service Bus entity's facts are shown: badges, deliveries, rules, sessions. Pure: no request, no query."""
+"""Presents Service Bus entities: badges, deliveries, rules, sessions. Pure: no request, no query."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ COUNTS = CommonCounts(
 
 
 def badge(row: MessageRow) -> Badge:
-    """The state of a message. In a dead-letter queue it is dead-lettered unless a receiver holds it there."""
+    """The state of a message. In a dead-letter queue it is "dead-lettered" unless it is locked or deferred there."""
     in_dead_letters = row.subqueue != SubQueue.MAIN
     return (
         _DEAD
@@ -64,7 +64,7 @@ def badge(row: MessageRow) -> Badge:
 
 
 def deliveries(row: MessageRow) -> str:
-    """Failed deliveries of those allowed; in a dead-letter queue nothing is counted against a limit (SB-089)."""
+    """The failed deliveries, with their maximum. A dead-letter queue has no maximum (SB-089)."""
     limited = row.subqueue == SubQueue.MAIN
     return f"{row.delivery_count} of {row.max_delivery_count}" if limited else str(row.delivery_count)
 
@@ -73,8 +73,8 @@ def meaning(kind: EntityKind) -> str:
     return _MEANINGS[kind]
 
 
-def rule_takes(filter: Filter) -> tuple[str, bool]:
-    """Which messages a filter takes, and whether that is code rather than words."""
+def filter_text(filter: Filter) -> tuple[str, bool]:
+    """The messages that a filter matches, and whether this text is code."""
     match filter:
         case TrueFilter():
             return "every message", False
@@ -92,9 +92,9 @@ def state_text(state: bytes) -> str:
 
 
 def short_time_to_live_warning(time_to_live: timedelta | None, usual_wait: timedelta | None) -> str | None:
-    """Why a receiver may never see a message that lives only so long; None: no reason for worry.
+    """A warning if a message will probably expire before it is received, or None.
 
-    usual_wait: median time that messages of this queue waited lately; None: not known.
+    usual_wait: how long messages of this queue usually wait; None: unknown.
     """
     if time_to_live is None:
         return None

@@ -1,4 +1,4 @@
-"""Purging: the one act that cannot be undone, so it names what, how many, and asks."""
+"""Purges messages after a confirmation that shows which and how many, since it cannot be undone."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ TABS = {Tab.ACTIVE: "active", Tab.DEFERRED: "deferred", Tab.SCHEDULED: "schedule
 @page
 @require_http_methods(["GET", "POST"])
 def purge(request: HttpRequest, tab: str, namespace: str, path: str) -> HttpResponse:
-    """GET asks about a whole list, with `?session=` about one session of it; POST with numbers asks about those; POST with
-    `confirmed` or the typed name purges."""
+    """GET asks to confirm purging a list, or with `?session=` one session of it; POST with numbers asks about these messages;
+    POST with `confirmed` or the typed name purges."""
     if tab not in TABS:
         raise Http404(f"{tab} cannot be purged")
     tab = Tab(tab)
@@ -95,7 +95,7 @@ def _ask(
 
 
 def count_of(counts: Counts, tab: Tab) -> int:
-    """How many a purge of this list would remove now: locked ones stay (SB-153)."""
+    """How many messages a purge of this list would remove now. Locked ones stay (SB-153)."""
     total = {
         Tab.ACTIVE: counts.active,
         Tab.DEFERRED: counts.deferred,

@@ -1,4 +1,4 @@
-"""The hand-operated receiver: lock messages as a client would, look at them, settle them. All of it is audited."""
+"""Receives messages manually: locks them as a client does, shows and settles them. All actions are audited."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LISTS = {SubQueue.MAIN: (Tab.LOCKED, Tab.DEFERRED), SubQueue.DEAD_LETTER: (Tab.
 
 @dataclass(frozen=True, slots=True)
 class LockedByUser:
-    """A message in the person's hands. preview: the beginning of its body; None without the right to see it."""
+    """A message that the user holds. preview: the beginning of its body; None without the right to see it."""
 
     row: MessageRow
     preview: str | None
@@ -83,7 +83,7 @@ def _show(
 
 
 def held(address: EntityAddress, actor: Actor) -> list[LockedByUser]:
-    """The messages of a list that carry this actor's label on a lock still valid, by number. So a reload shows them again."""
+    """The messages that the actor holds a lock on, by number, found by the lock's label: a reload shows them again."""
     pages = [
         reads.list_messages(address, tab, limit=LOOKED_AT, newest_first=False, actor=actor) for tab in _LISTS[address.subqueue]
     ]
@@ -99,7 +99,7 @@ def available(entity: reads.EntityRow, subqueue: SubQueue) -> int:
 
 
 def _act(request: HttpRequest, address: EntityAddress, forms: dict) -> tuple[Act, list[StoredMessage] | None]:
-    """Carry out what was posted; a second value where messages were received and deleted, for they are nowhere else now."""
+    """Carry out the posted action. The second value: messages that were received and deleted, which only this page shows."""
     action, actor = request.POST.get("action", ""), request.actor
     if action == "receive":
         form = forms["receive"] = ReceiveForm(request.POST)

@@ -1,4 +1,4 @@
-"""Ending all locks on an entity at once, as a service update does: an operator can see what their clients make of it (SB-073)."""
+"""Releases all locks of an entity, as a service update does, so that operators can test how clients react (SB-073)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from explorer.shared.shell import Act, about, act, address_of, page, show
 
 @page
 @require_http_methods(["GET", "POST"])
-def drop_locks(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
-    """GET asks, POST does it."""
+def release_locks(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
+    """GET asks for confirmation; POST releases the locks."""
     entity = reads.entity(address_of(namespace, path), actor=request.actor)
     address = entity.address
     request.actor.require(Right.OPERATE, address)
@@ -37,4 +37,4 @@ def _ask(request: HttpRequest, entity: reads.EntityRow, done: Act = Act()) -> Ht
         "locked": counts.locked + counts.deferred_locked + counts.dead_letter_locked,
         "error": done.error,
     }
-    return show(request, "service_bus/drop_locks", context, fragment="service_bus/drop_locks", status=done.status)
+    return show(request, "service_bus/release_locks", context, fragment="service_bus/release_locks", status=done.status)

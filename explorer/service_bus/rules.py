@@ -1,4 +1,4 @@
-"""Rules of subscriptions: add, change, delete; and try a message on them, which changes nothing."""
+"""Rules of subscriptions: create, change, delete; and test them with a message, which changes nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from broker_core.reads import EntityRow
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.filters import MessageView, Rule
 from broker_core.service_bus.rules.matching import Copy, RuleIndex, SubscriptionRules
-from explorer.service_bus.forms.rule import RuleForm, TryForm
+from explorer.service_bus.forms.rule import RuleForm, RuleTestForm
 from explorer.shared.forms.queries import RULES
 from explorer.shared.shell import about, act, address_of, page, show, show_form
 
@@ -35,7 +35,7 @@ def new_rule(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
 @page
 @require_http_methods(["GET", "POST"])
 def rule(request: HttpRequest, rule: str, namespace: str, path: str) -> HttpResponse:
-    """Change a rule: another one is put in its place."""
+    """Change a rule by replacing it."""
     subscription = _subscription(request, namespace, path)
     current = _rule(request, subscription, rule)
     form = RuleForm(request.POST if request.method == "POST" else None, current=current)
@@ -96,12 +96,12 @@ def _rules_of(address: EntityAddress) -> str:
     return reverse("explorer:entity", args=(address.namespace, address.path)) + f"?tab={RULES}"
 
 
-# Trying a message
+# Testing rules
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
-    """What one rule says about a message. matches: None where it could not judge; then `problem` says why."""
+class RuleResult:
+    """Whether one rule matches a message. matches: None if the evaluation failed; then `problem` says why."""
 
     rule: Rule
     matches: bool | None
@@ -109,8 +109,8 @@ class Tried:
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
-    """A copy that a subscription would get. changes: what differs from the message, as "name: before -> after"."""
+class ExpectedCopy:
+    """A copy that a subscription would receive. changes: differences from the message, as "name: before -> after"."""
 
     rule_name: str | None
     changes: list[str]
@@ -120,34 +120,34 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a message would come to in one subscription."""
+    """The result of a message in one subscription."""
 
     subscription: EntityAddress
-    tried: list[Tried]
-    copies: list[Received]
+    results: list[RuleResult]
+    copies: list[ExpectedCopy]
 
 
 @page
 @require_GET
-def try_rules(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
-    """Which rules of a topic, or of one subscription, match a message; `?like=12` takes those of message 12."""
+def test_rules(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
+    """Which rules of a topic or subscription match a message. `?like=12` fills the form from message 12."""
     entity = reads.entity(address_of(namespace, path), actor=request.actor)
     if entity.kind == EntityKind.QUEUE:
         raise InvalidArgument("address", f"'{entity.address}' is a queue; topics and subscriptions have rules")
     like = request.GET.get("like")
-    asked = set(request.GET) - {"like", "of"}
-    form = TryForm(
-        _query_like(request, address_of(namespace, request.GET.get("of", path)), like) if like else request.GET if asked else None
-    )
-    context = {**about(request, entity), "form": form}
-    context["asked"] = form.is_bound
+    is_filled = set(request.GET) - {"like", "of"}
+    query = request.GET if is_filled else None
+    if like:
+        query = _query_like(request, address_of(namespace, request.GET.get("of", path)), like)
+    form = RuleTestForm(query)
+    context = {**about(request, entity), "form": form, "is_tested": form.is_bound}
     if form.is_bound and form.is_valid():
         context["outcomes"] = outcomes(form.message(), entity, request.actor)
-    return show(request, "service_bus/try", context, status=400 if form.is_bound and not form.is_valid() else 200)
+    return show(request, "service_bus/test_rules", context, status=400 if form.is_bound and not form.is_valid() else 200)
 
 
 def outcomes(message: Message, entity: EntityRow, actor: Actor) -> list[Outcome]:
-    """What the broker's own matching makes of a message, rule by rule and copy by copy."""
+    """The results of a message for each rule and copy, from the broker's own matcher."""
     if entity.kind == EntityKind.SUBSCRIPTION:
         subscriptions = [entities.get_subscription(entity.address, actor=actor)]
     else:
@@ -163,29 +163,29 @@ def outcomes(message: Message, entity: EntityRow, actor: Actor) -> list[Outcome]
     matched = index.match(message, enqueued_at=entity.clock.now, new_id=uuid4)
     view = MessageView.of(message, enqueued_at=entity.clock.now, new_id=uuid4)
     return [
-        Outcome(one.address, [_tried(rule, view) for rule in rules[one.id]], _copies(one.id, matched, message))
+        Outcome(one.address, [_evaluate(rule, view) for rule in rules[one.id]], _copies(one.id, matched, message))
         for one in subscriptions
     ]
 
 
-def _tried(rule: Rule, view: MessageView) -> Tried:
+def _evaluate(rule: Rule, view: MessageView) -> RuleResult:
     try:
-        return Tried(rule, bool(rule.filter.matches(view)))
+        return RuleResult(rule, bool(rule.filter.matches(view)))
     except FilterEvaluationError as exc:
-        return Tried(rule, None, str(exc))
+        return RuleResult(rule, None, str(exc))
 
 
-def _copies(entity_id: int, matched: Any, message: Message) -> list[Received]:
-    plain = [Received(None, [])] if entity_id in set(matched.plain) else []
+def _copies(entity_id: int, matched: Any, message: Message) -> list[ExpectedCopy]:
+    plain = [ExpectedCopy(None, [])] if entity_id in set(matched.plain) else []
     changed = [copy for copy in matched.changed if copy.entity_id == entity_id]
     return plain + [
-        Received(copy.rule_name, changes(message, copy), copy.dead_letter_reason, copy.dead_letter_description)
+        ExpectedCopy(copy.rule_name, changes(message, copy), copy.dead_letter_reason, copy.dead_letter_description)
         for copy in changed
     ]
 
 
 def changes(message: Message, copy: Copy) -> list[str]:
-    """What an action changed, a line for each property."""
+    """What a rule's action changed, one line per property."""
     lines = [
         f"{name}: {_shown(getattr(message, name))} → {_shown(getattr(copy.message, name))}"
         for name in _COPIED
@@ -207,7 +207,7 @@ def _shown(value: Any) -> str:
 
 
 def _query_like(request: HttpRequest, address: EntityAddress, number: str) -> QueryDict:
-    """The form's query for a message that is present."""
+    """The form's query for an existing message."""
     detail = None
     if number.isascii() and number.isdigit() and len(number) < 19:
         detail = reads.message(address, int(number), actor=request.actor)

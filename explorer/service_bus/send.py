@@ -1,4 +1,4 @@
-"""Send a message, or many alike, to a queue or a topic."""
+"""Sends a message, or several copies of it, to a queue or a topic."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ _FIELDS = ("subject", "content_type", "correlation_id", "to", "reply_to")
 @page
 @require_http_methods(["GET", "POST"])
 def send(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
-    """The form; `?like=12` fills it from message 12, of this entity or of that at `of`. A short life is warned about."""
+    """The form. `?like=12` fills it from message 12 of this entity, or of `of`. A short time-to-live gets a warning."""
     address = address_of(namespace, path)
     entity = reads.entity(address, actor=request.actor)
     if entity.kind == EntityKind.SUBSCRIPTION:
         raise NotAllowed(f"'{entity.address}' is a subscription; send to its topic instead (SB-013).")
     if request.method != "POST":
-        return _show(request, entity, SendForm(initial=_like(request, address_of(namespace, request.GET.get("of", path)))))
+        initial = _initial_from(request, address_of(namespace, request.GET.get("of", path)))
+        return _show(request, entity, SendForm(initial=initial))
     form = SendForm(request.POST, request.FILES)
     if not form.is_valid():
         return _show(request, entity, form, status=400)
@@ -41,7 +42,7 @@ def send(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     done = act(request, "send", entity.address, lambda: _send(request, entity, form), target=_target(form), says=sent)
     if done.error:
         return _show(request, entity, form, done=done, status=done.status)
-    url = _where_to_look(entity, form, done.result)
+    url = _next_url(entity, form, done.result)
     return HttpResponse(headers={"HX-Redirect": url}) if wants_fragment(request) else HttpResponseRedirect(url)
 
 
@@ -64,7 +65,7 @@ def _show(
 
 
 def warning_for(form: SendForm, entity: EntityRow) -> str | None:
-    """Why a receiver may never see what is about to be sent; None where it is to be scheduled or lives long enough."""
+    """A warning if the message will probably expire before it is received, or None."""
     values = form.cleaned_data
     if values["time_to_live"] is None or values["scheduled"]:
         return None
@@ -72,7 +73,7 @@ def warning_for(form: SendForm, entity: EntityRow) -> str | None:
 
 
 def sent(numbers: list[int | None]) -> str:
-    """What was sent, in words; a number is missing where a duplicate was dropped (SB-131)."""
+    """The result of sending in words. numbers: None for a duplicate that was dropped (SB-131)."""
     kept = [n for n in numbers if n is not None]
     dropped = len(numbers) - len(kept)
     if not kept:
@@ -86,8 +87,8 @@ def _target(form: SendForm) -> str:
     return presenters.copies(form.cleaned_data["copies"]) + (f", id {message_id}" if message_id else "")
 
 
-def _where_to_look(entity: EntityRow, form: SendForm, numbers: list[int | None]) -> str:
-    """The message's page, if there is one: what a topic published or a queue forwarded is known by its events alone."""
+def _next_url(entity: EntityRow, form: SendForm, numbers: list[int | None]) -> str:
+    """URL of the message's page if it will have one, which needs history if the message is not stored here; else of the list."""
     address = entity.address
     stays = entity.holds_messages and not entity.forward_to
     if len(numbers) == 1 and numbers[0] is not None and (stays or entity.history_level > HistoryLevel.OFF):
@@ -96,8 +97,8 @@ def _where_to_look(entity: EntityRow, form: SendForm, numbers: list[int | None])
     return reverse("explorer:entity", args=(address.namespace, address.path)) + tab
 
 
-def _like(request: HttpRequest, address: EntityAddress) -> dict:
-    """Initial values taken from a present message: what its sender gave, not what the broker added."""
+def _initial_from(request: HttpRequest, address: EntityAddress) -> dict:
+    """Initial form values from an existing message: what its sender set, without what the broker added."""
     number = request.GET.get("like", "")
     detail = (
         reads.message(address, int(number), actor=request.actor)

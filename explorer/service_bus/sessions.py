@@ -1,4 +1,4 @@
-"""Sessions by hand: accept one, receive its messages in order, renew, set its state, close it. Part of the receiver's page."""
+"""Manual work on sessions: accept, receive in order, renew, set the state, close. Part of the receiver page."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from explorer.shared.presenters import plural
 from explorer.shared.shell import Act, act
 
 _UNKNOWN = datetime.max.replace(tzinfo=UTC)
-LARGEST_STATE = 64 * 1024  # a state longer than this is not put into the form
+LARGEST_STATE = 64 * 1024  # bytes; a larger state is not put into the form
 
 
 @dataclass(frozen=True, slots=True)
 class HeldSession:
-    """A session in the person's hands. state: its text, to be changed; None where it is too long, or no text."""
+    """A session that the user holds. state: its text for the form; None: too large, not text, or not readable."""
 
     row: SessionRow
     state: str | None
 
 
 def held(address: EntityAddress, actor: Actor) -> list[HeldSession]:
-    """The sessions that carry this actor's label on a lock still valid, by id."""
+    """The sessions that the actor holds a lock on, by id."""
     rows = reads.sessions(address, holder=actor.holder_label, actor=actor).rows
     return [HeldSession(row, _state(address, row, actor)) for row in rows]
 
@@ -43,12 +43,12 @@ def _state(address: EntityAddress, row: SessionRow, actor: Actor) -> str | None:
     try:
         state = service_bus.get_session_state(_session(address, row.session_id, row.lock_token), actor=actor)
         return (state or b"").decode()
-    except (BrokerError, UnicodeDecodeError):  # no right, lost a moment ago, or bytes
+    except (BrokerError, UnicodeDecodeError):  # no right to it, lock lost, or not text
         return None
 
 
 def carry_out(request: HttpRequest, address: EntityAddress, action: str) -> tuple[Act, list[StoredMessage] | None]:
-    """Do what was posted to a session; a second value where messages were received and deleted."""
+    """Carry out an action on a session. The second value: messages that were received and deleted."""
     if action == "accept":
         return _accept(request, address), None
     form = SessionForm(request.POST)
@@ -137,5 +137,5 @@ ACTIONS = {"accept", "receive-session", "receive-session-deferred", *_OTHERS}
 
 
 def _session(address: EntityAddress, session_id: str, token: Any) -> Session:
-    """A held session, as known by its token; when its lock ends is the broker's to know."""
+    """A session with its lock token. The end of the lock is unknown here; the broker checks it."""
     return Session(address, session_id, token, locked_until=_UNKNOWN, lock_duration=timedelta(0))

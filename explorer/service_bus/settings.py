@@ -1,4 +1,4 @@
-"""Create, change and delete queues, topics and subscriptions."""
+"""Creates, changes and deletes queues, topics and subscriptions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from explorer.shared.shell import Act, act, address_of, page, show_form
 from . import names
 
 FIRST_RULE = "Filter"
-_FIELDS = {"subscription": "name"}  # what a refusal names, where the form has another name for it
+_FIELDS = {"subscription": "name"}  # argument names of errors whose form field has another name
 
 
 @page
@@ -50,23 +50,23 @@ def create(request: HttpRequest, kind: str) -> HttpResponse:
 
 def _new_form(request: HttpRequest, kind: EntityKind) -> NewEntityForm | NewSubscriptionForm:
     namespaces = reads.namespaces(actor=request.actor)
-    sets = [n.name for n in namespaces if not n.is_system and n.family is Family.SERVICE_BUS]
-    request.actor.require(Right.MANAGE, ", ".join(sets) or "namespaces")
+    writable = [n.name for n in namespaces if not n.is_system and n.family is Family.SERVICE_BUS]
+    request.actor.require(Right.MANAGE, ", ".join(writable) or "namespaces")
     data = request.POST if request.method == "POST" else None
-    asked = request.GET if data is None else data
+    given = request.GET if data is None else data
     initial = _initial(SETTINGS_TYPE[kind]()) | {"namespace": request.GET.get("namespace"), "topic": request.GET.get("topic")}
     if kind == EntityKind.SUBSCRIPTION:
         topics, more = names.topics("", names.MOST_LISTED, request.actor)
-        namespace = (asked.get("topic") or next(iter(topics), "")).partition("/")[0]
+        namespace = (given.get("topic") or next(iter(topics), "")).partition("/")[0]
         topics_at = reverse("explorer:names", args=("topics",)) if more else None
         common = {"initial": initial, **_completion(namespace, request.actor)}
         return NewSubscriptionForm(data, topics=topics, topics_at=topics_at, **common)
-    namespace = asked.get("namespace") or next(iter(sets), "")
-    return NewEntityForm(data, kind=kind, namespaces=sets, initial=initial, **_completion(namespace, request.actor))
+    namespace = given.get("namespace") or next(iter(writable), "")
+    return NewEntityForm(data, kind=kind, namespaces=writable, initial=initial, **_completion(namespace, request.actor))
 
 
 def _completion(namespace: str, actor: Actor, existing: EntityAddress | None = None) -> dict:
-    """What a form offers to forward to. The form of a new entity says itself in which namespace; others do in the address."""
+    """Suggestions of the forwarding fields. A new entity's form sends its namespace itself; for others it is in the URL."""
     at, but = reverse("explorer:names", args=("targets",)), existing.path if existing else None
     return {
         "targets": names.targets("", namespace, names.MOST_LISTED, actor, but=but),
@@ -83,7 +83,8 @@ def _new_address(form: NewEntityForm | NewSubscriptionForm) -> EntityAddress:
 
 def _create(address: EntityAddress, form: NewEntityForm | NewSubscriptionForm, actor: Any) -> Any:
     defaults = SETTINGS_TYPE[form.kind]()
-    settings = {name: value for name, value in form.settings().items() if value != getattr(defaults, name)}  # else the tier's
+    # Settings that are not changed get the tier's default.
+    settings = {name: value for name, value in form.settings().items() if value != getattr(defaults, name)}
     match form.kind:
         case EntityKind.QUEUE:
             return entities.create_queue(address, **settings, actor=actor)
@@ -136,14 +137,14 @@ def _after_deleting(address: EntityAddress) -> str:
 
 
 def _messages_of(request: HttpRequest, entity: reads.EntityRow) -> int:
-    """How many messages go with it: a topic takes its subscriptions along."""
+    """How many messages are deleted with the entity; for a topic, also those of its subscriptions."""
     if entity.kind != EntityKind.TOPIC:
         return entity.counts.total
     try:
-        beneath = reads.subscriptions(entity.address, actor=request.actor)
-    except EntityNotFound:  # deleted a moment ago
-        beneath = []
-    return sum(row.counts.total for row in [entity, *beneath])
+        subscriptions = reads.subscriptions(entity.address, actor=request.actor)
+    except EntityNotFound:  # deleted in the meantime
+        subscriptions = []
+    return sum(row.counts.total for row in [entity, *subscriptions])
 
 
 def _in_words(name: str, value: Any) -> str:

@@ -1,4 +1,4 @@
-"""How a person settles a message that they hold. Shared by the hand-operated receiver and the message's page."""
+"""Settles a message that the user holds. Shared by the receiver page and the message page."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ SETTLEMENTS = {
 
 
 def is_held_by(row: MessageRow, actor: Actor) -> bool:
-    """Whether this actor holds a valid lock on it: the label on the lock is theirs."""
+    """Whether the actor holds a valid lock on the message, by the lock's label."""
     return row.display_state == DisplayState.LOCKED and row.locked_by == actor.holder_label and row.lock_token is not None
 
 
 def settle(request: HttpRequest, address: EntityAddress, how: str, form: SettleForm) -> Act:
-    """Settle or renew the message whose lock token the form carries. A lost lock is a refusal (SB-070), recorded as one."""
+    """Settle or renew the message with the form's lock token. A lost lock is refused (SB-070) and audited."""
     if how not in SETTLEMENTS:
         return Act(error=InvalidArgument("action", f"{how!r} must be one of {', '.join(SETTLEMENTS)}"))
     try:
@@ -39,13 +39,13 @@ def settle(request: HttpRequest, address: EntityAddress, how: str, form: SettleF
     number = sequence_number_of(token)
     return act(
         request, how, address, lambda: _settle(address, how, form.cleaned_data, properties, request.actor),
-        target=f"message {number}", says=lambda _: _said(address, how, number, request.actor),
+        target=f"message {number}", says=lambda _: _result_text(address, how, number, request.actor),
     )  # fmt: skip
 
 
-def _said(address: EntityAddress, how: str, number: int, actor: Actor) -> str:
-    there = reads.message(address, number, actor=actor) if how == "abandon" and address.subqueue == SubQueue.MAIN else None
-    if there and there.row.address != address:
+def _result_text(address: EntityAddress, how: str, number: int, actor: Actor) -> str:
+    detail = reads.message(address, number, actor=actor) if how == "abandon" and address.subqueue == SubQueue.MAIN else None
+    if detail and detail.row.address != address:
         return f"Abandoned message {number}. It was the last delivery, so the message was dead-lettered."
     return SETTLEMENTS[how].format(number)
 

@@ -1,4 +1,4 @@
-"""Tags of Service Bus's templates."""
+"""Template tags of the Service Bus pages."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ register.filter("meaning", presenters.meaning)
 
 @register.simple_tag
 def rule_words(rule: Rule) -> str:
-    """What a rule takes, and in short what it does to a copy."""
-    takes, code = presenters.rule_takes(rule.filter)
-    takes = format_html("<code>{}</code>", takes) if code else takes
-    return format_html('{} <span class="quiet">then {}</span>', takes, rule.action.text) if rule.action else takes
+    """The filter of a rule, and its action if it has one."""
+    text, code = presenters.filter_text(rule.filter)
+    text = format_html("<code>{}</code>", text) if code else text
+    return format_html('{} <span class="quiet">then {}</span>', text, rule.action.text) if rule.action else text
 
 
 @register.filter
 def state_text(state: bytes) -> str:
-    """A session's state in a list: its text, or its bytes where it is none."""
+    """A session's state in a list: as text, or as bytes if it is not printable."""
     return presenters.state_text(state)

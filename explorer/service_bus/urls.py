@@ -1,4 +1,4 @@
-"""Addresses that only Service Bus's pages have. Those that every family has are in explorer.urls."""
+"""URLs of the pages that only Service Bus has. Those that all families share are in explorer.urls."""
 
 from functools import partial
 
@@ -18,7 +18,7 @@ urlpatterns = [
     path(f"new-rule/{ENTITY}", _own(rules.new_rule), name="rule_new"),
     path(f"rules/<str:rule>/{ENTITY}", _own(rules.rule), name="rule"),
     path(f"delete-rule/<str:rule>/{ENTITY}", _own(rules.delete_rule), name="rule_delete"),
-    path(f"try/{ENTITY}", _own(rules.try_rules), name="try_rules"),
-    path(f"drop-locks/{ENTITY}", _own(release_locks.drop_locks), name="drop_locks"),
+    path(f"test-rules/{ENTITY}", _own(rules.test_rules), name="test_rules"),
+    path(f"release-locks/{ENTITY}", _own(release_locks.release_locks), name="release_locks"),
     path(f"purge/<slug:tab>/{ENTITY}", _own(purge.purge), name="purge"),
 ]

@@ -1,4 +1,4 @@
-"""What can be done to a message, as its page offers it, and to those that are selected in a list."""
+"""Actions on a message, for its page, and the selection of several messages in a list."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_SELECTED = reads.PAGE_ROWS
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Something that can be done to the message. why_not: the reason where it cannot be; says: what it does."""
+    """An action on the message. why_not: the reason why it is disabled; empty: enabled. says: what it does."""
 
     name: str
     label: str
@@ -23,7 +23,7 @@ class Action:
 
 
 def selected_numbers(given: Sequence[str]) -> list[int]:
-    """The sequence numbers ticked in a list. Raises InvalidArgument for none, too many, or what is no number."""
+    """The sequence numbers selected in a list. Raises InvalidArgument if there are none, too many or invalid ones."""
     if not given:
         raise InvalidArgument("selection", "is empty; select messages first")
     if len(given) > MAX_SELECTED or not all(n.isascii() and n.isdigit() and len(n) <= 18 for n in given):

@@ -1,4 +1,4 @@
-"""Who did what in the explorer, refusals included."""
+"""The page of the audit: user actions in the explorer, including refused ones."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def audit_log(request: HttpRequest) -> HttpResponse:
 
 
 def matching(query: dict) -> QuerySet[AuditRecord]:
-    """The newest first; `before` is the last row of the page before."""
+    """The matching records, newest first. `before`: the last row of the previous page."""
     found = AuditRecord.objects.order_by("-id")
     if query["actor"]:
         found = found.filter(actor__icontains=query["actor"])

@@ -1,4 +1,4 @@
-"""A message's body made readable. Pure, and never wrong about bytes: the original is one click away, unchanged."""
+"""Formats message bodies for display. The original bytes can be downloaded."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from broker_core import reads
 from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.reads import MessageRow
 
-LOOKED_AT = 200  # messages of a list among which the ones that an actor holds are looked for
+LOOKED_AT = 200  # messages of a list that are searched for those that an actor holds
 PREVIEW_BYTES = 600
-SHOWN_AT_ONCE = 16 * 1024  # larger bodies are shown when asked for, and then
-SHOWN_ON_DEMAND = 256 * 1024  # no more than this; the rest is in the download
-INDENTED_AT_MOST = 2 * 1024 * 1024  # characters; indenting what is nested deep and long would make thousands of bytes of each
+SHOWN_AT_ONCE = 16 * 1024  # bytes; larger bodies are shown on demand only
+SHOWN_ON_DEMAND = 256 * 1024  # bytes; the rest is only in the download
+INDENTED_AT_MOST = 2 * 1024 * 1024  # characters; deep nesting can multiply the size
 HEX_BYTES = 4096
 
 _JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
@@ -26,7 +26,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 
 @dataclass(frozen=True, slots=True)
 class Readable:
-    """A body for a reader. form: JSON, XML, text, bytes or nothing; note: what was done to it, or left out."""
+    """A formatted body. form: JSON, XML, text, bytes or nothing. note: what was changed or left out."""
 
     form: str
     text: str
@@ -52,9 +52,9 @@ def readable(content: bytes, total: int, content_type: str | None) -> Readable:
 
 
 def pretty_json(text: str) -> str | None:
-    """Indented, with every number, escape and repeated key exactly as written, for parsing would round and drop.
+    """Indent JSON and keep every number, escape and repeated key as written; parsing would round or drop them.
 
-    None: no JSON object or array, or one that indenting makes longer than INDENTED_AT_MOST.
+    None: not a JSON object or array, or longer than INDENTED_AT_MOST when indented.
     """
     if text.lstrip()[:1] not in ("{", "["):
         return None
@@ -87,8 +87,8 @@ def _line(depth: int) -> str:
 
 
 def pretty_xml(text: str) -> str | None:
-    """Indented; None: no XML, or one with a document type, which may define entities that grow without end, or one that indenting
-    makes longer than INDENTED_AT_MOST."""
+    """Indent XML. None: not XML, longer than INDENTED_AT_MOST when indented, or with a document type, whose entities may expand
+    without limit."""
     if not text.lstrip().startswith("<") or "<!DOCTYPE" in text or "<!ENTITY" in text:
         return None
     try:
@@ -102,7 +102,7 @@ def pretty_xml(text: str) -> str | None:
 
 
 def _indentation_of(document: minidom.Document) -> int:
-    """How many blanks and line ends indenting adds, at most."""
+    """An upper bound of the characters that indenting adds."""
     added = 0
     left: list[tuple[Any, int]] = [(node, 0) for node in document.childNodes]
     while left:
@@ -113,7 +113,7 @@ def _indentation_of(document: minidom.Document) -> int:
 
 
 def hex_dump(content: bytes) -> str:
-    """Sixteen bytes a line: offset, hexadecimal, and the printable characters."""
+    """A hex dump with 16 bytes per line: offset, hexadecimal values, printable characters."""
     lines = []
     for offset in range(0, len(content), 16):
         chunk = content[offset : offset + 16]
@@ -124,7 +124,7 @@ def hex_dump(content: bytes) -> str:
 
 
 def _as_text(content: bytes, *, is_cut: bool) -> str | None:
-    """UTF-8, where it is; a cut may fall inside a character. Control characters mean bytes."""
+    """Decode UTF-8; None if it is not text or has control characters. is_cut: the last character may be incomplete."""
     try:
         text = content.decode()
     except UnicodeDecodeError as exc:

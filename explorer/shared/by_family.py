@@ -1,4 +1,4 @@
-"""One address for pages that differ by family: an entity's own page, its settings, its receiver."""
+"""Dispatches shared URLs, such as an entity's page, to the view of the namespace's family."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from .shell import page
 
 
 def by_family(name: str) -> View:
-    """A view that hands over to the one that the namespace's family registered under a name. A family without one refuses."""
+    """A view that calls the one that the namespace's family registered under a name. Raises NotAllowed if it has none."""
     views = {one.family: one.views[name] for one in installed() if name in one.views}
 
     @page
     @require_http_methods(["GET", "POST"])
     def dispatched(request: HttpRequest, namespace: str, **parts) -> HttpResponse:
         family = namespaces.get_namespace(namespace, actor=request.actor).family
-        _check(family, views, namespace)
+        _require(family, views, namespace)
         return views[family](request, namespace=namespace, **parts)
 
     return live(dispatched) if any(getattr(one, "is_live", False) for one in views.values()) else dispatched
 
 
 def only_of(family: Family, view: View) -> View:
-    """A view of a page that one family alone has. A namespace of another family refuses."""
+    """A view of a page that only one family has. Raises NotAllowed for a namespace of another family."""
 
     @page
     @require_http_methods(["GET", "POST"])
     def checked(request: HttpRequest, namespace: str, **parts) -> HttpResponse:
-        _check(namespaces.get_namespace(namespace, actor=request.actor).family, [family], namespace)
+        _require(namespaces.get_namespace(namespace, actor=request.actor).family, [family], namespace)
         return view(request, namespace=namespace, **parts)
 
     return checked
 
 
-def _check(family: Family, has_it: Container[Family], namespace: str) -> None:
-    if family not in has_it:
+def _require(family: Family, supported: Container[Family], namespace: str) -> None:
+    if family not in supported:
         wanted = pages_of(family)
         raise NotAllowed(f"'{namespace}' is a {wanted.container_noun}; {wanted.title} has no such page.")

@@ -1,6 +1,6 @@
 """Pages and forms of a namespace's clock: pause, step and resume (docs/design.md D6).
 
-A step is followed at once by what it made due, so that the page shows what came of it, not what a sweep has yet to do.
+After a step, everything that became due is processed at once, so that the page shows the result without waiting for a sweep.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from explorer.shared.forms.clock import StepForm
 
 from . import presenters
 from .preferences import safe_next
-from .shell import Act, May, act, page, tell_refusal, wants_fragment
+from .shell import Act, May, act, notify_error, page, wants_fragment
 
 STEPS = ("1 s", "10 s", "1 min", "5 min")
-SAME = timedelta(seconds=1)  # a clock that is off by less shows real time, for a reader
+SAME = timedelta(seconds=1)  # a clock with a smaller difference counts as real time
 _HAPPENS = {
     Change.LOCK: "the lock of message {} ends",
     Change.SESSION: "the lock of a session ends",
@@ -40,7 +40,7 @@ _HAPPENS = {
     Change.UNACKNOWLEDGED: "the acknowledgement timeout of message {} ends",
     Change.QUEUE: "the queue itself expires",
 }
-_CAME_OF_IT = {
+_CHANGES = {
     "activated": ("scheduled message became active", "scheduled messages became active"),
     "locks_ended": ("lock ended", "locks ended"),
     "overdue": ("delivery timed out and was requeued", "deliveries timed out and were requeued"),
@@ -50,7 +50,7 @@ _CAME_OF_IT = {
 
 @dataclass(frozen=True, slots=True)
 class ClockView:
-    """A namespace's clock as a page shows it.
+    """A namespace's clock for display.
 
     entity: path of the entity that the page is about, where there is one; next: what the clock changes in it next, in words.
     page: the address of the page, to come back to.
@@ -70,12 +70,12 @@ class ClockView:
 
     @property
     def shown(self) -> str:
-        """As live.js goes on writing it."""
+        """The time, in the format of live.js."""
         return presenters.clock_shown(self.clock.now, self.clock.rate)
 
     @property
     def off(self) -> str:
-        """How far it is from real time, in words; empty: not at all, for a reader."""
+        """The difference from real time, in words; empty if it is less than SAME."""
         by = self.clock.now - self.clock.real_now
         if abs(by) < SAME:
             return ""
@@ -83,17 +83,17 @@ class ClockView:
 
     @property
     def is_otherwise(self) -> bool:
-        """Whether it shows, or soon will, another time than the real one."""
+        """Whether it differs from real time, or will soon."""
         return bool(self.clock.is_manual and self.off or self.speed)
 
     @property
     def is_behind(self) -> bool:
-        """Whether it can be brought to real time: it never goes back."""
+        """Whether it is behind real time, so that it can be advanced to it."""
         return self.clock.real_now - self.clock.now >= SAME
 
     @property
     def speed(self) -> str:
-        """Empty: that of real time."""
+        """The speed in words; empty for that of real time."""
         return "" if self.clock.rate in (0, 1) else f"at {self.clock.rate:g}x speed"
 
     @property
@@ -102,7 +102,7 @@ class ClockView:
 
 
 def view_of(namespace: str, actor: Actor, *, page: str, entity: str = "") -> ClockView:
-    """The clock of a namespace for a page of it. Raises EntityNotFound, NotAuthorized."""
+    """The clock of a namespace for one of its pages. Raises EntityNotFound, NotAuthorized."""
     row = namespaces.get_namespace(namespace, actor=actor)
     clock = reads.now(namespace, actor=actor)
     happens = ""
@@ -113,12 +113,12 @@ def view_of(namespace: str, actor: Actor, *, page: str, entity: str = "") -> Clo
 
 
 def next_words(address: EntityAddress, clock: ClockReading, actor: Actor) -> str:
-    """What the clock changes next in an entity, for a reader. Raises EntityNotFound."""
+    """The next timed change in an entity, in words. Raises EntityNotFound."""
     return happens_next(reads.next_change(address, actor=actor), clock)
 
 
 def happens_next(change: NextChange | None, clock: ClockReading) -> str:
-    """In words that stay true while the clock does what it does."""
+    """A change in words that stay true: a duration if the clock is paused, else an instant."""
     if change is None:
         return "no timed change is pending"
     happens = _HAPPENS[change.what].format(change.sequence_number)
@@ -128,7 +128,7 @@ def happens_next(change: NextChange | None, clock: ClockReading) -> str:
 @page
 @require_http_methods(["GET", "POST"])
 def clock(request: HttpRequest, namespace: str) -> HttpResponse:
-    """GET draws the control, alone for htmx, else on a page of its own; POST moves the clock and goes back to where it was."""
+    """GET renders the control, for htmx alone, else as a page; POST changes the clock and redirects back."""
     given = request.POST if request.method == "POST" else request.GET
     back, entity = safe_next(request, given.get("page", "")), given.get("entity", "")
     name = namespaces.get_namespace(namespace, actor=request.actor).name
@@ -138,7 +138,7 @@ def clock(request: HttpRequest, namespace: str) -> HttpResponse:
     if wants_fragment(request):
         return _draw(request, name, back, entity, done)
     if done.error:
-        tell_refusal(request, done.error)
+        notify_error(request, done.error)
     return HttpResponseRedirect(back)
 
 
@@ -156,7 +156,7 @@ def _draw(request: HttpRequest, namespace: str, back: str, entity: str, done: Ac
 
 
 def _move(request: HttpRequest, namespace: str, entity: str) -> Act:
-    """Carry out what was pressed, or typed."""
+    """Carry out the posted action."""
     actor, what = request.actor, request.POST.get("act") or "step"
     typed = request.POST.get("by") or request.POST.get("step", "").strip()
     acts: dict[str, tuple[str, Callable[[], Any], Callable[[Any], str], str]] = {
@@ -174,15 +174,15 @@ def _move(request: HttpRequest, namespace: str, entity: str) -> Act:
 
 @dataclass(frozen=True, slots=True)
 class Stepped:
-    """A step: what the clock shows since, and what came of it (sweeps.follow_clock)."""
+    """The result of a step: the new clock, and the changes that became due (sweeps.follow_clock)."""
 
     clock: namespaces.Clock
     by: timedelta
-    came_of_it: Mapping[str, Any]
+    changes: Mapping[str, Any]
 
 
 def _step(namespace: str, typed: str, actor: Actor) -> Stepped:
-    """By a duration, or to an instant. Raises InvalidArgument."""
+    """Advance the clock by a duration or to an instant. Raises InvalidArgument."""
     form = StepForm({"step": typed})
     if not form.is_valid():
         raise InvalidArgument("step", " ".join(form.errors["step"]))
@@ -190,7 +190,7 @@ def _step(namespace: str, typed: str, actor: Actor) -> Stepped:
 
 
 def _to_next(namespace: str, path: str, actor: Actor) -> Stepped | None:
-    """To the next change in an entity. None: there is none, which is no fault of who asks."""
+    """Advance the clock to the next timed change in an entity. None: there is none, which is not an error."""
     address = EntityAddress(namespace, path)
     change = reads.next_change(address, actor=actor)
     if change is None:
@@ -200,7 +200,7 @@ def _to_next(namespace: str, path: str, actor: Actor) -> Stepped | None:
 
 def _catch_up(namespace: str, actor: Actor) -> Stepped:
     stepped = _follow(namespace, reads.now(namespace, actor=actor).real_now, actor)
-    return Stepped(namespaces.resume_clock(namespace, actor=actor), stepped.by, stepped.came_of_it)
+    return Stepped(namespaces.resume_clock(namespace, actor=actor), stepped.by, stepped.changes)
 
 
 def _follow(namespace: str, wanted: timedelta | datetime, actor: Actor) -> Stepped:
@@ -222,11 +222,11 @@ def _resumed(clock: namespaces.Clock) -> str:
 
 
 def _stepped(done: Stepped | None) -> str:
-    """The step and what came of it, in words."""
+    """The result of a step in words."""
     if done is None:
         return "No timed change is pending, so the clock was not moved."
-    counts = {name: done.came_of_it[name] for name in _CAME_OF_IT if done.came_of_it.get(name)}
-    told = [f"{count:,} {_CAME_OF_IT[name][count != 1]}" for name, count in counts.items()]
-    told += [f"{address} was deleted" for address in done.came_of_it.get("deleted", ())]
-    said = f"Advanced the clock of {done.clock.namespace} by {human(done.by)} to {presenters.absolute(done.clock.now)}"
-    return f"{said}: {', '.join(told)}." if told else f"{said}."
+    counts = {name: done.changes[name] for name in _CHANGES if done.changes.get(name)}
+    parts = [f"{count:,} {_CHANGES[name][count != 1]}" for name, count in counts.items()]
+    parts += [f"{address} was deleted" for address in done.changes.get("deleted", ())]
+    text = f"Advanced the clock of {done.clock.namespace} by {human(done.by)} to {presenters.absolute(done.clock.now)}"
+    return f"{text}: {', '.join(parts)}." if parts else f"{text}."

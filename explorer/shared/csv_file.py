@@ -1,4 +1,4 @@
-"""A table as a CSV file. The only writer of CSV: names in it are chosen by people who are not those who open it."""
+"""Writes all CSV files, safe against formula injection: names in them are chosen by other users than the reader."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 from django.http import HttpResponse
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # what spreadsheets take for the start of one
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # characters that start a formula in spreadsheets
 
 
 def csv_file(name: str, rows: Iterable[Iterable[Any]]) -> HttpResponse:
-    """A download called `name`. A text that a spreadsheet would run as a formula gets an apostrophe in front; numbers stay."""
+    """A download with the file name `name`. Texts that a spreadsheet would run as formulas are prefixed with an apostrophe."""
     response = HttpResponse(
         content_type="text/csv; charset=utf-8", headers={"Content-Disposition": f'attachment; filename="{name}"'}
     )

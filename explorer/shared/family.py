@@ -1,6 +1,6 @@
-"""What a family provides to the pages that every family has. explorer/families.py registers the installed ones.
+"""The registry of family pages: what a family provides for the pages that all families share.
 
-Shared pages and templates ask the registry and name no family.
+explorer/families.py registers the installed families. Shared pages and templates use the registry and name no family.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def _no(*_: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class EventTexts:
-    """How a family names events, where it differs from the words in timeline.py.
+    """A family's texts of events, where they differ from those in timeline.py.
 
-    gaps: what a message does after an event of a kind; {0} is how long.
-    moved_by_operator: the reason of an event MOVED that an operator caused; None: the family has no such event.
+    gaps: by kind of event, what the message does after it; {0} is the duration.
+    moved_by_operator: the reason of MOVED events that an operator caused; None: the family has no such event.
     """
 
     words: Mapping[EventKind, str]
@@ -58,14 +58,14 @@ class EventTexts:
 
 @dataclass(frozen=True, slots=True)
 class MessagePage:
-    """The family's part of a message's page.
+    """The family's part of the message page.
 
-    actions:       (detail, actor) -> what can be done to a message in its state.
+    actions:       (detail, actor) -> the actions on a message in its state.
     carry_out:     (request, address, number, action) -> the result; None: the family has no such action.
     explain:       (address, number, actor) -> why the message is, or is not, delivered.
-    is_held_by:    (row, actor) -> whether the part "message_held" is shown: what the actor can do with a message that it holds.
-    property_name: (stored name) -> the name that the family gives a property of the broker.
-    anchors:       (application properties) -> by the names of those that another section explains, the section's id.
+    is_held_by:    (row, actor) -> whether the actor holds the message, so that the part "message_held" is shown.
+    property_name: (stored name) -> the family's name of a broker property.
+    anchors:       (application properties) -> by property name, the id of the section that explains it.
     """
 
     actions: Callable[[MessageDetail, Actor], list[Action]]
@@ -81,7 +81,7 @@ class NamespacePages:
     """How namespaces of the family are created and deleted on the shared pages.
 
     create:   (cleaned form, actor) -> the namespace.
-    delete:   (namespace, actor) -> what was deleted, in a sentence.
+    delete:   (namespace, actor) -> what was deleted, as a sentence.
     contents: (namespace, actor) -> what would be deleted with the namespace; None: it must be empty.
     """
 
@@ -92,7 +92,7 @@ class NamespacePages:
 
 @dataclass(frozen=True, slots=True)
 class NewEntity:
-    """A kind of entity that a person can create. url: of its form."""
+    """A kind of entity that users can create. url: of its form."""
 
     word: str
     icon: str
@@ -101,7 +101,7 @@ class NewEntity:
 
 @dataclass(frozen=True, slots=True)
 class CommonCounts:
-    """Counts in the columns of a table with entities of several families; None: the family has no such messages."""
+    """Counts for a table with entities of several families; None: the family has no such messages."""
 
     held: Callable[[EntityRow], int]
     waiting: Callable[[EntityRow], int | None] = _none
@@ -111,14 +111,14 @@ class CommonCounts:
 
 @dataclass(frozen=True, slots=True)
 class PageTexts:
-    """Words of the family on shared pages.
+    """The family's texts on shared pages.
 
     body:                   heading of a message's content.
-    application_properties: heading of what the sender added; empty: a message has none.
-    deliverable, why_not:   before the reasons why a message can, or cannot, be received.
-    receivable:             what an available message does now.
+    application_properties: heading of the sender's properties; empty: messages have none.
+    deliverable, why_not:   introduce the reasons why a message can, or cannot, be received.
+    receivable:             describes an available message.
     leaves:                 the ways in which a message leaves an entity.
-    no_consumer:            of an entity that nobody has received from.
+    no_consumer:            shown for an entity from which no message was ever received.
     """
 
     body: str
@@ -132,23 +132,24 @@ class PageTexts:
 
 @dataclass(frozen=True, slots=True)
 class FamilyPages:
-    """A family's answers to the questions that shared pages ask.
+    """What a family provides for shared pages.
 
-    urls:        its own addresses.
-    views:       by the name of a shared address, such as "entity", the view behind it.
-    parts:       by name, the templates that shared ones include ({% family_part %}); one that is absent shows nothing.
-    message:     of the page of one message.
+    urls:        the family's own URL patterns.
+    views:       by the name of a shared URL, such as "entity", the family's view.
+    parts:       by name, the templates that shared ones include ({% family_part %}); a missing one shows nothing.
+    message:     the family's part of the message page.
     badge:       (message row) -> its state.
-    ends:        by state, the words before the countdown to its end.
-    events:      the words of the timeline.
-    figures:     columns of a table that has entities of this family alone.
-    counts:      those of a table with several families.
-    namespaces:  None: the family has pages of its own for them, named in `namespace_urls`.
-    namespace_urls: names of its own addresses: "namespace_new", "namespace_delete".
+    ends:        by state, the text before the countdown to its end.
+    events:      the texts of the timeline.
+    figures:     columns of a table with entities of this family only.
+    counts:      counts for a table with several families.
+    namespaces:  None: the family has its own pages for namespaces, named in `namespace_urls`.
+    namespace_urls: URL names of these: "namespace_new", "namespace_delete".
     new_entities: the forms that create an entity.
-    tags:        (entity row) -> words that a list shows beside the name, with what each means.
-    needs_a_person: (entity row) -> whether its messages wait for a person, and not for a receiver.
-    dead_tab:    query of the list that the count of dead letters links to.
+    tags:        (entity row) -> tags that a list shows beside the name, each with its meaning.
+    needs_a_person: (entity row) -> whether its messages wait for an operator instead of a receiver.
+    dead_tab:    query of the list to which the count of dead letters links.
+    demo:        name of the module with the family's part of the demo (explorer/demo/parts.py); empty: none.
     """
 
     family: Family
@@ -168,6 +169,7 @@ class FamilyPages:
     tags: Callable[[EntityRow], Sequence[tuple[str, str]]] = _empty
     needs_a_person: Callable[[EntityRow], bool] = _no
     dead_tab: str = ""
+    demo: str = ""
 
     @property
     def title(self) -> str:
@@ -182,7 +184,7 @@ _registered: dict[Family, FamilyPages] = {}
 
 
 def register(pages: FamilyPages) -> None:
-    """Make an installed family's pages known."""
+    """Register a family's pages."""
     _registered[pages.family] = pages
 
 

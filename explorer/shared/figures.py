@@ -1,4 +1,4 @@
-"""What the table of entities counts: of one family in its own words, of several in words that fit all. Pure."""
+"""Columns of the table of entities: the family's own if there is one family, common ones if there are several. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .family import CommonCounts, installed, pages_of
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A column of counts. of: the number for an entity; None where it has no such messages. hue: of what is more than none."""
+    """A column of counts. of: the count of an entity; None: it has no such messages. hue: colour of a count above 0."""
 
     name: str
     title: str
@@ -21,18 +21,18 @@ class Figure:
     of: Callable[[EntityRow], int | None]
     css: str = "num"
     hue: str = ""
-    word: str = ""  # among the sums; empty: not summed
+    word: str = ""  # label of the total; empty: not summed
 
 
 def at_hand(entity: EntityRow) -> int:
-    """How many messages a receive, a get or a consumer could be given now."""
+    """How many messages a receive, a get or a consumer could get now."""
     counts = entity.counts
     invisible = counts.locked + counts.delayed + counts.rescheduled + counts.extended
     return max(0, counts.active - invisible - expired_at_hand(entity))
 
 
 def expired_at_hand(entity: EntityRow) -> int:
-    """How many expired messages nothing else keeps; the others are counted with what does."""
+    """How many expired messages are neither leased nor delayed; those are counted as leased or delayed."""
     return entity.expired_pending.value - entity.expired_leased - entity.expired_delayed
 
 
@@ -80,19 +80,19 @@ SEVERAL = (
 
 
 def by_name() -> dict[str, Figure]:
-    """All columns of counts that a table can have."""
+    """All columns of counts, by name."""
     of_families = (figure for one in installed() for figure in one.figures)
     return {figure.name: figure for figure in (*of_families, *SEVERAL)}
 
 
 def for_families(found: Iterable[Family]) -> tuple[Figure, ...]:
-    """The columns of a table with entities of these families; of none: those of the first that is installed."""
+    """The columns of a table with entities of these families; without any, those of the first installed family."""
     [first, *others] = set(found) or {installed()[0].family}
     return SEVERAL if others else pages_of(first).figures
 
 
 def sums(figures: Iterable[Figure], rows: list[EntityRow]) -> list[tuple[Figure, int]]:
-    """What of the figures is summed, over these entities."""
+    """The totals of the figures over these entities."""
     return [(figure, sum(figure.of(row) or 0 for row in rows)) for figure in figures if figure.word]
 
 

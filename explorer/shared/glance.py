@@ -1,4 +1,4 @@
-"""What the head of an entity's page shows at a glance: the settings that decide, and the traffic of the last minutes. Pure."""
+"""The head of an entity's page: its most important settings, and the traffic of the last minutes. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TRAFFIC_MINUTES = 30
 
 @dataclass(frozen=True, slots=True)
 class Glance:
-    """A setting in plain words. name: as Azure calls it."""
+    """A setting in words. name: its Azure name."""
 
     name: str
     word: str
@@ -22,7 +22,7 @@ class Glance:
 
 @dataclass(frozen=True, slots=True)
 class Spark:
-    """A small chart: points of two SVG polylines over `width` by 40, and the same in words."""
+    """A small chart: points of two SVG polylines in `width` by 40 units, and a description."""
 
     sent: str
     completed: str
@@ -33,9 +33,9 @@ class Spark:
 def spark(
     points: Sequence[TrafficPoint], width: int = 600, *, completes: bool = True, words: tuple[str, str] = ("sent", "completed")
 ) -> Spark | None:
-    """What came in and went out, as lines that share a scale; None where nothing passed. completes: False where nothing can.
+    """The traffic as two lines with a common scale; None without traffic.
 
-    words: what that is called.
+    completes: False for an entity that completes no messages. words: the verbs for incoming and outgoing messages.
     """
     highest = max((max(p.sent, p.completed) for p in points), default=0)
     if not highest:

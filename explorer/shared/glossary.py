@@ -13,7 +13,7 @@ from .shell import page, show
 
 
 class Term(NamedTuple):
-    """icon: of its badge, and for a state its colour."""
+    """A term. icon: of its badge; for a state also the name of its colour."""
 
     word: str
     meaning: str

@@ -1,4 +1,4 @@
-"""What lists of all families share: tabs with counts; how many names a field offers."""
+"""Shared by lists of all families: tabs with counts, and the limit of suggested names."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from broker_core.reads import Capped
 
-MOST_LISTED = 300  # more are not listed at once: those with what is typed in them are
+MOST_LISTED = 300  # names; if there are more, a field suggests those that contain the typed text
 
 
 @dataclass(frozen=True, slots=True)
 class TabView:
-    """A list as the page names it. count: how many are in it; None: not counted."""
+    """A tab. count: the number of messages in its list; None: not counted."""
 
     slug: str
     word: str

@@ -1,4 +1,4 @@
-"""One message, present or gone: what it is, why it is not delivered, all that happened to it, and what can be done with it."""
+"""The page of a message, present or gone: properties, body, reasons for its state, timeline, actions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from explorer.live.page import Live, live, refresh_seconds
 
 from . import bodies, timeline
 from .family import MessagePage, pages_of
-from .shell import Act, about, address_of, page, show, tell_refusal, wants_fragment
+from .shell import Act, about, address_of, notify_error, page, show, wants_fragment
 
 DOWNLOAD_CHUNK = 1024 * 1024
 _MAIN_PROPERTIES = ("subject", "content_type", "correlation_id")
@@ -33,11 +33,11 @@ def message(request: HttpRequest, namespace: str, path: str, sequence_number: in
     if request.method != "POST":
         return _show(request, address, sequence_number)
     done = _act(request, address, sequence_number)
-    if done.error is None:  # the message may have a new number, or be gone: the next page says so
-        return _go(request, _after(address, sequence_number, done.result))
+    if done.error is None:  # the message may have a new number or be gone, which the next page shows
+        return _redirect(request, _after(address, sequence_number, done.result))
     if wants_fragment(request):
         return _show(request, address, sequence_number, done)
-    tell_refusal(request, done.error)
+    notify_error(request, done.error)
     return HttpResponseRedirect(request.path)
 
 
@@ -79,14 +79,14 @@ def _show(request: HttpRequest, address: EntityAddress, number: int, done: Act =
 
 
 class MessageGone(MessageNotFound):
-    """Neither the message nor any event of it is there: it never was, or its history is over."""
+    """There is neither the message nor any event of it: it never existed, or its history was removed."""
 
     def __init__(self, address: EntityAddress, number: int):
         super().__init__(str(address), [number], "message")
 
 
 def _body(request: HttpRequest, address: EntityAddress, number: int, detail: MessageDetail | None) -> dict:
-    """The body to show: at once where it is small, on demand where it is large, never without the right."""
+    """Context for the body: a large one is shown on demand only. Without the right to see bodies, none is shown."""
     if detail is None or Right.SEE_BODIES not in request.actor.rights:
         return {"body": None}
     wanted = request.GET.get("body") == "show"
@@ -97,7 +97,7 @@ def _body(request: HttpRequest, address: EntityAddress, number: int, detail: Mes
 
 
 def properties(detail: MessageDetail | None, first: Event | None, of_family: MessagePage) -> list[tuple[str, str]]:
-    """Properties by the names that the family gives them, of the message itself or, when it is gone, of its first event."""
+    """Properties by the family's names: those of the message, or of its first event if the message is gone."""
     stored = detail.broker_properties if detail else (first.properties if first else {})
     names = [*_MAIN_PROPERTIES, *(n for n in stored if n not in _MAIN_PROPERTIES)]
     return [(of_family.property_name(n), _listed(stored[n])) for n in names if stored.get(n) not in (None, "")]
@@ -115,13 +115,13 @@ def _act(request: HttpRequest, address: EntityAddress, number: int) -> Act:
 
 
 def _after(address: EntityAddress, number: int, result) -> str:
-    """Where to go after an act: to the new message after a resubmission, else to the same one."""
+    """URL of the next page: of the new message after a resubmission, else of the same one."""
     if isinstance(result, dict) and number in result:
         number = result[number]
     return reverse("explorer:message", args=(address.namespace, address.path, number))
 
 
-def _go(request: HttpRequest, url: str) -> HttpResponse:
+def _redirect(request: HttpRequest, url: str) -> HttpResponse:
     if wants_fragment(request):
         return HttpResponse(headers={"HX-Redirect": url})
     return HttpResponseRedirect(url)
@@ -130,13 +130,13 @@ def _go(request: HttpRequest, url: str) -> HttpResponse:
 @page
 @require_GET
 def body(request: HttpRequest, namespace: str, path: str, sequence_number: int) -> HttpResponse:
-    """The body's original bytes, as a download that no browser interprets."""
+    """Download the body's original bytes, with a type that browsers do not interpret."""
     address = address_of(namespace, path)
     first = reads.body(address, sequence_number, length=DOWNLOAD_CHUNK, actor=request.actor)
     if first is None:
         raise Http404
     chunks: Any = _chunks(address, sequence_number, first, request.actor)
-    if isinstance(request, ASGIRequest):  # Django would else gather the whole body before it sends the first byte
+    if isinstance(request, ASGIRequest):  # otherwise Django collects the whole body before it sends the first byte
         chunks = _one_by_one(chunks)
     response = StreamingHttpResponse(chunks, content_type="application/octet-stream")
     response["Content-Length"] = first.total
@@ -146,7 +146,7 @@ def body(request: HttpRequest, namespace: str, path: str, sequence_number: int) 
 
 
 def _chunks(address: EntityAddress, number: int, first: reads.Body, actor: Actor) -> Iterator[bytes]:
-    """The whole body, a chunk a query. It may be settled meanwhile: then the download ends short, as Content-Length tells."""
+    """The whole body, one chunk per query. If the message is removed meanwhile, the download is shorter than Content-Length."""
     part: reads.Body | None = first
     offset = 0
     while part is not None and part.content:

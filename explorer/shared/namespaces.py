@@ -1,4 +1,4 @@
-"""Create and delete a namespace of a family that has no pages of its own for this."""
+"""Creates and deletes namespaces of families that do not have their own pages for this."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from explorer.shared.forms.typed_name import TypedNameForm
 from .family import installed, pages_of
 from .shell import Act, act, page, show_form
 
-_FIELDS = {"namespace": "name", "account": "name"}  # what a refusal names, where the form has another name for it
+_FIELDS = {"namespace": "name", "account": "name"}  # argument names of errors whose form field has another name
 
 
 @page
 @require_http_methods(["GET", "POST"])
 def create(request: HttpRequest) -> HttpResponse:
-    """`?family=` chooses it."""
+    """`?family=` preselects the family."""
     request.actor.require(Right.MANAGE, "namespaces")
     chosen = request.GET.get("family", installed()[0].family)
     form = NamespaceForm(request.POST if request.method == "POST" else None, initial={"family": chosen})
@@ -44,7 +44,7 @@ def create(request: HttpRequest) -> HttpResponse:
 @page
 @require_http_methods(["GET", "POST"])
 def delete(request: HttpRequest, namespace: str) -> HttpResponse:
-    """Its name is typed, beside what goes with it, if its family deletes more than an empty one."""
+    """The user types the name to confirm. The page shows the contents if the family deletes them with the namespace."""
     here = namespaces.get_namespace(namespace, actor=request.actor)
     pages = pages_of(here.family)
     own = pages.namespaces

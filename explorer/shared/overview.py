@@ -1,4 +1,4 @@
-"""All entities, or those of a namespace, as one health table."""
+"""The overview: all entities, or those of a namespace, in one table."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .figures import Figure
 from .shell import cleaned, page, show
 
 TABLE_SECONDS = 1.0  # between two drawings of the table
-ROWS = 100  # on a page: drawing a row takes longer than reading it
+ROWS = 100  # per page: rendering a row takes longer than reading it
 _LATE = datetime.max.replace(tzinfo=UTC)
 _KEYS = {
     "name": lambda e: (e.address.namespace.lower(), presenters.shown_path(e.address).lower()),
@@ -38,7 +38,7 @@ _KIND_WORDS = {EntityKind.QUEUE: "queue", EntityKind.TOPIC: "topic", EntityKind.
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A sortable column. href: this page sorted by it, the other way round if it is already. css: hides it where it is narrow."""
+    """A sortable column. href: this page sorted by it, in reverse if it already is. css: may hide it on narrow screens."""
 
     name: str
     title: str
@@ -50,7 +50,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """A number over what is shown. name: the end of its element's id. css: a hue, where a person must look."""
+    """A total. name: suffix of its element's id. css: a colour for a number that needs attention."""
 
     name: str
     word: str
@@ -114,13 +114,13 @@ def overview(request: HttpRequest, namespace: str | None = None) -> HttpResponse
 
 
 def without_system(rows: list[EntityRow], namespaces: Iterable[reads.NamespaceRow], namespace: str | None) -> list[EntityRow]:
-    """Vitrine's own entities only where they were asked for, by their namespace."""
+    """Leave out Vitrine's own entities, unless their namespace is shown."""
     own = {n.name for n in namespaces if n.is_system}
     return rows if namespace in own else [e for e in rows if e.address.namespace not in own]
 
 
 def arrange(rows: list[EntityRow], query: dict) -> list[EntityRow]:
-    """Those of the kind and family asked for whose address contains `q`, sorted by a column; "-dead" has the largest first."""
+    """The rows of the kind and family whose address contains `q`, sorted by a column; "-dead" is descending."""
     part, sort = query["q"].strip().lower().replace("/subscriptions/", "/"), query["sort"]
     found = [
         e for e in rows
@@ -138,24 +138,24 @@ def _key_of(name: str) -> Callable[[EntityRow], Any]:
 
 
 def figures_of(namespace: reads.NamespaceRow | None, rows: list[EntityRow]) -> tuple[Figure, ...]:
-    """The counts that the table has: of the namespace's family, or of the families among its rows."""
+    """The columns of counts: for the namespace's family, or the families among the rows."""
     return figures.for_families({namespace.family} if namespace else {e.family for e in rows})
 
 
 def families_among(namespaces: Iterable[reads.NamespaceRow]) -> list[tuple[str, str]]:
-    """What a list can be narrowed to; empty where there is but one family."""
+    """The choices of the family filter; empty if there is only one family."""
     found = {n.family for n in namespaces}
     return [("", "all"), *((str(f.family), f.title) for f in installed() if f.family in found)] if len(found) > 1 else []
 
 
 def beneath(rows: list[EntityRow], sort: str) -> set[int]:
-    """The ids of subscriptions that stand below their topic, so that their name alone says what they are."""
+    """The ids of subscriptions that are listed below their topic, so that only their own name is shown."""
     ids = {e.id for e in rows}
     return {e.id for e in rows if e.topic_id in ids} if sort in ("", "name") else set()
 
 
 def totals(rows: list[EntityRow], counted: Iterable[Figure]) -> list[Sum]:
-    """The sums over the entities. What a topic was sent is left out: its messages do not count beside the copies of them."""
+    """The totals. The rate of topics is left out, since the copies of their messages are counted."""
     kinds = [
         Sum(f"{kind}s", presenters.plural(count, word).partition(" ")[2], f"{count:,}")
         for (kind, count), word in zip(figures.count_of_kind(rows).items(), _KIND_WORDS.values(), strict=True)
@@ -173,7 +173,7 @@ def totals(rows: list[EntityRow], counted: Iterable[Figure]) -> list[Sum]:
 
 
 def columns(params, sort: str, counted: Iterable[Figure]) -> list[Column]:
-    """The table's columns; numbers sort largest first, names from A."""
+    """The table's columns. A first click sorts numbers in descending and names in ascending order."""
     made = []
     for name, title, hint, css in (*_BEFORE, *((f.name, f.title, f.hint, f.css) for f in counted), *_AFTER):
         first, second = (name, f"-{name}") if name in ("name", "oldest") else (f"-{name}", name)

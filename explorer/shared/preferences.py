@@ -1,4 +1,4 @@
-"""How a person likes the pages: theme, row height, keys. Kept in cookies, so that the server renders it and nothing flickers."""
+"""A user's preferences: theme, row height, keyboard shortcuts. Stored in cookies, so that the server renders them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ONE_YEAR = 365 * 86_400
 
 @dataclass(frozen=True, slots=True)
 class Preferences:
-    """theme: "light", "dark" or "" (as the system); density: "compact" or "" (comfortable); shortcuts: single keys act."""
+    """theme: "light", "dark" or "" (system). density: "compact" or "" (comfortable). shortcuts: whether single keys act."""
 
     theme: str = ""
     density: str = ""
@@ -24,7 +24,7 @@ class Preferences:
 
     @classmethod
     def of(cls, cookies: Mapping[str, str]) -> Preferences:
-        """Unknown values count as none: a cookie is anybody's to write."""
+        """Read the cookies. Unknown values are ignored, since clients can set any value."""
         theme, density = cookies.get("vitrine_theme", ""), cookies.get("vitrine_density", "")
         return cls(
             theme if theme in ("light", "dark") else "",
@@ -43,7 +43,7 @@ class Preferences:
 
 @require_POST
 def preferences(request: HttpRequest) -> HttpResponse:
-    """Store the preferences given and go back to where the person was. Open to all: the sign-in page has a theme, too."""
+    """Store the given preferences and go back. Open to everyone, since the sign-in page has a theme, too."""
     given = {name: request.POST[name] for name in ALLOWED if name in request.POST}
     for name, value in given.items():
         if value not in ALLOWED[name]:
@@ -55,6 +55,6 @@ def preferences(request: HttpRequest) -> HttpResponse:
 
 
 def safe_next(request: HttpRequest, target: str) -> str:
-    """Where a form asks to go back to, if that is a page of this site; else the overview."""
+    """The requested URL if it is on this site, else the overview."""
     safe = url_has_allowed_host_and_scheme(target, allowed_hosts={request.get_host()}, require_https=request.is_secure())
     return target if safe else reverse("explorer:overview")

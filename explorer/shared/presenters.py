@@ -1,4 +1,4 @@
-"""How facts are put for a reader: ages, sizes, badges, deadlines. Pure: no request, no query, the time is an argument."""
+"""Formats ages, sizes, badges, deadlines and counts. Pure: no request, no query, the time is an argument."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SUBQUEUES = {slug: subqueue for subqueue, slug in SUBQUEUE_SLUGS.items()}
 
 @dataclass(frozen=True, slots=True)
 class Badge:
-    """A message's state as one word, one shape and one hue (rule 3). hue and icon: names in the style sheet and the sprite."""
+    """A message's state as a word, an icon and a colour. hue, icon: names in the style sheet and the sprite."""
 
     word: str
     hue: str
@@ -34,7 +34,7 @@ class Badge:
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """An instant at which the broker decides something. `words` comes before the countdown: "lock ends"."""
+    """An instant at which the state changes. words: the text before the countdown, such as "lock ends in"."""
 
     words: str
     at: datetime
@@ -45,7 +45,7 @@ class Deadline:
 
 
 _CITED = re.compile(r" \(((?:SB|QS|RMQ)-\w+(?:, (?:SB|QS|RMQ)-\w+)*)\)")
-_MEETS = {  # what a change does to one message, and to several
+_EFFECTS = {  # the effect of a change on one message, and on several
     "expired": ("expires now", "expire now"),
     "too many": ("exceeds the limit", "exceed the limit"),
     "dead-lettered": ("is dead-lettered", "are dead-lettered"),
@@ -66,12 +66,12 @@ GONE = Badge("gone", "gone", "gone")
 
 
 def badge(row: MessageRow) -> Badge:
-    """The state of a message that is present, as its family shows it."""
+    """The state of a present message, from its family."""
     return pages_of(row.family).badge(row)
 
 
 def deadline(row: MessageRow) -> Deadline | None:
-    """What the clock alone will change about the message next, and when; None: nothing."""
+    """The next timed change of the message; None: none."""
     at = row.deadline
     if at is None:
         return None
@@ -80,7 +80,7 @@ def deadline(row: MessageRow) -> Deadline | None:
 
 
 def age(delta: timedelta) -> str:
-    """One unit, never negative (rule 5): "now", "12 s", "4 min", "3 h", "9 days"."""
+    """An age in one unit, never negative: "now", "12 s", "4 min", "3 h", "9 days"."""
     seconds = int(delta.total_seconds())
     if seconds < 1:
         return "now"
@@ -92,25 +92,25 @@ def age(delta: timedelta) -> str:
 
 
 def age_in_words(delta: timedelta) -> str:
-    """As a sentence has it: "12 s ago", and "now"."""
+    """An age in a sentence: "12 s ago", or "now"."""
     shown = age(delta)
     return shown if shown == "now" else f"{shown} ago"
 
 
 def clock_text(delta: timedelta) -> str:
-    """A countdown's first value, as live.js goes on: "0:41", "12:05", "3:00:00", "9 days". Zero and less: "moments"."""
+    """A countdown's first value, in the format of live.js: "0:41", "12:05", "3:00:00", "9 days". Zero and less: "moments"."""
     seconds = int(delta.total_seconds())
     if seconds <= 0:
         return "moments"
     if seconds >= 2 * 86_400:
-        return f"{(seconds + 43_200) // 86_400} days"  # the nearest: seven days are seven, a second later, too
+        return f"{(seconds + 43_200) // 86_400} days"  # rounded: seven days are still "7 days" a second later
     hours, rest = divmod(seconds, 3600)
     minutes, seconds = divmod(rest, 60)
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
 def filesize(count: int) -> str:
-    """Bytes as a person reads them, with three figures: "312 B", "4.1 KB", "23 MB"; 1 KB is 1,024 bytes."""
+    """A size with up to three digits: "312 B", "4.1 KB", "23 MB"; 1 KB is 1,024 bytes."""
     if count < 1024:
         return f"{count} B"
     size = float(count)
@@ -122,7 +122,7 @@ def filesize(count: int) -> str:
 
 
 def rate(per_second: float) -> str:
-    """Messages per second; slow ones per minute; nothing at all is a dash."""
+    """A rate per second, or per minute if it is slow; a dash for 0."""
     if per_second <= 0:
         return "–"
     if per_second >= 1:
@@ -131,72 +131,72 @@ def rate(per_second: float) -> str:
 
 
 def plural(count: int, one: str, several: str = "") -> str:
-    """A count with its noun: "1 message", "2,000 messages". several: where it is not the noun with an s."""
+    """A count with its noun: "1 message", "2,000 messages". several: an irregular plural."""
     return f"{count:,} {one if count == 1 else several or f'{one}s'}"
 
 
 def copies(count: int) -> str:
-    """How many copies of a message: "1 copy", "3 copies"."""
+    """A number of copies: "1 copy", "3 copies"."""
     return plural(count, "copy", "copies")
 
 
 def numbered(numbers: Sequence[int]) -> str:
-    """Messages by their numbers: "message 4", "messages 4, 5"."""
+    """Messages with their numbers: "message 4", "messages 4, 5"."""
     return f"message{'' if len(numbers) == 1 else 's'} {', '.join(map(str, numbers))}"
 
 
 def epoch_ms(at: datetime) -> int:
-    """Whole milliseconds, rounded down everywhere alike: what is 30 s apart is so in the browser, too."""
+    """Whole milliseconds, always rounded down, so that the browser computes the same differences."""
     return (at - EPOCH) // timedelta(milliseconds=1)
 
 
 def absolute(at: datetime) -> str:
-    """The instant in full, UTC, to the millisecond."""
+    """An instant in UTC, to the millisecond."""
     at = at.astimezone(UTC)
     return f"{at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03} UTC"
 
 
 def clock_shown(now: datetime, rate: float) -> str:
-    """What a clock shows, as live.js goes on writing it: to the millisecond where it stands still."""
+    """A clock's time, in the format of live.js; to the millisecond if it is paused."""
     return absolute(now) if rate == 0 else f"{now.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def shown_path(address: EntityAddress) -> str:
-    """A path as a reader knows it: a subscription's is "topic/name"."""
+    """A path for display; that of a subscription is "topic/name"."""
     return f"{address.topic.path}/{address.name}" if address.topic else address.path
 
 
 def tags(entity: EntityRow) -> list[tuple[str, str]]:
-    """What a list says of an entity in a word, and what the word means."""
+    """The tags of an entity in a list, each with its meaning."""
     return [*pages_of(entity.family).tags(entity)]
 
 
-def effects_told(effects: Sequence[Effect]) -> str:
-    """What a change did to the messages that are there, in a sentence for its notice: all lists together."""
+def effects_text(effects: Sequence[Effect]) -> str:
+    """The effects of a change on existing messages, as one sentence, summed over all lists."""
     sums: dict[str, int] = {}
     for effect in effects:
         sums[effect.what] = sums.get(effect.what, 0) + effect.count
     if not sums:
         return "No existing messages are affected."
     least = "at least " if any(effect.at_least for effect in effects) else ""
-    return f"Of the existing messages, {', '.join(f'{least}{n:,} {_MEETS[what][n != 1]}' for what, n in sums.items())}."
+    return f"Of the existing messages, {', '.join(f'{least}{n:,} {_EFFECTS[what][n != 1]}' for what, n in sums.items())}."
 
 
 def effect_verb(effect: Effect) -> str:
-    """What a change does to the messages of one effect, as the verb of a sentence about them."""
-    return _MEETS[effect.what][effect.count != 1]
+    """The effect of a change on messages, as the predicate of a sentence."""
+    return _EFFECTS[effect.what][effect.count != 1]
 
 
 def without_rules(text: str) -> tuple[str, str]:
-    """A text without the rules that it cites in parentheses, and those rules as a list for a reader."""
+    """A text without the rules that it cites in parentheses, and a list of these rules."""
     cited = [rule for group in _CITED.findall(text) for rule in group.split(", ")]
     return _CITED.sub("", text), ", ".join(dict.fromkeys(cited))
 
 
 def is_neglected(entity: EntityRow) -> bool:
-    """Messages wait and nobody has asked for any within a minute (rule 13: silent when healthy).
+    """Whether messages wait and no receiver has asked for any within the last minute.
 
-    What waits for a person waits for no receiver.
+    Messages that wait for an operator do not count.
     """
     if pages_of(entity.family).needs_a_person(entity):
         return False
@@ -207,7 +207,7 @@ def is_neglected(entity: EntityRow) -> bool:
 
 
 def consuming(entity: EntityRow) -> str:
-    """Who takes messages from it, in a word or two."""
+    """The state of an entity's consumers, in a word or two."""
     if entity.status != EntityStatus.ACTIVE:
         return str(entity.status)
     if entity.forward_to:
@@ -222,6 +222,6 @@ def consuming(entity: EntityRow) -> str:
     return "active" if idle < timedelta(minutes=1) else f"idle {age(idle)}"
 
 
-def as_azure_names_it(name: str) -> str:
-    """A property's name as Azure writes it: content_type -> ContentType."""
+def azure_name(name: str) -> str:
+    """A property's Azure name: content_type -> ContentType."""
     return "".join(word.capitalize() for word in name.replace("-", "_").split("_"))

@@ -1,6 +1,6 @@
-"""Bringing back all messages that failed, or one group of them: the frame that families with such a list share.
+"""Resubmits all failed messages, or one group of them: the page that families with such a list share.
 
-The page names the groups with what each holds, and asks.
+It shows the groups with their counts and asks for confirmation.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from django.urls import reverse
 from broker_core import reads
 from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.reads import DeadLetterGroup, EntityRow
-from explorer.shared.forms.groups import BringBackForm, Key, group_text
+from explorer.shared.forms.groups import Key, ResubmitForm, group_text
 
 from .shell import Act, about, act, cleaned, show
 
-BATCH = 500  # messages that one transaction brings back
+BATCH = 500  # messages per transaction
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """How messages of a family go back.
+class Resubmission:
+    """How failed messages of a family are resubmitted.
 
-    address: the list. verb: what it is called. noun: what they are. list_query: shows the list.
-    back:    brings back those of some numbers, and returns their new ones by the old.
-    because, goes_to: of a group, why it is there, and the queue that it goes to; empty: to none.
-    says: the result in words, of the new numbers and those that were asked for.
+    address: the list. verb: the name of the action. noun: the name of the messages. list_query: the query that shows the list.
+    resubmit: (numbers) -> the new numbers by the old ones.
+    because, goes_to: of a group, the reason, and the queue that it is moved to; empty: it stays.
+    says: (new numbers, requested numbers) -> the result in words.
     """
 
     address: EntityAddress
     verb: str
     noun: str
     list_query: str
-    back: Callable[[Sequence[int]], dict[int, int]]
+    resubmit: Callable[[Sequence[int]], dict[int, int]]
     because: Callable[[DeadLetterGroup], str]
     goes_to: Callable[[DeadLetterGroup], str]
     says: Callable[[dict[int, int], Sequence[int]], str]
@@ -43,7 +43,7 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A row of the page."""
+    """A row of the page: a group."""
 
     group: DeadLetterGroup
     because: str
@@ -59,56 +59,56 @@ class Line:
 
     @property
     def alone(self) -> str:
-        """Its group, as an address carries it."""
+        """The group as a query value."""
         return group_text(*self.key)
 
 
-def bring_back(request: HttpRequest, entity: EntityRow, way: Way) -> HttpResponse:
-    """GET asks, about all or one group; POST brings back what was counted."""
-    request.actor.require(Right.OPERATE, way.address)
-    given = cleaned(BringBackForm(request.POST if request.method == "POST" else request.GET))
-    lines, found = _lines(way, given["group"], request.actor)
+def resubmit_all(request: HttpRequest, entity: EntityRow, plan: Resubmission) -> HttpResponse:
+    """GET asks about all messages or one group; POST resubmits those that were counted."""
+    request.actor.require(Right.OPERATE, plan.address)
+    given = cleaned(ResubmitForm(request.POST if request.method == "POST" else request.GET))
+    lines, found = _lines(plan, given["group"], request.actor)
     if request.method != "POST":
-        return _ask(request, entity, way, given["group"], lines, found)
+        return _ask(request, entity, plan, given["group"], lines, found)
     up_to = given["up_to"]
     numbers = sorted(n for line in lines if line.goes_to for n in line.group.numbers if up_to is None or n <= up_to)
     done = act(
-        request, way.verb.lower(), way.address, lambda: _in_batches(way, numbers), target=_named(way, given["group"], lines),
-        says=lambda new: way.says(new, numbers),
+        request, plan.verb.lower(), plan.address, lambda: _in_batches(plan, numbers), target=_named(plan, given["group"], lines),
+        says=lambda new: plan.says(new, numbers),
     )  # fmt: skip
     if done.error:
-        return _ask(request, entity, way, given["group"], *_lines(way, given["group"], request.actor), done=done)
-    main = way.address.main
-    return HttpResponseRedirect(reverse("explorer:entity", args=(main.namespace, main.path)) + way.list_query)
+        return _ask(request, entity, plan, given["group"], *_lines(plan, given["group"], request.actor), done=done)
+    main = plan.address.main
+    return HttpResponseRedirect(reverse("explorer:entity", args=(main.namespace, main.path)) + plan.list_query)
 
 
-def _lines(way: Way, only: Key | None, actor: Actor) -> tuple[list[Line], reads.Groups]:
-    found = reads.groups(way.address, actor=actor)
-    lines = [Line(group, way.because(group), way.goes_to(group)) for group in found.groups]
+def _lines(plan: Resubmission, only: Key | None, actor: Actor) -> tuple[list[Line], reads.Groups]:
+    found = reads.groups(plan.address, actor=actor)
+    lines = [Line(group, plan.because(group), plan.goes_to(group)) for group in found.groups]
     return [line for line in lines if only in (None, line.key)], found
 
 
-def _in_batches(way: Way, numbers: Sequence[int]) -> dict[int, int]:
-    """Each batch is a transaction; where one is refused, those before it are back."""
+def _in_batches(plan: Resubmission, numbers: Sequence[int]) -> dict[int, int]:
+    """Resubmit in batches, each in its own transaction. If one fails, the earlier ones stay resubmitted."""
     new: dict[int, int] = {}
     for at in range(0, len(numbers), BATCH):
-        new |= way.back(numbers[at : at + BATCH])
+        new |= plan.resubmit(numbers[at : at + BATCH])
     return new
 
 
-def _named(way: Way, only: Key | None, lines: Sequence[Line]) -> str:
-    """What goes back, as the page and the record of the act name it."""
+def _named(plan: Resubmission, only: Key | None, lines: Sequence[Line]) -> str:
+    """A description of the messages for the page and the audit."""
     if only is None:
-        return f"all {way.noun}"
+        return f"all {plan.noun}"
     origin, reason = only
     because = lines[0].because if lines else reason or "no reason given"
-    return f"{way.noun}{f' from {origin}' if origin else ''} with the reason: {because}"
+    return f"{plan.noun}{f' from {origin}' if origin else ''} with the reason: {because}"
 
 
 def _ask(
     request: HttpRequest,
     entity: EntityRow,
-    way: Way,
+    plan: Resubmission,
     only: Key | None,
     lines: Sequence[Line],
     found: reads.Groups,
@@ -118,8 +118,8 @@ def _ask(
     going = [line for line in lines if line.goes_to]
     context = {
         **about(request, entity),
-        "way": way,
-        "named": _named(way, only, lines),
+        "plan": plan,
+        "named": _named(plan, only, lines),
         "lines": lines,
         "is_one": only is not None,
         "group": group_text(*only) if only else "",
@@ -130,4 +130,4 @@ def _ask(
         "with_origin": any(line.group.origin for line in lines),
         "error": done.error,
     }
-    return show(request, "bring_back", context, fragment="bring_back", status=done.status)
+    return show(request, "resubmit_all", context, fragment="resubmit_all", status=done.status)

@@ -1,4 +1,4 @@
-"""Find a message by its id, in all queues, gone ones included."""
+"""Finds messages by id in all queues, including messages that are gone."""
 
 from __future__ import annotations
 

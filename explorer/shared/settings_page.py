@@ -1,4 +1,4 @@
-"""The frames of the pages on which an entity's settings are changed, with a preview of the effect, and on which it is deleted."""
+"""Shared pages that change an entity's settings, with a preview of the effect, and that delete an entity."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from broker_core.reads import EntityRow
 from broker_core.runtime.previews import Preview
 
 from .forms.typed_name import TypedNameForm
-from .presenters import effects_told, plural
+from .presenters import effects_text, plural
 from .shell import Act, act, show_form
 
 
 @dataclass(frozen=True, slots=True)
 class SettingsPage:
-    """What a family gives to the page that changes an entity's settings.
+    """What a family provides for the page that changes an entity's settings.
 
-    template: of the page. names: of the settings, as the family's documentation writes them.
-    stored:   the value of a setting now. in_words: (setting, value) -> text.
-    preview:  (changes) -> what they would do. change: (changes, token of the preview shown or None) -> what they did.
+    template: of the page. names: of the settings, from the family's documentation.
+    stored:   (setting) -> its current value. in_words: (setting, value) -> text.
+    preview:  (changes) -> their effect. change: (changes, token of the shown preview or None) -> their effect.
     """
 
     template: str
@@ -40,7 +40,7 @@ class SettingsPage:
 def change_settings(
     request: HttpRequest, entity: EntityRow, form: Form, typed: Callable[[], Mapping[str, Any]], page: SettingsPage
 ) -> HttpResponse:
-    """GET shows the form, POST with `preview` what the changes would do; another POST makes them. typed: the form's values."""
+    """GET shows the form, POST with `preview` the effect of the changes; another POST saves them. typed: the form's values."""
     address = entity.address
     context: dict[str, Any] = {"entity": entity, "address": address, "clock": entity.clock}
     if not form.is_valid():
@@ -50,7 +50,7 @@ def change_settings(
         return show_form(request, page.template, form, **context | _previewed(page, changes))
     done = act(
         request, "change settings", address, lambda: page.change(changes, request.POST.get("token") or None),
-        target=", ".join(page.names[name] for name in changes), says=lambda told: changed(page, changes, told),
+        target=", ".join(page.names[name] for name in changes), says=lambda effect: changed(page, changes, effect),
     )  # fmt: skip
     if done.error:
         anew = _previewed(page, changes) if isinstance(done.error, PreviewOutdated) else {}
@@ -59,28 +59,28 @@ def change_settings(
 
 
 def _previewed(page: SettingsPage, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """What the changes would do now, for the page; or why they are refused."""
+    """Context with the effect of the changes, or the error if they are refused."""
     try:
         return {"previewed": page.preview(changes)}
     except BrokerError as exc:
         return {"done": Act(error=exc)}
 
 
-def changed(page: SettingsPage, changes: Mapping[str, Any], told: Preview) -> str:
-    """What was changed, from what to what, and what that does to messages: also what the audit keeps."""
+def changed(page: SettingsPage, changes: Mapping[str, Any], effect: Preview) -> str:
+    """What was changed, and the effect on messages, in words for the notice and the audit."""
     if not changes:
         return "Nothing was changed."
     parts = [
         f"{page.names[name]} from {page.in_words(name, page.stored(name))} to {page.in_words(name, value)}"
         for name, value in changes.items()
     ]
-    return f"Changed {', '.join(parts)}. {effects_told(told.effects)}"
+    return f"Changed {', '.join(parts)}. {effects_text(effect.effects)}"
 
 
 def delete_entity(
     request: HttpRequest, entity: EntityRow, *, typed: str, count: int, delete: Callable[[], Any], after: str
 ) -> HttpResponse:
-    """GET asks for the name to be typed; POST deletes. typed: the name. count: messages deleted with it. after: the next page."""
+    """GET asks the user to type the name; POST deletes. typed: the name. count: messages deleted with it. after: next URL."""
     address = entity.address
     form = TypedNameForm(request.POST if request.method == "POST" else None, expected=typed)
     context: dict[str, Any] = {"address": address, "entity": entity, "clock": entity.clock, "count": count}

@@ -1,4 +1,4 @@
-"""What all pages share: who asks, full page or fragment, refusals where they happened, an act with its audit record."""
+"""Shared by all pages: the request's actor, page or fragment, error pages, and actions with their audit record."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _HEADINGS = {400: "Invalid request", 403: "Permission denied", 404: "Not found",
 
 
 class BadQuery(Exception):
-    """An address whose parameters cannot be understood. problems: (parameter, what is wrong with it)."""
+    """Invalid query parameters. problems: (parameter, what is wrong with it)."""
 
     def __init__(self, problems: list[tuple[str, str]]):
         super().__init__(problems)
@@ -52,7 +52,7 @@ class BadQuery(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """How an act ended: its result, or why it was refused."""
+    """The outcome of an action: its result, or the error."""
 
     result: Any = None
     error: BrokerError | None = None
@@ -64,7 +64,7 @@ class Act:
 
 @dataclass(frozen=True, slots=True)
 class May:
-    """What the reader may do, for controls that stay visible with the reason why not (rule 12)."""
+    """The user's rights, for controls that are disabled with a reason."""
 
     rights: Right
 
@@ -90,7 +90,7 @@ class May:
 
 
 def page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
-    """A view for signed-in people: sets request.actor, and turns refusals into a page or fragment with the right status."""
+    """A view for signed-in users: sets request.actor, and renders errors as a page or fragment with their status."""
 
     @login_required
     @vary_on_headers("HX-Request", "Cookie")
@@ -110,7 +110,7 @@ def page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
 
 
 def _live_answer(view: Callable[..., HttpResponse], request: LiveRequest, *args, **kwargs) -> HttpResponse:
-    """For the feed, which knows who asks, and says itself what was refused."""
+    """The view for the live feed, which sets the actor and handles the errors itself."""
     try:
         return view(request, *args, **kwargs)
     except BadQuery as exc:
@@ -125,13 +125,13 @@ def refusal(
     problems: list[tuple[str, str]] | None = None,
     error: BrokerError | None = None,
 ) -> HttpResponse:
-    """Say what was wrong, in the page or in the fragment that was asked for."""
+    """Render an error as the requested page or fragment."""
     context = {"heading": _HEADINGS.get(status, "Refused"), "text": text, "problems": problems, "error": error, "status": status}
     return show(request, "refused", context, status=status)
 
 
 def about(request: HttpRequest, entity: EntityRow) -> dict[str, Any]:
-    """What every page about an entity shows."""
+    """Context of every page about an entity."""
     return {
         "section": "overview",
         "may": May(request.actor.rights),
@@ -144,8 +144,8 @@ def about(request: HttpRequest, entity: EntityRow) -> dict[str, Any]:
 def show(
     request: HttpRequest, name: str, context: dict, *, fragment: str | None = None, status: int = 200, live: Live | None = None
 ) -> HttpResponse:
-    """Render `name`.html; for htmx the fragment it includes (`_name`.html in the same folder unless named otherwise); for the
-    feed what is `live`."""
+    """Render `name`.html; for htmx the fragment that it includes (default: `_name`.html in the same folder); for the live feed
+    the fragments of `live`."""
     context = {"may": May(request.actor.rights), **context}
     if live and isinstance(request, LiveRequest):
         return LiveAnswer(request, live, context)
@@ -163,9 +163,9 @@ def show_form(
     fields: Mapping[str, str] | None = None,
     **context: Any,
 ) -> HttpResponse:
-    """Render a page with a form, whole for htmx, too. An invalid form is a 400; what was refused is shown at its field.
+    """Render a page with a form, complete also for htmx. An invalid form is a 400; an InvalidArgument is shown at its field.
 
-    fields: what a refusal names, where the form has another name for it.
+    fields: form fields by argument name, where they differ.
     """
     error = done.error
     is_bad = form is not None and form.is_bound and bool(form.errors)
@@ -178,7 +178,7 @@ def show_form(
 
 
 def wants_fragment(request: HttpRequest) -> bool:
-    """Whether htmx asked for a part of the page (and not for a whole one, as when it restores history)."""
+    """Whether htmx requests a fragment, and not a whole page, as when it restores history."""
     headers = request.headers
     return (
         headers.get("HX-Request") == "true"
@@ -188,7 +188,7 @@ def wants_fragment(request: HttpRequest) -> bool:
 
 
 def draws(request: HttpRequest, fragment: str) -> bool:
-    """Whether a part of the page that htmx never asks for is drawn now: with the whole page, or for the feed."""
+    """Whether to render a part that htmx never requests: with the whole page, or for the live feed."""
     return request.wants(fragment) if isinstance(request, LiveRequest) else not wants_fragment(request)
 
 
@@ -205,33 +205,33 @@ def act(
     target: str = "",
     says: Callable[[Any], str] = lambda result: "",
 ) -> Act:
-    """Carry out what a person asked for, and write it down either way. says: the result in words, shown and recorded."""
+    """Carry out a user's action and audit it, whether it succeeds or not. says: (result) -> text for the notice and the audit."""
     try:
         result = call()
     except BrokerError as exc:
         audit.refused(request.actor, action, address, exc, target=target)
         return Act(error=exc)
-    said = says(result)
-    audit.done(request.actor, action, address, target=target, detail=said)
-    if said:
-        messages.success(request, said)
+    text = says(result)
+    audit.done(request.actor, action, address, target=target, detail=text)
+    if text:
+        messages.success(request, text)
     return Act(result=result)
 
 
 def shown_or_acted_on(request: HttpRequest, show_list: Callable[..., HttpResponse], act_on_it: Callable[[], Act]) -> HttpResponse:
-    """A page with a list that can be acted on: GET shows it; POST acts, and answers with the list as it is then."""
+    """A page with a list and bulk actions: GET shows it; POST acts and returns the updated list."""
     if request.method != "POST":
         return show_list()
     done = act_on_it()
     if wants_fragment(request):
         return show_list(done)
     if done.error:
-        tell_refusal(request, done.error)
+        notify_error(request, done.error)
     return HttpResponseRedirect(request.get_full_path())
 
 
-def tell_refusal(request: HttpRequest, error: BrokerError) -> None:
-    """For a redirect: the refusal in the notices of the page that follows."""
+def notify_error(request: HttpRequest, error: BrokerError) -> None:
+    """Show the error as a notice on the page after a redirect."""
     messages.add_message(request, messages.ERROR, f"{error} (tracking id {error.tracking_id})", extra_tags="problem")
 
 
@@ -240,7 +240,7 @@ def address_of(namespace: str, path: str, subqueue: str = "main") -> EntityAddre
 
 
 def cleaned(form) -> dict:
-    """A valid query's values; a bad one is a 400 that names each parameter."""
+    """The values of a valid query. Raises BadQuery with the invalid parameters."""
     if form.is_valid():
         return form.cleaned_data
     raise BadQuery([(name, " ".join(errors)) for name, errors in form.errors.items()])

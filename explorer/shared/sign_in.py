@@ -1,7 +1,7 @@
-"""Signing in by password or by a link that works once, and signing out.
+"""Sign-in with a password or a one-time link, and sign-out.
 
-A link carries the user's id and a digest of when they last signed in; signing in changes that, so no table is needed. Opening
-the link shows a button, which a script presses; previews of links, which run none, do not use it up.
+A link contains the user's id and a digest of the last sign-in, which changes with each sign-in, so that no table is needed.
+Opening the link shows a button that a script presses; link previews run no scripts and do not use the link.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ UNKNOWN = "This link is incomplete or belongs to another installation."
 
 
 class LinkRefused(Exception):
-    """A link that signs nobody in; the message says why."""
+    """The link is not valid. The text says why."""
 
 
 def link_for(user: AbstractUser) -> str:
@@ -56,7 +56,7 @@ class SignIn(LoginView):
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def sign_in_link(request: HttpRequest, token: str) -> HttpResponse:
-    """Show whom the link signs in, and on POST do it. 403 for a used, old or broken link."""
+    """GET shows the user whom the link signs in; POST signs in. 403 for a used, expired or broken link."""
     try:
         with transaction.atomic():
             user = _user_of(token, lock=request.method == "POST")
@@ -69,9 +69,9 @@ def sign_in_link(request: HttpRequest, token: str) -> HttpResponse:
 
 
 def admin_sign_in(request: HttpRequest) -> HttpResponse:
-    """Where the admin sends whom it does not let in: to sign in, or, whoever is signed in and no staff, to a refusal.
+    """The admin's login URL: redirects to the sign-in page, or refuses a signed-in user without staff status.
 
-    Without it the sign-in would send such a person back to the admin, and so on for ever.
+    Otherwise the sign-in page would redirect such a user back to the admin, in a loop.
     """
     if request.user.is_authenticated and not request.user.is_staff:
         raise PermissionDenied("The admin requires staff status. Ask an administrator, or sign in with another account.")

@@ -1,8 +1,8 @@
-"""How often a password may be tried, counted by account and by address in the audit records of sign-ins.
+"""Limits password attempts, counted per account and address in the audit records of sign-ins.
 
-Within WINDOW an account may fail TRIES times from one address; an address TRIES_PER_ADDRESS times, whatever the account; and an
-account TRIES_PER_ACCOUNT times, wherever from. The last two do not apply at an address from which the account has signed in
-lately, so nobody can lock a person out from elsewhere. One-time links are not limited, and make an address known.
+Within WINDOW, TRIES failures are allowed for an account from one address, TRIES_PER_ADDRESS for an address with any account, and
+TRIES_PER_ACCOUNT for an account from any address. The last two do not apply to an address from which the account has signed in
+recently, so that nobody can lock out a user from elsewhere. One-time links are not limited, and make an address known.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MOST_CHARACTERS = 150  # of a name, as users have them
 
 
 class LimitedPasswords(ModelBackend):
-    """Django's own users and passwords. While attempts are limited none is checked; `request.sign_in_wait` says for how long."""
+    """Django's users and passwords. While attempts are limited, no password is checked, and `request.sign_in_wait` is set."""
 
     def authenticate(self, request, username=None, password=None, **kwargs):
         name, address = (username or kwargs.get("username") or "")[:_MOST_CHARACTERS], address_of(request)
@@ -42,7 +42,7 @@ class LimitedPasswords(ModelBackend):
         user = super().authenticate(request, username, password, **kwargs)
         with transaction.atomic():
             _one_at_a_time(name, address)
-            _require_no_wait(request, name, address)  # attempts made at the same time count, too
+            _require_no_wait(request, name, address)  # concurrent attempts count, too
             if user is None:
                 _record_failure(name, address)
         return user
@@ -50,14 +50,14 @@ class LimitedPasswords(ModelBackend):
 
 @receiver(user_logged_in, dispatch_uid="explorer.record_sign_in")
 def record_sign_in(sender, request: HttpRequest, user: AbstractBaseUser, **kwargs) -> None:
-    """By password or by link."""
+    """Audit a sign-in by password or link."""
     address = address_of(request)
     if address is not None:
         audit.done(Actor("user", user.get_username()), ACTION, target=_target(address))
 
 
 def address_of(request: HttpRequest | None) -> str | None:
-    """The client's address; an IPv6 client's network, as it has very many addresses. None outside a request."""
+    """The client's address; for IPv6 its /64 network, since one client has many addresses. None outside a request."""
     text = request.META.get("REMOTE_ADDR") if request is not None else None
     if not text:
         return None
@@ -71,7 +71,7 @@ def address_of(request: HttpRequest | None) -> str | None:
 
 
 def wait(name: str, address: str) -> timedelta | None:
-    """How long the account must wait at this address; None: it may try now."""
+    """How long the account must wait at this address; None: it need not wait."""
     now = timezone.now()
     actor, target = str(Actor("user", name)), _target(address)
     sign_ins = AuditRecord.objects.filter(action=ACTION)
@@ -86,7 +86,7 @@ def wait(name: str, address: str) -> timedelta | None:
 
 
 def _end(failed: QuerySet[AuditRecord], limit: int) -> datetime | None:
-    """When fewer than `limit` of the failures will be left in the window; None: there are fewer now."""
+    """When fewer than `limit` failures will be in the window; None: there are fewer now."""
     oldest_that_counts = failed.order_by("-at").values_list("at", flat=True)[limit - 1 : limit].first()
     return None if oldest_that_counts is None else oldest_that_counts + WINDOW
 

@@ -1,4 +1,4 @@
-"""The sweeps: how often each is to run, when it last did, how long it took, what it did; late ones stand out."""
+"""The page of the sweeps: schedule, last run, duration and results; late ones are highlighted."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from broker_core.reads import SweepRun
 from .presenters import age
 from .shell import page, show
 
-GRACE = timedelta(seconds=15)  # beat's and the worker's own delays
-ONE_DAY = timedelta(days=1)  # a crontab counts as daily: late a day after its turn
+GRACE = timedelta(seconds=15)  # delays of beat and the worker
+ONE_DAY = timedelta(days=1)  # the period of a crontab schedule
 
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """One sweep. lateness: why it counts as late, in words; empty: it does not."""
+    """One sweep. lateness: why it is late, in words; empty: it is not."""
 
     name: str
     description: str
@@ -49,7 +49,7 @@ def sweeps(request: HttpRequest) -> HttpResponse:
     return show(request, "sweeps", context)
 
 
-_RESULTS = {  # a count of a run's outcome: what it counts, for one and for several
+_RESULTS = {  # by name of a count, the text for one and for several
     "expired": ("message expired", "messages expired"),
     "locks_ended": ("lock expired", "locks expired"),
     "activated": ("message enqueued", "messages enqueued"),
@@ -76,7 +76,7 @@ def sweep(task: PeriodicTask, last: SweepRun | None, now: datetime) -> Sweep:
 
 
 def lateness(last: SweepRun | None, period: timedelta, now: datetime, enabled: bool, known_since: datetime) -> str:
-    """Why a sweep counts as late. One that never ran is late only when its first turn has passed."""
+    """Why a sweep is late; empty: it is not. One that never ran is late only after its first period."""
     if not enabled:
         return ""
     if last is None:
@@ -90,7 +90,7 @@ def lateness(last: SweepRun | None, period: timedelta, now: datetime, enabled: b
 
 
 def did(outcome: Mapping) -> str:
-    """What a run did, in words: its counts that are not zero."""
+    """The results of a run in words: its counts above zero."""
     return ", ".join(_did(name, value) for name, value in outcome.items() if value) or "idle"
 
 

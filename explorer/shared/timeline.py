@@ -1,4 +1,4 @@
-"""A message's life as a list a person reads: what happened, who did it, and what the time between was spent on. Pure."""
+"""A message's timeline: its events, their actors, and what the message did in between. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHORTEST_GAP = timedelta(milliseconds=500)
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """An event kind for a reader: a word, and the icon and hue that lists show with it."""
+    """An event kind for display: a word with its icon and colour."""
 
     word: str
     icon: str
@@ -28,8 +28,8 @@ class Words:
 class Entry:
     """One line of the timeline: an event (words is set), or the gap before the next one (words is None).
 
-    note: a second sentence. elsewhere: the number and address it happened under, where that is not the page's.
-    links: the messages it became, or was made from.
+    note: a second sentence. elsewhere: address and number of the event if they differ from the page's.
+    links: the messages that it was moved to, or was created from.
     """
 
     text: str
@@ -90,7 +90,7 @@ _TEXTS = {
     EventKind.MOVED: "Moved",
 }
 
-# What a message does after an event of this kind; {0} is how long.
+# What a message does after an event of this kind; {0} is the duration.
 _GAPS = {
     EventKind.SENT: "waited {0} for a receiver",
     EventKind.SCHEDULED: "scheduled for {0}",
@@ -113,7 +113,7 @@ def leaving(family: Family, *staying: EventKind) -> Callable[[EventKind], str]:
 
 
 def words(kind: EventKind, family: Family | None = None, reason: str | None = None) -> Words:
-    """The word, icon and hue of what happened, as the family calls it. family: None where it is not known."""
+    """The family's word, icon and colour of an event. family None: unknown."""
     found, texts = _WORDS[kind], texts_of(family)
     if kind == EventKind.MOVED and reason is not None and reason == texts.moved_by_operator:
         return replace(found, icon="back", hue="active")
@@ -125,7 +125,7 @@ def texts_of(family: Family | None) -> EventTexts:
 
 
 def entries(events: Sequence[Event], entity_id: int, sequence_number: int, family: Family | None = None) -> list[Entry]:
-    """The timeline, oldest first, seen from the message with this number. A row of renewals is one line."""
+    """The timeline of the message with this number, oldest first. Consecutive renewals are one line."""
     lines: list[Entry] = []
     grouped, texts = _with_renewals_grouped(events), texts_of(family)
     for i, (event, times) in enumerate(grouped):
@@ -144,7 +144,7 @@ def entries(events: Sequence[Event], entity_id: int, sequence_number: int, famil
 
 
 def _with_renewals_grouped(events: Sequence[Event]) -> list[tuple[Event, int]]:
-    """(event, how many): of renewals in a row the last one stands for all."""
+    """(event, count): of consecutive renewals only the last one is kept."""
     grouped: list[tuple[Event, int]] = []
     for event in events:
         if grouped and event.kind == grouped[-1][0].kind == EventKind.RENEWED:
@@ -155,7 +155,7 @@ def _with_renewals_grouped(events: Sequence[Event]) -> list[tuple[Event, int]]:
 
 
 def _gap(before: Event, after: Event, texts: EventTexts) -> str:
-    """What the time between two events was, in words; nothing where it was short."""
+    """What the message did between two events, in words; empty for a short gap."""
     length = after.at - before.at
     if length < SHORTEST_GAP or before.kind not in texts.gaps:
         return ""
@@ -201,7 +201,7 @@ def _listed(places: Sequence[LinkedMessage]) -> str:
 
 
 def _moved(reason: str | None, texts: EventTexts) -> tuple[str, str]:
-    """What moving is called, and why it was done; an operator needs no reason."""
+    """The text of a move, and its reason; empty if an operator moved the message."""
     if reason is not None and reason == texts.moved_by_operator:
         return _TEXTS[EventKind.MOVED], ""
     return texts.sentences.get(EventKind.MOVED, _TEXTS[EventKind.MOVED]), f": {reason}" if reason else ""
@@ -214,7 +214,7 @@ def _published(copies: int) -> str:
 
 
 def _arrived(event: Event) -> str:
-    """How a message came that was not sent here."""
+    """How a message arrived that was not sent here."""
     origin = event.other.address if event.other else None
     is_copy = origin is not None and event.address is not None and event.address.topic == origin
     if event.kind == EventKind.DEAD_LETTERED:
@@ -245,7 +245,7 @@ def _note(event: Event, texts: EventTexts) -> str:
 
 
 def _links(event: Event, entity_id: int, sequence_number: int) -> tuple[LinkedMessage, ...]:
-    """The messages this one became, or was made from, without the one that the page is about."""
+    """The messages that this event refers to, without the one that the page is about."""
     return tuple(
         other for other in event.others
         if other.address is not None and other.sequence_number is not None

@@ -1,3 +1,3 @@
-"""The ready-made site. With its settings comes its Celery application: the shell and commands start tasks, too."""
+"""The ready-made site. The Celery application is imported with it, since the shell and commands start tasks, too."""
 
 from .celery import app as celery_app

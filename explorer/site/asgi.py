@@ -1,11 +1,11 @@
-"""What the web server runs: pages by Django, the broker's HTTP front ends beside them, the live feed over WebSockets."""
+"""The ASGI application: Django for pages, the broker's HTTP front ends, and WebSockets for the live feed."""
 
 import os
 
 from django.core.asgi import get_asgi_application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "explorer.site.settings")
-django_application = get_asgi_application()  # loads the apps: what follows may import models
+django_application = get_asgi_application()  # loads the apps, so that models can be imported below
 
 from channels.auth import AuthMiddlewareStack  # noqa: E402
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
@@ -33,13 +33,13 @@ def under_prefix(app, prefix):
 
 
 async def http(scope, receive, send):
-    """The front end whose path this is, else Django. Front ends get the header names as they were sent."""
+    """Dispatch to the front end with this path, else to Django. Front ends get the header names as they were sent."""
     application = next((one.application for one in FRONT_ENDS if one.is_mounted(scope)), pages)
     await application(scope, receive, send)
 
 
 async def lifespan(scope, receive, send):
-    """Closes the broker's connections at the end."""
+    """Close the broker's connections on shutdown."""
     while True:
         event = (await receive())["type"]
         if event == "lifespan.shutdown":

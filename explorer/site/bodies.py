@@ -1,6 +1,6 @@
-"""Bodies of requests within bounds, before Django collects them: it spools a body to the disk before it looks at who sends it.
+"""Limits the size of request bodies, before Django writes them to disk, which it does before it checks the sender.
 
-An ASGI wrapper refuses by Content-Length first and by count then; the page that says so is Django's, with all its headers.
+An ASGI wrapper checks Content-Length first and then counts the bytes received. The error page is rendered by Django.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from django.urls import Resolver404, resolve
 
 from . import errors
 
-DRAIN_SECONDS = 5.0  # how long a refused body is discarded, so that a client that only writes gets to read the answer
-_LIMIT = "vitrine.body_limit"  # in a scope: the limit that the request exceeds
+DRAIN_SECONDS = 5.0  # a refused body is read and discarded for this long, so that the client can read the response
+_LIMIT = "vitrine.body_limit"  # scope key: the limit that the request exceeds
 
 
 def bounded_bodies(app):
-    """Let `app` receive no body of more than `settings.MAX_FORM_BYTES`, or the limit that `settings.BODY_LIMITS` gives a page."""
+    """Limit the bodies that `app` receives to `settings.MAX_FORM_BYTES`, or to the page's limit in `settings.BODY_LIMITS`."""
 
     async def wrapped(scope, receive, send) -> None:
         headers = dict(scope["headers"])
@@ -37,18 +37,18 @@ def bounded_bodies(app):
         limit = await _limit(scope, headers)
         body = _Counted(receive, limit)
         if limit >= _declared(headers):
-            await app(scope, body.receive, send)  # which ends without an answer when the body turns out too large
+            await app(scope, body.receive, send)  # ends without a response if the body turns out to be too large
         else:
             body.is_too_large = True
         if body.is_too_large:
-            drain = b"expect" not in headers  # such a client sends nothing before it is told to
+            drain = b"expect" not in headers  # a client with Expect: 100-continue has not sent the body
             await app({**scope, _LIMIT: limit}, _no_body(), _draining(send, receive) if drain else send)
 
     return wrapped
 
 
 class RefuseLargeBodies:
-    """Middleware: the page for a request whose body `bounded_bodies` has refused."""
+    """Middleware: renders the error page for a body that `bounded_bodies` refused."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]):
         self._get_response = get_response
@@ -59,7 +59,7 @@ class RefuseLargeBodies:
 
 
 class _Counted:
-    """A body that ends, as if the client had gone, where it exceeds the limit."""
+    """A body that ends with a disconnect when it exceeds the limit."""
 
     def __init__(self, receive, limit: int):
         self._receive, self._left = receive, limit
@@ -73,7 +73,7 @@ class _Counted:
 
 
 async def _limit(scope: Mapping[str, Any], headers: Mapping[bytes, bytes]) -> int:
-    """A page's own limit holds for people who are signed in; it is looked up only for a body that needs it."""
+    """The limit for a request. A page's own limit applies to signed-in users; it is looked up only for large bodies."""
     if _declared(headers) <= settings.MAX_FORM_BYTES and b"transfer-encoding" not in headers:
         return settings.MAX_FORM_BYTES
     request = ASGIRequest(scope, BytesIO())
@@ -95,7 +95,7 @@ def _declared(headers: Mapping[bytes, bytes]) -> int:
 
 
 def _no_body():
-    """A receive that gives an empty body, and then nothing."""
+    """An ASGI receive that returns an empty body and then waits forever."""
     events = iter([{"type": "http.request", "body": b"", "more_body": False}])
 
     async def receive() -> Mapping[str, Any]:
@@ -107,7 +107,7 @@ def _no_body():
 
 
 def _draining(send, receive):
-    """A send that gives the whole answer, then discards the body for a while, and ends the answer then."""
+    """An ASGI send that sends the whole response, discards the request body for DRAIN_SECONDS, and then ends the response."""
 
     async def discard() -> None:
         while (event := await receive())["type"] == "http.request" and event.get("more_body"):

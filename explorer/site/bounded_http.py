@@ -1,6 +1,6 @@
-"""HTTP connections within bounds: what a client may make the server collect, and hold open, before a request is complete.
+"""Limits of HTTP connections: the size of a request's head, the time for it, and the connections per address.
 
-uvicorn's httptools protocol has no such limit: it collects a request line of any length, in time that grows with its square.
+uvicorn's httptools protocol has no such limits: it collects a request line of any length, in quadratic time.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MAX_HEAD_BYTES = 64 * 1024  # request line and headers
 HEAD_SECONDS = 10.0  # from the connection, or the first byte of a further request, to the end of the head
-LINGER_SECONDS = 1.0  # input is discarded for this long after a refusal, so that a client that only writes can read it
+LINGER_SECONDS = 1.0  # input is discarded for this long after a refusal, so that the client can read the response
 
 
 class _HeadTooLarge(Exception):
-    """Raised inside a callback of the parser, which then stops."""
+    """Raised in a parser callback to stop the parser."""
 
 
 class BoundedHttp(HttpToolsProtocol):
-    """One connection. `settings.CONNECTIONS_PER_ADDRESS`: how many an address may have, 0 for any number."""
+    """One connection. `settings.CONNECTIONS_PER_ADDRESS`: the maximum for an address; 0: unlimited."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        self._pending = 0  # bytes received since the last body bytes or the last complete head: never much over the limit
+        self._pending = 0  # bytes received since the last complete head or body data
         self._head_bytes = 0
         self._in_message = False  # between the end of a head and the end of its message
         self._refused = False
@@ -74,7 +74,7 @@ class BoundedHttp(HttpToolsProtocol):
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Trailers after a body count, and are dropped: uvicorn would add them to the headers."""
+        """Trailers after a body are counted and dropped: uvicorn would add them to the headers."""
         self._count(len(name) + len(value) + 4)
         if not self._in_message:
             super().on_header(name, value)
@@ -122,7 +122,7 @@ class BoundedHttp(HttpToolsProtocol):
     # Refusals
 
     def send_400_response(self, msg: str) -> None:
-        """Called where the parser stopped, also at `_HeadTooLarge`."""
+        """Called when the parser stops, also for `_HeadTooLarge`."""
         if self._head_bytes > MAX_HEAD_BYTES:
             self._refuse_size()
         else:

@@ -1,4 +1,4 @@
-"""What goes over the line small: pages compressed as they are made, files compressed once, under names that change with them."""
+"""Compression: of pages when they are rendered, and of static files once, with content hashes in their names."""
 
 from django.contrib.staticfiles.storage import StaticFilesStorage
 from django.http import HttpRequest
@@ -8,14 +8,14 @@ from servestatic.storage import CompressedManifestStaticFilesStorage
 
 
 class CompressPages(GZipMiddleware):
-    """Django's, for whole pages. What is streamed keeps its length, by which a download that ended short is noticed."""
+    """GZip for complete pages. Streamed responses keep their Content-Length, which reveals incomplete downloads."""
 
     def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
         return response if response.streaming else super().process_response(request, response)
 
 
 class CollectedFiles(CompressedManifestStaticFilesStorage):
-    """Files that `collectstatic` gathered, as `manage.py up` has them; where nobody ran it, those in the source."""
+    """The files of `collectstatic`, which `manage.py up` runs; without it, the files in the source tree."""
 
     def url(self, name: str | None, force: bool = False) -> str:
         return super().url(name, force) if self.hashed_files else StaticFilesStorage.url(self, name)

@@ -1,4 +1,4 @@
-"""Turn what the environment says into typed values. Pure but for the secret key, which is kept in the data folder."""
+"""Converts environment variables to typed values. Pure, except for the secret key, which is stored in the data folder."""
 
 import os
 import secrets
@@ -9,14 +9,14 @@ from django.core.exceptions import ImproperlyConfigured
 
 
 def flag(text: str | None, *, default: bool) -> bool:
-    """ "0", "no", "false" and "off" are no; nothing given is the default; everything else is yes."""
+    """False for "0", "no", "false" and "off", the default for an empty text, else True."""
     if not text:
         return default
     return text.strip().lower() not in ("0", "no", "false", "off")
 
 
 def whole_number(name: str, text: str | None, *, default: int) -> int:
-    """The number that the variable `name` holds. Raises ImproperlyConfigured."""
+    """The value of the variable `name` as a number. Raises ImproperlyConfigured."""
     try:
         return int(text or default)
     except ValueError:
@@ -26,8 +26,8 @@ def whole_number(name: str, text: str | None, *, default: int) -> int:
 def database_from_url(url: str, options: dict) -> dict:
     """Django's database settings of `postgresql://user:password@host:port/name?sslmode=require`.
 
-    A `host` in the query names the folder of a socket; the rest of the query goes to the driver.
-    Raises ImproperlyConfigured for another kind of database or no name.
+    A `host` in the query is the folder of a Unix socket; the other parameters are passed to the driver.
+    Raises ImproperlyConfigured for another kind of database or a missing name.
     """
     parts = urlsplit(url)
     query = dict(parse_qsl(parts.query))
@@ -50,16 +50,16 @@ def database_from_url(url: str, options: dict) -> dict:
 
 
 def trusted_origins(hosts: list[str], public_url: str) -> list[str]:
-    """Origins that forms may come from besides the request's own: a proxy that ends TLS makes `https` look like `http`."""
+    """Trusted origins of forms besides the request's own: behind a proxy that ends TLS, `https` looks like `http`."""
     origins = {f"https://{'*' if host.startswith('.') else ''}{host}" for host in hosts if host != "*"}
     parts = urlsplit(public_url)
     return sorted(origins | ({f"{parts.scheme}://{parts.netloc}"} if parts.netloc else set()))
 
 
 def secret_key(data: Path) -> str:
-    """The key kept in the data folder, made at first use and readable by its owner only.
+    """The key stored in the data folder, created at first use and readable only by its owner.
 
-    Raises ImproperlyConfigured when it can neither be read nor written.
+    Raises ImproperlyConfigured if it can be neither read nor written.
     """
     path = data / "secret_key"
     try:
@@ -81,6 +81,6 @@ def secret_key(data: Path) -> str:
 def _read_key(path: Path) -> str:
     key = path.read_text().strip()
     if not key:
-        path.unlink()  # left empty by a full disk or a kill between creating and writing
+        path.unlink()  # left empty by a full disk, or by a kill before it was written
         return secret_key(path.parent)
     return key

@@ -1,4 +1,4 @@
-"""What a person sees when a request fails outside the pages' own refusals: what was wrong and what to do, never a stack trace."""
+"""Error pages for failures that the pages do not handle: what is wrong and what to do, never a stack trace."""
 
 import sys
 
@@ -10,12 +10,12 @@ from django.shortcuts import render
 
 from broker_core.common.errors import BrokerUnavailable, ServerBusy, StorageFull
 
-DATABASE_IS_AWAY = (OperationalError, InterfaceError, BrokerUnavailable, ServerBusy)
+DATABASE_UNAVAILABLE = (OperationalError, InterfaceError, BrokerUnavailable, ServerBusy)
 DISK_IS_FULL = "53100"  # PostgreSQL's code
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """400: an address or a form that cannot be understood."""
+    """400: an invalid URL or form."""
     if isinstance(exception, DisallowedHost):
         host = request.META.get("HTTP_HOST", "")
         return page(request, 400, "Unknown host name", f"Add {host.split(':')[0]} to ALLOWED_HOSTS and restart.")
@@ -25,7 +25,7 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def too_large(request: HttpRequest, limit: int) -> HttpResponse:
-    """413: more than `limit` bytes, not read to their end."""
+    """413: the body is larger than `limit` bytes. It was not read to its end."""
     response = page(
         request,
         413,
@@ -37,7 +37,7 @@ def too_large(request: HttpRequest, limit: int) -> HttpResponse:
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
-    """403: a form without the proof that it came from this site."""
+    """403: a form without a valid CSRF token."""
     return page(
         request,
         403,
@@ -47,23 +47,23 @@ def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
 
 
 def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """403: the person may not do this."""
+    """403: the user lacks the permission."""
     return page(
         request, 403, "Permission denied", str(exception) or "Ask an administrator for access, or sign in with another account."
     )
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """404: no such address."""
+    """404: there is no such page."""
     return page(request, 404, "Page not found", "The address may be mistyped, or the item may have been deleted.")
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """503 while the database is away, else 500. Called inside the `except`, so the exception can be asked for."""
+    """503 while the database is unavailable, else 500. Called in the `except` block, so `sys.exc_info` has the exception."""
     problem = sys.exc_info()[1]
     if isinstance(problem, StorageFull) or getattr(getattr(problem, "__cause__", None), "sqlstate", None) == DISK_IS_FULL:
         return page(request, 503, "Disk full", "Nothing was stored. Free some space on the database's disk, then try again.")
-    if isinstance(problem, DATABASE_IS_AWAY):
+    if isinstance(problem, DATABASE_UNAVAILABLE):
         return page(
             request, 503, "Database unavailable",
             "No accepted message is lost. The database usually returns within seconds; then reload this page.",
@@ -77,7 +77,7 @@ def server_error(request: HttpRequest) -> HttpResponse:
 
 
 def page(request: HttpRequest, status: int, heading: str, text: str) -> HttpResponse:
-    """A page that needs no database; for a script's request only its notice."""
+    """Render an error without the database; for htmx only the notice."""
     fragment = request.headers.get("HX-Request") == "true"
     name = "explorer/_refused.html" if fragment else "errors/page.html"
     response = render(request, name, {"heading": heading, "text": text, "status": status, "error": None}, status=status)

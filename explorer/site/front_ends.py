@@ -1,4 +1,4 @@
-"""The registry of the broker's HTTP front ends, one line each. To remove one, delete its folder and its two lines here."""
+"""Registers the broker's HTTP front ends. To remove one, delete its folder and its two lines here."""
 
 from broker_core.service_bus import http as service_bus_http
 

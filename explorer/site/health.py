@@ -16,14 +16,14 @@ from broker_core.models import SweepRun
 from explorer.analysis import java
 
 WORKER_LATE = timedelta(seconds=30)  # the most frequent sweeps run every few seconds
-BEAT_LATE = timedelta(minutes=10)  # beat writes its times down every few minutes
+BEAT_LATE = timedelta(minutes=10)  # beat stores its times every few minutes
 LITTLE_DISK = 500 * 1024 * 1024  # bytes
 
 
 @never_cache
 @require_safe
 def healthz(request: HttpRequest) -> JsonResponse:
-    """200 with each part's state, 503 when the database is away. Open to all, so it names no place and no secret."""
+    """200 with each part's state; 503 if the database is unavailable. Public, so it contains no paths and no secrets."""
     try:
         database = {"database": _database(), **_sweeps(timezone.now())}
         status = 200
@@ -42,7 +42,7 @@ def _database() -> dict:
 
 
 def _sweeps(now: datetime) -> dict:
-    """The worker by the newest sweep; beat by that, too, or by what it wrote down itself."""
+    """The worker's state from the newest sweep; that of beat also from it, or from beat's own last run."""
     newest = SweepRun.objects.order_by("-pk").values_list("started_at", flat=True).first()
     last_sent = PeriodicTask.objects.aggregate(at=Max("last_run_at"))["at"]
     worker = _state(newest, now, WORKER_LATE)

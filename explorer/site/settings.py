@@ -1,4 +1,4 @@
-"""Settings of the ready-made site: the one place that reads the environment. Importing it starts nothing.
+"""Settings of the ready-made site, the only module that reads the environment. Importing it starts nothing.
 
 Every variable is optional; the README lists them.
 """
@@ -24,14 +24,14 @@ SPARK_MASTER = environment.get("SPARK_MASTER") or "local[*]"
 VITRINE_PUBLIC_URL = environment.get("VITRINE_PUBLIC_URL", "").rstrip("/")
 BEHIND_TLS = VITRINE_PUBLIC_URL.startswith("https://")
 VITRINE_LIMITS = environment.get("VITRINE_LIMITS") or "strict"
-VITRINE_ACTOR_FOR = "explorer.roles.actor_for"  # whom the broker's own admin takes a signed-in person for
+VITRINE_ACTOR_FOR = "explorer.roles.actor_for"  # how the broker's admin gets the actor of a user
 VITRINE_DEMO = flag(environment.get("VITRINE_DEMO"), default=True)
 
 # --- limits of requests: see explorer/site/bounded_http.py and bodies.py ----------------------------------------------
 CONNECTIONS_PER_ADDRESS = whole_number("CONNECTIONS_PER_ADDRESS", environment.get("CONNECTIONS_PER_ADDRESS"), default=500)
-MAX_FORM_BYTES = DATA_UPLOAD_MAX_MEMORY_SIZE = 2 * 2**20  # a form; its texts, without files, on any page
-BODY_LIMITS = {  # of pages that take files from people who are signed in
-    "explorer:send": 101 * 2**20,  # the largest message that an entity can be set to take, and the form around it
+MAX_FORM_BYTES = DATA_UPLOAD_MAX_MEMORY_SIZE = 2 * 2**20  # a form; without files, also on pages with their own limit
+BODY_LIMITS = {  # of pages that accept files from signed-in users
+    "explorer:send": 101 * 2**20,  # the largest possible maximum message size, and the form around it
     "explorer:rabbitmq_definitions": 21 * 2**20,
 }
 
@@ -109,7 +109,7 @@ CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
-        # Before the apps': these override other packages' templates. Those of a family lie in its package.
+        # Before the apps': these override other packages' templates. Those of a family are in its package.
         "DIRS": [BASE_DIR / "templates", *sorted((BASE_DIR / "explorer").glob("*/templates"))],
         "APP_DIRS": True,
         "OPTIONS": {
@@ -124,14 +124,14 @@ TEMPLATES = [
         },
     }
 ]
-STATIC_URL = f"{PATH_PREFIX}/static/"  # absolute: a relative one is resolved at its first use, without the prefix
+STATIC_URL = f"{PATH_PREFIX}/static/"  # absolute: a relative URL would be resolved without the prefix
 STATIC_ROOT = VITRINE_DATA / "static"
 STATICFILES_DIRS = [BASE_DIR / "static"]
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "explorer.site.compression.CollectedFiles"},
 }
-SERVESTATIC_USE_FINDERS = True  # for tests and single commands, which collect nothing
+SERVESTATIC_USE_FINDERS = True  # for tests and commands, which do not run collectstatic
 LANGUAGE_CODE = "en-gb"
 USE_I18N = False
 TIME_ZONE = "UTC"
@@ -158,14 +158,14 @@ DATABASES = {
 # --- Celery: see explorer/site/celery.py ------------------------------------------------------------------------------
 CELERY_BROKER_URL = environment.get("CELERY_BROKER_URL") or "vitrine://default/system"
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
-CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # a database may be away for longer than a hundred tries
-CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = False  # a sweep or an analysis goes on; the broker settles by token
+CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # the database may be unavailable for longer than the default of 100 retries
+CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = False  # tasks continue; the broker settles by token
 CELERY_TASK_DEFAULT_QUEUE = "sweeps"
-CELERY_TASK_IGNORE_RESULT = True  # sweeps and analyses write rows of their own
+CELERY_TASK_IGNORE_RESULT = True  # sweeps and analyses store their own results
 CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
-CELERY_WORKER_ENABLE_REMOTE_CONTROL = False  # nobody asks, and it costs a queue a process
-CELERY_WORKER_REDIRECT_STDOUTS = False  # else a traceback becomes one record per caret
+CELERY_WORKER_ENABLE_REMOTE_CONTROL = False  # not used, and it costs one queue per process
+CELERY_WORKER_REDIRECT_STDOUTS = False  # otherwise a traceback becomes many records
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 
 # --- logging ----------------------------------------------------------------------------------------------------------
@@ -178,7 +178,7 @@ LOGGING = {
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "plain", "stream": sys.stderr}},
     "root": {"handlers": ["console"], "level": environment.get("LOG_LEVEL") or "INFO"},
     "loggers": {
-        "django.request": {"level": "ERROR"},  # a 404 or a 403 is no event
+        "django.request": {"level": "ERROR"},  # 404 and 403 are not logged
         "celery.beat": {"level": "WARNING"},  # two lines a second otherwise
         "celery.worker.strategy": {"level": "WARNING"},
         "celery.app.trace": {"level": "WARNING"},

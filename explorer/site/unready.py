@@ -1,5 +1,4 @@
-"""What a command says where nothing is set up, which mostly means that it looked in another place than `make up`,
-and where what is set up is of an older version."""
+"""Explains a missing or outdated database schema, usually because the command uses another data folder than `make up`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,15 +16,14 @@ _MISSING = (UndefinedTable, UndefinedColumn, UndefinedFunction)
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Raise ImproperlyConfigured where the database lacks what was asked for because it has no tables, with the place that was
-    looked at, or older ones."""
+    """Raise ImproperlyConfigured with an explanation if an error is caused by missing or outdated tables."""
     try:
         yield
     except (ProgrammingError, *_MISSING) as exc:
         if not isinstance(exc, _MISSING) and not isinstance(exc.__cause__, _MISSING):
             raise
         is_set_up, is_current = _tables()
-        if is_set_up and is_current:  # a mistake of ours
+        if is_set_up and is_current:  # a bug
             raise
         if is_set_up:
             raise ImproperlyConfigured("The database schema is out of date. Run make up or manage.py migrate first.") from exc
@@ -35,13 +33,12 @@ def explained() -> Iterator[None]:
 
 
 def _tables() -> tuple[bool, bool]:
-    """Whether there are any of Vitrine's, and whether all are as this version wants them."""
+    """Whether Vitrine's tables exist, and whether all migrations are applied."""
     migrations = MigrationExecutor(connection)
     applied = any(app == "broker_core" for app, _ in migrations.loader.applied_migrations)
     return applied, not migrations.migration_plan(migrations.loader.graph.leaf_nodes())
 
 
 def refuse_to_set_up() -> None:
-    """From now on this process starts no database server where there is none: it would be left running in a folder that was meant
-    by nobody."""
+    """Do not create a database server from now on: it would be left running, probably in the wrong folder."""
     DatabaseWrapper.may_set_up = False

@@ -1,4 +1,4 @@
-"""Addresses of the ready-made site: the explorer with its sign-in, the admin, and the state of the parts."""
+"""URLs of the ready-made site: the explorer with its sign-in, the admin, and the health check."""
 
 from django.contrib import admin
 from django.urls import include, path

@@ -1,4 +1,4 @@
-"""The web server, as `manage.py up` and the container start it: `python -m explorer.site.web`, with any option of uvicorn's."""
+"""The web server of `manage.py up` and the container: `python -m explorer.site.web`, with any option of uvicorn."""
 
 import sys
 
@@ -6,7 +6,7 @@ import uvicorn
 
 OPTIONS = (
     "--http=explorer.site.bounded_http:BoundedHttp",
-    "--ws-max-size=1048576",  # a page sends the names of what it shows
+    "--ws-max-size=1048576",  # pages send only the name of the page
     "--no-access-log",
     "--no-server-header",
 )

@@ -1,4 +1,4 @@
-"""Tags of the analysis pages: thin wrappers around its presenters."""
+"""Template tags of the analysis pages."""
 
 from django import template
 
@@ -11,5 +11,5 @@ register.filter("moment", presenters.moment)
 
 @register.filter
 def counts(result, outcomes) -> list[int]:
-    """The numbers of a result for these outcomes, in their order."""
+    """The counts of a result for these outcomes, in their order."""
     return [getattr(result, name) for name in outcomes]

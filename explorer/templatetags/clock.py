@@ -1,4 +1,4 @@
-"""The clock of the namespace that a page is about."""
+"""Template tags of a page's clock."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ register = template.Library()
 
 @register.simple_tag(takes_context=True)
 def clock_view(context) -> ClockView | None:
-    """The one in the context, else that of the namespace in the page's address; None: it is about none, or about one that the
-    reader may not see."""
+    """The clock in the context, else that of the namespace in the page's URL; None: there is none, or the user may not see it."""
     if "clock_view" in context:
         return context["clock_view"]
     request = context.get("request")

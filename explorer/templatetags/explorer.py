@@ -1,4 +1,4 @@
-"""Tags of the explorer's templates: thin wrappers around the presenters, and the reader's preferences."""
+"""Template tags of the explorer: wrappers around the presenters, and the user's preferences."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ register.filter("family_texts", lambda family: pages_of(family).texts)
 
 @register.simple_tag(takes_context=True)
 def family_part(context, family: Family | None, name: str) -> str:
-    """The family's part of a shared page, drawn with the page's context; nothing where it has none. None: of the first family."""
+    """The family's part of a shared page; empty if it has none. family None: the first installed family."""
     template_name = (pages_of(family) if family else installed()[0]).parts.get(name)
     return context.template.engine.get_template(template_name).render(context) if template_name else ""
 
@@ -51,7 +51,7 @@ def families() -> tuple[FamilyPages, ...]:
 
 @register.simple_tag(takes_context=True)
 def new_entities(context) -> list[tuple[NewEntity, str]]:
-    """The forms that create an entity, of all families, with their addresses; those beside this page keep its query."""
+    """The forms of all families that create an entity, with their URLs. Links between a family's forms keep the query."""
     request = context["request"]
     query = f"?{request.GET.urlencode()}" if request.GET else ""
     found = []
@@ -64,15 +64,15 @@ def new_entities(context) -> list[tuple[NewEntity, str]]:
 
 @register.filter
 def rules_after(text: object) -> str:
-    """The text with the rules that it cites, such as (SB-035), moved behind its end."""
-    said, rules = presenters.without_rules(str(text))
+    """The text with the rules that it cites, such as (SB-035), moved to its end."""
+    plain, rules = presenters.without_rules(str(text))
     hint = "The rule and its test are listed in docs/rules.md"
-    return format_html('{} <span class="small quiet" title="{}">rule {}</span>', said, hint, rules) if rules else said
+    return format_html('{} <span class="small quiet" title="{}">rule {}</span>', plain, hint, rules) if rules else plain
 
 
 @register.simple_tag
 def figure(count: int, applies: bool = True) -> str:
-    """A count in a table: nothing is quiet, and a dash stands where the entity has no such list."""
+    """A count in a table; a dash if it does not apply to the entity."""
     if not applies:
         return mark_safe('<span class="quiet">–</span>')
     return f"{count:,}" if count else mark_safe('<span class="zero">0</span>')
@@ -80,7 +80,7 @@ def figure(count: int, applies: bool = True) -> str:
 
 @register.simple_tag
 def counted(column: Figure, entity: EntityRow) -> str:
-    """A figure of an entity; dead letters link to themselves, and what was counted no further than a cap says so."""
+    """A figure of an entity. Dead letters link to their list; a capped count says so."""
     count = column.of(entity)
     if not count or not column.hue:
         return figure(count or 0, count is not None)
@@ -98,7 +98,7 @@ def icon(name: str) -> str:
 
 @register.simple_tag
 def state(badge: presenters.Badge) -> str:
-    """A state badge: shape, hue and word."""
+    """A state badge: icon, colour and word."""
     return format_html(
         '<span class="state state-{}"><svg class="icon" aria-hidden="true"><use href="#i-{}"/></svg>{}</span>',
         badge.hue, badge.icon, badge.word,
@@ -107,9 +107,9 @@ def state(badge: presenters.Badge) -> str:
 
 @register.simple_tag
 def ago(at: datetime | None, now: datetime | None = None, *, in_words: bool = False) -> str:
-    """How long ago it was, with the instant in full on hover. now: the namespace's, for instants by its clock.
+    """The age of an instant, with the instant as its tooltip. now: the namespace's time, for instants of its clock.
 
-    in_words: for a sentence, "12 s ago", but "now".
+    in_words: for a sentence: "12 s ago", or "now".
     """
     if not at:
         return mark_safe('<span class="quiet">–</span>')
@@ -135,7 +135,7 @@ def instant(at: datetime | None) -> str:
 
 @register.simple_tag
 def countdown(at: datetime, now: datetime) -> str:
-    """Time left until `at`; live.js counts it down. Screen readers are not told each second (role timer is silent)."""
+    """The time left until `at`, updated by live.js. Screen readers do not announce each second (role timer is silent)."""
     return format_html(
         '<time class="countdown" role="timer" datetime="{}" data-deadline="{}" title="{}">{}</time>',
         at.isoformat(), presenters.epoch_ms(at), presenters.absolute(at), presenters.clock_text(at - now),
@@ -144,7 +144,7 @@ def countdown(at: datetime, now: datetime) -> str:
 
 @register.simple_tag
 def server_clock(clock=None) -> str:
-    """The clock that deadlines on this page are read by: the namespace's where the page shows one, else the server's."""
+    """The clock of the page's deadlines: the namespace's if the page shows one, else the server's."""
     now, rate, read = (clock.now, clock.rate, presenters.epoch_ms(clock.real_now)) if clock else (real_now(), 1, 1)
     return format_html(
         '<meta name="vitrine-clock" content="{}" data-rate="{}" data-read="{}">', presenters.epoch_ms(now), rate, read
@@ -153,13 +153,13 @@ def server_clock(clock=None) -> str:
 
 @register.simple_tag
 def address_url(page: str, address: EntityAddress, *rest) -> str:
-    """The address of a page about a queue, one of its lists, or a message in it."""
+    """The URL of a page about an entity, one of its lists, or a message in it."""
     return reverse(f"explorer:{page}", args=(address.namespace, address.path, *rest))
 
 
 @register.simple_tag
 def message_url(address: EntityAddress, sequence_number: int, page: str = "message") -> str:
-    """A message keeps its address when it moves to the dead-letter queue, for its number is the entity's."""
+    """The URL of a message. It is the same in the dead-letter queue, since numbers are unique in the entity."""
     return reverse(f"explorer:{page}", args=(address.namespace, address.path, sequence_number))
 
 
@@ -170,7 +170,7 @@ def subqueue_slug(address: EntityAddress) -> str:
 
 @register.simple_tag(takes_context=True)
 def with_query(context, **changes) -> str:
-    """This page's query with some parameters set, or removed where None; so that filters, sort and tab stay in the address."""
+    """This page's query with some parameters set, or removed if None, so that filters, sort order and tab are kept."""
     query = context["request"].GET.copy()
     for name, value in changes.items():
         query.pop(name, None)
@@ -212,7 +212,7 @@ def thousands(count) -> str:
 
 @register.simple_tag
 def setting_value(value) -> str:
-    """A setting for a reader: durations in words with the ISO form beside, yes and no, texts as they are."""
+    """A setting for display: durations in words and in ISO 8601, booleans as yes and no."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, timedelta):
@@ -241,5 +241,5 @@ def quoted(text: str) -> str:
 
 @register.filter
 def seconds(delta: timedelta) -> str:
-    """A short duration with its fraction: 0.042 s."""
+    """A duration in seconds with its fraction: 0.042 s."""
     return f"{delta.total_seconds():.3f} s" if delta < timedelta(seconds=10) else human(delta)

@@ -1,4 +1,4 @@
-"""The address of a page's live connection."""
+"""Template tags of a page's live connection."""
 
 from django import template
 from django.urls import reverse
@@ -10,8 +10,7 @@ register = template.Library()
 
 @register.simple_tag(takes_context=True)
 def live_address(context) -> str:
-    """Where the page that is being drawn gets its live frames from. It names the page within the site, without the prefix, as
-    browsers write addresses."""
+    """The URL of the page's live connection, with the page's path within the site, without the prefix, as its parameter."""
     request = context["request"]
     query = request.META.get("QUERY_STRING", "")
     path = escape_uri_path(request.path_info)
@@ -21,5 +20,5 @@ def live_address(context) -> str:
 
 @register.simple_tag
 def site_prefix() -> str:
-    """What addresses of the site begin with, without the final slash."""
+    """The site's path prefix, without a trailing slash."""
     return reverse("live", urlconf="explorer.live.routing").removesuffix("/live/")

@@ -1,22 +1,22 @@
-// What the pages do beyond plain HTML: keys, selection, copying. Everything here is a comfort; nothing needs it.
-// Listeners are delegated, so that what htmx or the live feed puts in works without being told.
+// Progressive enhancement of the pages: keyboard shortcuts, selection, copying. All pages work without it.
+// Event listeners are delegated, so that they also apply to elements that htmx or the live feed inserts.
 "use strict";
 (() => {
   const root = document.documentElement;
   const $ = (selector, within = document) => within.querySelector(selector);
   const $$ = (selector, within = document) => [...within.querySelectorAll(selector)];
 
-  // Controls that only make sense with JavaScript are hidden until now.
+  // Show controls that work only with JavaScript.
   const reveal = (within) => $$("[data-copy], [data-add-row], [data-open]", within).forEach((e) => { e.hidden = false; });
 
-  // Where there is no room for all tabs, the one that is open is among those that show.
+  // If the tabs do not fit, scroll the selected one into view.
   const showOpenTab = (within) => $$(".tabs a[aria-current]", within).forEach((tab) => {
     const tabs = tab.closest(".tabs");
     const hidden = tab.getBoundingClientRect().right - tabs.getBoundingClientRect().right;
     if (hidden > 0) tabs.scrollLeft += hidden + 16;
   });
 
-  // --- rows: one of them has the focus, keys move it -------------------------------------------------------------
+  // --- rows: keys move the focus between them -------------------------------------------------------------------
   const links = () => $$("table[data-rows] .row-link");
   const currentRow = () => document.activeElement?.closest?.("table[data-rows] tbody tr");
 
@@ -32,38 +32,38 @@
 
   // --- selection ---------------------------------------------------------------------------------------------------
   const boxes = () => $$('input[name="numbers"][form="bulk"]');
-  let lastTicked = null;
+  let lastSelected = null;
 
-  function tellSelection() {
+  function showSelection() {
     const all = boxes();
-    const ticked = all.filter((box) => box.checked);
+    const selected = all.filter((box) => box.checked);
     all.forEach((box) => box.closest("tr").classList.toggle("selected", box.checked));
     const whole = $("[data-select-all]");
     if (whole) {
-      whole.checked = all.length > 0 && ticked.length === all.length;
-      whole.indeterminate = ticked.length > 0 && ticked.length < all.length;
+      whole.checked = all.length > 0 && selected.length === all.length;
+      whole.indeterminate = selected.length > 0 && selected.length < all.length;
     }
-    const told = $("[data-selection]");
-    if (told) told.textContent = ticked.length ? `${ticked.length} selected` : "Select messages to act on them.";
+    const summary = $("[data-selection]");
+    if (summary) summary.textContent = selected.length ? `${selected.length} selected` : "Select messages to act on them.";
     $$("[data-bulk]").forEach((button) => {
-      $("[data-label]", button).textContent = `${button.dataset.bulk} ${ticked.length || "selected"}`;
-      if (!button.dataset.forbidden) button.disabled = ticked.length === 0;
+      $("[data-label]", button).textContent = `${button.dataset.bulk} ${selected.length || "selected"}`;
+      if (!button.dataset.forbidden) button.disabled = selected.length === 0;
     });
   }
 
-  function tick(box, checked, range) {
+  function select(box, checked, range) {
     const all = boxes();
-    const from = range && lastTicked ? all.indexOf(lastTicked) : -1;
+    const from = range && lastSelected ? all.indexOf(lastSelected) : -1;
     const to = all.indexOf(box);
     box.checked = checked;
     if (from >= 0) all.slice(Math.min(from, to), Math.max(from, to) + 1).forEach((other) => { other.checked = checked; });
-    lastTicked = box;
-    tellSelection();
+    lastSelected = box;
+    showSelection();
   }
 
   document.addEventListener("click", (event) => {
     const target = event.target;
-    if (target.matches?.('input[name="numbers"][form="bulk"]')) tick(target, target.checked, event.shiftKey);
+    if (target.matches?.('input[name="numbers"][form="bulk"]')) select(target, target.checked, event.shiftKey);
     const copy = target.closest?.("[data-copy]");
     if (copy) copyText(copy);
     const open = target.closest?.("[data-open]");
@@ -77,7 +77,7 @@
     if (target instanceof HTMLDialogElement) target.close(); // the backdrop
   });
 
-  document.addEventListener("input", (event) => { // what is typed beside a choice makes it
+  document.addEventListener("input", (event) => { // typing beside a radio button selects it
     const chosen = event.target.value && event.target.closest("[data-chooses]");
     if (chosen) $(chosen.dataset.chooses).checked = true;
   });
@@ -85,7 +85,7 @@
   document.addEventListener("change", (event) => {
     if (event.target.matches("[data-select-all]")) {
       boxes().forEach((box) => { box.checked = event.target.checked; });
-      tellSelection();
+      showSelection();
     }
   });
 
@@ -93,14 +93,14 @@
     const text = $(button.dataset.copy).textContent;
     try {
       await navigator.clipboard.writeText(text);
-    } catch { // plain HTTP has no clipboard: select the text, so that the person's own key copies it
+    } catch { // no clipboard over plain HTTP: select the text, so that the user can copy it
       getSelection().selectAllChildren($(button.dataset.copy));
       return;
     }
-    say(button, "Copied");
+    flash(button, "Copied");
   }
 
-  function say(button, word) {
+  function flash(button, word) {
     const text = button.lastChild;
     const before = text.textContent;
     text.textContent = word;
@@ -120,15 +120,15 @@
     $("input", row).focus();
   }
 
-  // --- questions: a swap into this dialog opens it; closed, it is empty again -----------------------------------------------
-  const question = document.createElement("dialog");
-  question.id = "ask";
-  question.setAttribute("aria-labelledby", "ask-title");
-  question.addEventListener("close", () => question.replaceChildren());
-  document.body.append(question);
+  // --- confirmations: a swap into this dialog opens it; closing empties it --------------------------------------------------
+  const confirmation = document.createElement("dialog");
+  confirmation.id = "ask";
+  confirmation.setAttribute("aria-labelledby", "ask-title");
+  confirmation.addEventListener("close", () => confirmation.replaceChildren());
+  document.body.append(confirmation);
 
-  function ask() {
-    if (question.childElementCount && !question.open) question.showModal();
+  function openConfirmation() {
+    if (confirmation.childElementCount && !confirmation.open) confirmation.showModal();
   }
 
   // --- keys ----------------------------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@
     return Boolean(found);
   }
 
-  const acts = {
+  const shortcuts = {
     "?": () => { $("#keys").showModal(); return true; },
     "/": () => focusOn("/"),
     f: () => focusOn("f"),
@@ -151,8 +151,8 @@
     "[": () => follow('[rel="prev"]'),
     "]": () => follow('[rel="next"]'),
     p: () => follow("#live"),
-    x: () => tickRow(false),
-    X: () => tickRow(true),
+    x: () => selectRow(false),
+    X: () => selectRow(true),
   };
 
   function focusOn(key) {
@@ -161,10 +161,10 @@
     return Boolean(found);
   }
 
-  function tickRow(range) {
+  function selectRow(range) {
     const row = currentRow();
     const box = row && $('input[name="numbers"]', row);
-    if (box) tick(box, range ? true : !box.checked, range);
+    if (box) select(box, range ? true : !box.checked, range);
     return Boolean(box);
   }
 
@@ -183,10 +183,10 @@
       [prefix, prefixEnds] = ["g", event.timeStamp + 1500];
       return;
     }
-    if (acts[keys]?.() || follow(`[data-keys="${CSS.escape(keys)}"]`)) event.preventDefault();
+    if (shortcuts[keys]?.() || follow(`[data-keys="${CSS.escape(keys)}"]`)) event.preventDefault();
   });
 
-  // --- htmx: what a swap brings in, and failures without an answer -------------------------------------------------
+  // --- htmx: after a swap, and failed requests ---------------------------------------------------------------------
   function notice(text) {
     const line = document.createElement("div");
     line.className = "notice problem";
@@ -194,16 +194,17 @@
     $("#notices")?.replaceChildren(line);
   }
 
-  // What had the focus may be gone after a swap (a resubmitted row, a settled message): the new part takes it, not the body.
+  // The focused element may be gone after a swap (a resubmitted row, a settled message): focus the new part instead of the body.
   let focusedPart = "";
   document.addEventListener("htmx:before:swap", () => {
-    focusedPart = document.activeElement?.closest("#messages, #receiver, #hand, #get, #found, #audit, #try, #move")?.id ?? "";
+    const parts = "#messages, #receiver, #manual-consumer, #get, #found, #audit, #try, #move";
+    focusedPart = document.activeElement?.closest(parts)?.id ?? "";
   });
   document.addEventListener("htmx:after:swap", () => {
     reveal(document);
     showOpenTab(document);
-    tellSelection();
-    ask();
+    showSelection();
+    openConfirmation();
     const part = focusedPart && document.activeElement === document.body && document.getElementById(focusedPart);
     if (part) { part.tabIndex = -1; part.focus({ preventScroll: true }); }
     focusedPart = "";
@@ -217,7 +218,7 @@
 
   reveal(document);
   showOpenTab(document);
-  tellSelection();
-  // a form that came back: to what is wrong in it
+  showSelection();
+  // after a rejected form: focus the first invalid field
   if (document.activeElement === document.body) $('[aria-invalid="true"]')?.focus();
 })();

@@ -1,14 +1,14 @@
-// The live page: countdowns by the namespace's clock, frames from the feed, and the one indicator that says how live it all is.
-// A frame is described in explorer/live/feed.py. hx-ws keeps the connection; applying a frame is done here, with htmx's morph, so
-// that focus, selection and typed text stay. Nothing here evaluates code or writes styles.
+// Live pages: countdowns by the namespace's clock, frames from the feed, and the live indicator.
+// Frames are described in explorer/live/feed.py. hx-ws keeps the connection; frames are applied here with htmx's morph, so that
+// focus, selection and typed text are kept. No code is evaluated and no styles are written, as the CSP requires.
 (() => {
   "use strict";
 
-  const LATE_MS = 2500; // without a beat, which comes each second
-  const OLD_SECONDS = 1.5; // age of the server's own knowledge from which it is called delayed
-  const SAME_CLOCK_MS = 5000; // what a page takes to arrive, at most
-  const GHOST_MS = 2500; // a row that left its list stays so long, saying what became of it
-  const UNREPEATABLE = "[role=alert], #taken-title"; // a fragment that shows a refusal, or what was received and deleted, stays
+  const LATE_MS = 2500; // without a beat, which arrives every second
+  const OLD_SECONDS = 1.5; // age of the server's data from which the page counts as delayed
+  const SAME_CLOCK_MS = 5000; // clocks with a smaller difference are the same; covers the load time of a page
+  const GHOST_MS = 2500; // how long a row that left its list stays, with the reason
+  const UNREPEATABLE = "[role=alert], #taken-title"; // fragments with an error or with deleted messages are not replaced
 
   const connection = document.getElementById("live-connection");
   const button = document.getElementById("live");
@@ -16,14 +16,13 @@
   const word = document.getElementById("live-word");
   const said = document.getElementById("live-said");
 
-  // --- The clock: what deadlines are read by. `at` is performance.now() when it showed `now`. ---
+  // --- The clock of the deadlines. `at` is performance.now() at the time `now`. ---
 
   const clock = { now: Date.now(), rate: 1, at: performance.now(), read: 0 };
 
-  let moved = 0; // by how much it was set otherwise than it would have gone on
+  let moved = 0; // sum of all changes beyond the normal running of the clock
 
-  // read: the real time at which the server read it. What was under way while a later reading came is no news: whether it was
-  // set.
+  // read: the real time of the server's reading. Older readings than the current one are ignored. Returns whether it was set.
   function setClock(now, rate, at, read) {
     if (read <= clock.read) return false;
     moved += now + (performance.now() - at) * rate - clockNow();
@@ -31,7 +30,7 @@
     return true;
   }
 
-  // What the page's namespace lives by, as its control says; that comes anew when the clock is moved from here.
+  // Read the clock from its control on the page, which is replaced when the user changes the clock.
   function readClockControl(at) {
     const control = document.getElementById("clock");
     const { clock: now, rate, read } = control?.dataset ?? {};
@@ -79,7 +78,7 @@
 
   function showTime() {
     const now = clockNow();
-    const paused = clock.rate === 0 && !document.querySelector("#clock .notice"); // which says so for the whole page
+    const paused = clock.rate === 0 && !document.querySelector("#clock .notice"); // the notice says so for the whole page
     for (const element of document.querySelectorAll("[data-clock-now]")) setText(element, clockText());
     for (const element of document.querySelectorAll("[data-deadline]")) {
       const left = Number(element.dataset.deadline) - now;
@@ -94,9 +93,8 @@
     }
   }
 
-  // How far the clock that an age was read by is from the page's: a row of another namespace, a real instant on a page of a
-  // manual one. What was read after a step may be here before the page is told of that step: then the two clocks turn out to be
-  // one.
+  // The difference between the clock of an age and the page's clock: for rows of other namespaces, and for real instants on a
+  // page with a manual clock. An age read after a step may arrive before the step itself: then both clocks are the same.
   const skews = new WeakMap();
 
   function skew(element, now) {
@@ -141,7 +139,7 @@
     if (button) showState();
   }
 
-  // --- The connection. It serves one page; where htmx moved on to another address, that is asked for. ---
+  // --- The connection. It serves one page; after htmx has changed the URL, the new page is requested. ---
 
   function page() {
     return location.pathname.slice(connection.dataset.prefix.length) + location.search;
@@ -166,7 +164,7 @@
   }
 
   function onFrame(event) {
-    event.detail.cancelled = true; // htmx has nothing to swap: what a frame holds goes where its ids say
+    event.detail.cancelled = true; // htmx does not swap: a frame's fragments replace elements by id
     const frame = JSON.parse(event.detail.message.data);
     heardAt = performance.now();
     if (frame.beat !== undefined) serverAge = frame.beat;
@@ -187,12 +185,12 @@
   // --- Frames. ---
 
   const latest = new Map(); // id of a fragment -> its HTML as last sent
-  const ghosts = new Map(); // id of a row that left its list -> when it goes
+  const ghosts = new Map(); // id of a row that left its list -> when it is removed
   const waiting = new Set(); // ids of rows that are held back
 
   function apply(frame) {
-    const told = frame.clock;
-    if (told) setClock(told.now, told.rate, performance.now(), told.read);
+    const reading = frame.clock;
+    if (reading) setClock(reading.now, reading.rate, performance.now(), reading.read);
     const elements = (frame.fragments ?? []).flatMap(parsed);
     for (const element of elements) latest.set(element.id, element.outerHTML);
     show(elements, frame.left);
@@ -204,7 +202,7 @@
     return [...template.content.children];
   }
 
-  // Morph elements into the page by their ids. left: what became of rows. evenIfHeld: new rows are not held back.
+  // Morph elements into the page by their ids. left: why rows left. evenIfHeld: do not hold back new rows.
   async function show(elements, left = {}, evenIfHeld = false) {
     const token = document.querySelector("input[name=csrfmiddlewaretoken]")?.value;
     let fragments = "";
@@ -219,7 +217,7 @@
     if (!fragments) return;
     const focused = document.activeElement;
     await htmx.swap({ sourceElement: connection, target: connection, swap: "none", text: fragments, transition: false });
-    // Where rows cannot be moved with the focus in them, it is given back.
+    // Restore the focus if the browser lost it when rows moved.
     if (document.activeElement === document.body && focused.isConnected) focused.focus({ preventScroll: true });
   }
 
@@ -227,7 +225,7 @@
     show([...latest.values()].flatMap(parsed), {}, evenIfHeld);
   }
 
-  // In a list, rows that left stay a moment, and new ones wait while somebody is at work in it.
+  // In a list, rows that left stay for a moment, and new ones are held back while the user works in it.
   function keepRows(old, element, left, evenIfHeld) {
     const list = old.querySelector("#rows");
     if (!list) return;
@@ -245,7 +243,7 @@
     if (waiting.size) setText(newRowsButton, `${waiting.size} new`);
   }
 
-  // Whether a row that is no longer in the list stays a moment, saying what became of it.
+  // Whether a row that left the list stays for a moment, with the reason.
   function stays(row, fate) {
     const badge = row.querySelector(".state");
     if (!ghosts.has(row.id) && (fate && badge || inUse(row))) {
@@ -255,7 +253,7 @@
     if (fate && badge) {
       badge.className = "state state-gone";
       badge.textContent = fate;
-      row.querySelector("[data-deadline]")?.closest("td").replaceChildren(); // nothing is to come
+      row.querySelector("[data-deadline]")?.closest("td").replaceChildren(); // no deadline any more
     }
     return ghosts.has(row.id);
   }
@@ -263,7 +261,7 @@
   function endGhosts() {
     for (const [id, end] of ghosts) {
       if (end > performance.now()) continue;
-      ghosts.delete(id); // one that is in use stays again
+      ghosts.delete(id); // one in use stays again
     }
     if (!paused) showAgain();
   }
@@ -295,7 +293,7 @@
     return row.contains(document.activeElement) || row.querySelector("input:checked") !== null;
   }
 
-  // New rows wait while somebody has scrolled into the list, selected rows or text in it, or stands in it with the keyboard.
+  // New rows are held back while the user has scrolled into the list, has selected rows or text in it, or has the focus in it.
   function isHeld(list) {
     const bar = document.querySelector(".bar")?.getBoundingClientRect().bottom ?? 0;
     const selection = document.getSelection();
@@ -316,7 +314,7 @@
 
   // --- Wiring. ---
 
-  // A browser that moves the row with the focus scrolls to it. What is fetched by itself scrolls nothing.
+  // Browsers scroll to a focused row that is moved. Live updates must not scroll, so the position is restored.
   let scrolled = null;
 
   function onSwap(event) {
@@ -337,10 +335,10 @@
     }
     if (source?.closest?.("#clock")) readClockControl(performance.now());
     forget();
-    ask(); // what was swapped in may be older than frames that came while it was under way
+    ask(); // the response may be older than frames that arrived in the meantime
   }
 
-  function onKey(event) { // the key p presses the button, as app.js has it
+  function onKey(event) { // the space bar; the key p is handled in app.js
     const shortcuts = document.documentElement.dataset.shortcuts !== "off" && !document.querySelector("dialog[open]");
     if (event.key !== " " || event.target !== document.body || !shortcuts) return;
     if (event.ctrlKey || event.metaKey || event.altKey) return;
@@ -348,7 +346,7 @@
     pause(!paused);
   }
 
-  // A morph must not close what the reader has opened.
+  // A morph must not close what the user has opened.
   htmx.registerExtension("vitrine-live", {
     htmx_before_morph_attr: (element, detail) => !(detail.attrName === "open" && element.matches("details, dialog")),
   });
@@ -367,12 +365,11 @@
     document.addEventListener("htmx:before:swap", onSwap);
     document.addEventListener("htmx:after:swap", onSwapped);
     document.addEventListener("keydown", onKey);
-    // htmx may have gone over the page before hx-ws was loaded; and a connection made before now would not have been noticed
-    // here.
+    // htmx may have processed the page before hx-ws was loaded, and a connection made before now would be missed here.
     htmx.process(connection);
     connection.dispatchEvent(new Event("live-ready"));
   }
-  addEventListener("pageshow", (event) => event.persisted && location.reload()); // out of the browser's cache, its socket closed
+  addEventListener("pageshow", (event) => event.persisted && location.reload()); // from the browser's cache: its socket is closed
   setInterval(tick, 250);
   tick();
 })();

@@ -1,4 +1,4 @@
-// A person who opened the link wants to be signed in: press the button for them. Previews of links run no scripts, so they
-// still do not use the link up; without scripts the button is there.
+// Press the button for the user who opened the link. Link previews run no scripts, so they do not use the one-time link; without
+// scripts the user presses the button.
 const form = document.getElementById("sign-in");
 if (form && !document.prerendering) form.requestSubmit();

@@ -364,7 +364,7 @@ def test_a_queue_deleted_under_its_consumer_comes_back(connection, queue):
     drain(connection, 0.1)
     entities.delete_queue(queue)
     publish(connection, "after")  # declared before on this connection, so it is not declared again
-    inbox.channel._looked_at.clear()
+    inbox.channel._own_receive_at.clear()
     drain(connection)
     assert inbox.bodies == ["after"]
 
@@ -375,7 +375,7 @@ def test_a_consumer_makes_its_deleted_queue_again_with_its_bindings(connect):
     connection = inbox.channel._transport.client
     drain(connection, 0.1)
     entities.delete_queue(EntityAddress(connection.transport.namespace, "reader"))
-    inbox.channel._looked_at.clear()
+    inbox.channel._own_receive_at.clear()
     drain(connection, 0.1)
     kombu.Producer(connect(), exchange=news).publish("extra", declare=[news])
     drain(connection)

@@ -22,7 +22,9 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 def test_the_count_of_a_death_is_a_number():
-    headers = deaths.die({}, {}, queue="q", reason=deaths.Reason.EXPIRED, at=NOON, exchange="", routing_keys=("q",)).headers
+    headers = deaths.dead_letter(
+        {}, {}, queue="q", reason=deaths.Reason.EXPIRED, at=NOON, exchange="", routing_keys=("q",)
+    ).headers
     (death,) = table.decode(table.encode(headers))["x-death"]
     assert death["count"] == 1 and not death["count"] > 3 and death["count"] + 1 == 2
     assert table.encode(death)["count"] == ["long", "1"]

@@ -118,12 +118,12 @@ def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[st
         "rule_new": [f"/new-rule/{eu}"],
         "rule": [f"/rules/Europe/{eu}", f"/rules/Vip/{vips}"],
         "rule_delete": [f"/delete-rule/Europe/{eu}"],
-        "try_rules": [
-            f"/try/{topic}",
-            f"/try/{eu}?property_name=region&property_type=string&property_value=eu",
-            f"/try/{topic}?subject=vip&session_id=s",
+        "test_rules": [
+            f"/test-rules/{topic}",
+            f"/test-rules/{eu}?property_name=region&property_type=string&property_value=eu",
+            f"/test-rules/{topic}?subject=vip&session_id=s",
         ],
-        "drop_locks": [f"/drop-locks/{at}"],
+        "release_locks": [f"/release-locks/{at}"],
         "entity": [
             f"/entities/{at}",
             *(f"/entities/{at}?tab={tab}" for tab in ("locked", "scheduled", "deferred", "dead-letter", "history")),
@@ -138,7 +138,10 @@ def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[st
             f"/entities/{stored}-poison",
         ],
         "purge": [f"/purge/active/{at}", f"/purge/active/{carts}?session=s"],
-        "bring_back": [f"/bring-back/{at}", f"/bring-back/{stored}-poison", f'/bring-back/{at}?group=[null,"PaymentRefused"]'],
+        "resubmit_all": [
+            *(f"/resubmit-all/{one}" for one in (at, f"{stored}-poison")),
+            f'/resubmit-all/{at}?group=[null,"PaymentRefused"]',
+        ],
         "clear": [f"/clear/{stored}"],
         "send": [f"/send/{at}", f"/send/{at}?like=5", f"/send/{topic}", f"/send/{stored}", f"/send/{stored}?like=8"],
         "receiver": [

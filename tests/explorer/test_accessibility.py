@@ -283,7 +283,7 @@ def test_a_rule_form_shows_what_its_kind_needs_and_a_message_is_tried_in_place(p
     assert page.is_visible("#id_subject") and not page.is_visible("#id_sql")
     page.click(".for-correlation [data-add-row]")
     assert page.locator(".for-correlation .property-row").count() == 4 and page.locator(".for-sql .property-row").count() == 1
-    page.goto(f"/try/{pages.market}")
+    page.goto(f"/test-rules/{pages.market}")
     page.evaluate("window.stayed = true")
     page.fill("[aria-label='Name of property 1']", "region")
     page.fill("[aria-label='Value of property 1']", "eu")

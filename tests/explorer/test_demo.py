@@ -2,6 +2,7 @@
 
 import random
 from datetime import timedelta
+from functools import partial
 
 import pytest
 from django.urls import reverse
@@ -14,10 +15,13 @@ from broker_core.reads import EventFilter
 from broker_core.service_bus import shared_access
 from broker_core.service_bus.http import authorization
 from broker_core.store import connections
-from explorer.demo import goods, pictures, stage, traffic
-from explorer.demo.http_queue import HttpQueue, Refused
+from explorer.demo import parts, set_up
 from explorer.demo.runner import PauseButton, Runner
 from explorer.models import AuditRecord, Demonstration
+from explorer.queue_storage import demo as photolab_demo
+from explorer.service_bus.demo import messages, traffic
+from explorer.service_bus.demo import shop as shop_entities
+from explorer.service_bus.demo.http_queue import HttpQueue, Refused
 
 OUTCOMES = {
     "orders": {EventKind.COMPLETED, EventKind.ABANDONED, EventKind.DEAD_LETTERED, EventKind.RESUBMITTED, EventKind.PURGED},
@@ -27,10 +31,10 @@ OUTCOMES = {
     "reminders": {EventKind.SCHEDULED, EventKind.ACTIVATED, EventKind.CANCELLED, EventKind.COMPLETED},
     "stock-levels": {EventKind.RECEIVED_AND_DELETED, EventKind.EXPIRED},
     "parcels": {EventKind.COMPLETED, EventKind.RENEWED},
-    stage.EVENTS: {EventKind.PUBLISHED},
-    stage.COPIES["everything"]: {EventKind.COMPLETED},
-    stage.COPIES["large-orders"]: {EventKind.COMPLETED},
-    stage.COPIES["returns"]: {EventKind.COMPLETED, EventKind.DEAD_LETTERED},
+    shop_entities.EVENTS: {EventKind.PUBLISHED},
+    shop_entities.SUBSCRIPTION_PATHS["everything"]: {EventKind.COMPLETED},
+    shop_entities.SUBSCRIPTION_PATHS["large-orders"]: {EventKind.COMPLETED},
+    shop_entities.SUBSCRIPTION_PATHS["returns"]: {EventKind.COMPLETED, EventKind.DEAD_LETTERED},
 }
 MOST_TURNS = 4500  # some 25 minutes of the shop; a tenth is enough as a rule
 
@@ -38,9 +42,9 @@ MOST_TURNS = 4500  # some 25 minutes of the shop; a tenth is enough as a rule
 @pytest.fixture
 def shop(live_site):
     """The demonstration in a namespace whose clock the test moves, without history. Messages are removed with their queues."""
-    namespaces.create_namespace(stage.NAMESPACE)
-    namespaces.pause_clock(stage.NAMESPACE)
-    stage.set_up(stage.NAMESPACE)
+    namespaces.create_namespace(shop_entities.NAMESPACE)
+    namespaces.pause_clock(shop_entities.NAMESPACE)
+    shop_entities.seed(history_messages=0)
     yield live_site
     for table in ("vitrine_shared_access_policy", "vitrine_rule", "vitrine_entity", "vitrine_namespace"):
         connections.current().execute(f"DELETE FROM {table}")
@@ -57,11 +61,11 @@ class Stopwatch:
 
     def forward(self, seconds: float) -> None:
         self.seconds += seconds
-        namespaces.step_clock(stage.NAMESPACE, stage._seconds(seconds))
+        namespaces.step_clock(shop_entities.NAMESPACE, shop_entities._seconds(seconds))
 
 
 def _runner(site: str, clock: Stopwatch) -> Runner:
-    programs = traffic.Traffic(stage.NAMESPACE, site, random.Random(5)).programs()
+    programs = traffic.Traffic(shop_entities.NAMESPACE, site, random.Random(5)).programs()
     return Runner(programs, is_paused=PauseButton(), clock=clock)
 
 
@@ -73,7 +77,7 @@ def _play(runner: Runner, clock: Stopwatch, *, turns: int, until=lambda: False) 
 
 
 def _address(path: str) -> EntityAddress:
-    return EntityAddress(stage.NAMESPACE, path)
+    return EntityAddress(shop_entities.NAMESPACE, path)
 
 
 def _events(path: str, kinds=()) -> list[reads.Event]:
@@ -95,32 +99,34 @@ def test_every_outcome_occurs_and_dead_letters_stay_few(shop, monkeypatch):
     most_dead = []
 
     def satisfied() -> bool:
-        most_dead.append(max(reads.counts(_address(path)).dead_letter for path in stage.WORKING))
+        most_dead.append(max(reads.counts(_address(path)).dead_letter for path in shop_entities.CONSUMED))
         return not _missing()
 
     _play(runner, clock, turns=MOST_TURNS, until=satisfied)
     runner.rest()
     assert _missing() == {}
     assert max(most_dead) < 60  # an operator comes every 20 s at the latest; about one a second can die in between
-    reasons = {event.reason for path in stage.WORKING for event in _events(path, [EventKind.DEAD_LETTERED])}
+    reasons = {event.reason for path in shop_entities.CONSUMED for event in _events(path, [EventKind.DEAD_LETTERED])}
     assert {"MaxDeliveryCountExceeded", "TTLExpiredException"} <= reasons
     assert reasons & {reason for reason, _ in traffic.REJECTIONS}
     assert not any(reads.counts(_address(path)).locked for path in ("orders", "invoices", "reminders", "parcels")), (
         "rest gives back"
     )
-    assert not [event for event in _events(stage.PLAYGROUND) if event.actor != "process:guide"], "nobody plays in the playground"
+    assert not [event for event in _events(shop_entities.PLAYGROUND) if event.actor != "process:guide"], (
+        "nobody plays in the playground"
+    )
 
 
 def test_each_subscription_gets_what_its_rule_takes(shop):
     clock = Stopwatch()
     _play(_runner(shop, clock), clock, turns=400)
-    published = _events(stage.EVENTS, [EventKind.PUBLISHED])
+    published = _events(shop_entities.EVENTS, [EventKind.PUBLISHED])
     subjects = [event.properties["subject"] for event in published]
     large = [
         e for e in published if e.properties["subject"] == "order.placed" and float(e.application_properties["total"][1]) >= 150
     ]
     expected = {"everything": len(published), "large-orders": len(large), "returns": subjects.count("parcel.returned")}
-    assert {name: len(_events(path, [EventKind.SENT])) for name, path in stage.COPIES.items()} == expected
+    assert {name: len(_events(path, [EventKind.SENT])) for name, path in shop_entities.SUBSCRIPTION_PATHS.items()} == expected
     assert all(expected.values())
 
 
@@ -152,10 +158,10 @@ def test_paused_means_that_nothing_moves(shop):
     Demonstration.objects.update(is_paused=True)
     clock.forward(2)
     runner.tick()
-    before = {path: len(_events(path)) for path in stage.QUEUES}
+    before = {path: len(_events(path)) for path in shop_entities.QUEUES}
     assert sum(before.values()) > 30
     _play(runner, clock, turns=30)
-    assert {path: len(_events(path)) for path in stage.QUEUES} == before
+    assert {path: len(_events(path)) for path in shop_entities.QUEUES} == before
     row.save()
     _play(runner, clock, turns=60)
     assert len(_events("orders")) > before["orders"]
@@ -188,34 +194,43 @@ def test_a_failing_program_starts_anew_and_is_told_of_once(caplog):
 
 
 def test_a_replaced_key_is_read_again(shop, monkeypatch):
-    monkeypatch.setattr(authorization, "REMEMBERED_SECONDS", 0.0)
-    client = HttpQueue(shop, _address("orders"), stage.SHOP_KEY)
-    client.send(goods.order(random.Random(1)))
-    shared_access.regenerate_key(_address("orders"), stage.SHOP_KEY)
+    monkeypatch.setattr(authorization, "CACHE_SECONDS", 0.0)
+    client = HttpQueue(shop, _address("orders"), shop_entities.SHOP_KEY)
+    client.send(messages.order(random.Random(1)))
+    shared_access.regenerate_key(_address("orders"), shop_entities.SHOP_KEY)
     with pytest.raises(Refused, match="401"):
-        client.send(goods.order(random.Random(2)))
-    client.send(goods.order(random.Random(3)))
+        client.send(messages.order(random.Random(2)))
+    client.send(messages.order(random.Random(3)))
     client.close()
     assert reads.counts(_address("orders")).active == 2
 
 
 def test_the_playground_has_a_message_in_each_state(shop):
-    counts = reads.counts(_address(stage.PLAYGROUND))
+    counts = reads.counts(_address(shop_entities.PLAYGROUND))
     assert (counts.active, counts.deferred, counts.scheduled, counts.dead_letter) == (4, 1, 1, 2)
     assert counts.locked == 0
-    reasons = {message.dead_letter_reason for message in service_bus.peek(_address(stage.PLAYGROUND).dead_letter)}
+    reasons = {message.dead_letter_reason for message in service_bus.peek(_address(shop_entities.PLAYGROUND).dead_letter)}
     assert reasons == {"AddressUnknown", "MaxDeliveryCountExceeded"}
-    scheduled = [m for m in service_bus.peek(_address(stage.PLAYGROUND)) if m.state is MessageState.SCHEDULED]
+    scheduled = [m for m in service_bus.peek(_address(shop_entities.PLAYGROUND)) if m.state is MessageState.SCHEDULED]
     assert len(scheduled) == 1
 
 
 @pytest.mark.django_db
 def test_it_is_set_up_once(monkeypatch):
     calls = []
-    monkeypatch.setattr(stage, "set_up", lambda *args, **kwargs: calls.append(args))
-    stage.set_up_once()
-    stage.set_up_once()
-    assert calls == [(stage.NAMESPACE,)]
+    for part in parts.parts():
+        monkeypatch.setattr(part, "seed", partial(calls.append, part.NAMESPACE))
+    set_up.set_up_once()
+    set_up.set_up_once()
+    assert calls == [part.NAMESPACE for part in parts.parts()]
+    assert {shop_entities.NAMESPACE, photolab_demo.NAMESPACE} < set(calls)
+
+
+@pytest.mark.django_db
+def test_the_programs_of_a_deleted_namespace_do_not_run(photolab):
+    """The demo's parts are found through the families' registry; of them, only the photo lab's namespace exists here."""
+    found = parts.programs(random.Random(4), "http://127.0.0.1:1")
+    assert found.keys() == photolab_demo.programs(photolab, random.Random(4)).keys()
 
 
 def test_the_button_pauses_and_resumes_for_operators_alone(as_):
@@ -250,37 +265,39 @@ def test_without_a_demonstration_there_is_no_button(as_, settings):
 @pytest.fixture
 def photolab(broker_database):
     """The demonstration's storage account, whose clock the test moves."""
-    pictures.seed()
-    namespaces.pause_clock(pictures.ACCOUNT)
-    return pictures.ACCOUNT
+    photolab_demo.seed()
+    namespaces.pause_clock(photolab_demo.NAMESPACE)
+    return photolab_demo.NAMESPACE
 
 
 def _stored(name: str) -> EntityAddress:
-    return EntityAddress(pictures.ACCOUNT, name)
+    return EntityAddress(photolab_demo.NAMESPACE, name)
 
 
 def test_the_photo_laboratory_begins_with_messages_that_failed_and_some_that_wait(photolab):
-    assert (reads.counts(_stored(pictures.POISON)).active, reads.counts(_stored(pictures.MAILINGS)).delayed) == (2, 3)
-    pictures.seed()
-    assert reads.counts(_stored(pictures.POISON)).active == 2, "one that is there stays as it is"
+    assert (reads.counts(_stored(photolab_demo.POISON)).active, reads.counts(_stored(photolab_demo.MAILINGS)).delayed) == (2, 3)
+    photolab_demo.seed()
+    assert reads.counts(_stored(photolab_demo.POISON)).active == 2, "one that is there stays as it is"
 
 
 def test_the_photo_laboratory_shows_every_reason_a_message_cannot_be_had(photolab):
     seen, seconds = set(), 0.0
-    runner = Runner(pictures.programs(photolab, random.Random(3)), is_paused=lambda: False, clock=lambda: seconds)
+    runner = Runner(photolab_demo.programs(photolab, random.Random(3)), is_paused=lambda: False, clock=lambda: seconds)
     wanted = {DisplayState.VISIBLE, DisplayState.DELAYED, DisplayState.LEASED, DisplayState.EXTENDED}
-    poison = reads.counts(_stored(pictures.POISON)).active
+    poison = reads.counts(_stored(photolab_demo.POISON)).active
     for _ in range(MOST_TURNS // 3):
         wait = max(0.3, runner.tick())
         seconds += wait
         namespaces.step_clock(photolab, timedelta(seconds=wait))
-        rows = [row for name in (pictures.THUMBNAILS, pictures.MAILINGS) for row in reads.list_messages(_stored(name)).rows]
+        rows = [
+            row for name in (photolab_demo.THUMBNAILS, photolab_demo.MAILINGS) for row in reads.list_messages(_stored(name)).rows
+        ]
         seen |= {row.display_state for row in rows}
-        if wanted <= seen and reads.counts(_stored(pictures.POISON)).active > poison:
+        if wanted <= seen and reads.counts(_stored(photolab_demo.POISON)).active > poison:
             break
     runner.rest()
-    assert wanted <= seen and reads.counts(_stored(pictures.POISON)).active > poison
-    rows = reads.list_messages(_stored(pictures.THUMBNAILS)).rows
+    assert wanted <= seen and reads.counts(_stored(photolab_demo.POISON)).active > poison
+    rows = reads.list_messages(_stored(photolab_demo.THUMBNAILS)).rows
     held = [row.sequence_number for row in rows if row.display_state in (DisplayState.LEASED, DisplayState.EXTENDED)]
-    texts = [reads.body(_stored(pictures.THUMBNAILS), number).content for number in held]
+    texts = [reads.body(_stored(photolab_demo.THUMBNAILS), number).content for number in held]
     assert all(b"unreadable" in text for text in texts), "what a program held was given back, but for what it crashed over"

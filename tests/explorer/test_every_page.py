@@ -21,7 +21,7 @@ ELSEWHERE = {
 }  # fmt: skip
 AZURE = SimpleNamespace(
     changes=("/new", "/settings/", "/delete/", "/delete-namespace/", "/rules/", "/delete-rule/",
-             "/purge/", "/drop-locks/", "/clear/", "/bring-back/"),
+             "/purge/", "/release-locks/", "/clear/", "/resubmit-all/"),
     some=("/", "/entities/{at}", "/messages/{at}/5", "/audit/", "/sweeps/", "/find/?q=order-2"),
     bad=("/?sort=colour", "/?page=0", "/?page=x", "/entities/{at}?tab=lost", "/entities/{at}?cursor=%00",
          "/entities/{at}?cursor=nonsense", "/entities/{at}?value=eu", "/entities/{at}?order=random", "/audit/?outcome=maybe",

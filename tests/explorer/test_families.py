@@ -1,6 +1,7 @@
 """Shared pages and templates name no family: what differs is asked of the registry, so that a family's folder can be removed."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,14 +9,19 @@ from django.template.loader import get_template
 
 from broker_core.common.family import installed as installed_in_the_broker
 from broker_core.common.types import Family
-from explorer.shared.family import installed, pages_of
+from explorer.demo.parts import parts
+from explorer.shared.family import _registered, installed, pages_of
 
 ROOT = Path(__file__).parents[2]
 NAMES = "|".join(Family)
+NAMESPACES = {Family.SERVICE_BUS: "demo", Family.QUEUE_STORAGE: "photolab", Family.RABBITMQ: "post-office"}  # of the demo
 SHARED_CODE = [
     *(path for path in (ROOT / "explorer").glob("*.py") if path.name != "families.py"),
     *(ROOT / "explorer" / "shared").rglob("*.py"),
     *(ROOT / "explorer" / "templatetags").glob("*.py"),
+    *(ROOT / "explorer" / "demo").glob("*.py"),
+    *(ROOT / "explorer" / "live").glob("*.py"),
+    *(ROOT / "explorer" / "management").rglob("*.py"),
 ]
 SHARED_TEMPLATES = [*(ROOT / "templates").rglob("*.html")]
 IN_CODE = re.compile(rf"Family\.[A-Z]|\bfamily (==|!=) [\"']|(explorer|broker_core)[\w.]*[. ](import )?({NAMES})\b")
@@ -41,3 +47,9 @@ def test_every_family_of_the_broker_has_pages():
 def test_the_parts_that_a_family_registers_are_there(family):
     for template in pages_of(family).parts.values():
         assert get_template(template)
+
+
+@pytest.mark.parametrize("family", list(Family))
+def test_a_family_without_its_demo_leaves_the_others_running(family, monkeypatch):
+    monkeypatch.setitem(_registered, family, replace(pages_of(family), demo=""))
+    assert {part.NAMESPACE for part in parts()} == {"demo", "photolab", "post-office"} - {NAMESPACES[family]}

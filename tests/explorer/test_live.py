@@ -530,7 +530,7 @@ SECOND = timedelta(seconds=1)
     ],
 )
 def test_a_clock_is_told_when_it_goes_otherwise_than_expected(then, now, told):
-    assert feeds.is_set_otherwise(then, now) == told
+    assert feeds.differs_from_expected(then, now) == told
 
 
 def test_a_frames_clock_is_rounded_as_a_pages_deadlines_are():

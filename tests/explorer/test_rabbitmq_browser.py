@@ -211,15 +211,15 @@ def test_messages_are_held_and_settled_by_keyboard_and_a_consumer_gets_the_next(
     page.focus("#ack-2-1")
     page.keyboard.press("Enter")
     page.wait_for_selector("#held-2-3")
-    assert page.locator("#held-2-1").count() == 0 and page.evaluate("document.activeElement.id") in ("hand", "get")
+    assert page.locator("#held-2-1").count() == 0 and page.evaluate("document.activeElement.id") in ("manual-consumer", "get")
     assert reads.counts(dead).locked == 3 and violations(page) == []
     page.focus("#nack-all-2-3")
     page.keyboard.press("Enter")
     page.wait_for_selector("#held-2-5")
     assert "redelivered" in page.inner_text("#held-2-5")
-    page.focus("#close-hand")
+    page.focus("#close-manual-consumer")
     page.keyboard.press("Enter")
-    page.wait_for_selector("#hand >> text=You hold no messages")
+    page.wait_for_selector("#manual-consumer >> text=You hold no messages")
     assert reads.counts(dead).locked == 0
 
 
@@ -230,6 +230,6 @@ def test_a_held_message_is_settled_without_scripts(committed, browser):  # noqa:
     page.click("button[value=get]")
     page.click("#ack-1-1")
     assert "Acknowledged 1 message." in page.inner_text("#notices")
-    assert "You hold no messages of this queue" in page.inner_text("#hand")
-    page.click("#close-hand")
+    assert "You hold no messages of this queue" in page.inner_text("#manual-consumer")
+    page.click("#close-manual-consumer")
     assert browsing.connections(committed.vhost)[-1].name == "scanner"

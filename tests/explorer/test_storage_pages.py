@@ -558,7 +558,7 @@ def test_a_queue_is_deleted_by_its_typed_name(jobs, as_):
     assert client.get(f"/entities/{at(jobs)}").status_code == 404
 
 
-@pytest.mark.parametrize("page", ["purge/active", "drop-locks", "try", "new-rule", "rules/x", "delete-rule/x"])
+@pytest.mark.parametrize("page", ["purge/active", "release-locks", "test-rules", "new-rule", "rules/x", "delete-rule/x"])
 def test_what_only_service_bus_has_is_refused_in_words(jobs, as_, page):
     response = as_("administrator").get(f"/{page}/{at(jobs)}")
     assert response.status_code == 409 and "Queue Storage" in body_of(response)

@@ -219,7 +219,7 @@ def test_rules_are_for_administrators_and_for_subscriptions(pages, as_):
     assert post_rule(as_("operator"), eu, sql="a = 1").status_code == 403 and set(rules_of(eu)) == {"Europe"}
     for address in (pages.shop, pages.market):
         assert as_("administrator").get(f"/new-rule/{address}").status_code == 400
-    assert as_("viewer").get(f"/try/{pages.shop}").status_code == 400
+    assert as_("viewer").get(f"/test-rules/{pages.shop}").status_code == 400
 
 
 def test_trying_a_message_tells_what_sending_it_would_do(pages, as_):
@@ -227,18 +227,18 @@ def test_trying_a_message_tells_what_sending_it_would_do(pages, as_):
     client = as_("administrator")
     post_rule(client, pages.market.subscription("sums"), name="Sum", sql="region + 1 > 0")
     query = "subject=vip&session_id=s&property_name=region&property_type=string&property_value=eu"
-    got = {one.subscription.name: one for one in client.get(f"/try/{pages.market}?{query}").context["outcomes"]}
+    got = {one.subscription.name: one for one in client.get(f"/test-rules/{pages.market}?{query}").context["outcomes"]}
     assert [(len(got[name].copies), got[name].copies[0].dead_letter_reason) for name in ("all", "eu", "vips", "sums")] == [
         (1, None), (1, None), (1, None), (1, "FilterException"),
     ]  # fmt: skip
     assert got["vips"].copies[0].changes == ["seen: yes (new)", "RuleName: Vip (new)"]
-    assert [tried.matches for tried in got["sums"].tried] == [True, None]
+    assert [one.matches for one in got["sums"].results] == [True, None]
     assert reads.entity(pages.market.subscription("all")).counts.total == 0
     service_bus.send(pages.market, [Message(b"", subject="vip", session_id="s", properties={"region": "eu"})])
     counts = {row.address.name: (row.counts.active, row.counts.dead_letter) for row in reads.subscriptions(pages.market)}
     assert counts == {"all": (1, 0), "eu": (1, 0), "vips": (1, 0), "sums": (0, 1)}
-    assert client.get(f"/try/{pages.market}?property_name=n&property_type=int&property_value=x").status_code == 400
-    like = client.get(f"/try/{pages.market}?like=1&of={pages.market.path}/Subscriptions/eu")
+    assert client.get(f"/test-rules/{pages.market}?property_name=n&property_type=int&property_value=x").status_code == 400
+    like = client.get(f"/test-rules/{pages.market}?like=1&of={pages.market.path}/Subscriptions/eu")
     assert like.context["form"]["subject"].value() == "vip" and len(like.context["outcomes"]) == 4
 
 
@@ -387,17 +387,17 @@ def test_a_lost_session_is_told(carts, by_hand):
 
 def test_dropping_all_locks_asks_first_and_is_written_down(pages, as_):
     client = as_("operator")
-    assert "Release all locks of eu/orders?" in body_of(client.get(f"/drop-locks/{pages.at}"))
+    assert "Release all locks of eu/orders?" in body_of(client.get(f"/release-locks/{pages.at}"))
     assert reads.counts(pages.shop).locked == 1
-    client.post(f"/drop-locks/{pages.at}")
+    client.post(f"/release-locks/{pages.at}")
     assert reads.counts(pages.shop).locked == 0
     act = AuditRecord.objects.latest("id")
-    assert (act.action, act.detail) == ("drop locks", f"Ended 1 lock on {pages.shop}.")
-    assert as_("viewer").get(f"/drop-locks/{pages.at}").status_code == 403
+    assert (act.action, act.detail) == ("release locks", f"Ended 1 lock on {pages.shop}.")
+    assert as_("viewer").get(f"/release-locks/{pages.at}").status_code == 403
 
 
 def test_dropped_session_locks_are_lost(carts, by_hand, as_):
-    as_("operator").post(f"/drop-locks/{carts}")
+    as_("operator").post(f"/release-locks/{carts}")
     assert reads.sessions(carts, part="cart-a").rows[0].locked_until is None
 
 

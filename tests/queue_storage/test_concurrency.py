@@ -207,8 +207,8 @@ def test_spent_messages_are_moved_once_by_whoever_comes_first(make_queue, step):
 
 @pytest.mark.parametrize("dear", [False, True])
 def test_a_queue_deleted_by_another_process_is_found_missing(queue, monkeypatch, dear):
-    monkeypatch.setattr(getting, "CHEAP", -1.0 if dear else float("inf"))  # also while looks from the beginning are left out
-    monkeypatch.setattr(getting, "SHARE", 1e6)
+    monkeypatch.setattr(getting, "CHEAP_REFRESH", -1.0 if dear else float("inf"))  # also without refreshes of the hint
+    monkeypatch.setattr(getting, "REST_FACTOR", 1e6)
     message = put(queue, "a")
     get(queue)
     assert get(queue) == []  # which looked

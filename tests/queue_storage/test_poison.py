@@ -112,7 +112,7 @@ def test_the_last_get_allowed_may_still_delete_or_go_on(make_queue, step):
 
 @pytest.mark.parametrize("dear", [False, True])
 def test_a_get_gives_what_is_behind_many_spent_messages(make_queue, step, monkeypatch, dear):
-    monkeypatch.setattr(getting, "CHEAP", -1.0 if dear else float("inf"))  # also while looks from the beginning are left out
+    monkeypatch.setattr(getting, "CHEAP_REFRESH", -1.0 if dear else float("inf"))  # also without refreshes of the hint
     address = make_queue(max_dequeue_count=1)
     put_all(address, ["bad"] * 1100)
     for _ in range(35):

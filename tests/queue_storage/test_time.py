@@ -51,8 +51,8 @@ def sweep(address):
 @pytest.fixture
 def look_at_once(monkeypatch):
     """Gets look from the beginning each time, as they do now and then."""
-    monkeypatch.setattr(getting, "LOOK_EVERY", 0.0)
-    monkeypatch.setattr(getting, "SHARE", 0)
+    monkeypatch.setattr(getting, "REFRESH_EVERY", 0.0)
+    monkeypatch.setattr(getting, "REST_FACTOR", 0)
 
 
 # Expiry
@@ -154,7 +154,7 @@ def _commit_below_the_hint(queue, step):
     with psycopg.connect(**connections.Database().parameters()) as other, other.transaction():
         other.execute(SQL["storage_put"], params | {"visibility": timedelta(0), "time_to_live": None})
         step(10 * SECOND)
-        run(getting._look(entity_id(queue)))
+        run(getting._refresh_hint(entity_id(queue)))
         below = hint(queue)
     assert below > peek_all(queue)[0].visible_at
 
@@ -184,10 +184,10 @@ def test_more_deliveries_allowed_bring_spent_messages_back(make_queue, step):
 def test_looking_from_the_beginning_is_left_out_while_it_is_dear(queue, monkeypatch):
     """Dead index entries that an old transaction keeps are walked rarely, not with every get of an empty queue."""
     looks = []
-    monkeypatch.setattr(getting, "CHEAP", -1.0)
-    monkeypatch.setattr(getting, "SHARE", 10_000)
-    look = getting._look
-    monkeypatch.setattr(getting, "_look", lambda queue_id: (looks.append(queue_id), (yield from look(queue_id)))[1])
+    monkeypatch.setattr(getting, "CHEAP_REFRESH", -1.0)
+    monkeypatch.setattr(getting, "REST_FACTOR", 10_000)
+    look = getting._refresh_hint
+    monkeypatch.setattr(getting, "_refresh_hint", lambda queue_id: (looks.append(queue_id), (yield from look(queue_id)))[1])
     for _ in range(5):
         assert get(queue) == []
     assert len(looks) == 1
@@ -196,7 +196,7 @@ def test_looking_from_the_beginning_is_left_out_while_it_is_dear(queue, monkeypa
 # The indexes that statements use
 
 
-@pytest.mark.parametrize("name", ["storage_get", "storage_peek", "storage_look", "storage_move_spent", "storage_poison"])
+@pytest.mark.parametrize("name", ["storage_get", "storage_peek", "storage_refresh_hint", "storage_move_spent", "storage_poison"])
 def test_what_is_visible_is_found_by_its_index(queue, name):
     put_all(queue, ["x"] * 200)
     put_all(queue, ["x"] * 2000, visibility_timeout=60 * SECOND)
@@ -242,7 +242,7 @@ def test_what_is_gone_is_not_walked_again_and_again(queue):
         put_all(queue, ["x"] * 100)
         while held := get(queue, 32):
             queue_storage.delete_all(queue, held)
-    run(getting._look(entity_id(queue)))
+    run(getting._refresh_hint(entity_id(queue)))
     assert _pages_of_a_get(queue) <= before + 20
 
 

@@ -50,7 +50,7 @@ def test_the_lease_is_renewed_and_no_renewal_brings_the_dead_back(vhost):
     assert query("SELECT lease_until > clock_timestamp() + interval '13 s' AS renewed FROM vitrine_broker_process") == [(True,)]
     query(LEASE_IS_OVER + " RETURNING epoch", process.epoch)
     assert rabbit.recover_dead() == {"connections": 1}
-    with pytest.raises(processes._Condemned):
+    with pytest.raises(processes._DeclaredDead):
         process._renew()
     assert query("SELECT 1 FROM vitrine_broker_process") == []
     connection.close()

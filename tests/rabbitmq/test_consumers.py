@@ -380,13 +380,13 @@ def test_a_dead_letter_may_live_for_no_time_too(connection):
 def test_what_is_handed_to_a_channel_that_closes_comes_back(connection, queue, monkeypatch):
     channel = connection.channel()
     channel.consume("q")
-    hand_over = local_consumers.Consumer.hand_over
+    buffer = local_consumers.Consumer.buffer
 
     def close_first(consumer, deliveries):
         channel.close()
-        return hand_over(consumer, deliveries)
+        return buffer(consumer, deliveries)
 
-    monkeypatch.setattr(local_consumers.Consumer, "hand_over", close_first)
+    monkeypatch.setattr(local_consumers.Consumer, "buffer", close_first)
     send(queue, "a", properties=rabbitmq.Properties(expiration="0"))
     assert query("SELECT 1 FROM vitrine_message WHERE owner_id = %s", connection.id) == []
     assert connection.channel().get("q") is None  # its life is over
@@ -412,26 +412,26 @@ def test_only_an_active_consumer_of_this_process_takes_at_once(connection):
     channel.declare_queue("sac", arguments={"x-single-active-consumer": True})
     entity_id = query("SELECT id FROM vitrine_entity WHERE path = 'sac' AND deleted_at IS NULL")[0].id
 
-    def takers():
-        return [consumer.tag for consumer in local_consumers.takers(entity_id)]
+    def eligible_consumers():
+        return [consumer.tag for consumer in local_consumers.eligible_consumers(entity_id)]
 
-    assert takers() == []
+    assert eligible_consumers() == []
     with as_another_process(), rabbitmq.connect(connection.vhost) as another:
         other = another.channel()
         other.consume("sac", tag="first")
         channel.consume("sac", tag="second")
-        assert takers() == ["first"]
+        assert eligible_consumers() == ["first"]
         other.cancel("first")
-        assert takers() == []  # until it has seen that it is its turn
+        assert eligible_consumers() == []  # until it has seen that it is its turn
         channel.deliveries(1)
-        assert takers() == ["second"]
+        assert eligible_consumers() == ["second"]
     channel.close()
-    assert takers() == []
+    assert eligible_consumers() == []
 
 
 def test_turns_are_taken_within_the_room_there_is():
     class Fake:
-        room = 4
+        credit = 4
 
     one, two = Fake(), Fake()
 

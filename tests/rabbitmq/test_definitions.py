@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from broker_core import namespaces, rabbitmq
 from broker_core.common.errors import EntityNotFound, InvalidArgument, NotAuthorized
 from broker_core.common.types import Actor, EntityAddress, Right
+from broker_core.rabbitmq.definitions import Result, export_definitions, import_definitions
 from broker_core.rabbitmq.rules.policies import Policy
-from broker_core.rabbitmq.topology.definitions import Result, export_definitions, import_definitions
 
 YEARS = 315_360_000_000
 
@@ -75,10 +75,10 @@ def test_a_whole_servers_file_is_taken_over_object_by_object(broker_database):
         ("queue", "orders.dead"): Result.CREATED,
         ("exchange", "dlx"): Result.CREATED,
         ("binding", "dlx -> orders.dead"): Result.CREATED,
-        ("parameter", "away"): Result.NOT_TAKEN,
-        ("user", "shop"): Result.NOT_TAKEN,
-        ("permission", "shop"): Result.NOT_TAKEN,
-        ("global parameter", "cluster_name"): Result.NOT_TAKEN,
+        ("parameter", "away"): Result.IGNORED,
+        ("user", "shop"): Result.IGNORED,
+        ("permission", "shop"): Result.IGNORED,
+        ("global parameter", "cluster_name"): Result.IGNORED,
     }
     effective = rabbitmq.get_queue(EntityAddress(vhost, "orders.new")).effective
     assert (effective["message_ttl"], effective["max_length"], effective["dead_letter_exchange"]) == (3_600_000, 10_000, "dlx")
@@ -91,7 +91,7 @@ def test_the_same_again_changes_nothing(broker_database):
     import_definitions(a_file(vhost))
     before = export_definitions(vhost)
     again = import_definitions(a_file(vhost))
-    assert {o.result for o in again} == {Result.UNCHANGED, Result.NOT_TAKEN}
+    assert {o.result for o in again} == {Result.UNCHANGED, Result.IGNORED}
     assert export_definitions(vhost) == before
 
 
@@ -106,7 +106,7 @@ def test_what_differs_is_updated_or_kept_as_it_was(broker_database):
     changed["queues"][1]["arguments"]["mine"] = 1
     changed["exchanges"][0]["type"] = "topic"
     outcomes = import_definitions(changed)
-    assert [(o.kind, o.name, o.result) for o in outcomes if o.result not in (Result.UNCHANGED, Result.NOT_TAKEN)] == [
+    assert [(o.kind, o.name, o.result) for o in outcomes if o.result not in (Result.UNCHANGED, Result.IGNORED)] == [
         ("virtual host", vhost, Result.UPDATED),
         ("policy", "orders", Result.UPDATED),
         ("queue", "orders.new", Result.KEPT),
@@ -221,7 +221,7 @@ def test_what_cannot_be_stored_keeps_nothing_else_back(vhost, section, item, pat
 
 def test_unknown_members_are_told(broker_database):
     [outcome] = import_definitions({"shovels": []})
-    assert (outcome.path, outcome.result) == ("shovels", Result.NOT_TAKEN)
+    assert (outcome.path, outcome.result) == ("shovels", Result.IGNORED)
 
 
 def test_a_whole_server_does_not_fit_into_one_virtual_host(vhost):

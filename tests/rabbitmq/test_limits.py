@@ -343,9 +343,9 @@ def test_prefetch_of_a_channel_holds_where_one_publication_comes_to_two_queues(v
             rabbitmq.bind_queue(vhost, q.path, "amq.fanout")
             channel.consume(q.path)
         rabbitmq.publish(vhost, [Publication(b"", "amq.fanout")])
-        assert len(channel.deliveries(9)) == 1 and channel.room == 0
+        assert len(channel.deliveries(9)) == 1 and channel.credit == 0
         channel.ack(1)
-        assert channel.room == 1 and len(channel.deliveries(9)) == 1
+        assert channel.credit == 1 and len(channel.deliveries(9)) == 1
 
 
 def test_a_transaction_that_fails_leaves_consumers_their_room(vhost, monkeypatch):
@@ -355,10 +355,10 @@ def test_a_transaction_that_fails_leaves_consumers_their_room(vhost, monkeypatch
         channel.qos(1)
         channel.consume("q", tag="c")
         with monkeypatch.context() as patched:
-            patched.setattr("broker_core.rabbitmq.messages.publishing.settle_in", _relieve_and_fail)
+            patched.setattr("broker_core.rabbitmq.messages.publishing.settle_arrivals", _relieve_and_fail)
             with pytest.raises(ZeroDivisionError):
                 r.send(q, 0)
-        assert channel.consumers["c"].room == 1
+        assert channel.consumers["c"].credit == 1
         r.send(q, 1)
         assert r.texts(channel.deliveries(9)) == ["1"] and r.ledger_agrees(q)
 
@@ -375,7 +375,7 @@ def test_what_a_callers_transaction_hands_over_comes_with_its_commit(vhost, tran
             raise ZeroDivisionError
         with transaction.atomic(), connections.callers_transaction():
             r.send(q, "done")
-            assert not channel.handed
+            assert not channel.buffered
         (only,) = channel.deliveries(9)
         assert r.texts([only]) == ["done"] and r.ledger_agrees(q)
         channel.ack(only.delivery_tag)
@@ -383,7 +383,7 @@ def test_what_a_callers_transaction_hands_over_comes_with_its_commit(vhost, tran
 
 def _relieve_and_fail(work, limited, brief):
     yield from local_delivery.deliver_from_head(work, limited[0])
-    assert local_consumers.takers(work.queue(limited[0]).id)[0].room == 0
+    assert local_consumers.eligible_consumers(work.queue(limited[0]).id)[0].credit == 0
     raise ZeroDivisionError
 
 

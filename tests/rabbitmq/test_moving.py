@@ -12,7 +12,7 @@ from broker_core.common.errors import BrokerError, InvalidArgument, NotAuthorize
 from broker_core.common.types import Actor, EntityAddress, EventKind, Right
 from broker_core.rabbitmq import Back, Properties, Publication, ToExchange, ToQueue
 from broker_core.rabbitmq.messages import moving
-from broker_core.rabbitmq.messages.moving import DeadLetterOrigin, Group, Left, Why
+from broker_core.rabbitmq.messages.moving import DeadLetterOrigin, Left, MoveGroup, Why
 from broker_core.rabbitmq.rules.deaths import BEFORE_MOVE, X_DEATH
 from broker_core.rabbitmq.rules.errors import AmqpError
 from broker_core.rabbitmq.rules.table import plain
@@ -431,8 +431,8 @@ def test_a_preview_groups_by_origin_and_reason_and_changes_nothing(vhost, dead, 
     before = (r.present(dead), len(events(dead)))
     would = rabbitmq.preview_move(dead, BACK)
     assert would.groups == (
-        Group(DeadLetterOrigin("orders", "rejected"), ("orders",), 2),
-        Group(DeadLetterOrigin("bills", "expired"), ("bills",), 1),
+        MoveGroup(DeadLetterOrigin("orders", "rejected"), ("orders",), 2),
+        MoveGroup(DeadLetterOrigin("bills", "expired"), ("bills",), 1),
     )
     assert (would.count, would.arriving) == (3, {"bills": 1, "orders": 2})
     assert would.left == {Left(Why.NEVER_DIED): 1} and not would.capped and would.last_number == 4
@@ -532,8 +532,8 @@ def test_a_preview_warns_of_queues_that_drop_their_heads(vhost, dead):
 
 
 def test_a_preview_of_more_than_it_looks_at_says_so(dead, monkeypatch):
-    monkeypatch.setattr(moving, "LOOKED_AT", 2)
-    monkeypatch.setattr(moving, "LOOK_BATCH", 2)
+    monkeypatch.setattr(moving, "SCAN_CAP", 2)
+    monkeypatch.setattr(moving, "SCAN_BATCH", 2)
     r.send(dead, *"ab")
     assert not rabbitmq.preview_move(dead, ToQueue("orders")).capped
     r.send(dead, "c")

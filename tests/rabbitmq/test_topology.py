@@ -348,17 +348,17 @@ def test_changing_needs_manage_and_looking_browse(vhost):
 
 def test_what_is_remembered_is_as_of_a_version(vhost):
     make_queues(vhost, "q")
-    old = run(compiled.of(vhost))
+    old = run(compiled.cached(vhost))
     rabbitmq.bind_queue(vhost, "q", "amq.topic", "a.*")
-    assert run(compiled.of(vhost)) is old
+    assert run(compiled.cached(vhost)) is old
     new = run(compiled.current(vhost))
     assert new.version == old.version + 1
-    assert run(compiled.of(vhost)) is run(compiled.current(vhost)) is new
+    assert run(compiled.cached(vhost)) is run(compiled.current(vhost)) is new
     assert new.router.route("amq.topic", ["a.b"]).queues == ("q",)
     assert old.router.route("amq.topic", ["a.b"]).queues == ()
     rabbitmq.unbind_queue(vhost, "q", "amq.topic", "a.*")
-    compiled.look_again(vhost)
-    assert run(compiled.of(vhost)).router.route("amq.topic", ["a.b"]).queues == ()
+    compiled.mark_outdated(vhost)
+    assert run(compiled.cached(vhost)).router.route("amq.topic", ["a.b"]).queues == ()
     assert new.queues["q"].id == rabbitmq.get_queue(EntityAddress(vhost, "q")).id
 
 
@@ -401,7 +401,7 @@ def test_where_a_change_is_not_told_everything_is_read(vhost, now_of, untold):
 def test_a_large_change_is_not_told(vhost, now_of, monkeypatch):
     make_queues(vhost, "q", "r")
     now_of()
-    monkeypatch.setattr(vhosts, "MOST_TOLD", 1)
+    monkeypatch.setattr(vhosts, "MOST_ITEMIZED", 1)
     rabbitmq.set_policy(vhost, Policy("p", "", {"max-length": 1}, apply_to="queues"))
     told = "SELECT count(*) AS n FROM vitrine_topology_change WHERE version = %s"
     assert connections.current().execute(told, [now_of().version]).fetchone().n == 0
@@ -465,7 +465,7 @@ def test_a_virtual_host_that_is_not_there(broker_database):
         lambda: rabbitmq.declare_queue(EntityAddress("nope", "q")),
         lambda: rabbitmq.delete_queue(EntityAddress("nope", "q")),
         lambda: rabbitmq.bind_queue("nope", "q", "amq.topic"),
-        lambda: run(compiled.of("nope")),
+        lambda: run(compiled.cached("nope")),
         lambda: run(hold_vhost("nope")),
     ):
         with refused("NOT_ALLOWED", "vhost nope not found"):
@@ -476,7 +476,7 @@ def whole(vhost):
     """The topology as read from nothing."""
 
     def steps():
-        return compiled._whole((yield call("topology", vhost=vhost))[0])
+        return compiled._loaded((yield call("topology", vhost=vhost))[0])
 
     return run(steps())
 

@@ -239,7 +239,7 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
             "force_close": lambda: {"connection_id": _channel(w).connection.id},
             "recover_dead": dict,
         },
-        "rabbitmq.topology.definitions": {
+        "rabbitmq.definitions": {
             "export_definitions": lambda: {"vhost": w.vhost},
             "import_definitions": lambda: {"document": rabbitmq.export_definitions(w.vhost), "vhost": w.vhost},
         },
@@ -262,7 +262,7 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
             "*": lambda: {"vhost": w.vhost},
         },
         "rabbitmq.messages.moving": {"*": lambda: rabbits | {"to": rabbitmq.ToQueue("other")}},
-        "rabbitmq.topology.policies": {
+        "rabbitmq.policies": {
             "set_policy": lambda: policy,
             "delete_policy": lambda: {"vhost": w.vhost, "name": "p"},
             "list_policies": lambda: {"vhost": w.vhost},

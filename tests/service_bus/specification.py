@@ -132,7 +132,7 @@ def in_force(message: Facts, settings: QueueSettings) -> InForce:
 
 def has_expired(message: Facts, now: datetime, settings: QueueSettings) -> bool:
     """Whether its life is over, locked or not; a dead-lettered message has none (SB-035)."""
-    return display_state.is_over(in_force(message, settings), now)
+    return display_state.is_expired(in_force(message, settings), now)
 
 
 def is_available(message: Facts, now: datetime, settings: QueueSettings) -> bool:

@@ -158,7 +158,7 @@ async def test_a_cancelled_get_does_not_count_and_its_messages_are_visible(accou
     assert len({message.message_id for message in got + rest}) == 8
 
 
-async def test_what_a_give_back_cannot_do_is_logged_and_the_call_is_cancelled(queue, monkeypatch, caplog):
+async def test_a_refused_release_is_logged_and_the_call_is_cancelled(queue, monkeypatch, caplog):
     def busy(messages, asked):
         raise ServerBusy("no connection is free")
         yield

@@ -104,8 +104,8 @@ def test_one_rejected_value_stores_nothing_even_with_skip_unsupported(importing)
     with pytest.raises(CommandError) as refused:
         importing(content, "--skip-unsupported")
     assert str(refused.value).splitlines() == [
-        "UserConfig.Namespaces[0].Queues[1].Properties.LockDuration: 1 h is out of range: allowed: 5 s to 5 min",
-        "UserConfig.Namespaces[0].Queues[1].Properties.MaxDeliveryCount: 0 is out of range: allowed: 1 to 2,147,483,647",
+        "UserConfig.Namespaces[0].Queues[1].Properties.LockDuration: 1 h is out of range; allowed: 5 s to 5 min",
+        "UserConfig.Namespaces[0].Queues[1].Properties.MaxDeliveryCount: 0 is out of range; allowed: 1 to 2,147,483,647",
         "Nothing was stored.",
     ]
     assert not {"sbemulatorns", "ns"} & {n.name for n in namespaces.list_namespaces()}

@@ -328,7 +328,7 @@ def test_what_a_transaction_leads_to_is_forwarded_after_its_commit(make_queue, w
 
     with ThreadPoolExecutor(2) as others, connections.current().transaction():
         for entity, subqueue in ((queue, 1), (source, 0)):  # as if somebody forwarded from them now
-            connections.current().execute(SQL["one_forwarder"], {"entity_id": entity_id(entity), "subqueue": subqueue})
+            connections.current().execute(SQL["lock_forwarder"], {"entity_id": entity_id(entity), "subqueue": subqueue})
         commits = [others.submit(tx.commit) if way == "sync" else others.submit(asyncio.run, commit(tx)) for tx in (dead, sent)]
         eventually(stored)
         assert bodies(service_bus.peek(target)) == []

@@ -31,10 +31,10 @@ OF_REAL_TIME = {
     "forget_ended_counts": "traffic is kept by real time",
     "read_health": "how old a snapshot is",
     "register_process": "a process's lease is of real time",
-    "give_to_the_dead": "a process's lease is of real time",
+    "reassign_to_dead_process": "a process's lease is of real time",
     "renew_lease": "a process's lease is of real time",
-    "consumers_elsewhere": "a process's lease is of real time",
-    "condemn_dead_processes": "a process's lease is of real time",
+    "remote_consumers": "a process's lease is of real time",
+    "mark_dead_processes": "a process's lease is of real time",
 }
 OF_VITRINE_ITSELF = ("history_", "start_sweep_run", "finish_sweep_run", "forget_sweep_runs")
 

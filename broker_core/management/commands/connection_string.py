@@ -1,4 +1,4 @@
-"""manage.py connection_string NAMESPACE: what a client needs to reach a namespace."""
+"""manage.py connection_string NAMESPACE: prints the connection string of a namespace."""
 
 from urllib.parse import urlsplit
 
@@ -36,7 +36,7 @@ class Command(BaseCommand):
 
 
 def _endpoint(namespace: str) -> str:
-    """Where clients reach this site: the Django setting VITRINE_PUBLIC_URL, else this machine; under it the front end's path."""
+    """The HTTP front end's address for a namespace, below the Django setting VITRINE_PUBLIC_URL or, without it, localhost."""
     local = f"http://localhost:{getattr(settings, 'PORT', 8000)}{getattr(settings, 'PATH_PREFIX', '')}"
     parts = urlsplit(getattr(settings, "VITRINE_PUBLIC_URL", "") or local)
     return f"sb://{parts.netloc}{parts.path.rstrip('/')}/servicebus/{namespace}/"
@@ -46,11 +46,13 @@ def _explained(exc: BrokerError, scope: str, policy: str) -> str:
     if not isinstance(exc, EntityNotFound):
         return str(exc)
     try:
-        there = ", ".join(p.name for p in shared_access.list_policies(EntityAddress.parse(scope).main if "/" in scope else scope))
+        policies = ", ".join(
+            p.name for p in shared_access.list_policies(EntityAddress.parse(scope).main if "/" in scope else scope)
+        )
     except BrokerError:
-        there = ""
-    if there:
-        return f"'{scope}' has no policy {policy!r}; available: {there}."
+        policies = ""
+    if policies:
+        return f"'{scope}' has no policy {policy!r}; available: {policies}."
     of_service_bus = [n for n in namespaces.list_namespaces() if n.family is Family.SERVICE_BUS and not n.is_system]
     names = ", ".join(n.name for n in of_service_bus) or "none"
     return f"'{scope}' is not a Service Bus namespace. Only Service Bus namespaces have connection strings. Available: {names}."

@@ -1,11 +1,11 @@
-"""manage.py export_definitions: virtual hosts as RabbitMQ's definitions.json, on standard output."""
+"""manage.py export_definitions: writes virtual hosts as RabbitMQ's definitions.json to standard output."""
 
 import json
 
 from django.core.management.base import BaseCommand, CommandError
 
 from broker_core.common.errors import BrokerError
-from broker_core.rabbitmq.topology.definitions import export_definitions
+from broker_core.rabbitmq.definitions import export_definitions
 
 
 class Command(BaseCommand):

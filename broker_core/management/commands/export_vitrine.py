@@ -1,4 +1,4 @@
-"""manage.py export_vitrine [NAMESPACE ...]: configuration and messages as JSON Lines on standard output."""
+"""manage.py export_vitrine [NAMESPACE ...]: writes configuration and messages as JSON Lines to standard output."""
 
 import sys
 
@@ -7,7 +7,7 @@ from django.core.management.base import BaseCommand, CommandError
 from broker_core.common.errors import BrokerError
 from broker_core.transfer.exporting import export
 
-from .import_vitrine import said
+from .import_vitrine import counted
 
 
 class Command(BaseCommand):
@@ -29,4 +29,4 @@ class Command(BaseCommand):
             raise CommandError(str(exc)) from exc
         except OSError as exc:
             raise CommandError(f"The export could not be written: {exc.strerror}.") from exc
-        self.stderr.write(f"exported {said(totals, 'entities')}, {said(totals, 'messages')}")
+        self.stderr.write(f"exported {counted(totals, 'entities')}, {counted(totals, 'messages')}")

@@ -1,4 +1,4 @@
-"""manage.py import_config FILE: namespaces and all that is in them from the official emulator's Config.json."""
+"""manage.py import_config FILE: imports namespaces from the official emulator's Config.json."""
 
 import sys
 from pathlib import Path

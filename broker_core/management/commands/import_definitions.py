@@ -1,4 +1,4 @@
-"""manage.py import_definitions FILE: exchanges, queues, bindings and policies from RabbitMQ's definitions.json."""
+"""manage.py import_definitions FILE: imports exchanges, queues, bindings and policies from RabbitMQ's definitions.json."""
 
 import sys
 from collections import Counter
@@ -7,7 +7,7 @@ from pathlib import Path
 from django.core.management.base import BaseCommand, CommandError
 
 from broker_core.common.errors import BrokerError
-from broker_core.rabbitmq.topology.definitions import Result, import_definitions
+from broker_core.rabbitmq.definitions import Result, import_definitions
 
 
 class Command(BaseCommand):

@@ -1,4 +1,4 @@
-"""manage.py import_vitrine FILE: what export_vitrine wrote, made again."""
+"""manage.py import_vitrine FILE: imports a file written by export_vitrine."""
 
 import sys
 from contextlib import nullcontext
@@ -29,9 +29,9 @@ class Command(BaseCommand):
             raise CommandError(f"{file} cannot be read: {exc.strerror}.") from exc
         except BrokerError as exc:
             raise CommandError(f"{str(exc).removesuffix('.')}. Nothing was stored.") from exc
-        self.stdout.write(f"imported {', '.join(done['namespaces'])}: {said(done, 'entities')}, {said(done, 'messages')}")
+        self.stdout.write(f"imported {', '.join(done['namespaces'])}: {counted(done, 'entities')}, {counted(done, 'messages')}")
 
 
-def said(done: dict, what: str) -> str:
+def counted(totals: dict, plural: str) -> str:
     singular = {"entities": "entity", "messages": "message"}
-    return f"{done[what]:,} {singular[what] if done[what] == 1 else what}"
+    return f"{totals[plural]:,} {singular[plural] if totals[plural] == 1 else plural}"

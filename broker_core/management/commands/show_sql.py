@@ -1,4 +1,4 @@
-"""manage.py show_sql [NAME] [--explain]: a statement as it is run, and its plan."""
+"""manage.py show_sql [NAME] [--explain]: prints a statement as it is run, and its plan."""
 
 import re
 from collections.abc import Callable
@@ -39,25 +39,28 @@ class Command(BaseCommand):
 
 
 def sentence(name: str) -> str:
-    """What the statement promises: the first sentence of the comment that it begins with."""
+    """The first sentence of the statement's comment."""
     comment = re.match(r"(?:-- .*\n)+", SOURCE[name])
     text = " ".join(line.removeprefix("-- ") for line in comment[0].splitlines()) if comment else ""
     return re.split(r"(?<=\.) ", text, maxsplit=1)[0]
 
 
 def plan_of(name: str) -> list[str]:
-    """The plan that the broker's own connections use whatever the parameters are. CommandError if there is none."""
+    """The generic plan, which the broker's own connections use. Raises CommandError if there is none."""
     if not PLANNED.match(SQL[name]):
         raise CommandError(f"PostgreSQL has no plan for {name!r}; it explains SELECT, INSERT, UPDATE and DELETE")
     try:
         return _plan(SQL[name], lambda found, places: places.setdefault(found[1], f"${len(places) + 1}"))
-    except (psycopg.errors.AmbiguousParameter, psycopg.errors.DatatypeMismatch):  # used as two types: a number for each place
+    except (
+        psycopg.errors.AmbiguousParameter,
+        psycopg.errors.DatatypeMismatch,
+    ):  # one parameter is used as two types: number each use
         return _plan(SQL[name], lambda found, places: places.setdefault(f"{found[1]} at {found.start()}", f"${len(places) + 1}"))
 
 
 def _plan(sql: str, place: Callable[[re.Match[str], dict[str, str]], str]) -> list[str]:
     places: dict[str, str] = {}
     numbered = PLACEHOLDER.sub(lambda found: place(found, places), sql).replace("%%", "%")
-    with psycopg.ClientCursor(connections.current()) as cursor:  # sends the text alone: these parameters have no values
+    with psycopg.ClientCursor(connections.current()) as cursor:  # does not bind parameters, which have no values here
         plan = [row[0] for row in cursor.execute(f"EXPLAIN (GENERIC_PLAN, COSTS OFF) {numbered}")]
     return [", ".join(f"{number} {name.partition(' ')[0]}" for name, number in places.items()), *plan]

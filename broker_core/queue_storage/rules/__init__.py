@@ -1,1 +1,1 @@
-"""What Queue Storage decides (QS- rules): names, limits, when a message is invisible and why, what a receipt allows. Pure."""
+"""Rules of Queue Storage (QS-): names, limits, options, visibility, arguments and errors. Pure functions, no I/O."""

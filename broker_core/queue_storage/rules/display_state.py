@@ -1,4 +1,4 @@
-"""What a storage queue's message is at an instant, and why it is invisible (reference, section 5.1)."""
+"""The display state of a storage queue's message, and when it changes (QS-020, QS-073, QS-078)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from broker_core.common.types import HoldKind
 
 
 class DisplayState(StrEnum):
-    """What a person calls the message's state."""
+    """A message's state as shown to users."""
 
     VISIBLE = "visible"
     DELAYED = "delayed"
@@ -21,7 +21,7 @@ class DisplayState(StrEnum):
 
     @property
     def is_pending(self) -> bool:
-        """Whether the broker will act on it by itself as soon as it looks."""
+        """Whether the next get or sweep will act on the message."""
         return self is DisplayState.EXPIRED
 
 
@@ -34,7 +34,7 @@ _OF_HOLD = {
 
 
 class StorageMessageFacts(Protocol):
-    """The columns a standing follows from. expires_at None: never. visible_at None: nothing ever hid it."""
+    """The columns that determine a display state. expires_at None: never expires. visible_at None: never hidden."""
 
     @property
     def visible_at(self) -> datetime | None: ...
@@ -45,7 +45,7 @@ class StorageMessageFacts(Protocol):
 
 
 def display_state(message: StorageMessageFacts, now: datetime) -> DisplayState:
-    """The message's standing at `now` of its account's clock: expiry first, at its very instant (QS-073, QS-078)."""
+    """The message's state at `now` by its account's clock. It is expired from the instant expires_at on (QS-073, QS-078)."""
     if has_expired(message, now):
         return DisplayState.EXPIRED
     if hidden_until(message, now) is not None:
@@ -54,9 +54,9 @@ def display_state(message: StorageMessageFacts, now: datetime) -> DisplayState:
 
 
 def next_change_at(message: StorageMessageFacts, now: datetime) -> datetime | None:
-    """The instant at which the clock alone changes the standing: it becomes visible, or it expires, whichever comes first.
+    """The next instant at which time alone changes the state: the message becomes visible or expires, whichever comes first.
 
-    None: never; what has expired stays so.
+    None: never, or it has expired.
     """
     if has_expired(message, now):
         return None
@@ -65,27 +65,26 @@ def next_change_at(message: StorageMessageFacts, now: datetime) -> datetime | No
 
 
 def hidden_until(message: StorageMessageFacts, now: datetime) -> datetime | None:
-    """The instant at which its invisibility ends; None: it is not invisible."""
+    """When the message becomes visible; None: it is visible."""
     return message.visible_at if message.visible_at is not None and message.visible_at > now else None
 
 
 def has_expired(message: StorageMessageFacts, now: datetime) -> bool:
-    """Whether it is as if it were gone (QS-073, QS-078)."""
+    """Whether the message has expired, and so does not exist for clients (QS-073, QS-078)."""
     return expired_at(message, now) is not None
 
 
 def expired_at(message: StorageMessageFacts, now: datetime) -> datetime | None:
-    """When its life ended; None: it has not."""
+    """When the message expired; None: it has not."""
     return message.expires_at if message.expires_at is not None and message.expires_at <= now else None
 
 
 def expires_unseen_at(message: StorageMessageFacts, now: datetime) -> datetime | None:
-    """When its life ends, if that is while it is invisible, or as it becomes visible: then it is never visible again (QS-024,
-    QS-903). None: it will be, or its life has ended."""
+    """When the message expires, if it will not become visible before (QS-024, QS-903). None: it will, or it has expired."""
     end, hidden = message.expires_at, hidden_until(message, now)
     return end if end is not None and hidden is not None and now < end <= hidden else None
 
 
 def is_spent(dequeue_count: int, max_dequeue_count: int | None) -> bool:
-    """Whether it was handed out as often as its queue allows (QS-105, QS-106)."""
+    """Whether the message has reached the queue's maximum number of dequeues (QS-105, QS-106)."""
     return max_dequeue_count is not None and dequeue_count >= max_dequeue_count

@@ -1,6 +1,6 @@
-"""What a storage queue refuses, each with the code, the status and the details of the service's response.
+"""Errors of storage queues, each with the code, status and details of the service's response.
 
-Where the broker has a refusal of the same meaning, the class is one of that as well: whoever handles that handles this.
+A class also derives from the broker's general error of the same meaning, if there is one, so that handlers of that catch it too.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from broker_core.common import errors
 
 
 class StorageRefusal(errors.BrokerError):
-    """code, status: as on the wire. details: the extra elements of the answer, by name."""
+    """code, status: of the service's response. details: its extra elements, by name."""
 
     code = "InvalidInput"
     status = 400
@@ -21,7 +21,7 @@ class StorageRefusal(errors.BrokerError):
 
 
 class InvalidResourceName(StorageRefusal, errors.InvalidArgument):
-    """A queue's name with characters that no name has."""
+    """A queue's name with invalid characters."""
 
     code = "InvalidResourceName"
 
@@ -41,7 +41,7 @@ class OutOfRangeInput(StorageRefusal, errors.InvalidArgument):
 
 
 class OutOfRangeQueryParameterValue(StorageRefusal, errors.InvalidArgument):
-    """A number outside its range. name: the wire's parameter."""
+    """A number outside its range. name: of the request parameter."""
 
     code = "OutOfRangeQueryParameterValue"
 
@@ -56,7 +56,7 @@ class OutOfRangeQueryParameterValue(StorageRefusal, errors.InvalidArgument):
 
 
 class InvalidQueryParameterValue(StorageRefusal, errors.InvalidArgument):
-    """A value that makes no sense, or none beside another one."""
+    """A value that is invalid, or inconsistent with another parameter."""
 
     code = "InvalidQueryParameterValue"
 
@@ -66,7 +66,7 @@ class InvalidQueryParameterValue(StorageRefusal, errors.InvalidArgument):
 
 
 class MissingRequiredQueryParameter(StorageRefusal, errors.InvalidArgument):
-    """A value that an operation cannot do without (QS-054)."""
+    """A required parameter is missing (QS-054)."""
 
     code = "MissingRequiredQueryParameter"
 
@@ -76,7 +76,7 @@ class MissingRequiredQueryParameter(StorageRefusal, errors.InvalidArgument):
 
 
 class InvalidMetadata(StorageRefusal, errors.InvalidArgument):
-    """Metadata whose names or values cannot be headers."""
+    """Metadata whose names or values cannot be sent as headers."""
 
     code = "InvalidMetadata"
 
@@ -85,7 +85,7 @@ class InvalidMetadata(StorageRefusal, errors.InvalidArgument):
 
 
 class EmptyMetadataKey(InvalidMetadata):
-    """A pair without a name."""
+    """A metadata pair without a name."""
 
     code = "EmptyMetadataKey"
 
@@ -94,7 +94,7 @@ class EmptyMetadataKey(InvalidMetadata):
 
 
 class MetadataTooLarge(InvalidMetadata):
-    """All pairs together are too large."""
+    """The metadata pairs are too large in total."""
 
     code = "MetadataTooLarge"
 
@@ -103,7 +103,7 @@ class MetadataTooLarge(InvalidMetadata):
 
 
 class InvalidXmlDocument(StorageRefusal, errors.InvalidArgument):
-    """A text with a character that XML has no place for: nobody could read it (QS-912)."""
+    """A text with a character that XML cannot represent (QS-912)."""
 
     code = "InvalidXmlDocument"
 
@@ -123,7 +123,7 @@ class RequestBodyTooLarge(StorageRefusal, errors.MessageTooLarge):
 
 
 class PopReceiptMismatch(StorageRefusal):
-    """The message is there, and this receipt is not its current one (QS-061, QS-902)."""
+    """The message exists, but the receipt is not its current one (QS-061, QS-902)."""
 
     code = "PopReceiptMismatch"
 
@@ -169,7 +169,7 @@ class AccountNotFound(StorageRefusal, errors.EntityNotFound):
 
 
 class QueueAlreadyExists(StorageRefusal, errors.EntityExists):
-    """A queue of this name is there with other metadata (QS-085)."""
+    """A queue of this name exists with different metadata (QS-085)."""
 
     code = "QueueAlreadyExists"
     status = 409
@@ -180,7 +180,7 @@ class QueueAlreadyExists(StorageRefusal, errors.EntityExists):
 
 
 def beyond_expiry(seconds: Any, expires_at: datetime) -> InvalidQueryParameterValue:
-    """An update that reaches over the end of the message's life, where a queue refuses that (QS-903)."""
+    """The error for hiding a message until after its expiry, on a queue with strict_visibility (QS-903)."""
     return InvalidQueryParameterValue(
         "visibilitytimeout", seconds, f"the message would become visible after its expiration time, {expires_at.isoformat()}"
     )

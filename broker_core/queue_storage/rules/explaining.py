@@ -1,6 +1,6 @@
-"""Why a storage queue's message is, or is not, to be had now: every reason there is and when it ends (reference, section 5.1).
+"""Explain why a get would or would not return a storage queue's message now: every reason, and when it ends.
 
-Pure. What is an obstacle follows from the predicates that gets are held to (`display_state`).
+Pure functions. Obstacles are decided by the predicates of `display_state`, which gets are tested against.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .limits import DEFAULT_GRACE, MOST_MESSAGES
 
 
 class Code(StrEnum):
-    """What kind of reason it is; a program compares these, a person reads the text."""
+    """The kind of a reason, for programs; users read its text."""
 
     EXPIRED = "expired"
     DELAYED = "delayed"
@@ -28,7 +28,7 @@ class Code(StrEnum):
     LEASED = "leased"
     EXTENDED = "lease extended"
     SPENT = "spent"
-    # These keep nothing back.
+    # Notes, not obstacles.
     WILL_EXPIRE_FIRST = "will expire first"
     PARKED = "parked without a poison queue"
     LAST_GET = "last get"
@@ -38,7 +38,7 @@ class Code(StrEnum):
 
 
 class MessageFacts(rules.StorageMessageFacts, Protocol):
-    """A message as a standing knows it, and what only an explanation tells. delivery_count: how often it was got."""
+    """The columns that an explanation needs besides those of a display state. delivery_count: the number of dequeues."""
 
     @property
     def delivery_count(self) -> int: ...
@@ -52,7 +52,7 @@ class MessageFacts(rules.StorageMessageFacts, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class QueueFacts:
-    """What of a queue bears on its messages. max_dequeue_count: as set. poison_queue: where spent ones go; None: nowhere."""
+    """The options that affect a queue's messages. poison_queue: where spent messages are moved; None: they stay."""
 
     max_dequeue_count: int | None = None
     poison_queue: str | None = None
@@ -60,7 +60,7 @@ class QueueFacts:
 
 
 def explain(message: MessageFacts, queue: QueueFacts, now: datetime, *, place: QueuePosition = QueuePosition()) -> list[Reason]:
-    """Every reason that bears on the message at `now`, the obstacles first; each with the instant at which the clock ends it."""
+    """Every reason that affects the message at `now`, obstacles first, each with the instant at which time ends it."""
     reasons = [*obstacles(message, now, queue=queue)]
     notes = [*_flags(message, queue, now)]
     if not reasons:
@@ -69,12 +69,12 @@ def explain(message: MessageFacts, queue: QueueFacts, now: datetime, *, place: Q
 
 
 def why_not(message: MessageFacts, now: datetime) -> str | None:
-    """One sentence on why a get would pass the message over; None where it would not."""
+    """One sentence on why a get would skip the message; None if it would not."""
     return next((reason.text for reason in obstacles(message, now)), None)
 
 
 def obstacles(message: MessageFacts, now: datetime, *, queue: QueueFacts = QueueFacts()) -> Iterator[Reason]:
-    """What keeps a get at `now` from returning it, first things first."""
+    """What prevents a get at `now` from returning the message, most important first."""
     expired_at, hidden_until = rules.expired_at(message, now), rules.hidden_until(message, now)
     if expired_at is not None:
         yield _expired(expired_at, queue, now)

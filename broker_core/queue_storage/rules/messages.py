@@ -1,7 +1,7 @@
-"""Whether a put, a get or an update may be as it is asked for, before anything is looked up (QS-012); and what ids carry.
+"""Check the arguments of put, get and update before anything is looked up (QS-012), and read the sequence number from ids.
 
-Of several things that are wrong the text is told first, then the visibility timeout, then the rest (QS-F01). Refusals name
-the wire's parameters, and seconds as the wire has them.
+If several arguments are wrong, the text is reported first, then the visibility timeout, then the rest (QS-F01). Errors name the
+service's parameters, and give durations in seconds as the service does.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _ZERO = timedelta(0)
 
 
 def check_put(visibility_timeout: timedelta, time_to_live: timedelta | None) -> None:
-    """The delay and the life of a new message. time_to_live: None is never; DEFAULT_LIFE itself is "not given".
+    """Check the delay and time-to-live of a new message. time_to_live None: never expires; DEFAULT_LIFE itself: not given.
 
     Raises OutOfRangeQueryParameterValue (QS-007), InvalidQueryParameterValue (QS-005, QS-006). A delay as long as the default
-    life is accepted: such a message expires as it becomes visible (QS-008, QS-904).
+    time-to-live is accepted; such a message expires as it becomes visible (QS-008, QS-904).
     """
     _check_visibility(visibility_timeout, _ZERO)
     if time_to_live is None or time_to_live is DEFAULT_LIFE:
@@ -53,13 +53,13 @@ def check_put(visibility_timeout: timedelta, time_to_live: timedelta | None) -> 
 
 
 def check_get(count: int, visibility_timeout: timedelta) -> None:
-    """How many messages, for how long (QS-022, QS-023)."""
+    """Check the count and visibility timeout of a get (QS-022, QS-023)."""
     _check_visibility(visibility_timeout, SHORTEST_LEASE)
     check_count(count)
 
 
 def check_count(count: int) -> None:
-    """How many messages a get or a peek asks for (QS-023, QS-035)."""
+    """Check the number of messages requested by a get or peek (QS-023, QS-035)."""
     if not isinstance(count, int) or isinstance(count, bool):
         raise InvalidQueryParameterValue(COUNT, repr(count), "must be a whole number")
     if not 1 <= count <= MOST_MESSAGES:
@@ -69,8 +69,8 @@ def check_count(count: int) -> None:
 def check_update(
     pop_receipt: Any, visibility_timeout: timedelta | None, text: str | None = None
 ) -> tuple[timedelta, bytes | None]:
-    """What an update cannot do without (QS-045, QS-054): the timeout, and the text as it is stored (QS-055), None where it
-    stays."""
+    """Check the arguments of an update (QS-045, QS-054). Returns the timeout, and the text as stored (QS-055) or None to keep
+    it."""
     check_receipt(pop_receipt)
     if visibility_timeout is None:
         raise MissingRequiredQueryParameter(VISIBILITY)
@@ -85,7 +85,7 @@ def check_receipt(pop_receipt: Any) -> None:
 
 
 def encode_text(text: str) -> bytes:
-    """The text as it is stored. Raises RequestBodyTooLarge (QS-010), InvalidXmlDocument (QS-912)."""
+    """The text as stored. Raises RequestBodyTooLarge (QS-010), InvalidXmlDocument (QS-912)."""
     if not isinstance(text, str):
         raise InvalidArgument("text", f"{type(text).__name__} is not a string; encode it, for example with base64")
     wrong = _NOT_IN_XML.search(text)
@@ -98,13 +98,13 @@ def encode_text(text: str) -> bytes:
 
 
 def number_of(message_id: Any) -> int | None:
-    """The sequence number that a message id carries in its last 60 bits, as a receipt does; None: no id of ours (QS-050)."""
+    """The sequence number in the last 60 bits of a message id or receipt; None: not an id of this broker (QS-050)."""
     found = as_uuid(message_id)
     return None if found is None else sequence_number_of(found)
 
 
 def as_uuid(value: Any) -> UUID | None:
-    """An id or a receipt; None for what is none, which no message has."""
+    """An id or receipt as a UUID; None if malformed."""
     if isinstance(value, UUID):
         return value
     try:
@@ -114,7 +114,7 @@ def as_uuid(value: Any) -> UUID | None:
 
 
 def seconds(duration: timedelta) -> int | float:
-    """A duration as the wire writes it."""
+    """A duration in seconds, as an int if it is whole."""
     found = duration.total_seconds()
     return int(found) if found == int(found) else found
 

@@ -1,4 +1,4 @@
-"""What an account, a queue and its poison queue may be called, and which belong together (docs/queue-storage.md, QS-106)."""
+"""Names of accounts and queues, and how a queue and its poison queue are paired (docs/queue-storage.md, QS-106)."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _QUEUE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
 def check_account_name(name: str) -> str:
-    """A storage account's name, given back unchanged."""
+    """Check a storage account's name and return it."""
     if not isinstance(name, str) or not _ACCOUNT.fullmatch(name):
         raise InvalidArgument("account", f"{name!r} must have 3 to 24 lower-case letters and digits")
     return name
 
 
 def check_queue_name(name: str) -> str:
-    """A queue's name, given back unchanged. Its length is looked at first, for that has a code of its own."""
+    """Check a queue's name and return it. The length is checked first; it has its own error code."""
     if not isinstance(name, str):
         raise InvalidArgument("queue", f"{name!r} must be a string")
     return _checked(name)
@@ -42,22 +42,23 @@ def _checked(name: str) -> str:
 
 
 def poison_queue_of(name: str) -> str | None:
-    """What a queue's poison queue is called by convention; None: it can have none (QS-106, QS-108)."""
+    """The conventional name of a queue's poison queue; None: there cannot be one (QS-106, QS-108)."""
     if name.endswith(POISON) or len(name) + len(POISON) > LONGEST:
         return None
     return name + POISON
 
 
 def origin_of(poison_queue: str) -> str | None:
-    """The queue that a poison queue belongs to by convention; None: its name does not say so."""
+    """The queue that a poison queue belongs to by convention; None: it is not named by convention."""
     return poison_queue.removesuffix(POISON) if poison_queue.endswith(POISON) else None
 
 
 def requeued_to(queue: str, came_from: Mapping | None) -> str | None:
-    """Where a message of this queue is brought back to: the queue that it was moved from because it was spent, else the one that
-    this is named after; None: nowhere. One that was brought back here came from a poison queue, and does not belong there.
+    """The queue that a message of this poison queue is requeued to: the one that it was moved from as spent, else the one that
+    this queue is named after; None: neither is known. A message that was requeued to this queue came from another poison queue,
+    which is not its target.
 
-    came_from: what the message tells of the one it was (QS-109).
+    came_from: the message's stored origin (QS-109).
     """
     if came_from and came_from.get("reason") != REQUEUED:
         return came_from.get("path")

@@ -1,4 +1,4 @@
-"""What a queue is set to: its metadata, and our own options (QS-106, QS-903, QS-923)."""
+"""A queue's metadata and options. The options are extensions of this broker (QS-106, QS-903, QS-923)."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _VALUE = re.compile(r"[\x20-\x7e\t]*")
 
 @dataclass(frozen=True, slots=True)
 class QueueOptions:
-    """metadata:  names in lower case (QS-924).
-    max_dequeue_count: how often a message is handed out before it is moved to the poison queue; None: as often as it takes.
-    poison_queue: where to, in the same account; None: the queue's name with -poison behind it.
-    expiry_grace: how long expired messages are kept, to be seen by people alone (QS-923).
-    strict_visibility: whether an update may not reach over the end of a message's life (QS-903).
+    """metadata: names in lower case (QS-924).
+    max_dequeue_count: the number of dequeues after which a message is moved to the poison queue; None: unlimited.
+    poison_queue: its name, in the same account; None: the queue's name with -poison appended.
+    expiry_grace: how long expired messages are kept for the explorer (QS-923).
+    strict_visibility: reject updates that hide a message until after it expires (QS-903).
     """
 
     metadata: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -38,14 +38,14 @@ class QueueOptions:
 
 @dataclass(frozen=True, slots=True)
 class Poison:
-    """After how many gets a message goes where."""
+    """The number of dequeues after which messages are moved, and the poison queue they are moved to."""
 
     max_dequeue_count: int
     queue: str
 
 
 def check_metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:
-    """Metadata as headers carry it: names in lower case, values without the blanks around them (QS-924, QS-F02). Raises
+    """Check and normalize metadata: names in lower case, values stripped, as in headers (QS-924, QS-F02). Raises
     InvalidMetadata, EmptyMetadataKey, MetadataTooLarge."""
     if not isinstance(metadata, Mapping | None):
         raise InvalidMetadata(f"{metadata!r} must be names with their values")
@@ -55,7 +55,7 @@ def check_metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:
             raise InvalidMetadata(f"{name!r}: names and values must be strings")
         if not name:
             raise EmptyMetadataKey
-        if not _NAME.fullmatch(name):  # before its case is lost: some letters become ASCII ones with it
+        if not _NAME.fullmatch(name):  # before lower(), which turns some letters into ASCII
             raise InvalidMetadata(
                 f"{name!r} must start with a letter or an underscore, followed by letters, digits or underscores"
             )
@@ -72,7 +72,7 @@ def check_metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def check_options(name: str, options: QueueOptions) -> QueueOptions:
-    """The options of the queue of this name, checked. Raises InvalidArgument."""
+    """Check the options of the queue of this name and return them. Raises InvalidArgument."""
     count, grace, target = options.max_dequeue_count, options.expiry_grace, options.poison_queue
     if count is not None and (not isinstance(count, int) or isinstance(count, bool) or not 1 <= count < 2**31):
         raise InvalidArgument("max_dequeue_count", f"{count!r} must be a whole number from 1 to 2^31 - 1")
@@ -89,7 +89,7 @@ def check_options(name: str, options: QueueOptions) -> QueueOptions:
 
 
 def changed(name: str, options: QueueOptions, changes: Mapping[str, Any]) -> QueueOptions:
-    """The options after a change, checked. Raises InvalidArgument for one that a queue does not have."""
+    """The options after a change, checked. Raises InvalidArgument, also for an unknown option."""
     known = [f.name for f in fields(QueueOptions)]
     for wrong in changes.keys() - set(known):
         raise InvalidArgument(wrong, f"is not an option of a storage queue; valid options are {', '.join(known)}")
@@ -97,7 +97,7 @@ def changed(name: str, options: QueueOptions, changes: Mapping[str, Any]) -> Que
 
 
 def poison_of(name: str, options: QueueOptions) -> Poison | None:
-    """When and where messages of this queue are moved; None: never. A poison queue has none of its own unless one is named
+    """When and where messages of this queue are moved; None: never. A poison queue has no poison queue unless one is configured
     (QS-108)."""
     target = options.poison_queue or poison_queue_of(name)
     if options.max_dequeue_count is None or target is None:
@@ -106,7 +106,7 @@ def poison_of(name: str, options: QueueOptions) -> Poison | None:
 
 
 def as_json(options: QueueOptions) -> dict[str, Any]:
-    """As stored in the entity's options."""
+    """The options as stored in the column `options`."""
     return {
         "metadata": dict(options.metadata),
         "max_dequeue_count": options.max_dequeue_count,
@@ -117,7 +117,7 @@ def as_json(options: QueueOptions) -> dict[str, Any]:
 
 
 def from_json(stored: Mapping[str, Any]) -> QueueOptions:
-    """What as_json made."""
+    """The inverse of as_json."""
     return QueueOptions(
         MappingProxyType(dict(stored.get("metadata", {}))),
         stored.get("max_dequeue_count"),
@@ -128,6 +128,6 @@ def from_json(stored: Mapping[str, Any]) -> QueueOptions:
 
 
 def effective_json(name: str, options: QueueOptions) -> dict[str, Any]:
-    """As stored beside them: what follows for the queue's messages."""
+    """The values in force, as stored in the column `effective`."""
     poison = poison_of(name, options)
     return {} if poison is None else {"max_dequeue_count": poison.max_dequeue_count, "poison_queue": poison.queue}

@@ -1,6 +1,7 @@
--- Storage queues (QS- rules). Rows have subqueue 0 and state 0; lock_token is the pop receipt, which every change of a message
--- replaces; the message's id carries its number, as receipts do. A hold is an invisibility: hold_kind, from held_since until
--- visible_at. In the ledger it is counted under its kind until visible_at, and taken back where it ends before that.
+-- Storage queues (QS- rules). Rows have subqueue 0 and state 0. lock_token is the pop receipt, which every change of a message
+-- replaces; message ids contain the sequence number, as receipts do. A hold is a period of invisibility: hold_kind, from
+-- held_since until visible_at. The ledger counts it under its kind until visible_at; if it ends earlier, an opposite row is
+-- written.
 
 -- fragment: storage_entity
 entity AS MATERIALIZED (
@@ -10,38 +11,38 @@ entity AS MATERIALIZED (
       FROM vitrine_entity_now WHERE id = %(entity_id)s)
 
 -- fragment: storage_alive
--- Not expired; at its very instant it is (QS-073, QS-078).
+-- Not expired; a message expires at the instant expires_at (QS-073, QS-078).
 (m.expires_at > (SELECT now FROM entity)) IS NOT FALSE
 
 -- fragment: storage_visible
--- What a get may return (QS-020); equal to now is visible (QS-078).
+-- What a get may return (QS-020); visible from the instant visible_at on (QS-078).
 m.entity_id = %(entity_id)s AND m.visible_at <= (SELECT now FROM entity)
 AND
     -- include: storage_alive
 
 -- fragment: storage_from_hint
--- The hint spares gets the dead index entries below it. One that lies ahead of a clock that was set back is none.
+-- The hint lets gets skip the dead index entries below it. A hint in the future (the clock was set back) is ignored.
 m.visible_at >= coalesce((SELECT h.visible_from FROM vitrine_queue_head AS h
                            WHERE h.entity_id = %(entity_id)s AND h.subqueue = @SUBQUEUE_MAIN AND NOT %(from_start)s::boolean
                              AND h.visible_from <= (SELECT now FROM entity)), '-infinity')
 
 -- fragment: storage_spent
--- Handed out as often as the queue allows: for the poison queue, and for nobody here (QS-105).
+-- Dequeued as often as the queue allows: to be moved to the poison queue, and never returned by a get (QS-105).
 coalesce(m.delivery_count >= (SELECT max_dequeue_count FROM entity), false)
 
 -- fragment: storage_message_id
--- Like a lock token: 60 random bits, other ones than the token's, and the number.
+-- Like a lock token: 60 random bits, different from those of the token, and the sequence number.
 (SELECT substr(s.salt, 25, 8) || '-' || substr(s.salt, 33, 4) || '-8' || substr(s.salt, 21, 3) || '-8' || left(h.hex, 3)
  || '-' || right(h.hex, 12)
    FROM salt AS s, (SELECT lpad(to_hex(m.sequence_number), 15, '0') AS hex) AS h)
 
 -- fragment: storage_expires
--- A life that would pass the year 9999 never ends.
+-- A message that would expire after the year 9999 never expires.
 CASE WHEN %(time_to_live)s::interval < timestamptz '9999-12-31 23:59:59+00' - e.now
      THEN e.now + %(time_to_live)s::interval END AS expires_at
 
 -- name: storage_put
--- Append messages in order, with ids and receipts (QS-001, QS-015). No row: the queue is gone.
+-- Append messages in order, with ids and receipts (QS-001, QS-015). No row: the queue does not exist.
 WITH
 -- include: storage_entity
 ,
@@ -86,8 +87,8 @@ SELECT sequence_number, message_id, lock_token, enqueued_at, expires_at, visible
 
 -- name: storage_get
 -- Make up to max_count visible messages invisible, in the order of (visible_at, number), and return them (QS-020, QS-021, QS-071,
--- QS-908). Those that another get is taking at this moment are skipped, not waited for (QS-025). spent: how many were met that
--- are for the poison queue: the caller moves them. One row without a number, where only such were met.
+-- QS-908). Messages locked by a concurrent get are skipped (QS-025). spent: the number of messages met that belong in the poison
+-- queue; the caller moves them. If there were only such, the result is one row without a sequence number.
 WITH
 -- include: storage_entity
 ,
@@ -135,10 +136,11 @@ SELECT c.*, m.spent FROM (SELECT count(*) FILTER (WHERE spent) AS spent, count(*
    AND (SELECT CASE WHEN (SELECT count(*) FROM changed) = m.fit THEN true ELSE vitrine_try_again() END)
  ORDER BY a.old_visible_at, c.sequence_number;
 
--- name: storage_look
--- Asked when a get found less than asked, and now and then: looks from the beginning, with no trust in the hint, and sets it
--- anew, so that a message that was committed below it is found. Raised at most once a second, so that polling an empty queue does
--- not write. visible: whether a get would meet something now; expired: whether a tidying step would. No row: the queue is gone.
+-- name: storage_refresh_hint
+-- Find the first visible message without using the hint, and set the hint to it, so that messages committed below the old hint
+-- are found. Run when a get found fewer messages than requested, and periodically. The hint is raised at most once a second, so
+-- that polling an empty queue does not write. visible: whether a get would meet a message now; expired: whether storage_expire
+-- would remove one. No row: the queue does not exist.
 WITH
 -- include: storage_entity
 ,
@@ -162,7 +164,7 @@ SELECT e.now, EXISTS (SELECT FROM first) AS visible,
   FROM entity AS e;
 
 -- name: storage_peek
--- What a get would return, unchanged (QS-035).
+-- The messages that a get would return, unchanged (QS-035).
 WITH
 -- include: storage_entity
 SELECT m.sequence_number, m.message_id, m.enqueued_at, m.expires_at, m.delivery_count, m.body
@@ -176,13 +178,13 @@ SELECT m.sequence_number, m.message_id, m.enqueued_at, m.expires_at, m.delivery_
  ORDER BY m.visible_at, m.sequence_number LIMIT %(max_count)s;
 
 -- fragment: storage_columns
--- What changing and removing need to know of a message.
+-- The columns needed to change or remove a message.
 m.sequence_number, m.message_id, m.lock_token, m.locked_by, m.delivery_count, m.size, m.enqueued_at, m.first_received_at,
 m.last_received_at, m.visible_at, m.hold_kind, m.expires_at
 
 -- fragment: storage_owned
--- The messages whose current receipts these are, whatever the clock says (QS-051, QS-063), in the order of numbers so that two
--- callers cannot meet crosswise. An expired one is not there (QS-073).
+-- The unexpired messages (QS-073) whose current receipts are given, even if their leases have ended (QS-051, QS-063). Rows are
+-- locked in number order so that concurrent calls cannot deadlock.
 owned AS MATERIALIZED (
     SELECT found.*
       FROM (SELECT * FROM unnest(%(numbers)b::bigint[], %(message_ids)b::text[],
@@ -199,47 +201,47 @@ owned AS MATERIALIZED (
               FOR UPDATE) AS found)
 
 -- fragment: storage_removed
--- The events and the ledger's differences of `gone`.
+-- Events and ledger rows of `affected`, which were deleted.
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count,
                                        locked_until, enqueued_at, first_received_at, last_received_at, message_id)
     SELECT e.now, %(entity_id)s, @SUBQUEUE_MAIN, %(actor)s, %(kind)s::smallint, g.sequence_number, g.delivery_count,
            CASE WHEN g.hold_kind IS NOT NULL THEN g.visible_at END, g.enqueued_at, g.first_received_at,
            g.last_received_at, g.message_id
-      FROM gone AS g, entity AS e WHERE e.history_level > @HISTORY_OFF),
+      FROM affected AS g, entity AS e WHERE e.history_level > @HISTORY_OFF),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
     SELECT %(entity_id)s::bigint, @SUBQUEUE_MAIN, @STATE_ACTIVE, NULL::timestamptz, -count(*), -sum(size), %(kind)s::smallint
-      FROM gone HAVING count(*) > 0
+      FROM affected HAVING count(*) > 0
     UNION ALL
     -- include: storage_ended_holds
 )
 
 -- fragment: storage_ended_holds
--- The ledger's counterpart of holds in `gone` that end before their time. A message without one may be visible from after `now`
--- on: somebody made it visible while this statement waited for it.
-SELECT %(entity_id)s, @SUBQUEUE_MAIN, hold_kind, visible_at, -count(*), 0, NULL FROM gone
+-- The opposite ledger rows of holds in `affected` that end early. A message without a hold may have a visible_at after `now`: it
+-- was released while this statement waited for its row lock.
+SELECT %(entity_id)s, @SUBQUEUE_MAIN, hold_kind, visible_at, -count(*), 0, NULL FROM affected
  WHERE hold_kind IS NOT NULL AND visible_at > (SELECT now FROM entity) GROUP BY hold_kind, visible_at
 
 -- name: storage_delete
--- Remove messages for good (QS-060). What is missing from the answer was not there under this receipt.
+-- Delete messages (QS-060). Those missing from the result were not found under the given receipt.
 WITH
 -- include: storage_entity
 ,
 -- include: storage_owned
 ,
-gone AS (
+affected AS (
     DELETE FROM vitrine_message AS m WHERE m.ctid = ANY (ARRAY(SELECT tid FROM owned))
  RETURNING
            -- include: storage_columns
 ),
 -- include: storage_removed
-SELECT sequence_number, message_id FROM gone
- WHERE (SELECT CASE WHEN (SELECT count(*) FROM gone) = (SELECT count(*) FROM owned) THEN true ELSE vitrine_try_again() END);
+SELECT sequence_number, message_id FROM affected
+ WHERE (SELECT CASE WHEN (SELECT count(*) FROM affected) = (SELECT count(*) FROM owned) THEN true ELSE vitrine_try_again() END);
 
 -- name: storage_update
--- A new receipt, invisible from now on for so long, and another text where one is given (QS-045, QS-047). Count, insertion and
--- end of life stay (QS-048). Where the queue is strict, not over the end of its life (QS-903).
+-- Give a message a new receipt, make it invisible for `visibility` from now, and replace its text if one is given (QS-045,
+-- QS-047). Dequeue count, insertion time and expiry stay (QS-048). With strict_visibility, not until after its expiry (QS-903).
 WITH
 -- include: storage_entity
 ,
@@ -264,7 +266,7 @@ changed AS (
            body = coalesce(%(body)b::bytea, m.body), size = coalesce(octet_length(%(body)b::bytea), m.size)
       FROM allowed AS a WHERE m.ctid = a.tid
  RETURNING m.sequence_number, m.lock_token, m.visible_at, m.size),
-gone AS (SELECT * FROM allowed),
+affected AS (SELECT * FROM allowed),
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count,
                                        locked_until, message_id, details)
@@ -287,8 +289,8 @@ SELECT sequence_number, lock_token, visible_at FROM changed
  WHERE (SELECT CASE WHEN (SELECT count(*) FROM changed) = (SELECT count(*) FROM allowed) THEN true ELSE vitrine_try_again() END);
 
 -- name: storage_find
--- Asked after an update or a delete found nothing: is the message there? No row: the queue is gone; one without a number: the
--- message is (QS-050).
+-- Run after an update or delete found nothing: whether the message exists. No row: the queue does not exist; a row without a
+-- sequence number: the message does not (QS-050).
 WITH
 -- include: storage_entity
 SELECT m.sequence_number, m.lock_token, m.expires_at
@@ -301,9 +303,9 @@ SELECT m.sequence_number, m.lock_token, m.expires_at
 ;
 
 -- name: storage_clear
--- Remove up to max_count messages, whatever they are, from a number on and below another (QS-064). Found by their numbers, not by
--- place, so what changes meanwhile goes as well. last_number: of those looked at, of which others may have removed any; none:
--- there are no more.
+-- Remove up to max_count messages in any state, from a number on and below another (QS-064). They are found by number, not by
+-- ctid, so those changed in the meantime are removed as well. last_number: the last number examined (concurrent calls may have
+-- removed some of them); NULL: there are no more.
 WITH
 -- include: storage_entity
 ,
@@ -312,7 +314,7 @@ chosen AS MATERIALIZED (
      WHERE entity_id = %(entity_id)s AND subqueue = @SUBQUEUE_MAIN AND state = @STATE_ACTIVE
        AND sequence_number >= %(from_number)s AND sequence_number < %(below)s
      ORDER BY sequence_number LIMIT %(max_count)s),
-gone AS (
+affected AS (
     DELETE FROM vitrine_message AS m
      WHERE m.entity_id = (SELECT id FROM entity) AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
        AND m.sequence_number = ANY (ARRAY(SELECT sequence_number FROM chosen))
@@ -320,20 +322,20 @@ gone AS (
            -- include: storage_columns
 ),
 -- include: storage_removed
-SELECT (SELECT count(*) FROM gone) AS done, (SELECT max(sequence_number) FROM chosen) AS last_number;
+SELECT (SELECT count(*) FROM affected) AS done, (SELECT max(sequence_number) FROM chosen) AS last_number;
 
 -- name: storage_bounds
--- Between which numbers messages are now. No row: the queue is gone.
+-- The range of sequence numbers of a queue's messages. No row: the queue does not exist.
 SELECT e.id AS entity_id, coalesce((SELECT head FROM vitrine_queue_head WHERE entity_id = e.id AND subqueue = @SUBQUEUE_MAIN),
                                    1) AS first, c.next_number
   FROM vitrine_entity_now AS e JOIN vitrine_entity_counter AS c ON c.entity_id = e.id WHERE e.id = %(entity_id)s;
 
 -- name: storage_remove
--- Remove messages by number, for an operator: whoever holds one finds it gone.
+-- Remove messages by number, for an operator; their holders get MessageNotFound.
 WITH
 -- include: storage_entity
 ,
-gone AS (
+affected AS (
     DELETE FROM vitrine_message AS m
      WHERE m.entity_id = (SELECT id FROM entity) AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
        AND m.sequence_number = ANY (%(numbers)b::bigint[])
@@ -341,10 +343,10 @@ gone AS (
            -- include: storage_columns
 ),
 -- include: storage_removed
-SELECT sequence_number FROM gone ORDER BY sequence_number;
+SELECT sequence_number FROM affected ORDER BY sequence_number;
 
 -- name: storage_release
--- Make invisible messages visible now, for an operator, with a new receipt each: whoever held one finds its receipt no more.
+-- Make invisible messages visible now, for an operator, each with a new receipt; the old receipts stop working.
 WITH
 -- include: storage_entity
 ,
@@ -373,12 +375,12 @@ changed AS (
 -- include: storage_released
 SELECT sequence_number FROM changed
  WHERE
-       -- include: none_missed
+       -- include: all_changed_or_retry
  ORDER BY sequence_number;
 
 -- fragment: storage_released
--- The events and the ledger's differences of `owned`, which are visible now as `changed`.
-gone AS (SELECT * FROM owned),
+-- Events and ledger rows of `owned`, which are visible now as `changed`.
+affected AS (SELECT * FROM owned),
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count,
                                        locked_until, message_id, details)
@@ -391,9 +393,8 @@ counted AS (
     -- include: storage_ended_holds
 )
 
--- name: storage_give_back
--- Make messages visible now that were got for nobody: that get does not count. What was got or changed by another since is not
--- touched.
+-- name: storage_release_unclaimed
+-- Make the messages of a cancelled get visible again; that get is not counted. Messages received or changed since are skipped.
 WITH
 -- include: storage_entity
 ,
@@ -412,13 +413,13 @@ changed AS (
 -- include: storage_released
 SELECT sequence_number FROM changed
  WHERE
-       -- include: none_missed
+       -- include: all_changed_or_retry
 ;
 
 -- fragment: storage_moved
--- Moves `chosen` to another queue of the account: new messages there with new ids and receipts and a count of 0, each with a link
--- to what it was (QS-109). One statement, so none is in both queues, and none in neither (QS-110). Where the target is gone
--- nothing happens.
+-- Move `chosen` to another queue of the account, as new messages with new ids and receipts, a dequeue count of 0 and a reference
+-- to their origin (QS-109). It is one statement, so no message is ever in both queues or in neither (QS-110). Without a target it
+-- does nothing.
 numbers AS (
     UPDATE vitrine_entity_counter AS c
        SET next_number = c.next_number + (SELECT count(*) FROM chosen), bytes_sent = c.bytes_sent + (SELECT sum(size) FROM chosen)
@@ -428,7 +429,7 @@ placed AS MATERIALIZED (
     SELECT c.sequence_number AS old_number,
            n.first + row_number() OVER (ORDER BY c.visible_at, c.sequence_number) - 1 AS new_number
       FROM chosen AS c, numbers AS n),
-gone AS (
+affected AS (
     DELETE FROM vitrine_message AS m
      WHERE m.entity_id = (SELECT id FROM entity) AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
        AND m.sequence_number = ANY (ARRAY(SELECT old_number FROM placed))
@@ -452,7 +453,7 @@ stored AS (
       FROM entity AS e,
            (SELECT p.new_number AS sequence_number, p.old_number, g.message_id, g.delivery_count, g.enqueued_at, g.size,
                                 g.resubmitted_from, g.body
-                           FROM gone AS g JOIN placed AS p ON p.old_number = g.sequence_number) AS m
+                           FROM affected AS g JOIN placed AS p ON p.old_number = g.sequence_number) AS m
  RETURNING *),
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count, size,
@@ -462,7 +463,7 @@ events AS (
            g.enqueued_at, NULL::interval, g.first_received_at, g.last_received_at, g.message_id, %(reason)s::text,
            jsonb_build_object('to', jsonb_build_array(
                jsonb_build_object('entity', t.id, 'path', t.path, 'sequence_number', p.new_number)))
-      FROM entity AS e, target AS t, gone AS g JOIN placed AS p ON p.old_number = g.sequence_number
+      FROM entity AS e, target AS t, affected AS g JOIN placed AS p ON p.old_number = g.sequence_number
      WHERE e.history_level > @HISTORY_OFF
     UNION ALL
     SELECT e.now, t.id, @SUBQUEUE_MAIN, %(actor)s, @EVENT_SENT, s.sequence_number, 0, s.size, s.enqueued_at, s.time_to_live, NULL,
@@ -473,7 +474,7 @@ events AS (
      WHERE t.history_level > @HISTORY_OFF),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
-    SELECT %(entity_id)s::bigint, @SUBQUEUE_MAIN, @STATE_ACTIVE, NULL::timestamptz, -count(*), -sum(size), @OP_MOVED FROM gone
+    SELECT %(entity_id)s::bigint, @SUBQUEUE_MAIN, @STATE_ACTIVE, NULL::timestamptz, -count(*), -sum(size), @OP_MOVED FROM affected
     HAVING count(*) > 0
     UNION ALL
     SELECT (SELECT id FROM target), @SUBQUEUE_MAIN, @STATE_ACTIVE, NULL, count(*), 0, @OP_SENT FROM stored HAVING count(*) > 0
@@ -481,7 +482,7 @@ counted AS (
     -- include: storage_ended_holds
 )
 SELECT old_number, new_number FROM placed
- WHERE (SELECT CASE WHEN (SELECT count(*) FROM gone) = (SELECT count(*) FROM placed) THEN true ELSE vitrine_try_again() END)
+ WHERE (SELECT CASE WHEN (SELECT count(*) FROM affected) = (SELECT count(*) FROM placed) THEN true ELSE vitrine_try_again() END)
  ORDER BY old_number;
 
 -- fragment: storage_target
@@ -490,7 +491,7 @@ target AS MATERIALIZED (
      WHERE t.id = %(target_id)s)
 
 -- name: storage_poison
--- Where spent messages of a queue go, and whether gets would meet one now.
+-- The poison queue of a queue, and whether gets would meet a spent message now.
 WITH
 -- include: storage_entity
 SELECT n.name AS namespace_name, q.effective ->> 'poison_queue' AS poison_queue, q.history_level,
@@ -505,43 +506,42 @@ SELECT n.name AS namespace_name, q.effective ->> 'poison_queue' AS poison_queue,
   FROM entity AS e JOIN vitrine_entity AS q ON q.id = e.id JOIN vitrine_namespace AS n ON n.id = q.namespace_id;
 
 -- name: storage_preview_options
--- What becomes of messages were the queue's options the `new_` ones: for each way it changes, how many, a checksum of which, and
--- the first few. Looks at no more than scan_cap messages; `scanned` says how many. Always answers: with nothing that changes
--- there is one row without a fate. is_redirected: the poison queue is another one, so what goes there changes, too. What would
--- expire before it is visible is never moved.
+-- How the fates of a queue's messages would change under the `new_` options: for each change, the number of messages, a checksum
+-- of their numbers, and the first few. Reads at most scan_cap messages; `scanned`: how many. If nothing changes, the result is
+-- one row without fates. is_redirected: the poison queue changes, so messages bound for it change as well. Messages that expire
+-- before they become visible are never moved.
 WITH
 -- include: storage_entity
 ,
-looked_at AS MATERIALIZED (
+scanned_messages AS MATERIALIZED (
     SELECT sequence_number, delivery_count, visible_at, expires_at FROM vitrine_message
      WHERE entity_id = %(entity_id)s AND subqueue = @SUBQUEUE_MAIN AND state = @STATE_ACTIVE ORDER BY sequence_number
      LIMIT %(scan_cap)s),
-fated AS (
-    -- Each message twice: as things are, and as they would be.
+fates AS (
+    -- Each message twice: under the current and under the new options.
     SELECT m.sequence_number, c.is_new,
            CASE WHEN m.expires_at <= e.now THEN CASE WHEN m.expires_at <= e.now - c.grace THEN 'removed' ELSE 'expired' END
                 WHEN coalesce(m.delivery_count < c.most, true) THEN 'stays'
                 WHEN m.visible_at <= e.now THEN 'spent'
                 WHEN m.expires_at <= m.visible_at THEN 'stays'
                 ELSE 'spent once visible' END AS fate
-      FROM looked_at AS m CROSS JOIN entity AS e
+      FROM scanned_messages AS m CROSS JOIN entity AS e
      CROSS JOIN LATERAL (VALUES (false, e.max_dequeue_count, e.expiry_grace),
                                 (true, %(new_max_dequeue_count)s::int, %(new_expiry_grace)s::interval)) AS c(is_new, most, grace)
 ), paired AS (
     SELECT sequence_number, max(fate) FILTER (WHERE NOT is_new) AS before, max(fate) FILTER (WHERE is_new) AS after
-      FROM fated GROUP BY sequence_number
+      FROM fates GROUP BY sequence_number
 ), changed AS (
     SELECT before, after, count(*) AS n, bit_xor(hashint8extended(sequence_number, 0)) AS checksum,
            (array_agg(sequence_number ORDER BY sequence_number))[1:5] AS samples
       FROM paired WHERE before <> after OR %(is_redirected)s::boolean AND after IN ('spent', 'spent once visible')
      GROUP BY before, after
 )
-SELECT (SELECT now FROM entity) AS now, (SELECT count(*) FROM looked_at) AS scanned, c.*
+SELECT (SELECT now FROM entity) AS now, (SELECT count(*) FROM scanned_messages) AS scanned, c.*
   FROM (SELECT) AS always LEFT JOIN changed AS c ON true ORDER BY c.after, c.before;
 
 -- name: storage_move_spent
--- Visible messages that were handed out as often as allowed, to the poison queue (QS-105): those among the first max_count
--- visible ones, which are those that gets meet.
+-- Move spent messages to the poison queue (QS-105): those among the first max_count visible ones, which gets would meet.
 WITH
 -- include: storage_entity
 ,
@@ -565,7 +565,7 @@ chosen AS MATERIALIZED (
 ;
 
 -- name: storage_move
--- Messages by number, for an operator. Those that a consumer holds are left alone.
+-- Move messages by number, for an operator. Leased messages are left alone.
 WITH
 -- include: storage_entity
 ,
@@ -585,11 +585,11 @@ chosen AS MATERIALIZED (
 ;
 
 -- name: storage_groups
--- Messages among the first scan_cap that live, by where they came from and why: which may be moved, and how many consumers hold.
+-- The first scan_cap unexpired messages grouped by origin and reason: which may be moved, and how many are leased.
 WITH
 -- include: storage_entity
 ,
-looked_at AS MATERIALIZED (
+scanned_messages AS MATERIALIZED (
     SELECT m.sequence_number, m.resubmitted_from ->> 'path' AS origin, m.resubmitted_from ->> 'reason' AS reason,
            NOT (m.visible_at <= (SELECT now FROM entity) OR m.hold_kind IN (@HOLD_PUT, @HOLD_UPDATE_BEFORE_GET)) AS held
       FROM (SELECT * FROM vitrine_message WHERE entity_id = %(entity_id)s AND subqueue = @SUBQUEUE_MAIN AND state = @STATE_ACTIVE
@@ -598,18 +598,18 @@ looked_at AS MATERIALIZED (
            -- include: storage_alive
 )
 SELECT origin, reason, coalesce(array_agg(sequence_number ORDER BY sequence_number) FILTER (WHERE NOT held), '{}') AS numbers,
-       count(*) FILTER (WHERE held) AS held, (SELECT count(*) FROM looked_at) AS scanned
-  FROM looked_at GROUP BY origin, reason ORDER BY count(*) DESC, origin, reason;
+       count(*) FILTER (WHERE held) AS held, (SELECT count(*) FROM scanned_messages) AS scanned
+  FROM scanned_messages GROUP BY origin, reason ORDER BY count(*) DESC, origin, reason;
 
 -- name: storage_origins
--- What messages of a queue say of where they came from: those of a poison queue, and those that were brought back from one.
+-- The recorded origins of messages that were moved to a poison queue or requeued from one.
 SELECT m.sequence_number, m.resubmitted_from FROM vitrine_message AS m
  WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
    AND m.sequence_number = ANY (%(numbers)b::bigint[])
  ORDER BY m.sequence_number;
 
 -- name: storage_expire
--- Remove up to max_count messages that have been expired for the queue's grace (QS-074, QS-923).
+-- Remove up to max_count messages whose expiry_grace has passed (QS-074, QS-923).
 WITH
 -- include: storage_entity
 ,
@@ -618,7 +618,7 @@ chosen AS MATERIALIZED (
      WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
        AND m.expires_at <= (SELECT now - expiry_grace FROM entity)
      ORDER BY m.expires_at LIMIT %(max_count)s FOR UPDATE SKIP LOCKED),
-gone AS (
+affected AS (
     DELETE FROM vitrine_message AS m
      WHERE m.entity_id = (SELECT id FROM entity) AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
        AND m.sequence_number = ANY (ARRAY(SELECT sequence_number FROM chosen))
@@ -626,10 +626,10 @@ gone AS (
            -- include: storage_columns
 ),
 -- include: storage_removed
-SELECT count(*) AS done FROM gone;
+SELECT count(*) AS done FROM affected;
 
 -- name: storage_count
--- Messages that have not expired (QS-075, QS-901): the ledger's, less those that have and are not removed yet.
+-- The number of unexpired messages (QS-075, QS-901): the ledger's count, less the expired ones that are not removed yet.
 WITH
 -- include: storage_entity
 SELECT (SELECT coalesce(sum(n), 0) FROM (
@@ -643,8 +643,8 @@ SELECT (SELECT coalesce(sum(n), 0) FROM (
   FROM entity AS e;
 
 -- name: storage_explain
--- One message with what bears on whether a get returns it, and how many visible ones a get would return before it, counted to
--- place_cap.
+-- One message with the facts that decide whether a get returns it. before: the number of visible messages ahead of it, counted up
+-- to place_cap.
 WITH
 -- include: storage_entity
 , clock AS MATERIALIZED (
@@ -671,7 +671,7 @@ SELECT
   FROM clock AS c CROSS JOIN found AS f;
 
 -- name: storage_set_options
--- What a queue is set to.
+-- Set a queue's options.
 WITH changed AS (
     UPDATE vitrine_entity
        SET options = %(options)s::text::jsonb, effective = %(effective)s::text::jsonb, history_level = %(history_level)s,

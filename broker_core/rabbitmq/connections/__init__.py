@@ -1,1 +1,1 @@
-"""Clients: processes with their leases, connections, channels, consumers, and delivery inside one process."""
+"""Clients: processes with their leases, connections, channels, consumers and their deliveries."""

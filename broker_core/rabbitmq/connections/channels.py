@@ -1,7 +1,7 @@
 """Channels: delivery tags, acknowledgements, prefetch, and the consumers whose deliveries are fetched here.
 
-Each function is a use case, so that a front end can await it; Channel has them as methods for code that waits. A refusal that
-ends a channel ends it here too, with all that follows: its deliveries go back to their places, its consumers end (RMQ-123).
+Each function is a use case that a front end can await; Channel offers them as methods for synchronous code. An error that
+closes a channel closes it here too: its deliveries are requeued and its consumers end (RMQ-123).
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ T = TypeVar("T")
 MOST_PREFETCH = 65_535
 
 
-def _keep(result: Any, asked: Mapping[str, Any]) -> Steps[None]:
-    """What a cancelled call has taken: deliveries are the next call's, what was got goes back. So what is stored and what the
-    channel knows of it change together."""
+def _keep_result(result: Any, asked: Mapping[str, Any]) -> Steps[None]:
+    """Keep the result of a cancelled call: consumer deliveries are returned by the next call, the result of a get is requeued.
+    The stored state and the channel's state thus stay consistent."""
     channel = asked["channel"]
     if isinstance(result, list):
         channel.kept += [found for found in result if isinstance(found, Tagged)]
@@ -52,7 +52,7 @@ def _keep(result: Any, asked: Mapping[str, Any]) -> Steps[None]:
 
 
 def _on_channel(steps: Callable[Concatenate[Channel, P], Steps[T]]) -> UseCase[Concatenate[Channel, P], T]:
-    """A use case on an open channel. What RabbitMQ refuses ends the channel, or the whole connection, before it is raised."""
+    """A use case on an open channel. An AmqpError closes the channel, or the whole connection, before it is raised."""
 
     @wraps(steps)
     def guarded(channel: Channel, *args: P.args, **kwargs: P.kwargs) -> Steps[T]:
@@ -61,26 +61,27 @@ def _on_channel(steps: Callable[Concatenate[Channel, P], Steps[T]]) -> UseCase[C
             channel.require_in_time()
             return (yield from steps(channel, *args, **kwargs))
         except AmqpError as refusal:
-            with suppress(BrokerError):  # what cannot be given back now goes back when the connection ends
+            with suppress(BrokerError):  # unreleased messages are requeued when the connection ends
                 if refusal.is_connection_error:
                     yield from ending.close_because(channel.connection, refusal)
                 else:
                     yield from _close(channel, refusal)
             raise
 
-    return UseCase(guarded, on_cancel=_keep)
+    return UseCase(guarded, on_cancel=_keep_result)
 
 
 @_on_channel
 def publish(channel: Channel, publications: Sequence[Any]) -> Steps:
-    """Publish (see publishing.publish). What only a consumer of this process can take at once is handed to it (RMQ-016)."""
+    """Publish (see publishing.publish). Messages with a TTL of zero are delivered to consumers at once (RMQ-016)."""
     connection = channel.connection
     return (yield from publishing.publish.steps(connection.vhost, publications, owner_id=connection.id, actor=connection.actor))
 
 
 @_on_channel
 def get(channel: Channel, queue: str = "", *, no_ack: bool = False) -> Steps:
-    """The next message of a queue, or None; prefetch does not count (RMQ-128, RMQ-144). An empty answer is use, too (RMQ-041)."""
+    """The next message of a queue, or None; prefetch does not apply (RMQ-128, RMQ-144). An empty result also counts as use
+    (RMQ-041)."""
     connection, address = channel.connection, channel.address(queue)
     delivery = yield from delivering.get.steps(
         address, no_ack=no_ack, owner_id=connection.id, holder=connection.name, actor=connection.actor
@@ -88,7 +89,7 @@ def get(channel: Channel, queue: str = "", *, no_ack: bool = False) -> Steps:
     if delivery is None:
         return None
     yield from _require_still_open(channel, () if no_ack else [delivery])
-    info = (yield from compiled.of(connection.vhost)).queues.get(address.path)
+    info = (yield from compiled.cached(connection.vhost)).queues.get(address.path)
     return channel.tag(delivery, info.id if info else 0, None, no_ack)
 
 
@@ -103,9 +104,9 @@ def consume(
     priority: int | None = None,
     arguments: Mapping[str, Any] | None = None,
 ) -> Steps:
-    """Begin to consume from a queue. Returns the consumer's tag, `amq.ctag-` and 22 characters where none is given.
+    """Start a consumer. Returns its tag, `amq.ctag-` and 22 characters if none is given.
 
-    exclusive: nobody else may (RMQ-149). priority: instead of the argument x-priority.
+    exclusive: no other consumer is allowed (RMQ-149). priority: instead of the argument x-priority.
     """
     address = channel.address(queue)
     channel.connection.actor.require(Right.LISTEN, address)
@@ -127,7 +128,7 @@ def consume(
 
 @_on_channel
 def cancel(channel: Channel, tag: str) -> Steps:
-    """End a consumer; its deliveries stay to be acknowledged (RMQ-124). An unknown tag is none to end (RMQ-147)."""
+    """Cancel a consumer; its deliveries remain to be acknowledged (RMQ-124). An unknown tag is ignored (RMQ-147)."""
     if (consumer := channel.consumers.get(tag)) is not None:
         yield Atomically(consumers.unregister(consumer))
         registry.drop(consumer)
@@ -136,23 +137,24 @@ def cancel(channel: Channel, tag: str) -> Steps:
 
 @_on_channel
 def deliveries(channel: Channel, max_count: int = 1, *, max_wait_seconds: float = 0) -> Steps:
-    """Up to max_count deliveries to the channel's consumers, as far as they have room; waits so long for the first one.
+    """Up to max_count deliveries to the channel's consumers within their credit; waits up to max_wait_seconds for the first
+    one.
 
-    Equal consumers of a queue get them in turns, one of higher priority first (RMQ-145). Where their queue is gone,
-    consumers end, and their tags are in `cancelled` (RMQ-146). Waiting in vain, they see to it that what expires elsewhere is
-    dead-lettered to them, about once a second (RMQ-920).
+    Consumers of equal priority are served round-robin, higher priorities first (RMQ-145). Consumers of a deleted queue end,
+    and their tags are in `cancelled` (RMQ-146). While waiting, expired messages of other queues are dead-lettered about once a
+    second (RMQ-920).
     """
     require_count("max_count", max_count)
 
     def take() -> Steps:
         channel.require_open()
         channel.require_in_time()
-        found = _fetch_handed(channel, max_count)
+        found = _fetch_buffered(channel, max_count)
         if not found and channel.consumers:
             found = yield from _take_from_all(channel, max_count)
-            if not found and channel.waits and (yield from tidying.bring_dead_letters(channel.connection.vhost)):
-                found = _fetch_handed(channel, max_count) or (yield from _take_from_all(channel, max_count))
-            channel.came_up_short = not found
+            if not found and channel.waits and (yield from tidying.dead_letter_expired_heads(channel.connection.vhost)):
+                found = _fetch_buffered(channel, max_count) or (yield from _take_from_all(channel, max_count))
+            channel.last_fetch_was_empty = not found
         return found
 
     found = yield from take()
@@ -168,7 +170,7 @@ def deliveries(channel: Channel, max_count: int = 1, *, max_wait_seconds: float 
 
 @_on_channel
 def qos(channel: Channel, prefetch: int = 0, *, global_: bool = False, prefetch_size: int = 0) -> Steps:
-    """How many deliveries may be unacknowledged: for each consumer that begins later, or for all of the channel together."""
+    """Set the maximum number of unacknowledged deliveries: of each consumer started later, or of the whole channel."""
     if prefetch_size:
         raise errors.not_implemented(f"prefetch_size!=0 ({prefetch_size})")
     if not isinstance(prefetch, int) or isinstance(prefetch, bool) or not 0 <= prefetch <= MOST_PREFETCH:
@@ -182,27 +184,27 @@ def qos(channel: Channel, prefetch: int = 0, *, global_: bool = False, prefetch_
 
 @_on_channel
 def ack(channel: Channel, delivery_tag: int = 0, *, multiple: bool = False) -> Steps:
-    """Acknowledge one delivery, or all up to it; tag 0 with multiple: all there are (RMQ-112, RMQ-113)."""
-    yield from _settle(channel, _chosen(channel, delivery_tag, multiple), delivering.acknowledge.steps)
+    """Acknowledge one delivery, or all up to it; tag 0 with multiple: all outstanding ones (RMQ-112, RMQ-113)."""
+    yield from _settle(channel, _selected_tags(channel, delivery_tag, multiple), delivering.acknowledge.steps)
 
 
 @_on_channel
 def nack(channel: Channel, delivery_tag: int = 0, *, multiple: bool = False, requeue: bool = True) -> Steps:
-    """Refuse deliveries: back to their places, or dead-lettered, or dropped (RMQ-115, RMQ-116)."""
+    """Reject deliveries: requeue, or dead-letter or drop them (RMQ-115, RMQ-116)."""
     how = delivering.requeue.steps if requeue else delivering.reject.steps
-    yield from _settle(channel, _chosen(channel, delivery_tag, multiple), how)
+    yield from _settle(channel, _selected_tags(channel, delivery_tag, multiple), how)
 
 
 @_on_channel
 def reject(channel: Channel, delivery_tag: int, *, requeue: bool = True) -> Steps:
-    """Refuse one delivery."""
+    """Reject one delivery."""
     how = delivering.requeue.steps if requeue else delivering.reject.steps
-    yield from _settle(channel, _chosen(channel, delivery_tag, multiple=False), how)
+    yield from _settle(channel, _selected_tags(channel, delivery_tag, multiple=False), how)
 
 
 @_on_channel
 def recover(channel: Channel, *, requeue: bool = True) -> Steps:
-    """Give back all that the channel holds, to whichever consumer is next (RMQ-125)."""
+    """Requeue all deliveries that the channel holds (RMQ-125)."""
     if not requeue:
         raise errors.not_implemented("requeue=false")
     yield from _settle(channel, list(channel.unacked), delivering.requeue.steps)
@@ -210,8 +212,8 @@ def recover(channel: Channel, *, requeue: bool = True) -> Steps:
 
 @_on_channel
 def declare_queue(channel: Channel, queue: str = "", *, exclusive: bool = False, **options: Any) -> Steps:
-    """Declare a queue (see queues.declare_queue), which the empty name means from then on. An exclusive one is the
-    connection's."""
+    """Declare a queue (see queues.declare_queue) and make it the channel's last declared queue. The connection owns an
+    exclusive one."""
     connection, address = channel.connection, EntityAddress(channel.connection.vhost, queue)
     options |= {"exclusive": exclusive, "owner_id": connection.id, "actor": connection.actor}
 
@@ -239,16 +241,16 @@ def delete_queue(channel: Channel, queue: str = "", *, if_unused: bool = False, 
 
 @use_case(on_cancel=complete_only)
 def close(channel: Channel) -> Steps:
-    """Close a channel; closing one that is closed, or lost, does nothing."""
+    """Close a channel; has no effect if it is closed or lost."""
     yield from _close(channel, AmqpError("CHANNEL_ERROR", "expected 'channel.open'"))
 
 
 @use_case
 def end_overdue(*, default_timeout: int = DEFAULT_TIMEOUT) -> Steps:
-    """Give back what was not acknowledged in time, and tell its channels, which end at their next use (RMQ-126); and what was
-    delivered to a connection in the moment it was ended. For a sweep.
+    """Requeue deliveries that were not acknowledged in time and notify their channels, which close at their next use
+    (RMQ-126); also requeue deliveries made to a connection while it was being ended. For a sweep.
 
-    default_timeout: milliseconds, for queues that have none of their own (RMQ-127).
+    default_timeout: milliseconds, for queues without a timeout of their own (RMQ-127).
     """
     total = 0
     while True:
@@ -258,54 +260,54 @@ def end_overdue(*, default_timeout: int = DEFAULT_TIMEOUT) -> Steps:
             tokens = [row.lock_token for row in overdue]
             yield from delivering.requeue.steps(EntityAddress(vhost, path), tokens, kind=EventKind.LOCK_LOST)
             for row in overdue:
-                what = f"overdue {row.lock_token} {row.milliseconds}"
-                yield call("tell_connection", connection_id=row.owner_id, what=what)
+                notice = f"overdue {row.lock_token} {row.milliseconds}"
+                yield call("notify_connection", connection_id=row.owner_id, notice=notice)
         total += len(rows)
         if len(rows) < BATCH:
             return {"overdue": total} if total else {}
 
 
 def _close(channel: Channel, because: Exception) -> Steps:
-    """Give back all that it holds, in its order, then end its consumers (RMQ-123)."""
+    """Requeue all deliveries of the channel, in order, then end its consumers (RMQ-123)."""
     if channel.closed is not None:
         return
     channel.end(because)
     if channel.connection.closed is not None:
         return
     held = [unacked.delivery for unacked in channel.unacked.values()]
-    held += [delivery for _, delivery in channel.handed]
+    held += [delivery for _, delivery in channel.buffered]
     had_consumers = bool(channel.consumers)
     channel.unacked.clear()
-    channel.handed.clear()
+    channel.buffered.clear()
     channel.kept.clear()
     channel.consumers.clear()
     yield from channel.release_unclaimed(held)
     if had_consumers:
-        yield Atomically(_forget_consumers(channel))
+        yield Atomically(_remove_consumers(channel))
 
 
-def _forget_consumers(channel: Channel) -> Steps:
+def _remove_consumers(channel: Channel) -> Steps:
     held = yield from hold_vhost(channel.connection.vhost)
-    yield from consumers.forget_all(channel.connection.id, channel.number, held)
+    yield from consumers.remove_consumers(channel.connection.id, channel.number, held)
 
 
-def _fetch_handed(channel: Channel, count: int) -> list[Tagged]:
-    """Deliveries that wait in memory. What was kept for a call that was cancelled may be settled since."""
+def _fetch_buffered(channel: Channel, count: int) -> list[Tagged]:
+    """Deliveries buffered in memory. Deliveries kept for a cancelled call may have been settled since."""
     found: list[Tagged] = []
     while channel.kept and len(found) < count:
         kept = channel.kept.popleft()
         if kept.token is None or kept.delivery_tag in channel.unacked:
             found.append(kept)
-    while channel.handed and len(found) < count:
-        consumer, delivery = channel.handed.popleft()
+    while channel.buffered and len(found) < count:
+        consumer, delivery = channel.buffered.popleft()
         found.append(channel.tag(delivery, consumer.entity_id, consumer, consumer.no_ack))
     return found
 
 
 def _take_from_all(channel: Channel, count: int) -> Steps:
-    """Deliveries of the queues that the channel consumes from, in turn. What one refuses is told when there is nothing of others
-    to be handed out first."""
-    if channel.knows_too_little():
+    """Deliveries of the queues the channel consumes from, in turn. An error of one queue is raised only if no other queue had
+    deliveries."""
+    if channel.needs_refresh():
         yield from _refresh(channel)
     found: list[Tagged] = []
     for group in channel.in_turn():
@@ -320,8 +322,8 @@ def _take_from_all(channel: Channel, count: int) -> Steps:
 
 
 def _refresh(channel: Channel) -> Steps:
-    """Learn which consumers are still there, and whose turn it is."""
-    rows = yield call("stand_in_line", connection_id=channel.connection.id, channel=channel.number)
+    """Update which consumers still exist, and which are active."""
+    rows = yield call("channel_consumers", connection_id=channel.connection.id, channel=channel.number)
     if not rows:
         raise channel.connection.lost("another process closed it")
     channel.refreshed_at = time.monotonic()
@@ -330,10 +332,10 @@ def _refresh(channel: Channel) -> Steps:
         if consumer.id in may_take:
             consumer.may_take = may_take[consumer.id]
         else:
-            _queue_is_gone(channel, consumer)
+            _end_consumer_of_deleted_queue(channel, consumer)
 
 
-def _queue_is_gone(channel: Channel, consumer: Consumer) -> None:
+def _end_consumer_of_deleted_queue(channel: Channel, consumer: Consumer) -> None:
     registry.drop(consumer)
     channel.consumers.pop(consumer.tag, None)
     channel.cancelled.append(consumer.tag)
@@ -341,7 +343,7 @@ def _queue_is_gone(channel: Channel, consumer: Consumer) -> None:
 
 def _take(channel: Channel, group: Sequence[Consumer], count: int) -> Steps:
     """Deliveries of one queue to these consumers, in turns."""
-    with local_consumers.planned(group, count) as plan:
+    with local_consumers.reserve(group, count) as plan:
         taken = (yield from _take_for(channel, group, len(plan))) if plan else []
         for consumer, _ in zip(plan, taken, strict=False):
             consumer.count(1)
@@ -354,26 +356,26 @@ def _take_for(channel: Channel, group: Sequence[Consumer], count: int) -> Steps:
     try:
         taken = yield from delivering.take.steps(first.address, count, no_ack=first.no_ack, queue_id=first.entity_id, **who)
     except AmqpError as refusal:
-        if refusal.reply_name not in ("NOT_FOUND", "RESOURCE_LOCKED"):  # or somebody has it anew, for himself
+        if refusal.reply_name not in ("NOT_FOUND", "RESOURCE_LOCKED"):  # redeclared as exclusive by another connection
             raise
         for consumer in group:
-            _queue_is_gone(channel, consumer)
+            _end_consumer_of_deleted_queue(channel, consumer)
         return []
     yield from _require_still_open(channel, () if first.no_ack else taken)
     return taken
 
 
 def _require_still_open(channel: Channel, taken: Sequence[Delivery]) -> Steps:
-    """A process that was stopped while it asked may have got something in the name of a connection that was ended meanwhile."""
+    """Requeue deliveries made to a connection that was ended while its process was suspended, and raise why it ended."""
     if channel.connection.is_lost and taken:
         with suppress(BrokerError):
             yield from channel.release_unclaimed(taken)
     channel.connection.require_open()
 
 
-def _chosen(channel: Channel, delivery_tag: int, multiple: bool) -> list[int]:
-    """The tags that an acknowledgement means; the one it names must be outstanding. Raises AmqpError (406)."""
-    require_kind("delivery_tag", delivery_tag, int)  # anything else that is unknown would end the channel
+def _selected_tags(channel: Channel, delivery_tag: int, multiple: bool) -> list[int]:
+    """The delivery tags that a settlement refers to. Raises AmqpError (406) if the given tag is not outstanding."""
+    require_kind("delivery_tag", delivery_tag, int)  # any other unknown value would close the channel
     if multiple and delivery_tag == 0:
         return list(channel.unacked)
     if delivery_tag not in channel.unacked:
@@ -382,8 +384,8 @@ def _chosen(channel: Channel, delivery_tag: int, multiple: bool) -> list[int]:
 
 
 def _settle(channel: Channel, tags: Sequence[int], how: Callable[..., Steps]) -> Steps:
-    """Settle deliveries, queue by queue. Where the queue is gone, silently (RMQ-044); where it is not, and the delivery is no
-    longer this connection's, it says why."""
+    """Settle deliveries queue by queue. A deleted queue is ignored (RMQ-044); if a delivery is no longer held by this
+    connection, the reason is raised."""
     chosen = {tag: channel.unacked.pop(tag) for tag in sorted(tags)}
     lost: set[UUID] = set()
     try:
@@ -397,13 +399,15 @@ def _settle(channel: Channel, tags: Sequence[int], how: Callable[..., Steps]) ->
         if unacked.consumer is not None:
             unacked.consumer.count(-1)
     if lost:
-        yield from _explain(channel, {unacked.entity_id for unacked in chosen.values() if unacked.delivery.token in lost})
+        yield from _raise_settlement_failure(
+            channel, {unacked.entity_id for unacked in chosen.values() if unacked.delivery.token in lost}
+        )
 
 
-def _explain(channel: Channel, entity_ids: Iterable[int]) -> Steps:
-    """Raise why deliveries of these queues are no longer the channel's, unless their queues are gone (RMQ-044)."""
+def _raise_settlement_failure(channel: Channel, entity_ids: Iterable[int]) -> Steps:
+    """Raise why deliveries of these queues are no longer held by the channel, unless the queues were deleted (RMQ-044)."""
     (row,) = yield call(
-        "why_lost", connection_id=channel.connection.id, entity_ids=list(entity_ids), default_timeout=DEFAULT_TIMEOUT
+        "settlement_failure", connection_id=channel.connection.id, entity_ids=list(entity_ids), default_timeout=DEFAULT_TIMEOUT
     )
     if not row.is_connected:
         raise channel.connection.lost("another process closed it")
@@ -412,7 +416,7 @@ def _explain(channel: Channel, entity_ids: Iterable[int]) -> Steps:
 
 
 def _by_queue(deliveries: Iterable[Delivery]) -> list[tuple[EntityAddress, list[UUID]]]:
-    """The tokens of each queue, in the order they were delivered."""
+    """The tokens of each queue, in delivery order."""
     found: dict[EntityAddress, list[UUID]] = {}
     for delivery in deliveries:
         if delivery.token is not None:

@@ -1,9 +1,9 @@
-"""Connections to a virtual host: opened in this process's epoch, closed, lost; and what ends with them (RMQ-123).
+"""Connections to a virtual host: opened in this process's epoch, closed or lost, and what ends with them (RMQ-123).
 
-What a connection holds in the database names it by its id. Whoever ends it, itself or another process, does the same: its
-unacknowledged messages go back to their places with redelivered set, its exclusive queues are deleted, its consumers are
-forgotten, and the auto-delete queues that lived by them are deleted. All in one transaction, after which its id is nobody's: a
-process that was taken for dead, and lives, finds nothing of its own.
+Messages and queues in the database refer to a connection by its id. Ending a connection, by its client or by another process,
+is one transaction: its unacknowledged messages are requeued with redelivered set, its exclusive queues are deleted, its
+consumers are removed, and auto-delete queues without consumers are deleted. After that its id is unused: a process that was
+declared dead by mistake holds nothing.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ class Connection(ConnectionState):
 
 
 def _close_unclaimed(connection: Connection, asked: Mapping[str, Any]) -> Steps[None]:
-    """Of a connection that was opened for a caller who has gone. asked: the arguments of that call."""
+    """Close a connection whose caller was cancelled. asked: the arguments of that call."""
     yield from close.steps(connection)
 
 
 @use_case(on_cancel=_close_unclaimed)
 def connect(vhost: str, name: str = "", *, actor: Actor | None = None) -> Steps[Connection]:
-    """Open a connection to a virtual host. Raises AmqpError (530) where there is none of this name.
+    """Open a connection to a virtual host. Raises AmqpError (530) if it does not exist.
 
-    name: as it is shown, and as the holder of messages; the actor's by default.
-    The first connection of a process takes its epoch, and looks whether others are dead meanwhile.
+    name: shown to users and stored as the holder of messages; the actor's by default.
+    The first connection of a process acquires its epoch and recovers dead processes.
     """
     actor = actor or Actor.local()
     actor.require(actor.rights & (Right.SEND | Right.LISTEN) or Right.LISTEN, vhost)
@@ -67,7 +67,7 @@ def connect(vhost: str, name: str = "", *, actor: Actor | None = None) -> Steps[
     if not isinstance(name, str) or len(name) > MOST_NAME:
         raise InvalidArgument("name", f"{name!r} must be a string of at most {MOST_NAME} characters")
     while True:
-        process = yield Blocking(processes.joined)  # taking an epoch blocks
+        process = yield Blocking(processes.join)  # acquiring an epoch blocks
         if process.is_fresh:
             process.is_fresh = False
             yield from recover_dead.steps()
@@ -81,32 +81,32 @@ def connect(vhost: str, name: str = "", *, actor: Actor | None = None) -> Steps[
 
 @use_case(on_cancel=complete_only)
 def close(connection: Connection) -> Steps[None]:
-    """Close a connection; closing one that is closed, or lost, does nothing."""
+    """Close a connection; has no effect if it is closed or lost."""
     yield from ending.close_because(connection, errors.connection_forced("the connection was closed"))
 
 
 @use_case
 def force_close(connection_id: int, reason: str = "Closed via management plugin", *, actor: Actor | None = None) -> Steps:
-    """Close a connection of any process, whose client is told at its next use. Returns whether there was such a one."""
+    """Close a connection of any process; its client gets the reason at its next use. Returns whether the connection existed."""
     (actor or Actor.local()).require(Right.OPERATE, f"connection {connection_id}")
     ended = yield from ending.end(connection_id)
-    yield call("tell_connection", connection_id=connection_id, what=f"closed {reason}")
+    yield call("notify_connection", connection_id=connection_id, notice=f"closed {reason}")
     return ended
 
 
 @use_case
 def recover_dead() -> Steps:
-    """End the connections of processes that are dead: killed, so that their lock is free, or without a lease.
+    """End the connections of dead processes: killed, so that their lock is free, or with an expired lease.
 
-    What cannot be ended now is left to the next call. Returns how many connections were ended.
+    Connections that cannot be ended now are left to the next call. Returns how many were ended.
     """
     ended = 0
-    for dead in (yield call("condemn_dead_processes")):
+    for dead in (yield call("mark_dead_processes")):
         for row in (yield call("connections_of", epoch=dead.epoch)):
             try:
                 ended += yield from ending.end(row.id)
             except BrokerError as refusal:
                 if not refusal.retryable:
                     raise
-        yield call("forget_process", epoch=dead.epoch)
+        yield call("delete_process", epoch=dead.epoch)
     return {"connections": ended} if ended else {}

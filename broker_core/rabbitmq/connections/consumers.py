@@ -1,7 +1,7 @@
-"""Who consumes from a queue: the registry in the database, in order of arrival.
+"""Consumers of queues: the registry in the database, in order of registration.
 
-It holds across processes: exclusive use, single active consumers and the end of auto-delete queues depend on it. What a
-consumer has room for is known only in its process (see messages.local_consumers).
+It spans processes: exclusive consumers, single active consumers and the deletion of auto-delete queues depend on it. The
+credit of a consumer is known only in its process (see messages.local_consumers).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from broker_core.store.statements import call
 
 from .state import ChannelState
 
-SMALLEST, LARGEST = -(2**31), 2**31 - 1  # priorities that are distinguished
+SMALLEST, LARGEST = -(2**31), 2**31 - 1  # range of priorities
 
 
 def register(
@@ -38,7 +38,7 @@ def register(
     priority: int | None,
     arguments: Mapping[str, Any],
 ) -> Steps[Consumer]:
-    """Begin to consume from a queue, in a transaction that the caller opens. Returns the Consumer. Raises AmqpError."""
+    """Start a consumer in the caller's transaction. Raises AmqpError."""
     if priority is not None:
         arguments = {**arguments, "x-priority": priority}
     stored = table.encode(arguments, "argument")
@@ -48,7 +48,7 @@ def register(
     if not rows:
         raise errors.not_found_queue(address.namespace, address.path)
     is_quorum = rows[0].options.get("type") == QUORUM
-    exclusive = exclusive and not is_quorum  # where nobody is alone (RMQ-386)
+    exclusive = exclusive and not is_quorum  # quorum queues ignore the flag (RMQ-386)
     _check_may_consume(channel, address, rows[0], exclusive, is_quorum)
     if not (yield call("hold_connection", connection_id=channel.connection.id)):
         raise channel.connection.lost("its process was declared dead")
@@ -71,26 +71,26 @@ def register(
 
 
 def unregister(consumer: Consumer) -> Steps[None]:
-    """End a consumer, in a transaction that the caller opens; with the last one an auto-delete queue goes."""
+    """End a consumer in the caller's transaction; an auto-delete queue is deleted with its last consumer."""
     held = yield from hold_vhost(consumer.address.namespace)
-    yield call("lock_queues_left", entity_ids=[consumer.entity_id])
+    yield call("lock_queues_of_consumers", entity_ids=[consumer.entity_id])
     yield call("remove_consumer", consumer_id=consumer.id)
-    yield from after_leaving(held, [consumer.entity_id])
+    yield from after_consumers_ended(held, [consumer.entity_id])
 
 
-def forget_all(connection_id: int, channel: int | None, held: HeldVhost) -> Steps[None]:
-    """End the consumers of a connection, or of one channel of it, in a transaction that holds the virtual host."""
+def remove_consumers(connection_id: int, channel: int | None, held: HeldVhost) -> Steps[None]:
+    """End the consumers of a connection, or of one of its channels, in a transaction that holds the virtual host."""
     queues = [row.queue_id for row in (yield call("queues_consumed", connection_id=connection_id, channel=channel))]
     if queues:
-        yield call("lock_queues_left", entity_ids=queues)
-        yield call("forget_consumers_of", connection_id=connection_id, channel=channel)
-        yield from after_leaving(held, queues)
+        yield call("lock_queues_of_consumers", entity_ids=queues)
+        yield call("delete_consumers_of", connection_id=connection_id, channel=channel)
+        yield from after_consumers_ended(held, queues)
 
 
-def after_leaving(held: HeldVhost, entity_ids: Sequence[int]) -> Steps[None]:
-    """What follows for queues that have lost consumers: some go, the others' time of being unused begins, the next in line is
-    told (RMQ-043, RMQ-050, RMQ-148)."""
-    left = yield call("queues_left", entity_ids=list(entity_ids))
+def after_consumers_ended(held: HeldVhost, entity_ids: Sequence[int]) -> Steps[None]:
+    """Process queues that have lost consumers: delete auto-delete queues, restart the expiry of others, wake the next consumer
+    (RMQ-043, RMQ-050, RMQ-148)."""
+    left = yield call("queues_without_consumers", entity_ids=list(entity_ids))
     gone = [row for row in left if row.is_auto_delete]
     yield from delete_queues(held, gone)
     yield from queue_expiry.restart([row.id for row in left if not row.is_auto_delete])
@@ -98,7 +98,7 @@ def after_leaving(held: HeldVhost, entity_ids: Sequence[int]) -> Steps[None]:
 
 
 def delete_queues(held: HeldVhost, rows: Sequence[Any]) -> Steps[None]:
-    """Delete these queues (id, path) with all that is in them."""
+    """Delete these queues (id, path) with their contents."""
     if rows:
         yield from remove_queues(held.id, [row.id for row in rows])
         for row in rows:
@@ -106,7 +106,7 @@ def delete_queues(held: HeldVhost, rows: Sequence[Any]) -> Steps[None]:
 
 
 def open_queue(address: EntityAddress, connection_id: int) -> Steps:
-    """The queue that a connection is about to use, which counts as use (RMQ-041). Raises AmqpError: 404, 405."""
+    """The queue a connection is about to use, which counts as use (RMQ-041). Raises AmqpError: 404, 405."""
     queue = yield from queue_expiry.use(address)
     if queue is None:
         raise errors.not_found_queue(address.namespace, address.path)

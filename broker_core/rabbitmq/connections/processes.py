@@ -1,9 +1,9 @@
-"""What this process is to the others: an epoch, which it keeps by a lease and by an advisory lock.
+"""The epoch of this process, kept by a lease and an advisory lock.
 
-A database connection of its own holds the lock and renews the lease, from a thread. It is a direct one: where a pooler stands in
-between, a session is nobody's. A killed process loses the lock at once; a stopped one, or one that is cut off, its lease.
-What breaks is not mended: the process takes a fresh epoch, and the connections of the old one are lost. A connection that the
-process has forgotten, or could not end in the database, is given to the dead, so that whoever looks for them ends it.
+A dedicated database connection holds the lock and renews the lease from a thread. It bypasses poolers, which share sessions. A
+killed process loses the lock at once; a stopped or disconnected process loses its lease. A lost epoch is not repaired: the
+process acquires a new epoch, and the connections of the old one are lost. A connection that the process no longer refers to,
+or could not end in the database, is reassigned to a dead process, so that recovery ends it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CHANNEL = "vitrine_connection"
 
 
 class ConnectionLost(AmqpError):
-    """The connection has ended, and not by its client: what it held is given back. Connect again."""
+    """The connection ended, but not by its client; its messages were requeued. Connect again."""
 
     def __init__(self, name: str, why: str):
         super().__init__("CONNECTION_FORCED", f"connection '{name}' is lost: {why}; its messages were requeued, connect again")
@@ -42,29 +42,29 @@ class ConnectionLost(AmqpError):
 
 
 class Owned(Protocol):
-    """What a process keeps alive: a connection."""
+    """A connection kept alive by a process."""
 
     id: int
 
-    def hear(self, what: str) -> None:
-        """Something another process says about the connection. Called from the keeping thread."""
+    def receive_notice(self, notice: str) -> None:
+        """Receive a notice from another process. Called from the keeper thread."""
 
 
 class Process:
-    """One epoch of this process. lost: why it ended; None while it lives."""
+    """One epoch of this process. lost: why it ended; None while it is valid."""
 
     def __init__(self, database: connections.Database):
-        with translated(), ExitStack() as unless_it_succeeds:
+        with translated(), ExitStack() as on_failure:
             self._keeper = psycopg.connect(**database.parameters())
-            unless_it_succeeds.callback(self._keeper.close)
+            on_failure.callback(self._keeper.close)
             self.epoch: int = self._run("register_process", label=Actor.local().name).epoch
             self._keeper.execute(f"LISTEN {CHANNEL}")
-            unless_it_succeeds.pop_all()
+            on_failure.pop_all()
         self.database = database
-        self.is_fresh = True  # nobody has looked yet what the dead before it left
+        self.is_fresh = True  # dead processes have not been recovered yet
         self.lost: str | None = None
         self.owned: weakref.WeakValueDictionary[int, Owned] = weakref.WeakValueDictionary()
-        self._not_owned: set[int] = set()  # connections of this epoch that nobody here had when last asked
+        self._unknown_before: set[int] = set()  # connections of this epoch unknown here at the last check
         self._valid_until = time.monotonic() + LEASE.total_seconds()
         self._wake, self._woken = socket.socketpair()
         self._thread = threading.Thread(target=self._keep, name=f"vitrine-epoch-{self.epoch}", daemon=True)
@@ -72,7 +72,7 @@ class Process:
 
     @property
     def why_lost(self) -> str | None:
-        """Why nothing may be done in this epoch's name any more; None: it may."""
+        """Why this epoch can no longer be used; None if it can."""
         if self.lost is None and time.monotonic() > self._valid_until:
             return "its process was stopped for longer than its lease"
         return self.lost
@@ -85,29 +85,29 @@ class Process:
             self._thread.join(5)
 
     def disown(self) -> None:
-        """In a forked child: the session stays the parent's, also when the parent is killed and the child lives on."""
+        """In a forked child: keep the session with the parent, even if the parent is killed while the child lives."""
         self.lost = "it belongs to the process that this one was forked from"
         nothing = os.open(os.devnull, os.O_RDWR)
         os.dup2(nothing, self._keeper.pgconn.socket)
         os.close(nothing)
 
     def _keep(self) -> None:
-        """The thread: renews the lease in time, hears what is told to its connections, and notices when the session breaks."""
+        """The keeper thread: renews the lease, dispatches notices to connections, and detects the end of the session."""
         renew_at = time.monotonic() + RENEW_SECONDS
         why = "its process has left"
         try:
             while self.lost is None:
                 if (left := renew_at - time.monotonic()) <= 0:
                     self._renew()
-                    self._give_up_forgotten()
+                    self._release_forgotten()
                     renew_at = time.monotonic() + RENEW_SECONDS
-                elif not self._something_came(left):
+                elif not self._wait_for_event(left):
                     continue
                 for notification in self._keeper.notifies(timeout=0):
-                    self._pass_on(notification.payload)
+                    self._dispatch(notification.payload)
         except psycopg.Error as exc:
             why = f"the database has ended the session of its process ({str(exc).strip().splitlines()[0]})"
-        except _Condemned:
+        except _DeclaredDead:
             why = "its process was declared dead"
         except Exception:
             log.exception("Keeping epoch %s failed", self.epoch)
@@ -121,55 +121,56 @@ class Process:
     def _renew(self) -> None:
         began = time.monotonic()
         if self._run("renew_lease", epoch=self.epoch) is None:
-            raise _Condemned
+            raise _DeclaredDead
         self._valid_until = began + LEASE.total_seconds()
 
-    def _give_up_forgotten(self) -> None:
-        """Twice in a row nobody here had them: one that is just being opened is somebody's the next time."""
+    def _release_forgotten(self) -> None:
+        """Reassign connections that were unknown here in two consecutive checks: one that is being opened is known by the
+        second."""
         here = {row.id for row in self._keeper.execute(SQL["connections_of"], {"epoch": self.epoch})}
-        not_owned = here - set(self.owned)
-        if forgotten := not_owned & self._not_owned:
-            self._run("give_to_the_dead", connection_ids=list(forgotten), label=Actor.local().name)
-        self._not_owned = not_owned - forgotten
+        unknown = here - set(self.owned)
+        if forgotten := unknown & self._unknown_before:
+            self._run("reassign_to_dead_process", connection_ids=list(forgotten), label=Actor.local().name)
+        self._unknown_before = unknown - forgotten
 
-    def _something_came(self, seconds: float) -> bool:
+    def _wait_for_event(self, seconds: float) -> bool:
         """Wait for a notification, the end of the session, or leave()."""
         readable = select.poll()
         readable.register(self._keeper.pgconn.socket, select.POLLIN)
         readable.register(self._woken, select.POLLIN)
         return bool(readable.poll(seconds * 1000))
 
-    def _pass_on(self, payload: str) -> None:
-        connection_id, _, what = payload.partition(" ")
+    def _dispatch(self, payload: str) -> None:
+        connection_id, _, notice = payload.partition(" ")
         if (connection := self.owned.get(int(connection_id))) is not None:
             try:
-                connection.hear(what)
-            except Exception:  # one connection's trouble is not the others'
-                log.exception("Connection %s did not understand %r", connection_id, what)
+                connection.receive_notice(notice)
+            except Exception:  # an error of one connection must not affect others
+                log.exception("Connection %s failed to process the notice %r", connection_id, notice)
 
     def _run(self, name: str, **params: Any) -> Any:
         return self._keeper.execute(SQL[name], params | {"lease": LEASE}).fetchone()
 
 
-class _Condemned(Exception):
-    """The row says that this process is dead."""
+class _DeclaredDead(Exception):
+    """This process was declared dead."""
 
 
 _processes: dict[connections.Database, Process] = {}
 _joining = threading.Lock()
-_forked_from: list[Process] = []  # kept, so that nothing of them is ever ended here
+_forked_from: list[Process] = []  # keeps a reference, so that their sessions are not closed here
 
 
 def current() -> Process | None:
-    """This process's living epoch in the database in use, if it has one."""
+    """This process's valid epoch in the current database, if any."""
     found = _processes.get(connections.current_database())
     return found if found is not None and found.why_lost is None else None
 
 
-def joined() -> Process:
-    """This process's epoch in the database in use, taken now if it has none that lives.
+def join() -> Process:
+    """This process's epoch in the current database, acquired now if it has no valid one.
 
-    Raises BrokerUnavailable if the database cannot be reached. It blocks as long as connecting takes.
+    Blocks while connecting. Raises BrokerUnavailable if the database cannot be reached.
     """
     with _joining:
         if (found := current()) is not None:
@@ -182,12 +183,12 @@ def joined() -> Process:
 
 
 def leave_all() -> None:
-    """End all epochs of this process. What their connections hold goes back when somebody looks for the dead."""
+    """End all epochs of this process. Messages held by their connections are requeued by the next recovery."""
     while _processes:
         _processes.popitem()[1].leave("its process closed its connections to the database")
 
 
-def _start_anew() -> None:
+def _reset_after_fork() -> None:
     global _joining
     _joining = threading.Lock()
     for process in _processes.values():
@@ -197,4 +198,4 @@ def _start_anew() -> None:
 
 
 connections.at_close(leave_all)
-os.register_at_fork(after_in_child=_start_anew)
+os.register_at_fork(after_in_child=_reset_after_fork)

@@ -1,4 +1,4 @@
-"""What a connection and its channels are in the memory of their process. Nothing here asks the database."""
+"""The in-memory state of a connection and its channels. Nothing here queries the database."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from broker_core.rabbitmq.rules import errors
 from broker_core.rabbitmq.rules.errors import AmqpError
 from broker_core.store.driver import Steps
 
-from . import handed_over, processes
+from . import incoming_deliveries, processes
 from .processes import ConnectionLost
 
-REFRESH_SECONDS = 1.0  # how old may be what is known of the line of consumers
+REFRESH_SECONDS = 1.0  # maximum age of the cached consumer state
 
 
 @dataclass(frozen=True, slots=True)
 class Tagged:
-    """A delivery as a channel's client gets it. consumer_tag: empty for one that was got."""
+    """A delivery with its delivery tag. consumer_tag: empty for a get."""
 
     delivery_tag: int
     consumer_tag: str
     delivery: Delivery
 
     def __getattr__(self, name: str) -> Any:
-        if name == "delivery":  # not there yet, in a copy that is being made
+        if name == "delivery":  # not set yet while a copy is being made
             raise AttributeError(name)
         return getattr(self.delivery, name)
 
 
 @dataclass(frozen=True, slots=True)
 class Unacked:
-    """A delivery that is to be acknowledged. consumer: None for one that was got."""
+    """An unacknowledged delivery. consumer: None for a get."""
 
     delivery: Delivery
     entity_id: int
@@ -47,7 +47,7 @@ class Unacked:
 
 
 class ConnectionState:
-    """A connection as its process knows it. closed: why it is not open any more; None while it is."""
+    """The state of a connection. closed: why it was closed; None while it is open."""
 
     def __init__(self, process: processes.Process, row: Any, name: str, actor: Actor):
         self.id: int = row.id
@@ -59,7 +59,7 @@ class ConnectionState:
         process.owned[self.id] = self
 
     def require_open(self) -> None:
-        """Raise what ended it."""
+        """Raise the reason if the connection is closed."""
         if self.closed is None and (why := self._process.why_lost):
             self.lost(why)
         if self.closed is not None:
@@ -70,12 +70,12 @@ class ConnectionState:
         return self.closed is not None or self._process.why_lost is not None
 
     def lost(self, why: str) -> Exception:
-        """It was ended by others. Returns what says so."""
+        """Mark the connection as ended by another process. Returns the error."""
         return self.end(ConnectionLost(self.name, why))
 
     def end(self, because: Exception) -> Exception:
-        """It is over here, with its channels; what the database has of it is somebody's to end, or ended already. Returns what
-        ended it first."""
+        """Mark the connection and its channels as closed. Its state in the database is ended by others. Returns the first
+        reason."""
         self.closed = ended_by = self.closed or because
         for channel in list(self.channels.values()):
             channel.end(ended_by)
@@ -83,43 +83,42 @@ class ConnectionState:
         self._process.owned.pop(self.id, None)
         return ended_by
 
-    def hear(self, what: str) -> None:
-        """What another process says: that it ended this connection, that a message was held for too long, or that it has handed
-        messages over."""
-        kind, _, rest = what.partition(" ")
+    def receive_notice(self, notice: str) -> None:
+        """Process a notice from another process: connection closed, delivery overdue, or new deliveries."""
+        kind, _, rest = notice.partition(" ")
         if kind == "closed":
             self.end(errors.connection_forced(rest))
         elif kind == "overdue":
             for channel in list(self.channels.values()):
-                channel.hear_overdue(rest)
-        elif kind == "handed":
+                channel.receive_overdue_notice(rest)
+        elif kind == "delivered":
             entity_id, *numbers = map(int, rest.split())
-            handed_over.take_soon(self, self._process.database, entity_id, numbers)
+            incoming_deliveries.take_soon(self, self._process.database, entity_id, numbers)
 
 
 class ChannelState:
-    """A channel as its process knows it.
+    """The state of a channel.
 
-    prefetch: for each consumer that begins from now on (RMQ-140); prefetch_of_all: for all together (RMQ-141); 0: no limit.
-    cancelled: tags of consumers that ended because their queue is gone (RMQ-146), until the caller takes them out.
-    closed: why it is not open any more.
+    prefetch: of each consumer started from now on (RMQ-140); prefetch_of_all: of the channel (RMQ-141); 0: no limit.
+    cancelled: tags of consumers that ended because their queue was deleted (RMQ-146), until the caller removes them.
+    closed: why it was closed.
     """
 
     def __init__(self, connection: ConnectionState, number: int):
         self.connection, self.number = connection, number
         self.prefetch = self.prefetch_of_all = 0
-        self.outstanding = 0  # deliveries of consumers, of those too that were cancelled since
-        self.promised = 0  # what transactions under way are about to give them
+        self.outstanding = 0  # unacknowledged deliveries of consumers, including cancelled ones
+        self.promised = 0  # deliveries that running transactions are about to make
         self.consumers: dict[str, Consumer] = {}
         self.unacked: dict[int, Unacked] = {}
         self.cancelled: list[str] = []
         self.closed: Exception | None = None
-        self.waits = False  # somebody waits for deliveries at this moment
+        self.waits = False  # a call is waiting for deliveries
         self.last_queue = ""
-        self.refreshed_at, self.came_up_short = 0.0, True
+        self.refreshed_at, self.last_fetch_was_empty = 0.0, True
         self._overdue: AmqpError | None = None
-        self.handed: deque[tuple[Consumer, Delivery]] = deque()  # by publishers of this process, not fetched yet
-        self.kept: deque[Tagged] = deque()  # taken by a call that was cancelled, for the next one
+        self.buffered: deque[tuple[Consumer, Delivery]] = deque()  # delivered by publishers, not fetched yet
+        self.kept: deque[Tagged] = deque()  # deliveries of a cancelled call, for the next one
         self._tags = count(1)
         self._turn = 0
 
@@ -128,66 +127,67 @@ class ChannelState:
         return self.closed is None and self.connection.closed is None
 
     @property
-    def room(self) -> int:
-        """How many more deliveries its consumers may get together."""
+    def credit(self) -> int:
+        """How many more deliveries its consumers may receive together."""
         taken = self.outstanding + self.promised
         return max(0, self.prefetch_of_all - taken) if self.prefetch_of_all else local_consumers.UNLIMITED
 
     def require_open(self) -> None:
-        """Raise what ended it."""
+        """Raise the reason if the channel is closed."""
         self.connection.require_open()
         if self.closed is not None:
             raise self.closed.with_traceback(None)
 
     def require_in_time(self) -> None:
-        """Raise what is to end it, once somebody has seen that a delivery was not acknowledged in time."""
+        """Raise the timeout error if a delivery was not acknowledged in time."""
         if self._overdue is not None:
             raise self._overdue
 
     def end(self, because: Exception) -> None:
-        """It is over here. What it holds is somebody's to give back. From any thread."""
-        with local_consumers.counting:
+        """Mark the channel as closed. Its deliveries are requeued by others. Thread-safe."""
+        with local_consumers.counter_lock:
             self.closed = self.closed or because
         for consumer in list(self.consumers.values()):
             registry.drop(consumer)
         self.connection.channels.pop(self.number, None)
 
     def release_unclaimed(self, found: Iterable[Delivery]) -> Steps[None]:
-        """Deliveries that its client does not get, each to its place."""
+        """Requeue deliveries that its client does not get."""
         raise NotImplementedError
 
-    def hear_overdue(self, what: str) -> None:
-        """A sweep has given a delivery back that was held for too long: if it was one of these, the channel ends (RMQ-126)."""
-        token, _, milliseconds = what.partition(" ")
-        held = [unacked.delivery for unacked in list(self.unacked.values())] + [delivery for _, delivery in list(self.handed)]
+    def receive_overdue_notice(self, notice: str) -> None:
+        """A sweep has requeued an overdue delivery: if it was one of this channel's, the channel closes (RMQ-126)."""
+        token, _, milliseconds = notice.partition(" ")
+        held = [unacked.delivery for unacked in list(self.unacked.values())] + [delivery for _, delivery in list(self.buffered)]
         if any(str(delivery.token) == token for delivery in held):
             self._overdue = errors.acknowledgement_timed_out(self.number, int(milliseconds))
 
     def address(self, queue: str) -> EntityAddress:
-        """A queue of this virtual host; the empty name is the one declared last on this channel (RMQ-321)."""
+        """A queue of this virtual host; the empty name is the queue last declared on this channel (RMQ-321)."""
         if not (queue or self.last_queue):
             raise errors.no_previously_declared_queue()
         return EntityAddress(self.connection.vhost, queue or self.last_queue)
 
     def tag(self, delivery: Delivery, entity_id: int, consumer: Consumer | None, no_ack: bool) -> Tagged:
-        """Give a delivery its tag (RMQ-111); unless it needs none, it is to be acknowledged."""
+        """Assign a delivery tag (RMQ-111), and record the delivery as unacknowledged unless no_ack."""
         tag = next(self._tags)
         if not no_ack:
             self.unacked[tag] = Unacked(delivery, entity_id, consumer)
         return Tagged(tag, consumer.tag if consumer else "", delivery)
 
-    def knows_too_little(self) -> bool:
-        """Whether to ask which consumers are still there, and whose turn it is: not each time while there is enough to do."""
+    def needs_refresh(self) -> bool:
+        """Whether to refresh which consumers exist and are active: not on every fetch while there are deliveries."""
         is_old = time.monotonic() - self.refreshed_at > REFRESH_SECONDS
         waits_for_turn = not all(consumer.may_take for consumer in self.consumers.values())
-        return is_old or self.came_up_short or waits_for_turn
+        return is_old or self.last_fetch_was_empty or waits_for_turn
 
     def in_turn(self) -> list[list[Consumer]]:
-        """The consumers that may take something now, queue by queue, another queue first each time; those of a queue that
-        acknowledge apart from those that do not, the higher priority first, then who was served longest ago."""
+        """The consumers that may take deliveries now, grouped by queue, starting with a different queue each time. Within a
+        queue, consumers with and without acknowledgement are separate groups; higher priority first, then least recently
+        served."""
         by_queue: dict[int, dict[bool, list[Consumer]]] = {}
         for consumer in sorted(self.consumers.values(), key=lambda c: (-c.priority, c.served)):
-            if consumer.may_take and consumer.room and not local_consumers.outranked(consumer):
+            if consumer.may_take and consumer.credit and not local_consumers.outranked(consumer):
                 by_queue.setdefault(consumer.entity_id, {}).setdefault(consumer.no_ack, []).append(consumer)
         in_order = list(by_queue.values())
         self._turn += 1

@@ -1,1 +1,1 @@
-"""What happens to messages: publish, route, dead-letter, limit, expire, deliver, move, browse."""
+"""Message operations: publish, route, dead-letter, limit, expire, deliver, move, browse."""

@@ -1,6 +1,7 @@
-"""What pages ask about a virtual host: messages with what is written on them, consumers, connections and what these hold.
+"""Read-only queries on a virtual host for the explorer: messages with their metadata, consumers, connections, unacknowledged
+counts.
 
-Nothing here counts as use of a queue, and nothing is marked as redelivered (RMQ-906): it is all read, never got and put back.
+Browsing does not reset a queue's expiry and does not mark messages as redelivered (RMQ-906).
 """
 
 from __future__ import annotations
@@ -22,16 +23,17 @@ from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 from broker_core.store.use_cases import use_case
 
-HEAD_CAP = 10_000  # messages of a queue that are looked at from its head on
+HEAD_CAP = 10_000  # messages read per queue, from its head
 MOST_CONSUMERS = 1_000
 MOST_CONNECTIONS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class MessageFacts:
-    """What is written on a message: where it was published, its expiration as given, its deaths as stored, newest first.
+    """Metadata of a message: the exchange it was published to, its expiration as published, its deaths as stored, newest
+    first.
 
-    redelivered: whether a consumer had it before. connection: the name of the one that holds it; None: nobody does.
+    redelivered: whether it was delivered before. connection: the name of the connection that holds it; None if it is ready.
     """
 
     exchange: str
@@ -45,12 +47,13 @@ class MessageFacts:
 
 @dataclass(frozen=True, slots=True)
 class QueueHead:
-    """The beginning of a queue. scanned: messages looked at; capped: there are more.
+    """The head of a queue. scanned: number of messages read; capped: there are more.
 
-    behind_the_head: expired messages that wait behind one that is alive (RMQ-013); at_the_head: those that go next.
-    head: the first message that can be delivered; None: none among those looked at.
-    expires_at: when the queue itself is deleted unless it is used before; None: never, or not while it has a consumer (RMQ-041).
-    owner: the name of the connection that an exclusive queue belongs to.
+    behind_the_head: expired messages behind a message that has not expired (RMQ-013); at_the_head: expired messages ahead of
+    it.
+    head: the first deliverable message; None if there is none among those read.
+    expires_at: when the queue is deleted unless it is used before; None: never, or not while it has a consumer (RMQ-041).
+    owner: the name of the connection that owns an exclusive queue.
     """
 
     scanned: int
@@ -64,7 +67,7 @@ class QueueHead:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerRow:
-    """A consumer. order: its place in line at its queue, from 1."""
+    """A consumer. order: its position among the consumers of its queue, from 1."""
 
     id: int
     tag: str
@@ -83,7 +86,7 @@ class ConsumerRow:
 
 @dataclass(frozen=True, slots=True)
 class HeldInQueue:
-    """What a connection holds of a queue. at_least: not all of the queue's messages were looked at."""
+    """The unacknowledged messages of a connection in one queue. at_least: not all messages of the queue were read."""
 
     queue: EntityAddress
     connection_id: int
@@ -95,8 +98,8 @@ class HeldInQueue:
 class ConnectionRow:
     """A connection. opened_at: by the virtual host's clock; lease_until: real time.
 
-    lease_left: how long its process is still believed alive without a sign; negative once it is silent.
-    owned: the exclusive queues that end with it, the first twenty by name.
+    lease_left: how long its process is considered alive without renewing its lease; negative once the lease has ended.
+    owned: the exclusive queues that are deleted with it, the first twenty by name.
     """
 
     id: int
@@ -113,9 +116,9 @@ class ConnectionRow:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where a message would go. keys: its routing key and those of CC and BCC; headers: without BCC.
+    """The queues a message would be routed to. keys: its routing key and those in CC and BCC; headers: without BCC.
 
-    queues: names, each once. missing: exchanges that were to be asked and are not there.
+    queues: distinct names. missing: exchanges on the route that do not exist.
     """
 
     keys: tuple[str, ...]
@@ -126,7 +129,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class VhostCounts:
-    """What a virtual host has. exchanges: with the default one, which is no row."""
+    """The number of objects in a virtual host. exchanges: including the default exchange, which is not stored."""
 
     exchanges: int
     bindings: int
@@ -137,7 +140,7 @@ class VhostCounts:
 
 @use_case
 def message_facts(entity_id: int, numbers: Iterable[int], *, actor: Actor | None = None) -> Steps:
-    """MessageFacts of these messages by number; those that are gone are missing."""
+    """MessageFacts of these messages by sequence number, without messages that are no longer in the queue."""
     _require(actor, f"entity {entity_id}")
     rows = yield call("browse_message_facts", entity_id=entity_id, numbers=whole_numbers(numbers))
     return {
@@ -150,7 +153,7 @@ def message_facts(entity_id: int, numbers: Iterable[int], *, actor: Actor | None
 
 @use_case
 def queue_head(entity_id: int, *, actor: Actor | None = None) -> Steps[QueueHead]:
-    """The QueueHead of a queue: what stands first, and what expired ones wait behind it."""
+    """The QueueHead of a queue: the first deliverable message and the expired messages around it."""
     _require(actor, f"entity {entity_id}")
     (row,) = yield call("browse_queue_head", entity_id=entity_id, cap=HEAD_CAP)
     return QueueHead(
@@ -160,7 +163,7 @@ def queue_head(entity_id: int, *, actor: Actor | None = None) -> Steps[QueueHead
 
 @use_case
 def consumers(vhost: str, queue: str | None = None, *, connection_id: int | None = None, actor: Actor | None = None) -> Steps:
-    """ConsumerRow of each consumer, by queue and then by place in line; at most MOST_CONSUMERS."""
+    """ConsumerRow of each consumer, by queue and registration order; at most MOST_CONSUMERS."""
     _require(actor, vhost)
     rows = yield call("browse_consumers", vhost=vhost, queue=queue, connection_id=connection_id, max_count=MOST_CONSUMERS)
     found: list[ConsumerRow] = []
@@ -192,7 +195,7 @@ def connections(vhost: str, *, actor: Actor | None = None) -> Steps[list[Connect
 
 @use_case
 def held(vhost: str, entity_ids: Sequence[int], *, actor: Actor | None = None) -> Steps[list[HeldInQueue]]:
-    """What connections hold of these queues, as Held; HEAD_CAP messages of each queue are looked at."""
+    """Unacknowledged messages of these queues by connection, as HeldInQueue; reads at most HEAD_CAP messages of each queue."""
     _require(actor, vhost)
     ids = whole_numbers(entity_ids, "entity_ids")
     rows = (yield call("browse_held", entity_ids=ids, cap=HEAD_CAP)) if ids else ()
@@ -203,7 +206,7 @@ def held(vhost: str, entity_ids: Sequence[int], *, actor: Actor | None = None) -
 def would_route(
     vhost: str, exchange: str, routing_key: str, headers: Mapping[str, Any] | None = None, *, actor: Actor | None = None
 ) -> Steps[Route]:
-    """Where a message would go that is published now, as a Route. Raises AmqpError as publishing it would (RMQ-309, RMQ-312)."""
+    """The Route of a message published now. Raises AmqpError as publishing does (RMQ-309, RMQ-312)."""
     _require(actor, vhost)
     known = yield from compiled.current(vhost)
     keys, kept = messages.keys_of(routing_key, headers or {})
@@ -224,7 +227,8 @@ def vhost_counts(vhost: str, *, actor: Actor | None = None) -> Steps[VhostCounts
 
 @use_case
 def explain(address: EntityAddress, number: int, *, actor: Actor | None = None) -> Steps:
-    """Why a message is still there, with every reason, as reads.Explanation; None: it is gone. Raises EntityNotFound."""
+    """Why a message is still in the queue, with every reason, as reads.Explanation; None if it is not there. Raises
+    EntityNotFound."""
     _require(actor, address)
     detail = yield from reads.message.steps(address, number, actor=actor)
     if detail is None:
@@ -238,20 +242,20 @@ def explain(address: EntityAddress, number: int, *, actor: Actor | None = None) 
 
 
 def _facts(queue: catalog.StoredQueue, row: reads.MessageRow, actor: Actor | None) -> Steps:
-    """What of the queue bears on one of its messages."""
-    vhost, in_force = queue.address.namespace, queue.effective
+    """The facts about a queue that affect delivery of one of its messages."""
+    vhost, effective = queue.address.namespace, queue.effective
     head = yield from queue_head.steps(queue.id, actor=actor)
     found = yield from consumers.steps(vhost, queue.name, actor=actor)
     holding = yield from held.steps(vhost, [queue.id], actor=actor)
-    exchange = in_force.get("dead_letter_exchange")
+    exchange = effective.get("dead_letter_exchange")
     lost = exchange is not None and exchange not in (yield from compiled.current(vhost)).router
-    timeout = timedelta(milliseconds=in_force.get("consumer_timeout", DEFAULT_TIMEOUT))
+    timeout = timedelta(milliseconds=effective.get("consumer_timeout", DEFAULT_TIMEOUT))
     return explaining.QueueFacts(
         consumers=_with_outstanding(found, {one.connection_id: one.count for one in holding}),
-        single_active=bool(in_force.get("single_active_consumer")),
+        single_active=bool(effective.get("single_active_consumer")),
         head=(yield from _head_before(queue.id, row, head.head, actor)),
         exact_expiry=bool(queue.options.get("exact_expiry")),
-        delivery_limit=in_force.get("delivery_limit"),
+        delivery_limit=effective.get("delivery_limit"),
         dead_letter_exchange=exchange,
         dead_letters_lost=lost,
         acknowledgement_timeout_at=row.held_since + timeout if row.held_since and timeout else None,
@@ -260,7 +264,7 @@ def _facts(queue: catalog.StoredQueue, row: reads.MessageRow, actor: Actor | Non
 
 
 def _head_before(entity_id: int, row: reads.MessageRow, number: int | None, actor: Actor | None) -> Steps:
-    """The first message that is alive, where it is before this one."""
+    """The first message that has not expired, if it is ahead of this one."""
     if number is None or number >= row.sequence_number:
         return None
     rows = yield from reads.messages_by_number.steps(entity_id, [number], actor=actor)
@@ -268,7 +272,7 @@ def _head_before(entity_id: int, row: reads.MessageRow, number: int | None, acto
 
 
 def _with_outstanding(found: Sequence[ConsumerRow], holding: Mapping[int, int]) -> list[explaining.ConsumerFacts]:
-    """What a connection holds is shared out among its consumers of the queue: a message does not say by which of them it came."""
+    """Distribute a connection's unacknowledged messages over its consumers of the queue: messages do not record the consumer."""
     left, facts = dict(holding), []
     for one in found:
         share = left.get(one.connection_id, 0)

@@ -1,4 +1,4 @@
-"""Delivering: what consumers and gets are given, and what they do with it."""
+"""Consuming: delivering messages to consumers and gets, and settling deliveries."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from .length_limits import is_limited, ready
 from .routing_transaction import RoutingTransaction, on_queue, transact
 from .tidying import clear_head, enforce_limit
 
-_looked_from = BoundedCache(10_000)  # database and queue -> the number at which its head bound was last looked after
+_head_raised_at = BoundedCache(10_000)  # database and queue -> the sequence number at which its head bound was last raised
 
 
 @use_case
@@ -49,11 +49,11 @@ def get(
     holder: str | None = None,
     actor: Actor | None = None,
 ) -> Steps[Delivery | None]:
-    """The message at the head of a queue, or None (RMQ-002, RMQ-128). It is use of the queue (RMQ-041).
+    """Get the message at the head of a queue, or None (RMQ-002, RMQ-128). Counts as use of the queue (RMQ-041).
 
-    owner_id: the connection that is to hold it until it acknowledges it; needed unless no_ack.
-    Raises AmqpError: no such queue (404), another connection's (405), or a quorum queue with a single active consumer (405,
-    RMQ-387).
+    owner_id: the connection that holds the message until it is acknowledged; required unless no_ack.
+    Raises AmqpError: no such queue (404), exclusive to another connection (405), or a quorum queue with a single active
+    consumer (405, RMQ-387).
     """
     found = yield from _take(address, 1, no_ack, owner_id, holder, actor, is_use=True)
     if not found:
@@ -74,11 +74,11 @@ def take(
     queue_id: int | None = None,
     actor: Actor | None = None,
 ) -> Steps[list[Delivery]]:
-    """Up to max_count messages for a consumer, the head first, as Delivery. What has expired at the head is taken away on the way
-    (RMQ-012), and none of it is ever delivered (RMQ-002).
+    """Deliver up to max_count messages to a consumer, from the head, as Delivery. Expired messages at the head are removed
+    first (RMQ-012) and never delivered (RMQ-002).
 
-    queue_id: only from this queue, not from one that was declared anew under its name (RMQ-150).
-    Raises AmqpError: no such queue (404), or another connection's (405).
+    queue_id: only from this queue, not from one redeclared under the same name (RMQ-150).
+    Raises AmqpError: no such queue (404), or exclusive to another connection (405).
     """
     require_count("max_count", max_count)
     taken = yield from _take(address, max_count, no_ack, owner_id, holder, actor, queue_id=queue_id)
@@ -96,52 +96,55 @@ def _take(
     is_use: bool = False,
     queue_id: int | None = None,
 ) -> Steps:
-    """Pairs of the queue and a row. is_use: the queue's x-expires begins anew. queue_id: see `take`."""
+    """Deliver messages, as pairs of QueueInfo and row. is_use: resets the queue's x-expires. queue_id: see `take`."""
     actor = actor or Actor.local()
     actor.require(Right.LISTEN, address)
     if owner_id is None and not no_ack:
         raise InvalidArgument(
             "owner_id", "a delivery that is to be acknowledged belongs to a connection: pass owner_id or no_ack"
         )
-    who = {"owner_id": owner_id, "holder": holder or actor.holder_label}
+    holder_columns = {"owner_id": owner_id, "holder": holder or actor.holder_label}
 
     def attempt(queue: QueueInfo) -> Steps:
         if queue_id not in (None, queue.id):
             return None
         if is_use:
-            yield from _use(address, queue)
-        rows = yield from _take_from(address, queue, max_count, no_ack, who)
+            yield from _check_get(address, queue)
+        rows = yield from _take_rows(address, queue, max_count, no_ack, holder_columns)
         return None if rows is None else [(queue, row) for row in rows]
 
     return (yield from on_queue(address, attempt, owner_id=owner_id))
 
 
-def _use(address: EntityAddress, queue: QueueInfo) -> Steps:
-    """A get: refused by a quorum queue with a single active consumer, and use of a queue that can expire (RMQ-041)."""
+def _check_get(address: EntityAddress, queue: QueueInfo) -> Steps:
+    """Check a get and record the use of a queue that can expire (RMQ-041); a quorum queue with a single active consumer
+    refuses it."""
     if queue.type == QUORUM and queue.effective.get("single_active_consumer"):
         raise errors.no_get(address.namespace, address.path)
     if "expires" in queue.effective and (yield from queue_expiry.use(address)) is None:
         raise errors.not_found_queue(address.namespace, address.path)
 
 
-def _take_from(address: EntityAddress, queue: QueueInfo, max_count: int, no_ack: bool, who: Mapping[str, Any]) -> Steps:
-    """Rows of what is delivered; None: the queue is gone. What has expired at the head is taken away on the way (RMQ-012)."""
-    statement = "rabbit_take_for_good" if no_ack else "rabbit_take"
+def _take_rows(
+    address: EntityAddress, queue: QueueInfo, max_count: int, no_ack: bool, holder_columns: Mapping[str, Any]
+) -> Steps:
+    """Rows of the deliveries; None: the queue no longer exists. Expired messages at the head are removed first (RMQ-012)."""
+    statement = "rabbit_take_no_ack" if no_ack else "rabbit_take"
     if queue.has_priorities:
         statement += "_by_priority"
 
-    def some(count: int, *, past_expired: bool) -> Steps:
-        return (yield call(statement, entity_id=queue.id, max_count=count, past_expired=past_expired, **who))
+    def take_rows(count: int, *, past_expired: bool) -> Steps:
+        return (yield call(statement, entity_id=queue.id, max_count=count, past_expired=past_expired, **holder_columns))
 
-    rows = yield from some(max_count, past_expired=False)
+    rows = yield from take_rows(max_count, past_expired=False)
     if not rows:
         return None
     found, expired, is_clear = _delivered(rows), rows[0].expired, True
     if expired:
         is_clear = yield from clear_head(address.namespace, address.path)
     if expired and (not found or is_clear and len(found) < max_count):
-        found += _delivered((yield from some(max_count - len(found), past_expired=not is_clear)))
-    yield from _look_after_head(queue, found, rows[0].head, force=expired)
+        found += _delivered((yield from take_rows(max_count - len(found), past_expired=not is_clear)))
+    yield from _raise_head(queue, found, rows[0].head, force=expired)
     return found
 
 
@@ -149,24 +152,25 @@ def _delivered(rows: Sequence[Any]) -> list[Any]:
     return [row for row in rows if row.sequence_number is not None]
 
 
-def _look_after_head(queue: QueueInfo, found: Sequence[Any], head: int, force: bool) -> Steps:
-    """Raise the head bound where much is gone behind it. Where something old keeps it low, do not try at every delivery."""
+def _raise_head(queue: QueueInfo, found: Sequence[Any], head: int, force: bool) -> Steps:
+    """Raise the head bound after many messages were removed. Does not retry on every delivery while an old message keeps it
+    low."""
     key = connections.current_database(), queue.id
     number = 0 if queue.has_priorities or not found else found[0].sequence_number
-    if force or number - max(head, _looked_from.get(key, 0)) > HEAD_LAG:
-        _looked_from.keep(key, number)
+    if force or number - max(head, _head_raised_at.get(key, 0)) > HEAD_LAG:
+        _head_raised_at.keep(key, number)
         yield from advance_head(queue.id, SubQueue.MAIN)
 
 
 @use_case
 def acknowledge(address: EntityAddress, tokens: Iterable[UUID], *, actor: Actor | None = None) -> Steps:
-    """Remove what these tokens hold, also after the end of its life (RMQ-019). Returns a SettleReport; where the queue has gone,
-    all are lost, and that is no error (RMQ-044)."""
-    by, tokens = _settler(address, tokens, actor)
-    queue = yield from _known(address)
+    """Remove the messages held by these tokens, even if they have expired (RMQ-019). Returns a SettleReport; if the queue was
+    deleted, all tokens are lost, which is not an error (RMQ-044)."""
+    by, tokens = _authorized(address, tokens, actor)
+    queue = yield from _find_queue(address)
     if not tokens or queue is None:
         return SettleReport((), tuple(tokens))
-    return settle_report(tokens, (yield call("rabbit_acknowledge", entity_id=queue.id, actor=by, **_held_by(tokens))))
+    return settle_report(tokens, (yield call("rabbit_acknowledge", entity_id=queue.id, actor=by, **_token_columns(tokens))))
 
 
 @use_case
@@ -178,18 +182,19 @@ def requeue(
     kind: EventKind = EventKind.ABANDONED,
     actor: Actor | None = None,
 ) -> Steps:
-    """Give deliveries back to their place, with the instant their life ends at (RMQ-020, RMQ-116). Returns a SettleReport.
+    """Return deliveries to their original positions with their expiry unchanged (RMQ-020, RMQ-116). Returns a SettleReport.
 
-    counts: whether each was a failed delivery; one too many, and the message is dead-lettered (RMQ-121). kind: of the event.
+    counts: whether this counts as a failed delivery; at the delivery limit the message is dead-lettered (RMQ-121). kind: of
+    the event.
     """
-    by, tokens = _settler(address, tokens, actor)
-    queue = yield from _known(address)
+    by, tokens = _authorized(address, tokens, actor)
+    queue = yield from _find_queue(address)
     if not tokens or queue is None:
         return SettleReport((), tuple(tokens))
 
     def steps(_: RoutingTransaction | None = None) -> Steps:
         how = {"actor": by, "counts": counts, "kind": int(kind)}
-        rows = yield call("rabbit_requeue", entity_id=queue.id, **_held_by(tokens), **how)
+        rows = yield call("rabbit_requeue", entity_id=queue.id, **_token_columns(tokens), **how)
         if rows:
             yield from _after_requeue(address, queue, rows, by)
         return settle_report(tokens, rows)
@@ -200,8 +205,8 @@ def requeue(
 
 
 def _after_requeue(address: EntityAddress, queue: QueueInfo, rows: Sequence[Any], actor: str) -> Steps:
-    """What came back once too often leaves (RMQ-121); what is too much leaves (RMQ-096); what has expired leaves, at the head
-    (RMQ-020). Whoever waits is woken for the rest."""
+    """Dead-letter messages over the delivery limit (RMQ-121), enforce the length limit (RMQ-096), expire at the head
+    (RMQ-020), and wake waiting receivers."""
     spent = [row.lock_token for row in rows if row.spent]
     if spent:
         yield from _dead_letter_held(address, spent, DELIVERY_LIMIT, actor)
@@ -215,48 +220,48 @@ def _after_requeue(address: EntityAddress, queue: QueueInfo, rows: Sequence[Any]
 
 @use_case
 def reject(address: EntityAddress, tokens: Iterable[UUID], *, actor: Actor | None = None) -> Steps:
-    """Dead-letter what these tokens hold, or drop it where there is no dead-letter exchange (RMQ-060, RMQ-061). Returns a
+    """Dead-letter the messages held by these tokens, or drop them without a dead-letter exchange (RMQ-060, RMQ-061). Returns a
     SettleReport."""
-    by, tokens = _settler(address, tokens, actor)
+    by, tokens = _authorized(address, tokens, actor)
     if not tokens:
         return SettleReport((), ())
     return settle_report(tokens, (yield from _dead_letter_held(address, tokens, REJECTED, by)))
 
 
 def _dead_letter_held(address: EntityAddress, tokens: Sequence[UUID], reason: str, actor: str) -> Steps:
-    """Take away what tokens hold. Returns the rows; none where the queue has gone."""
+    """Dead-letter the messages held by these tokens. Returns their rows; none if the queue was deleted."""
 
-    def steps(work: RoutingTransaction) -> Steps:
-        queue = work.queue(address.path)
+    def steps(transaction: RoutingTransaction) -> Steps:
+        queue = transaction.queue(address.path)
         if queue is None:
             return []
-        rows = yield from lock_departing("by_token", queue, **_held_by(tokens))
-        yield from process_arrivals(work, (yield from dead_letter(work, address.path, rows, reason)))
+        rows = yield from lock_departing("by_token", queue, **_token_columns(tokens))
+        yield from process_arrivals(transaction, (yield from dead_letter(transaction, address.path, rows, reason)))
         return rows
 
     return (yield from transact(address.namespace, actor, steps))
 
 
-def _known(address: EntityAddress) -> Steps:
-    """The queue behind an address, or None. Who holds a token may use it, whoever the queue belongs to."""
-    queue = (yield from compiled.of(address.namespace)).queues.get(address.path)
+def _find_queue(address: EntityAddress) -> Steps:
+    """The queue at an address, or None. Exclusive ownership is not checked: the token is sufficient."""
+    queue = (yield from compiled.cached(address.namespace)).queues.get(address.path)
     return queue or (yield from compiled.current(address.namespace)).queues.get(address.path)
 
 
-def _settler(address: EntityAddress, tokens: Iterable[UUID], actor: Actor | None) -> tuple[str, list[UUID]]:
-    """Who settles, if that is allowed, and the tokens, each once."""
+def _authorized(address: EntityAddress, tokens: Iterable[UUID], actor: Actor | None) -> tuple[str, list[UUID]]:
+    """Check that the actor may settle. Returns its name and the distinct tokens."""
     actor = actor or Actor.local()
     actor.require(Right.LISTEN, address)
     return str(actor), unique_tokens(list(tokens))
 
 
-def _held_by(tokens: Sequence[UUID]) -> dict[str, list]:
-    """Tokens, and the numbers they carry, as statements take them."""
+def _token_columns(tokens: Sequence[UUID]) -> dict[str, list]:
+    """Tokens and the sequence numbers they contain, as statement parameters."""
     return {"numbers": [sequence_number_of(token) for token in tokens], "tokens": list(tokens)}
 
 
 def release_owner(vhost: str, owner_id: int) -> Steps:
-    """Give back all that a connection holds, each message to its place: its delivery has failed (RMQ-123). Returns how many."""
+    """Requeue all messages that a connection holds, each as a failed delivery (RMQ-123). Returns how many."""
     held: dict[EntityAddress, list[UUID]] = {}
     for row in (yield call("rabbit_held", vhost=vhost, owner_id=owner_id)):
         held.setdefault(EntityAddress(vhost, row.path), []).append(row.lock_token)
@@ -271,8 +276,8 @@ def release_owner(vhost: str, owner_id: int) -> Steps:
 
 @use_case
 def purge_queue(address: EntityAddress, *, owner_id: int | None = None, actor: Actor | None = None) -> Steps:
-    """Remove what is ready now; unacknowledged messages stay, and nothing is dead-lettered (RMQ-028, RMQ-329). Returns how many
-    there were. Raises AmqpError: no such queue (404), or another connection's (405)."""
+    """Remove all ready messages; unacknowledged messages stay, and nothing is dead-lettered (RMQ-028, RMQ-329). Returns how
+    many were removed. Raises AmqpError: no such queue (404), or exclusive to another connection (405)."""
     actor = actor or Actor.local()
     actor.require(Right.OPERATE, address)
 

@@ -1,4 +1,4 @@
-"""What is delivered: a message of a queue, as consumers and gets are given it."""
+"""Delivery: a message as consumers and gets receive it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ DELIVERY_COUNT = "x-delivery-count"
 
 @dataclass(frozen=True)
 class Delivery:
-    """A message as it is delivered. token: what it is acknowledged with; None where it is not to be (RMQ-114).
+    """A delivered message. token: used to settle it; None if it needs no acknowledgement (RMQ-114).
 
-    redelivered: whether it was delivered before (RMQ-119). delivery_count: how often it came back. message_count: what is ready
-    behind it, of a get (RMQ-128).
+    redelivered: whether it was delivered before (RMQ-119). delivery_count: how often it was requeued. message_count: of a get,
+    the number of ready messages remaining (RMQ-128).
     """
 
     address: EntityAddress
@@ -47,8 +47,8 @@ class Delivery:
 
     @cached_property
     def properties(self) -> Properties:
-        """As published (RMQ-009, RMQ-360); in a quorum queue with the header x-delivery-count, which a consumer gets once there
-        is something to count, and a get always (RMQ-120)."""
+        """Properties as published (RMQ-009, RMQ-360). In a quorum queue with the header x-delivery-count: for gets always, for
+        consumers once it is above zero (RMQ-120)."""
         headers = self.raw_headers or {}
         if self.is_quorum and (self.delivery_count or self.message_count is not None):
             headers = headers | {DELIVERY_COUNT: ["signedint", str(self.delivery_count)]}

@@ -1,4 +1,4 @@
-"""Length limits: how many messages, and bytes, a queue may have ready (RMQ-090 to RMQ-099)."""
+"""Length limits: the maximum number of ready messages and their bytes in a queue (RMQ-090 to RMQ-099)."""
 
 from __future__ import annotations
 
@@ -21,45 +21,45 @@ def drops_head(queue: QueueInfo) -> bool:
 
 
 def refuses(queue: QueueInfo) -> bool:
-    """Whether it refuses what would be too much, rather than make room for it."""
+    """Whether the queue rejects publishes over its limit instead of dropping messages from its head."""
     return is_limited(queue) and queue.effective.get("overflow") in (REJECT_PUBLISH, REJECT_PUBLISH_DLX)
 
 
 def exceeds(queue: QueueInfo, n: int, size: int) -> bool:
-    """Whether so many ready messages, or so many bytes, are more than it may have."""
+    """Whether this many ready messages or bytes exceed the queue's limit."""
     most, most_bytes = queue.effective.get("max_length"), queue.effective.get("max_length_bytes")
     return most is not None and n > most or most_bytes is not None and size > most_bytes
 
 
 def ready(entity_ids: Sequence[int]) -> Steps:
-    """How many messages of each queue are ready, and their bytes, by id."""
+    """The number of ready messages of each queue and their bytes, by queue id."""
     rows = yield call("rabbit_ready", entity_ids=list(entity_ids))
     return {row.entity_id: (row.n, row.bytes) for row in rows}
 
 
-class Rooms:
-    """What queues that refuse still take, in a transaction that holds their counters."""
+class Capacity:
+    """Remaining capacity of queues that reject publishes, in a transaction that holds their counters."""
 
     def __init__(self):
         self._used: dict[int, tuple[int, int]] = {}
 
-    def look(self, queues: Iterable[QueueInfo], *, hold: bool = True) -> Steps:
-        """Hold and count those of them that refuse and were not looked at yet. hold: False only counts: nothing is stored."""
+    def load(self, queues: Iterable[QueueInfo], *, lock: bool = True) -> Steps:
+        """Read the current length of queues that reject publishes. lock: lock their counters first; False for previews."""
         ids = [queue.id for queue in queues if refuses(queue) and queue.id not in self._used]
         if ids:
-            if hold:
+            if lock:
                 yield call("rabbit_lock_counters", entity_ids=ids)
             self._used |= yield from ready(ids)
 
     def fits(self, queue: QueueInfo, size: int) -> bool:
-        """Whether a message of so many bytes would be taken."""
+        """Whether a message of this size fits."""
         if queue.id not in self._used:
             return True
         n, used = self._used[queue.id]
         return not exceeds(queue, n + 1, used + size)
 
     def admit(self, queue: QueueInfo, size: int) -> bool:
-        """Whether a message of so many bytes is taken; then it is in (RMQ-093)."""
+        """Whether a message of this size fits; if so, it is counted (RMQ-093)."""
         if not self.fits(queue, size):
             return False
         if queue.id in self._used:

@@ -1,7 +1,9 @@
-"""The consumers of this process: what each has room for, whose turn it is, and what it is promised by transactions under way.
+"""The consumers of this process: their credit, the order in which they are served, and credit reserved by running
+transactions.
 
-Room (credit) is known only here: prefetch belongs to the channel and changes while it runs (RMQ-140, RMQ-141). So priorities
-among consumers and taking turns hold among those of one process; see remote_delivery for messages with a time-to-live of zero.
+Credit is known only in the consumer's process: prefetch belongs to the channel and can change (RMQ-140, RMQ-141). Consumer
+priorities and round-robin therefore apply among the consumers of one process; see remote_delivery for messages with a TTL of
+zero.
 """
 
 from __future__ import annotations
@@ -22,35 +24,35 @@ from .delivery import Delivery
 
 
 class ConsumerChannel(Protocol):
-    """What a consumer needs of its channel (see connections.state)."""
+    """The channel interface used by consumers (see connections.state)."""
 
     connection: Any
     outstanding: int
     promised: int
     waits: bool
-    handed: deque
+    buffered: deque
 
     @property
     def is_open(self) -> bool: ...
 
     @property
-    def room(self) -> int: ...
+    def credit(self) -> int: ...
 
     def release_unclaimed(self, found: Iterable[Delivery]) -> Steps[None]: ...
 
 
 UNLIMITED = 2**31 - 1
-counting = threading.Lock()
-_servings = itertools.count(1)
+counter_lock = threading.Lock()
+_serve_order = itertools.count(1)
 
 
 @dataclass(eq=False, slots=True)
 class Consumer:
-    """A consumer of this process. prefetch: how many deliveries it may have unacknowledged, 0 for any number (RMQ-142).
+    """A consumer of this process. prefetch: maximum unacknowledged deliveries, 0 for no limit (RMQ-142).
 
-    may_take: whether it is its turn, where only one consumer of the queue is active (RMQ-148). outstanding: its unacknowledged
-    deliveries, those included that wait to be fetched. promised: what a transaction under way is about to give it. served: when
-    it last got its turn, in the order of all turns; it begins at the end of the line.
+    may_take: whether it is the active consumer of a single-active-consumer queue (RMQ-148). outstanding: its unacknowledged
+    deliveries, including those not fetched yet. promised: deliveries that a running transaction is about to make. served:
+    position of its last delivery in the order of all deliveries; a new consumer is last.
     """
 
     id: int
@@ -64,7 +66,7 @@ class Consumer:
     may_take: bool
     outstanding: int = 0
     promised: int = 0
-    served: int = field(default_factory=lambda: next(_servings))
+    served: int = field(default_factory=lambda: next(_serve_order))
 
     @property
     def owner_id(self) -> int:
@@ -75,43 +77,43 @@ class Consumer:
         return self.channel.connection.name
 
     @property
-    def room(self) -> int:
-        """How many more deliveries it may get now: all there are, where none is to be acknowledged (RMQ-114)."""
+    def credit(self) -> int:
+        """How many more deliveries it may receive now; unlimited with no_ack (RMQ-114)."""
         if self.no_ack:
             return UNLIMITED
         own = self.prefetch - self.outstanding - self.promised if self.prefetch else UNLIMITED
-        return max(0, min(own, self.channel.room))
+        return max(0, min(own, self.channel.credit))
 
-    def hand_over(self, deliveries: Sequence[Any]) -> bool:
-        """Deliveries for its connection that are committed: its channel fetches them next. From any thread.
+    def buffer(self, deliveries: Sequence[Any]) -> bool:
+        """Buffer committed deliveries until its channel fetches them. Thread-safe.
 
-        False: the channel has been closed meanwhile, and the deliveries are to be given back.
+        Returns False if the channel was closed meanwhile; the caller must then requeue the deliveries.
         """
-        with counting:
+        with counter_lock:
             if not self.channel.is_open:
                 return False
-            self.channel.handed.extend((self, delivery) for delivery in deliveries)
+            self.channel.buffered.extend((self, delivery) for delivery in deliveries)
         self.count(len(deliveries))
         return True
 
     def count(self, more: int) -> None:
-        """Reckon with so many more deliveries, or with fewer that are to be acknowledged."""
+        """Add deliveries, or subtract settled ones (negative), to its unacknowledged count."""
         if more > 0:
-            self.served = next(_servings)
+            self.served = next(_serve_order)
         if not self.no_ack:
-            with counting:
+            with counter_lock:
                 self.outstanding += more
                 self.channel.outstanding += more
 
     @contextmanager
     def promise(self, count: int) -> Iterator[None]:
-        """It has less room meanwhile: nobody else plans with what it is about to get."""
-        with counting:
+        """Reserve credit for deliveries that are about to be made."""
+        with counter_lock:
             self._promise(count)
         try:
             yield
         finally:
-            with counting:
+            with counter_lock:
                 self._promise(-count)
 
     def _promise(self, more: int) -> None:
@@ -121,7 +123,7 @@ class Consumer:
 
 
 class Registry:
-    """The consumers of this process by queue. Safe from any thread."""
+    """The consumers of this process by queue. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -146,57 +148,57 @@ class Registry:
 registry = Registry()
 
 
-def takers(entity_id: int) -> list[Consumer]:
-    """Who, in this process, may be handed messages of a queue (RMQ-016, RMQ-922).
+def eligible_consumers(entity_id: int) -> list[Consumer]:
+    """The consumers of this process that may receive messages of a queue (RMQ-016, RMQ-922).
 
-    What was stored as delivered to a consumer's `owner_id`, held by its `holder`, is given to its `hand_over` after the commit;
-    for one with `no_ack` nothing stays stored.
+    Messages stored as held by a consumer's `owner_id` and `holder` are passed to its `buffer` after the commit; for a consumer
+    with `no_ack` they are deleted.
     """
     return [c for c in registry.of(entity_id) if c.may_take and c.channel.is_open]
 
 
 @contextmanager
-def planned(consumers: Sequence[Consumer], count: int) -> Iterator[list[Consumer]]:
-    """Who gets each of the next `count` messages of a queue, as `in_turns` says; fewer where there is no room for all. It is
-    promised to them meanwhile."""
-    with counting:
+def reserve(consumers: Sequence[Consumer], count: int) -> Iterator[list[Consumer]]:
+    """Assign the next `count` messages of a queue to consumers as `in_turns` does, and reserve their credit until the block
+    ends."""
+    with counter_lock:
         plan = in_turns(consumers, count)
         for consumer in plan:
             consumer._promise(1)
     try:
         yield plan
     finally:
-        with counting:
+        with counter_lock:
             for consumer in plan:
                 consumer._promise(-1)
 
 
 def outranked(consumer: Consumer) -> bool:
-    """Whether one of higher priority, in this process, waits for messages of the same queue and has room."""
+    """Whether a consumer of higher priority in this process is waiting for messages of the same queue and has credit."""
     return any(
-        other.priority > consumer.priority and other.channel.waits and other.may_take and other.room
+        other.priority > consumer.priority and other.channel.waits and other.may_take and other.credit
         for other in registry.of(consumer.entity_id)
     )
 
 
 def in_turns(consumers: Sequence[Consumer], count: int) -> list[Consumer]:
-    """Who gets each of the next `count` messages of a queue: the highest priority with room, equal ones in turns, first who was
-    served longest ago (RMQ-145)."""
+    """The consumer of each of the next `count` messages of a queue: highest priority with credit first, equal priorities
+    round-robin, least recently served first (RMQ-145). Shorter if there is not enough credit."""
     plan: list[Consumer] = []
-    shared_room = {c.channel: c.channel.room for c in consumers}
+    shared_credit = {c.channel: c.channel.credit for c in consumers}
     given = dict.fromkeys(consumers, 0)
 
-    def has_room(consumer: Consumer) -> bool:
-        return given[consumer] < consumer.room and (consumer.no_ack or shared_room[consumer.channel] > 0)
+    def has_credit(consumer: Consumer) -> bool:
+        return given[consumer] < consumer.credit and (consumer.no_ack or shared_credit[consumer.channel] > 0)
 
     for level in sorted({c.priority for c in consumers}, reverse=True):
         turn = deque(sorted((c for c in consumers if c.priority == level), key=lambda c: c.served))
         while turn and len(plan) < count:
             consumer = turn.popleft()
-            if not has_room(consumer):
+            if not has_credit(consumer):
                 continue
             plan.append(consumer)
             given[consumer] += 1
-            shared_room[consumer.channel] -= not consumer.no_ack
+            shared_credit[consumer.channel] -= not consumer.no_ack
             turn.append(consumer)
     return plan

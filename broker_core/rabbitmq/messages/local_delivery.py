@@ -1,5 +1,5 @@
-"""Local delivery: consumers of this process that have room are given messages in the transaction that stores them: before the
-queue's limits are enforced, and where a message cannot wait (RMQ-016, RMQ-922)."""
+"""Local delivery: messages are delivered to consumers of this process in the transaction that stores them, before length
+limits are enforced and for messages with a TTL of zero (RMQ-016, RMQ-922)."""
 
 from __future__ import annotations
 
@@ -14,59 +14,60 @@ from broker_core.store.statements import call
 
 from . import local_consumers
 from .delivery import Delivery, as_delivery
-from .remote_delivery import hand_to_others
+from .remote_delivery import deliver_remotely
 from .routing_transaction import RoutingTransaction
 
-RELIEF = 100  # messages that consumers are given at most before it is counted what is too much
-FOR_GOOD = {
-    "rabbit_hand_over": "rabbit_hand_over_for_good",
-    "rabbit_take": "rabbit_take_for_good",
-    "rabbit_take_by_priority": "rabbit_take_for_good_by_priority",
+MOST_BEFORE_LIMIT = 100  # maximum messages delivered before a length limit is enforced
+NO_ACK_STATEMENTS = {
+    "rabbit_deliver_by_number": "rabbit_deliver_by_number_no_ack",
+    "rabbit_take": "rabbit_take_no_ack",
+    "rabbit_take_by_priority": "rabbit_take_no_ack_by_priority",
 }
 
 
-def hand_over(work: RoutingTransaction, name: str, queue: QueueInfo, numbers: Sequence[int]) -> Steps[list[int]]:
-    """Give messages to consumers that have room: of this process first, then of others (RMQ-922). Returns the numbers that nobody
-    has room for."""
-    with local_consumers.planned(local_consumers.takers(queue.id), len(numbers)) as plan:
+def deliver_by_number(transaction: RoutingTransaction, name: str, queue: QueueInfo, numbers: Sequence[int]) -> Steps[list[int]]:
+    """Deliver messages to consumers with credit, of this process first, then of others (RMQ-922). Returns the undelivered
+    sequence numbers."""
+    with local_consumers.reserve(local_consumers.eligible_consumers(queue.id), len(numbers)) as plan:
         left = list(numbers[len(plan) :])
         for consumer in dict.fromkeys(plan):
             given = [number for number, taker in zip(numbers, plan, strict=False) if taker is consumer]
-            if not (yield from _give(work, name, queue, consumer, "rabbit_hand_over", numbers=given)):
+            if not (yield from _deliver(transaction, name, queue, consumer, "rabbit_deliver_by_number", numbers=given)):
                 left += given
-    return (yield from hand_to_others(work, queue, sorted(left)))
+    return (yield from deliver_remotely(transaction, queue, sorted(left)))
 
 
-def deliver_from_head(work: RoutingTransaction, name: str) -> Steps[None]:
-    """A queue with a limit: the head goes to consumers of this process that have room, since only what they leave is too much."""
-    queue = work.topology.queues[name]
-    if queue.lets_nothing_wait:
+def deliver_from_head(transaction: RoutingTransaction, name: str) -> Steps[None]:
+    """Deliver the head of a queue with a length limit to consumers of this process: only the remaining messages count towards
+    the limit."""
+    queue = transaction.topology.queues[name]
+    if queue.has_zero_ttl:
         return
     statement = "rabbit_take_by_priority" if queue.has_priorities else "rabbit_take"
-    with local_consumers.planned(local_consumers.takers(queue.id), RELIEF) as plan:
+    with local_consumers.reserve(local_consumers.eligible_consumers(queue.id), MOST_BEFORE_LIMIT) as plan:
         for consumer, count in Counter(plan).items():
-            yield from _give(work, name, queue, consumer, statement, max_count=count, past_expired=True)
+            yield from _deliver(transaction, name, queue, consumer, statement, max_count=count, past_expired=True)
 
 
-def _give(
-    work: RoutingTransaction, name: str, queue: QueueInfo, consumer: local_consumers.Consumer, statement: str, **which: Any
+def _deliver(
+    transaction: RoutingTransaction, name: str, queue: QueueInfo, consumer: local_consumers.Consumer, statement: str, **which: Any
 ) -> Steps[bool]:
-    """Deliver messages to a consumer, once this transaction is committed; until then they take its room. Returns whether its
-    connection is still there."""
-    if not (yield call("rabbit_give_to", connection_id=consumer.owner_id)):
+    """Deliver messages to a consumer after this transaction commits, and reserve its credit until then. Returns whether its
+    connection still exists."""
+    if not (yield call("hold_connection_unless_ending", connection_id=consumer.owner_id)):
         return False
     if consumer.no_ack:
-        statement = FOR_GOOD[statement]
+        statement = NO_ACK_STATEMENTS[statement]
     rows = yield call(statement, entity_id=queue.id, owner_id=consumer.owner_id, holder=consumer.holder, **which)
-    address = EntityAddress(work.vhost, name)
+    address = EntityAddress(transaction.vhost, name)
     deliveries = [as_delivery(row, address, queue) for row in rows if row.sequence_number is not None]
     if deliveries:
-        work.promises.enter_context(consumer.promise(len(deliveries)))
-        yield AfterCommit(_handed(consumer, deliveries), waits_for_callers=True)
+        transaction.promises.enter_context(consumer.promise(len(deliveries)))
+        yield AfterCommit(_buffer_or_release(consumer, deliveries), waits_for_callers=True)
     return True
 
 
-def _handed(consumer: local_consumers.Consumer, deliveries: Sequence[Delivery]) -> Steps[None]:
-    """Once it is stored that they are its: the consumer gets them, unless its channel was closed in between."""
-    if not consumer.hand_over(deliveries):
+def _buffer_or_release(consumer: local_consumers.Consumer, deliveries: Sequence[Delivery]) -> Steps[None]:
+    """After the commit: buffer deliveries for the consumer, or release them if its channel was closed meanwhile."""
+    if not consumer.buffer(deliveries):
         yield from consumer.channel.release_unclaimed(deliveries)

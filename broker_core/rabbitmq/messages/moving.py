@@ -1,8 +1,8 @@
-"""Moving: an operator takes ready messages out of a queue and publishes them elsewhere, dead letters back to where they died.
+"""Moving: an operator moves ready messages to another queue or exchange, or dead letters back to the queue they came from.
 
-In one transaction for each batch, so that nothing is lost or doubled on the way (RMQ-393). What cannot go stays where it is, and
-the report says why (RMQ-392). A moved message begins anew: its deaths are set aside (RMQ-391), and it lives as long as the queue
-says that takes it.
+Each batch is one transaction, so that no message is lost or duplicated (RMQ-393). Messages that cannot be moved stay, and the
+report says why (RMQ-392). A moved message starts afresh: its deaths are archived (RMQ-391), and its TTL is that of the target
+queue.
 """
 
 from __future__ import annotations
@@ -30,20 +30,19 @@ from broker_core.store.use_cases import use_case
 
 from .arrivals import lock_for_arrivals, settle_arrivals
 from .dead_lettering import as_outgoing, remove_and_store
-from .length_limits import Rooms, drops_head, exceeds, ready
+from .length_limits import Capacity, drops_head, exceeds, ready
 from .placing import PLACE_PROPERTIES, Outgoing, Placing, origin_of
 from .properties import check_routing_key
 from .routing_transaction import RoutingTransaction, require_current, transact
 
-MOST_NAMED = 1_000  # messages that a report names one by one; all are counted
-LOOKED_AT = 10_000  # messages that a preview looks at
-LOOK_BATCH = 2_000
+MOST_NAMED = 1_000  # messages listed in a report; all are counted
+SCAN_CAP = 10_000  # messages read by a preview
+SCAN_BATCH = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class Back:
-    """To the queue in which each message died last, or first, and to it alone: with the exchange and the routing key that it had
-    there (RMQ-390)."""
+    """To the queue in which each message died last, or first, with the exchange and routing key it had there (RMQ-390)."""
 
     first: bool = False
 
@@ -57,7 +56,7 @@ class ToQueue:
 
 @dataclass(frozen=True, slots=True)
 class ToExchange:
-    """To an exchange, as if published again; without a routing key, with the one that each message has."""
+    """To an exchange, as if republished; without a routing key, each message keeps its own."""
 
     exchange: str
     routing_key: str | None = None
@@ -68,9 +67,9 @@ Target = Back | ToQueue | ToExchange
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterOrigin:
-    """What messages of a group have in common (RMQ-397): the queue in which they died last, or first, and the reason.
+    """A group of messages (RMQ-397): the queue in which they died last, or first, and the reason.
 
-    Both None: of those that do not say where they died.
+    Both are None for messages without a recorded death.
     """
 
     queue: str | None
@@ -79,7 +78,7 @@ class DeadLetterOrigin:
 
 
 class Why(StrEnum):
-    """Why a message was left where it is (RMQ-392). {} is a queue."""
+    """Why a message was not moved (RMQ-392). {} is a queue."""
 
     HELD = "held by a consumer"
     BUSY = "taken by another consumer"
@@ -93,7 +92,7 @@ class Why(StrEnum):
 
 
 class Left(NamedTuple):
-    """Why a message was left, and the queue that is to blame, if one is."""
+    """Why a message was not moved, and the queue that caused it, if any."""
 
     why: Why
     queue: str | None = None
@@ -104,10 +103,11 @@ class Left(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What a move did.
+    """The result of a move.
 
-    count:    messages that left. arrived: copies by the queue that took them. left: those that stayed, counted by reason.
-    places:   by the number a message had, where it is now: queue and number. stayed: by number, why. Of both MOST_NAMED at most.
+    count:    messages moved. arrived: copies by target queue. left: messages not moved, counted by reason.
+    places:   queue and sequence number of each moved message, by its old number. stayed: reasons by number. At most MOST_NAMED
+    each.
     """
 
     count: int = 0
@@ -119,7 +119,7 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class MoveGroup:
-    """Messages of a preview that have their origin in common and would go to the same queues."""
+    """Messages of a preview with the same origin and the same target queues."""
 
     origin: DeadLetterOrigin
     queues: tuple[str, ...]
@@ -128,10 +128,12 @@ class MoveGroup:
 
 @dataclass(frozen=True, slots=True)
 class MovePreview:
-    """What a move would do now. last_number: the highest that the queue had given then: a move up to it takes nothing newer.
+    """What a move would do now. last_number: the highest sequence number at that time; a move up to it excludes newer
+    messages.
 
-    overflowing: queues that would have more than they may, and drop their heads (RMQ-091); whether those are dead-lettered.
-    scanned: messages looked at; capped: there are more, so the counts are lower bounds.
+    overflowing: queues that would exceed their limit and drop messages from their head (RMQ-091); whether those are
+    dead-lettered.
+    scanned: messages read; capped: there are more, so the counts are lower bounds.
     """
 
     groups: tuple[MoveGroup, ...]
@@ -147,23 +149,23 @@ class MovePreview:
 
     @property
     def arriving(self) -> dict[str, int]:
-        """Copies by the queue that would get them, by name."""
+        """Copies by target queue."""
         found = Counter(dict.fromkeys(sorted({name for group in self.groups for name in group.queues}), 0))
         for group in self.groups:
             found.update(dict.fromkeys(group.queues, group.count))
         return dict(found)
 
 
-class _Wish(NamedTuple):
-    """What is to go where. numbers: these alone, the lowest first; None: all. of: of those, one group."""
+class _Request(NamedTuple):
+    """A request to move messages. numbers: only these, ascending; None: all. of: only this group of them."""
 
     to: Target
     numbers: Sequence[int] | None
     of: DeadLetterOrigin | None
 
 
-class _Way(NamedTuple):
-    """Where a message goes and as what. origin: by the death that said so, or by its last."""
+class _Destination(NamedTuple):
+    """Where a message is moved to, and its new properties. origin: according to the death used, or its last one."""
 
     queues: tuple[str, ...]
     properties: Mapping[str, Any]
@@ -180,27 +182,28 @@ def move(
     up_to: int | None = None,
     actor: Actor | None = None,
 ) -> Steps[Moved]:
-    """Move ready messages of a queue, oldest first, in batches, each one transaction. Returns Moved.
+    """Move ready messages of a queue, oldest first, in batches of one transaction each.
 
-    sequence_numbers: these alone; None: all that are there now. up_to: of all, none with a higher number, as a preview gave it.
-    of: of those, this group alone; the others are neither moved nor told of (RMQ-397).
-    Raises AmqpError: no such queue (404), another connection's (405), an exchange that is not there or internal (404, 403).
+    sequence_numbers: only these; None: all messages in the queue now. up_to: of all, none with a higher number, as given by a
+    preview.
+    of: only this group; other messages are neither moved nor reported (RMQ-397).
+    Raises AmqpError: no such queue (404), exclusive to another connection (405), exchange missing or internal (404, 403).
     """
     actor = actor or Actor.local()
     actor.require(Right.OPERATE, address)
-    wish = _wish(to, sequence_numbers, of)
+    request = _request(to, sequence_numbers, of)
     queue = yield from _source(address, to)
-    last = yield from _last(queue, wish.numbers, up_to)
-    tally, after = _Tally(), -1
-    while numbers := (yield from _next_numbers(queue, wish.numbers, after, last, BATCH)):
-        some = yield from transact(address.namespace, str(actor), partial(_move_some, address, queue, wish, numbers))
-        if some is None:  # the queue was deleted meanwhile
+    last = yield from _last(queue, request.numbers, up_to)
+    outcome, after = _Result(), -1
+    while numbers := (yield from _next_numbers(queue, request.numbers, after, last, BATCH)):
+        some = yield from transact(address.namespace, str(actor), partial(_move_some, address, queue, request, numbers))
+        if some is None:  # the queue was deleted
             break
-        tally.add(*some)
+        outcome.add(*some)
         after = numbers[-1]
-    if tally.count >= BATCH:
+    if outcome.count >= BATCH:
         yield from advance_head(queue.id, SubQueue.MAIN)
-    return tally.result()
+    return outcome.result()
 
 
 @use_case
@@ -212,31 +215,31 @@ def preview_move(
     of: DeadLetterOrigin | None = None,
     actor: Actor | None = None,
 ) -> Steps[MovePreview]:
-    """What `move` would do now, as MovePreview. It changes nothing, holds nobody up, and looks at LOOKED_AT messages at most.
+    """What `move` would do now. Changes and locks nothing, and reads at most SCAN_CAP messages.
 
     Raises as `move` does.
     """
     (actor or Actor.local()).require(Right.BROWSE, address)
-    wish = _wish(to, sequence_numbers, of)
+    request = _request(to, sequence_numbers, of)
     queue = yield from _source(address, to)
-    last = yield from _last(queue, wish.numbers, None)
+    last = yield from _last(queue, request.numbers, None)
     known = yield from compiled.current(address.namespace)
-    foreseen, scanned, after = _Foreseen(known), 0, -1
-    while scanned < LOOKED_AT and (numbers := (yield from _next_numbers(queue, wish.numbers, after, last, LOOK_BATCH))):
-        ways, stay = yield from _look(known, address.path, queue, wish, numbers)
-        yield from foreseen.add(ways.values(), stay.values())
+    builder, scanned, after = _PreviewBuilder(known), 0, -1
+    while scanned < SCAN_CAP and (numbers := (yield from _next_numbers(queue, request.numbers, after, last, SCAN_BATCH))):
+        destinations, stay = yield from _classify(known, address.path, queue, request, numbers)
+        yield from builder.add(destinations.values(), stay.values())
         scanned, after = scanned + len(numbers), numbers[-1]
-    capped = scanned >= LOOKED_AT and bool((yield from _next_numbers(queue, wish.numbers, after, last, 1)))
-    overflowing = yield from foreseen.overflowing()
-    return MovePreview(foreseen.groups(), foreseen.left, overflowing, last, scanned, capped)
+    capped = scanned >= SCAN_CAP and bool((yield from _next_numbers(queue, request.numbers, after, last, 1)))
+    overflowing = yield from builder.overflowing()
+    return MovePreview(builder.groups(), builder.left, overflowing, last, scanned, capped)
 
 
-def _wish(to: Target, sequence_numbers: Sequence[int] | None, of: DeadLetterOrigin | None) -> _Wish:
-    return _Wish(to, None if sequence_numbers is None else sorted(whole_numbers(sequence_numbers)), of)
+def _request(to: Target, sequence_numbers: Sequence[int] | None, of: DeadLetterOrigin | None) -> _Request:
+    return _Request(to, None if sequence_numbers is None else sorted(whole_numbers(sequence_numbers)), of)
 
 
 def _source(address: EntityAddress, to: Target) -> Steps[QueueInfo]:
-    """The queue to move from, once it is known that what is asked for is possible."""
+    """The queue to move from, after the request was checked."""
     known = yield from compiled.current(address.namespace)
     queue = known.queues.get(address.path)
     if queue is None:
@@ -274,55 +277,57 @@ def _next_numbers(queue: QueueInfo, chosen: Sequence[int] | None, after: int, la
     return [row.sequence_number for row in rows]
 
 
-def _look(known: Topology, name: str, queue: QueueInfo, wish: _Wish, numbers: Sequence[int]) -> Steps:
-    """Where each of these messages can go, with what it is now, and why others stay. What is of another group is in neither, and
-    what is gone is told only where it was named."""
+def _classify(known: Topology, name: str, queue: QueueInfo, request: _Request, numbers: Sequence[int]) -> Steps:
+    """Where each of these messages can be moved, with its content, and why others cannot. Messages of other groups are in
+    neither result; messages no longer in the queue are reported only if they were requested by number."""
     rows = yield call("rabbit_movable", entity_id=queue.id, numbers=numbers, dead_letters=True)
-    ways: dict[int, tuple[_Way, Outgoing]] = {}
+    destinations: dict[int, tuple[_Destination, Outgoing]] = {}
     stay: dict[int, Left] = {}
     for row in rows:
-        if wish.of is not None and _origin(_death(row, first=wish.of.first), first=wish.of.first) != wish.of:
+        if request.of is not None and _origin(_death(row, first=request.of.first), first=request.of.first) != request.of:
             continue
-        found = Left(Why.HELD) if row.held else Left(Why.EXPIRED) if row.expired else _way(known, name, row, wish.to)
+        found = (
+            Left(Why.HELD) if row.held else Left(Why.EXPIRED) if row.expired else _destination_of(known, name, row, request.to)
+        )
         if isinstance(found, Left):
             stay[row.sequence_number] = found
         else:
-            ways[row.sequence_number] = found, as_outgoing(row)
-    if wish.numbers is not None:
+            destinations[row.sequence_number] = found, as_outgoing(row)
+    if request.numbers is not None:
         stay |= dict.fromkeys(set(numbers) - {row.sequence_number for row in rows}, Left(Why.GONE))
-    return ways, stay
+    return destinations, stay
 
 
 def _death(row: Any, *, first: bool) -> Death | None:
     """The death that says where a message came from."""
     stored = row.application_properties or {}
-    tell = table.decode({header: stored[header] for header in deaths.TELL_ORIGIN if header in stored})
-    return deaths.origin(tell, first=first)
+    origin_headers = table.decode({header: stored[header] for header in deaths.ORIGIN_HEADERS if header in stored})
+    return deaths.origin(origin_headers, first=first)
 
 
 def _origin(death: Death | None, *, first: bool) -> DeadLetterOrigin:
     return DeadLetterOrigin(death.queue, death.reason, first) if death else DeadLetterOrigin(None, None, first)
 
 
-def _way(known: Topology, name: str, row: Any, to: Target) -> _Way | Left:
+def _destination_of(known: Topology, name: str, row: Any, to: Target) -> _Destination | Left:
     first = isinstance(to, Back) and to.first
     death = _death(row, first=first)
     origin = _origin(death, first=first)
     match to:
         case ToQueue(target):
-            found = _Way((target,), _published_again(row, "", target), origin)
+            found = _Destination((target,), _republished_properties(row, "", target), origin)
         case ToExchange(exchange, key):
             stored = row.application_properties or {}
             key = row.properties["routing_key"] if key is None else key
             keys, headers = messages.keys_of(key, _headers(stored))
             queues = known.router.route(exchange, keys, headers, by_broker=True).queues
-            found = _Way(queues, _published_again(row, exchange, key), origin)
+            found = _Destination(queues, _republished_properties(row, exchange, key), origin)
         case Back() if death is None:
             return Left(Why.NEVER_DIED)
         case Back() if death.queue == name:
             return Left(Why.DIED_HERE)
         case Back():
-            found = _Way((death.queue,), _as_it_was(row, death), origin)
+            found = _Destination((death.queue,), _properties_at_death(row, death), origin)
     missing = next((target for target in found.queues if target not in known.queues), None)
     if missing is not None:
         return Left(Why.NO_QUEUE, missing)
@@ -330,69 +335,73 @@ def _way(known: Topology, name: str, row: Any, to: Target) -> _Way | Left:
 
 
 def _headers(stored: Mapping[str, list]) -> dict[str, Any]:
-    """A message's headers as it goes on with."""
-    return deaths.set_aside(table.decode(stored))
+    """The headers of a moved message."""
+    return deaths.archive_deaths(table.decode(stored))
 
 
-def _as_it_was(row: Any, death: Death) -> dict[str, Any]:
-    """A message's properties with the exchange and the routing key by which it had come to the queue that it died in.
+def _properties_at_death(row: Any, death: Death) -> dict[str, Any]:
+    """A message's properties with the exchange and routing key it had when it died.
 
-    With the queue's name for its key, its next death could be routed to nowhere (RMQ-062).
+    With the queue name as its routing key, its next dead letter might not be routed (RMQ-062).
     """
     exchange, key = (death.exchange, death.routing_keys[0]) if death.routing_keys else ("", death.queue)
     return {**row.properties, "exchange": exchange, "routing_key": key}
 
 
-def _published_again(row: Any, exchange: str, key: str) -> dict[str, Any]:
-    """Its properties as of a new publication, which does not know the blind keys of the first."""
+def _republished_properties(row: Any, exchange: str, key: str) -> dict[str, Any]:
+    """The properties of a republished message, without the BCC keys of the original."""
     kept = {name: value for name, value in row.properties.items() if name not in PLACE_PROPERTIES}
     return {"exchange": exchange, "routing_key": key, **kept}
 
 
-def _move_some(address: EntityAddress, queue: QueueInfo, wish: _Wish, numbers: Sequence[int], work: RoutingTransaction) -> Steps:
-    """Places by number, and why others stay; None if the queue is gone.
+def _move_some(
+    address: EntityAddress, queue: QueueInfo, request: _Request, numbers: Sequence[int], transaction: RoutingTransaction
+) -> Steps:
+    """New places by sequence number, and why others stay; None if the queue was deleted.
 
-    Making room delivers and removes messages, maybe of this very queue. So it comes before they are held, and only what is held
-    then is moved.
+    Making room in the target queues may deliver and remove messages of this queue. Messages are therefore locked afterwards,
+    and only locked ones are moved.
     """
-    known = work.queue(address.path)
+    known = transaction.queue(address.path)
     if known is None or known.id != queue.id:
         return None
-    ways, stay = yield from _look(work.topology, address.path, queue, wish, numbers)
-    targets = dict.fromkeys(name for way, _ in ways.values() for name in way.queues)
-    limited = yield from lock_for_arrivals(work, targets, {way.properties["routing_key"] for way, _ in ways.values()})
-    rows = (yield call("rabbit_hold_movable", entity_id=queue.id, numbers=list(ways))) if ways else ()
+    destinations, stay = yield from _classify(transaction.topology, address.path, queue, request, numbers)
+    targets = dict.fromkeys(name for destination, _ in destinations.values() for name in destination.queues)
+    limited = yield from lock_for_arrivals(
+        transaction, targets, {destination.properties["routing_key"] for destination, _ in destinations.values()}
+    )
+    rows = (yield call("rabbit_hold_movable", entity_id=queue.id, numbers=list(destinations))) if destinations else ()
     held = {row.sequence_number: row for row in rows}
-    placing, going = Placing(work), []
-    for number, (way, message) in ways.items():
+    placing, movable = Placing(transaction), []
+    for number, (destination, message) in destinations.items():
         if number not in held or held[number].expired:
             stay[number] = Left(Why.EXPIRED if number in held else Why.BUSY)
             continue
-        refusing = yield from placing.put_whole(_letter(address.path, queue, message, way), way.queues)
+        refusing = yield from placing.put_whole(_republished(address.path, queue, message, destination), destination.queues)
         if refusing is not None:
             stay[number] = Left(Why.REFUSED, refusing)
         else:
-            going.append(held[number])
-    if not going:
-        yield from require_current(work.topology)  # else there may be by now what was missing
-    places = (yield from _carry(work, queue, going, placing)) if going else {}
-    yield from settle_arrivals(work, limited, _brief(work, places))
+            movable.append(held[number])
+    if not movable:
+        yield from require_current(transaction.topology)  # otherwise a missing queue or exchange may exist now
+    places = (yield from _transfer(transaction, queue, movable, placing)) if movable else {}
+    yield from settle_arrivals(transaction, limited, _zero_ttl_numbers(transaction, places))
     return places, stay
 
 
-def _letter(name: str, queue: QueueInfo, message: Outgoing, way: _Way) -> Outgoing:
-    """The message as it is published again. One that has an expiration, as no dead letter has, lives for it anew."""
+def _republished(name: str, queue: QueueInfo, message: Outgoing, destination: _Destination) -> Outgoing:
+    """The message as republished. Its own expiration, which dead letters never have, starts anew."""
     return message._replace(
-        properties=way.properties,
+        properties=destination.properties,
         headers=table.encode(_headers(message.headers or {})) or None,
         expiration=parse(message.properties.get("expiration")),
         origin={"from": origin_of(name, queue, message.place, MOVED)},
     )
 
 
-def _carry(work: RoutingTransaction, queue: QueueInfo, rows: Sequence[Any], placing: Placing) -> Steps:
-    """Take what was placed out of its queue, into the others. Returns where each is now, by the number it had."""
-    firsts = yield from remove_and_store(work, queue, rows, [(EventKind.MOVED, None)] * len(rows), MOVED, placing)
+def _transfer(transaction: RoutingTransaction, queue: QueueInfo, rows: Sequence[Any], placing: Placing) -> Steps:
+    """Remove the placed messages from their queue and store the copies. Returns the new places by old sequence number."""
+    firsts = yield from remove_and_store(transaction, queue, rows, [(EventKind.MOVED, None)] * len(rows), MOVED, placing)
     places: dict[int, list[tuple[str, int]]] = {row.sequence_number: [] for row in rows}
     for entity_id, name in placing.names.items():
         for number, old in enumerate(placing.places(entity_id), firsts[entity_id]):
@@ -400,46 +409,48 @@ def _carry(work: RoutingTransaction, queue: QueueInfo, rows: Sequence[Any], plac
     return {old: tuple(found) for old, found in places.items()}
 
 
-def _brief(work: RoutingTransaction, places: Mapping[int, Sequence[tuple[str, int]]]) -> dict[str, list[int]]:
-    """What may live for no time where it is now: its numbers, by queue."""
+def _zero_ttl_numbers(transaction: RoutingTransaction, places: Mapping[int, Sequence[tuple[str, int]]]) -> dict[str, list[int]]:
+    """Sequence numbers of stored messages with a TTL of zero, by queue."""
     found: dict[str, list[int]] = {}
     for name, number in (place for some in places.values() for place in some):
-        if work.topology.queues[name].lets_nothing_wait:
+        if transaction.topology.queues[name].has_zero_ttl:
             found.setdefault(name, []).append(number)
     return found
 
 
-class _Foreseen:
-    """A preview in the making: who would go where, and what room there is, as far as it is known without holding anybody up."""
+class _PreviewBuilder:
+    """Collects a preview: targets of messages, and the capacity of queues as far as it is known without locking."""
 
     def __init__(self, known: Topology):
         self.left = Counter[Left]()
-        self._known, self._rooms = known, Rooms()
+        self._known, self._capacity = known, Capacity()
         self._groups = Counter[tuple[DeadLetterOrigin, tuple[str, ...]]]()
         self._counts, self._sizes = Counter[str](), Counter[str]()
 
-    def add(self, ways: Collection[tuple[_Way, Outgoing]], stay: Iterable[Left]) -> Steps:
-        """What becomes of some messages, in their order."""
+    def add(self, destinations: Collection[tuple[_Destination, Outgoing]], stay: Iterable[Left]) -> Steps:
+        """Add messages with a target, and the reasons of others, in order."""
         queues = self._known.queues
-        yield from self._rooms.look((queues[name] for way, _ in ways for name in way.queues), hold=False)
+        yield from self._capacity.load(
+            (queues[name] for destination, _ in destinations for name in destination.queues), lock=False
+        )
         self.left.update(stay)
-        for way, message in ways:
-            refusing = next((name for name in way.queues if not self._rooms.fits(queues[name], message.size)), None)
+        for destination, message in destinations:
+            refusing = next((name for name in destination.queues if not self._capacity.fits(queues[name], message.size)), None)
             if refusing is not None:
                 self.left[Left(Why.REFUSED, refusing)] += 1
                 continue
-            for name in way.queues:
-                self._rooms.admit(queues[name], message.size)
+            for name in destination.queues:
+                self._capacity.admit(queues[name], message.size)
                 self._counts[name] += 1
                 self._sizes[name] += message.size
-            self._groups[way.origin, way.queues] += 1
+            self._groups[destination.origin, destination.queues] += 1
 
     def groups(self) -> tuple[MoveGroup, ...]:
-        """The largest first."""
+        """The groups, largest first."""
         return tuple(MoveGroup(origin, names, count) for (origin, names), count in self._groups.most_common())
 
     def overflowing(self) -> Steps[dict[str, bool]]:
-        """Of the queues that drop their heads, those that it would be too much for; whether what leaves them is dead-lettered."""
+        """The target queues that would drop messages from their head; whether those are dead-lettered."""
         queues = {name: queue for name in self._counts if drops_head(queue := self._known.queues[name])}
         there = (yield from ready([queue.id for queue in queues.values()])) if queues else {}
         found = {}
@@ -450,8 +461,8 @@ class _Foreseen:
         return found
 
 
-class _Tally:
-    """A report in the making."""
+class _Result:
+    """Collects the result of a move."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -460,17 +471,17 @@ class _Tally:
         self._stayed: dict[int, Left] = {}
 
     def add(self, places: Mapping[int, tuple], stay: Mapping[int, Left]) -> None:
-        """What became of a batch."""
+        """Add the result of a batch."""
         self.count += len(places)
         self._arrived.update(name for some in places.values() for name, _ in some)
         self._left.update(stay.values())
-        _name_some(self._places, places)
-        _name_some(self._stayed, stay)
+        _add_named(self._places, places)
+        _add_named(self._stayed, stay)
 
     def result(self) -> Moved:
         return Moved(self.count, dict(self._arrived), dict(self._left), self._places, self._stayed)
 
 
-def _name_some(named: dict[int, Any], new: Mapping[int, Any]) -> None:
-    """As many of the new ones as there is room to name, the lowest numbers first."""
+def _add_named(named: dict[int, Any], new: Mapping[int, Any]) -> None:
+    """Add the lowest of the new numbers, up to MOST_NAMED in total."""
     named.update((number, new[number]) for number in sorted(new)[: max(0, MOST_NAMED - len(named))])

@@ -1,6 +1,6 @@
-"""Placing: which queues take a message that was routed to them, and what becomes of it where one refuses.
+"""Placing: which queues accept a routed message, and what happens if one rejects it.
 
-The same for what clients publish and for dead letters, which the broker publishes (RMQ-080).
+Used for published messages and for dead letters (RMQ-080).
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from broker_core.rabbitmq.topology.compiled import QueueInfo
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 
-from .length_limits import REJECT_PUBLISH_DLX, Rooms
+from .length_limits import REJECT_PUBLISH_DLX, Capacity
 from .routing_transaction import RoutingTransaction
 
-MOST_HOPS = 16  # from one queue that is too full to the next, in one transaction
-BLIND_KEYS = "bcc"  # kept with a message's properties for its dead letters, and given to no consumer (RMQ-395)
+MOST_HOPS = 16  # dead-letter hops between full queues in one transaction
+BLIND_KEYS = "bcc"  # stored with the properties for dead letters, not delivered to consumers (RMQ-395)
 PLACE_PROPERTIES = ("exchange", "routing_key", BLIND_KEYS)
 
 
 class Outgoing(NamedTuple):
-    """A message to be stored. place: which body it has, as the statement counts them. properties, headers: as they are stored.
+    """A message to be stored. place: identifies its body in the statement. properties, headers: as stored.
 
-    expiration: its own life in milliseconds. origin: of a dead letter, for its event.
+    expiration: its own TTL in milliseconds. origin: details for the event of a dead letter.
     """
 
     place: int
@@ -39,7 +39,7 @@ class Outgoing(NamedTuple):
 
 
 class DeadLetterCopy(NamedTuple):
-    """A dead letter and the queues it goes to; without any, `why` says where it could not go."""
+    """A dead letter and its target queues; without any, `why` says why it is dropped."""
 
     letter: Outgoing | None
     queues: tuple[str, ...] = ()
@@ -47,27 +47,27 @@ class DeadLetterCopy(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """Names of the queues that take a message and of those that refuse it."""
+    """Names of the queues that accept a message and of those that reject it."""
 
     taken: tuple[str, ...]
     refused: tuple[str, ...]
 
 
 class Placing:
-    """Collects messages and the queues they go to, for one statement."""
+    """Collects messages and their target queues for one statement."""
 
-    def __init__(self, work: RoutingTransaction):
-        self.names: dict[int, str] = {}  # of queues that get something, by id
+    def __init__(self, transaction: RoutingTransaction):
+        self.names: dict[int, str] = {}  # target queues by id
         self.picks: dict[int, list[int]] = {}
         self._entries: list[Outgoing] = []
-        self._refused: list[tuple[int, int]] = []  # queue, and which of those that it gets: what another queue refused
-        self._work, self._rooms = work, Rooms()
+        self._refused: list[tuple[int, int]] = []  # queue id and index into its picks, of messages rejected by another queue
+        self._transaction, self._capacity = transaction, Capacity()
 
     def put(self, message: Outgoing, names: Iterable[str], *, hops: int = 0) -> Steps:
         """Place a message in queues. Returns Placed."""
-        queues = [(name, queue) for name in names if (queue := self._work.queue(name)) is not None]
-        yield from self._rooms.look(queue for _, queue in queues)
-        admitted = {name: self._rooms.admit(queue, message.size) for name, queue in queues}
+        queues = [(name, queue) for name in names if (queue := self._transaction.queue(name)) is not None]
+        yield from self._capacity.load(queue for _, queue in queues)
+        admitted = {name: self._capacity.admit(queue, message.size) for name, queue in queues}
         taken = tuple(name for name, _ in queues if admitted[name])
         if taken:
             self._entries.append(message)
@@ -84,32 +84,32 @@ class Placing:
         return Placed(taken, tuple(name for name, _ in queues if not admitted[name]))
 
     def put_whole(self, message: Outgoing, names: Iterable[str]) -> Steps:
-        """Place a message in all of these queues, or in none where one refuses it; then it is not dead-lettered either: it stays
-        where it is. Returns the name of the queue that refuses it."""
-        queues = {name: queue for name in names if (queue := self._work.queue(name)) is not None}
-        yield from self._rooms.look(queues.values())
-        refusing = next((name for name, queue in queues.items() if not self._rooms.fits(queue, message.size)), None)
+        """Place a message in all of these queues, or in none if one rejects it. Returns the name of that queue. The message is
+        not dead-lettered."""
+        queues = {name: queue for name in names if (queue := self._transaction.queue(name)) is not None}
+        yield from self._capacity.load(queues.values())
+        refusing = next((name for name, queue in queues.items() if not self._capacity.fits(queue, message.size)), None)
         if refusing is None:
             yield from self.put(message, queues)
         return refusing
 
     def _put_refused(self, message: Outgoing, name: str, queue: QueueInfo, hops: int) -> Steps:
-        """RMQ-094: what such a queue refuses is dead-lettered."""
-        (row,) = yield call("rabbit_now", namespace_id=self._work.topology.namespace_id)
-        dead = dead_letter_copy(self._work, name, queue, message, "maxlen", row.now)
+        """Dead-letter a message rejected by a queue with reject-publish-dlx (RMQ-094)."""
+        (row,) = yield call("rabbit_now", namespace_id=self._transaction.topology.namespace_id)
+        dead = dead_letter_copy(self._transaction, name, queue, message, "maxlen", row.now)
         if dead.letter is not None:
             yield from self.put(
                 dead.letter._replace(origin={"from": origin_of(name, queue, None, "maxlen")}), dead.queues, hops=hops
             )
 
     def places(self, entity_id: int) -> list[int]:
-        """The places of the messages that a queue gets, in the order of their numbers there."""
+        """The places of the messages stored in a queue, in sequence-number order."""
         return [self._entries[i - 1].place for i in self.picks[entity_id]]
 
     def dead_letters(self, firsts: Mapping[int, int]) -> dict[str, list[int]]:
-        """Of what other queues refused and dead-lettered the numbers, by the name of the queue that has it.
+        """Sequence numbers of messages that were rejected and dead-lettered by other queues, by queue name.
 
-        firsts: the first number that each queue gave, by its id.
+        firsts: the first sequence number assigned in each queue, by queue id.
         """
         found: dict[str, list[int]] = {}
         for entity_id, at in self._refused:
@@ -118,7 +118,7 @@ class Placing:
         return found
 
     def columns(self) -> dict[str, Any]:
-        """What was placed, as the arrays that statements take."""
+        """The placed messages as statement parameters."""
         entries = self._entries
         return {
             "places": [e.place for e in entries],
@@ -134,9 +134,9 @@ class Placing:
 
 
 def dead_letter_copy(
-    work: RoutingTransaction, name: str, queue: QueueInfo, message: Outgoing, reason: str, at: datetime
+    transaction: RoutingTransaction, name: str, queue: QueueInfo, message: Outgoing, reason: str, at: datetime
 ) -> DeadLetterCopy:
-    """What a message becomes that leaves a queue for this reason (RMQ-060 to RMQ-073), and where it goes."""
+    """The dead letter of a message that is removed for this reason (RMQ-060 to RMQ-073), and its target queues."""
     exchange = queue.effective.get("dead_letter_exchange")
     if exchange is None:
         return DeadLetterCopy(None)
@@ -144,7 +144,7 @@ def dead_letter_copy(
     keys, _ = messages.keys_of(message.properties["routing_key"], headers)
     blind = message.properties.get(BLIND_KEYS, [])
     own_key = queue.effective.get("dead_letter_routing_key")
-    died = deaths.die(
+    died = deaths.dead_letter(
         headers,
         {key: value for key, value in message.properties.items() if key not in PLACE_PROPERTIES},
         queue=name,
@@ -154,7 +154,7 @@ def dead_letter_copy(
         routing_keys=[*keys, *blind],
         dead_letter_routing_key=own_key,
     )
-    routed = work.topology.router.route(exchange, died.routing_keys, died.headers, by_broker=True)
+    routed = transaction.topology.router.route(exchange, died.routing_keys, died.headers, by_broker=True)
     if exchange in routed.missing:
         return DeadLetterCopy(None, why=f"There is no exchange '{exchange}' (RMQ-061).")
     if not routed.queues:
@@ -179,5 +179,5 @@ def dead_letter_copy(
 
 
 def origin_of(name: str, queue: QueueInfo, number: int | None, reason: str) -> dict[str, Any]:
-    """Where a message comes from that was elsewhere before, as its event tells it."""
+    """The origin of a moved or dead-lettered message, as stored in its event."""
     return {"entity": queue.id, "path": name, "sequence_number": number, "reason": reason}

@@ -1,4 +1,4 @@
-"""A message's properties (class basic): as a publisher gives them, as they are stored, as a consumer gets them."""
+"""Message properties (class basic) as published, as stored and as delivered."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ SHORT = (
 
 @dataclass(frozen=True, slots=True)
 class Properties:
-    """Basic properties; None: not present. headers: a field table, see rabbitmq.rules.table.
+    """Basic properties; None: not set. headers: a field table, see rabbitmq.rules.table.
 
-    expiration: the life in milliseconds as a text of digits (RMQ-005). delivery_mode: 1, or 2 for persistent. timestamp: whole
-    seconds.
+    expiration: the TTL in milliseconds as a string of digits (RMQ-005). delivery_mode: 1, or 2 for persistent. timestamp:
+    whole seconds.
     """
 
     content_type: str | None = None
@@ -47,7 +47,7 @@ _STORED = tuple(f.name for f in fields(Properties) if f.name not in ("message_id
 
 
 class Checked(NamedTuple):
-    """Properties as they are stored, without where they were published to. expiration: milliseconds."""
+    """Validated properties as stored, without exchange and routing key. expiration: milliseconds."""
 
     message_id: str | None
     stored: dict[str, Any]
@@ -55,7 +55,8 @@ class Checked(NamedTuple):
 
 
 def check(properties: Properties) -> Checked:
-    """Raises AmqpError for what RabbitMQ refuses (RMQ-006, RMQ-361), InvalidArgument for what the wire could not carry."""
+    """Raises AmqpError for properties that RabbitMQ refuses (RMQ-006, RMQ-361), InvalidArgument for those that AMQP cannot
+    encode."""
     if properties is NONE:
         return Checked(None, {}, None)
     require_kind("properties", properties, Properties)
@@ -72,7 +73,7 @@ def check(properties: Properties) -> Checked:
 
 
 def read(stored: Mapping[str, Any], message_id: str | None, headers: Mapping[str, list] | None) -> Properties:
-    """Stored properties as a consumer gets them."""
+    """Properties as delivered, from stored ones."""
     found = {name: stored[name] for name in _STORED if name in stored}
     if "timestamp" in stored:
         found["timestamp"] = datetime.fromtimestamp(stored["timestamp"], UTC)
@@ -103,7 +104,7 @@ def check_routing_key(routing_key: Any) -> None:
 
 
 def check_short(name: str, value: Any) -> None:
-    """Raises InvalidArgument for what is no short string."""
+    """Raises InvalidArgument for a value that is not a short string."""
     _check_short(name, value)
     if value is None:
         raise InvalidArgument(name, "must be a string; it may be empty")

@@ -1,4 +1,4 @@
-"""Publishing: a message to an exchange, and from there to every queue it is routed to."""
+"""Publishing: a message is published to an exchange and stored in every queue it is routed to."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from .dead_lettering import process_arrivals
 from .length_limits import is_limited
 from .placing import BLIND_KEYS, Outgoing, Placing
 from .properties import NONE, Properties, check, check_routing_key, check_short
-from .routing_transaction import TRIES_UNHELD, RoutingTransaction, Stale, require_current, transact
+from .routing_transaction import TRIES_WITHOUT_LOCK, RoutingTransaction, Stale, require_current, transact
 
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """A message and where it is published. mandatory: the publisher wants it back if it is routed to no queue (RMQ-363)."""
+    """A message and where it is published. mandatory: the publisher wants it returned if it is unroutable (RMQ-363)."""
 
     body: bytes
     exchange: str = ""
@@ -38,10 +38,11 @@ class Publication:
 
 
 class Published(NamedTuple):
-    """What became of a publication.
+    """The result of a publication.
 
-    queues: the queues that took it, with the number it has there. refused: a queue refused it, so the publisher is told (RMQ-093,
-    RMQ-095). unroutable: no queue was found for it; whoever said mandatory gets it back, else it is dropped (RMQ-363, RMQ-364).
+    queues: the queues that accepted it, with its sequence number. refused: a queue rejected it, which the publisher is
+    notified of (RMQ-093, RMQ-095). unroutable: it was routed to no queue; it is returned if mandatory and dropped otherwise
+    (RMQ-363, RMQ-364).
     """
 
     queues: tuple[tuple[str, int], ...] = ()
@@ -50,7 +51,7 @@ class Published(NamedTuple):
 
 
 class _Prepared(NamedTuple):
-    """A publication that was checked. headers: as published. properties, stored_headers: as stored, as texts, BCC removed."""
+    """A validated publication. headers: as published. properties, stored_headers: as stored, without BCC."""
 
     body: bytes
     message_id: str | None
@@ -66,21 +67,21 @@ class _Prepared(NamedTuple):
 def publish(vhost: str, publications: Iterable[Publication], *, owner_id: int | None = None, actor: Actor | None = None) -> Steps:
     """Publish messages in order, all or none. Returns Published for each.
 
-    owner_id: the connection that publishes; anybody may publish to an exclusive queue (RMQ-330).
-    Raises AmqpError for a missing or internal exchange (404, 403) and for what cannot be published (406), InvalidArgument.
+    owner_id: the publishing connection; any connection may publish to an exclusive queue (RMQ-330).
+    Raises AmqpError for a missing or internal exchange (404, 403) and for invalid properties (406), InvalidArgument.
     """
     actor = actor or Actor.local()
     actor.require(Right.SEND, vhost)
     prepared = [_prepare(publication) for publication in publications]
     if not prepared:
         return []
-    for _ in range(TRIES_UNHELD):
-        known = yield from compiled.of(vhost)
+    for _ in range(TRIES_WITHOUT_LOCK):
+        known = yield from compiled.cached(vhost)
         try:
             return (yield from _publish(known, prepared, str(actor)))
         except Stale:
-            compiled.look_again(vhost)
-    return (yield from transact(vhost, str(actor), lambda work: _publish_with_care(work, prepared)))
+            compiled.mark_outdated(vhost)
+    return (yield from transact(vhost, str(actor), lambda transaction: _publish_transactionally(transaction, prepared)))
 
 
 def _prepare(publication: Publication) -> _Prepared:
@@ -109,39 +110,39 @@ def _prepare(publication: Publication) -> _Prepared:
 
 
 def _publish(known: Topology, prepared: Sequence[_Prepared], actor: str) -> Steps:
-    """Store by what is known of the topology. Raises Stale if that is not how it is any more."""
+    """Store messages according to the cached topology. Raises Stale if it is outdated."""
     routed = yield from _route(known, prepared)
     names = {name for found in routed for name in found}
     if not names:
         yield from require_current(known)
         return [Published(unroutable=True) for _ in prepared]
     queues = {name: known.queues[name] for name in names}
-    if any(is_limited(q) or q.lets_nothing_wait for q in queues.values()) or any(p.expiration == 0 for p in prepared):
-        return (yield from transact(known.vhost, actor, lambda work: _publish_with_care(work, prepared)))
+    if any(is_limited(q) or q.has_zero_ttl for q in queues.values()) or any(p.expiration == 0 for p in prepared):
+        return (yield from transact(known.vhost, actor, lambda transaction: _publish_transactionally(transaction, prepared)))
     if len(names) == 1 and all(routed):
         [target] = queues.items()
         return (yield from _publish_to_one(known, target, prepared, actor))
-    work = RoutingTransaction(known, actor)
-    published = yield from _publish_copies(work, prepared, routed)
-    yield from wake(work.waiting)
+    transaction = RoutingTransaction(known, actor)
+    published = yield from _publish_copies(transaction, prepared, routed)
+    yield from wake(transaction.waiting)
     return published
 
 
 def _route(known: Topology, prepared: Sequence[_Prepared]) -> Steps:
-    """The queues of each publication. Many of a batch go the same way, which is then found once."""
-    ways: dict[Any, tuple[str, ...]] = {}
+    """The queues of each publication. Each distinct route of a batch is computed once."""
+    routes: dict[Any, tuple[str, ...]] = {}
     routed = []
     for p in prepared:
-        way = None if p.headers else (p.exchange, *p.keys)
-        found = ways.get(way) if way else None
+        route_key = None if p.headers else (p.exchange, *p.keys)
+        found = routes.get(route_key) if route_key else None
         if found is None:
             try:
                 found = known.router.route(p.exchange, p.keys, p.headers).queues
             except errors.AmqpError:
-                yield from require_current(known)  # else the exchange may be there by now
+                yield from require_current(known)  # otherwise the exchange may exist now
                 raise
-            if way:
-                ways[way] = found
+            if route_key:
+                routes[route_key] = found
         routed.append(found)
     return routed
 
@@ -149,7 +150,7 @@ def _route(known: Topology, prepared: Sequence[_Prepared]) -> Steps:
 def _publish_to_one(
     known: Topology, target: tuple[str, QueueInfo], prepared: Sequence[_Prepared], actor: str
 ) -> Steps[list[Published]]:
-    """The common case: one queue gets all."""
+    """The common case: one queue gets all messages."""
     name, queue = target
     rows = yield call(
         "rabbit_publish",
@@ -160,7 +161,7 @@ def _publish_to_one(
         bodies=[p.body for p in prepared],
         message_ids=_unless_empty([p.message_id for p in prepared]),
         expirations=_unless_empty([p.expiration for p in prepared]),
-        properties=_as_texts(p.properties for p in prepared),
+        properties=_as_json(p.properties for p in prepared),
         headers=_unless_empty([p.stored_headers and json.dumps(p.stored_headers) for p in prepared]),
     )
     if not rows:
@@ -170,8 +171,8 @@ def _publish_to_one(
     return [Published(((name, number),)) for number in range(rows[0].first, rows[0].first + len(prepared))]
 
 
-def _as_texts(properties: Iterable[Mapping[str, Any]]) -> list[str]:
-    """As JSON; most of a batch have the same, and share one text."""
+def _as_json(properties: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Properties as JSON. Messages of a batch with equal properties share one string."""
     found: dict[tuple, str] = {}
     return [found.get(key := tuple(p.items())) or found.setdefault(key, json.dumps(p)) for p in properties]
 
@@ -181,10 +182,10 @@ def _unless_empty(values: list) -> list | None:
 
 
 def _publish_copies(
-    work: RoutingTransaction, prepared: Sequence[_Prepared], routed: Sequence[Sequence[str]]
+    transaction: RoutingTransaction, prepared: Sequence[_Prepared], routed: Sequence[Sequence[str]]
 ) -> Steps[list[Published]]:
-    """Store copies in all queues that take them."""
-    placing, outcomes = Placing(work), []
+    """Store copies in all queues that accept them."""
+    placing, outcomes = Placing(transaction), []
     for place, (p, names) in enumerate(zip(prepared, routed, strict=True)):
         message = Outgoing(place, len(p.body), p.message_id, p.properties, p.stored_headers, p.expiration)
         outcomes.append((yield from placing.put(message, names)))
@@ -192,25 +193,25 @@ def _publish_copies(
     if placing.picks:
         rows = yield call(
             "rabbit_publish_copies",
-            namespace_id=work.topology.namespace_id,
-            topology_version=work.topology.version,
-            actor=work.actor,
+            namespace_id=transaction.topology.namespace_id,
+            topology_version=transaction.topology.version,
+            actor=transaction.actor,
             bodies=[p.body for p in prepared],
             **placing.columns(),
         )
         if not rows:
             raise Stale
-        work.waiting.update(row.entity_id for row in rows if row.waiting)
+        transaction.waiting.update(row.entity_id for row in rows if row.waiting)
         for row in rows:
             name = placing.names[row.entity_id]
             for number, place in enumerate(placing.places(row.entity_id), row.first):
-                numbers.setdefault((place, name), number)  # what follows is the same message dead-lettered by another queue
-        yield from process_arrivals(work, placing.dead_letters({row.entity_id: row.first for row in rows}))
+                numbers.setdefault((place, name), number)  # later entries are the same message dead-lettered by another queue
+        yield from process_arrivals(transaction, placing.dead_letters({row.entity_id: row.first for row in rows}))
     else:
-        yield from require_current(work.topology)
+        yield from require_current(transaction.topology)
     return [
         Published(
-            tuple((name, numbers[place, name]) for name in placed.taken if (place, name) in numbers),  # else it is gone by now
+            tuple((name, numbers[place, name]) for name in placed.taken if (place, name) in numbers),  # otherwise already removed
             bool(placed.refused),
             not (placed.taken or placed.refused),
         )
@@ -218,25 +219,23 @@ def _publish_copies(
     ]
 
 
-# Where a queue has a limit, or a message no time to live
-
-
-def _publish_with_care(work: RoutingTransaction, prepared: Sequence[_Prepared]) -> Steps:
-    """In one transaction: room is made first where a queue needs it; what is too much then leaves again, and so does what may
-    live for no time."""
-    routed = yield from _route(work.topology, prepared)
+def _publish_transactionally(transaction: RoutingTransaction, prepared: Sequence[_Prepared]) -> Steps:
+    """Publish in one transaction where a queue has a length limit or a message has a TTL of zero (see arrivals)."""
+    routed = yield from _route(transaction.topology, prepared)
     names = dict.fromkeys(name for found in routed for name in found)
-    limited = yield from lock_for_arrivals(work, names, {key for p in prepared for key in p.keys})
-    published = yield from _publish_copies(work, prepared, routed)
-    yield from settle_arrivals(work, limited, _brief(work, prepared, published))
+    limited = yield from lock_for_arrivals(transaction, names, {key for p in prepared for key in p.keys})
+    published = yield from _publish_copies(transaction, prepared, routed)
+    yield from settle_arrivals(transaction, limited, _zero_ttl_numbers(transaction, prepared, published))
     return published
 
 
-def _brief(work: RoutingTransaction, prepared: Sequence[_Prepared], published: Sequence[Published]) -> dict[str, list[int]]:
-    """What may live for no time: its numbers, by queue."""
+def _zero_ttl_numbers(
+    transaction: RoutingTransaction, prepared: Sequence[_Prepared], published: Sequence[Published]
+) -> dict[str, list[int]]:
+    """Sequence numbers of stored messages with a TTL of zero, by queue."""
     found: dict[str, list[int]] = {}
     for p, outcome in zip(prepared, published, strict=True):
         for name, number in outcome.queues:
-            if p.expiration == 0 or work.topology.queues[name].lets_nothing_wait:
+            if p.expiration == 0 or transaction.topology.queues[name].has_zero_ttl:
                 found.setdefault(name, []).append(number)
     return found

@@ -1,8 +1,8 @@
-"""Remote delivery: messages that cannot wait are given to consumers of other processes (RMQ-922).
+"""Remote delivery: messages with a TTL of zero are delivered to consumers of other processes (RMQ-922).
 
-The room of those consumers is known exactly only in their process. The database knows their prefetch and what their connections
-hold, and by that they are chosen. Their process is told with the commit (see connections.handed_over); should it find that there
-is no room after all, the messages come back and expire.
+The exact credit of those consumers is known only in their process. They are chosen by their prefetch and the unacknowledged
+messages of their connections, as stored in the database. Their process is notified on commit (see
+connections.incoming_deliveries); if the consumers have no credit after all, the messages are requeued and expire.
 """
 
 from __future__ import annotations
@@ -16,22 +16,25 @@ from broker_core.store.statements import call
 from . import local_consumers
 from .routing_transaction import RoutingTransaction
 
-MOST_TOLD = 200  # numbers in one notification, which PostgreSQL limits to 8,000 bytes
+MOST_NUMBERS = 200  # sequence numbers per notification, which PostgreSQL limits to 8,000 bytes
 
 
-def hand_to_others(work: RoutingTransaction, queue: QueueInfo, numbers: Sequence[int]) -> Steps[list[int]]:
-    """Deliver messages, just stored, to connections of other processes. Returns the numbers nobody seems to have room for."""
+def deliver_remotely(transaction: RoutingTransaction, queue: QueueInfo, numbers: Sequence[int]) -> Steps[list[int]]:
+    """Deliver messages that were just stored to connections of other processes. Returns the numbers for which no credit was
+    found."""
     left = list(numbers)
     here = [consumer.id for consumer in local_consumers.registry.of(queue.id)]
     one_only = bool(queue.effective.get("single_active_consumer"))
-    for row in (yield call("consumers_elsewhere", entity_id=queue.id, here=here, one_only=one_only)) if left else ():
-        wanted = left if row.room is None else left[: row.room]
-        if not wanted or not (yield call("rabbit_give_to", connection_id=row.connection_id)):
+    for row in (yield call("remote_consumers", entity_id=queue.id, here=here, one_only=one_only)) if left else ():
+        wanted = left if row.credit is None else left[: row.credit]
+        if not wanted or not (yield call("hold_connection_unless_ending", connection_id=row.connection_id)):
             continue
-        given = yield call("rabbit_hand_over", entity_id=queue.id, owner_id=row.connection_id, holder=row.holder, numbers=wanted)
-        handed = [one.sequence_number for one in given if one.sequence_number is not None]
-        for at in range(0, len(handed), MOST_TOLD):
-            told = " ".join(map(str, [queue.id, *handed[at : at + MOST_TOLD]]))
-            yield call("tell_connection", connection_id=row.connection_id, what=f"handed {told}")
-        left = [number for number in left if number not in handed]
+        given = yield call(
+            "rabbit_deliver_by_number", entity_id=queue.id, owner_id=row.connection_id, holder=row.holder, numbers=wanted
+        )
+        delivered = [one.sequence_number for one in given if one.sequence_number is not None]
+        for at in range(0, len(delivered), MOST_NUMBERS):
+            numbers_text = " ".join(map(str, [queue.id, *delivered[at : at + MOST_NUMBERS]]))
+            yield call("notify_connection", connection_id=row.connection_id, notice=f"delivered {numbers_text}")
+        left = [number for number in left if number not in delivered]
     return left

@@ -1,4 +1,5 @@
-"""What publishing, dead-lettering and expiring share: one transaction that routes by a topology, and whom it wakes afterwards."""
+"""One transaction that routes messages by a topology, shared by publishing, dead-lettering and expiry, and the receivers to
+wake afterwards."""
 
 from __future__ import annotations
 
@@ -17,17 +18,17 @@ from broker_core.store.failures import TRANSIENT
 from broker_core.store.statements import call
 
 TRIES = 8
-TRIES_UNHELD = 3  # while the topology changes, so many times by what it was; then it is held, and changes wait
+TRIES_WITHOUT_LOCK = 3  # attempts before the topology is locked against changes
 
 
 class Stale(Exception):
-    """The topology is not the one that was routed by. Nothing was changed."""
+    """The topology has changed since the messages were routed. Nothing was stored."""
 
 
 @dataclass(slots=True)
 class RoutingTransaction:
-    """One transaction's. waiting: ids of queues that somebody waits at for what was stored. promises: to consumers, until it has
-    ended and they have what it gave them."""
+    """The state of one transaction. waiting: ids of queues with receivers to wake. promises: reserved consumer credit,
+    released when the transaction has ended and its deliveries are buffered."""
 
     topology: Topology
     actor: str
@@ -43,7 +44,7 @@ class RoutingTransaction:
 
 
 def transact(vhost: str, actor: str, steps: Callable[[RoutingTransaction], Steps]) -> Steps:
-    """Run steps in one transaction, and wake afterwards; anew if the topology changed, or another transaction was met crosswise.
+    """Run steps in one transaction and wake receivers afterwards; retry if the topology changed or on a deadlock.
 
     Returns what the steps return.
     """
@@ -51,10 +52,10 @@ def transact(vhost: str, actor: str, steps: Callable[[RoutingTransaction], Steps
     for tries_left in reversed(range(TRIES)):
         try:
             with ExitStack() as promises:
-                answer, waiting = yield Atomically(_once(vhost, actor, steps, promises, held=stale >= TRIES_UNHELD))
+                answer, waiting = yield Atomically(_attempt(vhost, actor, steps, promises, held=stale >= TRIES_WITHOUT_LOCK))
         except Stale:
             stale += 1
-            compiled.look_again(vhost)
+            compiled.mark_outdated(vhost)
         except ServerBusy as busy:
             if not tries_left or not isinstance(busy.__cause__, TRANSIENT):
                 raise
@@ -64,28 +65,31 @@ def transact(vhost: str, actor: str, steps: Callable[[RoutingTransaction], Steps
     raise ServerBusy(f"'{vhost}' had deadlocks with concurrent operations {TRIES} times. Nothing was changed; retry.")
 
 
-def _once(vhost: str, actor: str, steps: Callable[[RoutingTransaction], Steps], promises: ExitStack, *, held: bool) -> Steps:
-    """held: nobody changes the topology before the transaction ends, so it cannot be stale."""
+def _attempt(vhost: str, actor: str, steps: Callable[[RoutingTransaction], Steps], promises: ExitStack, *, held: bool) -> Steps:
+    """One attempt. held: the topology is locked against changes until the transaction ends, so it cannot be stale."""
     if held:
         yield call("share_vhost", vhost=vhost)
-    work = RoutingTransaction((yield from compiled.current(vhost) if held else compiled.of(vhost)), actor, promises=promises)
-    answer = yield from steps(work)
-    return answer, work.waiting
+    transaction = RoutingTransaction(
+        (yield from compiled.current(vhost) if held else compiled.cached(vhost)), actor, promises=promises
+    )
+    answer = yield from steps(transaction)
+    return answer, transaction.waiting
 
 
 def require_current(known: Topology) -> Steps[None]:
-    """Raises Stale where the topology is another by now: for who stores nothing, and so is not told."""
-    (row,) = yield call("rabbit_topology_is", namespace_id=known.namespace_id, topology_version=known.version)
+    """Raise Stale if the topology has changed. For operations that store nothing, whose statements would not detect it."""
+    (row,) = yield call("rabbit_is_topology_current", namespace_id=known.namespace_id, topology_version=known.version)
     if not row.is_current:
         raise Stale
 
 
 def find_queue(address: EntityAddress, *, owner_id: int | None = None) -> Steps:
-    """The queue behind an address, which a connection may use: AmqpError (404), or (405) for another's exclusive queue.
+    """The queue at an address, if this connection may use it. Raises AmqpError (404), or (405) for another connection's
+    exclusive queue.
 
-    What is remembered may be of a queue deleted since: then its statements find nothing, and the caller looks again.
+    A cached queue may have been deleted since: its statements then find nothing, and the caller retries.
     """
-    queue = (yield from compiled.of(address.namespace)).queues.get(address.path)
+    queue = (yield from compiled.cached(address.namespace)).queues.get(address.path)
     if queue is None or queue.owner_id not in (None, owner_id):
         queue = (yield from compiled.current(address.namespace)).queues.get(address.path)
     if queue is None:
@@ -96,12 +100,12 @@ def find_queue(address: EntityAddress, *, owner_id: int | None = None) -> Steps:
 
 
 def on_queue(address: EntityAddress, attempt: Callable[[QueueInfo], Steps], *, owner_id: int | None = None) -> Steps:
-    """Attempt something on a queue; an attempt that returns None found the queue gone, and is made once more. Raises AmqpError
+    """Run an operation on a queue. If it returns None, the queue was deleted, and it is tried once more. Raises AmqpError
     (404, 405)."""
     for _ in range(2):
         queue = yield from find_queue(address, owner_id=owner_id)
         answer = yield from attempt(queue)
         if answer is not None:
             return answer
-        compiled.look_again(address.namespace)
+        compiled.mark_outdated(address.namespace)
     raise errors.not_found_queue(address.namespace, address.path)

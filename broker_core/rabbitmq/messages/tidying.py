@@ -1,4 +1,4 @@
-"""Tidying: what has expired, and what is too much, leaves its queue. Deliveries, sweeps and changes of policies ask for it."""
+"""Tidying: removing expired messages and messages over a length limit. Used by deliveries, sweeps and policy changes."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from .dead_lettering import (
 from .length_limits import drops_head
 from .routing_transaction import RoutingTransaction, transact
 
-LOOK_SECONDS = 0.9  # between looks for dead letters to come; those who wait look once a second
-MOST_HEADS = 20  # queues that one look expires
+SCAN_SECONDS = 0.9  # between scans; waiting consumers poll once a second
+MOST_HEADS = 20  # queues per scan
 
-_looked_at = BoundedCache(1_000)  # database and virtual host -> when somebody here last looked for dead letters to come
+_scanned_at = BoundedCache(1_000)  # database and virtual host -> time of the last scan
 
 
 def expire(entity: Any, deadline: float, pause: Callable[[float], None]) -> Steps:
-    """All that has expired of a queue, for a sweep. entity: with entity_id. Returns how many messages left."""
+    """Remove all expired messages of a queue, for a sweep. entity: with entity_id. Returns how many."""
     queue = next(iter((yield call("rabbit_queues_due", entity_ids=[entity.entity_id]))), None)
     if queue is None:
         return 0
@@ -47,7 +47,7 @@ def expire(entity: Any, deadline: float, pause: Callable[[float], None]) -> Step
 
 
 def expire_head(entity_id: int) -> Steps:
-    """What has expired of a queue, as much as may be on the way of something else. Returns how many messages left."""
+    """Remove expired messages of a queue in a bounded number of rounds. Returns how many."""
     total = 0
     for queue in (yield call("rabbit_queues_due", entity_ids=[entity_id])):
         total += (yield from in_rounds(partial(expire_some, queue.namespace_name, queue.path)))[0]
@@ -55,8 +55,8 @@ def expire_head(entity_id: int) -> Steps:
 
 
 def after_policy(entity_ids: Sequence[int]) -> Steps[None]:
-    """What a change of policies means for messages that are there: too many leave (RMQ-097), and those whose life is over by it
-    (RMQ-902). After the commit of that change, if there is a transaction around it."""
+    """Apply a policy change to existing messages: length limits (RMQ-097) and message TTLs (RMQ-902). Runs after the commit of
+    an enclosing transaction."""
     yield AfterCommit(_after_policy(list(entity_ids)))
 
 
@@ -70,26 +70,26 @@ def _after_policy(entity_ids: list[int]) -> Steps[None]:
         yield from advance_head(queue.entity_id, SubQueue.MAIN)
 
 
-def bring_dead_letters(vhost: str) -> Steps:
-    """For who waits in vain: take away what has expired at the head of queues that dead-letter, at which nobody else may look
-    (RMQ-004, RMQ-920). In a process one look a second does for all who wait. Returns how many messages left."""
+def dead_letter_expired_heads(vhost: str) -> Steps:
+    """Expire the heads of dead-lettering queues for consumers that wait for their dead letters (RMQ-004, RMQ-920). One scan
+    per second and process serves all waiting consumers. Returns how many messages were removed."""
     key, began, total = (connections.current_database(), vhost.lower()), time.monotonic(), 0
-    if began < _looked_at.get(key, -LOOK_SECONDS) + LOOK_SECONDS:
+    if began < _scanned_at.get(key, -SCAN_SECONDS) + SCAN_SECONDS:
         return 0
-    _looked_at.keep(key, began)
-    while time.monotonic() < began + LOOK_SECONDS:
+    _scanned_at.keep(key, began)
+    while time.monotonic() < began + SCAN_SECONDS:
         done = 0
         for queue in (yield call("rabbit_heads_due", vhost=vhost, max_count=MOST_HEADS)):
             done += yield from _expire_unless_busy(vhost, queue.path)
         if not done:
             break
         total += done
-        _looked_at.pop(key, None)  # what arrived in other queues may be due there soon
+        _scanned_at.pop(key, None)  # messages that arrived in other queues may be due soon
     return total
 
 
 def _expire_unless_busy(vhost: str, name: str) -> Steps:
-    """A busy queue is left to its consumers, to the next look and to the sweeps."""
+    """A busy queue is left to its consumers, the next scan and the sweeps."""
     try:
         return (yield from expire_some(vhost, name))
     except BrokerError as refusal:
@@ -99,22 +99,22 @@ def _expire_unless_busy(vhost: str, name: str) -> Steps:
 
 
 def clear_head(vhost: str, name: str) -> Steps[bool]:
-    """Take away what has expired at the head, as much as may be on the way of something else. Returns whether that was all."""
+    """Remove expired messages at the head in a bounded number of rounds. Returns whether all were removed."""
     return (yield from in_rounds(partial(expire_some, vhost, name)))[1]
 
 
 def expire_some(vhost: str, name: str) -> Steps:
-    """Take away a batch of what has expired, in a transaction: at the head (RMQ-012), or anywhere in a queue that expires exactly
-    (RMQ-901). Returns how many messages left; fewer than BATCH: that was all."""
+    """Remove a batch of expired messages in one transaction: at the head (RMQ-012), or anywhere in a queue with exact expiry
+    (RMQ-901). Returns how many; fewer than BATCH: no more are left."""
 
-    def steps(work: RoutingTransaction) -> Steps:
-        done = yield from expire_at_head(work, name)
-        queue = work.queue(name)
+    def steps(transaction: RoutingTransaction) -> Steps:
+        done = yield from expire_at_head(transaction, name)
+        queue = transaction.queue(name)
         if queue is None or done == BATCH:
             return done
-        for how in ("anywhere", "by_default") if queue.has_priorities else ("anywhere",):
+        for how in ("anywhere", "by_queue_ttl") if queue.has_priorities else ("anywhere",):
             rows = yield from lock_departing(how, queue, max_count=BATCH)
-            yield from process_arrivals(work, (yield from dead_letter(work, name, rows, EXPIRED)))
+            yield from process_arrivals(transaction, (yield from dead_letter(transaction, name, rows, EXPIRED)))
             done = BATCH if len(rows) == BATCH else done + len(rows)
         return done
 
@@ -122,13 +122,13 @@ def expire_some(vhost: str, name: str) -> Steps:
 
 
 def enforce_limit(vhost: str, name: str) -> Steps:
-    """Take away what a queue has more than it may, in a transaction. Returns how many messages left."""
+    """Remove messages over a queue's length limit in one transaction. Returns how many."""
 
-    def steps(work: RoutingTransaction) -> Steps:
-        queue = work.queue(name)
+    def steps(transaction: RoutingTransaction) -> Steps:
+        queue = transaction.queue(name)
         if queue is None or not drops_head(queue):
             return 0
-        yield from lock_dead_letter_chain(work, [name])
-        return (yield from enforce_limits(work, [name]))
+        yield from lock_dead_letter_chain(transaction, [name])
+        return (yield from enforce_limits(transaction, [name]))
 
     return (yield from transact(vhost, BROKER, steps))

@@ -1,1 +1,1 @@
-"""What RabbitMQ decides (RMQ- rules): routing, arguments, policies, expiry, dead-lettering. Pure."""
+"""RabbitMQ's rules (RMQ-): routing, arguments, policies, expiry, dead-lettering. Pure functions."""

@@ -1,7 +1,7 @@
-"""The arguments of queues, exchanges, bindings and consumers: their types and ranges, and what a second declaration must repeat.
+"""The arguments of queues, exchanges, bindings and consumers: types, ranges, and equivalence of repeated declarations.
 
-Decides whether a declaration is accepted (reference, sections 1.2 to 1.7). Refuses to know what is stored: whether the queue is
-there already, and whether an exchange that is named exists, is the use case's to ask. Arguments are decoded tables: see table.py.
+Decides whether a declaration is accepted (docs/rules.md#rabbitmq-queues-and-their-arguments). Does not depend on what is
+stored: the caller checks whether objects exist. Arguments are decoded tables: see table.py.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Arguments = Mapping[str, Any]
 
 MAX_EXPIRY = 315_360_000_000  # ms: 10 times 365 days (RMQ-001)
 CLASSIC, QUORUM, STREAM = "classic", "quorum", "stream"
-MOST_BYTES = 128 * 1024  # as in one frame (5.1)
-QUEUE_TYPES = (CLASSIC, QUORUM)  # streams are not built (RMQ-908)
+MOST_BYTES = 128 * 1024  # the size of one AMQP frame
+QUEUE_TYPES = (CLASSIC, QUORUM)  # streams are not supported (RMQ-908)
 EXCHANGE_TYPES = ("direct", "fanout", "topic", "headers")
 OVERFLOWS = ("drop-head", "reject-publish", "reject-publish-dlx")
 STRATEGIES = ("at-most-once", "at-least-once")
@@ -40,7 +40,7 @@ _Check = Callable[[str, Any, Arguments], Reason | None]  # type, value, all argu
 
 @dataclass(frozen=True, slots=True)
 class QueueDef:
-    """A queue as declared. owner_id: the connection an exclusive one belongs to."""
+    """A declared queue. owner_id: the connection that owns an exclusive queue."""
 
     name: str
     type: str = CLASSIC
@@ -52,7 +52,7 @@ class QueueDef:
 
 @dataclass(frozen=True, slots=True)
 class ExchangeDef:
-    """An exchange as declared. alternate_exchange: the one in force, by argument or policy (RMQ-316)."""
+    """A declared exchange. alternate_exchange: the effective one, by argument or policy (RMQ-316)."""
 
     name: str
     type: str = "direct"
@@ -64,13 +64,13 @@ class ExchangeDef:
 
 
 def queue_type(type: str | None, arguments: Arguments) -> str:
-    """The type a queue is to have: as said beside the arguments, else by them, else classic. Not checked here."""
+    """The requested type of a queue: given directly, else by argument, else classic. Not validated."""
     _, named = typed(arguments.get("x-queue-type"))
     return type or (named if isinstance(named, str) else CLASSIC)
 
 
 def check_size(arguments: Arguments) -> None:
-    """No client could send more in a frame, and every change of a policy reads them all. Raises InvalidArgument."""
+    """Limit the size of arguments to one frame, since every policy change reads them. Raises InvalidArgument."""
     if (size := len(json.dumps(encode(arguments, "argument")).encode())) > MOST_BYTES:
         raise InvalidArgument("arguments", f"have {size:,} bytes; at most {MOST_BYTES:,} are allowed")
 
@@ -78,7 +78,7 @@ def check_size(arguments: Arguments) -> None:
 def check_queue(
     vhost: str, name: str, *, type: str | None, durable: bool, exclusive: bool, auto_delete: bool, arguments: Arguments
 ) -> str:
-    """Whether a new queue may be declared so. Returns its type. Raises AmqpError (RMQ-332 to RMQ-343, RMQ-001, RMQ-908)."""
+    """Validate the declaration of a new queue. Returns its type. Raises AmqpError (RMQ-332 to RMQ-343, RMQ-001, RMQ-908)."""
     check_size(arguments)
     exchange_type, _ = typed(arguments.get("x-dead-letter-exchange", ""))
     if exchange_type != "longstr":
@@ -100,9 +100,9 @@ def check_queue(
 
 
 def check_equivalent_queue(vhost: str, current: QueueDef, wanted: QueueDef) -> None:
-    """Whether a second declaration is the same as the first. Raises AmqpError for the first difference (RMQ-344 to RMQ-348).
+    """Check that a repeated declaration is equivalent. Raises AmqpError for the first difference (RMQ-344 to RMQ-348).
 
-    A type beside the arguments is as good as one among them. Only arguments that the type of queue has are compared.
+    The type may be given directly or by argument. Only arguments supported by the queue type are compared.
     """
     if current.owner_id != wanted.owner_id:
         raise errors.locked_queue(vhost, current.name)
@@ -115,14 +115,14 @@ def check_equivalent_queue(vhost: str, current: QueueDef, wanted: QueueDef) -> N
 
 
 def check_queue_deletion(vhost: str, name: str, type: str, *, if_unused: bool, if_empty: bool) -> None:
-    """Whether a queue of this type may be deleted under such conditions. Raises AmqpError (RMQ-385)."""
+    """Check whether a queue of this type supports conditional deletion. Raises AmqpError (RMQ-385)."""
     asked = "if-unused" if if_unused else "if-empty" if if_empty else None
     if type == QUORUM and asked:
         raise errors.unsupported_deletion(vhost, name, asked)
 
 
 def check_exchange(vhost: str, name: str, type: str, arguments: Arguments, *, exists: bool) -> None:
-    """Whether an exchange may be declared so. Raises AmqpError (RMQ-305 to RMQ-307)."""
+    """Validate the declaration of an exchange. Raises AmqpError (RMQ-305 to RMQ-307)."""
     if type not in EXCHANGE_TYPES:
         raise errors.unknown_exchange_type(type)
     check_not_default_exchange(name)
@@ -136,20 +136,20 @@ def check_exchange(vhost: str, name: str, type: str, arguments: Arguments, *, ex
 
 
 def check_not_default_exchange(name: str) -> None:
-    """The default exchange is neither declared, deleted, bound nor unbound (RMQ-305)."""
+    """The default exchange cannot be declared, deleted, bound or unbound (RMQ-305)."""
     if name == DEFAULT_EXCHANGE:
         raise errors.default_exchange_refused()
 
 
 def check_exchange_deletion(vhost: str, name: str) -> None:
-    """Whether an exchange of this name may be deleted at all (RMQ-305, RMQ-307)."""
+    """Check whether an exchange of this name can be deleted (RMQ-305, RMQ-307)."""
     check_not_default_exchange(name)
     if name.startswith(RESERVED):
         raise errors.system_exchange_deletion(vhost, name)
 
 
 def check_equivalent_exchange(vhost: str, current: ExchangeDef, wanted: ExchangeDef) -> None:
-    """Whether a second declaration is the same as the first. Raises AmqpError (RMQ-310, RMQ-311)."""
+    """Check that a repeated declaration is equivalent. Raises AmqpError (RMQ-310, RMQ-311)."""
     what = errors.exchange(vhost, current.name)
     for property in ("type", "durable", "auto_delete", "internal"):
         _check_same(property, what, getattr(current, property), getattr(wanted, property))
@@ -157,7 +157,7 @@ def check_equivalent_exchange(vhost: str, current: ExchangeDef, wanted: Exchange
 
 
 def check_binding_arguments(exchange_type: str, arguments: Arguments) -> None:
-    """Whether an exchange of this type takes a binding with these arguments. Raises AmqpError (RMQ-352)."""
+    """Validate the arguments of a binding for this exchange type. Raises AmqpError (RMQ-352)."""
     check_size(arguments)
     if exchange_type != "headers" or "x-match" not in arguments:
         return
@@ -169,7 +169,7 @@ def check_binding_arguments(exchange_type: str, arguments: Arguments) -> None:
 
 
 def consumer_priority(vhost: str, queue: str, arguments: Arguments) -> int:
-    """The priority a consumer asks for, 0 where it asks for none. Raises AmqpError (RMQ-382)."""
+    """The requested priority of a consumer, 0 by default. Raises AmqpError (RMQ-382)."""
     kind, value = typed(arguments.get("x-priority", 0))
     if reason := _integer(kind, value, arguments):
         raise errors.invalid_argument("x-priority", vhost, queue, reason)
@@ -215,7 +215,7 @@ def _duration(kind: str, value: Any, arguments: Arguments) -> Reason | None:
 
 
 def expiry_problem(milliseconds: int) -> Reason | None:
-    """Why a number of milliseconds is no time-to-live (RMQ-001, RMQ-006)."""
+    """Why a number of milliseconds is not a valid time-to-live (RMQ-001, RMQ-006)."""
     if milliseconds > MAX_EXPIRY:
         return Reason((Atom("value_too_large"), milliseconds), "Enter at most ten years, 315360000000 milliseconds.")
     return Reason((Atom("value_negative"), milliseconds), _NOT_NEGATIVE) if milliseconds < 0 else None
@@ -257,7 +257,7 @@ def _dead_letter_routing_key(kind: str, value: Any, arguments: Arguments) -> Rea
 
 
 def _one_of(allowed: Sequence[str], reason: str, unsupported: str | None = None) -> _Check:
-    """reason: an atom. unsupported: what the value is called in a text of the server's own instead."""
+    """reason: an atom. unsupported: what the value is called, for problems worded as a string instead of an atom."""
 
     def check(kind: str, value: Any, _: Arguments) -> Reason | None:
         if kind != "longstr":
@@ -281,13 +281,13 @@ def _unacceptable(kind: str, advice: str = "Use a text.") -> Reason:
 
 @dataclass(frozen=True, slots=True)
 class _Argument:
-    """check: why a value is refused. types: of the queues that have it."""
+    """check: returns why a value is refused. types: queue types that support the argument."""
 
     check: _Check
     types: Sequence[str] = _BOTH
 
 
-# In the order in which they are checked, and compared for a classic queue.
+# In the order of validation, and of comparison for classic queues.
 _ARGUMENTS: dict[str, _Argument] = {
     "x-expires": _Argument(_positive_duration),
     "x-message-ttl": _Argument(_duration),
@@ -315,7 +315,7 @@ _ARGUMENTS: dict[str, _Argument] = {
     ),
     "x-consumer-timeout": _Argument(_not_negative),
 }
-# In the order in which they are compared for a quorum queue: of several differences the first is told (RMQ-384).
+# In the order of comparison for quorum queues: only the first difference is reported (RMQ-384).
 _OF_QUORUM = (
     *("x-dead-letter-exchange", "x-dead-letter-routing-key", "x-dead-letter-strategy", "x-expires", "x-max-length"),
     *("x-max-length-bytes", "x-max-in-memory-length", "x-max-in-memory-bytes", "x-overflow", "x-single-active-consumer"),
@@ -324,11 +324,11 @@ _OF_QUORUM = (
 )
 
 
-# Second declarations
+# Repeated declarations
 
 
 def _with_type(queue: QueueDef) -> Arguments:
-    """Its arguments with its type among them; that it is classic need not be said (RMQ-347)."""
+    """Its arguments including its type; the type classic can be omitted (RMQ-347)."""
     return queue.arguments if queue.type == CLASSIC else {**queue.arguments, "x-queue-type": queue.type}
 
 
@@ -349,7 +349,7 @@ def _check_same_arguments(what: str, current: Arguments, wanted: Arguments, comp
 
 
 def _is_classic(argument: str, current: Arguments, wanted: Arguments) -> bool:
-    """Whether one side says that the queue is classic, and the other nothing."""
+    """Whether one side specifies the type classic and the other no type."""
     return argument == "x-queue-type" and typed({**current, **wanted}[argument])[1] == CLASSIC
 
 

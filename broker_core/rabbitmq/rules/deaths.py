@@ -1,8 +1,8 @@
-"""What dead-lettering does to a message, and when it must not go on (RMQ-060 to RMQ-073, RMQ-912 to RMQ-914).
+"""Dead-lettering: headers, properties and routing keys of a dead letter, and cycle detection (RMQ-060 to RMQ-073, RMQ-912 to
+RMQ-914).
 
-Decides headers, properties and routing keys of the message that is published to the dead-letter exchange; and where a dead
-letter came from, for who moves it back. Refuses to know whether that exchange is there, and which queues it leads to. Headers
-are decoded tables: see table.py.
+Also determines where a dead letter came from, for moving it back. Does not depend on whether the exchange exists or which
+queues it routes to. Headers are decoded tables: see table.py.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from .table import Typed, plain, typed
 Headers = Mapping[str, Any]
 
 X_DEATH = "x-death"
-MOVED = "moved"  # why a message left that an operator moved: it did not die
-BEFORE_MOVE = "x-death-before-move"  # Vitrine's own
+MOVED = "moved"  # reason for messages moved by an operator
+BEFORE_MOVE = "x-death-before-move"  # not part of RabbitMQ
 FIRST, LAST = "x-first-death-", "x-last-death-"
-TELL_ORIGIN = (X_DEATH, BEFORE_MOVE, f"{FIRST}queue")  # the headers that `origin` reads
+ORIGIN_HEADERS = (X_DEATH, BEFORE_MOVE, f"{FIRST}queue")  # the headers that `origin` reads
 
 
 class Reason(StrEnum):
@@ -36,7 +36,8 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """An entry of x-death: how often a message died in a queue for a reason, and how it stood then first (RMQ-066 to RMQ-068)."""
+    """An entry of x-death: how often a message died in a queue for a reason, with its state at the first time (RMQ-066 to
+    RMQ-068)."""
 
     queue: str
     reason: str
@@ -47,15 +48,15 @@ class Death:
     original_expiration: str | None = None
 
 
-class Died(NamedTuple):
-    """The message as it is published again. properties: without the expiration (RMQ-064)."""
+class DeadLetter(NamedTuple):
+    """The message as republished. properties: without the expiration (RMQ-064)."""
 
     headers: dict[str, Any]
     properties: dict[str, Any]
     routing_keys: tuple[str, ...]
 
 
-def die(
+def dead_letter(
     headers: Headers | None,
     properties: Mapping[str, Any],
     *,
@@ -65,12 +66,12 @@ def die(
     exchange: str,
     routing_keys: Sequence[str],
     dead_letter_routing_key: str | None = None,
-) -> Died:
-    """What is published to the dead-letter exchange when a message dies.
+) -> DeadLetter:
+    """The message published to the dead-letter exchange.
 
     properties:   by name; all but the expiration are kept (RMQ-065).
-    at:           the instant of the death; x-death has whole seconds.
-    exchange, routing_keys: those it was published with, its own key first; CC keys may be left out, they are in the headers.
+    at:           the time of death; x-death has whole seconds.
+    exchange, routing_keys: as published, its own key first; keys of CC can be omitted, since they are in the headers.
     """
     before = dict(headers or {})
     deaths, is_fresh = _deaths(before)
@@ -83,14 +84,14 @@ def die(
     after[X_DEATH] = _with(deaths, death)
     kept = {name: value for name, value in properties.items() if name != "expiration"}
     if dead_letter_routing_key is None:
-        return Died(after, kept, tuple(dict.fromkeys([*routing_keys, *own_keys])))
+        return DeadLetter(after, kept, tuple(dict.fromkeys([*routing_keys, *own_keys])))
     after.pop(CC, None)
-    return Died(after, kept, (dead_letter_routing_key,))
+    return DeadLetter(after, kept, (dead_letter_routing_key,))
 
 
 def is_cycle(headers: Headers, queue: str) -> bool:
-    """Whether a dead letter with these headers (of `die`, this death among them) must not enter a queue: it died there before,
-    and nobody rejected it since (RMQ-072, RMQ-073)."""
+    """Whether a dead letter with these headers (returned by `dead_letter`, including this death) must not enter a queue: it
+    died there before and was not rejected since (RMQ-072, RMQ-073)."""
     for death in history(headers):
         if death.reason == Reason.REJECTED:
             return False
@@ -100,14 +101,15 @@ def is_cycle(headers: Headers, queue: str) -> bool:
 
 
 def history(headers: Headers | None) -> list[Death]:
-    """The deaths of a message, newest first; what is malformed in x-death is left out (RMQ-914)."""
+    """The deaths of a message, newest first; malformed entries of x-death are ignored (RMQ-914)."""
     return [_read(entry) for entry in _deaths(headers or {})[0]]
 
 
 def origin(headers: Headers | None, *, first: bool = False) -> Death | None:
-    """The death in the place that a message is moved back to: the last one, or that in the queue where it died first (RMQ-390).
+    """The death that determines where a message is moved back to: the last one, or the one in the queue of its first death
+    (RMQ-390).
 
-    Where a message has been moved since, those from before count. None: it does not say where it died.
+    For a message that was moved since, the deaths before the move apply. None: no recorded death.
     """
     headers = headers or {}
     deaths = history(headers) or [_read(entry) for entry in _deaths(headers, BEFORE_MOVE)[0]]
@@ -117,11 +119,11 @@ def origin(headers: Headers | None, *, first: bool = False) -> Death | None:
     return next((death for death in reversed(deaths) if death.queue == queue), deaths[-1])
 
 
-def set_aside(headers: Headers | None) -> dict[str, Any]:
-    """The headers of a message that is moved: its deaths under another name, with those from before earlier moves (RMQ-391).
+def archive_deaths(headers: Headers | None) -> dict[str, Any]:
+    """The headers of a moved message: its deaths under another header, merged with those of earlier moves (RMQ-391).
 
-    As x-death they would count on: where the message goes through the same queues again, it would be taken for a cycle and
-    dropped (RMQ-072), and consumers that count its deaths would give it up.
+    Deaths kept in x-death would count on: if the message passed the same queues again, it would be dropped as a cycle
+    (RMQ-072), and consumers that count deaths would discard it.
     """
     after = dict(headers or {})
     deaths, _ = _deaths(after)
@@ -135,9 +137,9 @@ def set_aside(headers: Headers | None) -> dict[str, Any]:
 
 
 def _deaths(headers: Headers, name: str = X_DEATH) -> tuple[list[Mapping[str, Any]], bool]:
-    """The well-formed entries of x-death, or of another header like it, and whether there is no such header at all.
+    """The well-formed entries of x-death, or of a similar header, and whether the header is missing.
 
-    Only then is a death the first: where the header is garbage, x-first-death-* are not added (RMQ-071).
+    Only if it is missing is a death the first: x-first-death-* headers are not added to a malformed one (RMQ-071).
     """
     if name not in headers:
         return [], True
@@ -165,9 +167,9 @@ def _entry(
 
 
 def _with(deaths: Sequence[Mapping[str, Any]], death: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The entries with one more: a new one in front, or the one of the same queue and reason, counted on (RMQ-067).
+    """The entries with a death added in front, or merged into the one of the same queue and reason (RMQ-067).
 
-    Entries of the same queue and reason, as only clients make them, are taken together.
+    Duplicate entries of the same queue and reason, which only clients create, are merged.
     """
     same: list[dict[str, Any]] = []
     others: list[dict[str, Any]] = []

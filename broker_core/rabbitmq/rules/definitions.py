@@ -1,10 +1,10 @@
-"""RabbitMQ's definitions.json, read into what is to be declared, and written (reference, section 6.2; RMQ-378, RMQ-379).
+"""Parsing and formatting of RabbitMQ's definitions.json (RMQ-378, RMQ-379).
 
-Reading finds every problem in one go, each with its path in the file, and leaves out what has one. What Vitrine has no use for
-(users, permissions, most parameters) is named with its reason rather than dropped in silence. Refuses to know what is there
-already: whether a virtual host exists, and whether a queue differs, is the import's to ask.
+Parsing reports every problem with its path in the file and omits invalid objects. Unsupported objects (users, permissions,
+most parameters) are reported with the reason. Does not depend on what is stored: the import compares objects with existing
+ones.
 
-JSON has no types of its own for arguments: a whole number is read as signedint, or as long where it does not fit.
+JSON has no argument types: a whole number is read as signedint, or as long if it does not fit.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FILE = "(file)"
 
 _SYSTEM_TYPES = {exchange.name: str(exchange.type) for exchange in PREDECLARED}
 _VERSIONS = ("rabbit_version", "rabbitmq_version", "product_name", "product_version", "rabbitmq_definition_format", "explanation")
-_NOT_TAKEN = {  # by list: what its entries are called, and why they are not taken over
+_NOT_TAKEN = {  # by section: the member that names an entry, and why it is ignored
     "users": ("name", "Vitrine's users are its own"),
     "permissions": ("user", "Vitrine's rights are its own"),
     "topic_permissions": ("user", "Vitrine's rights are its own"),
@@ -42,7 +42,7 @@ _TTL_KEYS = ("message-ttl", "expires")
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something about one place of the file: a problem, a warning, or why it is not taken over."""
+    """A problem or warning about a location in the file, or why an object is ignored."""
 
     path: str
     text: str
@@ -53,7 +53,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class VhostItem:
-    """path, here and below: where it is in the file."""
+    """path, here and below: the location in the file."""
 
     name: str
     description: str = ""
@@ -92,7 +92,7 @@ class PolicyItem:
 
 @dataclass(slots=True)
 class Definitions:
-    """What a file says, in the order in which it is to be declared. problems: what is left out. warnings: what is changed."""
+    """The content of a file, in declaration order. problems: omitted objects. warnings: changed objects."""
 
     vhosts: list[VhostItem] = field(default_factory=list)
     policies: list[PolicyItem] = field(default_factory=list)
@@ -105,9 +105,9 @@ class Definitions:
 
 
 def parse(document: Any, *, vhost: str | None = None) -> Definitions:
-    """What a definitions file says. Raises nothing for a bad one: see Definitions.problems.
+    """Parse a definitions file. Raises nothing: see Definitions.problems.
 
-    document: the file's text, or the JSON in it. vhost: where its objects go that name none, as in the export of one host.
+    document: the file's text or its parsed JSON. vhost: for objects that name none, as in the export of one host.
     """
     if isinstance(document, str | bytes):
         try:
@@ -118,7 +118,7 @@ def parse(document: Any, *, vhost: str | None = None) -> Definitions:
 
 
 class _Reader:
-    """One reading of one document."""
+    """Parses one document."""
 
     def __init__(self, vhost: str | None):
         self.vhost = vhost
@@ -231,7 +231,7 @@ class _Reader:
         self.found.policies.append(PolicyItem(vhost, policy, path))
 
     def _clamped(self, value: Any, path: str) -> Any:
-        """RabbitMQ checks no upper bound of these: a file may have what cannot be set here (RMQ-918)."""
+        """RabbitMQ does not check an upper bound of these: a file may exceed the limit (RMQ-918)."""
         definition = value.get("definition") if isinstance(value, Mapping) else None
         if not isinstance(definition, Mapping):
             return value
@@ -288,7 +288,7 @@ class _Reader:
     @staticmethod
     def _arguments(item: Mapping, path: str) -> dict[str, Any]:
         given = item.get("arguments", {})
-        if given == []:  # as RabbitMQ's HTTP API writes an empty table
+        if given == []:  # RabbitMQ's HTTP API writes an empty table as a list
             given = {}
         if not isinstance(given, Mapping):
             raise _Skip(f"{path}.arguments", f"must be an object, not {given!r}")
@@ -308,7 +308,7 @@ class _Reader:
 
 
 class _Skip(Exception):
-    """An object that is left out."""
+    """An object that is omitted."""
 
     def __init__(self, path: str, text: str):
         super().__init__(text)
@@ -322,7 +322,7 @@ def _path_of(path: str, error: AmqpError) -> str:
 
 
 def _path_of_policy(path: str, inside: str, field: str) -> str:
-    """field: as InvalidPolicy has it. inside: where all but the name is."""
+    """field: as in InvalidPolicy. inside: the path of everything but the name."""
     if field in ("name", "policy"):
         return f"{path}.name" if field == "name" else inside
     is_member = field in ("pattern", "priority", "apply-to", "definition")
@@ -333,10 +333,10 @@ def _path_of_policy(path: str, inside: str, field: str) -> str:
 
 
 def format(definitions: Definitions, *, vhost: str | None = None, versions: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """The JSON of a definitions file. vhost: the one it is of, as RabbitMQ exports it: objects then name none; else it is of all.
+    """The JSON of a definitions file. vhost: export only this host, whose objects then do not name it; None: all hosts.
 
-    Left out, as RabbitMQ does: exclusive queues, the default exchange and those named `amq.`, and bindings of what is left out.
-    versions: members such as "rabbitmq_version".
+    Excludes, as RabbitMQ does, exclusive queues, the default exchange, exchanges named `amq.`, and bindings of excluded
+    objects. versions: members such as "rabbitmq_version".
     """
 
     def there(item: Any) -> bool:
@@ -421,7 +421,7 @@ def _policy_value(policy: Policy) -> dict[str, Any]:
 
 
 def _json(table: Mapping[str, Any]) -> dict[str, Any]:
-    """A table as JSON has it: instants as their seconds, bytes as text, decimals as numbers, what is no finite number as text."""
+    """A table as JSON: timestamps as seconds, bytes as text, decimals as numbers, numbers that are not finite as text."""
     return {name: _json_value(value) for name, value in plain(table).items()}
 
 

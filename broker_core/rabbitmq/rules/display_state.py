@@ -1,4 +1,4 @@
-"""What a RabbitMQ queue's message is at an instant. Where it stands in the queue is not its own to know."""
+"""The display state of a message in a RabbitMQ queue. It does not depend on the message's position."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
-DEFAULT_TIMEOUT = 1_800_000  # ms that a delivery may be unacknowledged where its queue says nothing: 30 minutes (RMQ-924)
+DEFAULT_TIMEOUT = 1_800_000  # default acknowledgement timeout in ms: 30 minutes (RMQ-924)
 
 
 class DisplayState(StrEnum):
-    """What a person calls the message's state."""
+    """The state of a message as shown to users."""
 
     READY = "ready"
     UNACKED = "unacked"
-    EXPIRED = "expired, waits for the head"  # RMQ-013: it is counted, and never delivered
+    EXPIRED = "expired, waits for the head"  # counted, but never delivered (RMQ-013)
 
     @property
     def is_pending(self) -> bool:
-        """Whether the broker will act on it by itself as soon as it is at the head."""
+        """Whether the broker removes the message as soon as it is at the head."""
         return self is DisplayState.EXPIRED
 
 
 class RabbitMessageFacts(Protocol):
-    """The columns a standing follows from. owner_id: the connection that holds it. expires_at None: never."""
+    """The columns that determine the display state. owner_id: the connection that holds the message. expires_at None: never."""
 
     @property
     def owner_id(self) -> int | None: ...
@@ -32,18 +32,18 @@ class RabbitMessageFacts(Protocol):
 
 
 def display_state(message: RabbitMessageFacts, now: datetime) -> DisplayState:
-    """The message's standing at `now` of its virtual host's clock: while unacked it does not expire (RMQ-019)."""
+    """The message's state at `now` of its virtual host's clock: an unacknowledged message does not expire (RMQ-019)."""
     if message.owner_id is not None:
         return DisplayState.UNACKED
     return DisplayState.READY if expired_at(message, now) is None else DisplayState.EXPIRED
 
 
 def expired_at(message: RabbitMessageFacts, now: datetime) -> datetime | None:
-    """When the life of a ready message ended; None: it has not, or it is unacked."""
+    """When a ready message expired; None if it has not, or is unacknowledged."""
     is_over = message.owner_id is None and message.expires_at is not None and message.expires_at <= now
     return message.expires_at if is_over else None
 
 
 def next_change_at(message: RabbitMessageFacts, now: datetime) -> datetime | None:
-    """The instant at which the clock alone changes the standing: the end of a ready message's life."""
+    """When the state changes by time alone: the expiry of a ready message."""
     return message.expires_at if display_state(message, now) is DisplayState.READY else None

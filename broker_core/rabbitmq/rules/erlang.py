@@ -1,6 +1,6 @@
-"""How RabbitMQ prints a value in a refusal: as Erlang writes terms (reference, sections 1.4 and 4.2).
+"""Erlang terms as RabbitMQ prints them in error texts (RMQ-333).
 
-A text that came from a client is a binary, `<<"x">>`; one of the server's own is a list, `"x"`; names of types and reasons are
+A string received from a client is a binary, `<<"x">>`; a string of the server is a list, `"x"`; names of types and reasons are
 atoms, `value_zero`.
 """
 
@@ -11,22 +11,22 @@ from typing import Any
 
 
 class Atom(str):
-    """A name without quotes."""
+    """An Erlang atom."""
 
     __slots__ = ()
 
 
 class Chars(str):
-    """A text of the server's own."""
+    """A string of the server."""
 
     __slots__ = ()
 
 
-MAX_DEPTH = 20  # of what is in each other; the rest is left out, as `~P` does
+MAX_DEPTH = 20  # nesting; deeper values are abbreviated, as by `~P`
 
 
 def term(value: Any, depth: int = 0) -> str:
-    """A value as `~p` prints it. Tuples are tuples, lists lists, dicts maps, plain texts binaries, None the atom undefined."""
+    """A value as `~p` prints it: str as binary, Chars as string, dict as map, None as the atom undefined."""
     if depth > MAX_DEPTH:
         return "..."
     match value:

@@ -1,6 +1,6 @@
-"""What RabbitMQ refuses: one function for each text, exactly as clients and their tests look for it (reference, section 5.6).
+"""RabbitMQ's errors: one function for each text, worded exactly as clients expect it.
 
-Each makes an error to be raised. The numbers after a text are the rules that lead to it.
+Each function returns the error to raise. Its docstring names the rules.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from .erlang import Atom, term
 
 MAX_TEXT = 255  # bytes: a reply text is a short string (RMQ-349)
 
-# Reply codes by name, and whether such an error ends the connection or only its channel.
+# Reply codes by name, and whether the error closes the connection instead of only the channel.
 CODES = {
     "CONTENT_TOO_LARGE": (311, False),
     "CONNECTION_FORCED": (320, True),
@@ -34,10 +34,10 @@ CODES = {
 
 
 class AmqpError(BrokerError):
-    """A refusal as AMQP 0-9-1 tells it. Nothing was stored.
+    """An AMQP 0-9-1 error. Nothing was stored.
 
     reply_code, reply_name: 404 and "NOT_FOUND". text: as sent, "NOT_FOUND - no queue 'q' in vhost '/'". is_connection_error:
-    whether it ends the connection, or only the channel. argument: the one that is refused, if it is one.
+    whether it closes the connection instead of only the channel. argument: the argument that was refused, if any.
     """
 
     def __init__(self, reply_name: str, problem: str, argument: str | None = None, *, advice: str = ""):
@@ -48,7 +48,7 @@ class AmqpError(BrokerError):
 
 
 class InvalidPolicy(BrokerError):
-    """A policy that is refused (RMQ-370 to RMQ-376): the management API answers 400 with `reason`. field: which part."""
+    """A refused policy (RMQ-370 to RMQ-376): the management API responds 400 with `reason`. field: the invalid part."""
 
     def __init__(self, field: str, reason: str, *, advice: str = ""):
         super().__init__(reason, advice)
@@ -56,17 +56,17 @@ class InvalidPolicy(BrokerError):
 
 
 def cut(text: str) -> str:
-    """A reply text as short as it must be, and not cut within a character (RMQ-349)."""
+    """A reply text truncated to MAX_TEXT at a character boundary (RMQ-349)."""
     return text.encode()[:MAX_TEXT].decode(errors="ignore")
 
 
 def queue(vhost: str, name: str) -> str:
-    """How texts name a queue."""
+    """A queue as named in error texts."""
     return f"queue '{name}' in vhost '{vhost}'"
 
 
 def exchange(vhost: str, name: str) -> str:
-    """How texts name an exchange."""
+    """An exchange as named in error texts."""
     return f"exchange '{name}' in vhost '{vhost}'"
 
 
@@ -79,7 +79,7 @@ def failed(problem: str, argument: str | None = None, *, advice: str = "") -> Am
 
 
 class Reason(NamedTuple):
-    """Why the value of an argument is refused: an Erlang term, and what to do about it."""
+    """Why the value of an argument is refused: an Erlang term, and advice."""
 
     term: Any
     advice: str = ""
@@ -230,7 +230,7 @@ def invalid_argument(argument: str, vhost: str, name: str, reason: Reason) -> Am
 
 
 def invalid_argument_type(type: str, argument: str, what: str) -> AmqpError:
-    """An exchange's name that is no text (RMQ-337, RMQ-311). what: as `queue` and `exchange` above name it."""
+    """An exchange name that is not a string (RMQ-337, RMQ-311). what: from `queue` or `exchange` above."""
     return failed(
         f"invalid type '{type}' for arg '{argument}' in {what}", argument, advice="Enter the name of an exchange as a string."
     )
@@ -246,7 +246,7 @@ def unsupported_argument(argument: str, vhost: str, name: str, queue_type: str) 
 
 
 def inequivalent(argument: str, what: str, received: str, current: str) -> AmqpError:
-    """A second declaration that differs (RMQ-310, RMQ-311, RMQ-344, RMQ-345). received, current: as texts show them."""
+    """A repeated declaration that differs (RMQ-310, RMQ-311, RMQ-344, RMQ-345). received, current: formatted values."""
     problem = f"inequivalent arg '{argument}' for {what}: received {received} but current is {current}"
     return failed(problem, argument, advice=_FIXED if argument.startswith("x-") else _EXISTS)
 

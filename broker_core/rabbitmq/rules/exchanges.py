@@ -1,7 +1,7 @@
-"""Where a publication goes: exchanges, their bindings, and the way through them (RMQ-300 to RMQ-317, RMQ-350 to RMQ-352).
+"""Routing through exchanges and their bindings (RMQ-300 to RMQ-317, RMQ-350 to RMQ-352).
 
-A Router is of one state of a virtual host's exchanges, bindings and queues, and never changes; that of a later state shares with
-it what stayed.
+A Router represents one state of a virtual host's exchanges, bindings and queues and is immutable; the Router of a later state
+shares unchanged parts with it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ExchangeType(StrEnum):
     HEADERS = "headers"
 
 
-# What a new virtual host has (RMQ-300).
+# The exchanges of a new virtual host (RMQ-300).
 PREDECLARED = (
     ExchangeDef(DEFAULT_EXCHANGE, ExchangeType.DIRECT),
     ExchangeDef("amq.direct", ExchangeType.DIRECT),
@@ -44,7 +44,7 @@ PREDECLARED = (
 
 @dataclass(frozen=True, slots=True)
 class BindingDef:
-    """A binding; all of it is its identity (RMQ-350)."""
+    """A binding, identified by all its fields (RMQ-350)."""
 
     source: str
     destination: str
@@ -54,7 +54,7 @@ class BindingDef:
 
 
 class Routed(NamedTuple):
-    """queues: names, each once, sorted. missing: exchanges that were to be asked and are not there."""
+    """queues: distinct names, sorted. missing: exchanges on the route that do not exist."""
 
     queues: tuple[str, ...]
     missing: tuple[str, ...] = ()
@@ -70,7 +70,7 @@ class _Exchange:
 class Router:
     """Exchanges with their bindings. queue_names: of all queues, for the default exchange (RMQ-305).
 
-    A binding with an end that is not there is ignored; the default exchange is always there.
+    A binding with a missing end is ignored; the default exchange always exists.
     """
 
     def __init__(
@@ -92,12 +92,12 @@ class Router:
     def route(
         self, exchange: str, routing_keys: Sequence[str], headers: Mapping[str, Any] | None = None, *, by_broker: bool = False
     ) -> Routed:
-        """The queues a publication reaches, each once (RMQ-314, RMQ-315).
+        """The distinct queues a publication is routed to (RMQ-314, RMQ-315).
 
-        headers:   decoded, see table.py; CC and BCC are among the routing keys already (see messages.keys_of).
-        by_broker: the broker itself publishes, as it does dead letters: an exchange that is not there routes to nothing, and an
-                   internal one is as good as any.
-        Raises AmqpError for an exchange that is not there or internal (RMQ-309, RMQ-312).
+        headers:   decoded, see table.py; the routing keys include those of CC and BCC (see messages.keys_of).
+        by_broker: published by the broker, as dead letters are: missing exchanges route to nothing, and internal ones are
+        allowed.
+        Raises AmqpError for a missing or internal exchange (RMQ-309, RMQ-312).
         """
         if not by_broker:
             self._check_open(exchange)
@@ -127,10 +127,10 @@ class Router:
         new: Collection[BindingDef],
         queue_names: Collection[str],
     ) -> Router:
-        """The Router of a later state; this one stays as it is.
+        """The Router of a later state; this one is not changed.
 
-        exchanges: those that are others now, by name, None for one that is gone. lost: bindings that this one has; all of an
-        end that is gone are among them. queue_names: of all queues.
+        exchanges: changed exchanges by name, None for a deleted one. lost: removed bindings of this router, including all
+        those of a deleted end. queue_names: of all queues.
         """
         later = copy(self)
         later._queues, later._exchanges = queue_names, dict(self._exchanges)
@@ -170,7 +170,7 @@ def _destination(binding: BindingDef) -> Destination:
 
 
 def _prepared(exchange: ExchangeDef, before: _Exchange | None = None) -> _Exchange:
-    """before: what had the name until now; it has lost its bindings if it is not the same exchange."""
+    """before: the exchange that had the name until now; if it is a different exchange, its bindings have been removed."""
     alternate = exchange.alternate_exchange
     destinations = frozenset() if alternate is None else frozenset([Destination(alternate, False)])
     if before is not None and before.definition.type == exchange.type:
@@ -179,7 +179,7 @@ def _prepared(exchange: ExchangeDef, before: _Exchange | None = None) -> _Exchan
 
 
 def properties_key(routing_key: str, arguments: Mapping[str, Any]) -> str:
-    """What names a binding among those of the same two ends (RMQ-351)."""
+    """Identifies a binding among those with the same source and destination (RMQ-351)."""
     if not arguments:
         return routing_key or "~"
     stored = json.dumps(encode(arguments), sort_keys=True, separators=(",", ":"))

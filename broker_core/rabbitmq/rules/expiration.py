@@ -1,4 +1,4 @@
-"""How long a message asks to live: its `expiration` (RMQ-001, RMQ-005 to RMQ-007)."""
+"""The `expiration` property of a message (RMQ-001, RMQ-005 to RMQ-007)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _INTEGER = re.compile(r"[+-]?[0-9]+")
 
 
 def parse(expiration: str | None) -> int | None:
-    """The milliseconds that a message's `expiration` says; None: it has none. Raises AmqpError (406) for a bad one (RMQ-006).
+    """The value of `expiration` in milliseconds; None if not set. Raises AmqpError (406) for an invalid one (RMQ-006).
 
-    It is checked before routing, so an unroutable message is refused as well (RMQ-007).
+    Checked before routing, so an unroutable message is refused as well (RMQ-007).
     """
     if expiration is None:
         return None

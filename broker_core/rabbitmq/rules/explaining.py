@@ -1,6 +1,7 @@
-"""Why a RabbitMQ queue's message is, or is not, delivered now: every reason there is, and the instant that ends it.
+"""Why a message in a RabbitMQ queue is delivered or not, with every reason and the time at which it ends.
 
-Pure. An obstacle keeps it from a get as well; the others say why no consumer has taken it yet, and what becomes of it.
+Pure. An obstacle also prevents a get; other reasons say why no consumer has received the message yet, and what will happen to
+it.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from .display_state import DisplayState, display_state
 
 
 class Code(StrEnum):
-    """What kind of reason it is; a program compares these, a person reads the text."""
+    """The kind of a reason, for programs; the text is for users."""
 
     UNACKED = "unacked"
     EXPIRED = "expired"
     EXPIRED_BEHIND_HEAD = "expired behind the head"
-    # These keep nothing from a get.
+    # These do not prevent a get.
     NO_CONSUMER = "no consumer"
     CONSUMERS_FULL = "consumers full"
     ACTIVE_CONSUMER_FULL = "single active consumer full"
@@ -37,7 +38,7 @@ class Code(StrEnum):
 
 
 class MessageFacts(rules.RabbitMessageFacts, Protocol):
-    """A message as a standing knows it, and what only an explanation tells. delivery_count: how often it came back."""
+    """A message with the facts needed to explain it. delivery_count: how often it was requeued."""
 
     @property
     def delivery_count(self) -> int: ...
@@ -49,7 +50,7 @@ class MessageFacts(rules.RabbitMessageFacts, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerFacts:
-    """A consumer of the queue, in their order. prefetch: 0 without a limit; outstanding: what it holds of that limit."""
+    """A consumer, in registration order. prefetch: 0 for no limit; outstanding: its unacknowledged deliveries."""
 
     tag: str
     connection: str
@@ -57,13 +58,13 @@ class ConsumerFacts:
     outstanding: int = 0
 
     @property
-    def has_room(self) -> bool:
+    def has_credit(self) -> bool:
         return self.prefetch == 0 or self.outstanding < self.prefetch
 
 
 @dataclass(frozen=True, slots=True)
 class HeadFacts:
-    """The first message of the queue that is ready and not expired. expires_at None: never."""
+    """The first ready message of the queue that has not expired. expires_at None: never."""
 
     number: int
     expires_at: datetime | None
@@ -71,12 +72,13 @@ class HeadFacts:
 
 @dataclass(frozen=True, slots=True)
 class QueueFacts:
-    """What of a queue bears on its messages.
+    """The facts about a queue that affect its messages.
 
-    head:                   what expired messages wait behind; None: nothing is before them.
-    dead_letter_exchange:   where the dead go; None: they are dropped. dead_letters_lost: it is not there (RMQ-061).
-    acknowledgement_timeout_at: when the connection that holds the message is closed for it (RMQ-126); None: never, or not held.
-    unused_until:           when the queue goes for want of use (RMQ-040); None: it does not, or it has consumers.
+    head:                   the message that blocks expired ones; None: nothing is ahead of them.
+    dead_letter_exchange:   None: messages are dropped. dead_letters_lost: the exchange does not exist (RMQ-061).
+    acknowledgement_timeout_at: when the channel that holds the message is closed (RMQ-126); None: never, or the message is
+    ready.
+    unused_until:           when the unused queue is deleted (RMQ-040); None: never, or it has consumers.
     """
 
     consumers: Sequence[ConsumerFacts] = ()
@@ -91,7 +93,7 @@ class QueueFacts:
 
 
 def explain(message: MessageFacts, queue: QueueFacts, now: datetime, *, place: QueuePosition = QueuePosition()) -> list[Reason]:
-    """Every reason that bears on the message at `now`, the obstacles first. place: among the ready messages."""
+    """Every reason that applies to the message at `now`, obstacles first. place: among the ready messages."""
     reasons = [*obstacles(message, now, queue=queue)]
     notes: list[Reason] = []
     if not reasons:
@@ -100,12 +102,12 @@ def explain(message: MessageFacts, queue: QueueFacts, now: datetime, *, place: Q
 
 
 def why_not(message: MessageFacts, now: datetime) -> str | None:
-    """One sentence on why a consumer or a get would not be given the message; None where it would."""
+    """One sentence on why a consumer or a get would not receive the message; None if it would."""
     return next((reason.text for reason in obstacles(message, now)), None)
 
 
 def obstacles(message: MessageFacts, now: datetime, *, queue: QueueFacts = QueueFacts()) -> Iterator[Reason]:
-    """What keeps a get and every consumer from it."""
+    """The reasons that prevent delivery to a get and to every consumer."""
     expired_at = rules.expired_at(message, now)
     if expired_at is not None:
         yield _expired(expired_at, queue, now)
@@ -134,7 +136,7 @@ def _expired(at: datetime, queue: QueueFacts, now: datetime) -> Reason:
         return Reason(Code.EXPIRED, text, {"expires_at": at}, change=f"At the head, {_fate(queue)}.")
     return Reason(
         Code.EXPIRED_BEHIND_HEAD,
-        f"{ended}but counts until it reaches the head: message {head.number} is ahead and not expired (RMQ-013).",
+        f"{ended}, but counts until it reaches the head: message {head.number} is ahead and not expired (RMQ-013).",
         {"expires_at": at, "head": head.number, "head_expires_at": head.expires_at},
         head.expires_at,
         f"The messages ahead are consumed or expire; then {_fate(queue)}. Exact expiry removes each message as it expires.",
@@ -142,7 +144,7 @@ def _expired(at: datetime, queue: QueueFacts, now: datetime) -> Reason:
 
 
 def _fate(queue: QueueFacts) -> str:
-    """What becomes of the dead."""
+    """What happens to the message when it is dead-lettered."""
     if queue.dead_letter_exchange is None:
         return "it is dropped"
     if queue.dead_letters_lost:
@@ -151,14 +153,14 @@ def _fate(queue: QueueFacts) -> str:
 
 
 def _of_consumers(queue: QueueFacts) -> Iterator[Reason]:
-    """Why no consumer takes it, though a get could."""
+    """Why no consumer receives it, although a get could."""
     if not queue.consumers:
         yield Reason(
             Code.NO_CONSUMER, "The queue has no consumer.", change="Start a consumer or get the message.", is_obstacle=False
         )
         return
     serving = queue.consumers[:1] if queue.single_active else queue.consumers
-    if any(consumer.has_room for consumer in serving):
+    if any(consumer.has_credit for consumer in serving):
         return
     values = {"consumers": [consumer.tag for consumer in serving]}
     change = "A delivery is acknowledged, or the prefetch is raised."
@@ -188,7 +190,7 @@ def _place(place: QueuePosition) -> Reason:
 
 
 def _future(message: MessageFacts, queue: QueueFacts, now: datetime) -> Iterator[Reason]:
-    """What becomes of it."""
+    """What will happen to the message."""
     at = display_state(message, now)
     expires_at = message.expires_at
     if at is DisplayState.READY and expires_at is not None:

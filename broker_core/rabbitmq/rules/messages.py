@@ -1,4 +1,4 @@
-"""What a publication may say, and under which keys it is routed (reference, section 2; RMQ-361, RMQ-366, RMQ-367)."""
+"""Validation of publications, and the keys they are routed by (RMQ-361, RMQ-366, RMQ-367)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ MAX_BODY = 128 * 2**20  # bytes (RMQ-369)
 
 
 def keys_of(routing_key: str, headers: Headers | None) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """The keys a publication is routed by, its own first, and its headers as they are stored: without BCC (RMQ-366).
+    """The routing keys of a publication, its own first, and its headers as stored: without BCC (RMQ-366).
 
-    headers: decoded. Raises AmqpError (406) where CC or BCC is no array; what is no text in one is ignored (RMQ-367).
+    headers: decoded. Raises AmqpError (406) if CC or BCC is not an array; elements that are not strings are ignored (RMQ-367).
     """
     headers = dict(headers or {})
     keys = [routing_key, *_keys(headers, CC), *_keys(headers, BCC)]
@@ -29,15 +29,15 @@ def keys_of(routing_key: str, headers: Headers | None) -> tuple[tuple[str, ...],
 
 
 def carbon_copies(headers: Headers, name: str = CC) -> list[str]:
-    """The keys of CC, or of BCC, as far as it is well-formed."""
+    """The well-formed keys of CC or BCC."""
     kind, value = typed(headers.get(name))
     return _texts(value) if kind == "array" else []
 
 
 def check_properties(properties: Mapping[str, Any]) -> int | None:
-    """Whether a publication may have these properties, by the names of `Properties`. Returns its expiration in milliseconds.
+    """Validate the properties of a publication, named as in `Properties`. Returns its expiration in milliseconds.
 
-    Raises AmqpError (406) for a bad expiration (RMQ-006) and an unknown delivery mode (RMQ-361).
+    Raises AmqpError (406) for an invalid expiration (RMQ-006) and an unknown delivery mode (RMQ-361).
     """
     mode = properties.get("delivery_mode")
     if mode is not None and mode not in (1, PERSISTENT):

@@ -1,8 +1,8 @@
-"""Patterns of policies: whether one is found in a name, in bounded time (RMQ-370, RMQ-377, RMQ-919).
+"""Policy patterns: matching a name in bounded time (RMQ-370, RMQ-377, RMQ-919).
 
-RabbitMQ matches with PCRE. The library `regex` takes nearly all of its syntax, look-ahead and look-behind included, and stops
-a search after a given time. `google-re2` needs no limit, but takes no look-ahead, and `^(?!amq\\.)` is a very common pattern.
-What `regex` does not know, or reads in another way than PCRE, is refused: see docs/rabbitmq.md#patterns.
+RabbitMQ uses PCRE. The library `regex` supports nearly all of its syntax, including look-ahead and look-behind, and has a
+timeout. `google-re2` needs no timeout, but does not support look-ahead, and `^(?!amq\\.)` is a very common pattern. Syntax
+that `regex` does not support, or interprets differently from PCRE, is refused: see docs/rabbitmq.md#patterns.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from .erlang import Chars, term
 
 MAX_PATTERN = 1000  # characters
 MAX_GROUPS = 100
-MAX_REPEATS = 100_000  # the counts of all repetitions, multiplied: they are worked out when a pattern is compiled
-SECONDS = 0.05  # of the processor, for one name; PCRE has a limit of steps, after which nothing is found either
+MAX_REPEATS = 100_000  # product of all repetition counts, which are expanded at compile time
+SECONDS = 0.05  # CPU time for one name; PCRE similarly gives up after a number of steps
 
-# How PCRE words what `regex` found, where clients may look for it, and whether it points at the end of the pattern.
+# PCRE's wording of errors of `regex` that clients may compare, and whether the position is the end of the pattern.
 _PCRE_SAYS = {
     "unterminated character set": ("missing terminating ] for character class", True),
     "unbalanced parenthesis": ("unmatched parentheses", False),
     "bad escape (end of pattern)": ("\\ at end of pattern", True),
 }
-# As much of a pattern as means the same to both. `regex` has fuzzy matching such as {e<=1}, counts such as {,3}, and flags and
-# escapes of its own. Possessive, so that it cannot run away itself.
+# Syntax with the same meaning in both. `regex` also has fuzzy matching such as {e<=1}, counts such as {,3}, and its own flags and
+# escapes. Possessive, to prevent backtracking.
 _SAME = re.compile(
     r"""(?: \\[pP]\{[^}]*\} | \\[^LMUVmuv] | \\\Z                                             # escapes
           | \[\^?\]? (?: [^\]\\\[] | \\. | \[(?::\^?\w+:\])? )*+ (?:\]|\Z)                    # sets of characters
@@ -40,7 +40,7 @@ _SAME = re.compile(
 
 @lru_cache(maxsize=4096)
 def compiled(pattern: str) -> regex.Pattern:
-    """The pattern, ready to be searched for. Raises InvalidPolicy where it is none, or one that is refused."""
+    """The compiled pattern. Raises InvalidPolicy if it is invalid or refused."""
     if len(pattern) > MAX_PATTERN:
         raise _invalid(f"has {len(pattern)} characters; at most {MAX_PATTERN} are allowed", MAX_PATTERN)
     if pattern.count("(") > MAX_GROUPS:
@@ -61,7 +61,7 @@ def compiled(pattern: str) -> regex.Pattern:
 
 
 def check(pattern: str) -> None:
-    """Raise InvalidPolicy where it is no pattern, or one that is refused, or takes too long on a name made of its own letters."""
+    """Raises InvalidPolicy if the pattern is invalid or refused, or takes too long on a name made of its own characters."""
     search = compiled(pattern).search
     for letter in list(dict.fromkeys(filter(str.isalnum, f"a{pattern}")))[:8]:
         try:
@@ -72,7 +72,7 @@ def check(pattern: str) -> None:
 
 @lru_cache(maxsize=16384)
 def found(pattern: str, name: str) -> bool:
-    """Whether the pattern is found anywhere in the name; one that is refused, or takes too long, is not."""
+    """Whether the pattern matches anywhere in the name; a refused pattern or one that takes too long does not."""
     try:
         return compiled(pattern).search(name, timeout=SECONDS) is not None
     except (errors.InvalidPolicy, TimeoutError):

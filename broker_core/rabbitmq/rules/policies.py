@@ -1,7 +1,7 @@
-"""Policies and operator policies: what they may say, which one applies, and what is in force with the arguments beside them.
+"""Policies and operator policies: validation, selection, and the resulting effective settings.
 
-Texts are the reference's, sections 4.1 and 4.2; rules RMQ-200 to RMQ-211, RMQ-370 to RMQ-377, RMQ-904, RMQ-917, RMQ-918. Refuses
-to know what is stored, and what a change does to messages.
+Error texts are RabbitMQ's. Rules RMQ-200 to RMQ-211, RMQ-370 to RMQ-377, RMQ-904, RMQ-917, RMQ-918. Does not depend on what is
+stored, and does not know how a change affects messages.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Arguments = Mapping[str, Any]
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 _LARGEST = sys.float_info.max
-QUORUM_DELIVERY_LIMIT = 20  # where nobody says one (RMQ-910)
+QUORUM_DELIVERY_LIMIT = 20  # default of quorum queues (RMQ-910)
 
 
 class ObjectType(StrEnum):
@@ -39,7 +39,7 @@ APPLY_TO = ("queues", "classic_queues", "quorum_queues", "streams", "exchanges",
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A policy as stored. priority: whole or not. definition: plain JSON values by key."""
+    """A stored policy. priority: may be fractional. definition: JSON values by key."""
 
     name: str
     pattern: str
@@ -49,7 +49,7 @@ class Policy:
     is_operator: bool = False
 
     def applies_to(self, name: str, object_type: str, queue_type: str | None = None) -> bool:
-        """Whether it may apply to this object: by type, by keys that the type can have, and by name (RMQ-210)."""
+        """Whether it can apply to this object: by type, by the keys the type supports, and by name (RMQ-210)."""
         if not _types_fit(self.apply_to, object_type, queue_type):
             return False
         if not _UNFIT.get(queue_type or "", frozenset()).isdisjoint(self.definition):
@@ -63,7 +63,7 @@ def _types_fit(apply_to: str, object_type: str, queue_type: str | None) -> bool:
     return apply_to in ("queues", "all") or apply_to == f"{queue_type}_queues"
 
 
-# What a policy may say
+# Validation
 
 
 def parse(name: str, document: Any, *, is_operator: bool = False) -> Policy:
@@ -78,7 +78,7 @@ def parse(name: str, document: Any, *, is_operator: bool = False) -> Policy:
 
 
 def check(policy: Policy) -> Policy:
-    """The policy, if all of it can be accepted. Raises InvalidPolicy with the text of the first thing that cannot."""
+    """The policy, validated. Raises InvalidPolicy for the first problem."""
     if not isinstance(policy.name, str) or not policy.name or not is_storable(policy.name) or len(policy.name.encode()) > 255:
         raise InvalidPolicy("name", f"name should be a text of 1 to 255 bytes, actually was {term(policy.name)}")
     if not isinstance(policy.is_operator, bool):
@@ -95,7 +95,7 @@ def check(policy: Policy) -> Policy:
 
 
 def _is_finite(number: Any) -> bool:
-    """Whether it is a number that is stored as it is told: neither NaN nor infinite, nor beyond what a double can be."""
+    """Whether it is a number that can be stored exactly: within the range of a double, not NaN or infinite."""
     return isinstance(number, int | float) and not isinstance(number, bool) and -_LARGEST <= number <= _LARGEST
 
 
@@ -120,7 +120,7 @@ def _check_definition(definition: Any, known: Mapping[str, _Key]) -> None:
 
 
 def _whole(least: int, most: int = 2**63 - 1) -> Callable[[Any], bool]:
-    """most: what an argument can say, too (a long)."""
+    """most: the range of an argument of type long."""
     return lambda v: isinstance(v, int) and not isinstance(v, bool) and least <= v <= most
 
 
@@ -133,7 +133,7 @@ def _text(value: Any) -> bool:
 
 
 def _anything(value: Any) -> bool:
-    """Whatever JSON can say."""
+    """Any JSON value."""
     try:
         json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
@@ -143,7 +143,7 @@ def _anything(value: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """A key of definitions. called: in the text of a refusal. argument: the same for one queue, if it has one."""
+    """A key of definitions. called: its name in error texts. argument: the corresponding queue argument, if any."""
 
     called: str
     accepts: Callable[[Any], bool]
@@ -158,7 +158,7 @@ def _queue_key(key: str, called: str, accepts: Callable[[Any], bool], advice: st
 _NOT_NEGATIVE = "Enter a whole number that is not negative."
 
 
-# What has an effect here. A time-to-live has a bound that RabbitMQ does not check (RMQ-918).
+# Keys with an effect. The upper bound of a TTL is not checked by RabbitMQ (RMQ-918).
 _EFFECTIVE_KEYS = dict(
     [
         _queue_key(
@@ -179,7 +179,7 @@ _EFFECTIVE_KEYS = dict(
     ]
 )
 _MIRRORING = ("ha-mode", "ha-params", "ha-sync-mode", "ha-sync-batch-size", "ha-promote-on-shutdown", "ha-promote-on-failure")
-# What is accepted and kept, and tells RabbitMQ's cluster, disks or streams what a database needs not be told.
+# Keys that are accepted and stored without effect: they concern RabbitMQ's clusters, disks or streams.
 _KEPT_KEYS = {
     "queue-mode": _Key("queue-mode value", _among(*QUEUE_MODES), "x-queue-mode"),
     "queue-version": _Key("queue-version value", _among(*QUEUE_VERSIONS), "x-queue-version"),
@@ -196,7 +196,7 @@ _KEPT_KEYS = {
     **dict.fromkeys(_MIRRORING, _Key("mirroring setting", _anything)),
 }
 KEYS: Mapping[str, _Key] = MappingProxyType(_EFFECTIVE_KEYS | _KEPT_KEYS)
-# What an operator policy may say: those of 3.10, and of later versions (RMQ-203).
+# Keys of operator policies, of RabbitMQ 3.10 and later (RMQ-203).
 OPERATOR_KEYS: Mapping[str, _Key] = MappingProxyType(
     {
         key: KEYS[key]
@@ -207,7 +207,7 @@ OPERATOR_KEYS: Mapping[str, _Key] = MappingProxyType(
         )
     }
 )
-# A policy with a key that a type of queue has not at all does not apply to queues of that type.
+# A policy with a key that a queue type does not support does not apply to queues of that type.
 _STREAM_ONLY = ("max-age", "stream-max-segment-size-bytes", "initial-cluster-size")
 _UNFIT = {
     CLASSIC: frozenset({*_STREAM_ONLY, "delivery-limit", "dead-letter-strategy"}),
@@ -223,13 +223,13 @@ MINIMUM = frozenset(
 MAXIMUM = frozenset({"target-group-size"})  # between two policies
 
 
-# Which one applies
+# Selection
 
 
 def select(
     policies: Iterable[Policy], name: str, object_type: str, queue_type: str | None = None
 ) -> tuple[Policy | None, Policy | None]:
-    """The user policy and the operator policy that apply to an object: of each the one of highest priority (RMQ-200, RMQ-204).
+    """The user policy and the operator policy that apply to an object: each the one of highest priority (RMQ-200, RMQ-204).
 
     Equal priorities: the lowest name (RMQ-917).
     """
@@ -242,7 +242,7 @@ def select(
 
 
 def ranking(policies: Iterable[Policy], name: str, object_type: str, queue_type: str | None = None) -> list[Policy]:
-    """All policies that match an object, user and operator ones, the winners first; the others have no effect (RMQ-200)."""
+    """All policies that match an object, user and operator policies, the effective ones first (RMQ-200)."""
     matching = [policy for policy in policies if policy.applies_to(name, object_type, queue_type)]
     return sorted(matching, key=_rank)
 
@@ -251,12 +251,12 @@ def _rank(policy: Policy) -> tuple[float, str]:
     return -policy.priority, policy.name
 
 
-# What is in force
+# Effective settings
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One who says a value for a key. source: "argument", "policy P", "operator policy P" or "default"."""
+    """A value for a key and its source: "argument", "policy P", "operator policy P" or "default"."""
 
     source: str
     value: Any
@@ -265,12 +265,12 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class EffectiveArguments:
-    """What is in force, and why.
+    """Effective settings and their sources.
 
-    values:     by name as entity.effective has them: "message_ttl", "dead_letter_exchange"; only those there are. With them the
-                names of the policies, "policy" and "operator_policy".
-    sources:    of each value, whose it is.
-    candidates: of each value, all that were said, the winner first.
+    values:     by name as in entity.effective: "message_ttl", "dead_letter_exchange"; only those that are set. Includes the
+    names of the policies, "policy" and "operator_policy".
+    sources:    the source of each value.
+    candidates: all values that were given for each key, the effective one first.
     definition: the two policies merged, without arguments: the management API's effective_policy_definition (RMQ-206).
     """
 
@@ -281,17 +281,17 @@ class EffectiveArguments:
 
 
 ARGUMENT, DEFAULT = "argument", "default"
-# What a queue has by argument alone (RMQ-162).
+# Settings that policies cannot change (RMQ-162).
 _ARGUMENTS_ONLY = {"x-max-priority": "max_priority", "x-single-active-consumer": "single_active_consumer"}
 
 
 def effective_queue(
     arguments: Arguments, user: Policy | None = None, operator: Policy | None = None, *, queue_type: str = CLASSIC
 ) -> EffectiveArguments:
-    """What is in force for a queue (RMQ-202, RMQ-205, RMQ-904): of numbers the least; of the rest the argument, else the operator
-    policy, else the policy. arguments: decoded, and valid.
+    """The effective settings of a queue (RMQ-202, RMQ-205, RMQ-904): for numbers the minimum; otherwise the argument, else the
+    operator policy, else the policy. arguments: decoded and valid.
 
-    A delivery limit below 0 is none (RMQ-341); a quorum queue for which nobody says one has 20 (RMQ-910).
+    A delivery limit below 0 means no limit (RMQ-341); a quorum queue without a setting has 20 (RMQ-910).
     """
     keys = {key: known.argument for key, known in _EFFECTIVE_KEYS.items() if key != ALTERNATE_EXCHANGE}
     found = _merged(keys, arguments, user, operator)
@@ -304,12 +304,12 @@ def effective_queue(
 
 
 def effective_exchange(arguments: Arguments, user: Policy | None = None, operator: Policy | None = None) -> EffectiveArguments:
-    """What is in force for an exchange: its alternate exchange, by argument or else by policy (RMQ-316)."""
+    """The effective settings of an exchange: its alternate exchange, by argument or else by policy (RMQ-316)."""
     return _merged({ALTERNATE_EXCHANGE: ALTERNATE_EXCHANGE}, arguments, user, operator)
 
 
 def merged_definition(user: Policy | None, operator: Policy | None) -> dict[str, Any]:
-    """The two policies that apply, merged (RMQ-202, RMQ-203, RMQ-206)."""
+    """The two applicable policies, merged (RMQ-202, RMQ-203, RMQ-206)."""
     mine, theirs = (policy.definition if policy else NOTHING for policy in (user, operator))
     both = {key: _of_both(key, mine[key], theirs[key]) for key in mine.keys() & theirs.keys()}
     return dict(sorted({**mine, **theirs, **both}.items()))
@@ -341,7 +341,7 @@ def _merged(
 
 
 def _winner_first(key: str, candidates: list[Candidate]) -> list[Candidate]:
-    """candidates: in the order in which they win where the value does not decide."""
+    """candidates: in order of precedence, which applies unless the minimum does."""
     ranked = sorted(candidates, key=lambda c: c.value) if key in MINIMUM else candidates
     return [Candidate(ranked[0].source, ranked[0].value, wins=True), *ranked[1:]]
 

@@ -1,6 +1,6 @@
-"""How one kind of exchange matches: its bindings prepared once, asked for each publication (RMQ-301 to RMQ-304).
+"""Matching of bindings by exchange type (RMQ-301 to RMQ-304). Bindings are indexed once and matched for each publication.
 
-Every matcher has `add(destination, key, arguments)` and `match(keys, headers)`, which gives each destination once.
+Every matcher has `add(destination, key, arguments)` and `match(keys, headers)`, which returns distinct destinations.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from .table import encode, typed
 
 
 class Destination(NamedTuple):
-    """A queue, or else an exchange."""
+    """A queue or an exchange."""
 
     name: str
     is_queue: bool
 
 
 class Matcher(Protocol):
-    """`copy` gives one that may be changed while the other is asked, and shares with it what stays; the other stays as it is."""
+    """`copy` returns a matcher that can be changed independently and shares unchanged parts with the original."""
 
     def copy(self) -> Matcher: ...
 
@@ -34,7 +34,7 @@ class Matcher(Protocol):
 
 @dataclass(slots=True)
 class _Node:
-    """maker: whose it is; anybody else changes a copy. destinations: each with the number of bindings that lead there."""
+    """maker: the tree that may modify this node; others modify a copy. destinations: with the number of bindings to each."""
 
     maker: object = field(compare=False)
     next: dict[str, _Node] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class _Node:
 
 
 class _Tree:
-    """Bindings by the way that leads to them. A change copies the nodes on its way, of which others may know."""
+    """Bindings in a tree by key. A change copies the nodes on its path, which other trees may share."""
 
     def __init__(self, root: _Node | None = None) -> None:
         self._maker = object()
@@ -95,7 +95,7 @@ class Direct(_Tree):
 
 
 class Fanout(_Tree):
-    """Every binding (RMQ-302)."""
+    """All bindings match (RMQ-302)."""
 
     def match(self, keys: Sequence[str], headers: Mapping[str, Any]) -> Collection[Destination]:
         return self._root.destinations
@@ -105,14 +105,15 @@ class Fanout(_Tree):
 
 
 class Topic(_Tree):
-    """A trie of the binding keys' words (RMQ-303): a key costs what the bindings it could match cost, however many there are."""
+    """A trie of the words of binding keys (RMQ-303): the cost depends on the bindings that could match, not on their total
+    number."""
 
     def match(self, keys: Sequence[str], headers: Mapping[str, Any]) -> Collection[Destination]:
         return set().union(*(self._match(words(key)) for key in keys))
 
     def _match(self, key: list[str]) -> set[Destination]:
         found: set[Destination] = set()
-        seen: set[tuple[int, int]] = set()  # a place is visited once, however many ways `#` leads there
+        seen: set[tuple[int, int]] = set()  # each state is visited once, although `#` can reach it repeatedly
         todo = [(self._root, 0)]
         while todo:
             node, at = todo.pop()
@@ -137,11 +138,11 @@ def words(key: str) -> list[str]:
 
 
 class Headers:
-    """Arguments compared with the message's headers, types included (RMQ-304)."""
+    """Binding arguments compared with the message's headers, including types (RMQ-304)."""
 
     def __init__(self, specs: Iterable[_Spec] = (), names: Mapping[str, int] = MappingProxyType({})) -> None:
         self._specs = list(specs)
-        self._names = dict(names)  # that are compared, each with the number of bindings that do
+        self._names = dict(names)  # compared headers, with the number of bindings that compare each
 
     def copy(self) -> Headers:
         return Headers(self._specs, self._names)
@@ -165,7 +166,7 @@ class Headers:
 
 @dataclass(frozen=True, slots=True)
 class _Spec:
-    """A binding's arguments, as stored; a void asks for presence only."""
+    """A binding's arguments, as stored; a void only requires the header to be present."""
 
     all: bool
     compared: tuple[tuple[str, list], ...]

@@ -1,10 +1,10 @@
-"""Field tables: AMQP 0-9-1's headers and arguments, kept without loss in JSON (reference, section 5.4).
+"""Field tables: AMQP 0-9-1 headers and arguments, stored losslessly in JSON.
 
-A stored value is `[type, text]`, the text canonical for its type, so that equal values are stored equally; a void has no text; an
-array is `["array", [stored, ...]]`, a table `["table", {name: stored}]`. A longstr that PostgreSQL's JSON cannot keep as text,
-for it has a NUL or is no UTF-8, is stored as `["longstr", [base64]]`. Types are named as RabbitMQ's texts name them. What Python
-has a type for needs no `Typed`: int (signedint, or long where it does not fit), str, bytes (binary), float, bool, None, Decimal,
-datetime (whole seconds), list, dict.
+A stored value is `[type, text]` with the canonical text of its type, so that equal values are stored equally; a void has no
+text; an array is `["array", [stored, ...]]`, a table `["table", {name: stored}]`. A longstr that PostgreSQL's JSON cannot
+store as text, because it contains a NUL or is not UTF-8, is stored as `["longstr", [base64]]`. Types are named as in
+RabbitMQ's error texts. These Python types need no `Typed`: int (signedint, or long if it does not fit), str, bytes (binary),
+float, bool, None, Decimal, datetime (whole seconds), list, dict.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ INTEGERS = {
     "long": (-(2**63), 2**63 - 1),
 }
 MAX_NAME = 255  # bytes: a name is a short string
-MAX_DEPTH = 100  # of tables and arrays in each other; an odd message must not exhaust the stack
+MAX_DEPTH = 100  # nesting of tables and arrays, limited to protect the stack
 
 _DECIMAL = (-(2**31), 2**31 - 1)  # unscaled
 
 
 def encode(table: Mapping[str, Any], what: str = "header") -> dict[str, list]:
-    """A table as stored. Raises InvalidArgument naming the value that cannot be kept; `what` it is, in that text."""
+    """A table as stored. Raises InvalidArgument for a value that cannot be stored; `what` names it in the error text."""
     return {_name(name, what): _encode(f"{what} {name!r}", value, 0) for name, value in table.items()}
 
 
 def decode(stored: Mapping[str, list]) -> dict[str, Any]:
-    """The inverse of `encode`; types that Python lacks come back as Typed, which reads as the value."""
+    """The inverse of `encode`; types that Python lacks become Typed, which behaves as the value."""
     return {name: _decode(kind, content) for name, (kind, content) in stored.items()}
 
 
@@ -53,7 +53,7 @@ def typed(value: Any) -> tuple[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """The value without its types, inside as well, for those who only want to read it."""
+    """The value without its types, recursively."""
     match value:
         case Typed():
             return plain(value.value)
@@ -170,7 +170,7 @@ def _text_of(data: bytes) -> str | None:
 
 
 def _decimal(value: Any) -> str:
-    """A decimal is a 32-bit number and how many of its digits are behind the point."""
+    """A decimal is a 32-bit integer with a scale."""
     value = Decimal(str(value))
     _, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int) or not exponent >= -255:
@@ -200,7 +200,7 @@ def _decode(kind: str, content: Any) -> Any:
         case "signedint":
             return int(content)
         case "long":
-            # A long within signedint's range would come back as one: keep the type.
+            # A long within signedint's range would be encoded as signedint: keep the type.
             low, high = INTEGERS["signedint"]
             return Typed("long", int(content)) if low <= int(content) <= high else int(content)
         case "double":
@@ -226,5 +226,5 @@ def _decode(kind: str, content: Any) -> Any:
 def _instant(seconds: int) -> Any:
     try:
         return datetime.fromtimestamp(seconds, UTC)
-    except (OverflowError, ValueError, OSError):  # clients send milliseconds, too
+    except (OverflowError, ValueError, OSError):  # some clients send milliseconds
         return Typed("timestamp", seconds)

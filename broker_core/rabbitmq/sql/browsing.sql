@@ -1,8 +1,8 @@
--- What pages ask about a virtual host beyond what all families have. Nothing here writes: a look renews no queue's expiry and
--- marks no message as redelivered (RMQ-906).
+-- Read-only statements for the explorer. They do not count as use of a queue and do not mark messages as redelivered
+-- (RMQ-906).
 
 -- name: browse_message_facts
--- Of these messages of a queue, what their publisher and the broker wrote on them. first_received_at: delivered before or now.
+-- Metadata of these messages of a queue. redelivered: delivered before the current delivery, if any.
 SELECT m.sequence_number, m.properties ->> 'exchange' AS exchange, m.properties ->> 'routing_key' AS routing_key,
        m.properties ->> 'expiration' AS expiration, m.application_properties -> 'x-death' AS deaths,
        m.first_received_at IS NOT NULL AND (m.owner_id IS NULL OR m.delivery_count > 0) AS redelivered,
@@ -12,8 +12,8 @@ SELECT m.sequence_number, m.properties ->> 'exchange' AS exchange, m.properties 
    AND m.sequence_number = ANY (%(numbers)s::bigint[]);
 
 -- name: browse_queue_head
--- The first messages of a queue in the order of delivery: how many expired ones there are behind the head that blocks them
--- (RMQ-013). No more rows than the cap are looked at.
+-- The first messages of a queue in delivery order, with the number of expired messages behind the first deliverable one
+-- (RMQ-013). Reads at most `cap` messages.
 WITH entity AS MATERIALIZED (
     SELECT id, now, default_message_time_to_live AS ttl, (effective ->> 'max_priority')::int > 0 AS by_priority
       FROM vitrine_entity_now WHERE id = %(entity_id)s
@@ -48,7 +48,7 @@ SELECT (SELECT count(*) FROM looked_at) AS scanned,
          WHERE e.id = %(entity_id)s) AS owner;
 
 -- name: browse_consumers
--- Consumers of a virtual host, of one of its queues, or of one connection, the first in line of each queue first.
+-- Consumers of a virtual host, of one of its queues, or of one connection, in registration order for each queue.
 SELECT c.id, c.tag, c.channel, c.no_ack, c.exclusive, c.priority, c.prefetch, c.arguments, c.began_at, c.connection_id,
        k.name AS connection, q.id AS entity_id, q.path AS queue
   FROM vitrine_consumer AS c JOIN vitrine_connection AS k ON k.id = c.connection_id
@@ -58,8 +58,7 @@ SELECT c.id, c.tag, c.channel, c.no_ack, c.exclusive, c.priority, c.prefetch, c.
  ORDER BY q.path, c.id LIMIT %(max_count)s;
 
 -- name: browse_connections
--- Connections of a virtual host with the process they live in; lease_left: how long that is believed to live without another
--- sign.
+-- Connections of a virtual host with their process; lease_left: how long that is considered alive without renewing its lease.
 SELECT k.id, k.name, k.opened_at, p.epoch, p.label AS process, p.started_at, p.lease_until,
        p.lease_until - clock_timestamp() AS lease_left,
        (SELECT count(*) FROM vitrine_consumer AS c WHERE c.connection_id = k.id) AS consumers,
@@ -71,8 +70,8 @@ SELECT k.id, k.name, k.opened_at, p.epoch, p.label AS process, p.started_at, p.l
  ORDER BY k.id LIMIT %(max_count)s;
 
 -- name: browse_held
--- What connections hold unacknowledged, queue by queue. Of each queue no more rows than the cap are looked at, from its head on:
--- held ones lie there.
+-- Unacknowledged messages by queue and connection. Reads at most `cap` messages of each queue, from its head, where most of
+-- them are.
 SELECT e.id AS entity_id, e.path AS queue, m.owner_id, count(*) AS held, bool_or(m.scanned >= %(cap)s) AS capped
   FROM vitrine_entity AS e
  CROSS JOIN LATERAL (
@@ -86,7 +85,7 @@ SELECT e.id AS entity_id, e.path AS queue, m.owner_id, count(*) AS held, bool_or
  GROUP BY e.id, e.path, m.owner_id ORDER BY e.path, m.owner_id;
 
 -- name: browse_vhost_counts
--- What a virtual host has of each. No row: there is no such host.
+-- The number of objects in a virtual host. No row: no such virtual host.
 SELECT (SELECT count(*) FROM vitrine_exchange AS x WHERE x.namespace_id = n.id) AS exchanges,
        (SELECT count(*) FROM vitrine_binding AS b JOIN vitrine_exchange AS x ON x.id = b.source_id
          WHERE x.namespace_id = n.id) AS bindings,
@@ -97,8 +96,7 @@ SELECT (SELECT count(*) FROM vitrine_exchange AS x WHERE x.namespace_id = n.id) 
   FROM vitrine_namespace AS n WHERE lower(n.name) = lower(%(vhost)s);
 
 -- name: browse_place
--- How many messages a get or a consumer is given before this one. Of the queue no more than the cap are looked at, from its head
--- on.
+-- How many messages would be delivered before this one. Reads at most `cap` messages, from the head of the queue.
 WITH entity AS MATERIALIZED (
     SELECT id, now, default_message_time_to_live AS ttl, coalesce((effective ->> 'max_priority')::int, 0) > 0 AS by_priority
       FROM vitrine_entity_now WHERE id = %(entity_id)s

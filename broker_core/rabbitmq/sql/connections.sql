@@ -1,10 +1,10 @@
--- Who is connected to a virtual host: processes with their leases, connections, consumers; and what ends with them.
+-- Processes with their leases, connections and consumers, and what ends with them.
 
 -- fragment: epoch_key
 hashtextextended('vitrine epoch ' || epoch, 0)
 
 -- name: register_process
--- A fresh epoch. Its lock is taken before anybody sees the row, and lasts as long as the session that runs this.
+-- Create an epoch. Its advisory lock is acquired before the row is visible to others, and lasts as long as the session.
 WITH process AS (
     INSERT INTO vitrine_broker_process (label, started_at, lease_until)
     VALUES (%(label)s, clock_timestamp(), clock_timestamp() + %(lease)s::interval)
@@ -15,13 +15,13 @@ SELECT epoch, pg_advisory_lock(
   FROM process;
 
 -- name: renew_lease
--- No row: others have declared this process dead, and that is final.
+-- No row: the process was declared dead, which is final.
 UPDATE vitrine_broker_process SET lease_until = clock_timestamp() + %(lease)s::interval
  WHERE epoch = %(epoch)s AND lease_until > to_timestamp(0)
 RETURNING epoch;
 
--- name: condemn_dead_processes
--- Those whose lock is free (killed) or whose lease is over (stopped, or cut off) are dead for good: no renewal brings one back.
+-- name: mark_dead_processes
+-- Mark processes as dead whose lock is free (killed) or whose lease has expired (stopped or disconnected). This is final.
 UPDATE vitrine_broker_process SET lease_until = to_timestamp(0)
  WHERE lease_until <= clock_timestamp()
     OR pg_try_advisory_xact_lock(
@@ -29,14 +29,14 @@ UPDATE vitrine_broker_process SET lease_until = to_timestamp(0)
        )
 RETURNING epoch;
 
--- name: forget_process
--- Unless connections of it are still to be ended.
+-- name: delete_process
+-- Unless connections of it remain to be ended.
 DELETE FROM vitrine_broker_process AS p
  WHERE p.epoch = %(epoch)s AND NOT EXISTS (SELECT FROM vitrine_connection AS c WHERE c.epoch = p.epoch);
 
 -- name: open_connection
--- A connection of a living process to a virtual host. No row: there is no such host. id NULL: the process is taken for dead.
--- The host is held: who deletes it is waited for, or finds the connection.
+-- Open a connection of a live process. No row: no such virtual host. id NULL: the process was declared dead. The virtual host
+-- is locked against deletion.
 WITH vhost AS MATERIALIZED (
     SELECT id, name, vitrine_clock(clock_base_at, clock_base_real, clock_rate) AS now
       FROM vitrine_namespace
@@ -58,8 +58,8 @@ SELECT c.id FROM vitrine_connection AS c WHERE c.namespace_id = %(namespace_id)s
 -- The connections of a process.
 SELECT c.id FROM vitrine_connection AS c WHERE c.epoch = %(epoch)s ORDER BY c.id;
 
--- name: give_to_the_dead
--- Connections of a living process that nobody has any more, to one that is dead: so they are ended as those of the dead are.
+-- name: reassign_to_dead_process
+-- Reassign connections that a live process no longer refers to, to a dead one, so that recovery ends them.
 WITH dead AS (
     INSERT INTO vitrine_broker_process (label, started_at, lease_until)
     VALUES (%(label)s, clock_timestamp(), to_timestamp(0)) RETURNING epoch)
@@ -67,43 +67,43 @@ UPDATE vitrine_connection AS c SET epoch = dead.epoch FROM dead WHERE c.id = ANY
  RETURNING dead.epoch;
 
 -- name: vhost_of_connection
--- No row: it was ended.
+-- No row: the connection has ended.
 SELECT n.name FROM vitrine_connection AS c JOIN vitrine_namespace AS n ON n.id = c.namespace_id WHERE c.id = %(connection_id)s;
 
 -- name: hold_connection
--- It does not end before this transaction does.
+-- Prevent a connection from ending before this transaction does.
 SELECT id FROM vitrine_connection WHERE id = %(connection_id)s FOR KEY SHARE;
 
 -- name: lock_connection
--- Nothing more is handed out or declared in its name: whoever does holds the row.
+-- Prevent deliveries and declarations for a connection that is being ended: both lock the row.
 SELECT id FROM vitrine_connection WHERE id = %(connection_id)s FOR UPDATE;
 
 -- name: queues_consumed
--- From which queues a connection consumes, or one channel of it.
+-- The queues consumed by a connection, or by one of its channels.
 SELECT DISTINCT queue_id FROM vitrine_consumer
  WHERE connection_id = %(connection_id)s AND (%(channel)s::int IS NULL OR channel = %(channel)s::int);
 
--- name: forget_consumers_of
--- Of a connection, or of one channel of it.
+-- name: delete_consumers_of
+-- Of a connection, or of one of its channels.
 DELETE FROM vitrine_consumer WHERE connection_id = %(connection_id)s AND (%(channel)s::int IS NULL OR channel = %(channel)s::int);
 
 -- name: queues_of_connection
--- The exclusive queues that belong to it.
+-- The exclusive queues of a connection.
 SELECT e.id, e.path FROM vitrine_connection AS c JOIN vitrine_entity AS e ON e.namespace_id = c.namespace_id
  WHERE c.id = %(connection_id)s AND e.owner_id = c.id AND e.deleted_at IS NULL;
 
--- name: forget_connection
--- Last of what ends it: until then its id stands for what it holds.
+-- name: delete_connection
+-- The last step of ending a connection: until then other rows refer to its id.
 DELETE FROM vitrine_connection WHERE id = %(connection_id)s;
 
--- name: tell_connection
--- To the process that it lives in, after the commit: over the connection that keeps its epoch, so that it hears or is dead.
-SELECT pg_notify('vitrine_connection', %(connection_id)s::bigint || ' ' || %(what)s::text);
+-- name: notify_connection
+-- Notify the process of a connection on commit, over the session that holds its epoch: a live process receives it.
+SELECT pg_notify('vitrine_connection', %(connection_id)s::bigint || ' ' || %(notice)s::text);
 
--- name: consumers_elsewhere
--- Connections whose consumers, none of them `here`, may be given messages of a queue at once. room: the prefetch of their
--- consumers less what the connection holds of the queue, NULL for any number. The ledger says how many deliveries a queue has
--- out, so looking ends with the last of them.
+-- name: remote_consumers
+-- Connections with consumers not in `here` that can receive messages of a queue at once. credit: the prefetch of their
+-- consumers less the connection's unacknowledged messages of the queue; NULL: unlimited. The ledger has the number of
+-- unacknowledged messages, which bounds the scan.
 WITH held AS MATERIALIZED (
     SELECT h.owner_id, count(*) AS n
       FROM (SELECT m.owner_id FROM vitrine_message AS m
@@ -121,7 +121,7 @@ WITH held AS MATERIALIZED (
      GROUP BY h.owner_id)
 SELECT c.connection_id, x.name AS holder,
        CASE WHEN bool_and(c.prefetch > 0 AND NOT c.no_ack) THEN greatest(sum(c.prefetch) - coalesce(max(h.n), 0),
-                                                                         0)::int END AS room
+                                                                         0)::int END AS credit
   FROM vitrine_consumer AS c
   JOIN vitrine_connection AS x ON x.id = c.connection_id
   JOIN vitrine_broker_process AS p ON p.epoch = x.epoch AND p.lease_until > clock_timestamp()
@@ -132,21 +132,22 @@ SELECT c.connection_id, x.name AS holder,
  ORDER BY max(c.priority) DESC, coalesce(max(h.n), 0), c.connection_id;
 
 -- fragment: unused_since
--- When a queue's x-expires began: with its last use, or when the database server began, which is the broker (RMQ-047). A manual
--- clock knows of uses alone.
+-- The start of a queue's x-expires period: its last use, or the start of the database server (RMQ-047). With a manual clock,
+-- only uses count.
 greatest(a.last_activity_at, (SELECT pg_postmaster_start_time() FROM vitrine_entity AS x
                                 JOIN vitrine_namespace AS n ON n.id = x.namespace_id
                                WHERE x.id = a.entity_id AND n.clock_base_at IS NULL))
 
 -- fragment: unused_for_too_long
--- A queue's x-expires is over: nobody consumes from it, and its last use is so long ago, to the instant (RMQ-041).
+-- A queue's x-expires period has ended: it has no consumer, and was last used at least that long ago (RMQ-041).
 (e.auto_delete_on_idle IS NOT NULL AND
  -- include: unused_since
  + e.auto_delete_on_idle <= e.now
  AND NOT EXISTS (SELECT FROM vitrine_consumer AS c WHERE c.queue_id = e.id))
 
 -- name: use_queue
--- A get, a declaration or a consumer: the queue behind a name, whose x-expires begins anew (RMQ-041), unless it is over.
+-- Record the use of a queue by a get, a declaration or a consumer, which restarts its x-expires (RMQ-041) unless it has
+-- expired.
 WITH found AS MATERIALIZED (
     SELECT e.id, e.owner_id, e.now, e.auto_delete_on_idle IS NOT NULL AS expires,
            -- include: unused_for_too_long
@@ -159,25 +160,25 @@ touched AS (
 SELECT id, owner_id, is_over FROM found;
 
 -- name: restart_expiry
--- The x-expires of these queues begins anew: their last consumer went (RMQ-043), or a policy was applied (RMQ-048).
+-- Restart the x-expires of these queues: their last consumer ended (RMQ-043), or a policy was applied (RMQ-048).
 UPDATE vitrine_entity_activity AS a SET last_activity_at = greatest(a.last_activity_at, e.now)
   FROM vitrine_entity_now AS e
  WHERE e.id = ANY (%(entity_ids)s) AND a.entity_id = e.id AND e.auto_delete_on_idle IS NOT NULL;
 
 -- name: lock_unused_queue
--- A queue whose x-expires is over, which nobody uses before the transaction ends; no row: it is not, or is gone.
+-- Lock an expired queue against use until the transaction ends; no row: it has not expired, or does not exist.
 SELECT e.id, e.path FROM vitrine_entity_now AS e JOIN vitrine_entity_activity AS a ON a.entity_id = e.id
  WHERE e.id = %(entity_id)s AND
        -- include: unused_for_too_long
    FOR UPDATE OF a;
 
 -- name: lock_queue_to_consume
--- Nobody else begins or ends consuming from it before the transaction ends.
+-- Serialises starting and ending consumers of a queue.
 SELECT e.id, e.options, e.effective FROM vitrine_entity AS e
  WHERE e.id = %(entity_id)s AND e.deleted_at IS NULL FOR NO KEY UPDATE;
 
 -- name: add_consumer
--- The next in line; its first one arms an auto-delete queue. No row: somebody has it to himself, or would not have (RMQ-149).
+-- Register a consumer; the first one arms an auto-delete queue. No row: an exclusive consumer prevents it (RMQ-149).
 WITH others AS MATERIALIZED (
     SELECT count(*) AS n, coalesce(bool_or(exclusive), false) AS exclusive FROM vitrine_consumer WHERE queue_id = %(queue_id)s),
 added AS (
@@ -195,23 +196,23 @@ armed AS (
 SELECT added.id, others.n = 0 AS is_first FROM added, others;
 
 -- name: remove_consumer
--- No row: it ended with its queue, its channel or its connection.
+-- No row: it ended with its queue, channel or connection.
 DELETE FROM vitrine_consumer WHERE id = %(consumer_id)s RETURNING queue_id;
 
--- name: queues_left
--- What becomes of queues that lost consumers: an auto-delete one goes with the last, an expiring one is unused from now on.
+-- name: queues_without_consumers
+-- Of queues that lost consumers, those that have none left: auto-delete queues are deleted, others become unused.
 SELECT e.id, e.path, (e.options->>'auto_delete')::bool AND (e.options->>'had_consumer')::bool AS is_auto_delete
   FROM vitrine_entity AS e
  WHERE e.id = ANY (%(entity_ids)s) AND e.deleted_at IS NULL
    AND NOT EXISTS (SELECT FROM vitrine_consumer AS c WHERE c.queue_id = e.id);
 
--- name: lock_queues_left
--- Nobody begins to consume from them before the transaction ends.
+-- name: lock_queues_of_consumers
+-- Prevents new consumers until the transaction ends.
 SELECT id FROM vitrine_entity WHERE id = ANY (%(entity_ids)s) AND deleted_at IS NULL ORDER BY id FOR NO KEY UPDATE;
 
--- name: stand_in_line
--- The consumers that a channel still has: those of queues that are gone are missing. may_take: of a single-active-consumer queue
--- only the first in line is served (RMQ-148). consumer_id NULL: there is none; no row: the connection was ended.
+-- name: channel_consumers
+-- The consumers of a channel whose queues still exist. may_take: only the first consumer of a single-active-consumer queue is
+-- active (RMQ-148). consumer_id NULL: no consumers; no row: the connection has ended.
 SELECT c.id AS consumer_id,
        NOT (coalesce((e.effective->>'single_active_consumer')::bool, false)
             AND EXISTS (SELECT FROM vitrine_consumer AS o WHERE o.queue_id = c.queue_id AND o.id < c.id)) AS may_take
@@ -221,9 +222,9 @@ SELECT c.id AS consumer_id,
  WHERE k.id = %(connection_id)s;
 
 -- name: overdue_deliveries
--- Deliveries that were not acknowledged for longer than their queue allows, 30 minutes where it says nothing (RMQ-126, RMQ-127,
--- RMQ-924). Of a queue as many rows are read as it takes to find all that are unacknowledged; those are mostly at its beginning.
--- And those of connections that have ended: a process that was stopped may have gone on with a delivery.
+-- Deliveries not acknowledged within their queue's timeout, 30 minutes by default (RMQ-126, RMQ-127, RMQ-924). The number of
+-- unacknowledged messages bounds the scan of each queue; they are mostly at its head. Also deliveries of ended connections,
+-- which a suspended process may have made.
 SELECT e.id AS entity_id, e.namespace_name AS vhost, e.path, m.owner_id, m.lock_token, m.sequence_number,
        t.timeout AS milliseconds
   FROM (SELECT l.entity_id, sum(l.n) AS n
@@ -241,8 +242,9 @@ SELECT e.id AS entity_id, e.namespace_name AS vhost, e.path, m.owner_id, m.lock_
     OR NOT EXISTS (SELECT FROM vitrine_connection AS c WHERE c.id = m.owner_id)
  ORDER BY e.id, m.sequence_number LIMIT %(max_count)s;
 
--- name: why_lost
--- Whether a connection is still there; and of the queues that are, how long a delivery may be unacknowledged. NULL: all are gone.
+-- name: settlement_failure
+-- Whether a connection still exists, and the shortest acknowledgement timeout of those of the queues that exist; NULL: none
+-- does.
 SELECT EXISTS (SELECT FROM vitrine_connection WHERE id = %(connection_id)s) AS is_connected,
        (SELECT min(coalesce((e.effective->>'consumer_timeout')::bigint, %(default_timeout)s::bigint)) FROM vitrine_entity AS e
          WHERE e.id = ANY (%(entity_ids)s) AND e.deleted_at IS NULL) AS milliseconds;

@@ -1,37 +1,36 @@
--- Messages of RabbitMQ queues. A ready one has no lock_token; an unacknowledged one has the token it was delivered with and the
--- connection that holds it, and stays at its place: so a requeue gives it back where it was (RMQ-116). Neither has locked_until:
--- no clock ends a delivery.
+-- Messages of RabbitMQ queues. A ready message has no lock_token; an unacknowledged one has the token and the connection of
+-- its delivery, and keeps its position, to which a requeue returns it (RMQ-116). locked_until is not used: deliveries do not
+-- expire.
 
 -- fragment: rabbit_entity
--- The queue as it is in force, and its virtual host's time.
+-- The queue with its effective settings, and the time in its virtual host.
 entity AS MATERIALIZED (
     SELECT id, namespace_id, path, now, expiry_mode, history_level, default_message_time_to_live, effective,
            (effective ->> 'message_ttl')::bigint * interval '1 ms' AS message_ttl,
            (effective ->> 'max_priority')::int AS max_priority
       FROM vitrine_entity_now WHERE id = %(entity_id)s)
 
--- fragment: rabbit_life_over
--- Whether a message's life has ended: by the instant stored with it, or by a time-to-live that was put in force since (RMQ-010,
--- RMQ-902).
+-- fragment: rabbit_has_expired
+-- Whether a message has expired: by its stored expiry, or by a TTL that became effective later (RMQ-010, RMQ-902).
 (least(m.expires_at, m.enqueued_at + (SELECT default_message_time_to_live FROM entity)) <= (SELECT now FROM entity)) IS TRUE
 
 -- fragment: rabbit_present
--- A message of the queue, if that is still there; nothing present lies below its head bound.
+-- A message of an existing queue; all messages are at or above the head bound.
 EXISTS (SELECT FROM entity) AND m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
 AND m.sequence_number >= (SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = @SUBQUEUE_MAIN)
 
 -- fragment: rabbit_available
--- The first ready messages, or with `past_expired` the first of them that live. What another consumer is taking at this moment is
--- skipped.
+-- The first ready messages, or with `past_expired` the first that have not expired. Messages locked by concurrent deliveries
+-- are skipped.
 SELECT m.ctid AS tid, m.sequence_number, m.first_received_at IS NOT NULL AS redelivered,
-       -- include: rabbit_life_over
+       -- include: rabbit_has_expired
        AS expired
   FROM vitrine_message AS m
  WHERE
        -- include: rabbit_present
    AND m.lock_token IS NULL
    AND NOT (%(past_expired)s AND
-       -- include: rabbit_life_over
+       -- include: rabbit_has_expired
    )
 
 -- fragment: rabbit_in_order
@@ -40,15 +39,15 @@ available AS MATERIALIZED (
      ORDER BY m.sequence_number LIMIT %(max_count)s FOR UPDATE SKIP LOCKED)
 
 -- fragment: rabbit_by_priority
--- The highest level first, within it the order of arrival (RMQ-160).
+-- The highest priority first, then in order of arrival (RMQ-160).
 available AS MATERIALIZED (
     -- include: rabbit_available
        AND m.priority IS NOT NULL
      ORDER BY m.priority DESC, m.sequence_number LIMIT %(max_count)s FOR UPDATE SKIP LOCKED)
 
 -- fragment: rabbit_delivered
--- Delivers what of `available` lives to a connection, which holds it from then on. `expired`: there are some to be taken away
--- first.
+-- Deliver the unexpired messages of `available` to a connection, which then holds them. `expired`: expired messages must be
+-- removed first.
 changed AS (
     UPDATE vitrine_message AS m
        SET lock_token =
@@ -67,8 +66,8 @@ counted AS (
     SELECT %(entity_id)s::bigint, @SUBQUEUE_MAIN, @LEDGER_LOCKED, 'infinity', count(*), sum(size), @OP_RECEIVED FROM changed
     HAVING count(*) > 0)
 
--- fragment: rabbit_delivered_for_good
--- Removes what of `available` lives: nobody will acknowledge it (RMQ-114).
+-- fragment: rabbit_delivered_no_ack
+-- Delete the unexpired messages of `available`: they will not be acknowledged (RMQ-114).
 changed AS (DELETE FROM vitrine_message AS m WHERE m.ctid = ANY (ARRAY(SELECT tid FROM available WHERE NOT expired))
              RETURNING m.*),
 events AS (
@@ -83,7 +82,7 @@ counted AS (
     HAVING count(*) > 0)
 
 -- fragment: rabbit_deliveries
--- A row for each delivery; at least one row as long as the queue is there, its number NULL where nothing was delivered.
+-- A row for each delivery; if the queue exists, at least one row, with sequence_number NULL if nothing was delivered.
 SELECT c.sequence_number, c.lock_token, c.body, c.message_id, c.properties, c.application_properties, c.delivery_count,
        c.enqueued_at, c.priority, c.expires_at, a.redelivered, s.expired,
        (SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = @SUBQUEUE_MAIN) AS head
@@ -94,8 +93,8 @@ SELECT c.sequence_number, c.lock_token, c.body, c.message_id, c.properties, c.ap
  WHERE CASE WHEN (SELECT count(*) FROM changed) = s.n THEN true ELSE vitrine_try_again() END
 
 -- name: rabbit_publish
--- A batch to one queue, with consecutive numbers: the counter is locked from here to commit, so they commit in order. No row: the
--- topology is no longer the one by which the batch was routed. Each message's expiry is fixed here (RMQ-008, RMQ-010).
+-- Store a batch in one queue with consecutive numbers: the counter is locked until commit, so numbers commit in order. No row:
+-- the topology has changed since routing. Each message's expiry is computed here (RMQ-008, RMQ-010).
 WITH
 -- include: rabbit_entity
 ,
@@ -133,10 +132,9 @@ SELECT n.first, n.now,
   FROM numbers AS n;
 
 -- fragment: rabbit_copies
--- Copies of messages, numbered. An entry is a message as it is to be stored, `place` says which body it has; `picks` says which
--- entries each queue gets. Counters are locked in the order of ids, so that two publishers do not meet crosswise. Does nothing
--- without a row of `gate`. Entries are found by their index, not by joins, which the planner would do row by row since it expects
--- few.
+-- Store numbered copies of messages. An entry is a message to be stored, whose `place` identifies its body; `picks` lists the
+-- entries of each queue. Counters are locked in id order to avoid deadlocks. Does nothing without a row of `gate`. Entries are
+-- accessed by index instead of joins, which the planner would execute row by row because of low estimates.
 given AS MATERIALIZED (
     SELECT %(places)b::int8[] AS places, %(sizes)b::int8[] AS sizes, %(message_ids)b::text[] AS message_ids,
            %(expirations)b::int8[] AS expirations, %(properties)b::text[] AS properties, %(headers)b::text[] AS headers,
@@ -181,8 +179,8 @@ p.entity_id, p.sequence_number, p.size, g.now, g.now + p.life, p.life, p.message
 CASE WHEN p.max_priority > 0 THEN least(coalesce((p.properties ->> 'priority')::int, 0), p.max_priority) END
 
 -- name: rabbit_publish_copies
--- A batch to several queues, all of it or nothing. A row for each queue that is not deleted meanwhile; none: the topology is no
--- longer the one by which the batch was routed.
+-- Store a batch in several queues, all or nothing. A row for each queue that still exists; none: the topology has changed
+-- since routing.
 WITH gate AS MATERIALIZED (
     SELECT now FROM vitrine_namespace_now WHERE id = %(namespace_id)s AND topology_version = %(topology_version)s),
 -- include: rabbit_copies
@@ -199,12 +197,11 @@ SELECT n.entity_id, n.first,
        coalesce((SELECT a.waiting_until > clock_timestamp() FROM vitrine_entity_activity AS a WHERE a.entity_id = n.entity_id),
                 false) AS waiting
   FROM numbers AS n
- -- A queue that was deleted while its counter was waited for: with a new snapshot the topology is another.
+ -- A queue was deleted while waiting for its counter: retry, and a new snapshot has another topology version.
  WHERE CASE WHEN (SELECT count(*) FROM numbers) = cardinality(%(entity_ids)b::int8[]) THEN true ELSE vitrine_try_again() END;
 
 -- name: rabbit_take
--- Deliver up to max_count ready messages of a queue, the head first; they are the connection's until it acknowledges them
--- (RMQ-019).
+-- Deliver up to max_count ready messages of a queue, from the head, to be held by the connection until acknowledged (RMQ-019).
 WITH
 -- include: rabbit_entity
 ,
@@ -217,7 +214,7 @@ WITH
  ORDER BY c.sequence_number;
 
 -- name: rabbit_take_by_priority
--- The same of a queue with priorities.
+-- As rabbit_take, for a priority queue.
 WITH
 -- include: rabbit_entity
 ,
@@ -229,30 +226,30 @@ WITH
 -- include: rabbit_deliveries
  ORDER BY c.priority DESC, c.sequence_number;
 
--- name: rabbit_take_for_good
--- Deliver and remove up to max_count ready messages, the head first (RMQ-114).
+-- name: rabbit_take_no_ack
+-- Deliver and delete up to max_count ready messages, from the head (RMQ-114).
 WITH
 -- include: rabbit_entity
 ,
 -- include: rabbit_in_order
 ,
--- include: rabbit_delivered_for_good
+-- include: rabbit_delivered_no_ack
 -- include: rabbit_deliveries
  ORDER BY c.sequence_number;
 
--- name: rabbit_take_for_good_by_priority
--- The same of a queue with priorities.
+-- name: rabbit_take_no_ack_by_priority
+-- As rabbit_take_no_ack, for a priority queue.
 WITH
 -- include: rabbit_entity
 ,
 -- include: rabbit_by_priority
 ,
--- include: rabbit_delivered_for_good
+-- include: rabbit_delivered_no_ack
 -- include: rabbit_deliveries
  ORDER BY c.priority DESC, c.sequence_number;
 
 -- fragment: rabbit_by_number
--- Messages that this transaction has stored: whether their life is over does not count.
+-- Messages stored by this transaction, whether or not they have expired.
 available AS MATERIALIZED (
     SELECT m.ctid AS tid, m.sequence_number, m.first_received_at IS NOT NULL AS redelivered, false AS expired
       FROM vitrine_message AS m
@@ -260,8 +257,8 @@ available AS MATERIALIZED (
        AND m.sequence_number = ANY (%(numbers)b::bigint[])
        AND m.lock_token IS NULL FOR UPDATE)
 
--- name: rabbit_hand_over
--- Deliver these messages, just stored, to a consumer that takes them at once (RMQ-016).
+-- name: rabbit_deliver_by_number
+-- Deliver these messages, just stored, to a consumer (RMQ-016).
 WITH
 -- include: rabbit_entity
 ,
@@ -273,8 +270,8 @@ WITH
 -- include: rabbit_deliveries
  ORDER BY c.sequence_number;
 
--- name: rabbit_handed_over
--- Those of these messages that a connection holds, with what is delivered of them.
+-- name: rabbit_incoming_deliveries
+-- Those of these messages that a connection holds, with their content.
 SELECT e.path, m.sequence_number, m.lock_token, m.body, m.message_id, m.properties, m.application_properties,
        m.delivery_count, m.enqueued_at, m.first_received_at < m.last_received_at AS redelivered
   FROM vitrine_message AS m JOIN vitrine_entity_now AS e ON e.id = m.entity_id
@@ -283,26 +280,26 @@ SELECT e.path, m.sequence_number, m.lock_token, m.body, m.message_id, m.properti
    AND m.owner_id = %(owner_id)s
  ORDER BY m.sequence_number;
 
--- name: rabbit_hand_over_for_good
--- The same for one that acknowledges nothing.
+-- name: rabbit_deliver_by_number_no_ack
+-- As rabbit_deliver_by_number, for a consumer that does not acknowledge.
 WITH
 -- include: rabbit_entity
 ,
 -- include: rabbit_by_number
 ,
--- include: rabbit_delivered_for_good
+-- include: rabbit_delivered_no_ack
 -- include: rabbit_deliveries
  ORDER BY c.sequence_number;
 
 -- fragment: rabbit_owned
--- The messages that these tokens hold, in number order so that two settlers cannot meet crosswise.
+-- The messages held by these tokens, in number order to avoid deadlocks.
 owned AS MATERIALIZED (
     SELECT found.*
       FROM (SELECT * FROM unnest(%(numbers)b::bigint[], %(tokens)b::uuid[]) AS t(number, token) ORDER BY number) AS t
      CROSS JOIN LATERAL (
            SELECT m.ctid AS tid, m.sequence_number, m.lock_token, m.locked_by, m.message_id, m.enqueued_at, m.first_received_at,
                   m.last_received_at, m.size, m.delivery_count,
-                  -- include: rabbit_life_over
+                  -- include: rabbit_has_expired
                   AS expired
              FROM vitrine_message AS m
             WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
@@ -311,7 +308,7 @@ owned AS MATERIALIZED (
               FOR UPDATE) AS found)
 
 -- name: rabbit_acknowledge
--- Remove what these tokens hold, also after the end of its life (RMQ-019). A token missing from the answer held nothing.
+-- Delete the messages held by these tokens, even if they have expired (RMQ-019). Tokens missing from the result held nothing.
 WITH
 -- include: rabbit_entity
 ,
@@ -332,13 +329,12 @@ counted AS (
      GROUP BY x.state, x.until, x.op)
 SELECT sequence_number, lock_token FROM owned
  WHERE
-       -- include: none_missed
+       -- include: all_changed_or_retry
 ;
 
 -- name: rabbit_requeue
--- Give these deliveries back: ready again at their place, with the instant their life ends at (RMQ-020, RMQ-116). One that was
--- returned as often as the queue allows is left as it is and answered as spent (RMQ-121). kind: of the event; counts: whether it
--- is a failed delivery.
+-- Requeue deliveries: ready again in their positions with unchanged expiry (RMQ-020, RMQ-116). Messages at the delivery limit
+-- are not changed and returned as spent (RMQ-121). kind: of the event; counts: whether this is a failed delivery.
 WITH
 -- include: rabbit_entity
 ,
@@ -367,8 +363,7 @@ SELECT sequence_number, lock_token, spent, expired, (SELECT effective ?| '{max_l
             ELSE vitrine_try_again() END;
 
 -- name: rabbit_held
--- What a connection to a virtual host holds, queue by queue. The ledger says how many deliveries a queue has out, so looking ends
--- with the last of them.
+-- The unacknowledged messages of a connection, by queue. The ledger has their number, which bounds the scan of each queue.
 WITH queue AS MATERIALIZED (
     SELECT e.id FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
      WHERE lower(n.name) = lower(%(vhost)s) AND e.deleted_at IS NULL)
@@ -391,7 +386,7 @@ SELECT h.entity_id, e.path, m.sequence_number, m.lock_token
  ORDER BY h.entity_id, m.sequence_number;
 
 -- fragment: rabbit_ready
--- How many messages of a queue are ready, and their bytes: those that are there less those that are delivered.
+-- The number of ready messages of a queue, and their bytes: all less the unacknowledged ones.
 (SELECT coalesce(sum(CASE WHEN l.state = @STATE_ACTIVE THEN l.n ELSE -l.n END), 0) AS n,
         coalesce(sum(CASE WHEN l.state = @STATE_ACTIVE THEN l.bytes ELSE -l.bytes END), 0)
         + coalesce((SELECT bytes_sent FROM vitrine_entity_counter WHERE entity_id = q.id), 0) AS bytes
@@ -404,69 +399,69 @@ SELECT h.entity_id, e.path, m.sequence_number, m.lock_token
             AND (d.state = @STATE_ACTIVE OR d.state = @LEDGER_LOCKED AND d.until = 'infinity')) AS l)
 
 -- name: rabbit_ready
--- How many messages of these queues are ready (RMQ-128), and their bytes (RMQ-090). Expired ones that wait for the head are
--- counted (RMQ-013).
+-- The number of ready messages of these queues (RMQ-128), and their bytes (RMQ-090). Includes expired messages not yet at the
+-- head (RMQ-013).
 SELECT q.id AS entity_id, r.n::bigint AS n, r.bytes::bigint AS bytes
   FROM unnest(%(entity_ids)b::bigint[]) AS q(id) CROSS JOIN LATERAL
        -- include: rabbit_ready
        AS r;
 
 -- name: rabbit_lock_counters
--- From here to commit nobody else publishes to these queues: what `rabbit_ready` says then holds.
+-- Block publishing to these queues until commit, so that the result of `rabbit_ready` remains true.
 SELECT c.entity_id
   FROM (SELECT DISTINCT id FROM unnest(%(entity_ids)b::bigint[]) AS t(id) ORDER BY id) AS t
  CROSS JOIN LATERAL (SELECT entity_id FROM vitrine_entity_counter WHERE entity_id = t.id FOR UPDATE) AS c;
 
--- fragment: rabbit_dying
--- What the death of a message is made of; its body stays where it is. Without `dead_letters` it just goes.
+-- fragment: rabbit_departing
+-- The columns needed to dead-letter a message, without its body. Without `dead_letters`, properties are not read.
 m.sequence_number, m.message_id, m.priority, m.lock_token, m.size, (SELECT now FROM entity) AS now,
--- include: rabbit_life_over
+-- include: rabbit_has_expired
 AS expired,
 CASE WHEN %(dead_letters)s THEN m.properties END AS properties,
 CASE WHEN %(dead_letters)s THEN m.application_properties END AS application_properties
 
--- name: rabbit_dying_by_token
--- Hold what these tokens hold, to take it away.
+-- name: rabbit_lock_departing_by_token
+-- Lock the messages held by these tokens for removal.
 WITH
 -- include: rabbit_entity
 SELECT found.*
   FROM (SELECT * FROM unnest(%(numbers)b::bigint[], %(tokens)b::uuid[]) AS t(number, token) ORDER BY number) AS t
  CROSS JOIN LATERAL (
        SELECT
-              -- include: rabbit_dying
+              -- include: rabbit_departing
          FROM vitrine_message AS m
         WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
           AND m.sequence_number = t.number AND m.lock_token = t.token
           AND EXISTS (SELECT FROM entity)
           FOR UPDATE) AS found;
 
--- name: rabbit_dying_by_number
--- Hold these messages if they are ready and their life is over.
+-- name: rabbit_lock_departing_by_number
+-- Lock those of these messages that are ready and have expired.
 WITH
 -- include: rabbit_entity
 SELECT
-       -- include: rabbit_dying
+       -- include: rabbit_departing
   FROM vitrine_message AS m
  WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
    AND m.sequence_number = ANY (%(numbers)b::bigint[])
    AND m.lock_token IS NULL AND
-       -- include: rabbit_life_over
+       -- include: rabbit_has_expired
  ORDER BY m.sequence_number FOR UPDATE SKIP LOCKED;
 
 -- fragment: rabbit_expired_prefix
 SELECT
-       -- include: rabbit_dying
+       -- include: rabbit_departing
   FROM vitrine_message AS m
  WHERE m.ctid = ANY (ARRAY(SELECT tid FROM walked
                             WHERE place < coalesce((SELECT min(place) FROM walked WHERE NOT expired), 9223372036854775807)))
    AND m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AND m.lock_token IS NULL AND
-       -- include: rabbit_life_over
+       -- include: rabbit_has_expired
  ORDER BY m.priority DESC, m.sequence_number FOR UPDATE SKIP LOCKED
 
 -- fragment: rabbit_walk
--- The first ready messages, in the order they would be delivered in, with their places.
+-- The first ready messages in delivery order.
 SELECT m.ctid AS tid, m.sequence_number, m.priority, m.size,
-       -- include: rabbit_life_over
+       -- include: rabbit_has_expired
        AS expired
   FROM vitrine_message AS m
  WHERE
@@ -488,8 +483,8 @@ walked AS MATERIALIZED (
                AND m.priority IS NOT NULL
              ORDER BY m.priority DESC, m.sequence_number LIMIT %(max_count)s) AS w)
 
--- name: rabbit_dying_at_head
--- Hold the expired messages before the first ready one that lives (RMQ-012), up to max_count.
+-- name: rabbit_lock_departing_at_head
+-- Lock up to max_count expired messages ahead of the first ready message that has not expired (RMQ-012).
 WITH
 -- include: rabbit_entity
 ,
@@ -497,8 +492,8 @@ WITH
 -- include: rabbit_expired_prefix
 ;
 
--- name: rabbit_dying_at_head_by_priority
--- The same of a queue with priorities (RMQ-027).
+-- name: rabbit_lock_departing_at_head_by_priority
+-- As rabbit_lock_departing_at_head, for a priority queue (RMQ-027).
 WITH
 -- include: rabbit_entity
 ,
@@ -506,23 +501,22 @@ WITH
 -- include: rabbit_expired_prefix
 ;
 
--- name: rabbit_dying_anywhere
--- In a queue that expires exactly: hold up to max_count ready messages past the instant stored with them, wherever they stand
--- (RMQ-901).
+-- name: rabbit_lock_departing_anywhere
+-- In a queue with exact expiry: lock up to max_count ready messages past their stored expiry, in any position (RMQ-901).
 WITH
 -- include: rabbit_entity
 SELECT
-       -- include: rabbit_dying
+       -- include: rabbit_departing
   FROM vitrine_message AS m
  WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
    AND m.expires_at <= (SELECT now FROM entity) AND m.lock_token IS NULL
    AND (SELECT expiry_mode FROM entity) = 'eager'
  ORDER BY m.expires_at, m.sequence_number LIMIT %(max_count)s FOR UPDATE SKIP LOCKED;
 
--- fragment: rabbit_over
--- Of `walked`, those in whose presence the queue has more than it may (RMQ-090, RMQ-091). Which ones they are is settled before
--- they are held, so that one that a consumer takes at this moment is not made up for with the next.
-over AS MATERIALIZED (
+-- fragment: rabbit_excess
+-- Those of `walked` by which the queue exceeds its limit (RMQ-090, RMQ-091). They are determined before they are locked, so
+-- that a message concurrently taken by a consumer is not replaced by the next one.
+excess AS MATERIALIZED (
     SELECT w.tid
       FROM (SELECT tid, place, sum(size) OVER (ORDER BY place) - size AS before FROM walked) AS w,
            entity AS q CROSS JOIN LATERAL
@@ -531,15 +525,14 @@ over AS MATERIALIZED (
      WHERE w.place <= r.n - (q.effective ->> 'max_length')::bigint
         OR r.bytes - w.before > (q.effective ->> 'max_length_bytes')::bigint)
 SELECT
-       -- include: rabbit_dying
+       -- include: rabbit_departing
   FROM vitrine_message AS m
- WHERE m.ctid = ANY (ARRAY(SELECT tid FROM over))
+ WHERE m.ctid = ANY (ARRAY(SELECT tid FROM excess))
    AND m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AND m.lock_token IS NULL
  ORDER BY m.priority DESC, m.sequence_number FOR UPDATE SKIP LOCKED
 
--- name: rabbit_dying_by_default
--- In a queue with priorities that expires exactly: hold those that a time-to-live put in force since has ended. They are the
--- oldest (RMQ-902).
+-- name: rabbit_lock_departing_by_queue_ttl
+-- In a priority queue with exact expiry: lock the messages that expired by a later TTL; they are the oldest (RMQ-902).
 WITH
 -- include: rabbit_entity
 ,
@@ -552,29 +545,29 @@ walked AS MATERIALIZED (
 -- include: rabbit_expired_prefix
 ;
 
--- name: rabbit_dying_over
--- Hold up to max_count messages from the head that are more than the queue's limit. Run while the queue's counter is held.
+-- name: rabbit_lock_departing_excess
+-- Lock up to max_count messages from the head that exceed the queue's limit. The caller holds the queue's counter.
 WITH
 -- include: rabbit_entity
 ,
 -- include: rabbit_walked
 ,
--- include: rabbit_over
+-- include: rabbit_excess
 ;
 
--- name: rabbit_dying_over_by_priority
--- The same of a queue with priorities: the highest goes first (RMQ-099).
+-- name: rabbit_lock_departing_excess_by_priority
+-- As rabbit_lock_departing_excess, for a priority queue: the highest priority first (RMQ-099).
 WITH
 -- include: rabbit_entity
 ,
 -- include: rabbit_walked_by_priority
 ,
--- include: rabbit_over
+-- include: rabbit_excess
 ;
 
--- name: rabbit_bury
--- Take messages away that this transaction holds, and store what becomes of them elsewhere, if anything: one step, in which
--- nothing is lost or doubled (RMQ-911). No row: the topology is no longer the one by which they were routed.
+-- name: rabbit_remove_and_store
+-- Remove messages locked by this transaction and store the resulting dead letters or moved copies, in one step without loss or
+-- duplication (RMQ-911). No row: the topology has changed since routing.
 WITH
 -- include: rabbit_entity
 ,
@@ -632,7 +625,7 @@ SELECT (SELECT count(*) FROM fates) AS done, (SELECT count(*) FROM numbers) AS t
   FROM gate;
 
 -- name: rabbit_numbers
--- The numbers of messages that are there, in order, after one and up to another.
+-- The sequence numbers of messages in a range, in order.
 WITH
 -- include: rabbit_entity
 SELECT m.sequence_number
@@ -643,22 +636,22 @@ SELECT m.sequence_number
  ORDER BY m.sequence_number LIMIT %(max_count)s;
 
 -- name: rabbit_movable
--- What moving these messages is decided by. held: a consumer has it. Nobody is held up, and nothing is held.
+-- The columns that decide whether these messages can be moved. held: unacknowledged. Locks nothing.
 WITH
 -- include: rabbit_entity
 SELECT m.lock_token IS NOT NULL AS held,
-       -- include: rabbit_dying
+       -- include: rabbit_departing
   FROM vitrine_message AS m
  WHERE EXISTS (SELECT FROM entity) AND m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
    AND m.sequence_number = ANY (%(numbers)b::bigint[])
  ORDER BY m.sequence_number;
 
 -- name: rabbit_hold_movable
--- Hold those of these messages that are ready. What somebody else is taking or moving at this moment is skipped.
+-- Lock those of these messages that are ready. Messages locked by others are skipped.
 WITH
 -- include: rabbit_entity
 SELECT m.sequence_number,
-       -- include: rabbit_life_over
+       -- include: rabbit_has_expired
        AS expired
   FROM vitrine_message AS m
  WHERE EXISTS (SELECT FROM entity) AND m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
@@ -666,7 +659,7 @@ SELECT m.sequence_number,
  ORDER BY m.sequence_number FOR UPDATE SKIP LOCKED;
 
 -- name: rabbit_purge
--- Remove up to max_count ready messages up to a number; unacknowledged ones stay, and nothing is dead-lettered (RMQ-028).
+-- Delete up to max_count ready messages up to a number; unacknowledged ones stay, and nothing is dead-lettered (RMQ-028).
 WITH
 -- include: rabbit_entity
 ,
@@ -691,20 +684,20 @@ SELECT (SELECT count(*) FROM changed) AS done, (SELECT count(*) FROM walked) AS 
  WHERE EXISTS (SELECT FROM entity);
 
 -- name: rabbit_last_number
--- The highest number a queue has given.
+-- The last sequence number assigned in a queue.
 SELECT next_number - 1 AS last_number FROM vitrine_entity_counter WHERE entity_id = %(entity_id)s;
 
 -- name: rabbit_now
 -- The time in a virtual host.
 SELECT now FROM vitrine_namespace_now WHERE id = %(namespace_id)s;
 
--- name: rabbit_topology_is
--- Whether a virtual host's topology is still of this version.
+-- name: rabbit_is_topology_current
+-- Whether a virtual host's topology still has this version.
 SELECT EXISTS (SELECT FROM vitrine_namespace
                 WHERE id = %(namespace_id)s AND topology_version = %(topology_version)s) AS is_current;
 
 -- name: rabbit_queues_due
--- Which of these queues have more than they may, or something expired to be taken away now.
+-- Those of these queues that exceed their limit or have expired messages to remove now.
 WITH ledger AS MATERIALIZED (
     SELECT l.entity_id, sum(CASE WHEN l.state = @STATE_ACTIVE THEN l.n ELSE -l.n END) AS n,
            sum(CASE WHEN l.state = @STATE_ACTIVE THEN l.bytes ELSE -l.bytes END) AS bytes
@@ -721,7 +714,7 @@ SELECT e.id AS entity_id, e.namespace_name, e.path, x.over, x.expired
               EXISTS (SELECT FROM vitrine_message AS m
                        WHERE m.entity_id = e.id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
                          AND m.expires_at <= e.now AND m.lock_token IS NULL)
-              -- By a time put in force since, the oldest expires first.
+              -- By a TTL that became effective later, the oldest expires first.
               OR e.default_message_time_to_live IS NOT NULL AND e.now >= e.default_message_time_to_live + (
                  SELECT m.enqueued_at FROM vitrine_message AS m
                   WHERE m.entity_id = e.id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AND m.lock_token IS NULL
@@ -732,8 +725,8 @@ SELECT e.id AS entity_id, e.namespace_name, e.path, x.over, x.expired
  ORDER BY e.id;
 
 -- name: rabbit_heads_due
--- The queues of a virtual host that dead-letter and have something to be taken away now: the one that would be delivered next, or
--- in a queue that expires exactly any. For who waits elsewhere for what they dead-letter: a probe or two of an index for each.
+-- The dead-lettering queues of a virtual host with a message to remove now: the next to be delivered, or any in a queue with
+-- exact expiry. For consumers waiting for dead letters: one or two index probes per queue.
 SELECT e.path
   FROM vitrine_entity_now AS e
  CROSS JOIN LATERAL (
@@ -761,7 +754,7 @@ SELECT e.path
    AND e.effective ? 'dead_letter_exchange' AND x.is_over
  ORDER BY e.id LIMIT %(max_count)s;
 
--- name: rabbit_give_to
--- A connection does not end before this transaction does. One that is ending is not waited for, since who ends it may wait for
--- what is held here.
+-- name: hold_connection_unless_ending
+-- Prevent a connection from ending before this transaction does. Skips one that is being ended, since waiting for it could
+-- deadlock.
 SELECT id FROM vitrine_connection WHERE id = %(connection_id)s FOR KEY SHARE SKIP LOCKED;

@@ -1,11 +1,11 @@
--- What another policy would do now (broker_core/rabbitmq/policy_preview.py). Nothing here writes or locks.
+-- The effects of a policy change (broker_core/rabbitmq/policy_preview.py). Nothing here writes or locks.
 
 -- name: rabbit_preview
--- What becomes of the ready messages of these queues as things are (`old_`) and as they would be (`new_`): `stays`, `expired` at
--- the head or, where the queue expires exactly, anywhere (RMQ-012, RMQ-901), or `maxlen` from the head (RMQ-090, RMQ-091,
--- RMQ-099); in this order, as tidying does it. Looks at no more than scan_cap messages, the heads first. A row for each message
--- that leaves in either case, at least one for each queue that has messages, its number NULL if none leaves. ready: how many the
--- queue has; seen: how many of them were looked at.
+-- What happens to the ready messages of these queues with the current (`old_`) and the changed settings (`new_`): `stays`,
+-- `expired` at the head or, with exact expiry, anywhere (RMQ-012, RMQ-901), or `maxlen` from the head (RMQ-090, RMQ-091,
+-- RMQ-099); in the order of tidying. Reads at most scan_cap messages, from the heads. A row for each message removed in either
+-- case; at least one for each queue with messages, its number NULL if none is removed. ready: messages of the queue; seen:
+-- messages read.
 WITH queue AS MATERIALIZED (
     SELECT q.id, q.now, q.exact, q.by_priority, h.head, t.old_ttl, t.old_drops, t.old_length, t.old_bytes, t.new_ttl,
            t.new_drops, t.new_length, t.new_bytes, r.n, r.bytes
@@ -41,7 +41,7 @@ WITH queue AS MATERIALIZED (
            count(*) OVER (PARTITION BY m.id) AS seen, sum(m.size) OVER (PARTITION BY m.id) AS seen_bytes
       FROM looked_at AS m
 ), aged AS (
-    -- Each message twice.
+    -- Each message with the old and the new settings.
     SELECT m.id, m.sequence_number, m.place, m.size, m.seen, m.seen_bytes, q.exact, q.n, q.bytes, c.*,
            coalesce(least(m.expires_at, m.enqueued_at + c.ttl) <= q.now, false) AS over
       FROM placed AS m JOIN queue AS q ON q.id = m.id
@@ -53,7 +53,7 @@ WITH queue AS MATERIALIZED (
            a.over AND (a.exact OR place < coalesce(min(place) FILTER (WHERE NOT a.over) OVER w, 9223372036854775807)) AS expired
       FROM aged AS a WINDOW w AS (PARTITION BY id, is_new)
 ), counted AS (
-    -- Of those that were not looked at, any may have expired where they go anywhere: then fewer are too many.
+    -- With exact expiry, unread messages may have expired as well: then fewer exceed the limit.
     SELECT e.*, count(*) FILTER (WHERE NOT expired) OVER up_to AS rest_place,
            coalesce(sum(size) FILTER (WHERE NOT expired) OVER up_to, 0) - size AS rest_before,
            n - count(*) FILTER (WHERE expired) OVER w - CASE WHEN exact THEN n - seen ELSE 0 END AS n_left,

@@ -1,37 +1,37 @@
--- A virtual host's exchanges, bindings, queues and policies. Whoever changes them holds the host's row first, so they change one
--- after the other.
+-- Exchanges, bindings, queues and policies of a virtual host. Changes are serialised by locking the row of the virtual host
+-- first.
 
 -- name: hold_vhost
--- Nobody else changes its topology before the transaction ends. Publishers only read the row, and are not kept.
+-- Prevent other topology changes until the transaction ends. Publishers only read the row and are not blocked.
 SELECT id, name, family, topology_version FROM vitrine_namespace WHERE lower(name) = lower(%(vhost)s) AND deleted_at IS NULL
    FOR NO KEY UPDATE;
 
 -- name: share_vhost
--- Nobody changes its topology before the transaction ends; for who is kept from routing by ever new changes.
+-- Prevent topology changes until the transaction ends, for an operation that repeated changes have kept from routing.
 SELECT id FROM vitrine_namespace WHERE lower(name) = lower(%(vhost)s) AND deleted_at IS NULL FOR SHARE;
 
 -- name: topology_changed
--- In the same transaction as the change, which holds the host: who remembers what a message is routed by reads what changed. A
--- version is never given twice, also where the transaction that raised it was rolled back: somebody may have seen it from inside.
--- is_told: else everything is to be read.
+-- In the transaction of the change, which holds the virtual host: raises the version and records what changed, for caches. A
+-- version is never reused, even after a rollback, since the transaction may have cached it. is_itemized: otherwise caches
+-- reload the whole topology.
 WITH before AS MATERIALIZED (SELECT topology_version AS version FROM vitrine_namespace WHERE id = %(namespace_id)s),
 raised AS (
     UPDATE vitrine_namespace SET topology_version = nextval('vitrine_topology_version') WHERE id = %(namespace_id)s
      RETURNING topology_version AS version),
-told AS (
+recorded AS (
     INSERT INTO vitrine_topology_change (version, previous, namespace_id, queues, exchanges, bindings)
     SELECT raised.version, before.version, %(namespace_id)s::bigint,
-           ARRAY(SELECT e.path FROM vitrine_entity AS e WHERE e.id = ANY (%(queue_ids)s::bigint[])),   -- deleted ones, too
+           ARRAY(SELECT e.path FROM vitrine_entity AS e WHERE e.id = ANY (%(queue_ids)s::bigint[])),   -- including deleted ones
            %(exchanges)s::text[], %(bindings)s::bigint[]
-      FROM before, raised WHERE %(is_told)s::bool),
-pruned AS (                                           -- of all hosts; what somebody else is pruning is not waited for
+      FROM before, raised WHERE %(is_itemized)s::bool),
+pruned AS (                                           -- of all hosts, skipping rows pruned concurrently
     DELETE FROM vitrine_topology_change
      WHERE version IN (SELECT c.version FROM vitrine_topology_change AS c
                         WHERE c.version < (SELECT version FROM raised) - 1000 LIMIT 100 FOR UPDATE SKIP LOCKED))
 SELECT version FROM raised;
 
 -- name: insert_exchanges
--- Those that are there already stay as they are.
+-- Existing exchanges are not changed.
 INSERT INTO vitrine_exchange AS x (namespace_id, name, type, durable, auto_delete, internal, arguments, effective, created_at)
 SELECT %(namespace_id)s::bigint, t.name, t.type, t.durable, t.auto_delete, t.internal, t.arguments::jsonb,
        t.effective::jsonb, clock_timestamp()
@@ -42,8 +42,8 @@ ON CONFLICT (namespace_id, name) DO NOTHING
 RETURNING x.id, x.name;
 
 -- name: find_rabbitmq_queue
--- A queue by its exact name; no row: the host is not there. id NULL: the queue is not. ready: messages that nobody holds, expired
--- ones that wait for the head included (RMQ-013).
+-- A queue by its exact name. No row: no such virtual host; id NULL: no such queue. ready: including expired messages not yet
+-- at the head (RMQ-013).
 SELECT n.id AS namespace_id, n.name AS vhost, n.family, e.id, e.path AS name, e.options, e.effective, e.owner_id,
        e.history_level, e.created_at,
        (SELECT coalesce(sum(CASE l.state WHEN @STATE_ACTIVE THEN l.n ELSE -l.n END), 0)::bigint
@@ -59,17 +59,17 @@ SELECT n.id AS namespace_id, n.name AS vhost, n.family, e.id, e.path AS name, e.
  WHERE lower(n.name) = lower(%(vhost)s) AND n.deleted_at IS NULL;
 
 -- name: lock_rabbitmq_queue
--- Nobody sends to it or starts to consume from it before the transaction ends: what is counted afterwards stays so.
+-- Block publishing to a queue and new consumers until the transaction ends, so that its counts remain true.
 SELECT e.id FROM vitrine_entity AS e JOIN vitrine_entity_counter AS c ON c.entity_id = e.id WHERE e.id = %(entity_id)s FOR UPDATE;
 
 -- name: unbind_queues
--- Queues about to be deleted lose their bindings and consumers. The bindings, and the exchanges that these were from.
+-- Delete the bindings and consumers of queues that are about to be deleted. Returns the bindings with their source exchanges.
 WITH consumers AS (DELETE FROM vitrine_consumer WHERE queue_id = ANY (%(entity_ids)s))
 DELETE FROM vitrine_binding WHERE queue_id = ANY (%(entity_ids)s) RETURNING id, source_id;
 
 -- name: delete_idle_exchanges
--- Of these, the auto-delete ones whose last binding as source has gone; with the bindings to them. Their names, those bindings,
--- and the exchanges that these were from (RMQ-313).
+-- Delete those of these exchanges that are auto-delete and have no binding as source, with the bindings to them. Returns their
+-- names, those bindings, and the source exchanges of these (RMQ-313).
 WITH idle AS (
     SELECT x.id FROM vitrine_exchange AS x
      WHERE x.id = ANY (%(ids)s) AND x.auto_delete AND NOT EXISTS (SELECT FROM vitrine_binding AS b WHERE b.source_id = x.id)),
@@ -79,7 +79,7 @@ SELECT ARRAY(SELECT name FROM gone) AS names, ARRAY(SELECT id FROM bindings) AS 
        ARRAY(SELECT DISTINCT source_id FROM bindings) AS sources;
 
 -- name: find_exchange
--- No row: the host is not there. id NULL: the exchange is not.
+-- No row: no such virtual host; id NULL: no such exchange.
 SELECT n.id AS namespace_id, n.name AS vhost, n.family, x.id, x.name, x.type, x.durable, x.auto_delete, x.internal,
        x.arguments, x.effective,
        EXISTS (SELECT FROM vitrine_binding AS b WHERE b.source_id = x.id) AS in_use
@@ -87,13 +87,13 @@ SELECT n.id AS namespace_id, n.name AS vhost, n.family, x.id, x.name, x.type, x.
  WHERE lower(n.name) = lower(%(vhost)s) AND n.deleted_at IS NULL;
 
 -- name: delete_exchange
--- With every binding from and to it. The bindings, and the exchanges that these were from.
+-- With all its bindings. Returns them with their source exchanges.
 WITH bindings AS (DELETE FROM vitrine_binding WHERE source_id = %(id)s OR exchange_id = %(id)s RETURNING id, source_id),
 gone AS (DELETE FROM vitrine_exchange WHERE id = %(id)s)
 SELECT id, source_id FROM bindings;
 
--- name: find_ends
--- What a binding would be between, and the binding if there is one. No row: the host is not there.
+-- name: find_binding_ends
+-- The source and destination of a binding, and the binding if it exists. No row: no such virtual host.
 SELECT n.id AS namespace_id, n.name AS vhost, n.family, s.id AS source_id, s.type, q.id AS queue_id,
        q.owner_id, d.id AS exchange_id, coalesce(bq.id, bd.id) AS binding_id
   FROM vitrine_namespace AS n
@@ -107,7 +107,7 @@ SELECT n.id AS namespace_id, n.name AS vhost, n.family, s.id AS source_id, s.typ
  WHERE lower(n.name) = lower(%(vhost)s) AND n.deleted_at IS NULL;
 
 -- name: insert_binding
--- No row: there is the same one already (RMQ-350).
+-- No row: the binding already exists (RMQ-350).
 INSERT INTO vitrine_binding (source_id, queue_id, exchange_id, routing_key, arguments, arguments_hash, created_at)
 VALUES (%(source_id)s, %(queue_id)s, %(exchange_id)s, %(routing_key)s, %(arguments)s::text::jsonb,
         %(arguments_hash)s, clock_timestamp())
@@ -115,11 +115,11 @@ ON CONFLICT DO NOTHING
 RETURNING id;
 
 -- name: delete_binding
--- No row: it was gone already.
+-- No row: it did not exist.
 DELETE FROM vitrine_binding WHERE id = %(id)s RETURNING id;
 
 -- name: put_policy
--- A policy, in the place of the one of its name if there is one. created: whether there was none.
+-- Create or replace a policy. created: whether it is new.
 INSERT INTO vitrine_policy (namespace_id, name, is_operator, pattern, apply_to, priority, definition)
 VALUES (%(namespace_id)s, %(name)s, %(is_operator)s, %(pattern)s, %(apply_to)s, %(priority)s::float8, %(definition)s::text::jsonb)
 ON CONFLICT (namespace_id, is_operator, name) DO UPDATE
@@ -127,28 +127,28 @@ ON CONFLICT (namespace_id, is_operator, name) DO UPDATE
 RETURNING xmax = 0 AS created;
 
 -- name: delete_rabbitmq_policy
--- No row: there is none of this name.
+-- No row: no such policy.
 DELETE FROM vitrine_policy WHERE namespace_id = %(namespace_id)s AND is_operator = %(is_operator)s AND name = %(name)s
  RETURNING id;
 
 -- name: policies_of
--- All policies of a virtual host: those that come first before (RMQ-917), operator policies last.
+-- All policies of a virtual host by precedence (RMQ-917), operator policies last.
 SELECT p.name, p.is_operator, p.pattern, p.apply_to, p.priority, p.definition
   FROM vitrine_policy AS p WHERE p.namespace_id = %(namespace_id)s ORDER BY p.is_operator, p.priority DESC, p.name;
 
 -- name: queues_of
--- What the effect of policies on them is made from.
+-- The columns from which effective settings are computed.
 SELECT e.id, e.path AS name, e.options, e.effective, e.owner_id, e.default_message_time_to_live,
        e.auto_delete_on_idle, e.expiry_mode
   FROM vitrine_entity AS e WHERE e.namespace_id = %(namespace_id)s AND e.deleted_at IS NULL ORDER BY e.path;
 
 -- name: exchanges_of
--- What the effect of policies on them is made from.
+-- The columns from which effective settings are computed.
 SELECT x.id, x.name, x.type, x.durable, x.auto_delete, x.internal, x.arguments, x.effective
   FROM vitrine_exchange AS x WHERE x.namespace_id = %(namespace_id)s ORDER BY x.name;
 
 -- name: set_queue_effects
--- What is in force for queues from now on. A queue that gets another life while idle is idle from now (RMQ-048).
+-- Write the effective settings of queues. A changed x-expires starts now (RMQ-048).
 WITH clock AS MATERIALIZED (SELECT now FROM vitrine_namespace_now WHERE id = %(namespace_id)s),
 wanted AS (
     SELECT * FROM unnest(%(ids)s::int8[], %(options)s::text[], %(effective)s::text[], %(times_to_live)s::interval[],
@@ -168,7 +168,7 @@ renewed AS (
 SELECT id FROM changed;
 
 -- name: set_exchange_effects
--- What is in force for exchanges from now on.
+-- Write the effective settings of exchanges.
 UPDATE vitrine_exchange AS x SET effective = w.effective::jsonb
   FROM unnest(%(ids)s::int8[], %(effective)s::text[]) AS w(id, effective) WHERE x.id = w.id RETURNING x.id;
 
@@ -187,7 +187,7 @@ coalesce(json_agg(json_build_array(e.path, e.id, e.effective, e.options ->> 'typ
 FROM vitrine_entity AS e
 
 -- name: topology
--- All that a virtual host's messages are routed by, and its version, as of one instant.
+-- The whole routing topology of a virtual host and its version, in one snapshot.
 SELECT n.id, n.name, n.family, n.topology_version AS version,
        (SELECT
 -- include: routed_exchanges
@@ -201,9 +201,8 @@ SELECT n.id, n.name, n.family, n.topology_version AS version,
   FROM vitrine_namespace AS n WHERE lower(n.name) = lower(%(vhost)s) AND n.deleted_at IS NULL;
 
 -- name: topology_since
--- What changed of it since a version: what came or went or is another now, and of that what is there; the versions after that
--- one, each with the one before it; all as of one instant. Where the versions do not join up to the last, not all is told. No
--- row: there is no such host.
+-- Topology changes since a version: the changed objects, those of them that exist, and the later versions, each with its
+-- predecessor; in one snapshot. If the versions have a gap, the record is incomplete. No row: no such virtual host.
 WITH host AS MATERIALIZED (
     SELECT id, name, family, topology_version AS version FROM vitrine_namespace
      WHERE lower(name) = lower(%(vhost)s) AND deleted_at IS NULL),
@@ -228,7 +227,7 @@ SELECT host.*, t.queues AS changed_queues, t.exchanges AS changed_exchanges, t.b
   FROM host, touched AS t;
 
 -- name: list_exchanges
--- The exchanges of a virtual host by name, or one by its exact name. bindings: how many there are from it.
+-- The exchanges of a virtual host by name, or one by its exact name. bindings: number of bindings from it.
 SELECT x.id, x.name, x.type, x.durable, x.auto_delete, x.internal, x.arguments, x.effective, x.created_at,
        (SELECT count(*) FROM vitrine_binding AS b WHERE b.source_id = x.id) AS bindings
   FROM vitrine_namespace AS n JOIN vitrine_exchange AS x ON x.namespace_id = n.id
@@ -236,7 +235,7 @@ SELECT x.id, x.name, x.type, x.durable, x.auto_delete, x.internal, x.arguments, 
  ORDER BY x.name;
 
 -- name: list_bindings
--- Those of a host, or those that an exchange has as source or destination, or those to a queue.
+-- The bindings of a virtual host, of an exchange as source or destination, or to a queue.
 SELECT b.id, s.name AS source, q.path AS queue, d.name AS exchange, b.routing_key, b.arguments, b.arguments_hash, b.created_at
   FROM vitrine_namespace AS n JOIN vitrine_exchange AS s ON s.namespace_id = n.id JOIN vitrine_binding AS b ON b.source_id = s.id
   LEFT JOIN vitrine_entity AS q ON q.id = b.queue_id LEFT JOIN vitrine_exchange AS d ON d.id = b.exchange_id
@@ -245,8 +244,8 @@ SELECT b.id, s.name AS source, q.path AS queue, d.name AS exchange, b.routing_ke
  ORDER BY s.name, q.path, d.name, b.routing_key, b.arguments_hash, b.id;
 
 -- name: list_rabbitmq_queues
--- The queues of a virtual host, or one by its exact name, with their counts, as find_rabbitmq_queue has them. The ledger is read
--- once for all.
+-- The queues of a virtual host, or one by its exact name, with their counts as in find_rabbitmq_queue. The ledger is read once
+-- for all.
 WITH queue AS MATERIALIZED (
     SELECT e.id, n.name AS vhost, e.path AS name, e.options, e.effective, e.owner_id, e.history_level, e.created_at
       FROM vitrine_namespace AS n JOIN vitrine_entity AS e ON e.namespace_id = n.id AND e.deleted_at IS NULL
@@ -266,7 +265,7 @@ SELECT q.*, coalesce(l.ready, 0) AS ready, (SELECT count(*) FROM vitrine_consume
  ORDER BY q.name;
 
 -- name: empty_vhost
--- What a virtual host has of its own, before it goes. Its queues are deleted, and its connections ended.
+-- Delete the exchanges, bindings and policies of a virtual host. Its queues and connections have been deleted before.
 WITH bindings AS (DELETE FROM vitrine_binding
                    WHERE source_id IN (SELECT id FROM vitrine_exchange WHERE namespace_id = %(namespace_id)s)),
 exchanges AS (DELETE FROM vitrine_exchange WHERE namespace_id = %(namespace_id)s),

@@ -1,1 +1,1 @@
-"""Virtual hosts and what is in them: exchanges, bindings, queues, policies, definitions."""
+"""Virtual hosts and their exchanges, bindings, queues and effective policies."""

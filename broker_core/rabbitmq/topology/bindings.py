@@ -1,4 +1,4 @@
-"""Bindings: from an exchange to a queue, or to another exchange."""
+"""Bindings from an exchange to a queue or to another exchange."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .vhosts import HeldVhost, changing, delete_idle_exchanges, require_vhost, t
 
 
 class _Wanted(NamedTuple):
-    """A binding as asked for; one of queue and exchange is its destination."""
+    """A requested binding; either queue or exchange is its destination."""
 
     source: str
     queue: str | None
@@ -30,7 +30,7 @@ class _Wanted(NamedTuple):
 
     @property
     def stored_arguments(self) -> str:
-        """In one order, whatever the order they were given in: they are part of what a binding is."""
+        """With sorted keys, since arguments are part of a binding's identity."""
         return json.dumps(table.encode(self.arguments, "argument"), sort_keys=True)
 
     @property
@@ -50,9 +50,9 @@ def bind_queue(
     owner_id: int | None = None,
     actor: Actor | None = None,
 ) -> Steps:
-    """Bind a queue to an exchange. Returns whether the binding is new; the same again changes nothing (RMQ-350).
+    """Bind a queue to an exchange. Returns whether the binding is new; repeating it changes nothing (RMQ-350).
 
-    owner_id: the connection that asks, which may bind its exclusive queues.
+    owner_id: the connection that binds; only it may bind its exclusive queues.
     """
     wanted = _wanted(exchange, queue, None, routing_key, arguments, owner_id)
     return (yield from _bind(vhost, wanted, actor))
@@ -69,7 +69,7 @@ def unbind_queue(
     owner_id: int | None = None,
     actor: Actor | None = None,
 ) -> Steps:
-    """Take a binding of a queue away; what is missing is no error (RMQ-354). Returns whether it was there."""
+    """Remove a binding of a queue; a missing one is not an error (RMQ-354). Returns whether it existed."""
     wanted = _wanted(exchange, queue, None, routing_key, arguments, owner_id)
     return (yield from _unbind(vhost, wanted, actor))
 
@@ -84,7 +84,7 @@ def bind_exchange(
     *,
     actor: Actor | None = None,
 ) -> Steps:
-    """Bind an exchange to another, from which it then gets messages (RMQ-314). Returns whether the binding is new."""
+    """Bind an exchange to another, which then routes messages to it (RMQ-314). Returns whether the binding is new."""
     return (yield from _bind(vhost, _wanted(source, None, destination, routing_key, arguments), actor))
 
 
@@ -98,7 +98,7 @@ def unbind_exchange(
     *,
     actor: Actor | None = None,
 ) -> Steps:
-    """Take a binding between exchanges away; what is missing is no error (RMQ-354). Returns whether it was there."""
+    """Remove a binding between exchanges; a missing one is not an error (RMQ-354). Returns whether it existed."""
     return (yield from _unbind(vhost, _wanted(source, None, destination, routing_key, arguments), actor))
 
 
@@ -108,7 +108,7 @@ def _wanted(source, queue, exchange, routing_key, arguments, owner_id=None) -> _
             checks.check_not_default_exchange(name)
     for what, name in (("exchange", source), ("queue", exchange if queue is None else queue)):
         require_kind(what, name, str)
-    names.clean(routing_key, "routing_key")  # a short string, as names are, whose line ends stay
+    names.clean(routing_key, "routing_key")  # only checks that it is a short string; line ends are kept
     return _Wanted(source, queue, exchange, routing_key, dict(arguments or {}), owner_id)
 
 
@@ -147,11 +147,11 @@ def _unbind(vhost: str, wanted: _Wanted, actor: Actor | None) -> Steps:
 
 def _ends(vhost: str, wanted: _Wanted) -> Steps:
     ends = {"source": wanted.source, "queue": wanted.queue, "exchange": wanted.exchange}
-    return require_vhost(vhost, (yield call("find_ends", vhost=vhost, **ends, **wanted.identity)))
+    return require_vhost(vhost, (yield call("find_binding_ends", vhost=vhost, **ends, **wanted.identity)))
 
 
 def _require_ends(vhost: str, wanted: _Wanted, found: Any) -> None:
-    """Both ends are there, the source first (RMQ-309, RMQ-325), and take such a binding (RMQ-352)."""
+    """Check that both ends exist, the source first (RMQ-309, RMQ-325), and accept the binding (RMQ-352)."""
     if found.source_id is None:
         raise errors.not_found_exchange(vhost, wanted.source)
     if wanted.queue is not None and found.queue_id is None:

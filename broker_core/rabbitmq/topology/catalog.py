@@ -1,4 +1,5 @@
-"""What a virtual host has, for pages and for export. Looking needs the right BROWSE, and renews nothing (RMQ-906)."""
+"""Read-only queries on the objects of a virtual host, for the explorer and exports. They need BROWSE and do not count as use
+(RMQ-906)."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from typing import Any
 from broker_core.common.types import Actor, EntityAddress, HistoryLevel, Right
 from broker_core.rabbitmq.rules import table
 from broker_core.rabbitmq.rules.errors import not_found_exchange, not_found_queue
+from broker_core.rabbitmq.rules.exchanges import BindingDef, ExchangeDef
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 from broker_core.store.use_cases import use_case
@@ -17,8 +19,8 @@ from broker_core.store.use_cases import use_case
 
 @dataclass(frozen=True, slots=True)
 class StoredExchange:
-    """An exchange. arguments: as given, with table.Typed where Python has no type. effective: what is in force, with the names of
-    the policies. bindings: how many there are from it; of the default exchange None, it is bound to every queue. created_at: the
+    """An exchange. arguments: as declared, with table.Typed for types that Python lacks. effective: effective settings, with
+    the names of the policies. bindings: number of bindings from it; None for the default exchange. created_at: the
     database's time, None for the default exchange."""
 
     name: str
@@ -30,6 +32,11 @@ class StoredExchange:
     effective: Mapping[str, Any]
     bindings: int | None
     created_at: datetime | None
+
+    def definition(self, alternate_exchange: str | None = None) -> ExchangeDef:
+        return ExchangeDef(
+            self.name, self.type, self.durable, self.auto_delete, self.internal, self.arguments, alternate_exchange
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +50,16 @@ class StoredBinding:
     arguments: Mapping[str, Any]
     arguments_hash: str
 
+    @property
+    def definition(self) -> BindingDef:
+        to_queue = self.destination_type == "queue"
+        return BindingDef(self.source, self.destination, to_queue, self.routing_key, self.arguments)
+
 
 @dataclass(frozen=True, slots=True)
 class StoredQueue:
-    """A queue. arguments: as given. effective: what is in force, arguments and policies together (RMQ-205). owner_id: the
-    connection that an exclusive one belongs to. messages: ready ones. created_at: the database's time."""
+    """A queue. arguments: as declared. effective: effective settings from arguments and policies (RMQ-205). owner_id: the
+    connection that owns an exclusive queue. messages: ready ones. created_at: the database's time."""
 
     id: int
     address: EntityAddress
@@ -74,7 +86,7 @@ DEFAULT_EXCHANGE = StoredExchange("", "direct", True, False, False, {}, {}, None
 
 @use_case
 def list_exchanges(vhost: str, *, actor: Actor | None = None) -> Steps:
-    """The exchanges of a virtual host by name, the default one first."""
+    """The exchanges of a virtual host by name, the default exchange first."""
     _require(actor, vhost)
     rows = yield call("list_exchanges", vhost=vhost, name=None)
     return [DEFAULT_EXCHANGE] + [_exchange(row) for row in rows]
@@ -82,7 +94,7 @@ def list_exchanges(vhost: str, *, actor: Actor | None = None) -> Steps:
 
 @use_case
 def get_exchange(vhost: str, name: str, *, actor: Actor | None = None) -> Steps:
-    """One exchange; its name is compared exactly. Raises AmqpError (404)."""
+    """An exchange by its exact name. Raises AmqpError (404)."""
     _require(actor, vhost)
     rows = yield call("list_exchanges", vhost=vhost, name=name)
     if not rows and name:
@@ -99,8 +111,8 @@ def list_bindings(
     exchange: str | None = None,
     actor: Actor | None = None,
 ) -> Steps[list[StoredBinding]]:
-    """The bindings of a virtual host, or those from an exchange, to a queue, to an exchange. Those that every queue has from the
-    default exchange are not among them."""
+    """The bindings of a virtual host, or those from an exchange, to a queue, to an exchange. Implicit bindings to the default
+    exchange are not included."""
     _require(actor, vhost)
     rows = yield call("list_bindings", vhost=vhost, source=source, queue=queue, exchange=exchange)
     return [_binding(row) for row in rows]
@@ -116,7 +128,7 @@ def list_queues(vhost: str, *, actor: Actor | None = None) -> Steps[list[StoredQ
 
 @use_case
 def get_queue(address: EntityAddress, *, actor: Actor | None = None) -> Steps[StoredQueue]:
-    """One queue; its name is compared exactly. Raises AmqpError (404)."""
+    """A queue by its exact name. Raises AmqpError (404)."""
     _require(actor, address)
     rows = yield call("list_rabbitmq_queues", vhost=address.namespace, name=address.path)
     if not rows:

@@ -1,8 +1,8 @@
-"""What a virtual host's messages are routed by, compiled for each version of it and kept by the process.
+"""The routing topology of a virtual host, compiled for each version and cached by the process.
 
-A version is raised by whatever changes exchanges, bindings, queues or what is in force for them. `of` gives what this process
-last saw, without asking: whoever acts on it compares the version in the statement that acts, and calls `look_again` where it
-differs. Then only what changed is read, and the new Topology shares the rest with the one before.
+Each change of exchanges, bindings, queues or their effective settings raises the version. `cached` returns the cached topology
+without a query: the statement that uses it compares the version, and the caller calls `mark_outdated` if it differs. Then only
+the changes are read, and the new Topology shares the rest with the old one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ V = TypeVar("V")
 
 
 class QueueInfo(NamedTuple):
-    """A queue as publishing needs it. effective: what is in force, by key. owner_id: the connection of an exclusive one."""
+    """A queue as needed for publishing. effective: effective settings by key. owner_id: the connection of an exclusive queue."""
 
     id: int
     effective: Mapping[str, Any]
@@ -34,17 +34,17 @@ class QueueInfo(NamedTuple):
 
     @property
     def has_priorities(self) -> bool:
-        """Never changes: there is no policy for it (RMQ-162)."""
+        """Never changes: policies cannot set it (RMQ-162)."""
         return self.effective.get("max_priority", 0) > 0
 
     @property
-    def lets_nothing_wait(self) -> bool:
-        """What it gets is a consumer's at once, or has expired (RMQ-016)."""
+    def has_zero_ttl(self) -> bool:
+        """Messages are delivered at once or expire (RMQ-016)."""
         return self.effective.get("message_ttl") == 0
 
 
 class Topology(NamedTuple):
-    """A virtual host's exchanges and bindings as a router, its queues by name, and its bindings by id. It never changes."""
+    """A virtual host's router, its queues by name, and its bindings by id. Immutable."""
 
     namespace_id: int
     vhost: str
@@ -55,35 +55,35 @@ class Topology(NamedTuple):
 
 
 _compiled = BoundedCache(1_000)  # database and virtual host -> Topology
-_outdated = BoundedCache(1_000)  # those of them that are of a former version
+_outdated = BoundedCache(1_000)  # cached topologies of an old version
 
 
-def of(vhost: str) -> Steps[Topology]:
-    """The Topology of a virtual host, as this process remembers it. Raises AmqpError (530) where there is none."""
+def cached(vhost: str) -> Steps[Topology]:
+    """The cached Topology of a virtual host. Raises AmqpError (530) if the host does not exist."""
     key = _key(vhost)
     found = _compiled.get(key)
     return found if found is not None and key not in _outdated else (yield from current(vhost))
 
 
 def current(vhost: str) -> Steps[Topology]:
-    """The Topology of a virtual host as it is now. Raises AmqpError (530) where there is none."""
+    """The current Topology of a virtual host. Raises AmqpError (530) if the host does not exist."""
     key = _key(vhost)
     held, found = _compiled.get(key), None
     if held is not None:
         row = require_vhost(vhost, (yield call("topology_since", vhost=vhost, since=held.version)))
-        found = _later(held, row)
-    found = found or _whole(require_vhost(vhost, (yield call("topology", vhost=vhost))))
+        found = _updated(held, row)
+    found = found or _loaded(require_vhost(vhost, (yield call("topology", vhost=vhost))))
     _outdated.pop(key, None)
     return _compiled.keep(key, found)
 
 
-def look_again(vhost: str) -> None:
-    """Look next time for what changed: what is remembered was not of the version that there is."""
+def mark_outdated(vhost: str) -> None:
+    """Read changes at the next access: the cached topology is not of the current version."""
     _outdated.keep(_key(vhost), True)
 
 
 def forget(vhost: str) -> None:
-    """There is no such virtual host any more."""
+    """Remove a deleted virtual host from the cache."""
     _compiled.pop(_key(vhost), None)
 
 
@@ -91,14 +91,14 @@ def _key(vhost: str):
     return connections.current_database(), vhost.lower()
 
 
-def _whole(row: Any) -> Topology:
+def _loaded(row: Any) -> Topology:
     queues, exchanges, bindings = _content(row)
     router = Router(exchanges.values(), bindings.values(), queues.keys(), row.name)
     return Topology(row.id, row.name, row.version, router, queues, bindings)
 
 
-def _later(held: Topology, row: Any) -> Topology | None:
-    """The Topology with what changed after it; None where not all of that is told."""
+def _updated(held: Topology, row: Any) -> Topology | None:
+    """The Topology with later changes applied; None if the recorded changes are incomplete."""
     steps = [held.version, *row.versions]
     if row.id != held.namespace_id or [*row.previous, row.version] != steps:
         return None
@@ -106,14 +106,14 @@ def _later(held: Topology, row: Any) -> Topology | None:
         return held
     queues, exchanges, bindings = _content(row)
     lost = [held.bindings[id] for id in row.changed_bindings if id in held.bindings]
-    all_queues = _with(held.queues, row.changed_queues, queues)
+    all_queues = _replaced(held.queues, row.changed_queues, queues)
     named = dict.fromkeys(row.changed_exchanges) | exchanges
     router = held.router.changed(named, lost, bindings.values(), all_queues.keys())
-    return Topology(row.id, row.name, row.version, router, all_queues, _with(held.bindings, row.changed_bindings, bindings))
+    return Topology(row.id, row.name, row.version, router, all_queues, _replaced(held.bindings, row.changed_bindings, bindings))
 
 
-def _with(held: Mapping[K, V], changed: Iterable[K], there: dict[K, V]) -> dict[K, V]:
-    """Without what changed, but for that of it which is there."""
+def _replaced(held: Mapping[K, V], changed: Iterable[K], there: dict[K, V]) -> dict[K, V]:
+    """Replace the changed keys by their current values."""
     kept = dict(held)
     for key in changed:
         kept.pop(key, None)
@@ -121,7 +121,7 @@ def _with(held: Mapping[K, V], changed: Iterable[K], there: dict[K, V]) -> dict[
 
 
 def _content(row: Any) -> tuple[dict[str, QueueInfo], dict[str, ExchangeDef], dict[int, BindingDef]]:
-    """Queues, exchanges and bindings as a statement gave them."""
+    """Queues, exchanges and bindings from a statement's row."""
     queues = {name: QueueInfo(*rest) for name, *rest in row.queues}
     exchanges = {fields[0]: _exchange(fields) for fields in row.exchanges}
     return queues, exchanges, {id: _binding(fields) for id, *fields in row.bindings}

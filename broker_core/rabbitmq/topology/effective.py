@@ -1,4 +1,4 @@
-"""What is in force for a queue or an exchange, by its arguments and by the policies that apply (RMQ-200 to RMQ-211)."""
+"""Effective settings of queues and exchanges, from their arguments and the policies that apply (RMQ-200 to RMQ-211)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COLUMNS = ("effective", "default_message_time_to_live", "auto_delete_on_idle", "
 
 @use_case
 def effective(address: EntityAddress, *, actor: Actor | None = None) -> Steps[EffectiveArguments]:
-    """What is in force for a queue: an Effective, which tells of each key who won and who else said a value (RMQ-904).
+    """The effective settings of a queue, with the source of each value and the overridden values (RMQ-904).
 
     Raises AmqpError (404).
     """
@@ -32,35 +32,35 @@ def effective(address: EntityAddress, *, actor: Actor | None = None) -> Steps[Ef
 
 @use_case
 def effective_of_exchange(vhost: str, name: str, *, actor: Actor | None = None) -> Steps[EffectiveArguments]:
-    """What is in force for an exchange, in the same way."""
+    """The effective settings of an exchange."""
     exchange = yield from get_exchange.steps(vhost, name, actor=actor)
     return of_exchange(name, exchange.arguments, (yield from _policies_in(vhost, actor)))
 
 
 def policies_of(namespace_id: int) -> Steps[list[Policy]]:
-    """All policies of a virtual host, operator policies among them."""
+    """All policies of a virtual host, including operator policies."""
     rows = yield call("policies_of", namespace_id=namespace_id)
     return [Policy(row.name, row.pattern, row.definition, row.apply_to, _number(row.priority), row.is_operator) for row in rows]
 
 
 def of_queue(name: str, options: Mapping[str, Any], policies: Sequence[Policy]) -> EffectiveArguments:
-    """What is in force for a queue of these options, as they are stored."""
+    """The effective settings of a queue with these stored options."""
     user, operator = rules.select(policies, name, ObjectType.QUEUE, options["type"])
     return rules.effective_queue(table.decode(options["arguments"]), user, operator, queue_type=options["type"])
 
 
 def of_exchange(name: str, arguments: Mapping[str, Any], policies: Sequence[Policy]) -> EffectiveArguments:
-    """What is in force for an exchange of these arguments, decoded. Nothing is for the default one (RMQ-316)."""
+    """The effective settings of an exchange with these decoded arguments. The default exchange has none (RMQ-316)."""
     if not name:
         return EffectiveArguments()
     return rules.effective_exchange(arguments, *rules.select(policies, name, ObjectType.EXCHANGE))
 
 
 def queue_columns(options: Mapping[str, Any], found: EffectiveArguments) -> dict[str, Any]:
-    """What a queue's row has of what is in force for it; the shared columns are those that reading and expiring go by.
+    """The columns of a queue's row that depend on its effective settings; the shared columns are used by reads and expiry.
 
-    A time-to-live that holds for messages already there is the queue's own column, too (RMQ-902): without it, a message keeps the
-    instant it got when it came.
+    A retroactive message TTL is stored in the queue's own column (RMQ-902): otherwise a message keeps the expiry it was stored
+    with.
     """
     return {
         "options": options,
@@ -81,5 +81,5 @@ def _duration(milliseconds: int | None) -> timedelta | None:
 
 
 def _number(priority: float) -> int | float:
-    """A whole priority as it was given."""
+    """A whole priority as int."""
     return int(priority) if priority.is_integer() else priority

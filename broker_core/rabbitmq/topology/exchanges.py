@@ -1,4 +1,4 @@
-"""Exchanges: declared, declared again, deleted."""
+"""Declaring and deleting exchanges."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def declare_exchange(
     arguments: Mapping[str, Any] | None = None,
     actor: Actor | None = None,
 ) -> Steps[bool]:
-    """Declare an exchange. Returns whether it was created; one that is there must be equivalent (RMQ-310, RMQ-311).
+    """Declare an exchange. Returns whether it was created; an existing one must be equivalent (RMQ-310, RMQ-311).
 
-    passive: only ask whether it is there, whatever the rest says (RMQ-309).
+    passive: only check that it exists; other arguments are ignored (RMQ-309).
     """
     actor = actor or Actor.local()
     actor.require(Right.BROWSE if passive else Right.MANAGE, vhost)
@@ -48,16 +48,16 @@ def declare_exchange(
     if found.id is None:
         if (yield from changing(vhost, actor, lambda held: _create(held, wanted))):
             return True
-        found = yield from _present(vhost, name)  # another one was faster
+        found = yield from _present(vhost, name)  # created concurrently
     checks.check_equivalent_exchange(found.vhost, as_definition(found), wanted)
     return False
 
 
 @use_case
 def delete_exchange(vhost: str, name: str, if_unused: bool = False, *, actor: Actor | None = None) -> Steps[None]:
-    """Delete an exchange with the bindings from it and to it (RMQ-308, RMQ-353); one that is not there is no error.
+    """Delete an exchange with all its bindings (RMQ-308, RMQ-353); a missing one is not an error.
 
-    if_unused: refuse while there are bindings from it. System exchanges stay (RMQ-307).
+    if_unused: refuse if it has bindings as source. System exchanges cannot be deleted (RMQ-307).
     """
     checks.check_exchange_deletion(vhost, name)
 
@@ -75,7 +75,7 @@ def delete_exchange(vhost: str, name: str, if_unused: bool = False, *, actor: Ac
 
 
 def as_definition(row: Any) -> ExchangeDef:
-    """A row's exchange, as the rules take it."""
+    """The ExchangeDef of a row."""
     return ExchangeDef(
         row.name,
         row.type,

@@ -1,9 +1,9 @@
-"""A queue's own life, x-expires: how long it may be unused (RMQ-040 to RMQ-051).
+"""Queue expiry (x-expires): deletion of a queue after a period without use (RMQ-040 to RMQ-051).
 
-The last use is written exactly, and only for queues that can expire. Uses are: a get, also an empty one; a declaration, also a
-passive one; the end of the last consumer; a policy that is applied. Not: publishing, connecting, binding, purging, browsing. The
-time begins anew with the broker, which is the database server. Consumers keep a queue alive. Who uses a queue whose time is over
-finds it gone, whether or not a sweep was there.
+The last use is recorded exactly, and only for queues that can expire. Uses are: a get, even an empty one; a declaration, even
+a passive one; the end of the last consumer; a policy change. Not: publishing, connecting, binding, purging, browsing. The
+period restarts with the broker, that is, the database server. A queue with consumers does not expire. An expired queue is
+deleted at the next use, even if no sweep has run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .vhosts import hold_vhost
 
 
 def use(address: EntityAddress) -> Steps:
-    """Use a queue. Returns what there is to know of it (id, owner_id), or None: there is none, or it has expired just now."""
+    """Record the use of a queue. Returns its row (id, owner_id), or None if it does not exist or has just expired."""
     rows = yield call("use_queue", vhost=address.namespace, name=address.path)
     if rows and rows[0].is_over and (yield from _delete_unused(rows[0].id, address)):
         rows = []
@@ -29,18 +29,19 @@ def use(address: EntityAddress) -> Steps:
 
 
 def delete_idle(row: Any) -> Steps[bool]:
-    """Delete a queue that a sweep found unused (RMQ-045). Returns whether it still was. row: entity_id, namespace_name, path."""
+    """Delete an expired queue found by a sweep (RMQ-045). Returns whether it was still unused. row: entity_id, namespace_name,
+    path."""
     return (yield from _delete_unused(row.entity_id, EntityAddress(row.namespace_name, row.path)))
 
 
 def restart(entity_ids: Sequence[int]) -> Steps[None]:
-    """From now on these queues are unused: their last consumer went, or a policy was applied (RMQ-043, RMQ-048)."""
+    """Restart the expiry of these queues: their last consumer ended, or a policy changed (RMQ-043, RMQ-048)."""
     if entity_ids:
         yield call("restart_expiry", entity_ids=list(entity_ids))
 
 
 def _delete_unused(entity_id: int, address: EntityAddress) -> Steps[bool]:
-    """Its messages go with it and are not dead-lettered; its bindings go (RMQ-040, RMQ-051)."""
+    """Delete a queue with its messages, which are not dead-lettered, and its bindings (RMQ-040, RMQ-051)."""
 
     def steps() -> Steps:
         held = yield from hold_vhost(address.namespace)

@@ -1,4 +1,4 @@
-"""Removing queues, with what belongs to them, inside a transaction that holds their virtual host."""
+"""Removing queues and dependent objects in a transaction that holds their virtual host."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from .vhosts import delete_idle_exchanges, topology_changed
 
 
 def remove_queues(namespace_id: int, entity_ids: Sequence[int]) -> Steps[None]:
-    """Delete queues of a virtual host that the transaction holds: with their consumers and bindings, and the auto-delete
-    exchanges that lived by these (RMQ-313, RMQ-353)."""
-    yield call("rabbit_lock_counters", entity_ids=list(entity_ids))  # in the order in which publishers take them
+    """Delete queues of a locked virtual host with their consumers and bindings, and auto-delete exchanges that lose their last
+    binding (RMQ-313, RMQ-353)."""
+    yield call("rabbit_lock_counters", entity_ids=list(entity_ids))  # in the same order as publishers
     lost = yield call("unbind_queues", entity_ids=list(entity_ids))
     yield call("delete_entities", entity_ids=list(entity_ids))
     exchanges, more = yield from delete_idle_exchanges({row.source_id for row in lost})

@@ -1,4 +1,4 @@
-"""Queues: declared, declared again, deleted."""
+"""Declaring and deleting queues."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .vhosts import HeldVhost, changing, require_vhost, topology_changed
 
 
 class DeclaredQueue(NamedTuple):
-    """messages: those that are ready, unacknowledged ones are not counted (RMQ-327). created: whether it was not there before."""
+    """messages: ready ones, without unacknowledged ones (RMQ-327). created: whether it did not exist before."""
 
     address: EntityAddress
     messages: int
@@ -48,12 +48,12 @@ def declare_queue(
     history_level: HistoryLevel = HistoryLevel.FULL,
     actor: Actor | None = None,
 ) -> Steps[DeclaredQueue]:
-    """Declare a queue; one that is there must be equivalent (RMQ-344 to RMQ-348). Returns DeclaredQueue.
+    """Declare a queue; an existing one must be equivalent (RMQ-344 to RMQ-348).
 
-    address:  an empty path asks for a name (RMQ-320).
-    passive:  only ask whether it is there and may be used, whatever the rest says (RMQ-328).
-    owner_id: the connection that declares, which an exclusive queue belongs to (RMQ-330).
-    history_level: of a new queue; no part of RabbitMQ's declaration.
+    address:  with an empty path, a name is generated (RMQ-320).
+    passive:  only check that it exists and is accessible; other arguments are ignored (RMQ-328).
+    owner_id: the declaring connection, which owns the queue if it is exclusive (RMQ-330).
+    history_level: of a new queue; not part of RabbitMQ's declaration.
     """
     actor = actor or Actor.local()
     actor.require(Right.BROWSE if passive else Right.MANAGE, address)
@@ -61,13 +61,13 @@ def declare_queue(
     if type is not None:
         require_kind("type", type, str)
     if passive:
-        found = yield from _look(vhost, name)
-        if found.id is None or not (yield from _is_still_there(found)):
+        found = yield from _find_row(vhost, name)
+        if found.id is None or not (yield from _use_by_declaring(found)):
             raise errors.not_found_queue(found.vhost, name)
         return _answer(found, owner_id)
     if exclusive and owner_id is None:
         raise NotAllowed("An exclusive queue belongs to a connection; declare it on a channel.")
-    given = _Given(name, type, durable, auto_delete, owner_id if exclusive else None, dict(arguments or {}), history_level)
+    given = _Declaration(name, type, durable, auto_delete, owner_id if exclusive else None, dict(arguments or {}), history_level)
     return (yield from _declare(vhost, given, owner_id, actor))
 
 
@@ -80,22 +80,22 @@ def delete_queue(
     owner_id: int | None = None,
     actor: Actor | None = None,
 ) -> Steps:
-    """Delete a queue with its messages and bindings; nothing is dead-lettered (RMQ-028). Returns how many were ready.
+    """Delete a queue with its messages and bindings; nothing is dead-lettered (RMQ-028). Returns how many messages were ready.
 
-    Deleting one that is not there succeeds, with 0 (RMQ-325). if_unused, if_empty: refuse while it has consumers, or ready
-    messages (RMQ-326). owner_id: the connection that asks, which may delete its exclusive queues, and quorum queues without
-    these conditions only (RMQ-385).
+    A missing queue is not an error, and returns 0 (RMQ-325). if_unused, if_empty: refuse if it has consumers or ready messages
+    (RMQ-326). owner_id: the deleting connection, which may delete its exclusive queues; for connections, quorum queues do not
+    support these conditions (RMQ-385).
     """
 
     def change(held: HeldVhost) -> Steps:
-        found = yield from _look(held.name, address.path)
+        found = yield from _find_row(held.name, address.path)
         if found.id is None:
             return 0
         require_access(held.name, found, owner_id)
         if owner_id is not None:
             checks.check_queue_deletion(held.name, found.name, found.options["type"], if_unused=if_unused, if_empty=if_empty)
-        yield call("lock_rabbitmq_queue", entity_id=found.id)  # from here on nobody sends to it or consumes from it
-        found = yield from _look(held.name, address.path)
+        yield call("lock_rabbitmq_queue", entity_id=found.id)  # blocks publishers and new consumers
+        found = yield from _find_row(held.name, address.path)
         if if_unused and found.consumers:
             raise errors.queue_in_use(held.name, found.name)
         if if_empty and found.ready > 0:
@@ -108,21 +108,21 @@ def delete_queue(
 
 
 def find_queue(vhost: str, name: str) -> Steps:
-    """A queue's row, with its counts. Raises AmqpError (404, and 530 for the virtual host)."""
-    found = yield from _look(vhost, name)
+    """The row of a queue with its counts. Raises AmqpError (404; 530 for the virtual host)."""
+    found = yield from _find_row(vhost, name)
     if found.id is None:
         raise errors.not_found_queue(vhost, name)
     return found
 
 
 def require_access(vhost: str, found: Any, owner_id: int | None) -> None:
-    """An exclusive queue is its connection's alone (RMQ-330)."""
+    """Check that an exclusive queue belongs to this connection (RMQ-330)."""
     if found.owner_id is not None and found.owner_id != owner_id:
         raise errors.locked_queue(vhost, found.name)
 
 
-class _Given(NamedTuple):
-    """A declaration as it came. owner_id: of an exclusive queue."""
+class _Declaration(NamedTuple):
+    """A declaration as received. owner_id: of an exclusive queue."""
 
     name: str
     type: str | None
@@ -133,22 +133,22 @@ class _Given(NamedTuple):
     history_level: HistoryLevel
 
 
-def _declare(vhost: str, given: _Given, asking: int | None, actor: Actor) -> Steps[DeclaredQueue]:
-    """asking: the connection that declares."""
-    names.check_new_queue_name(given.name)  # one that is there as well (RMQ-324): a passive declaration asks for those
+def _declare(vhost: str, given: _Declaration, connection_id: int | None, actor: Actor) -> Steps[DeclaredQueue]:
+    """connection_id: the declaring connection."""
+    names.check_new_queue_name(given.name)  # also for an existing queue (RMQ-324), unless the declaration is passive
     while True:
-        found = (yield from _look(vhost, given.name)) if given.name else None
-        if found is not None and found.id is not None and (yield from _is_still_there(found)):
-            checks.check_equivalent_queue(found.vhost, _stored(found), _again(given))
-            return _answer(found, asking)
+        found = (yield from _find_row(vhost, given.name)) if given.name else None
+        if found is not None and found.id is not None and (yield from _use_by_declaring(found)):
+            checks.check_equivalent_queue(found.vhost, _stored(found), _redeclared(given))
+            return _answer(found, connection_id)
         wanted = _new(vhost, given)
         created = yield from changing(vhost, actor, partial(_create, queue=wanted, history_level=given.history_level))
-        if created is not None:  # else another one was faster
+        if created is not None:  # otherwise created concurrently
             return DeclaredQueue(created, 0, 0, True)
 
 
-def _new(vhost: str, given: _Given) -> QueueDef:
-    """A queue that is not there yet, checked."""
+def _new(vhost: str, given: _Declaration) -> QueueDef:
+    """The validated definition of a new queue."""
     name = given.name or names.generated(names.QUEUE_PREFIX, os.urandom(16))
     type = checks.check_queue(
         vhost,
@@ -162,7 +162,7 @@ def _new(vhost: str, given: _Given) -> QueueDef:
     return QueueDef(name, type, given.durable, given.auto_delete, given.owner_id, given.arguments)
 
 
-def _again(given: _Given) -> QueueDef:
+def _redeclared(given: _Declaration) -> QueueDef:
     type = checks.queue_type(given.type, given.arguments)
     return QueueDef(given.name, type, given.durable, given.auto_delete, given.owner_id, given.arguments)
 
@@ -174,7 +174,7 @@ def _stored(row: Any) -> QueueDef:
 
 
 def _create(held: HeldVhost, queue: QueueDef, history_level: HistoryLevel) -> Steps[EntityAddress | None]:
-    """The address of the new queue; None if there is one of this name."""
+    """The address of the new queue; None if the name already exists."""
     if queue.owner_id is not None and not (yield call("hold_connection", connection_id=queue.owner_id)):
         raise errors.connection_forced("the connection is closed and owns nothing")
     options = {
@@ -205,17 +205,17 @@ def _create(held: HeldVhost, queue: QueueDef, history_level: HistoryLevel) -> St
     return EntityAddress(held.name, queue.name)
 
 
-def _is_still_there(found: Any) -> Steps[bool]:
-    """A declaration is use of a queue, also a passive one (RMQ-041); one that was unused for too long is gone."""
+def _use_by_declaring(found: Any) -> Steps[bool]:
+    """Record a declaration, even a passive one, as use of a queue (RMQ-041). Returns False if the queue has expired."""
     if "expires" not in found.effective:
         return True
     return (yield from queue_expiry.use(EntityAddress(found.vhost, found.name))) is not None
 
 
-def _answer(found: Any, asking: int | None) -> DeclaredQueue:
-    require_access(found.vhost, found, asking)
+def _answer(found: Any, connection_id: int | None) -> DeclaredQueue:
+    require_access(found.vhost, found, connection_id)
     return DeclaredQueue(EntityAddress(found.vhost, found.name), found.ready, found.consumers, False)
 
 
-def _look(vhost: str, name: str) -> Steps:
+def _find_row(vhost: str, name: str) -> Steps:
     return require_vhost(vhost, (yield call("find_rabbitmq_queue", vhost=vhost, name=name)))

@@ -1,4 +1,4 @@
-"""Virtual hosts: created with their exchanges, deleted, listed; and held while what is in them changes."""
+"""Creating, listing and locking virtual hosts."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import Statement, call
 from broker_core.store.use_cases import use_case
 
-# The default exchange is no row: its bindings are the queues' names.
+# The default exchange is not stored: it is bound to every queue by name.
 STORED = [exchange for exchange in PREDECLARED if exchange.name != DEFAULT_EXCHANGE]
-MOST_TOLD = 500  # queues, exchanges and bindings that a change names; of a larger one all is read again
+MOST_ITEMIZED = 500  # objects recorded per change; after a larger change the whole topology is read
 
 
 @dataclass(frozen=True, slots=True)
 class HeldVhost:
-    """A virtual host whose topology nobody else changes before the transaction ends."""
+    """A virtual host locked against topology changes by others until the transaction ends."""
 
     id: int
     name: str
@@ -35,9 +35,9 @@ class HeldVhost:
 
 @use_case
 def create_vhost(name: str, description: str = "", *, actor: Actor | None = None) -> Steps:
-    """Create a virtual host with its seven exchanges, the default one among them (RMQ-300). Returns the Namespace.
+    """Create a virtual host with its seven predeclared exchanges (RMQ-300). Returns the Namespace.
 
-    Raises EntityExists where a namespace of any family has the name, in whatever casing.
+    Raises EntityExists if a namespace of any family has the name, ignoring case.
     """
 
     def steps() -> Steps:
@@ -50,7 +50,7 @@ def create_vhost(name: str, description: str = "", *, actor: Actor | None = None
 
 @use_case
 def ensure_vhost(name: str, description: str = "", *, actor: Actor | None = None) -> Steps:
-    """The virtual host of this name, created if it is not there; one that is there is left as it is."""
+    """The virtual host of this name, created if it does not exist; an existing one is not changed."""
 
     def create() -> Steps:
         return create_vhost.steps(name, description, actor=actor)
@@ -72,7 +72,7 @@ def list_vhosts(*, actor: Actor | None = None) -> Steps:
 
 
 def changing(vhost: str, actor: Actor | None, change: Callable[[HeldVhost], Steps]) -> Steps:
-    """Change a virtual host's topology in one transaction, after every other change of it. Returns what `change` returns."""
+    """Change a virtual host's topology in one transaction, serialised with other changes. Returns what `change` returns."""
     (actor or Actor.local()).require(Right.MANAGE, vhost)
 
     def steps() -> Steps:
@@ -83,13 +83,13 @@ def changing(vhost: str, actor: Actor | None, change: Callable[[HeldVhost], Step
 
 
 def hold_vhost(name: str) -> Steps[HeldVhost]:
-    """Hold a virtual host's row to the end of the transaction. Raises AmqpError (530)."""
+    """Lock a virtual host's row until the transaction ends. Raises AmqpError (530)."""
     row = require_vhost(name, (yield call("hold_vhost", vhost=name)))
     return HeldVhost(row.id, row.name)
 
 
 def insert_exchanges(namespace_id: int, exchanges: Sequence[ExchangeDef], effective: Sequence[str]) -> Statement:
-    """The statement that adds exchanges, each with what is in force for it."""
+    """The statement that adds exchanges with their effective settings."""
     return call(
         "insert_exchanges",
         namespace_id=namespace_id,
@@ -104,7 +104,7 @@ def insert_exchanges(namespace_id: int, exchanges: Sequence[ExchangeDef], effect
 
 
 def require_vhost(name: str, rows: Sequence[Any]) -> Any:
-    """The one row that a statement found in a virtual host. Raises AmqpError (530), NotAllowed where it is none."""
+    """The row that a statement found in a virtual host. Raises AmqpError (530), NotAllowed for a namespace of another family."""
     if not rows:
         raise vhost_not_found(name)
     _require_family(name, rows[0].family)
@@ -114,9 +114,10 @@ def require_vhost(name: str, rows: Sequence[Any]) -> Any:
 def topology_changed(
     namespace_id: int, *, queues: Sequence[int] = (), exchanges: Sequence[str] = (), bindings: Sequence[int] = ()
 ) -> Steps[None]:
-    """In the same transaction as the change, so that whoever sees the one sees the other.
+    """Record a topology change in the transaction that makes it.
 
-    queues, exchanges, bindings: all that came, went or are others now, by id or name. None of any: everything may have changed.
+    queues, exchanges, bindings: everything that was added, removed or changed, by id or name. If all are empty, everything may
+    have changed.
     """
     yield call(
         "topology_changed",
@@ -124,13 +125,13 @@ def topology_changed(
         queue_ids=list(queues),
         exchanges=list(exchanges),
         bindings=list(bindings),
-        is_told=0 < len(queues) + len(exchanges) + len(bindings) <= MOST_TOLD,
+        is_itemized=0 < len(queues) + len(exchanges) + len(bindings) <= MOST_ITEMIZED,
     )
 
 
 def delete_idle_exchanges(ids: Collection[int]) -> Steps[tuple[list[str], list[int]]]:
-    """Of exchanges that just lost bindings, delete the auto-delete ones that have none left as source; and so on from there
-    (RMQ-313). Returns the names of those that went, and the ids of the bindings to them."""
+    """Delete those of the exchanges that are auto-delete and have lost their last binding as source, recursively (RMQ-313).
+    Returns their names, and the ids of the bindings to them."""
     names: list[str] = []
     bindings: list[int] = []
     while ids:

@@ -1,6 +1,6 @@
-"""Queues, topics, subscriptions and rules: create, change, delete, get, list; what a setting is and where it comes from.
+"""Queues, topics, subscriptions and rules: create, change, delete, get and list; effective settings and their sources.
 
-Each function is a use case (see store.use_cases). Changing needs the right MANAGE, reading BROWSE. They raise EntityNotFound,
+Each function is a use case (see store.use_cases). Changes require the right MANAGE, reads BROWSE. They raise EntityNotFound,
 EntityExists, InvalidArgument (with the setting, the value and what is allowed; also for an entity of another kind),
 NotAllowed and NotAuthorized.
 """

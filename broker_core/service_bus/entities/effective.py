@@ -1,4 +1,4 @@
-"""What each setting of an entity is in effect, and where that comes from."""
+"""The effective settings of an entity, and their sources."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _LIFE = "default_message_time_to_live"
 
 
 class EffectiveSetting(NamedTuple):
-    """source: "default": what a new entity gets. "tier": what a new one gets in a namespace of this tier. "entity": its own.
-    "topic": a subscription's, lowered by its topic's."""
+    """source: "default": the default of new entities. "tier": the default in a namespace of this tier. "entity": set on the
+    entity. "topic": a subscription's value, limited by its topic's."""
 
     value: Any
     source: str
@@ -25,7 +25,7 @@ class EffectiveSetting(NamedTuple):
 
 @use_case
 def effective(address: EntityAddress, *, actor: Actor | None = None) -> Steps:
-    """Each setting of an entity by name, as an Effective."""
+    """Each setting of an entity by name, as an EffectiveSetting."""
     (actor or Actor.local()).require(Right.BROWSE, address)
     row = yield from entity_row(address)
     entity = from_row(row)

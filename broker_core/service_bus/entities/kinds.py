@@ -1,6 +1,6 @@
-"""Queues, topics and subscriptions as values, and as rows: one shape for the three kinds.
+"""Queues, topics and subscriptions as values and as rows, which have the same columns for the three kinds.
 
-A row has every setting; those that a kind does not have are stored as the defaults of the model, and read by nobody.
+A row has every setting; those that a kind does not have are stored as the model's defaults and never read.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _AS_STORED = {"status": EntityStatus, "expiry_mode": ExpiryMode, "history_level"
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """created_at and updated_at are the database's time."""
+    """created_at, updated_at: database time."""
 
     id: int
     address: EntityAddress
@@ -79,7 +79,7 @@ Entity = Queue | Topic | Subscription
 
 
 def from_row(row: Any) -> Entity:
-    """An entity from the columns of `entity_columns`."""
+    """An entity from a row with the columns of `entity_columns`."""
     kind, address = EntityKind(row.kind), EntityAddress(row.namespace, row.path)
     values = {name: _value(name, getattr(row, name)) for name in SETTINGS_OF[kind]}
     stored = (row.is_system, row.created_at, row.updated_at)
@@ -91,12 +91,12 @@ def from_row(row: Any) -> Entity:
 
 
 def as_parameters(settings: Settings) -> Mapping[str, Any]:
-    """All columns of an entity with these settings, as statements take them."""
+    """The columns of an entity with these settings, as statement parameters."""
     return entity_columns(Family.SERVICE_BUS, values_of(settings))
 
 
 def defaults_of(kind: EntityKind, tier: Tier | None, is_system: bool) -> dict[str, Any]:
-    """What a new entity gets. The system namespace keeps no history: sweeps would record themselves (docs/design.md D2)."""
+    """The defaults of a new entity. The system namespace keeps no history; sweeps would record themselves (docs/design.md D2)."""
     defaults = default_settings(kind, None if is_system else tier)
     return defaults | {"history_level": HistoryLevel.OFF} if is_system else defaults
 

@@ -1,4 +1,5 @@
-"""Queues, topics and subscriptions: created, changed, deleted, found. One path for the three; a kind says which settings."""
+"""Create, change, delete and find queues, topics and subscriptions. The three kinds share the code and differ in their
+settings."""
 
 from __future__ import annotations
 
@@ -52,10 +53,10 @@ FAMILY = str(Family.SERVICE_BUS)
 def create_queue(
     address: EntityAddress, settings: QueueSettings | None = None, *, actor: Actor | None = None, **changes: Any
 ) -> Steps:
-    """Create a queue; what is not given takes the service's default. Its numbers start at 1 (SB-241).
+    """Create a queue; settings that are not given take the service's defaults. Sequence numbers start at 1 (SB-241).
 
-    settings, changes: the settings as a whole, single ones, or both; single ones win.
-    Returns the Queue. Raises EntityExists where a queue or a topic has the path, in whatever casing.
+    settings, changes: all settings, single ones, or both; single ones take precedence.
+    Returns the Queue. Raises EntityExists if a queue or topic has this path (case-insensitive).
     """
     return (yield from _create(QUEUE, address, settings, actor, changes))
 
@@ -64,7 +65,7 @@ def create_queue(
 def create_topic(
     address: EntityAddress, settings: TopicSettings | None = None, *, actor: Actor | None = None, **changes: Any
 ) -> Steps:
-    """Create a topic, as create_queue does a queue. Nobody gets what is sent to it before it has a subscription (SB-221)."""
+    """Create a topic, as create_queue does. Messages sent to it before it has a subscription are not delivered (SB-221)."""
     return (yield from _create(TOPIC, address, settings, actor, changes))
 
 
@@ -77,10 +78,10 @@ def create_subscription(
     actor: Actor | None = None,
     **changes: Any,
 ) -> Steps:
-    """Create a subscription of a topic that is there, as create_queue does a queue. It gets what is sent from now on (SB-221).
+    """Create a subscription of an existing topic, as create_queue does. It gets messages sent from now on (SB-221).
 
-    address: topic/Subscriptions/name, as EntityAddress.subscription makes it.
-    rule:    its one rule; None: `$Default`, which takes every message.
+    address: topic/Subscriptions/name, as returned by EntityAddress.subscription.
+    rule:    its only rule; None: `$Default`, which matches every message.
     """
     return (yield from _create(SUBSCRIPTION, address, settings, actor, changes, rule))
 
@@ -89,7 +90,7 @@ def create_subscription(
 def ensure_queue(
     address: EntityAddress, settings: QueueSettings | None = None, *, actor: Actor | None = None, **changes: Any
 ) -> Steps:
-    """The queue of this address, created with these settings if it is not there; one that is there is left as it is."""
+    """Return the queue of this address; create it with these settings if it does not exist. An existing one is not changed."""
     return (yield from _ensure(QUEUE, address, settings, actor, changes))
 
 
@@ -97,7 +98,7 @@ def ensure_queue(
 def ensure_topic(
     address: EntityAddress, settings: TopicSettings | None = None, *, actor: Actor | None = None, **changes: Any
 ) -> Steps:
-    """The topic of this address, as ensure_queue does for a queue."""
+    """Return or create a topic, as ensure_queue does."""
     return (yield from _ensure(TOPIC, address, settings, actor, changes))
 
 
@@ -110,7 +111,7 @@ def ensure_subscription(
     actor: Actor | None = None,
     **changes: Any,
 ) -> Steps:
-    """The subscription of this address, as ensure_queue does for a queue; the rules of one that is there stay, too."""
+    """Return or create a subscription, as ensure_queue does; the rules of an existing one are not changed."""
     return (yield from _ensure(SUBSCRIPTION, address, settings, actor, changes, rule))
 
 
@@ -119,29 +120,29 @@ def ensure_subscription(
 
 @use_case
 def update_queue(address: EntityAddress, *, actor: Actor | None = None, **changes: Any) -> Steps:
-    """Change settings of a queue; the others stay. Returns the Queue.
+    """Change settings of a queue; the others are kept. Returns the Queue.
 
-    Locks are kept, and last as long as they were given, unless the queue drops locks on change (SB-072, SB-907).
-    A new default time-to-live holds at once for waiting messages without one of their own (SB-023, SB-921).
+    Existing locks keep their duration, unless the queue has drops_locks_on_change (SB-072, SB-907). A new default time-to-live
+    applies at once to waiting messages without a time-to-live of their own (SB-023, SB-921).
     """
     return (yield from _update(QUEUE, address, actor, changes))
 
 
 @use_case
 def update_topic(address: EntityAddress, *, actor: Actor | None = None, **changes: Any) -> Steps:
-    """Change settings of a topic; the others stay. Returns the Topic."""
+    """Change settings of a topic; the others are kept. Returns the Topic."""
     return (yield from _update(TOPIC, address, actor, changes))
 
 
 @use_case
 def update_subscription(address: EntityAddress, *, actor: Actor | None = None, **changes: Any) -> Steps:
-    """Change settings of a subscription as update_queue does; its rules stay. Returns the Subscription."""
+    """Change settings of a subscription, as update_queue does; its rules are kept. Returns the Subscription."""
     return (yield from _update(SUBSCRIPTION, address, actor, changes))
 
 
 @use_case
 def update_entity(address: EntityAddress, *, actor: Actor | None = None, **changes: Any) -> Steps:
-    """Change settings of whatever has this address; returns it."""
+    """Change settings of the queue, topic or subscription of this address. Returns it."""
     return (yield from _update(None, address, actor, changes))
 
 
@@ -150,28 +151,28 @@ def update_entity(address: EntityAddress, *, actor: Actor | None = None, **chang
 
 @use_case
 def delete_queue(address: EntityAddress, *, actor: Actor | None = None) -> Steps[None]:
-    """Delete a queue with its dead-letter queue (SB-240). Its name is free at once; the sweep removes its messages.
+    """Delete a queue with its dead-letter queue (SB-240). Its name can be reused at once; the sweep removes its messages.
 
-    Others may forward to it: their messages then go where SB-174 says (SB-242).
+    Messages that other entities forward to it are then handled as in SB-174 (SB-242).
     """
     yield from _delete(QUEUE, address, actor)
 
 
 @use_case
 def delete_topic(address: EntityAddress, *, actor: Actor | None = None) -> Steps[None]:
-    """Delete a topic with its subscriptions, as delete_queue does a queue (SB-240)."""
+    """Delete a topic with its subscriptions, as delete_queue does (SB-240)."""
     yield from _delete(TOPIC, address, actor)
 
 
 @use_case
 def delete_subscription(address: EntityAddress, *, actor: Actor | None = None) -> Steps[None]:
-    """Delete a subscription with its rules, as delete_queue does a queue."""
+    """Delete a subscription with its rules, as delete_queue does."""
     yield from _delete(SUBSCRIPTION, address, actor)
 
 
 @use_case
 def delete_entity(address: EntityAddress, *, actor: Actor | None = None) -> Steps[None]:
-    """Delete whatever has this address."""
+    """Delete the queue, topic or subscription of this address."""
     yield from _delete(None, address, actor)
 
 
@@ -180,7 +181,7 @@ def delete_entity(address: EntityAddress, *, actor: Actor | None = None) -> Step
 
 @use_case
 def get_queue(address: EntityAddress, *, actor: Actor | None = None) -> Steps:
-    """One queue; its address is compared without case. Looking is no activity (SB-196)."""
+    """One queue; its address is case-insensitive. This does not count as activity (SB-196)."""
     return (yield from _get(QUEUE, address, actor))
 
 
@@ -198,7 +199,7 @@ def get_subscription(address: EntityAddress, *, actor: Actor | None = None) -> S
 
 @use_case
 def get_entity(address: EntityAddress, *, actor: Actor | None = None) -> Steps:
-    """Whatever has this address: a Queue, a Topic or a Subscription."""
+    """The Queue, Topic or Subscription of this address."""
     return (yield from _get(None, address, actor))
 
 
@@ -216,7 +217,7 @@ def list_topics(namespace: str | None = None, *, actor: Actor | None = None) -> 
 
 @use_case
 def list_subscriptions(topic: EntityAddress, *, actor: Actor | None = None) -> Steps:
-    """The subscriptions of a topic, by name. Raises EntityNotFound for a topic that is not there."""
+    """The subscriptions of a topic, by name. Raises EntityNotFound if there is no such topic."""
     found = yield from _get(TOPIC, topic, actor)
     rows = yield call("list_entities", namespace=topic.namespace, family=FAMILY, kind=str(SUBSCRIPTION), topic_id=found.id)
     return [from_row(row) for row in rows]
@@ -228,7 +229,7 @@ def list_entities(namespace: str | None = None, *, actor: Actor | None = None) -
     return (yield from _list(None, namespace, actor))
 
 
-# The one path
+# Shared by the three kinds
 
 
 def _create(
@@ -239,14 +240,14 @@ def _create(
     changes: dict[str, Any],
     rule: Rule | None = None,
 ) -> Steps:
-    actor = _may_configure(address, actor)
+    actor = _authorize_configuration(address, actor)
     if rule is not None:
         require_kind("rule", rule, Rule)
     check_subscription_name(address.name) if kind is SUBSCRIPTION and address.topic else check_path(address.path)
 
     def steps() -> Steps:
         namespace = yield from namespace_to_configure(address, actor)
-        topic, path = yield from _place(kind, address, namespace)
+        topic, path = yield from _parent_and_path(kind, address, namespace)
         defaults = defaults_of(kind, namespace.tier, namespace.is_system)
         settings = new_settings(kind, {**(values_of(given) if given else defaults), **changes}, namespace.limits)
         settings = yield from _with_destinations(EntityAddress(namespace.name, path), settings, FORWARDS)
@@ -269,17 +270,17 @@ def _create(
     return (yield Atomically(steps()))
 
 
-def _place(kind: EntityKind, address: EntityAddress, namespace: Namespace) -> Steps:
-    """Where a new entity goes: its topic, which is then held, or None; and its path. Raises NotAllowed where it has no room."""
+def _parent_and_path(kind: EntityKind, address: EntityAddress, namespace: Namespace) -> Steps:
+    """The topic of a new entity, with its row locked, or None, and its path. Raises NotAllowed if a limit is reached."""
     allowed = namespace.limits
     if kind is not QUEUE and not allowed.topics:
         raise NotAllowed(
             f"The namespace '{namespace.name}' is of the tier Basic, which does not support topics. Use Standard or Premium."
         )
     if kind is not SUBSCRIPTION:
-        (there,) = yield call("count_queues_and_topics", namespace_id=namespace.id)
-        if there.n >= allowed.entities_per_namespace:
-            raise NotAllowed(f"The namespace '{namespace.name}' has {there.n:,} queues and topics, the maximum.")
+        (present,) = yield call("count_queues_and_topics", namespace_id=namespace.id)
+        if present.n >= allowed.entities_per_namespace:
+            raise NotAllowed(f"The namespace '{namespace.name}' has {present.n:,} queues and topics, the maximum.")
         return None, address.path
     if address.topic is None:
         raise InvalidArgument("address", f"'{address}' is not a subscription; use the form <topic>/{SUBSCRIPTIONS}/<name>")
@@ -305,7 +306,7 @@ def _ensure(
 
 
 def _update(kind: EntityKind | None, address: EntityAddress, actor: Actor | None, changes: dict[str, Any]) -> Steps:
-    actor = _may_configure(address, actor)
+    actor = _authorize_configuration(address, actor)
 
     def steps() -> Steps:
         namespace = yield from namespace_to_configure(address, actor)
@@ -326,25 +327,24 @@ def settings_after(current: Entity, changes: Mapping[str, Any], namespace: Names
 
 
 def _after_change(before: Entity, wanted: Settings, actor: Actor) -> Steps[None]:
-    """What else a change of settings means: to the topic's fan-out (SB-218), and to the locks that are held (SB-072)."""
+    """Apply the other effects of a change of settings: on the topic's fan-out (SB-218), and on existing locks (SB-072)."""
     flag = "dead_lettering_on_filter_evaluation_exceptions"
     if isinstance(before, Subscription) and getattr(wanted, flag) != getattr(before.settings, flag):
         yield from fanout_changed(before.topic_id)
     if wanted != before.settings and getattr(wanted, "drops_locks_on_change", False):
-        by = replace(
-            actor, rights=actor.rights | Right.OPERATE
-        )  # the entity's own setting does it, not a further right of the actor
+        # The entity's setting requires this, so the actor needs no right to operate.
+        by = replace(actor, rights=actor.rights | Right.OPERATE)
         yield from drop_locks.steps(before.address, actor=by)
 
 
 def _delete(kind: EntityKind | None, address: EntityAddress, actor: Actor | None) -> Steps[None]:
-    actor = _may_configure(address, actor)
+    actor = _authorize_configuration(address, actor)
 
     def steps() -> Steps:
         yield from namespace_to_configure(address, actor)
         current = yield from lock_entity(address, kind)
         yield call("delete_entities", entity_ids=[current.id])
-        if current.kind is TOPIC:  # by itself first: who publishes takes the topic's counter before those of its subscriptions
+        if current.kind is TOPIC:  # the topic first: publishing locks its counter before its subscriptions'
             yield from _delete_subscriptions(current)
         elif current.kind is SUBSCRIPTION:
             yield from fanout_changed(current.topic_id)
@@ -371,10 +371,11 @@ def _list(kind: EntityKind | None, namespace: str | None, actor: Actor | None) -
 
 
 def _with_destinations(address: EntityAddress, settings: Settings, names: tuple[str, ...] | list[str]) -> Steps:
-    """The settings with those forwards as their destinations spell their paths. Raises InvalidArgument for one that cannot be.
+    """The settings with the named forwards spelled as their destinations' paths. Raises InvalidArgument for an invalid
+    destination.
 
-    A destination must be there now, and may be deleted later (SB-177, SB-242). It is another entity than the source, and not the
-    topic of a source that is a subscription: such a loop has one step, and is meant by nobody (SB-176).
+    A destination must exist now, and may be deleted later (SB-177, SB-242). It must differ from the source and, for a
+    subscription, from its topic, which would be an immediate loop (SB-176).
     """
     for name in names:
         path = getattr(settings, name, None)
@@ -390,7 +391,7 @@ def _with_destinations(address: EntityAddress, settings: Settings, names: tuple[
     return settings
 
 
-def _may_configure(address: EntityAddress, actor: Actor | None) -> Actor:
+def _authorize_configuration(address: EntityAddress, actor: Actor | None) -> Actor:
     actor = actor or Actor.local()
     actor.require(Right.MANAGE, address)
     if address.subqueue:

@@ -1,4 +1,4 @@
-"""Finding an entity's row, or making one, and holding it while it changes."""
+"""Find and lock the rows of entities."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from .kinds import Entity, from_row
 
 
 def entity_row(address: EntityAddress) -> Steps:
-    """The row of whatever has this address. Raises EntityNotFound."""
+    """The row of the entity of this address. Raises EntityNotFound."""
     rows = yield call("get_entity", namespace=address.namespace, path=address.path)
     return _first(rows, address)
 
 
 def lock_entity(address: EntityAddress, kind: EntityKind | None) -> Steps:
-    """An entity that nobody else changes or deletes before the transaction ends; nor its topic, if it is a subscription's.
+    """Lock an entity's row, and that of a subscription's topic, until the transaction ends.
 
-    The topic's row comes first: deleting a topic takes its subscriptions in that order.
+    The topic's row is locked first, as in deleting a topic with its subscriptions.
     """
     if address.topic:
         yield call("lock_entity", namespace=address.topic.namespace, path=address.topic.path)
@@ -30,14 +30,14 @@ def lock_entity(address: EntityAddress, kind: EntityKind | None) -> Steps:
 
 
 def require_kind(entity: Entity, kind: EntityKind | None) -> Entity:
-    """The entity, if it is what was asked for (None: whatever it is). Raises InvalidArgument."""
+    """Return the entity if it is of this kind (None: any). Raises InvalidArgument."""
     if kind not in (None, entity.kind):
         raise InvalidArgument("address", f"'{entity.address}' is a {entity.kind}; a {kind} is required")
     return entity
 
 
 def fanout_changed(topic_id: int) -> Steps[None]:
-    """In the same transaction as the change, so that whoever sees the one sees the other."""
+    """Raise the topic's rules version, in the transaction of the change, so that both become visible together."""
     yield call("raise_rules_version", topic_id=topic_id)
 
 

@@ -1,6 +1,6 @@
-"""Rules of subscriptions: which messages of their topic they copy, and what happens to a copy.
+"""Rules of subscriptions: which messages of the topic are copied, and how a copy is changed.
 
-A rule holds for what is sent after it was added (SB-216). A subscription without one gets nothing.
+A rule applies to messages sent after it was added (SB-216). A subscription without rules gets no messages.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .rows import entity_row, fanout_changed, lock_entity, require_kind
 
 @dataclass(frozen=True, slots=True)
 class StoredRule:
-    """A rule as stored; created_at is the database's time."""
+    """A rule as stored. created_at: database time."""
 
     rule: Rule
     created_at: datetime
@@ -34,39 +34,40 @@ class StoredRule:
 
 @use_case
 def create_rule(subscription: EntityAddress, rule: Rule, *, actor: Actor | None = None) -> Steps:
-    """Add a rule; returns it as a StoredRule. This is activity of the subscription (SB-192).
+    """Add a rule. Returns it as a StoredRule. Counts as activity of the subscription (SB-192).
 
-    Raises EntityExists where it has a rule of that name, in whatever casing, and NotAllowed where its topic has no room for more.
+    Raises EntityExists if the subscription has a rule of this name (case-insensitive), and NotAllowed if the topic's limit is
+    reached.
     """
 
     _require_rule(rule)
-    return (yield from _changing(subscription, actor, lambda held, limits: insert_rule(held, rule, limits)))
+    return (yield from _change_rules(subscription, actor, lambda locked, limits: insert_rule(locked, rule, limits)))
 
 
 @use_case
 def update_rule(subscription: EntityAddress, rule: Rule, *, actor: Actor | None = None) -> Steps:
-    """Put a rule in the place of the one of its name; returns it as a StoredRule. Activity, as adding one."""
+    """Replace the rule of the same name. Returns it as a StoredRule. Counts as activity, as adding a rule does."""
     _require_rule(rule)
 
-    def steps(held, limits) -> Steps:
-        yield from _require_room(held, rule, limits)
-        rows = yield call("replace_rule", subscription_id=held.id, **_columns(rule))
+    def steps(locked, limits) -> Steps:
+        yield from _require_room(locked, rule, limits)
+        rows = yield call("replace_rule", subscription_id=locked.id, **_columns(rule))
         if not rows:
             raise EntityNotFound(_label(subscription, rule.name))
         return _stored(rows[0])
 
-    return (yield from _changing(subscription, actor, steps))
+    return (yield from _change_rules(subscription, actor, steps))
 
 
 @use_case
 def delete_rule(subscription: EntityAddress, name: str, *, actor: Actor | None = None) -> Steps[None]:
-    """Take a rule away, be it `$Default`. Its subscription may be without one: then it receives nothing. No activity (SB-196)."""
+    """Delete a rule, `$Default` included. Without rules, a subscription gets no messages. Not counted as activity (SB-196)."""
 
-    def steps(held, limits) -> Steps:
-        if not (yield call("delete_rule", subscription_id=held.id, name=name)):
+    def steps(locked, limits) -> Steps:
+        if not (yield call("delete_rule", subscription_id=locked.id, name=name)):
             raise EntityNotFound(_label(subscription, name))
 
-    yield from _changing(subscription, actor, steps)
+    yield from _change_rules(subscription, actor, steps)
 
 
 @use_case
@@ -77,24 +78,24 @@ def list_rules(subscription: EntityAddress, *, actor: Actor | None = None) -> St
     return [_stored(row) for row in (yield call("list_rules", subscription_id=found.id))]
 
 
-def insert_rule(held: Subscription, rule: Rule, limits: Limits) -> Steps[StoredRule]:
-    """The writing part of create_rule, for a subscription whose topic the caller's transaction holds."""
-    yield from _require_room(held, rule, limits)
-    rows = yield call("create_rule", subscription_id=held.id, **_columns(rule))
+def insert_rule(locked: Subscription, rule: Rule, limits: Limits) -> Steps[StoredRule]:
+    """Insert a rule; the caller's transaction has locked the subscription's topic."""
+    yield from _require_room(locked, rule, limits)
+    rows = yield call("create_rule", subscription_id=locked.id, **_columns(rule))
     if not rows:
-        raise EntityExists(_label(held.address, rule.name))
+        raise EntityExists(_label(locked.address, rule.name))
     return _stored(rows[0])
 
 
-def _changing(address: EntityAddress, actor: Actor | None, change: Callable[[Subscription, Limits], Steps]) -> Steps:
+def _change_rules(address: EntityAddress, actor: Actor | None, change: Callable[[Subscription, Limits], Steps]) -> Steps:
     actor = actor or Actor.local()
     actor.require(Right.MANAGE, address)
 
     def steps() -> Steps:
         namespace = yield from namespace_to_configure(address, actor)
-        held = yield from lock_entity(address, EntityKind.SUBSCRIPTION)
-        done = yield from change(held, namespace.limits)
-        yield from fanout_changed(held.topic_id)
+        locked = yield from lock_entity(address, EntityKind.SUBSCRIPTION)
+        done = yield from change(locked, namespace.limits)
+        yield from fanout_changed(locked.topic_id)
         return done
 
     return (yield Atomically(steps()))
@@ -105,14 +106,14 @@ def _require_rule(rule: Rule) -> None:
         raise InvalidArgument("rule", f"must be a Rule, not a {type(rule).__name__}")
 
 
-def _require_room(held: Subscription, rule: Rule, limits: Limits) -> Steps[None]:
-    """Raise NotAllowed where the topic's subscriptions have as many filters of the rule's sort as they may."""
-    (there,) = yield call("count_rules", topic_id=held.topic_id, subscription_id=held.id, name=rule.name)
-    word, count, most = "SQL", there.sql, limits.sql_filters_per_topic
+def _require_room(locked: Subscription, rule: Rule, limits: Limits) -> Steps[None]:
+    """Raise NotAllowed if the topic has the maximum number of filters of the rule's type."""
+    (present,) = yield call("count_rules", topic_id=locked.topic_id, subscription_id=locked.id, name=rule.name)
+    word, count, most = "SQL", present.sql, limits.sql_filters_per_topic
     if isinstance(rule.filter, CorrelationFilter):
-        word, count, most = "correlation", there.correlation, limits.correlation_filters_per_topic
+        word, count, most = "correlation", present.correlation, limits.correlation_filters_per_topic
     if count >= most:
-        raise NotAllowed(f"The topic '{held.topic}' has {count:,} {word} filters in its subscriptions, the maximum.")
+        raise NotAllowed(f"The topic '{locked.topic}' has {count:,} {word} filters in its subscriptions, the maximum.")
 
 
 def _columns(rule: Rule) -> dict[str, Any]:

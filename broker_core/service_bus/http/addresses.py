@@ -1,13 +1,14 @@
-"""What a URL of the REST API names, and the URL of a lock (docs/http.md). Pure.
+"""Parse the URLs of the REST API, and build those of locks (docs/http.md). Pure functions.
 
     .../servicebus/{namespace}/{entity}/messages                        to send to
     .../servicebus/{namespace}/{entity}/messages/head                   to receive from
-    .../servicebus/{namespace}/{entity}/messages/{id}/{lock token}      a lock; id is the message's id or sequence number, unread
+    .../servicebus/{namespace}/{entity}/messages/{id}/{lock token}      a lock; id is the message's id or sequence number, not
+    checked
 
 An entity is a queue, a topic or a subscription ({topic}/Subscriptions/{name}), with or without /$DeadLetterQueue. Its path may
-have slashes (and a segment "messages"), so the URL is read from its end. The API's own words are known in any casing.
+contain slashes (and a segment "messages"), so the URL is parsed from its end. The API's keywords are case-insensitive.
 
-This is the only place that reads a URL of the API. The path is split at its slashes first, and each segment is decoded once.
+This is the only place where URLs of the API are parsed. The path is split at its slashes first, and each segment is decoded once.
 Routing, the address and the scope that a token must cover all come from these segments, so they cannot differ.
 """
 
@@ -39,10 +40,10 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a URL names.
+    """A parsed URL.
 
-    path:       the parsed address as a decoded path: what a token's scope is compared with.
-    collection: the URL's path up to "messages", encoded as it came.
+    path:       the parsed address as a decoded path, which a token's scope is compared with.
+    collection: the URL's path up to "messages", encoded as received.
     """
 
     kind: Kind
@@ -53,7 +54,7 @@ class Target:
 
     @property
     def lock(self) -> UUID:
-        """The token of the lock that the address names. Raises UnknownResource where it names none."""
+        """The lock token in the URL. Raises UnknownResource if there is none."""
         if self.lock_token is None:
             raise UnknownResource(f"'{self.path}' does not name a lock; use {_HOW}.")
         return self.lock_token
@@ -68,12 +69,12 @@ def is_mounted(scope: Mapping[str, Any]) -> bool:
 
 
 def parse_scope(scope: Mapping[str, Any]) -> Target:
-    """Read the path of an ASGI request. Raises as `parse` does."""
+    """Parse the path of an ASGI request. Raises the errors of `parse`."""
     return parse(_raw_path(scope), scope.get("root_path", ""))
 
 
 def parse(raw_path: str, root_path: str = "") -> Target:
-    """Read a request's path, still percent-encoded, as the server got it.
+    """Parse a request's percent-encoded path, as received by the server.
 
     root_path: the prefix the site is mounted under, decoded, which a proxy may have stripped from raw_path.
     Raises UnknownResource, or InvalidArgument for a malformed address or lock token.
@@ -94,7 +95,7 @@ def parse(raw_path: str, root_path: str = "") -> Target:
 
 
 def _raw_path(scope: Mapping[str, Any]) -> str:
-    """The encoded path. A server may leave it out; then a slash that was encoded cannot be told from one that was not."""
+    """The encoded path. If the server does not pass it, encoded and plain slashes cannot be distinguished."""
     raw = scope.get("raw_path")
     return raw.decode("latin-1") if raw else quote(scope["path"])
 
@@ -108,7 +109,8 @@ def _below_mount(raw_path: str, root_path: str) -> list[str] | None:
 
 
 def _address(segments: list[str]) -> EntityAddress:
-    """An encoded slash in an entity's path is a slash. Raises InvalidArgument for what a proxy or client may have rewritten."""
+    """Build the address; an encoded slash in an entity's path is a slash. Raises InvalidArgument for paths that proxies
+    rewrite."""
     namespace, path = segments[0], "/".join(segments[1:])
     parts = [namespace, *path.split("/")]
     if "/" in namespace or not all(parts) or not {".", ".."}.isdisjoint(parts):
@@ -120,7 +122,7 @@ def _address(segments: list[str]) -> EntityAddress:
 
 
 def _kind(segments: list[str], raw_path: str) -> tuple[Kind, int]:
-    """The kind, and how many segments from "messages" on belong to it."""
+    """The kind, and the number of segments from "messages" on."""
     words = [segment.lower() for segment in segments]
     if words[2:] and words[-1] == _MESSAGES:
         return Kind.MESSAGES, 1

@@ -1,4 +1,4 @@
-"""Answers of the REST API: a status, headers, bytes; a message as one; a refusal as one."""
+"""Responses of the REST API: status, headers and body; responses with a message; error responses."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CONTROL = re.compile("[\x00-\x1f\x7f]")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """undo: what to do when the client turns out to have gone before it was given the whole answer."""
+    """A response. undo: called if the client disconnects before it has received the whole response."""
 
     status: int
     headers: list[tuple[str, str]] = field(default_factory=list)
@@ -36,20 +36,20 @@ class Answer:
 
 
 def with_message(status: int, message: StoredMessage, *, headers: list[tuple[str, str]], undo=None) -> Answer:
-    """The body is the message's, byte for byte; the rest is in headers."""
+    """A response with the message's body, unchanged, and its properties in headers."""
     own = [(broker_properties.HEADER, write_json(broker_properties.write(message)))]
     if message.content_type is not None:
         own.append(("content-type", _CONTROL.sub("", message.content_type)))
     return Answer(status, [*headers, *own, *custom_headers.write(message.properties)], message.body, undo)
 
 
-def refusal(exc: BrokerError, path: str) -> Answer:
-    """The Error document: Code, and a Detail with sub code, text, whether a retry can help, tracking id, place and time."""
+def error_answer(exc: BrokerError, path: str) -> Answer:
+    """The Error document: Code, and a Detail with sub code, text, whether to retry, tracking id, path and time."""
     wire = wire_error(exc)
     retry = "You can retry." if exc.retryable else "Retrying the same request does not help."
-    said = str(exc).removesuffix(".")
+    text = str(exc).removesuffix(".")
     detail = (
-        f"SubCode={wire.sub_code}. {said}. {retry} TrackingId:{exc.tracking_id}, SystemTracker:{path}, "
+        f"SubCode={wire.sub_code}. {text}. {retry} TrackingId:{exc.tracking_id}, SystemTracker:{path}, "
         f"Timestamp:{datetime.now(UTC).isoformat(timespec='seconds').replace('+00:00', 'Z')}"
     )
     body = f"<Error><Code>{wire.status}</Code><Detail>{escape(_NO_XML.sub('?', detail))}</Detail></Error>"

@@ -1,4 +1,4 @@
-"""The ASGI application: find the operation, learn who asks, run it, answer. Mounted by the site under /servicebus/."""
+"""The ASGI application: authenticate a request, run its operation, send the response. Mounted by the site under /servicebus/."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from broker_core.common.errors import BrokerError
 
 from . import locks, receive, send
 from .addresses import Kind
-from .answers import Answer, refusal
+from .answers import Answer, error_answer
 from .authorization import actor_of
 from .errors import INTERNAL, MethodNotAllowed, wire_error
 from .request import ClientGone, Request
@@ -20,12 +20,12 @@ OPERATIONS = {
     Kind.HEAD: {"POST": receive.peek_lock, "DELETE": receive.receive_and_delete},
     Kind.LOCK: {"DELETE": locks.complete, "PUT": locks.unlock, "POST": locks.renew},
 }
-_TURNS_TO_NOTICE = 2  # of the event loop: in the first a hang-up that has arrived is read, in the second it is told
+_TURNS_TO_NOTICE = 2  # event loop iterations: a disconnect is read in the first one and delivered in the second
 _log = logging.getLogger(__name__)
 
 
 async def application(scope, receive, send) -> None:
-    """Serves `http`. Raises ValueError for other kinds of connection."""
+    """Handle `http`. Raises ValueError for other kinds of connection."""
     if scope["type"] != "http":
         raise ValueError(f"the Service Bus REST API has no {scope['type']}")
     await _serve(Request(scope, receive), send)
@@ -47,20 +47,20 @@ async def _answer(request: Request) -> Answer:
             raise MethodNotAllowed(request.method, tuple(operations))
         return await operation(request, await actor_of(request))
     except BrokerError as exc:
-        return _refuse(exc, request)
+        return _log_and_answer(exc, request)
     except ClientGone:
         raise
     except Exception as exc:
-        mistake = BrokerError("Internal error. See the broker's log under the tracking id.")
-        mistake.__cause__ = exc
-        return _refuse(mistake, request)
+        internal = BrokerError("Internal error. See the broker's log under the tracking id.")
+        internal.__cause__ = exc
+        return _log_and_answer(internal, request)
 
 
-def _refuse(exc: BrokerError, request: Request) -> Answer:
-    answer = refusal(exc, request.path)
+def _log_and_answer(exc: BrokerError, request: Request) -> Answer:
+    answer = error_answer(exc, request.path)
     if answer.status >= 500:
-        ours = exc if wire_error(exc) is INTERNAL else None  # a database that is down needs no stack
-        _log.error("%s %s: %s (tracking id %s)", request.method, request.path, exc, exc.tracking_id, exc_info=ours)
+        traceback = exc if wire_error(exc) is INTERNAL else None  # no traceback if the database is down
+        _log.error("%s %s: %s (tracking id %s)", request.method, request.path, exc, exc.tracking_id, exc_info=traceback)
     return answer
 
 

@@ -1,4 +1,4 @@
-"""The JSON body of a batch send (docs/http.md). Pure: bytes to messages, all or none."""
+"""Parse the JSON body of a batch send (docs/http.md). Pure functions; all messages are valid, or an error is raised."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from broker_core.common.types import Message
 from . import broker_properties, custom_headers
 from .wire import describe, read_json, require_object
 
-MOST_MESSAGES = 5000  # what a server that answers others meanwhile reads in one go
+MOST_MESSAGES = 5000  # parsing more at once would delay other requests of the process
 CONTENT_TYPE = "application/vnd.microsoft.servicebus.json"
 
 
 def is_batch(content_type: str | None) -> bool:
-    """Whether a send carries a batch. Raises InvalidArgument if parameters follow: the service takes that for one message."""
+    """Whether a send is a batch. Raises InvalidArgument for a content type with parameters, which the service treats as one
+    message."""
     kind, _, parameters = (content_type or "").partition(";")
     if kind.strip().lower() != CONTENT_TYPE:
         return False
@@ -29,7 +30,7 @@ def is_batch(content_type: str | None) -> bool:
 
 
 def read(body: bytes) -> list[Message]:
-    """The messages of a batch, in order. Raises InvalidArgument naming the JSON path of what is wrong."""
+    """The messages of a batch, in order. Raises InvalidArgument with the JSON path of the problem."""
     try:
         text = body.decode("utf-8-sig")
     except UnicodeDecodeError as exc:

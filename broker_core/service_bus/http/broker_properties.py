@@ -1,4 +1,4 @@
-"""The BrokerProperties JSON object of a message, in both directions (docs/http.md). Pure."""
+"""Read and write the BrokerProperties JSON object of a message (docs/http.md). Pure functions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .wire import describe, read_json, read_rfc1123, require_object, require_tex
 
 HEADER = "BrokerProperties"
 
-# JSON key -> field of Message. ContentType has a header of its own, but in a batch there is no other place for it.
+# JSON key -> field of Message. ContentType has its own header, except in a batch.
 _TEXTS = {
     "MessageId": "message_id",
     "CorrelationId": "correlation_id",
@@ -31,14 +31,14 @@ _FOREVER_SECONDS = 922337203685.47754  # what the service shows for "never": the
 
 
 def read_header(text: str) -> dict[str, Any]:
-    """The header's text as fields of Message. Raises InvalidArgument naming the key."""
+    """Read the header as fields of Message. Raises InvalidArgument with the key."""
     return read(read_json(text, f"header {HEADER}"), HEADER)
 
 
 def read(properties: Any, where: str) -> dict[str, Any]:
-    """The JSON object as fields of Message; keys that are not known, or only for answers, are ignored, and null means absent.
+    """Read the JSON object as fields of Message. Unknown and response-only keys are ignored; null means absent.
 
-    where: the object's JSON path, for refusals.
+    where: the object's JSON path, for errors.
     """
     properties = {key: value for key, value in require_object(properties, where).items() if value is not None}
     fields: dict[str, Any] = {
@@ -54,7 +54,7 @@ def read(properties: Any, where: str) -> dict[str, Any]:
 
 
 def write(message: StoredMessage) -> dict[str, Any]:
-    """What an answer says of a received message. TimeToLive is the effective one (SB-029), DeliveryCount counts this delivery."""
+    """The properties of a received message. TimeToLive is the effective one (SB-029); DeliveryCount includes this delivery."""
     kept = message.broker_properties
     answer: dict[str, Any] = {
         key: getattr(message, name) if name in _IN_COLUMNS else kept.get(name)
@@ -88,7 +88,7 @@ def _instant(value: Any, where: str) -> datetime:
 
 
 def _seconds(value: Any, where: str) -> timedelta | None:
-    """None, so the entity's default: exactly zero, or as good as for ever (SB-039)."""
+    """A time-to-live in seconds; None (the entity's default) for zero and for the largest values (SB-039)."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise InvalidArgument(where, f"must be a number of seconds, not {describe(value)}")
     if value < 0:

@@ -1,8 +1,8 @@
-"""Gathers what many connections of one process ask of one entity into few statements (docs/design.md D3, D12).
+"""Combine concurrent calls of many connections of a process into few statements (docs/design.md D3, D12).
 
-What gathered while the last statement ran goes into the next one, so a lone caller keeps its latency and a crowd gets batches.
-For asyncio front ends. Calls go together only where address and actor are the same. One caller's refusal never reaches another:
-a refused group is taken apart and each call made by itself. A caller cancelled before it was given its message gives it back.
+Calls that arrive while a statement runs go into the next one, so a single caller keeps its latency and many callers get batches.
+For asyncio front ends. Only calls with the same address and actor are combined. An error of one caller never reaches another: a
+failed group is split, and each call is made separately. The message of a call that was cancelled before it got it is released.
 """
 
 from __future__ import annotations
@@ -25,49 +25,49 @@ from broker_core.store import aio
 from broker_core.store.driver import Listening, Steps, WaitForMessages
 
 MOST_IN_A_GROUP = 500
-SECONDS_FOR_A_GROUP = 1.0  # a topic of 2,000 subscriptions makes 2,000 copies of each message: groups then are smaller
-FEWEST_IN_A_GROUP = 10  # whatever its time, so that a database that is slow for every statement gets few of them
+SECONDS_FOR_A_GROUP = 1.0  # groups are smaller if sends are slow: a topic of 2,000 subscriptions stores 2,000 copies of a message
+FEWEST_IN_A_GROUP = 10  # however slow, so that a slow database gets few statements
 _BODY_BYTES_LIKE_A_MESSAGE = 8192  # large bodies fill a group sooner, at some 4 MB
-_SHORTEST_WAIT_SECONDS = 0.05  # callers whose time is just ending must not make a busy loop
+_SHORTEST_WAIT_SECONDS = 0.05  # avoids a busy loop for callers whose time is nearly over
 _log = logging.getLogger(__name__)
 
 
 async def send(address: EntityAddress, messages: Sequence[Message], *, actor: Actor) -> list[int | None]:
-    """Like broker.send: all of `messages` or none; their sequence numbers, None for a dropped duplicate."""
+    """As service_bus.send: store all of `messages` or none; returns sequence numbers, None for a dropped duplicate."""
     for message in messages:
-        service_bus.prepare(message)  # what is wrong by itself never comes into a group
-    return await _here().sends.call((address, replace(actor, holder="")), messages)
+        service_bus.prepare(message)  # an invalid message never gets into a group
+    return await _for_this_loop().sends.call((address, replace(actor, holder="")), messages)
 
 
 async def complete(address: EntityAddress, tokens: Sequence[UUID], *, actor: Actor) -> SettleReport:
-    """Like broker.complete."""
-    return await _here().completes.call((address, replace(actor, holder="")), tokens)
+    """As service_bus.complete."""
+    return await _for_this_loop().completes.call((address, replace(actor, holder="")), tokens)
 
 
 async def receive(address: EntityAddress, *, max_wait_seconds: float = 0, actor: Actor) -> LockedMessage | None:
-    """One message in peek-lock mode, None if there was none in that time. A cancelled call's message is released."""
+    """Receive one message with a lock; None if there was none in this time. The message of a cancelled call is released."""
     return await _receive(broker.receive, address, max_wait_seconds, actor)
 
 
 async def receive_and_delete(address: EntityAddress, *, max_wait_seconds: float = 0, actor: Actor) -> StoredMessage | None:
-    """One message, already removed. A call cancelled in the moment of its removal loses it, like a broken transfer (SB-060)."""
+    """Receive and delete one message. If the call is cancelled during the deletion, the message is lost (SB-060)."""
     return await _receive(broker.receive_and_delete, address, max_wait_seconds, actor)
 
 
-async def _receive(how: Any, address: EntityAddress, max_wait_seconds: float, actor: Actor) -> Any:
-    found = await _here().receives.call((how, address, actor), 1)
+async def _receive(operation: Any, address: EntityAddress, max_wait_seconds: float, actor: Actor) -> Any:
+    found = await _for_this_loop().receives.call((operation, address, actor), 1)
     if found is None and max_wait_seconds > 0:
-        found = await _here().waits.call((how, address, actor), max_wait_seconds)
+        found = await _for_this_loop().waits.call((operation, address, actor), max_wait_seconds)
     return found
 
 
 class Gathering:
     """Runs calls of one kind, one group at a time for each key.
 
-    run:     gets a key and the arguments of its group, returns one outcome for each, in order; an exception is an outcome, too.
-    size_of: what an argument adds to its group. A group holds as much as would have taken SECONDS_FOR_A_GROUP at the pace of the
-             one before, from FEWEST_IN_A_GROUP to MOST_IN_A_GROUP; a single larger argument is a group by itself.
-    unclaimed: what to do with an outcome whose caller has gone.
+    run:     gets a key and the arguments of its group, and returns an outcome (a result or an exception) for each, in order.
+    size_of: what an argument adds to the size of its group. A group is as large as SECONDS_FOR_A_GROUP allows at the speed of the
+             previous one, from FEWEST_IN_A_GROUP to MOST_IN_A_GROUP; a single larger argument forms its own group.
+    unclaimed: called with the outcome of a cancelled call.
     """
 
     def __init__(
@@ -83,21 +83,21 @@ class Gathering:
             self._queues[key].append((argument, future))
         else:
             self._queues[key] = deque([(argument, future)])
-            _keep(self._workers, self._work_off(key))
+            _keep(self._workers, self._process(key))
         try:
             return await future
         except asyncio.CancelledError:
-            if not future.cancelled():  # it was answered in the very moment of being cancelled
-                self._give_up(key, future)
+            if not future.cancelled():  # the result arrived before the cancellation
+                self._return_unclaimed(key, future)
             raise
 
-    async def _work_off(self, key: Hashable) -> None:
+    async def _process(self, key: Hashable) -> None:
         queue, most = self._queues[key], MOST_IN_A_GROUP
         try:
             while group := self._next_group(queue, most):
                 began = time.monotonic()
                 outcomes = await self._outcomes(key, [argument for argument, _ in group])
-                most = _fitting(sum(self._size_of(argument) for argument, _ in group), time.monotonic() - began)
+                most = _next_size(sum(self._size_of(argument) for argument, _ in group), time.monotonic() - began)
                 for (_, future), outcome in zip(group, outcomes, strict=True):
                     self._answer(key, future, outcome)
         finally:
@@ -129,19 +129,20 @@ class Gathering:
         else:
             future.set_result(outcome)
 
-    def _give_up(self, key: Hashable, future: asyncio.Future) -> None:
+    def _return_unclaimed(self, key: Hashable, future: asyncio.Future) -> None:
         if future.exception() is None:
             self._unclaimed(key, future.result())
 
 
-def _fitting(size: int, seconds: float) -> int:
-    """The size of a group that takes SECONDS_FOR_A_GROUP if one of this size took so long."""
+def _next_size(size: int, seconds: float) -> int:
+    """The group size that should take SECONDS_FOR_A_GROUP, given that a group of this size took `seconds`."""
     wanted = size * SECONDS_FOR_A_GROUP / seconds if seconds > 0 else MOST_IN_A_GROUP
     return max(FEWEST_IN_A_GROUP, int(min(wanted, MOST_IN_A_GROUP)))
 
 
 class Waiting:
-    """Callers that wait for a message of one entity share one waiting receive; whoever waits longest gets the next message."""
+    """Lets callers that wait for messages of one entity share one waiting receive; the longest waiting caller gets the next
+    message."""
 
     def __init__(self, unclaimed: Callable[[Any, Any], None]):
         self._unclaimed = unclaimed
@@ -169,13 +170,13 @@ class Waiting:
         return None
 
     async def _serve(self, key: Any) -> None:
-        how, address, actor = key
+        operation, address, actor = key
         queue = self._queues[key]
         try:
-            while self._somebody(queue):
+            while self._has_waiters(queue):
                 seconds = max(waiter.deadline for waiter in queue) - asyncio.get_running_loop().time()
-                steps = how.steps(address, len(queue), max_wait_seconds=max(seconds, _SHORTEST_WAIT_SECONDS), actor=actor)
-                for message in await aio.run(_while_wanted(steps, lambda: self._somebody(queue))):
+                steps = operation.steps(address, len(queue), max_wait_seconds=max(seconds, _SHORTEST_WAIT_SECONDS), actor=actor)
+                for message in await aio.run(_while_wanted(steps, lambda: self._has_waiters(queue))):
                     self._hand_over(key, queue, message)
         except Exception as exc:
             for waiter in self._alive(queue):
@@ -186,7 +187,7 @@ class Waiting:
                 waiter.future.cancel()
 
     def _hand_over(self, key: Any, queue: deque, message: Any) -> None:
-        if self._somebody(queue):
+        if self._has_waiters(queue):
             queue.popleft().future.set_result(message)
         else:
             self._unclaimed(key, message)
@@ -195,8 +196,8 @@ class Waiting:
     def _alive(queue: deque) -> list[_Waiter]:
         return [waiter for waiter in queue if not waiter.future.done()]
 
-    def _somebody(self, queue: deque) -> bool:
-        """Whether anybody still waits; forgets those who do not."""
+    def _has_waiters(self, queue: deque) -> bool:
+        """Whether callers are still waiting; removes those that are not."""
         alive = self._alive(queue)
         if len(alive) < len(queue):
             queue.clear()
@@ -211,9 +212,9 @@ class _Waiter:
 
 
 def _while_wanted(steps: Steps, wanted: Callable[[], bool]) -> Steps:
-    """The same steps, ending with no message after a wait in which the last interested caller went away.
+    """The same steps, ending without messages after a wait in which the last caller was cancelled.
 
-    Statements always run to their end: a receive that is cut off between its commit and its answer would leave a message locked.
+    Statements are never interrupted: a receive cancelled between its commit and its result would leave a message locked.
     """
     value = None
     try:
@@ -236,7 +237,7 @@ async def _send_together(key: tuple[EntityAddress, Actor], batches: list[Sequenc
     try:
         numbers = iter(await broker.send.aio(address, [message for batch in batches for message in batch], actor=actor))
         return [list(islice(numbers, len(batch))) for batch in batches]
-    except BrokerUnavailable:  # what became of the group is not known: to send it again could store it twice
+    except BrokerUnavailable:  # the outcome is unknown; sending again could store the group twice
         raise
     except BrokerError:
         if len(batches) == 1:
@@ -252,15 +253,15 @@ async def _complete_together(key: tuple[EntityAddress, Actor], groups: list[Sequ
 
 
 def _share(tokens: Sequence[UUID], settled: dict[UUID, int], report: SettleReport) -> SettleReport:
-    """One caller's part; a token that two callers gave was settled by the first of them (SB-071)."""
+    """One caller's part of the report; a token given by two callers was settled by the first of them (SB-071)."""
     held = {token: settled.pop(token) for token in tokens if token in settled}
     lost = tuple(token for token in dict.fromkeys(tokens) if token not in held)
     return SettleReport(tuple(held.items()), lost, lost_sessions=tuple(t for t in report.lost_sessions if t[0] in lost))
 
 
 async def _receive_together(key: tuple[Any, EntityAddress, Actor], ones: list[int]) -> list[Any]:
-    how, address, actor = key
-    messages = await how.aio(address, len(ones), actor=actor)
+    operation, address, actor = key
+    messages = await operation.aio(address, len(ones), actor=actor)
     return [*messages, *[None] * (len(ones) - len(messages))]
 
 
@@ -272,16 +273,16 @@ async def _outcome(call: Awaitable[Any]) -> Any:
 
 
 def _release(key: tuple[Any, EntityAddress, Actor], message: Any) -> None:
-    """Give back a message whose receiver has gone: no failed delivery (SB-926)."""
-    how, address, actor = key
+    """Release the message of a disconnected receiver; no failed delivery is counted (SB-926)."""
+    operation, address, actor = key
     if isinstance(message, LockedMessage):
-        _keep(_here().releases, release(address, message, actor=actor))
+        _keep(_for_this_loop().releases, release(address, message, actor=actor))
     elif message is not None:
         _log.warning("%s: message %d was removed for a receiver that had disconnected (SB-060)", address, message.sequence_number)
 
 
 async def release(address: EntityAddress, message: LockedMessage, *, actor: Actor) -> None:
-    """Give a locked message back. Where that fails the lock ends by itself, so nothing is raised."""
+    """Release a locked message. Errors are only logged, since the lock ends by itself."""
     try:
         await broker.release.aio(address, [message.lock_token], actor=actor)
     except BrokerError as exc:
@@ -289,7 +290,7 @@ async def release(address: EntityAddress, message: LockedMessage, *, actor: Acto
 
 
 class _Gatherings:
-    """One event loop's."""
+    """The gatherings of one event loop."""
 
     def __init__(self):
         self.sends = Gathering(_send_together, size_of=_weight)
@@ -302,7 +303,7 @@ class _Gatherings:
 _gatherings: dict[asyncio.AbstractEventLoop, _Gatherings] = {}
 
 
-def _here() -> _Gatherings:
+def _for_this_loop() -> _Gatherings:
     loop = asyncio.get_running_loop()
     if loop not in _gatherings:
         for closed in [other for other in _gatherings if other.is_closed()]:
@@ -312,7 +313,7 @@ def _here() -> _Gatherings:
 
 
 def _keep(tasks: set[asyncio.Task], work: Any) -> None:
-    """Start work and hold on to its task, which the loop itself does not."""
+    """Start a task and keep a reference to it; the event loop keeps only a weak one."""
     task = asyncio.create_task(work)
     tasks.add(task)
     task.add_done_callback(tasks.discard)

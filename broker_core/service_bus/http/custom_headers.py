@@ -1,13 +1,13 @@
-"""Application properties as custom headers, in both directions (docs/http.md). Pure.
+"""Read and write application properties as custom headers (docs/http.md). Pure functions.
 
-A value is a JSON scalar: a text in double quotes, a bare number, true or false; a quoted RFC 1123 date is a timestamp. A bare
-value that is none of these is taken as text, as the service's own examples write it (`Priority: High`).
+A value is a JSON scalar: a string in double quotes, a number, true or false; a quoted RFC 1123 date is a timestamp. Any other
+unquoted value is taken as a string, as in the service's own examples (`Priority: High`).
 
-HTTP servers lower-case names, and a name may be no header name at all ("größe", "with space", "Date"). The header
-`Vitrine-Properties` holds those as one JSON object, name and case kept; it is understood in requests, too.
+HTTP servers lower-case names, and some names are not valid header names ("größe", "with space", "Date"). The header
+`Vitrine-Properties` holds such properties as one JSON object, with names and case preserved; it is also accepted in requests.
 
-Whoever sends a message chooses the names, and whoever receives it gets them. A name that tells a browser, a proxy or a cache what
-to do ("Clear-Site-Data", "X-Accel-Redirect") is therefore never a header of an answer: it is in `Vitrine-Properties`.
+The sender of a message chooses the names, and its receiver gets them. A name that browsers, proxies or caches act on
+("Clear-Site-Data", "X-Accel-Redirect") is therefore never a header of a response; it is in `Vitrine-Properties`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ EXACT = "Vitrine-Properties"
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _JSON_SCALAR = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?|null")
 
-# Headers with a meaning of their own are no properties. `Priority` is missing on purpose: it is the service's own example of one.
+# Standard headers are not properties. `Priority` is missing on purpose: it is the service's own example of a property.
 _STANDARD_NAMES = """
     accept accept-charset accept-encoding accept-language accept-ranges age allow alt-svc alt-used authorization
     brokerproperties cache-control connection content-disposition content-encoding content-language content-length
@@ -37,7 +37,7 @@ _STANDARD_NAMES = """
 _STANDARD = frozenset(_STANDARD_NAMES.split())
 _STANDARD_PREFIXES = ("access-control-", "proxy-", "sec-", "vitrine-", "x-forwarded-", "x-ms-")
 
-# What browsers, proxies, caches and servers act on in an answer, and no request header that a client sends for itself.
+# Response headers that browsers, proxies, caches and servers act on.
 _CONTROL_NAMES = """
     activate-storage-access critical-ch dpr ect nel p3p refresh rtt server-timing sourcemap timing-allow-origin tk
     use-as-dictionary x-powered-by x-xss-protection
@@ -65,12 +65,12 @@ _CONTROL_PREFIXES = (
 
 
 def is_custom(name: str) -> bool:
-    """Whether a request's header of this name is an application property."""
+    """Whether a request header of this name is an application property."""
     return name.lower() not in _STANDARD and not name.lower().startswith(_STANDARD_PREFIXES)
 
 
 def may_answer(name: str) -> bool:
-    """Whether an application property of this name may be a header of an answer."""
+    """Whether an application property of this name may be a response header."""
     return bool(_NAME.fullmatch(name)) and is_custom(name) and not _controls(name.lower())
 
 
@@ -79,9 +79,9 @@ def _controls(name: str) -> bool:
 
 
 def read(headers: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    """Application properties from a request's headers, names as the server gives them (lower case).
+    """Application properties from a request's headers, with names as the server passes them (lower case).
 
-    Raises InvalidArgument naming the header: broken quotes, a number out of range, one given twice.
+    Raises InvalidArgument with the header for unbalanced quotes, numbers out of range and duplicates.
     """
     properties: dict[str, Any] = {}
     exact: dict[str, Any] = {}
@@ -102,7 +102,7 @@ def read_object(value: Any, where: str) -> dict[str, Any]:
 
 
 def write(properties: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Headers for an answer. Types that a header cannot show come as text; the stored message keeps them."""
+    """Headers of a response. Types without a header representation are written as text; the stored message keeps them."""
     headers: dict[str, tuple[str, str]] = {}
     exact: dict[str, Any] = {}
     for name, value in properties.items():

@@ -1,7 +1,7 @@
-"""What each refusal is called on the wire: AMQP condition, HTTP status and sub code, in one table for all front ends.
+"""The AMQP condition, HTTP status and sub code of each error, in one table for all front ends.
 
-The statuses are those of the runtime API's pages (a missing entity is 410, a lock that is gone 404). Sub codes 40103 and 40106
-are the service's (docs/http.md); where it documents only a group, the number within the group is our choice.
+The statuses are those documented for the runtime API (410 for a missing entity, 404 for a lost lock). Sub codes 40103 and 40106
+are the service's (docs/http.md); if it documents only a group, the number within the group is Vitrine's choice.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from broker_core.service_bus.rules.sas import TokenRefused
 
 
 class UnknownResource(BrokerError):
-    """A URL that names nothing this API has."""
+    """A URL without a resource."""
 
 
 class MethodNotAllowed(BrokerError):
-    """The URL is right, the method is not. allowed: those that are."""
+    """A method that the resource does not support. allowed: the supported ones."""
 
     def __init__(self, method: str, allowed: tuple[str, ...]):
         super().__init__(f"{method} is not allowed here; use {' or '.join(allowed)}.")
@@ -26,7 +26,7 @@ class MethodNotAllowed(BrokerError):
 
 
 class BodyTooLarge(BrokerError):
-    """A request body that was not read to its end. limit in bytes."""
+    """A request body over the limit (in bytes), which was not read completely."""
 
     def __init__(self, limit: int):
         super().__init__(f"The request body exceeds {limit:,} bytes. Nothing was stored.")
@@ -35,7 +35,7 @@ class BodyTooLarge(BrokerError):
 
 @dataclass(frozen=True, slots=True)
 class WireError:
-    """How one kind of refusal is told to a client."""
+    """The representation of one kind of error."""
 
     amqp_condition: str
     status: int
@@ -73,7 +73,7 @@ TABLE: dict[type[BaseException], WireError] = {
 
 
 def wire_error(exc: BaseException) -> WireError:
-    """The table's row for an exception, by its nearest class; INTERNAL for what is no BrokerError."""
+    """The table's row for an exception, by its nearest class; INTERNAL for other exceptions."""
     for cls in type(exc).__mro__:
         if row := TABLE.get(cls):
             return WireError(row.amqp_condition, row.status, exc.sub_code) if isinstance(exc, TokenRefused) else row

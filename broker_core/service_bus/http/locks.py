@@ -1,4 +1,4 @@
-"""DELETE, PUT and POST on a lock's Location: complete, unlock (abandon), renew. 404 where the lock is gone (SB-087)."""
+"""DELETE, PUT and POST on a lock's Location: complete, unlock (abandon), renew. 404 if the lock is lost (SB-087)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ async def complete(request: Request, actor: Actor) -> Answer:
 
 
 async def unlock(request: Request, actor: Actor) -> Answer:
-    """Counts as a failed delivery, as an abandon does."""
+    """Abandon the message; counts as a failed delivery."""
     await service_bus.abandon.aio(request.target.address, request.target.lock, actor=actor)
     return Answer(200)
 
 
 async def renew(request: Request, actor: Actor) -> Answer:
-    """The new end of the lock is in BrokerProperties."""
+    """Renew the lock; its new end is in BrokerProperties."""
     report = await service_bus.renew.aio(request.target.address, request.target.lock, actor=actor)
     until = report.locked_until and write_rfc1123(report.locked_until)
     renewed = {"LockToken": str(request.target.lock), "LockedUntilUtc": until}

@@ -14,9 +14,9 @@ NOTHING = Answer(204)
 
 
 async def peek_lock(request: Request, actor: Actor) -> Answer:
-    """201 with the message and the Location of its lock, or 204. A client that has gone leaves no message locked."""
+    """201 with the message and the Location of its lock, or 204. If the client disconnects, the message is released."""
     address = request.target.address
-    message = await request.while_there(coalescing.receive(address, max_wait_seconds=request.timeout_seconds, actor=actor))
+    message = await request.while_connected(coalescing.receive(address, max_wait_seconds=request.timeout_seconds, actor=actor))
     if message is None:
         return NOTHING
     location = request.url(request.target.lock_path(message.sequence_number, message.lock_token))
@@ -27,5 +27,5 @@ async def peek_lock(request: Request, actor: Actor) -> Answer:
 async def receive_and_delete(request: Request, actor: Actor) -> Answer:
     """200 with the message, or 204."""
     wait, address = request.timeout_seconds, request.target.address
-    message = await request.while_there(coalescing.receive_and_delete(address, max_wait_seconds=wait, actor=actor))
+    message = await request.while_connected(coalescing.receive_and_delete(address, max_wait_seconds=wait, actor=actor))
     return NOTHING if message is None else with_message(200, message, headers=[])

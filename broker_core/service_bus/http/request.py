@@ -1,4 +1,4 @@
-"""One HTTP request of an ASGI server: its parts as text, its body in bounds, and whether its client is still there."""
+"""One HTTP request of an ASGI server: its parts as text, its body up to a limit, and whether the client is connected."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from broker_core.common.errors import InvalidArgument
 from . import addresses
 from .errors import BodyTooLarge
 
-MAX_BODY_BYTES = 2 * 2**20  # a message of 1 MB, the service's most over HTTP, in base64 and JSON
+MAX_BODY_BYTES = 2 * 2**20  # a message of 1 MB, the service's limit over HTTP, in base64 and JSON
 _MOST_DRAINED_BYTES = 8 * MAX_BODY_BYTES
 MAX_TIMEOUT_SECONDS = 3600.0
 DEFAULT_TIMEOUT_SECONDS = 60.0
 
 
 class ClientGone(Exception):
-    """The client closed its connection: there is nobody to answer."""
+    """The client closed its connection; no response can be sent."""
 
 
 class Request:
-    """scope and receive: as ASGI gives them. Header names are lower-cased by most servers; they are compared without case."""
+    """scope, receive: of the ASGI application. Header names are case-insensitive."""
 
     def __init__(self, scope: Mapping[str, Any], receive: Callable[[], Awaitable[Mapping[str, Any]]]):
         self._scope, self._receive = scope, receive
-        self._gone: asyncio.Task | None = None
+        self._disconnected: asyncio.Task | None = None
 
     @property
     def method(self) -> str:
@@ -47,12 +47,12 @@ class Request:
         return [(name.decode("latin-1"), _text(value)) for name, value in self._scope["headers"]]
 
     def header(self, name: str) -> str | None:
-        """The first of that name."""
+        """The first header of this name."""
         return next((text for found, text in self.headers if found.lower() == name.lower()), None)
 
     @property
     def host(self) -> str:
-        """As the client used it, with its port."""
+        """The host that the client used, with its port."""
         host, port = self._scope.get("server") or ("localhost", None)
         return self.header("host") or (f"{host}:{port}" if port else host)
 
@@ -62,7 +62,7 @@ class Request:
 
     @property
     def timeout_seconds(self) -> float:
-        """The query's `timeout`. Raises InvalidArgument."""
+        """The query parameter `timeout`. Raises InvalidArgument."""
         text = parse_qs(self._scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True).get("timeout", [None])[-1]
         if text is None:
             return DEFAULT_TIMEOUT_SECONDS
@@ -78,7 +78,7 @@ class Request:
         return f"{self._scope.get('scheme', 'http')}://{self.host}{path}"
 
     async def body(self) -> bytes:
-        """The whole body. Raises BodyTooLarge without holding more than the limit, and ClientGone."""
+        """The whole body. Raises BodyTooLarge, without keeping more than the limit in memory, and ClientGone."""
         declared = self.header("content-length") or "0"
         if declared.isdecimal() and int(declared) > MAX_BODY_BYTES:
             raise await self._too_large(0)
@@ -91,13 +91,13 @@ class Request:
                 raise await self._too_large(size)
         return b"".join(parts)
 
-    async def while_there(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """The result of work. If the client goes away first, work is cancelled and ClientGone raised."""
-        if self._gone is None:
-            self._gone = asyncio.create_task(self._wait_until_gone())
+    async def while_connected(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """The result of `work`. If the client disconnects first, it is cancelled and ClientGone is raised."""
+        if self._disconnected is None:
+            self._disconnected = asyncio.create_task(self._wait_until_disconnected())
         task = asyncio.create_task(work)
         try:
-            await asyncio.wait([task, self._gone], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([task, self._disconnected], return_when=asyncio.FIRST_COMPLETED)
         finally:
             if not task.done():
                 task.cancel()
@@ -108,14 +108,14 @@ class Request:
 
     @property
     def client_is_gone(self) -> bool:
-        """As far as is known after while_there."""
-        return self._gone is not None and self._gone.done()
+        """Whether a disconnect was seen during or after while_connected."""
+        return self._disconnected is not None and self._disconnected.done()
 
     def close(self) -> None:
-        if self._gone is not None:
-            self._gone.cancel()
+        if self._disconnected is not None:
+            self._disconnected.cancel()
 
-    async def _wait_until_gone(self) -> None:
+    async def _wait_until_disconnected(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
@@ -129,7 +129,7 @@ class Request:
             yield event.get("body", b"")
 
     async def _too_large(self, size: int) -> BodyTooLarge:
-        """Read on for a while without keeping anything, so that a client that only writes gets to read the answer."""
+        """Read and discard more of the body, up to a limit, so that a client that is still writing can read the response."""
         if self.header("expect") is None:
             async for part in self._parts():
                 size += len(part)
@@ -139,7 +139,7 @@ class Request:
 
 
 def _text(value: bytes) -> str:
-    """Header values are UTF-8 where they can be, else Latin-1 as in old HTTP."""
+    """A header value, decoded as UTF-8 if valid, otherwise as Latin-1."""
     try:
         return value.decode()
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""POST .../messages: one message, or a batch that is stored whole or not at all."""
+"""POST .../messages: send one message, or a batch, all or none."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from .request import Request
 
 
 async def send(request: Request, actor: Actor) -> Answer:
-    """201 once all is stored."""
-    actor.require(Right.SEND, request.target.address)  # before its body is read
+    """201 after the messages are stored."""
+    actor.require(Right.SEND, request.target.address)  # before the body is read
     content_type = request.header("content-type")
     if batch.is_batch(content_type):
         messages = batch.read(await request.body())

@@ -1,6 +1,6 @@
-"""Texts of the Service Bus REST API to values and back: JSON, dates, scalars. Pure; each error names the place of what was wrong.
+"""Read and write the texts of the REST API: JSON, dates, scalars. Pure functions. Each error names the location of the problem.
 
-A place is a header's name or a JSON path, such as `BrokerProperties.TimeToLive` or `[3].UserProperties.colour`.
+A location is a header's name or a JSON path, such as `BrokerProperties.TimeToLive` or `[3].UserProperties.colour`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LONG = range(-(2**63), 2**63)
 
 
 def read_rfc1123(text: str) -> datetime | None:
-    """`Sun, 06 Nov 1994 08:49:37 GMT` as aware UTC, None for anything else. The day's name is not checked."""
+    """`Sun, 06 Nov 1994 08:49:37 GMT` as aware UTC, None for anything else. The weekday is not checked."""
     found = _RFC1123.fullmatch(text)
     if not found:
         return None
@@ -41,13 +41,13 @@ def read_rfc1123(text: str) -> datetime | None:
 
 
 def write_rfc1123(instant: datetime) -> str:
-    """In English whatever the locale; fractions of a second are cut off."""
+    """An RFC 1123 date, in English for any locale; fractions of a second are truncated."""
     t = instant.astimezone(UTC)
     return f"{_DAYS[t.weekday()]}, {t.day:02} {_MONTHS[t.month - 1]} {t.year:04} {t.hour:02}:{t.minute:02}:{t.second:02} GMT"
 
 
 def read_json(text: str | bytes, where: str) -> Any:
-    """Strict JSON (no NaN). Raises InvalidArgument naming `where`, line and column."""
+    """Parse strict JSON (no NaN). Raises InvalidArgument with `where`, line and column."""
     try:
         return json.loads(text, parse_constant=_refuse_constant)
     except json.JSONDecodeError as exc:
@@ -57,12 +57,12 @@ def read_json(text: str | bytes, where: str) -> Any:
 
 
 def write_json(value: Any) -> str:
-    """ASCII without control characters, so that it can stand in a header."""
+    """JSON in ASCII without control characters, so that it is valid in a header."""
     return json.dumps(value, separators=(",", ":"), allow_nan=False).replace("\x7f", "\\u007f")
 
 
 def require_text(value: Any, where: str) -> str:
-    """Raises InvalidArgument unless it is a text that can be stored."""
+    """Raise InvalidArgument unless the value is a string that can be stored."""
     if not isinstance(value, str):
         raise InvalidArgument(where, f"must be a string, not {describe(value)}")
     if "\x00" in value or any("\ud800" <= c <= "\udfff" for c in value):
@@ -77,7 +77,7 @@ def require_object(value: Any, where: str) -> Mapping[str, Any]:
 
 
 def read_scalar(value: Any, where: str) -> str | bool | int | float | None:
-    """A JSON value as an application property's value: text, number, true, false or null."""
+    """A JSON value as an application property: a string, a number, true, false or null."""
     if isinstance(value, str):
         return require_text(value, where)
     if isinstance(value, (dict, list)):
@@ -89,7 +89,7 @@ def read_scalar(value: Any, where: str) -> str | bool | int | float | None:
 
 
 def write_scalar(value: Any) -> str | bool | int | float | None:
-    """An application property's value as JSON has it; what JSON has no type for becomes text (RFC 1123 dates, base64 ...)."""
+    """An application property as a JSON value; types that JSON does not have become strings (RFC 1123 dates, base64 ...)."""
     value = plain(value)
     match value:
         case None | bool() | int() | str():
@@ -113,7 +113,7 @@ def _as_text(value: Any) -> str:
 
 
 def describe(value: Any) -> str:
-    """A JSON value in a refusal: its kind, and itself where it is short."""
+    """A JSON value for an error text: its type, and the value if it is short."""
     match value:
         case dict():
             return "an object"

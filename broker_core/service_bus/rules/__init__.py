@@ -1,1 +1,1 @@
-"""What Azure Service Bus decides: messages, sessions, topics with their filters, forwarding, transactions, settings (SB-)."""
+"""Rules of Azure Service Bus (SB-): messages, sessions, filters, forwarding, transactions, settings. Pure functions, no I/O."""

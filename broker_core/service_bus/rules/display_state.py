@@ -1,7 +1,7 @@
-"""What a stored message is at an instant: the state a person reads, and whether a receive may hand it out.
+"""The display state of a stored message, and when it changes.
 
-A row holds instants (docs/design.md D5); the state that follows is decided here, for pages and API alike. The SQL that
-receives must agree: what it returns is AVAILABLE, or LOCK_ENDED.
+A row holds instants (docs/design.md D5); the state is derived from them here, for pages and APIs alike. The SQL of receives must
+agree: it returns only messages that are AVAILABLE or LOCK_ENDED.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from broker_core.common.types import MessageState, SubQueue
 
 
 class DisplayState(StrEnum):
-    """What a person calls the message's state. "pending": its instant has passed and no sweep or receive has acted yet."""
+    """A message's state as shown to users. "pending": it is due, and no sweep or receive has acted on it yet."""
 
     AVAILABLE = "available"
     LOCK_ENDED = "lock ended"
@@ -28,12 +28,12 @@ class DisplayState(StrEnum):
 
     @property
     def is_pending(self) -> bool:
-        """Whether the broker will act on it by itself as soon as it looks."""
+        """Whether the next receive or sweep will act on the message."""
         return self in (DisplayState.LOCK_ENDED, DisplayState.DUE, DisplayState.EXPIRED, DisplayState.SPENT)
 
 
 class LockFacts(Protocol):
-    """The columns that a lock, and what has failed, follow from."""
+    """The columns that determine a lock and the number of failed deliveries."""
 
     @property
     def subqueue(self) -> SubQueue: ...
@@ -44,7 +44,7 @@ class LockFacts(Protocol):
 
 
 class StateFacts(LockFacts, Protocol):
-    """The columns a standing follows from. expires_at: effective, from the message's own time-to-live or its entity's default."""
+    """The columns that determine a display state. expires_at: effective, by the message's own time-to-live or the default."""
 
     @property
     def state(self) -> MessageState: ...
@@ -57,16 +57,16 @@ class StateFacts(LockFacts, Protocol):
 
 
 def display_state(message: StateFacts, now: datetime) -> DisplayState:
-    """The message's standing at `now` of its namespace's clock.
+    """The message's state at `now` by its namespace's clock.
 
-    A lock protects from expiry while it lasts (SB-038); an ended lock no one has touched counts as one failed delivery
-    (SB-090); expiry is decided before the delivery limit (SB-920); in a dead-letter queue neither applies (SB-035, SB-089).
+    A message does not expire while it is locked (SB-038). A lock that has ended counts as a failed delivery (SB-090). Expiry is
+    decided before the delivery limit (SB-920); in a dead-letter queue neither applies (SB-035, SB-089).
     """
     if message.state == MessageState.SCHEDULED:
         return DisplayState.DUE if _passed(message.scheduled_enqueue_at, now) else DisplayState.SCHEDULED
     if is_locked(message, now):
         return DisplayState.LOCKED
-    expired = is_over(message, now)
+    expired = is_expired(message, now)
     if message.state == MessageState.DEFERRED:
         return DisplayState.DEFERRED_EXPIRED if expired else DisplayState.DEFERRED
     if expired:
@@ -77,7 +77,7 @@ def display_state(message: StateFacts, now: datetime) -> DisplayState:
 
 
 def next_change_at(message: StateFacts, now: datetime) -> datetime | None:
-    """The instant at which the clock alone changes the standing: the end of a lock, of a wait, of a life. None: never."""
+    """When time alone changes the state: the end of a lock, the scheduled time, or the expiry. None: never."""
     found = display_state(message, now)
     if found == DisplayState.LOCKED:
         return message.locked_until
@@ -88,23 +88,23 @@ def next_change_at(message: StateFacts, now: datetime) -> datetime | None:
 
 
 def is_locked(message: LockFacts, now: datetime) -> bool:
-    """A lock is valid before the instant it ends (SB-070)."""
+    """Whether the message is locked; a lock is valid until just before locked_until (SB-070)."""
     return lock_ends_at(message, now) is not None
 
 
 def lock_ends_at(message: LockFacts, now: datetime) -> datetime | None:
-    """When the lock that holds it at `now` ends; None: none does."""
+    """When the lock that is valid at `now` ends; None: the message is not locked."""
     until = message.locked_until
     return until if until is not None and now < until else None
 
 
-def is_over(message: StateFacts, now: datetime) -> bool:
-    """Whether its life has ended, locked or not; nothing expires outside the main list (SB-035), nor while scheduled (SB-024)."""
-    return life_ended_at(message, now) is not None
+def is_expired(message: StateFacts, now: datetime) -> bool:
+    """Whether the message has expired, locked or not; only in the main list (SB-035), and not while scheduled (SB-024)."""
+    return expired_at(message, now) is not None
 
 
-def life_ended_at(message: StateFacts, now: datetime) -> datetime | None:
-    """When its life ended; None: it has not (see `is_over`)."""
+def expired_at(message: StateFacts, now: datetime) -> datetime | None:
+    """When the message expired; None: it has not (see `is_expired`)."""
     if message.subqueue != SubQueue.MAIN or message.state == MessageState.SCHEDULED:
         return None
     end = message.expires_at
@@ -112,8 +112,7 @@ def life_ended_at(message: StateFacts, now: datetime) -> datetime | None:
 
 
 def failures(message: LockFacts, now: datetime) -> int:
-    """Failed deliveries so far; a lock that ended and that nobody has touched yet counts as one (SB-090), but not in the
-    dead-letter queue (SB-089)."""
+    """Failed deliveries so far; a lock that has ended counts as one (SB-090), except in a dead-letter queue (SB-089)."""
     ended = message.locked_until is not None and not is_locked(message, now)
     return message.delivery_count + (ended and message.subqueue == SubQueue.MAIN)
 

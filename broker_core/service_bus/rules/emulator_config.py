@@ -1,7 +1,7 @@
-"""Reads the official emulator's Config.json into what is to be created, and into what is wrong with it.
+"""Read the official emulator's Config.json into a plan of entities and a list of problems.
 
-Tolerant where that loses nothing: comments, trailing commas, keys in any casing, more than one namespace, the service's ranges in
-place of the emulator's narrower ones. Everything else is a Problem with its JSON path; all of them are found in one reading.
+Accepts comments, trailing commas, keys in any casing, several namespaces, and the service's ranges, which are wider than the
+emulator's. Anything else that is wrong is a Problem with its JSON path; all problems are found in one pass.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ EMULATOR_DEFAULTS = {
     "duplicate_detection_history_time_window": timedelta(seconds=20),
 }
 
-# By the file's keys, what each kind can be given; Vitrine's own settings are in no such file.
+# The settings of each kind by the file's keys; Vitrine's own settings cannot be in the file.
 _SETTINGS = {kind: {SERVICE_NAMES[name]: name for name in names if name not in OURS} for kind, names in SETTINGS_OF.items()}
 _PARTITIONING = "EnablePartitioning"
-_WINDOW = "DuplicateDetectionHistoryTimeWindow"  # means nothing without RequiresDuplicateDetection
+_WINDOW = "DuplicateDetectionHistoryTimeWindow"  # ignored without RequiresDuplicateDetection
 _WITHOUT_EFFECT = ("EnableBatchedOperations",)
 _FILTERS = {"correlation": "CorrelationFilter", "sql": "SqlFilter"}
 _CORRELATED = {
@@ -57,14 +57,14 @@ _CORRELATED = {
     "To": "to",
 }
 
-# Strings first, so that what looks like a comment or a trailing comma inside one is left alone.
+# Strings are matched first, so that comments and trailing commas inside them are not removed.
 _COMMENT = re.compile(r'("(?:[^"\\\n]|\\.)*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _TRAILING_COMMA = re.compile(r'("(?:[^"\\\n]|\\.)*")|,(?=\s*[}\]])')
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something that keeps the file from being imported. unsupported: it is right, but Vitrine cannot do it yet."""
+    """A problem that prevents the import. unsupported: valid, but not supported by Vitrine."""
 
     path: str
     text: str
@@ -76,7 +76,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class RulePlan:
-    """A rule. where, here and below: its path in the file."""
+    """A rule. where (also below): its path in the file."""
 
     rule: Rule
     where: str = ""
@@ -84,7 +84,7 @@ class RulePlan:
 
 @dataclass(frozen=True, slots=True)
 class QueuePlan:
-    """A queue and all its settings that differ from the service's defaults or were given."""
+    """A queue, with the settings that were given or differ from the service's defaults."""
 
     path: str
     settings: dict[str, Any]
@@ -93,7 +93,7 @@ class QueuePlan:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionPlan:
-    """A subscription and its settings, as of a queue. rules: all that it is to have; none: they are left as they are."""
+    """A subscription and its settings, as in QueuePlan. rules: the complete list; empty: existing rules are kept."""
 
     name: str
     settings: dict[str, Any]
@@ -103,7 +103,7 @@ class SubscriptionPlan:
 
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
-    """A topic and its settings, as of a queue."""
+    """A topic and its settings, as in QueuePlan."""
 
     path: str
     settings: dict[str, Any]
@@ -121,7 +121,7 @@ class NamespacePlan:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a file asks for. problems: in the order of the file; a value with a problem is left out of `namespaces`."""
+    """The contents of a file. problems: in the order of the file; values with problems are left out of `namespaces`."""
 
     namespaces: list[NamespacePlan] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
@@ -136,7 +136,7 @@ class Plan:
 
 
 def read(text: str, *, emulator_defaults: bool = False, limits: Limits = STRICT) -> Plan:
-    """The plan a configuration file describes. Raises nothing for a bad file: see Plan.problems."""
+    """The plan described by a configuration file. Problems of the file are not raised, but listed in Plan.problems."""
     try:
         document = loads(text)
     except ValueError as exc:
@@ -145,7 +145,7 @@ def read(text: str, *, emulator_defaults: bool = False, limits: Limits = STRICT)
 
 
 def loads(text: str) -> Any:
-    """JSON with comments and trailing commas. Raises ValueError that names line and column as they are in the text."""
+    """Parse JSON with comments and trailing commas. Raises ValueError with line and column in the original text."""
     text = _COMMENT.sub(_blank, text.removeprefix("\ufeff"))
     text = _TRAILING_COMMA.sub(_blank, text)
     try:
@@ -165,7 +165,7 @@ def _no_constant(name: str) -> Any:
 
 
 class _Object(dict):
-    """A JSON object that remembers which of its keys were given twice."""
+    """A JSON object that records duplicate keys in `twice`."""
 
     twice: tuple[str, ...] = ()
 
@@ -178,7 +178,7 @@ def _object(pairs: list[tuple[str, Any]]) -> _Object:
 
 
 class _Reader:
-    """One reading of one document, collecting problems on the way."""
+    """Reads one document and collects its problems."""
 
     def __init__(self, defaults: dict[str, Any], limits: Limits):
         self.defaults, self.limits = defaults, limits
@@ -191,7 +191,7 @@ class _Reader:
         namespaces = [self._namespace(item, where) for item, where in self._items(user.get("Namespaces"), path)] if user else []
         if user is not None and not namespaces and not self.problems:
             self._reject(path, "must be a list with at least one namespace")
-        self._no_name_twice([n.name for n in namespaces], path)
+        self._reject_duplicate_names([n.name for n in namespaces], path)
         return Plan([n for n in namespaces if n.name], self.problems)
 
     def _namespace(self, item: Any, path: str) -> NamespacePlan:
@@ -201,8 +201,8 @@ class _Reader:
         name = self._name(members, path, check_namespace_name)
         queues = self._each(members, path, "Queues", self._queue)
         topics = self._each(members, path, "Topics", self._topic)
-        self._no_name_twice([q.path for q in queues], f"{path}.Queues")
-        self._no_name_twice([t.path for t in topics], f"{path}.Topics", [q.path for q in queues])
+        self._reject_duplicate_names([q.path for q in queues], f"{path}.Queues")
+        self._reject_duplicate_names([t.path for t in topics], f"{path}.Topics", [q.path for q in queues])
         return NamespacePlan(name, [q for q in queues if q.path], [t for t in topics if t.path], path)
 
     def _queue(self, item: Any, path: str) -> QueuePlan:
@@ -217,7 +217,7 @@ class _Reader:
             return TopicPlan("", {})
         name, settings = self._name(members, path, check_path), self._settings(EntityKind.TOPIC, members, path)
         subscriptions = self._each(members, path, "Subscriptions", self._subscription)
-        self._no_name_twice([s.name for s in subscriptions], f"{path}.Subscriptions")
+        self._reject_duplicate_names([s.name for s in subscriptions], f"{path}.Subscriptions")
         return TopicPlan(name, settings, path, [s for s in subscriptions if s.name])
 
     def _subscription(self, item: Any, path: str) -> SubscriptionPlan:
@@ -227,7 +227,7 @@ class _Reader:
         name = self._name(members, path, check_subscription_name)
         settings = self._settings(EntityKind.SUBSCRIPTION, members, path)
         rules = self._each(members, path, "Rules", self._rule)
-        self._no_name_twice([plan.rule.name if plan else "" for plan in rules], f"{path}.Rules")
+        self._reject_duplicate_names([plan.rule.name if plan else "" for plan in rules], f"{path}.Rules")
         return SubscriptionPlan(name, settings, path, [plan for plan in rules if plan])
 
     # Rules
@@ -271,18 +271,18 @@ class _Reader:
                 self._reject(f"{path}.Properties.{name}", f"{_shown(wanted)} must be a string, a number, true or false")
                 return None
         texts = {_CORRELATED[key]: text for key, text in given.items() if key in _CORRELATED}
-        return self._made(path, lambda: CorrelationFilter(**texts, properties=dict(properties)))
+        return self._try_make(path, lambda: CorrelationFilter(**texts, properties=dict(properties)))
 
     def _sql(self, value: Any, path: str) -> Filter | None:
         given = self._members(value, path, ("SqlExpression",))
         where = f"{path}.SqlExpression"
         text: Any = given and given.get("SqlExpression")
-        return None if given is None else self._made(where, lambda: compile_filter(text))
+        return None if given is None else self._try_make(where, lambda: compile_filter(text))
 
     def _action(self, given: dict[str, Any], path: str) -> Action | None:
         members = None if given.get("Action") is None else self._members(given["Action"], path, ("SqlExpression",))
         text = members.get("SqlExpression") if members else None
-        return None if text in (None, "") else self._made(f"{path}.SqlExpression", lambda: compile_action(text))
+        return None if text in (None, "") else self._try_make(f"{path}.SqlExpression", lambda: compile_action(text))
 
     # Settings
 
@@ -294,17 +294,17 @@ class _Reader:
         before = len(self.problems)
         for key, value in given.items():
             if key == _WINDOW and not detects:
-                self._made(f"{path}.{key}", partial(self._duration, _WINDOW, value))
+                self._try_make(f"{path}.{key}", partial(self._duration, _WINDOW, value))
             else:
                 self._property(kind, settings, key, value, f"{path}.{key}")
         if len(self.problems) == before:
-            self._must_go_together(kind, settings, path)
+            self._check_combination(kind, settings, path)
         return settings
 
     def _property(self, kind: EntityKind, settings: dict[str, Any], key: str, value: Any, path: str) -> None:
         name = _SETTINGS[kind].get(key)
         if value is None and (name in FIXED or key == _PARTITIONING):
-            return  # as if it were not there
+            return  # treated as missing
         if name:
             self._setting(kind, settings, name, value, path)
         elif not isinstance(value, bool):
@@ -319,7 +319,7 @@ class _Reader:
         except InvalidArgument as exc:
             self._reject(path, exc.problem)
 
-    def _must_go_together(self, kind: EntityKind, settings: dict[str, Any], path: str) -> None:
+    def _check_combination(self, kind: EntityKind, settings: dict[str, Any], path: str) -> None:
         try:
             new_settings(kind, settings, self.limits)
         except InvalidArgument as exc:
@@ -331,10 +331,10 @@ class _Reader:
         found = parse_iso(value, name)
         return timedelta.max if found is None and name not in MAY_BE_NEVER else found
 
-    # What they share
+    # Shared
 
-    def _made(self, path: str, make: Callable[[], Any]) -> Any:
-        """What `make` makes; None, and a problem at this path, where it refuses."""
+    def _try_make(self, path: str, make: Callable[[], Any]) -> Any:
+        """The result of `make`; if it raises InvalidArgument, None and a problem at this path."""
         try:
             return make()
         except InvalidArgument as exc:
@@ -345,13 +345,13 @@ class _Reader:
         if "Name" not in members:
             self._reject(f"{path}.Name", "is missing")
             return ""
-        return self._made(f"{path}.Name", lambda: check(members["Name"])) or ""
+        return self._try_make(f"{path}.Name", lambda: check(members["Name"])) or ""
 
     def _each(self, members: dict[str, Any], path: str, key: str, read: Callable[[Any, str], Any]) -> list:
         return [read(item, where) for item, where in self._items(members.get(key), f"{path}.{key}")]
 
     def _members(self, value: Any, path: str, known: tuple[str, ...]) -> dict[str, Any] | None:
-        """An object's members under the known spelling of their keys; None if it is no object. Unknown keys are rejected."""
+        """An object's members under the known spelling of their keys; None if it is not an object. Unknown keys are rejected."""
         if not isinstance(value, _Object):
             self._reject(path, "is missing" if value is None else f"{_shown(value)} must be an object {{...}}")
             return None
@@ -373,7 +373,7 @@ class _Reader:
         for index, item in enumerate(value):
             yield item, f"{path}[{index}]"
 
-    def _no_name_twice(self, names: list[str], path: str, others: list[str] | tuple[str, ...] = ()) -> None:
+    def _reject_duplicate_names(self, names: list[str], path: str, others: list[str] | tuple[str, ...] = ()) -> None:
         taken = {name.lower() for name in others}
         for index, name in enumerate(name.lower() for name in names):
             if name and name in taken:

@@ -1,7 +1,7 @@
-"""What an entity may be called and how it may be set (SB sections 1.2 and 1.3).
+"""Names and settings of entities: validation and normalization.
 
-Decides whether names and values are accepted, and gives them back in one form. Refuses to know where they are stored, and who
-asks: rights are the use case's. Every refusal is an InvalidArgument with the setting, the value and what would be allowed.
+Pure functions; storage and authorization belong to the use cases. Every error is an InvalidArgument with the setting, the value
+and what is allowed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SETTINGS_TYPE: Mapping[EntityKind, type[Settings]] = {
 }
 SETTINGS_OF = {kind: tuple(f.name for f in fields(of)) for kind, of in SETTINGS_TYPE.items()}
 ALL_SETTINGS = tuple(dict.fromkeys(name for names in SETTINGS_OF.values() for name in names))
-EXPIRY_MODES = (ExpiryMode.EAGER, ExpiryMode.ON_ACTIVITY)  # at_head is how RabbitMQ's queues expire, and theirs alone
+EXPIRY_MODES = (ExpiryMode.EAGER, ExpiryMode.ON_ACTIVITY)  # at_head is for RabbitMQ queues only
 OURS = ("expiry_mode", "expires_whole_sessions", "drops_locks_on_change", "history_level", "hidden")  # unknown to the service
 MAY_BE_NEVER = ("default_message_time_to_live", "auto_delete_on_idle")
 DURATIONS = ("lock_duration", "duplicate_detection_history_time_window", *MAY_BE_NEVER)
@@ -52,10 +52,10 @@ IMMUTABLE = (
     "enable_partitioning",
 )
 
-# As the service's documentation spells them, for messages, the configuration file and the admin.
+# Names as in the service's documentation, for error texts, the configuration file and the admin.
 SERVICE_NAMES = {name: "".join(word.capitalize() for word in name.split("_")) for name in ALL_SETTINGS}
 
-# What each kind can be: a topic has no receivers of its own, a subscription no senders (SB-231, SB-232).
+# The statuses of each kind: a topic has no receivers, a subscription no senders (SB-231, SB-232).
 STATUSES = {
     EntityKind.QUEUE: tuple(EntityStatus),
     EntityKind.TOPIC: tuple(s for s in EntityStatus if s is not EntityStatus.RECEIVE_DISABLED),
@@ -66,7 +66,7 @@ _PATH = re.compile(r"[A-Za-z0-9._~/-]+")
 _NAME = re.compile(r"[A-Za-z0-9._~-]+")
 _NAMESPACE = re.compile(r"[A-Za-z](?:[A-Za-z0-9-]*[A-Za-z0-9])?")
 _POLICY = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
-_FEATURES = {  # which a tier may lack
+_FEATURES = {  # not available in every tier
     "requires_session": "sessions",
     "requires_duplicate_detection": "duplicate_detection",
     "forward_to": "forwarding",
@@ -77,7 +77,7 @@ _NUMBERS = ("max_delivery_count", "max_size_in_megabytes", "max_message_size_in_
 
 
 def check_path(path: str) -> str:
-    """A queue's or topic's path as it may be created, given back unchanged: its casing is kept."""
+    """Check the path of a new queue or topic and return it; its casing is kept."""
     if not isinstance(path, str) or not 1 <= len(path) <= STRICT.entity_path:
         raise InvalidArgument("path", f"{_shown(path)} must have 1 to {STRICT.entity_path} characters")
     if not _PATH.fullmatch(path):
@@ -95,7 +95,7 @@ def check_path(path: str) -> str:
 
 
 def check_subscription_name(name: str) -> str:
-    """A subscription's name as it may be created, given back unchanged."""
+    """Check the name of a new subscription and return it."""
     if not isinstance(name, str) or not 1 <= len(name) <= STRICT.subscription_name:
         raise InvalidArgument("subscription", f"{_shown(name)} must have 1 to {STRICT.subscription_name} characters")
     if not _NAME.fullmatch(name) or name in (".", ".."):
@@ -104,7 +104,7 @@ def check_subscription_name(name: str) -> str:
 
 
 def check_namespace_name(name: str) -> str:
-    """A namespace's name, given back unchanged. It is part of addresses and host names, hence the narrow alphabet."""
+    """Check a namespace's name and return it. It is part of addresses and host names, hence the restricted characters."""
     if not isinstance(name, str) or not _NAMESPACE.fullmatch(name) or len(name) > STRICT.namespace_name:
         raise InvalidArgument(
             "namespace",
@@ -115,7 +115,7 @@ def check_namespace_name(name: str) -> str:
 
 
 def check_policy_name(name: str) -> str:
-    """The name of a shared-access policy, given back unchanged."""
+    """Check the name of a shared-access policy and return it."""
     if not isinstance(name, str) or not _POLICY.fullmatch(name) or len(name) > STRICT.policy_name:
         raise InvalidArgument(
             "policy",
@@ -125,7 +125,7 @@ def check_policy_name(name: str) -> str:
 
 
 def kind_of(settings: Settings) -> EntityKind:
-    """What has settings of this type. Raises InvalidArgument."""
+    """The kind of entity that has settings of this type. Raises InvalidArgument."""
     for kind, of in SETTINGS_TYPE.items():
         if isinstance(settings, of):
             return kind
@@ -133,14 +133,14 @@ def kind_of(settings: Settings) -> EntityKind:
 
 
 def default_settings(kind: EntityKind, tier: Tier | None = None) -> dict[str, Any]:
-    """What a new entity of a kind gets, in a namespace of this tier."""
+    """The default settings of a new entity of this kind in a namespace of this tier."""
     own = TIER_DEFAULTS[tier] if tier else {}
     settings = SETTINGS_TYPE[kind]()
     return {name: own.get(name, getattr(settings, name)) for name in SETTINGS_OF[kind]}
 
 
 def new_settings(kind: EntityKind, given: Settings | Mapping[str, Any], limits: Limits = STRICT) -> Settings:
-    """Settings for a new entity: what is given, the defaults of its kind and tier for the rest; all checked."""
+    """The checked settings of a new entity: the given ones, and the defaults of its kind and tier for the rest."""
     values = given if isinstance(given, Mapping) else values_of(given)
     start = SETTINGS_TYPE[kind](**default_settings(kind, limits.tier))
     return changed_settings(start, values, limits, creating=True)
@@ -149,15 +149,17 @@ def new_settings(kind: EntityKind, given: Settings | Mapping[str, Any], limits: 
 def changed_settings(
     current: Settings, changes: Mapping[str, Any], limits: Limits = STRICT, *, creating: bool = False
 ) -> Settings:
-    """The settings after a change. Only the changed ones are checked, so that a wider range once used does not block others.
+    """The settings after a change. Only changed settings are checked, so that a value from an earlier, wider range does not block
+    other changes.
 
-    What is forwarded from is never idle, whatever AutoDeleteOnIdle says (SB-193). Raises InvalidArgument for an unknown setting,
-    one that cannot be changed after creation, a value out of range, or what the tier has not or does not go together.
+    An entity that forwards is never idle, so its AutoDeleteOnIdle is cleared (SB-193). Raises InvalidArgument for an unknown
+    setting, one that cannot be changed after creation, a value out of range, a feature that the tier lacks, or an invalid
+    combination.
     """
     kind = kind_of(current)
     for name in changes:
         if name not in SETTINGS_OF[kind] or (name in FIXED and not creating):
-            raise InvalidArgument(name, _why_no_setting(name, kind, creating))
+            raise InvalidArgument(name, _why_not_settable(name, kind, creating))
     checked = {name: check_setting(name, value, limits, kind) for name, value in changes.items()}
     for name, value in checked.items():
         _check_tier_has(name, value, limits)
@@ -168,7 +170,7 @@ def changed_settings(
 
 
 def check_tier(settings: Settings, limits: Limits) -> None:
-    """Raise InvalidArgument for the first setting that a namespace of the tier of these limits cannot have."""
+    """Raise InvalidArgument for the first setting that the tier of these limits does not allow."""
     for name, value in values_of(settings).items():
         _check_tier_has(name, value, limits)
         most = getattr(limits, name).maximum if name in _NARROWED_BY_TIER else None
@@ -182,7 +184,7 @@ def values_of(settings: Settings) -> dict[str, Any]:
 
 
 def check_setting(name: str, value: Any, limits: Limits = STRICT, kind: EntityKind = EntityKind.QUEUE) -> Any:
-    """One value as it is stored: durations from FOREVER on become None or the longest there may be, texts members of enums."""
+    """Check one value and return it as stored: durations from FOREVER on become None or the maximum, strings enum members."""
     if name in DURATIONS:
         return _duration(name, value, getattr(limits, name))
     if name in _NUMBERS:
@@ -218,7 +220,7 @@ def _duration(name: str, value: Any, allowed: Range[timedelta]) -> timedelta | N
     if not isinstance(value, timedelta):
         raise InvalidArgument(name, f"{_shown(value)} must be a duration: allowed: {in_words(allowed)}")
     if value < allowed.minimum or (allowed.maximum is not None and value > allowed.maximum):
-        raise InvalidArgument(name, f"{human(value)} is out of range: allowed: {in_words(allowed)}")
+        raise InvalidArgument(name, f"{human(value)} is out of range; allowed: {in_words(allowed)}")
     return value
 
 
@@ -226,7 +228,7 @@ def _number(name: str, value: Any, allowed: Range[int]) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise InvalidArgument(name, f"{_shown(value)} must be a whole number: allowed: {in_words(allowed)}")
     if value < allowed.minimum or (allowed.maximum is not None and value > allowed.maximum) or value % allowed.step:
-        raise InvalidArgument(name, f"{value:,} is out of range: allowed: {in_words(allowed)}")
+        raise InvalidArgument(name, f"{value:,} is out of range; allowed: {in_words(allowed)}")
     return value
 
 
@@ -258,7 +260,7 @@ def _metadata(name: str, value: Any, limits: Limits) -> str | None:
 
 
 def _destination(name: str, value: Any, limits: Limits) -> str | None:
-    """The path of a queue or topic to forward to; no text, no forwarding. Whether it is there is the use case's question."""
+    """Check the path of a forward; an empty one disables forwarding. The use case checks that the destination exists."""
     if value is None or value == "":
         return None
     try:
@@ -274,7 +276,7 @@ def _check_tier_has(name: str, value: Any, limits: Limits) -> None:
 
 
 def _check_forwards_without_sessions(settings: Settings) -> None:
-    """What is forwarded has no receivers, so nobody could hold its sessions (SB-175)."""
+    """An entity that forwards has no receivers, so its sessions could not be accepted (SB-175)."""
     for name in FORWARDS:
         if getattr(settings, "requires_session", False) and getattr(settings, name):
             raise InvalidArgument(name, "an entity that requires sessions cannot forward its messages or dead letters (SB-175)")
@@ -288,7 +290,7 @@ def _in_words_of(value: timedelta | int | None) -> str:
     return human(value) if value is None or isinstance(value, timedelta) else f"{value:,}"
 
 
-def _why_no_setting(name: str, kind: EntityKind, creating: bool) -> str:
+def _why_not_settable(name: str, kind: EntityKind, creating: bool) -> str:
     if name in FIXED and name not in SETTINGS_OF[kind] or name not in IMMUTABLE:
         return f"is not a setting of a {kind}; valid settings are {', '.join(SETTINGS_OF[kind])}"
     if creating:

@@ -1,7 +1,7 @@
-"""Why a stored message is, or is not, delivered now: every reason there is, in the order in which a receive meets them.
+"""Explain why a stored message is or is not delivered now: every reason, in the order in which a receive checks them.
 
-Pure. What is an obstacle follows from the predicates that receiving is held to (`display_state`), from the
-entity's status and forwards, and from who holds the message's session. Refuses to know how the facts were read.
+Pure functions. Obstacles are decided by the predicates of `display_state`, which receives are tested against, by the entity's
+status and forwards, and by the lock of the message's session.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from broker_core.common.durations import human
 from broker_core.common.explanations import QueuePosition, Reason
 from broker_core.common.types import EntityKind, EntityStatus, ExpiryMode, MessageState, SubQueue
 
-from .display_state import StateFacts, failures, is_over, life_ended_at, lock_ends_at
+from .display_state import StateFacts, failures, is_expired, lock_ends_at
+from .display_state import expired_at as message_expired_at
 
 
 class Code(StrEnum):
-    """What kind of reason it is; a program compares these, a person reads the text."""
+    """The kind of a reason, for programs; users read its text."""
 
     TRANSFER = "transfer"
     STATUS = "status"
@@ -33,7 +34,7 @@ class Code(StrEnum):
     DEFERRED = "deferred"
     EXPIRED = "expired"
     SPENT = "spent"
-    # These keep nothing back.
+    # Notes, not obstacles.
     DEAD_LETTER = "dead letter"
     TRANSFER_DEAD_LETTER = "transfer dead letter"
     IN_SESSION = "in session"
@@ -44,7 +45,7 @@ class Code(StrEnum):
 
 
 class MessageFacts(StateFacts, Protocol):
-    """A message as a standing knows it, and what only an explanation tells."""
+    """The columns that an explanation needs besides those of a display state."""
 
     @property
     def session_id(self) -> str | None: ...
@@ -58,7 +59,7 @@ class MessageFacts(StateFacts, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EntityFacts:
-    """What of an entity bears on its messages. forwards: "path" or None for its messages, and for its dead letters."""
+    """The settings of an entity that affect the delivery of its messages."""
 
     kind: EntityKind = EntityKind.QUEUE
     status: EntityStatus = EntityStatus.ACTIVE
@@ -67,12 +68,12 @@ class EntityFacts:
     forward_dead_lettered_messages_to: str | None = None
     dead_lettering_on_message_expiration: bool = False
     expiry_mode: ExpiryMode = ExpiryMode.EAGER
-    transfers_to: str | None = None  # of a message under way: where it goes
+    transfers_to: str | None = None  # destination of a message in the transfer list
 
 
 @dataclass(frozen=True, slots=True)
 class SessionFacts:
-    """The session of a message: who holds it, and whether another message of it ended its life (SB-037)."""
+    """The session of a message: its lock, and another message that expired the session (SB-037)."""
 
     session_id: str
     locked_until: datetime | None = None
@@ -89,10 +90,10 @@ def explain(
     session: SessionFacts | None = None,
     place: QueuePosition = QueuePosition(),
 ) -> list[Reason]:
-    """Every reason that bears on the message at `now`, the obstacles in the order in which a receive meets them.
+    """Every reason that affects the message at `now`, obstacles first, in the order in which a receive checks them.
 
-    session: only in the main list of an entity that requires sessions.
-    Without an obstacle a receive from the list that it is in may return it: from a session's holder alone where there is one.
+    session: only in the main list of an entity that requires sessions. Without obstacles, a receive from the message's list may
+    return it; with a session, only a receive by its holder.
     """
     reasons = [*_of_entity(message, entity), *_of_session(message, session, now), *obstacles(message, now, entity=entity)]
     notes = _notes(message, entity, now, session)
@@ -102,12 +103,12 @@ def explain(
 
 
 def why_not(message: MessageFacts, now: datetime) -> str | None:
-    """One sentence on what of the message itself keeps it from being received; None where nothing does."""
+    """One sentence on why the message itself cannot be received; None if it can."""
     return next((reason.text for reason in obstacles(message, now)), None)
 
 
 def obstacles(message: MessageFacts, now: datetime, *, entity: EntityFacts = EntityFacts()) -> Iterator[Reason]:
-    """What of the message itself keeps a receive at `now` from returning it, first things first."""
+    """The properties of the message itself that prevent a receive at `now` from returning it, most important first."""
     if message.state == MessageState.SCHEDULED:
         yield _scheduled(message.scheduled_enqueue_at, now, entity)
         return
@@ -119,7 +120,7 @@ def obstacles(message: MessageFacts, now: datetime, *, entity: EntityFacts = Ent
         yield Reason(
             Code.DEFERRED, "Deferred: only a receive by sequence number returns it.", change="Receive it by its sequence number."
         )
-    expired_at = life_ended_at(message, now)
+    expired_at = message_expired_at(message, now)
     if expired_at is not None:
         yield _expired(message, expired_at, now, entity, locked)
     elif message.subqueue == SubQueue.MAIN and failures(message, now) >= message.max_delivery_count:
@@ -165,7 +166,7 @@ def _of_session(message: MessageFacts, session: SessionFacts | None, now: dateti
             session.locked_until,
             "The holder closes the session, or its lock ends.",
         )
-    elif session.expired_number is not None and not is_over(message, now):
+    elif session.expired_number is not None and not is_expired(message, now):
         yield Reason(
             Code.SESSION_EXPIRED,
             f"Message {session.expired_number} of its session '{session.session_id}' expired, "
@@ -234,7 +235,7 @@ def _spent(message: MessageFacts, now: datetime, locked: bool) -> Reason:
     return Reason(Code.SPENT, text, values, change="Raise MaxDeliveryCount, or resubmit it from the dead-letter queue.")
 
 
-# What keeps nothing back
+# Notes
 
 
 def _notes(message: MessageFacts, entity: EntityFacts, now: datetime, session: SessionFacts | None) -> list[Reason]:

@@ -1,4 +1,4 @@
-"""What becomes of a message that is to be forwarded (SB-170 to SB-178, SB-166). Pure."""
+"""Decide whether a message can be forwarded (SB-170 to SB-178, SB-166). Pure functions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MAX_HOPS = 4
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """What stands where a message is to go."""
+    """The entity that a message is forwarded to."""
 
     path: str
     kind: EntityKind
@@ -22,7 +22,7 @@ class Destination:
 
 @dataclass(frozen=True, slots=True)
 class CannotForward:
-    """Why it stays behind, as its dead-letter reason and description."""
+    """Why a message cannot be forwarded: its dead-letter reason and description."""
 
     reason: str
     description: str
@@ -31,10 +31,10 @@ class CannotForward:
 def why_not_forward(
     hops: int, session_id: str | None, path: str, destination: Destination | None, size: int
 ) -> CannotForward | None:
-    """Why a message cannot go to `path`, or None if it can.
+    """Why a message cannot be forwarded to `path`; None if it can.
 
-    hops: how often it was forwarded before; at most MAX_HOPS in all (SB-173). destination: None where nothing is.
-    size: of the body.
+    hops: how often it was forwarded before; at most MAX_HOPS in all (SB-173). destination: None: no such entity. size: of the
+    body.
     """
     if hops >= MAX_HOPS:
         return CannotForward("MaxTransferHopCountExceeded", f"The message was forwarded {hops} times; more are not allowed.")
@@ -54,11 +54,11 @@ def why_not_forward(
 
 
 def quota_exceeded(path: str) -> CannotForward:
-    """The destination is full (SB-174)."""
+    """The failure for a full destination (SB-174)."""
     return CannotForward("QuotaExceededException", f"'{path}' has reached its size.")
 
 
 def list_of_failures(source: SubQueue) -> SubQueue:
-    """Where those go that cannot be forwarded from a list: the dead-letter queue (SB-174); for dead letters, and for what a
-    transaction sent by way of the entity, its transfer dead-letter queue (SB-917)."""
+    """The list for messages that cannot be forwarded: the dead-letter queue (SB-174); for dead letters and messages sent via the
+    entity by a transaction, its transfer dead-letter queue (SB-917)."""
     return SubQueue.DEAD_LETTER if source is SubQueue.MAIN else SubQueue.TRANSFER_DEAD_LETTER

@@ -1,7 +1,7 @@
-"""Which subscriptions of a topic get a copy of a message, and what each copy is (SB-211 to SB-218, SB-008).
+"""Match messages against the rules of a topic's subscriptions, and make the copies (SB-211 to SB-218, SB-008).
 
-The rules of all subscriptions are sorted once, by what it takes to decide them: nothing, a look-up, or asking a SQL filter. So
-what a message costs depends on the filters that could match it, hardly on how many there are.
+The rules of all subscriptions are grouped once by how they are decided: always, by a lookup, or by evaluating a SQL filter. So
+the cost of a message depends on the filters that could match it, and hardly on the number of rules.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SESSION_ID_IS_NULL_DESCRIPTION = "Session enabled entity doesn't allow a message
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionRules:
-    """What matching needs to know of a subscription. entity_id: each once in an index."""
+    """The rules and relevant settings of a subscription. entity_id: unique in an index."""
 
     entity_id: int
     requires_session: bool
@@ -34,10 +34,10 @@ class SubscriptionRules:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A copy that is not simply the message: changed by an action, or going to the subscription's dead-letter queue, or both.
+    """A copy that differs from the message: changed by an action, or to be dead-lettered, or both.
 
-    message:   the very object given where no action changed it.
-    rule_name: the rule that changed it, or whose filter or action failed; None where no single rule is meant.
+    message:   the given object itself if no action changed it.
+    rule_name: the rule that changed it, or whose filter or action failed; None if it was no single rule.
     """
 
     entity_id: int
@@ -48,14 +48,15 @@ class Copy:
 
 
 class Matches(NamedTuple):
-    """plain: ids of the subscriptions that get the message as it is, each once, in no order. changed: the other copies."""
+    """plain: ids of the subscriptions that get the message unchanged, without duplicates, unordered. changed: the other
+    copies."""
 
     plain: Sequence[int]
     changed: Sequence[Copy]
 
 
 class RuleIndex:
-    """The rules of all subscriptions of a topic, ready to be matched. Build it once for a set of rules; it never changes."""
+    """An immutable index of the rules of all subscriptions of a topic."""
 
     def __init__(self, subscriptions: Iterable[SubscriptionRules]):
         subscriptions = tuple(subscriptions)
@@ -67,7 +68,7 @@ class RuleIndex:
         self._all_plain = Matches(self._always, ())
 
     def match(self, message: Message, **seen: Any) -> Matches:
-        """The copies of a message. seen: what MessageView.of takes: sequence_number, enqueued_at, size ...
+        """The copies of a message. seen: keyword arguments of MessageView.of: sequence_number, enqueued_at, size ...
 
         A subscription gets one plain copy if any of its rules without an action matches (SB-211), and one more for each rule with
         an action that does (SB-212). If one of its filters or actions fails, it gets the message once in its dead-letter queue
@@ -78,7 +79,7 @@ class RuleIndex:
         else:
             found = self._decide(message, MessageView.of(message, **seen))
         if message.session_id is None and self._with_sessions:
-            return self._where_sessions_are_required(found, message)
+            return self._with_required_sessions(found, message)
         return found
 
     def _decide(self, message: Message, view: MessageView) -> Matches:
@@ -87,16 +88,16 @@ class RuleIndex:
         for lookup in self._lookups:
             entry = lookup.entries.get(lookup.read(view))
             if entry is not None:
-                plain.update(entry.sure)
+                plain.update(entry.subscriptions)
                 hits += entry.hits
-        failures = self._ask(view, hits)
+        failures = self._evaluate_queries(view, hits)
         changed = _changed_copies(hits, failures, message, view)
         plain.update(hit.subscription.entity_id for hit in hits if hit.rule.action is None and hit.subscription not in failures)
         changed += [failure.copy(message) for s, failure in failures.items() if s.dead_letter_filter_errors]
         return Matches((*self._always, *plain) if plain else self._always, changed)
 
-    def _ask(self, view: MessageView, hits: list[_Hit]) -> dict[_Subscription, _Failure]:
-        """Ask the SQL filters that could match, each once; add the rules that do to `hits`, and return what failed."""
+    def _evaluate_queries(self, view: MessageView, hits: list[_Hit]) -> dict[_Subscription, _Failure]:
+        """Evaluate each SQL filter that could match once; add the matching rules to `hits`, and return the failures."""
         failures: dict[_Subscription, _Failure] = {}
         for group in self._queries:
             for query in group.candidates(view):
@@ -105,11 +106,11 @@ class RuleIndex:
                         hits += query.hits
                 except FilterEvaluationError as exc:
                     for hit in query.hits:
-                        _note(failures, hit, str(exc))
+                        _record_failure(failures, hit, str(exc))
         return failures
 
-    def _where_sessions_are_required(self, found: Matches, message: Message) -> Matches:
-        """What has no session id cannot live where sessions are required (SB-008)."""
+    def _with_required_sessions(self, found: Matches, message: Message) -> Matches:
+        """Dead-letter copies without a session id in subscriptions that require sessions (SB-008)."""
         bound = self._with_sessions
         plain = [entity_id for entity_id in found.plain if entity_id not in bound]
         changed = [_without_session(copy) if copy.entity_id in bound else copy for copy in found.changed]
@@ -118,14 +119,15 @@ class RuleIndex:
 
 
 def _without_session(copy: Copy) -> Copy:
-    """The copy for a subscription with sessions: a dead letter, unless an action gave it a session id or it is one already."""
+    """The copy for a subscription with sessions: dead-lettered, unless an action set a session id or it is dead-lettered
+    already."""
     if copy.message.session_id is not None or copy.dead_letter_reason is not None:
         return copy
     return Copy(copy.entity_id, copy.message, copy.rule_name, SESSION_ID_IS_NULL, SESSION_ID_IS_NULL_DESCRIPTION)
 
 
 def _changed_copies(hits: list[_Hit], failures: dict[_Subscription, _Failure], message: Message, view: MessageView) -> list[Copy]:
-    """The copies that actions make; an action that fails goes into `failures`, and with it all copies of its subscription."""
+    """The copies made by actions. A failing action is added to `failures` and discards all copies of its subscription."""
     made: list[tuple[_Subscription, Copy]] = []
     for hit in sorted((hit for hit in hits if hit.rule.action is not None), key=lambda hit: hit.order):
         subscription = hit.subscription
@@ -134,30 +136,30 @@ def _changed_copies(hits: list[_Hit], failures: dict[_Subscription, _Failure], m
         try:
             made.append((subscription, Copy(subscription.entity_id, hit.rule.copy(message, view), hit.rule.name)))
         except FilterEvaluationError as exc:
-            _note(failures, hit, str(exc))
+            _record_failure(failures, hit, str(exc))
     return [copy for subscription, copy in made if subscription not in failures]
 
 
-def _note(failures: dict[_Subscription, _Failure], hit: _Hit, problem: str) -> None:
-    """Keep a failure; of several filters of one subscription that fail, the one of the first rule."""
+def _record_failure(failures: dict[_Subscription, _Failure], hit: _Hit, problem: str) -> None:
+    """Record a failure; of several in one subscription, that of the first rule is kept."""
     known = failures.get(hit.subscription)
     if known is None or hit.order < known.hit.order:
         failures[hit.subscription] = _Failure(hit, problem)
 
 
-# What an index is made of
+# Parts of an index
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Subscription:
-    """Compared by identity: it is a key on the hot path."""
+    """Compared by identity, since it is a dictionary key on the hot path."""
 
     entity_id: int
     dead_letter_filter_errors: bool
 
 
 class _Hit(NamedTuple):
-    """A rule that matches, of which subscription, and at which place among its rules."""
+    """A matching rule, with its subscription and its position among the subscription's rules."""
 
     subscription: _Subscription
     rule: Rule
@@ -176,9 +178,9 @@ class _Failure(NamedTuple):
 
 @dataclass(slots=True)
 class _Entry:
-    """What a look-up leads to. sure: subscriptions of which nothing else can change the answer."""
+    """The matches of a lookup. subscriptions: those that get a plain copy regardless of their other rules."""
 
-    sure: set[int] = field(default_factory=set)
+    subscriptions: set[int] = field(default_factory=set)
     hits: list[_Hit] = field(default_factory=list)
 
 
@@ -192,7 +194,7 @@ class _Lookup:
 
 @dataclass(slots=True)
 class _Query:
-    """A SQL filter, with all the rules that have it."""
+    """A SQL filter, with all rules that use it."""
 
     matches: Callable[[MessageView], bool | None]
     hits: list[_Hit] = field(default_factory=list)
@@ -200,14 +202,15 @@ class _Query:
 
 @dataclass(slots=True)
 class _Group:
-    """SQL filters that begin by comparing the same property with a text (see filters.sql.Leading); without `read`, all others."""
+    """SQL filters that start by comparing the same property with a string (see filters.sql.Leading); without `read`, all
+    others."""
 
     read: Callable[[MessageView], Any] | None = None
     all: list[_Query] = field(default_factory=list)
     by_text: dict[str, list[_Query]] = field(default_factory=dict)
 
     def candidates(self, view: MessageView) -> list[_Query] | tuple[()]:
-        """A text decides; anything else may be Unknown or an error, so all are asked."""
+        """The filters that could match. A string value decides; any other may be Unknown or an error, so all are evaluated."""
         if self.read is None:
             return self.all
         value = self.read(view)
@@ -215,10 +218,10 @@ class _Group:
 
 
 class _Builder:
-    """Sorts the rules.
+    """Groups the rules.
 
-    always:  subscriptions that get everything plainly, whatever the message.
-    certain: rules that match every message, of subscriptions that need more thought.
+    always:  subscriptions that get a plain copy of every message.
+    certain: rules that match every message, of subscriptions with other rules that can change the result.
     """
 
     def __init__(self, subscriptions: Sequence[SubscriptionRules]):
@@ -227,18 +230,18 @@ class _Builder:
         self.lookups: dict[Any, _Lookup] = {}
         self._queries: dict[Any, tuple[Any, _Query]] = {}
         for subscription in subscriptions:
-            if _is_sure(subscription):
-                self._add_sure(subscription)
+            if _is_unconditional(subscription):
+                self._add_unconditional(subscription)
             else:
                 self._add(subscription)
 
-    def _add_sure(self, subscription: SubscriptionRules) -> None:
+    def _add_unconditional(self, subscription: SubscriptionRules) -> None:
         if any(rule.filter.always for rule in subscription.rules):
             self.always.append(subscription.entity_id)
             return
         for rule in subscription.rules:
             if isinstance(rule.filter, CorrelationFilter):
-                self._entry(rule.filter).sure.add(subscription.entity_id)
+                self._entry(rule.filter).subscriptions.add(subscription.entity_id)
 
     def _add(self, subscription: SubscriptionRules) -> None:
         owner = _Subscription(subscription.entity_id, subscription.dead_letter_filter_errors)
@@ -268,8 +271,8 @@ class _Builder:
         yield from groups.values()
 
 
-def _is_sure(subscription: SubscriptionRules) -> bool:
-    """Whether none of its rules changes the message or can fail."""
+def _is_unconditional(subscription: SubscriptionRules) -> bool:
+    """Whether no rule of the subscription has an action or can fail."""
     return all(
         rule.action is None and (rule.filter.always is not None or isinstance(rule.filter, CorrelationFilter))
         for rule in subscription.rules

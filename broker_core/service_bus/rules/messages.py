@@ -1,7 +1,7 @@
-"""What Service Bus takes as a message to send, and how it is stored.
+"""Check messages to be sent, and prepare them for storage.
 
-What becomes of a stored message is decided by the statements in service_bus/sql, for whole sets. The same rules are stated as
-plain functions in tests/service_bus/specification.py, which the models beside it run against the statements.
+The fate of stored messages is decided by the statements in service_bus/sql, for sets of messages. The same rules are written as
+plain functions in tests/service_bus/specification.py, which the models there compare with the statements.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def check_may_dead_letter(subqueue: SubQueue) -> None:
 # Sending
 
 
-class Prepared(NamedTuple):  # it is made for each message sent, and a tuple is made fastest
-    """A message checked and ready to be stored. size: bytes of body and properties; the texts are JSON, None where empty."""
+class Prepared(NamedTuple):  # created for each message sent; a tuple is the fastest
+    """A checked message, ready to be stored. size: bytes of body and properties. The properties are JSON; None if empty."""
 
     message: Message
     time_to_live: timedelta | None
@@ -45,14 +45,14 @@ class Prepared(NamedTuple):  # it is made for each message sent, and a tuple is 
 _BYTES_OF_A_CHARACTER = 4  # at most, in UTF-8
 _TEXTS = ("message_id", "session_id", *JSON_PROPERTIES)
 _SHORT = ("message_id", "session_id", "partition_key", "via_partition_key", "reply_to_session_id")
-_texts_of = attrgetter(*_TEXTS)  # all at once: it runs for each message sent
+_texts_of = attrgetter(*_TEXTS)  # one call for all; it runs for each message sent
 
 
 def prepare(message: Message) -> Prepared:
-    """Check a message on its own and turn its properties into what is stored.
+    """Check a message and encode its properties for storage.
 
-    Raises InvalidArgument naming the property (SB-009) and MessageTooLarge for properties over their limits;
-    the size of the whole depends on the entity and is checked where it is stored.
+    Raises InvalidArgument with the property (SB-009), and MessageTooLarge for properties over their limits. The size limit of the
+    message depends on the entity, and is checked by the statement that stores it.
     """
     if type(message) is not Message:
         require_kind("messages", message, Message)
@@ -82,7 +82,7 @@ def check_body(body: Any) -> None:
 
 
 def properties_json(properties: Mapping[str, Any] | None) -> str | None:
-    """Application properties as stored, None if there are none. Raises InvalidArgument and MessageTooLarge."""
+    """Application properties as stored; None if there are none. Raises InvalidArgument and MessageTooLarge."""
     if not properties:
         return None
     encoded = encode_properties(properties)
@@ -90,15 +90,15 @@ def properties_json(properties: Mapping[str, Any] | None) -> str | None:
         if (len(name) + len(text or "")) * _BYTES_OF_A_CHARACTER > STRICT.one_property:
             _check_property_fits(name, text or "")
     stored = json.dumps(encoded)
-    if len(stored) > STRICT.all_properties:  # what it escapes takes fewer bytes in UTF-8, never more
+    if len(stored) > STRICT.all_properties:  # escapes are never shorter than UTF-8
         check_properties_fit(len(json.dumps(encoded, ensure_ascii=False).encode()))
     return stored
 
 
 def check_properties_fit(size: int, sequence_number: int | None = None) -> None:
-    """Raise MessageTooLarge for more application properties than a message may have: bytes of their JSON in UTF-8.
+    """Raise MessageTooLarge if application properties exceed the limit. size: bytes of their JSON in UTF-8.
 
-    sequence_number: of the stored message that they would belong to.
+    sequence_number: of the stored message that they belong to.
     """
     if size > STRICT.all_properties:
         whose = "" if sequence_number is None else f" of message {sequence_number}"
@@ -112,7 +112,7 @@ def _check_property_fits(name: str, text: str) -> None:
 
 
 def _check_kinds(message: Message) -> None:
-    """Of what is nearly always of the very class that Message names."""
+    """Check fields that are nearly always of exactly the declared type."""
     require_kind("properties", message.properties, Mapping)
     require_kind("extra", message.extra, Mapping)
     if message.body_kind not in tuple(BodyKind):
@@ -144,7 +144,7 @@ def _check_texts(message: Message) -> None:
 
 
 def _time_to_live(asked: timedelta | None) -> timedelta | None:
-    """SB-021, SB-039: unset, zero and what is longer than anybody waits mean no limit of its own."""
+    """The time-to-live to store; None for unset, zero and the longest durations (SB-021, SB-039)."""
     if asked is None:
         return None
     require_kind("time_to_live", asked, timedelta)

@@ -1,9 +1,9 @@
-"""Shared-access-signature tokens (docs/http.md): read, sign, verify. Pure: the time and the keys are arguments.
+"""Parse, sign and verify shared-access-signature tokens (docs/http.md). Pure functions; time and keys are arguments.
 
     SharedAccessSignature sr=<encoded resource URI>&sig=<encoded base64>&se=<unix seconds>&skn=<policy name>
 
-What is signed is the encoded resource as it stands in the token, a line feed, and the expiry's text; the HMAC-SHA256 key is the
-UTF-8 text of the policy's key (it looks like base64, and is not decoded).
+The signed text is the encoded resource exactly as in the token, a line feed, and the expiry; the HMAC-SHA256 key is the UTF-8
+text of the policy's key, which is not base64-decoded.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FIELDS = ("sr", "sig", "se", "skn")
 
 
 class TokenRefused(BrokerError):
-    """A shared-access token that proves nothing. sub_code: which check it failed, one of the constants below."""
+    """An invalid shared-access token. sub_code: the failed check, one of the constants below."""
 
     MISSING, SIGNATURE, AUDIENCE, EXPIRED = 40100, 40103, 40104, 40106
 
@@ -35,7 +35,7 @@ class TokenRefused(BrokerError):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token as received; it proves nothing before `signed_by` and `check_claims`.
+    """A token as received, to be verified with `signed_by` and `check_claims`.
 
     resource: `sr` exactly as received, still encoded, since that is what was signed.
     expires:  `se` as text, unix seconds.
@@ -48,12 +48,12 @@ class Token:
 
     @property
     def expires_at(self) -> datetime:
-        """Raises OverflowError where the calendar ends."""
+        """The expiry. Raises OverflowError if it is out of range."""
         return datetime.fromtimestamp(int(self.expires), UTC)
 
 
 def parse(authorization: str) -> Token:
-    """Read an Authorization header. Raises TokenRefused, saying what is missing or malformed; the order of the fields is free."""
+    """Parse an Authorization header; fields may be in any order. Raises TokenRefused for missing or malformed fields."""
     scheme, _, rest = authorization.strip().partition(" ")
     if scheme.lower() != SCHEME.lower():
         raise TokenRefused(TokenRefused.MISSING, _no_token(scheme))
@@ -80,14 +80,14 @@ def sign(resource_uri: str, policy: str, key: str, expires: int) -> str:
 
 
 def signed_by(token: Token, keys: Iterable[str]) -> bool:
-    """Whether one of the keys made the signature. Takes the same time whichever it is, and however far a wrong one agrees."""
+    """Whether the signature was made with one of the keys, compared in constant time."""
     given = token.signature.encode()
     agree = [hmac.compare_digest(given, _signature(token.resource, token.expires, key).encode()) for key in keys]
     return any(agree)
 
 
 def wrong_signature(token: Token) -> TokenRefused:
-    """The same for a wrong key and for a policy that does not exist, so that nobody learns which names there are."""
+    """The error for a wrong key and for an unknown policy; it is the same, so that policy names are not revealed."""
     return TokenRefused(
         TokenRefused.SIGNATURE,
         f"The token's signature does not match any key of a policy {token.policy!r} that applies here. Check the policy name, "
@@ -96,9 +96,9 @@ def wrong_signature(token: Token) -> TokenRefused:
 
 
 def check_claims(token: Token, *, host: str, path: str, now: float) -> None:
-    """Raise TokenRefused unless a token, its signature verified, covers http://host/path and lasts beyond `now`.
+    """Raise TokenRefused unless a token with a valid signature covers http://host/path and has not expired at `now`.
 
-    host: as the client wrote it, a port is ignored.   path: decoded, with the namespace.   now: unix seconds.
+    host: as sent by the client; a port is ignored. path: decoded, with the namespace. now: Unix time in seconds.
     """
     if int(token.expires) <= now:
         raise TokenRefused(TokenRefused.EXPIRED, f"The token expired at {_when(token)}. Create a new one with a later se.")
@@ -111,7 +111,7 @@ def check_claims(token: Token, *, host: str, path: str, now: float) -> None:
 
 
 def covers(resource: str, host: str, path: str) -> bool:
-    """Whether the resource URI of a token (encoded) is the address or above it: scheme, port and case do not count."""
+    """Whether a token's encoded resource URI is the address or a parent of it. Scheme, port and case are ignored."""
     given_host, _, given_path = re.sub("^[a-zA-Z][a-zA-Z0-9+.-]*://", "", unquote(resource)).partition("/")
     wanted, given = _segments(path), _segments(unquote(given_path.partition("?")[0]))
     return _host_name(given_host) == _host_name(host) and wanted[: len(given)] == given

@@ -1,4 +1,4 @@
-"""What may be part of one transaction (SB-160 to SB-167). Pure."""
+"""Check the scope and size of a transaction (SB-160 to SB-167). Pure functions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def check_scope(addresses: list[EntityAddress], new: EntityAddress) -> None:
 
 
 def check_namespace(via: EntityAddress, new: EntityAddress) -> None:
-    """Raise NotAllowed for a send to another namespace: nothing is forwarded there (SB-166)."""
+    """Raise NotAllowed for a send to another namespace, which messages cannot be forwarded to (SB-166)."""
     if via.namespace.lower() != new.namespace.lower():
         raise NotAllowed(f"A transaction is limited to its namespace: {new} is not in '{via.namespace}'.")
 
@@ -34,6 +34,6 @@ def check_size(messages: int, limits: Limits) -> None:
 
 
 def _root(address: EntityAddress) -> tuple[str, str]:
-    """A subscription's transactions are its topic's, too."""
+    """The entity that scopes a transaction; for a subscription, its topic."""
     entity = address.topic or address
     return entity.namespace.lower(), entity.path.lower()

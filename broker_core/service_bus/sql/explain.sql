@@ -1,8 +1,8 @@
 -- Why a message is or is not delivered now (broker_core/reads, explain). Nothing here writes.
 
 -- name: explain_message
--- One message of a list with what bears on its delivery, in one snapshot: its entity's settings, its session's standing, and how
--- many deliverable messages a receive would return before it, counted to place_cap and among at most scan_cap rows.
+-- One message of a list with the facts that decide its delivery, in one snapshot: its entity's settings, its session's state, and
+-- the number of deliverable messages ahead of it, counted up to place_cap and among at most scan_cap rows.
 WITH
 -- include: entity
 ,
@@ -15,7 +15,7 @@ WITH
      WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s
        AND m.state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED,@STATE_SCHEDULED}')
        AND m.sequence_number = %(sequence_number)s
-), walked AS MATERIALIZED (
+), scanned AS MATERIALIZED (
     SELECT m.ctid AS tid FROM vitrine_message AS m
      WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = @STATE_ACTIVE
        AND m.sequence_number < %(sequence_number)s
@@ -23,7 +23,7 @@ WITH
      ORDER BY m.sequence_number LIMIT %(scan_cap)s
 ), before AS MATERIALIZED (
     SELECT FROM vitrine_message AS m
-     WHERE m.ctid = ANY (ARRAY(SELECT tid FROM walked))
+     WHERE m.ctid = ANY (ARRAY(SELECT tid FROM scanned))
        AND (NOT (SELECT in_session FROM clock) OR m.session_id = (SELECT session_id FROM found))
        AND
            -- include: available
@@ -33,23 +33,23 @@ SELECT
 -- include: clock_columns
        f.*, c.kind, c.status, c.requires_session, c.forward_to, c.forward_dead_lettered_messages_to,
        c.dead_lettering_on_message_expiration, c.expiry_mode, c.in_session,
-       s.locked_until AS session_locked_until, s.locked_by AS session_locked_by, mate.sequence_number AS expired_number,
-       mate.ends_at AS expired_at,
-       (SELECT count(*) FROM before) AS before, (SELECT count(*) FROM walked) AS walked
+       s.locked_until AS session_locked_until, s.locked_by AS session_locked_by, other.sequence_number AS expired_number,
+       other.ends_at AS expired_at,
+       (SELECT count(*) FROM before) AS before, (SELECT count(*) FROM scanned) AS scanned
   FROM clock AS c CROSS JOIN found AS f
   LEFT JOIN vitrine_session AS s ON c.in_session AND s.entity_id = c.id AND s.session_id = f.session_id COLLATE "C"
-  LEFT JOIN LATERAL (                                                     -- another message that ended the life of the session
+  LEFT JOIN LATERAL ( -- another message that expired the session
        SELECT m.sequence_number, coalesce(m.expires_at, m.enqueued_at + c.default_message_time_to_live) AS ends_at
          FROM vitrine_message AS m
         WHERE s.session_id IS NOT NULL
           AND
-              -- include: session_is_over
+              -- include: session_expired
           AND m.entity_id + 0 = c.id AND m.session_id = f.session_id AND m.session_id IS NOT NULL AND m.subqueue = @SUBQUEUE_MAIN
           AND m.state = @STATE_ACTIVE
           AND m.sequence_number <> f.sequence_number
           AND coalesce(m.expires_at, m.enqueued_at + c.default_message_time_to_live) <= c.now
           AND (m.locked_until IS NULL OR m.locked_until <= c.now)
-        ORDER BY m.sequence_number LIMIT 1) AS mate ON true;
+        ORDER BY m.sequence_number LIMIT 1) AS other ON true;
 
 -- fragment: explain_clock
 clock AS MATERIALIZED (
@@ -59,7 +59,7 @@ clock AS MATERIALIZED (
       FROM vitrine_entity_now AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id WHERE e.id = %(entity_id)s)
 
 -- name: read_list_of
--- The list a message is in.
+-- The sub-queue that a message is in.
 SELECT subqueue FROM vitrine_message
  WHERE entity_id = %(entity_id)s
    AND subqueue = ANY ('{@SUBQUEUE_MAIN,@SUBQUEUE_DEAD_LETTER,@SUBQUEUE_TRANSFER_DEAD_LETTER,@SUBQUEUE_TRANSFER}')

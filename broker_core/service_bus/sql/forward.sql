@@ -1,8 +1,8 @@
--- Duplicates, and messages on their way from one entity to another.
+-- Duplicate detection, and forwarding from one entity to another.
 
 -- name: claim_ids
--- Which of these message ids are new to the entity inside its window; from now on it has seen them (SB-130, SB-132). The counter
--- is locked first, as every send locks it, so that two senders of the same ids come one after the other.
+-- Record these message ids as seen, and return those that are new within the entity's window (SB-130, SB-132). The counter is
+-- locked first, as in every send, so that sends of the same ids are serialized.
 WITH
 -- include: entity
 ,
@@ -14,29 +14,29 @@ SELECT e.id, i.message_id, e.now
  WHERE s.seen_at + (SELECT duplicate_detection_history_time_window FROM entity) <= excluded.seen_at
 RETURNING message_id;
 
--- name: note_ids
--- The numbers that new ids got, and an event on the message that was kept for each duplicate that was not (SB-931).
+-- name: record_ids
+-- Record the sequence numbers of new ids, and write an event for each dropped duplicate on the message that was kept (SB-931).
 WITH
 -- include: entity
 ,
-noted AS (
+recorded AS (
     UPDATE vitrine_seen_id AS s SET sequence_number = t.number
       FROM unnest(%(message_ids)b::text[], %(numbers)b::int8[]) AS t(message_id, number)
      WHERE s.entity_id = %(entity_id)s AND s.message_id = t.message_id
  RETURNING s.message_id, s.sequence_number),
 kept AS (
-    SELECT message_id, sequence_number FROM noted
+    SELECT message_id, sequence_number FROM recorded
     UNION ALL
     SELECT message_id, sequence_number FROM vitrine_seen_id
      WHERE entity_id = %(entity_id)s AND message_id = ANY (%(duplicates)b::text[])
-       AND message_id NOT IN (SELECT message_id FROM noted))
+       AND message_id NOT IN (SELECT message_id FROM recorded))
 INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, message_id)
 SELECT e.now, e.id, @SUBQUEUE_MAIN, %(actor)s, @EVENT_DUPLICATE_DROPPED, coalesce(k.sequence_number, 0), d.message_id
   FROM entity AS e, unnest(%(duplicates)b::text[]) AS d(message_id) JOIN kept AS k USING (message_id)
  WHERE e.history_level > @HISTORY_OFF;
 
 -- name: forget_seen_ids
--- Ids that left the window of their entity. One that is being seen anew is left alone.
+-- Remove ids that have left the window of their entity, except those locked by a concurrent send.
 WITH forgotten AS (
 DELETE FROM vitrine_seen_id
  WHERE ctid = ANY (ARRAY(
@@ -47,14 +47,14 @@ DELETE FROM vitrine_seen_id
         WHERE e.requires_duplicate_detection LIMIT %(max_count)s)) RETURNING 1)
 SELECT count(*) AS done FROM forgotten;
 
--- name: one_forwarder
--- Messages leave an entity in their order (SB-170): one transaction at a time forwards from it.
+-- name: lock_forwarder
+-- Let only one transaction at a time forward from a list, so that messages leave it in order (SB-170).
 SELECT pg_advisory_xact_lock(
            hashtextextended('vitrine forward ' || %(entity_id)s::bigint || ' ' || %(subqueue)s::int, 0));
 
 -- name: forwardable
--- Messages of a list that are to go elsewhere, lowest number first: available ones of the main list, all unheld dead letters, and
--- what a transaction sent by way of this entity (SB-166), but for destinations that are known to be full.
+-- Messages of a list that are to be forwarded, lowest number first: available messages of the main list, unlocked dead letters,
+-- and those that a transaction sent via this entity (SB-166), except to destinations known to be full.
 WITH
 -- include: entity
 SELECT m.*, e.now, e.path AS path, e.default_message_time_to_live, e.namespace_id AS namespace_id, e.namespace_name AS namespace,
@@ -73,16 +73,16 @@ SELECT m.*, e.now, e.path AS path, e.default_message_time_to_live, e.namespace_i
  ORDER BY m.sequence_number LIMIT %(max_count)s FOR UPDATE OF m SKIP LOCKED;
 
 -- name: forward_target
--- What stands at a path, for a message that is forwarded there.
+-- The entity at the path that messages are forwarded to.
 SELECT id, path, kind, status, requires_session, requires_duplicate_detection, max_message_size_in_kilobytes * 1024 AS largest
   FROM vitrine_entity_now WHERE namespace_id = %(namespace_id)s AND key = lower(%(path)s);
 
--- name: forwarded
--- These messages are stored at their destination: they leave here, in the same transaction (SB-170).
+-- name: remove_forwarded
+-- Remove messages that were stored at their destination in the same transaction (SB-170).
 WITH
 -- include: entity
 ,
-gone AS (
+removed AS (
     DELETE FROM vitrine_message AS m
      USING unnest(%(numbers)b::int8[], %(new_numbers)b::int8[]) AS t(number, new_number)
      WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = @STATE_ACTIVE AND m.sequence_number = t.number
@@ -95,16 +95,16 @@ events AS (
            jsonb_strip_nulls(jsonb_build_object(
                'to', jsonb_build_object('entity', %(to_id)s::bigint, 'sequence_number', g.new_number),
                'duplicate', CASE WHEN g.new_number IS NULL THEN true END))
-      FROM gone AS g, entity AS e WHERE e.history_level > @HISTORY_OFF),
+      FROM removed AS g, entity AS e WHERE e.history_level > @HISTORY_OFF),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, bytes, op)
-    SELECT %(entity_id)s::bigint, %(subqueue)s::smallint, @STATE_ACTIVE, -count(*), -sum(size), @OP_FORWARDED FROM gone
+    SELECT %(entity_id)s::bigint, %(subqueue)s::smallint, @STATE_ACTIVE, -count(*), -sum(size), @OP_FORWARDED FROM removed
     HAVING count(*) > 0)
-SELECT count(*) AS done FROM gone;
+SELECT count(*) AS done FROM removed;
 
 -- name: forward_failed
--- These cannot go where they should: to the dead-letter queue of where they stand, or to its transfer dead-letter queue if they
--- were dead letters or on their way by a transaction (SB-166, SB-173, SB-174, SB-917).
+-- Move messages that cannot be forwarded to the entity's dead-letter queue, or to its transfer dead-letter queue if they were
+-- dead letters or sent by a transaction (SB-166, SB-173, SB-174, SB-917).
 WITH
 -- include: entity
 ,
@@ -136,7 +136,7 @@ counted AS (
 SELECT count(*) AS done FROM moved;
 
 -- name: entities_with_transfers
--- Entities that may have something to forward, and from which list.
+-- Entities that may have messages to forward, with the list.
 SELECT e.id AS entity_id, s.subqueue
   FROM vitrine_entity_now AS e
  CROSS JOIN (VALUES (@SUBQUEUE_MAIN::smallint), (@SUBQUEUE_DEAD_LETTER::smallint), (@SUBQUEUE_TRANSFER::smallint)) AS s(subqueue)
@@ -147,8 +147,8 @@ SELECT e.id AS entity_id, s.subqueue
                   AND m.sequence_number >= (SELECT head FROM vitrine_queue_head WHERE entity_id = e.id AND subqueue = s.subqueue))
  ORDER BY 1, 2;
 
--- name: due_at_topic
--- Scheduled messages of a topic that are due, taken away to be published (SB-051).
+-- name: take_due_at_topic
+-- Remove and return the due scheduled messages of a topic, to be published (SB-051).
 WITH
 -- include: entity
 ,

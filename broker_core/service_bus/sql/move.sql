@@ -1,8 +1,8 @@
--- Messages that get another number or go for good, without having been received: activated, cancelled, resubmitted, purged.
+-- Messages that get a new number or are deleted without being received: activated, cancelled, resubmitted, purged.
 
 -- name: activate
--- Scheduled messages that are due go to the end of the queue: new numbers, as if sent at the instant they were due (SB-047,
--- SB-024). That instant, not the time of this statement, begins their life, so it does not matter when it runs.
+-- Move due scheduled messages to the end of the queue, with new numbers, as if sent at the instant they were due (SB-047,
+-- SB-024). Their time-to-live starts at that instant, so it does not matter when this statement runs.
 WITH
 -- include: entity
 ,
@@ -47,7 +47,7 @@ SELECT count(*) AS done,
 HAVING (SELECT CASE WHEN count(active.*) = (SELECT count(*) FROM due) THEN true ELSE vitrine_try_again() END);
 
 -- name: cancel_scheduled
--- Delete scheduled messages by number: all of them, or none (SB-048, SB-049). A due one is active already, whether moved or not.
+-- Delete scheduled messages by number: all of them, or none (SB-048, SB-049). A due message counts as active, moved or not.
 WITH
 -- include: entity
 ,
@@ -75,8 +75,8 @@ counted AS (
 SELECT sequence_number, (SELECT count(*) FROM cancelled) > 0 AS done FROM wanted
  WHERE (SELECT CASE WHEN count(*) IN (0, (SELECT count(*) FROM wanted)) THEN true ELSE vitrine_try_again() END FROM cancelled);
 
--- name: sessions_that_nobody_holds
--- Of messages that are there, by number.
+-- name: unlocked_sessions
+-- The session ids of existing messages, by number, for sessions that are not locked.
 SELECT m.sequence_number, m.session_id
   FROM vitrine_message AS m JOIN vitrine_entity_now AS e ON e.id = m.entity_id
  WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.sequence_number = ANY (%(numbers)b::bigint[])
@@ -85,23 +85,23 @@ SELECT m.sequence_number, m.session_id
                                                       AND s.locked_until > e.now);
 
 -- name: dead_letter_groups
--- Dead letters among the first scan_cap, by why they are there: which may be resubmitted, and how many receivers hold.
+-- The first scan_cap dead letters grouped by reason: which may be resubmitted, and how many are locked.
 WITH
 -- include: entity
 ,
-looked_at AS MATERIALIZED (
+scanned_messages AS MATERIALIZED (
     SELECT m.sequence_number, m.dead_letter_reason AS reason, m.locked_until > e.now IS TRUE AS held
       FROM entity AS e CROSS JOIN LATERAL (
            SELECT * FROM vitrine_message WHERE entity_id = e.id AND subqueue = @SUBQUEUE_DEAD_LETTER AND state = @STATE_ACTIVE
             ORDER BY sequence_number LIMIT %(scan_cap)s) AS m)
 SELECT NULL::text AS origin, reason,
        coalesce(array_agg(sequence_number ORDER BY sequence_number) FILTER (WHERE NOT held), '{}') AS numbers,
-       count(*) FILTER (WHERE held) AS held, (SELECT count(*) FROM looked_at) AS scanned
-  FROM looked_at GROUP BY reason ORDER BY count(*) DESC, reason;
+       count(*) FILTER (WHERE held) AS held, (SELECT count(*) FROM scanned_messages) AS scanned
+  FROM scanned_messages GROUP BY reason ORDER BY count(*) DESC, reason;
 
 -- name: resubmit
--- Dead letters back to the end of their queue, in one statement: none lost, none doubled (SB-105). Each becomes a new message
--- that names its ancestor. Those locked by a receiver are left alone.
+-- Move dead letters back to the end of their queue in one statement, so that none is lost or duplicated (SB-105). Each becomes a
+-- new message that records its origin. Locked ones are left alone.
 WITH
 -- include: entity
 ,
@@ -117,7 +117,7 @@ chosen AS MATERIALIZED (
               AND m.state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED}') AND m.sequence_number = t.number
               AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity))
               AND (SELECT status FROM entity) IN ('Active', 'ReceiveDisabled')
-              AND (m.session_id IS NOT NULL OR NOT (SELECT requires_session FROM entity))      -- nobody could receive it (SB-008)
+              AND (m.session_id IS NOT NULL OR NOT (SELECT requires_session FROM entity)) -- could not be received (SB-008)
               FOR UPDATE) AS found),
 numbers AS (
     UPDATE vitrine_entity_counter AS c

@@ -1,10 +1,10 @@
--- What a change of configuration would do now (broker_core/service_bus/preview.py). Nothing here writes.
+-- The effect that a change of configuration would have now (broker_core/service_bus/preview.py). Read-only.
 
 -- name: preview_change
--- What becomes of the messages of an entity, and of a topic's subscriptions, were its settings the `new_` ones: for each way it
--- changes, how many messages, a checksum of which, and the first few. Looks at no more than scan_cap messages; `scanned` says how
--- many. Always answers: with nothing that changes there is one row without an entity. The fates are those that receiving and
--- sweeping give (SB-025, SB-090, SB-091, SB-920).
+-- How the fates of the messages of an entity, and of a topic's subscriptions, would change under the `new_` settings: for each
+-- change, the number of messages, a checksum of their numbers, and the first few. Reads at most scan_cap messages; `scanned`: how
+-- many. If nothing changes, the result is one row without a path. The fates are those of receives and sweeps (SB-025, SB-090,
+-- SB-091, SB-920).
 WITH target AS MATERIALIZED (
     SELECT e.id, e.path, e.now, e.status, e.max_delivery_count, e.default_message_time_to_live,
            e.dead_lettering_on_message_expiration, e.forward_to, e.forward_dead_lettered_messages_to, e.requires_session,
@@ -17,9 +17,9 @@ WITH target AS MATERIALIZED (
       LEFT JOIN vitrine_entity AS t ON t.id = e.topic_id
      CROSS JOIN LATERAL (SELECT e.id = %(entity_id)s AS is_changed) AS x
      WHERE e.id = %(entity_id)s OR e.topic_id = %(entity_id)s
-), looked_at AS MATERIALIZED (
+), scanned_messages AS MATERIALIZED (
     SELECT l.id, m.*
-      -- below the head are only dead index entries
+      -- only dead index entries are below the head
       FROM (SELECT t.id, h.subqueue, x.state, CASE x.state WHEN @STATE_ACTIVE THEN h.head ELSE 0 END AS head
               FROM target AS t JOIN vitrine_queue_head AS h ON h.entity_id = t.id
                    AND h.subqueue IN (@SUBQUEUE_MAIN, @SUBQUEUE_DEAD_LETTER)
@@ -31,17 +31,17 @@ WITH target AS MATERIALIZED (
             WHERE m.entity_id = l.id AND m.subqueue = l.subqueue AND m.state = l.state AND m.sequence_number >= l.head
             ORDER BY m.sequence_number LIMIT %(scan_cap)s) AS m
      LIMIT %(scan_cap)s
-), judged AS (
-    -- Each message twice: as things are, and as they would be.
+), evaluated AS (
+    -- Each message twice: under the current and under the new settings.
     SELECT m.id, m.subqueue, m.state, m.sequence_number, c.is_new, c.dead_lettering, c.status, c.forward,
            x.locked, x.expired, x.failures >= c.max_delivery_count AND m.subqueue = @SUBQUEUE_MAIN AS spent,
-           -- One that expired and is held by nobody ends the life of its session (SB-037).
+           -- An expired, unlocked message expires its session (SB-037).
            c.whole_sessions AND m.session_id IS NOT NULL AND m.subqueue = @SUBQUEUE_MAIN
            AND m.state = @STATE_ACTIVE AND NOT x.locked
            AND bool_or(x.expired AND m.state = @STATE_ACTIVE AND NOT x.locked)
                OVER (PARTITION BY m.id, c.is_new, m.subqueue, m.session_id) AS session_over,
            m.state = @STATE_DEFERRED AND m.locked_until IS NOT NULL AND NOT x.locked AS lock_ended
-      FROM looked_at AS m JOIN target AS t ON t.id = m.id
+      FROM scanned_messages AS m JOIN target AS t ON t.id = m.id
      CROSS JOIN LATERAL (
            SELECT false AS is_new, t.status, t.max_delivery_count, t.default_message_time_to_live AS time_to_live,
                   t.dead_lettering_on_message_expiration AS dead_lettering, false AS drops_locks,
@@ -63,7 +63,7 @@ WITH target AS MATERIALIZED (
                   AND coalesce(coalesce(m.expires_at, m.enqueued_at + c.time_to_live) <= t.now, false) AS expired,
                   m.delivery_count + (m.locked_until IS NOT NULL
                                       AND (m.locked_until <= t.now OR c.drops_locks))::int AS failures) AS x
-), fated AS (
+), fates AS (
     SELECT id, subqueue, sequence_number, is_new,
            CASE WHEN locked THEN 'locked'
                 WHEN state = @STATE_ACTIVE AND (expired OR session_over)
@@ -74,22 +74,22 @@ WITH target AS MATERIALIZED (
                 THEN 'forwarded'
                 WHEN status NOT IN ('Active', 'SendDisabled') THEN 'undeliverable'
                 ELSE 'deliverable' END AS fate
-      FROM judged
+      FROM evaluated
 ), paired AS (
     SELECT id, subqueue, sequence_number, max(fate) FILTER (WHERE NOT is_new) AS before, max(fate) FILTER (WHERE is_new) AS after
-      FROM fated GROUP BY id, subqueue, sequence_number
+      FROM fates GROUP BY id, subqueue, sequence_number
 ), changed AS (
     SELECT id, subqueue, before, after, count(*) AS n, bit_xor(hashint8extended(sequence_number, 0)) AS checksum,
            (array_agg(sequence_number ORDER BY sequence_number))[1:5] AS samples
       FROM paired WHERE before <> after GROUP BY id, subqueue, before, after
 )
-SELECT (SELECT now FROM target WHERE is_changed) AS now, (SELECT count(*) FROM looked_at) AS scanned, t.path, c.*
+SELECT (SELECT now FROM target WHERE is_changed) AS now, (SELECT count(*) FROM scanned_messages) AS scanned, t.path, c.*
   FROM (SELECT) AS always LEFT JOIN (changed AS c JOIN target AS t ON t.id = c.id) ON true
  ORDER BY t.path, c.subqueue, c.before, c.after;
 
 -- name: preview_delete
--- The messages that go with an entity, and with a topic's subscriptions, list by list, from the ledger: exact, and without
--- looking at one. `locked`: how many of them somebody holds. Always answers, as preview_change does.
+-- The numbers of messages that deleting an entity, with a topic's subscriptions, would delete, by list: exact, from the ledger.
+-- `locked`: how many of them are locked. If there are none, the result is one row without a path.
 WITH target AS MATERIALIZED (
     SELECT e.id, e.path, e.now FROM vitrine_entity_now AS e WHERE e.id = %(entity_id)s OR e.topic_id = %(entity_id)s
 ), counted AS (
@@ -106,10 +106,10 @@ SELECT (SELECT now FROM target WHERE id = %(entity_id)s) AS now, (SELECT count(*
  ORDER BY c.path, c.subqueue;
 
 -- name: preview_purge
--- What `purge` of these states of a list would take now: those nobody holds, and a checksum of which. Looks at no more than
--- scan_cap messages.
+-- The messages that `purge` of these states of a list would delete now: the number of unlocked ones, a checksum of their numbers,
+-- and the first few. Reads at most scan_cap messages.
 WITH entity AS MATERIALIZED (SELECT id, now FROM vitrine_entity_now WHERE id = %(entity_id)s),
-looked_at AS MATERIALIZED (
+scanned_messages AS MATERIALIZED (
     SELECT m.*
       FROM (SELECT x.state, CASE x.state WHEN @STATE_ACTIVE THEN h.head ELSE 0 END AS head
               FROM vitrine_queue_head AS h CROSS JOIN unnest(%(states)s::smallint[]) AS x(state)
@@ -124,5 +124,6 @@ looked_at AS MATERIALIZED (
 taken AS (
     SELECT count(*) AS n, bit_xor(hashint8extended(sequence_number, 0)) AS checksum,
            (array_agg(sequence_number ORDER BY sequence_number))[1:5] AS samples
-      FROM looked_at WHERE locked_until IS NULL OR locked_until <= (SELECT now FROM entity))
-SELECT e.now, (SELECT count(*) FROM looked_at) AS scanned, t.n, t.checksum, t.samples FROM entity AS e CROSS JOIN taken AS t;
+      FROM scanned_messages WHERE locked_until IS NULL OR locked_until <= (SELECT now FROM entity))
+SELECT e.now, (SELECT count(*) FROM scanned_messages) AS scanned, t.n, t.checksum, t.samples
+  FROM entity AS e CROSS JOIN taken AS t;

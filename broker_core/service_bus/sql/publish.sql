@@ -1,10 +1,10 @@
--- Messages that become copies: a topic's for its subscriptions, and one that is forwarded. `entries` are the messages as they are
--- to be stored, given once each; `picks` says, for each entity that gets some, which of them. So a body is sent to the database
--- once, whatever the number of copies.
+-- Messages that are stored as copies: those of a topic in its subscriptions, and forwarded ones. `entries` are the messages to be
+-- stored, each given once; `picks` lists, for each target entity, the entries it gets. So each body is sent to the database once,
+-- whatever the number of copies.
 
 -- fragment: copies
--- What `gate` let through (its `first` is the topic's number for the first message, NULL where there is no topic). Counters are
--- locked in the order of ids, so that two publishers cannot meet crosswise.
+-- Store the copies if `gate` returned a row (its `first` is the topic's number of the first message; NULL without a topic).
+-- Counters are locked in the order of ids, so that concurrent publishes cannot deadlock.
 entries AS MATERIALIZED (
     SELECT t.i::int AS i, t.place, t.size, coalesce(t.body_kind, @BODY_DATA) AS body_kind, t.message_id, t.session_id,
            t.time_to_live, t.scheduled_at, t.properties::jsonb AS properties,
@@ -51,15 +51,15 @@ stored AS (
       FROM gate AS g, copies AS c JOIN numbers AS n USING (entity_id) JOIN entries AS m USING (i)
       JOIN target AS t ON t.id = c.entity_id
      CROSS JOIN LATERAL (
-           -- An instant that an action set counts where the copy is forwarded to, not in the subscription itself (SB-052). At a
-           -- topic all that is stored is scheduled: what came due meanwhile is still to be published.
+           -- A scheduled time set by an action applies at the destination of a forward, not in the subscription itself (SB-052).
+           -- All messages stored at a topic are scheduled; those that have come due since are still to be published.
            SELECT coalesce(m.enqueued_at, g.now) AS enqueued_at,
                   (m.list = @SUBQUEUE_MAIN
                    AND CASE t.kind WHEN 'queue' THEN m.scheduled_at > g.now ELSE t.kind = 'topic' END)
                   IS TRUE AS is_scheduled) AS x
  RETURNING entity_id, subqueue, sequence_number, state, size, enqueued_at, time_to_live, message_id, session_id,
            enqueued_sequence_number, scheduled_enqueue_at, dead_letter_reason, dead_letter_description),
-told AS MATERIALIZED (
+origins AS MATERIALIZED (
     SELECT x.number, jsonb_build_object('published_from',
                                         jsonb_build_object('entity', %(from_id)s::bigint, 'sequence_number', x.number)) AS details
       FROM (SELECT DISTINCT coalesce(m.enqueued_number, g.first + m.place) AS number FROM gate AS g, entries AS m) AS x),
@@ -76,7 +76,8 @@ events AS (
                 WHEN s.state = @STATE_SCHEDULED
                 THEN o.details || jsonb_build_object('scheduled_enqueue_at', s.scheduled_enqueue_at)
                 ELSE o.details END
-      FROM stored AS s JOIN target AS t ON t.id = s.entity_id JOIN told AS o ON o.number = s.enqueued_sequence_number, gate AS g
+      FROM stored AS s JOIN target AS t ON t.id = s.entity_id JOIN origins AS o ON o.number = s.enqueued_sequence_number,
+           gate AS g
      WHERE t.history_level > @HISTORY_OFF AND s.subqueue <> @SUBQUEUE_TRANSFER),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, op)
@@ -86,22 +87,22 @@ counted AS (
       FROM stored GROUP BY entity_id, subqueue, state),
 -- include: sessions_of_stored
 
--- fragment: published
--- Who waits for what was stored, and what has to be forwarded on.
+-- fragment: published_columns
+-- The entities with waiting receivers, and those that forward what was stored.
 ARRAY(SELECT a.entity_id FROM vitrine_entity_activity AS a
        WHERE a.entity_id = ANY (%(entity_ids)b::int8[]) AND a.waiting_until > clock_timestamp()) AS waiting,
 ARRAY(SELECT t.id FROM target AS t WHERE t.forward_to IS NOT NULL OR t.forward_dead_lettered_messages_to IS NOT NULL) AS forwards
 
 -- name: publish
--- A topic's batch to its subscriptions, all of it or nothing (SB-003, SB-210). The topic's own numbers are taken for every
--- message, matched or not (SB-014). No row: the topic is gone, takes no sends or none so large (SB-231), is full, or its rules
--- are not those the picks were made by.
+-- Store a topic's batch in its subscriptions, all of it or nothing (SB-003, SB-210). The topic's own numbers are assigned to
+-- every message, matched or not (SB-014). No row: the topic does not exist, does not accept sends or messages of this size
+-- (SB-231), is full, or its rules have another version than the one that `picks` was computed from.
 WITH
 -- include: entity
 ,
 used AS MATERIALIZED (
-    -- Copies are stored by the subscriptions and counted at the topic. Asked only where the bound of the topic's row says too
-    -- much; which is then made exact.
+    -- Copies are stored in the subscriptions and counted at the topic. Computed only if the upper bound in the topic's row
+    -- exceeds the quota; the bound is then made exact.
     SELECT coalesce(sum(u.bytes_sent + u.removed), 0) AS bytes,
            (SELECT next_number FROM vitrine_entity_counter WHERE entity_id = %(entity_id)s) AS next_number
       FROM vitrine_entity AS s
@@ -119,9 +120,9 @@ gate AS (
       FROM entity AS e
      WHERE c.entity_id = e.id AND e.status = 'Active' AND e.rules_version = %(rules_version)s
        AND %(largest)s <= e.max_message_size_in_kilobytes * 1024
-       -- As in `send`: what was removed since the last roll-up is asked only where the topic is nearly full (SB-012).
+       -- As in `send`, the bytes removed since the last roll-up are read only if the topic is nearly full (SB-012).
        AND CASE WHEN c.copies_bound + c.bytes_sent + %(bytes)s <= e.max_size_in_megabytes * 1048576::bigint THEN true
-                -- another publisher was waited for
+                -- the statement waited for another publisher
                 WHEN (SELECT next_number FROM used) <> c.next_number THEN vitrine_try_again()
                 WHEN (SELECT bytes FROM used) + %(bytes)s <= e.max_size_in_megabytes * 1048576::bigint THEN true
                 ELSE (SELECT bytes FROM used) + %(bytes)s <= e.max_size_in_megabytes * 1048576::bigint
@@ -148,12 +149,12 @@ traffic AS (
       FROM gate, (VALUES (%(count)s::int, @OP_PUBLISHED::smallint), (-%(count)s::int, NULL)) AS x(n, op)),
 -- include: touched_by_send
 SELECT gate.first, gate.now,
-       -- include: published
+       -- include: published_columns
   FROM gate;
 
 -- name: deliver
--- Messages taken from one entity to the end of another, a queue (or a topic, where they are scheduled). No row: it is gone,
--- disabled or full, or takes none so large.
+-- Store messages of one entity at the end of another: a queue, or a topic if they are scheduled. No row: the target does not
+-- exist, is disabled or full, or does not accept messages of this size.
 WITH
 -- include: entity
 ,
@@ -168,12 +169,12 @@ gate AS (
 ,
 -- include: touched_by_send
 SELECT numbers.first, gate.now,
-       -- include: published
-  FROM gate, numbers;   -- none, where it was deleted while its counter was waited for
+       -- include: published_columns
+  FROM gate, numbers;  -- no row if the target was deleted while its counter was waited for
 
 -- name: topic_rules
--- The rules of a topic's subscriptions with the version they are of. A subscription without rules has none; a topic without
--- subscriptions one empty row.
+-- The rules of a topic's subscriptions, and their version. A subscription without rules has one row without a rule, a topic
+-- without subscriptions one row without a subscription.
 SELECT t.rules_version, s.id AS entity_id, s.requires_session,
        s.dead_lettering_on_filter_evaluation_exceptions AS dead_letter_filter_errors, r.name, r.filter, r.action
   FROM vitrine_entity AS t

@@ -1,18 +1,50 @@
--- Receiving and looking: with a lock, for good, by number, waiting; and what a receive that comes up short asks.
+-- Receiving (with a lock, with deletion, by number) and peeking.
+
+-- fragment: available
+-- A message that may be received now: its lock, if any, has ended. Outside the main list neither expiry nor the delivery count
+-- matters (SB-025, SB-035, SB-089, SB-091).
+m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = @STATE_ACTIVE
+AND m.sequence_number >= (SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s)
+AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity))
+AND (%(subqueue)s <> @SUBQUEUE_MAIN
+     OR
+        -- include: neither_expired_nor_spent
+    )
+AND (SELECT status FROM entity) IN ('Active', 'SendDisabled')
+-- Forwarded messages cannot be received here (SB-104, SB-171).
+AND NOT (%(subqueue)s = @SUBQUEUE_MAIN AND (SELECT forward_to FROM entity) IS NOT NULL)
+AND NOT (%(subqueue)s = @SUBQUEUE_DEAD_LETTER AND (SELECT forward_dead_lettered_messages_to FROM entity) IS NOT NULL)
+
+-- fragment: neither_expired_nor_spent
+(coalesce(m.expires_at, m.enqueued_at + (SELECT default_message_time_to_live FROM entity))
+ > (SELECT now FROM entity)) IS NOT FALSE
+AND m.delivery_count + (m.lock_token IS NOT NULL)::int < (SELECT max_delivery_count FROM entity)
+
+-- fragment: available_messages
+available AS MATERIALIZED (
+    SELECT m.ctid AS tid, m.sequence_number, m.message_id, m.lock_token AS old_token, m.locked_until AS old_until,
+           m.locked_by AS old_holder,
+           m.delivery_count + (m.lock_token IS NOT NULL AND m.subqueue = @SUBQUEUE_MAIN)::int AS failures
+      FROM vitrine_message AS m
+     WHERE
+           -- include: available
+     ORDER BY m.sequence_number LIMIT %(max_count)s FOR UPDATE SKIP LOCKED)
+
+-- fragment: all_available_changed_or_retry
+(SELECT CASE WHEN (SELECT count(*) FROM changed) = (SELECT count(*) FROM available) THEN true ELSE vitrine_try_again() END)
 
 -- fragment: lock_ends
 lock_ends AS MATERIALIZED (SELECT now + lock_duration AS at FROM entity)
 
 -- fragment: received_columns
--- What is handed out of a message (store.rows).
+-- The columns that a receive returns (store.rows).
 m.subqueue, m.state, m.sequence_number, m.delivery_count, m.enqueued_at, m.expires_at, m.time_to_live,
 m.scheduled_enqueue_at, m.last_received_at, m.locked_until, m.lock_token, m.message_id, m.session_id, m.body, m.body_kind,
 m.properties, m.application_properties, m.dead_letter_reason, m.dead_letter_description, m.dead_letter_source,
 m.enqueued_sequence_number
 
 -- fragment: received
--- Locks what is `available` until `lock_ends`. A lock that ended unnoticed was a failed delivery (SB-090) and is told as an event
--- here.
+-- Lock `available` until `lock_ends`. An earlier lock that has ended was a failed delivery (SB-090); its event is written here.
 changed AS (
     UPDATE vitrine_message AS m
        SET lock_token =
@@ -22,7 +54,7 @@ changed AS (
            delivery_count = m.delivery_count + (m.lock_token IS NOT NULL AND m.subqueue = @SUBQUEUE_MAIN)::int,
            first_received_at = coalesce(m.first_received_at, (SELECT now FROM entity)),
            last_received_at = (SELECT now FROM entity)
-     WHERE m.ctid = ANY (ARRAY(SELECT tid FROM available))      -- a TID scan whatever the statistics say; the rows are ours
+     WHERE m.ctid = ANY (ARRAY(SELECT tid FROM available))  -- forces a TID scan; the rows are locked
  RETURNING
            -- include: received_columns
 ),
@@ -45,8 +77,8 @@ deadline AS (
     SELECT %(entity_id)s, %(subqueue)s, locked_until, min(sequence_number), max(sequence_number) FROM changed
      GROUP BY locked_until)
 
--- fragment: received_for_good
--- Removes what is `available`.
+-- fragment: received_and_deleted
+-- Delete `available`.
 changed AS (DELETE FROM vitrine_message AS m WHERE m.ctid = ANY (ARRAY(SELECT tid FROM available))
  RETURNING m.size, m.first_received_at,
            -- include: received_columns
@@ -68,7 +100,7 @@ counted AS (
     HAVING count(*) > 0)
 
 -- fragment: received_deferred
--- Locks what of `failed` is to be kept, if that is all that was asked for.
+-- Lock the messages of `failed` that are kept, if these are all that were requested.
 locked AS (
     UPDATE vitrine_message AS m
        SET lock_token =
@@ -95,7 +127,7 @@ events AS (
             WHERE (SELECT history_level FROM entity) = @HISTORY_FULL
            UNION ALL
            SELECT 'process:broker', b.* FROM (
-                  -- include: buried_events
+                  -- include: failed_events
            ) AS b) AS x
      WHERE e.history_level > @HISTORY_OFF),
 counted AS (
@@ -103,27 +135,27 @@ counted AS (
     SELECT %(entity_id)s::bigint, %(subqueue)s, @LEDGER_DEFERRED_LOCKED, locked_until, count(*), 0, @OP_RECEIVED FROM locked
      GROUP BY locked_until
     UNION ALL
-    -- include: buried_counts
+    -- include: failed_counts
 ),
 deadline AS (
     INSERT INTO vitrine_lock_deadline (entity_id, subqueue, until, first_number, last_number)
     SELECT %(entity_id)s, %(subqueue)s, locked_until, min(sequence_number), max(sequence_number) FROM locked
      GROUP BY locked_until)
 
--- fragment: none_missed_of_deferred
--- include: none_missed_of_failed
+-- fragment: all_deferred_changed_or_retry
+-- include: all_failed_changed_or_retry
 AND (SELECT CASE WHEN (SELECT count(*) FROM locked) IN (0, count(*)) THEN true ELSE vitrine_try_again() END
        FROM failed WHERE fate = 'keep')
 
 -- name: receive
--- Lock up to max_count available messages, lowest number first (SB-061, SB-062). Messages another receiver is locking at this
--- moment are skipped, not waited for.
+-- Lock up to max_count available messages, lowest number first (SB-061, SB-062). Messages that another receiver is locking are
+-- skipped.
 WITH
 -- include: entity
 ,
 -- include: salt
 ,
--- include: available_now
+-- include: available_messages
 ,
 -- include: lock_ends
 ,
@@ -134,7 +166,7 @@ SELECT changed.*, e.default_message_time_to_live,
        (SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s) AS head
   FROM changed CROSS JOIN entity AS e
  WHERE
-       -- include: none_missed_of_available
+       -- include: all_available_changed_or_retry
  ORDER BY changed.sequence_number;
 
 -- name: receive_and_delete
@@ -143,21 +175,21 @@ SELECT changed.*, e.default_message_time_to_live,
 WITH
 -- include: entity
 ,
--- include: available_now
+-- include: available_messages
 ,
--- include: received_for_good
+-- include: received_and_deleted
 ,
 -- include: touched_by_receive
 SELECT changed.*, e.default_message_time_to_live,
        (SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s) AS head
   FROM changed CROSS JOIN entity AS e
  WHERE
-       -- include: none_missed_of_available
+       -- include: all_available_changed_or_retry
  ORDER BY changed.sequence_number;
 
 -- name: receive_deferred
--- Lock deferred messages by number: all of them, or none (SB-084, SB-085, SB-912). One that has expired, or that failed as often
--- as allowed, is taken away instead and answered as not found (SB-036).
+-- Lock deferred messages by number: all of them, or none (SB-084, SB-085, SB-912). One that has expired, or has reached the
+-- maximum delivery count, is dead-lettered or dropped and reported as not found (SB-036).
 WITH
 -- include: entity
 ,
@@ -177,7 +209,7 @@ owned AS MATERIALIZED (
               FOR UPDATE) AS found),
 -- include: failed
 ,
--- include: buried
+-- include: apply_failed
 ,
 -- include: lock_ends
 ,
@@ -186,12 +218,12 @@ owned AS MATERIALIZED (
 -- include: touched_by_receive
 SELECT locked.*, e.default_message_time_to_live FROM locked CROSS JOIN entity AS e
  WHERE
-       -- include: none_missed_of_deferred
+       -- include: all_deferred_changed_or_retry
  ORDER BY locked.sequence_number;
 
 -- fragment: peeked
--- Columns of the peeked messages `found`, as is true at this instant: a lock that has ended was a failed delivery (SB-090), and a
--- message that is due has been active since (SB-024, SB-047), whether or not anything has applied that to the row yet.
+-- Columns of the peeked messages `found`, as of now: a lock that has ended was a failed delivery (SB-090), and a due message is
+-- active since it was due (SB-024, SB-047), whether or not this has been written to the row yet.
 found.subqueue, CASE WHEN due.now THEN @STATE_ACTIVE ELSE found.state END AS state, found.sequence_number,
 found.delivery_count + coalesce(found.locked_until <= e.now AND found.subqueue = @SUBQUEUE_MAIN, false)::int AS delivery_count,
 CASE WHEN due.now THEN found.scheduled_enqueue_at ELSE found.enqueued_at END AS enqueued_at,
@@ -201,8 +233,8 @@ found.application_properties, found.dead_letter_reason, found.dead_letter_descri
 found.enqueued_sequence_number, e.default_message_time_to_live
 
 -- name: peek
--- Up to max_count messages from a number on, in number order, whatever their state; nothing is changed (SB-140, SB-141). A
--- client's peek is activity (SB-147).
+-- Up to max_count messages in any state, from a number on, in number order, unchanged (SB-140, SB-141). A peek counts as activity
+-- (SB-147).
 WITH
 -- include: entity
 ,
@@ -226,49 +258,8 @@ SELECT
  CROSS JOIN LATERAL (SELECT found.state = @STATE_SCHEDULED AND found.scheduled_enqueue_at <= e.now AS now) AS due
  ORDER BY found.sequence_number LIMIT %(max_count)s;
 
--- name: wait_begins
--- Somebody waits for this entity's messages, at least for so long (real time): senders then wake them. Counts as a receive
--- (SB-195).
-UPDATE vitrine_entity_activity AS a
-   SET waiting_until = greatest(a.waiting_until, clock_timestamp() + %(seconds)s * interval '1 s'),
-       last_activity_at = greatest(a.last_activity_at, e.now), last_receive_at = greatest(a.last_receive_at, e.now)
-  FROM vitrine_entity_now AS e
- WHERE a.entity_id = e.id AND e.id = %(entity_id)s;
-
--- name: entity_status
--- Asked after an operation found nothing or little: may the entity be used, and would a tidying step find something to do now? No
--- row: it is gone.
-WITH
--- include: entity
-SELECT e.now, e.kind, e.topic_id, e.is_system, e.tier, e.status, e.rules_version, e.forward_to,
-       e.forward_dead_lettered_messages_to, e.expiry_mode, e.max_size_in_megabytes * 1048576::bigint AS quota,
-       e.max_message_size_in_kilobytes * 1024 AS largest,
-       EXISTS (SELECT FROM vitrine_message WHERE entity_id = coalesce(e.topic_id, e.id) AND state = @STATE_SCHEDULED
-                                             AND scheduled_enqueue_at <= e.now) AS scheduled,
-       EXISTS (SELECT FROM vitrine_lock_deadline WHERE entity_id = e.id AND until <= e.now) AS locks,
-       -- include: may_have_expired
-       AS expired,
-       e.requires_session AND e.expires_whole_sessions AS whole_sessions,
-       -- Entities whose messages are forwarded to here, and that have some now.
-       ARRAY(SELECT s.id FROM vitrine_entity AS s JOIN vitrine_entity AS t ON t.id = e.id
-              WHERE s.namespace_id = t.namespace_id AND s.deleted_at IS NULL
-                AND (lower(s.forward_to) = t.key OR lower(s.forward_dead_lettered_messages_to) = t.key)
-                AND (EXISTS (SELECT FROM vitrine_message WHERE entity_id = coalesce(s.topic_id, s.id) AND state = @STATE_SCHEDULED
-                                                           AND scheduled_enqueue_at <= e.now)
-                     OR EXISTS (
-                        SELECT FROM unnest('{@SUBQUEUE_MAIN,@SUBQUEUE_DEAD_LETTER}'::smallint[]) AS l(subqueue)
-                         CROSS JOIN LATERAL (
-                               SELECT FROM vitrine_message AS m
-                                WHERE m.entity_id = s.id AND m.subqueue = l.subqueue AND m.state = @STATE_ACTIVE
-                                  AND m.sequence_number >= (SELECT head FROM vitrine_queue_head
-                                                             WHERE entity_id = s.id AND subqueue = l.subqueue)
-                                LIMIT 1) AS m
-                         WHERE CASE l.subqueue WHEN @SUBQUEUE_MAIN THEN s.forward_to
-                                    ELSE s.forward_dead_lettered_messages_to END IS NOT NULL))) AS sources
-  FROM entity AS e;
-
--- name: ready
--- Those of these entities that are there. is_ready: whether there is something for a receiver, or something due.
+-- name: ready_entities
+-- The existing ones of these entities. is_ready: whether it has messages for a receiver, or due scheduled ones.
 SELECT e.id AS entity_id, e.status IN ('Active', 'SendDisabled')
        AND (EXISTS (SELECT FROM vitrine_message AS m
                      WHERE m.entity_id = e.id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE

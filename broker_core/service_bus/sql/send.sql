@@ -1,23 +1,23 @@
--- Sending to one entity, and waking who waits for it.
+-- Sending to one entity.
 
 -- fragment: sent
--- Store a batch with consecutive numbers, or nothing. The counter is locked from here to commit, so numbers commit in order and
--- without gaps (SB-004, SB-924).
+-- Store a batch with consecutive numbers, or nothing. The counter stays locked until the commit, so numbers are committed in
+-- order and without gaps (SB-004, SB-924).
 numbers AS (
     UPDATE vitrine_entity_counter AS c
        SET next_number = c.next_number + cardinality(%(bodies)b::bytea[]), bytes_sent = c.bytes_sent + %(bytes)s
       FROM entity AS e
      WHERE c.entity_id = e.id AND e.status IN ('Active', 'ReceiveDisabled')
        AND %(largest)s <= e.max_message_size_in_kilobytes * 1024
-       -- What was removed before the last roll-up gives room enough nearly always; only a nearly full entity asks the rest
-       -- (SB-012).
+       -- The bytes removed before the last roll-up are nearly always enough; the later ones are read only if the entity is nearly
+       -- full (SB-012).
        AND CASE WHEN c.bytes_sent + %(bytes)s <= e.max_size_in_megabytes * 1048576::bigint
                      - (SELECT coalesce(sum(bytes), 0) FROM vitrine_count_base WHERE entity_id = %(entity_id)s AND until IS NULL)
                 THEN true
                 ELSE c.bytes_sent + %(bytes)s <= e.max_size_in_megabytes * 1048576::bigint
                      - (SELECT coalesce(sum(bytes), 0) FROM vitrine_count_base WHERE entity_id = %(entity_id)s AND until IS NULL)
                      - (SELECT coalesce(sum(bytes), 0) FROM vitrine_count_delta WHERE entity_id = %(entity_id)s) END
- -- A topic is sent only what is scheduled: what came due meanwhile waits there all the same, to be published (SB-051).
+ -- A topic stores only scheduled messages here; those that have come due in the meantime wait to be published (SB-051).
  RETURNING c.next_number - cardinality(%(bodies)b::bytea[]) AS first,
            CASE WHEN e.kind = 'topic' THEN '-infinity' ELSE e.now END AS due_before, e.now, e.default_message_time_to_live,
            e.history_level),
@@ -26,7 +26,7 @@ stored AS (
                                  scheduled_enqueue_at, message_id, session_id, properties, application_properties, body)
     SELECT %(entity_id)s, n.first + t.i - 1, CASE WHEN t.scheduled_at > n.due_before THEN @STATE_SCHEDULED ELSE @STATE_ACTIVE END,
            t.size, coalesce(t.body_kind, @BODY_DATA), n.now,
-           -- Only a life of its own is written down; the life of a scheduled message begins when it is due (SB-024).
+           -- Only a time-to-live of its own is stored; that of a scheduled message starts when it is due (SB-024).
            CASE WHEN (t.scheduled_at > n.due_before) IS NOT TRUE AND t.time_to_live IS NOT NULL
                 THEN n.now + least(t.time_to_live, n.default_message_time_to_live) END,
            CASE WHEN t.time_to_live IS NOT NULL THEN least(t.time_to_live, n.default_message_time_to_live) END,
@@ -53,10 +53,18 @@ counted AS (
       FROM stored GROUP BY state),
 -- include: touched_by_send
 
+-- fragment: touched_by_send
+-- Record activity for auto-delete (SB-190), at most every 20 s and without waiting for a lock.
+touched AS (
+    UPDATE vitrine_entity_activity SET last_activity_at = (SELECT now FROM entity)
+     WHERE ctid = ANY (ARRAY(
+           SELECT ctid FROM vitrine_entity_activity
+            WHERE entity_id = %(entity_id)s AND last_activity_at < (SELECT now FROM entity) - interval '20 s'
+              FOR UPDATE SKIP LOCKED)))
+
 -- fragment: sessions_of_stored
--- The sessions that `stored` has active messages for: there from now on (SB-111). A row that is there is locked even where
--- nothing in it changes, so that a sender and whoever closes the session, and counts its messages, come one after the other. In
--- the order of ids.
+-- Create the sessions of the active messages in `stored` (SB-111). An existing row is locked even if nothing in it changes, so
+-- that sends and the closing of the session, which counts its messages, are serialized. Rows are locked in the order of ids.
 sessions AS (
     INSERT INTO vitrine_session AS s (entity_id, session_id, first_number)
     SELECT o.entity_id, o.session_id, min(o.sequence_number)
@@ -66,7 +74,8 @@ sessions AS (
         ON CONFLICT (entity_id, session_id) DO UPDATE SET first_number = excluded.first_number WHERE s.first_number IS NULL)
 
 -- name: send
--- No row: the entity is gone, takes no sends or none so large, or is full; `look` says which.
+-- Store a batch in a queue. No row: it does not exist, does not accept sends or messages of this size, or is full; entity_status
+-- tells which.
 WITH
 -- include: entity
 ,
@@ -76,7 +85,7 @@ SELECT n.first, n.now, (SELECT forward_to IS NOT NULL FROM entity) AS forwards,
   FROM numbers AS n;
 
 -- name: send_to_sessions
--- The same to an entity that requires sessions.
+-- As send, to a queue that requires sessions.
 WITH
 -- include: entity
 ,
@@ -86,18 +95,3 @@ WITH
 SELECT n.first, n.now, (SELECT forward_to IS NOT NULL FROM entity) AS forwards,
        -- include: waiting
   FROM numbers AS n;
-
--- name: find_entity
--- The id behind an address; names are compared without case, RabbitMQ's as they are.
-SELECT e.id, e.family, e.kind, e.requires_session, e.requires_duplicate_detection
-  FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
- WHERE lower(n.name) = lower(%(namespace)s) AND e.key = vitrine_key(n.family, %(path)s) AND e.deleted_at IS NULL;
-
--- name: wake
--- Tell who waits for this entity, once: the first to clear the mark sends the notification.
-WITH claimed AS (
-    UPDATE vitrine_entity_activity SET waiting_until = NULL
-     WHERE ctid = ANY (ARRAY(SELECT ctid FROM vitrine_entity_activity
-                              WHERE entity_id = %(entity_id)s AND waiting_until > clock_timestamp() FOR UPDATE SKIP LOCKED))
- RETURNING entity_id)
-SELECT pg_notify('vitrine_wake', entity_id::text) FROM claimed;

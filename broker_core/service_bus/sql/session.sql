@@ -1,13 +1,12 @@
--- Sessions. The row of a session is its lock; what is received through it is locked besides, message by message, to the same
--- instant, so that settling, counts and the end of locks are what they are everywhere. Order of locks: the session's row, then
--- messages; a sender locks the counter first and then the rows of sessions.
--- `entity_id + 0` is what the indexes of a session's messages begin with: nothing but these can then serve, whatever the
--- statistics say. By the primary key, which looks as good to a planner that knows no session, each receive would walk over the
--- messages of all the others.
+-- Sessions. The row of a session is its lock. Messages received through it are locked individually as well, until the same
+-- instant, so that settling, counts and expiry of locks work as for any message. Lock order: the session's row, then messages; a
+-- sender locks the counter first and then the rows of sessions. `entity_id + 0` is the leading expression of the indexes on a
+-- session's messages, so that only these indexes can be used, whatever the statistics say. With the primary key, which a planner
+-- without statistics prefers, each receive would scan the messages of all other sessions.
 
--- fragment: session_is_over
--- Whether a message of session `s` that nobody holds has expired: by its own time-to-live, or the first of those that live by the
--- default. Then the life of all its messages is over, where the entity wants it so (SB-037, SB-901).
+-- fragment: session_expired
+-- Whether an unlocked message of session `s` has expired: by its own time-to-live, or the first of those that use the default.
+-- All messages of the session are then expired, if the entity has expires_whole_sessions (SB-037, SB-901).
 (SELECT e.expires_whole_sessions AND (
         EXISTS (SELECT FROM vitrine_message AS x
                  WHERE x.entity_id + 0 = s.entity_id AND x.session_id = s.session_id AND x.subqueue = @SUBQUEUE_MAIN
@@ -23,7 +22,7 @@
    FROM entity AS e)
 
 -- fragment: deliverable_in_session
--- A message of session `s` that its holder may receive now, if the session's life is not over.
+-- A message of session `s` that its holder may receive now, if the session has not expired.
 m.entity_id + 0 = s.entity_id AND m.session_id = s.session_id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
 AND m.sequence_number >= s.first_number
 AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity))
@@ -34,7 +33,7 @@ AND
 (SELECT requires_session AND status IN ('Active', 'SendDisabled') AND forward_to IS NULL FROM entity)
 
 -- fragment: session_held
--- The row of the session whose lock this token is, locked; no row once the lock has ended.
+-- Lock the row of the session that this token holds; no row if its lock has ended.
 session AS MATERIALIZED (
     SELECT s.ctid AS tid, s.entity_id, s.session_id, s.first_number, s.locked_until
       FROM vitrine_session AS s
@@ -43,14 +42,14 @@ session AS MATERIALIZED (
 lock_ends AS MATERIALIZED (SELECT locked_until AS at FROM session)
 
 -- fragment: available_in_session
--- The next messages of `session`, in order: one that is being changed at this moment is waited for, not skipped (SB-114, SB-115).
+-- The next messages of `session`, in order. A message that is being changed is waited for, not skipped (SB-114, SB-115).
 available AS MATERIALIZED (
     SELECT found.*
       FROM (SELECT s.* FROM session AS s
              WHERE
                    -- include: takes_receivers
                AND NOT
-                   -- include: session_is_over
+                   -- include: session_expired
            ) AS s
      CROSS JOIN LATERAL (
            SELECT m.ctid AS tid, m.sequence_number, m.message_id, m.lock_token AS old_token, m.locked_until AS old_until,
@@ -61,9 +60,9 @@ available AS MATERIALIZED (
             ORDER BY m.sequence_number LIMIT %(max_count)s FOR UPDATE) AS found)
 
 -- name: accept_next_session
--- Lock the session with the lowest first number among those that nobody holds and that have something to deliver (SB-113), and
--- receive its first messages at once. A session whose row somebody has at this moment is passed over. One that was changed since
--- this statement began is not taken with what was known of its messages then: it is looked at again.
+-- Lock the unlocked session with the lowest first number that has deliverable messages (SB-113), and receive its first messages.
+-- A session whose row is locked by another transaction is skipped. If it was changed since this statement began, the statement is
+-- run again.
 WITH
 -- include: entity
 ,
@@ -81,7 +80,7 @@ session AS MATERIALIZED (
                    -- include: deliverable_in_session
              LIMIT 1)
        AND NOT
-           -- include: session_is_over
+           -- include: session_expired
      ORDER BY s.first_number LIMIT 1 FOR UPDATE SKIP LOCKED),
 -- include: lock_ends
 ,
@@ -98,12 +97,12 @@ SELECT s.session_id AS accepted, s.state AS session_state, s.first_number, lock_
        e.default_message_time_to_live, changed.*
   FROM session AS s CROSS JOIN lock_ends CROSS JOIN entity AS e LEFT JOIN changed ON true
  WHERE
-       -- include: none_missed_of_available
+       -- include: all_available_changed_or_retry
    AND (SELECT CASE WHEN (SELECT count(*) FROM accepted) = (SELECT count(*) FROM session) THEN true ELSE vitrine_try_again() END)
  ORDER BY changed.sequence_number;
 
 -- name: accept_session
--- Lock this session, whether it has messages or not (SB-112). No row: somebody holds it, or the entity lets nobody receive.
+-- Lock this session, whether it has messages or not (SB-112). No row: it is locked, or the entity does not allow receives.
 WITH
 -- include: entity
 ,
@@ -121,8 +120,8 @@ SELECT a.session_id AS accepted, a.state AS session_state, a.locked_until AS ses
   FROM accepted AS a CROSS JOIN entity AS e;
 
 -- name: receive_from_session
--- Lock the next messages of a session that is held, as long as the session is locked. Always a row while it is held: without a
--- number when there is no message. No row: the session's lock is lost.
+-- Lock the next messages of a held session until the session's lock ends. While it is held there is at least one row, without a
+-- sequence number if there is no message. No row: the session's lock is lost.
 WITH
 -- include: entity
 ,
@@ -138,11 +137,11 @@ WITH
 SELECT s.first_number, e.default_message_time_to_live, changed.*
   FROM session AS s CROSS JOIN entity AS e LEFT JOIN changed ON true
  WHERE
-       -- include: none_missed_of_available
+       -- include: all_available_changed_or_retry
  ORDER BY changed.sequence_number;
 
 -- name: receive_and_delete_from_session
--- The same, removing what is received (SB-123).
+-- As receive_from_session, with deletion (SB-123).
 WITH
 -- include: entity
 ,
@@ -150,18 +149,17 @@ WITH
 ,
 -- include: available_in_session
 ,
--- include: received_for_good
+-- include: received_and_deleted
 ,
 -- include: touched_by_receive
 SELECT s.first_number, e.default_message_time_to_live, changed.*
   FROM session AS s CROSS JOIN entity AS e LEFT JOIN changed ON true
  WHERE
-       -- include: none_missed_of_available
+       -- include: all_available_changed_or_retry
  ORDER BY changed.sequence_number;
 
 -- name: receive_deferred_from_session
--- As receive_deferred, of a session that is held (SB-120): the numbers are all its own, or none is found. Always a row while it
--- is held.
+-- As receive_deferred, for a held session (SB-120): all numbers must belong to it. While it is held there is at least one row.
 WITH
 -- include: entity
 ,
@@ -186,7 +184,7 @@ owned AS MATERIALIZED (
               FOR UPDATE) AS found),
 -- include: failed
 ,
--- include: buried
+-- include: apply_failed
 ,
 -- include: received_deferred
 ,
@@ -194,22 +192,22 @@ owned AS MATERIALIZED (
 SELECT e.default_message_time_to_live, locked.*
   FROM session AS s CROSS JOIN entity AS e LEFT JOIN locked ON true
  WHERE
-       -- include: none_missed_of_deferred
+       -- include: all_deferred_changed_or_retry
  ORDER BY locked.sequence_number;
 
--- name: take_session
--- Statement 1 of 2 in one transaction, before renew_session, close_session and advance_session: the session's row, while this
--- token holds it. Statement 2 then has a new snapshot: it sees all that was received, and sent, by those who had the row. As one
--- statement it would have waited for them and still not know their messages.
+-- name: lock_session
+-- Statement 1 of 2 in one transaction, before renew_session, close_session and advance_session: lock the session's row if this
+-- token holds it. Statement 2 then has a new snapshot, which includes everything that earlier holders of the row lock received or
+-- sent. A single statement would wait for them and still not see their messages.
 WITH
 -- include: entity
 ,
 -- include: session_held
 SELECT session_id FROM session;
 
--- fragment: held_by_session
--- What was received through `session` and is not settled, in number order: all such locks end with the session's, and the
--- deadlines that were written with them say where to look.
+-- fragment: received_through_session
+-- The unsettled messages received through `session`, in number order. Their locks end with the session's, and the deadlines
+-- written with the locks give the range of numbers.
 owned AS MATERIALIZED (
     SELECT found.*
       FROM (SELECT m.state, m.sequence_number
@@ -233,13 +231,13 @@ owned AS MATERIALIZED (
               AND m.locked_until > (SELECT now FROM entity) FOR UPDATE) AS found)
 
 -- name: renew_session
--- The session's lock and those of its messages end lock_duration from now (SB-116).
+-- Extend the session's lock and those of its messages to lock_duration from now (SB-116).
 WITH
 -- include: entity
 ,
 -- include: session_held
 ,
--- include: held_by_session
+-- include: received_through_session
 ,
 -- include: renewed
 ,
@@ -247,11 +245,11 @@ kept AS (UPDATE vitrine_session SET locked_until = (SELECT now + lock_duration F
           WHERE ctid = ANY (ARRAY(SELECT tid FROM session)))
 SELECT s.session_id, e.now + e.lock_duration AS locked_until, e.lock_duration FROM session AS s CROSS JOIN entity AS e
  WHERE
-       -- include: none_missed
+       -- include: all_changed_or_retry
 ;
 
 -- fragment: first_present
--- The lowest number present in each `session`; NULL: it has no active message.
+-- The lowest number in each `session`; NULL: it has no active message.
 present AS MATERIALIZED (
     SELECT s.tid, (SELECT m.sequence_number FROM vitrine_message AS m
                     WHERE m.entity_id + 0 = s.entity_id AND m.session_id = s.session_id AND m.subqueue = @SUBQUEUE_MAIN
@@ -260,8 +258,8 @@ present AS MATERIALIZED (
                     ORDER BY m.sequence_number LIMIT 1) AS first_number
       FROM session AS s)
 
--- fragment: let_go
--- Nobody holds these sessions from now on; what has neither an active message nor a state is there no more (SB-111).
+-- fragment: close_sessions
+-- Unlock these sessions; delete those with neither an active message nor a state (SB-111).
 -- include: first_present
 ,
 forgotten AS (DELETE FROM vitrine_session AS s USING present AS p
@@ -271,26 +269,26 @@ kept AS (
       FROM present AS p WHERE s.ctid = p.tid AND (p.first_number IS NOT NULL OR s.state IS NOT NULL))
 
 -- name: close_session
--- Let the session go, and with it what was received through it and not settled; no failed delivery is counted (SB-092, SB-118).
+-- Unlock the session, and the unsettled messages received through it; no failed delivery is counted (SB-092, SB-118).
 WITH
 -- include: entity
 ,
 -- include: session_held
 ,
--- include: held_by_session
+-- include: received_through_session
 ,
 -- include: released
 ,
--- include: let_go
+-- include: close_sessions
 SELECT session_id,
        -- include: waiting
   FROM session
  WHERE
-       -- include: none_missed
+       -- include: all_changed_or_retry
 ;
 
 -- name: advance_session
--- After take_session: raise the bound of a session that is held, so that its receives skip what is gone.
+-- After lock_session: raise the first number of a held session, so that its receives skip removed messages.
 WITH
 -- include: entity
 ,
@@ -301,7 +299,7 @@ UPDATE vitrine_session AS s SET first_number = p.first_number
   FROM present AS p WHERE s.ctid = p.tid AND s.first_number IS DISTINCT FROM p.first_number;
 
 -- name: get_session_state
--- No row: this token holds the session no more (SB-119).
+-- The state of a held session. No row: this token no longer holds it (SB-119).
 WITH
 -- include: entity
 SELECT s.state AS session_state FROM vitrine_session AS s
@@ -309,7 +307,7 @@ SELECT s.state AS session_state FROM vitrine_session AS s
    AND s.locked_until > (SELECT now FROM entity);
 
 -- name: set_session_state
--- Only the holder writes the state (SB-119).
+-- Set the state of a held session (SB-119). No row: this token no longer holds it.
 WITH
 -- include: entity
 UPDATE vitrine_session AS s SET state = %(state)b, state_updated_at = (SELECT now FROM entity)
@@ -333,7 +331,7 @@ SELECT s.session_id, m.first_number, s.locked_until, s.locked_by, octet_length(s
  ORDER BY s.session_id OFFSET %(skip)s LIMIT %(top)s;
 
 -- name: peek_session
--- As peek, the messages of one session (SB-145); nobody has to hold it.
+-- As peek, for the messages of one session (SB-145), which does not have to be locked.
 WITH
 -- include: entity
 ,
@@ -357,8 +355,8 @@ SELECT
  ORDER BY found.sequence_number LIMIT %(max_count)s;
 
 -- name: drop_session_locks
--- End the locks of all sessions of an entity now. Before those of its messages: then no receive is under way that could lock
--- more.
+-- End the locks of all sessions of an entity now. Run before those of its messages are ended, so that no concurrent receive can
+-- lock more.
 WITH
 -- include: entity
 ,
@@ -371,21 +369,21 @@ ended AS (
 SELECT count(*) AS done FROM ended;
 
 -- name: expire_sessions
--- Take away up to max_count messages of sessions whose life is over, but those that somebody holds (SB-037). Of each session the
--- message that decides it goes last: what a batch leaves behind is no younger for it. Sessions that live by the entity's default
--- are walked in the order of their first numbers, from a number on; last_number: how far this call looked, NULL when all that
--- follow are younger.
+-- Dead-letter or drop up to max_count messages of expired, unlocked sessions (SB-037). The message that decides a session's
+-- expiry is removed last, so that a session that is only partly removed stays expired. Sessions whose messages use the entity's
+-- default are scanned in the order of their first numbers, from a number on; last_number: the last one scanned, NULL if all
+-- others are younger.
 WITH
 -- include: entity
 ,
-own AS MATERIALIZED (
+with_expired AS MATERIALIZED (
     SELECT DISTINCT m.session_id
       FROM (SELECT m.session_id FROM vitrine_message AS m
              WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
                AND m.expires_at <= (SELECT now FROM entity)
                AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity))
              ORDER BY m.expires_at LIMIT %(max_count)s) AS m),
-walked AS MATERIALIZED (
+scanned AS MATERIALIZED (
     SELECT s.session_id, s.first_number, h.sequence_number, h.enqueued_at + e.default_message_time_to_live <= e.now AS expired
       FROM entity AS e
      CROSS JOIN LATERAL (
@@ -399,31 +397,31 @@ walked AS MATERIALIZED (
               AND m.sequence_number >= s.first_number AND m.expires_at IS NULL
               AND (m.locked_until IS NULL OR m.locked_until <= e.now)
             ORDER BY m.sequence_number LIMIT 1) AS h ON true),
-over AS MATERIALIZED (
-    SELECT o.session_id, coalesce(own_.sequence_number, w.sequence_number) AS decider,
+expired_sessions AS MATERIALIZED (
+    SELECT o.session_id, coalesce(first_expired.sequence_number, w.sequence_number) AS deciding_number,
            coalesce((SELECT first_number FROM vitrine_session WHERE entity_id = %(entity_id)s AND session_id = o.session_id),
                     1) AS first_number
-      FROM (SELECT session_id FROM own UNION SELECT session_id FROM walked WHERE expired) AS o
-      LEFT JOIN walked AS w ON w.session_id = o.session_id AND w.expired
+      FROM (SELECT session_id FROM with_expired UNION SELECT session_id FROM scanned WHERE expired) AS o
+      LEFT JOIN scanned AS w ON w.session_id = o.session_id AND w.expired
       LEFT JOIN LATERAL (
            SELECT m.sequence_number FROM vitrine_message AS m
             WHERE m.entity_id + 0 = %(entity_id)s AND m.session_id = o.session_id AND m.subqueue = @SUBQUEUE_MAIN
               AND m.state = @STATE_ACTIVE
               AND m.expires_at <= (SELECT now FROM entity)
               AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity))
-            ORDER BY m.expires_at LIMIT 1) AS own_ ON true),
+            ORDER BY m.expires_at LIMIT 1) AS first_expired ON true),
 found AS MATERIALIZED (
     SELECT x.sequence_number
-      FROM over AS o
+      FROM expired_sessions AS o
      CROSS JOIN LATERAL (
            (SELECT false AS is_last, m.sequence_number FROM vitrine_message AS m
              WHERE m.entity_id + 0 = %(entity_id)s AND m.session_id = o.session_id AND m.subqueue = @SUBQUEUE_MAIN
                AND m.state = @STATE_ACTIVE
-               AND m.sequence_number >= o.first_number AND m.sequence_number <> o.decider
+               AND m.sequence_number >= o.first_number AND m.sequence_number <> o.deciding_number
                AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity))
              ORDER BY m.sequence_number LIMIT %(max_count)s)
            UNION ALL
-           SELECT true, o.decider) AS x
+           SELECT true, o.deciding_number) AS x
      ORDER BY o.session_id, x.is_last, x.sequence_number LIMIT %(max_count)s),
 owned AS MATERIALIZED (
     SELECT m.*
@@ -436,32 +434,32 @@ owned AS MATERIALIZED (
               AND m.sequence_number = f.sequence_number
               AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity)) FOR UPDATE) AS m),
 -- include: expired_tail
-SELECT (SELECT count(*) FROM owned) AS done, ARRAY(SELECT session_id FROM over ORDER BY session_id) AS session_ids,
-       CASE WHEN (SELECT count(*) FROM walked) = %(max_count)s
-             AND NOT (SELECT coalesce(bool_or(NOT expired AND sequence_number <= (SELECT max(first_number) FROM walked)), false)
-                        FROM walked)
-            THEN (SELECT max(first_number) FROM walked) END AS last_number
+SELECT (SELECT count(*) FROM owned) AS done, ARRAY(SELECT session_id FROM expired_sessions ORDER BY session_id) AS session_ids,
+       CASE WHEN (SELECT count(*) FROM scanned) = %(max_count)s
+             AND NOT (SELECT coalesce(bool_or(NOT expired AND sequence_number <= (SELECT max(first_number) FROM scanned)), false)
+                        FROM scanned)
+            THEN (SELECT max(first_number) FROM scanned) END AS last_number
  WHERE
-       -- include: none_missed_of_failed
+       -- include: all_failed_changed_or_retry
 ;
 
 -- name: session_entities
--- Entities that require sessions, for the sweep that forgets some.
+-- Entities that require sessions, for the sweep that removes stale sessions.
 SELECT id AS entity_id FROM vitrine_entity_now WHERE requires_session ORDER BY id;
 
--- name: take_idle_sessions
--- Statement 1 of 2 in one transaction: of the next max_count sessions by id those that nobody holds and whose row is not what it
--- would be had they been closed. last: how far this call looked; NULL: to the end.
+-- name: lock_stale_sessions
+-- Statement 1 of 2 in one transaction: of the next max_count sessions by id, lock the unheld ones whose row differs from what
+-- closing would leave. last: the last id scanned; NULL: there are no more.
 WITH
 -- include: entity
 ,
-walked AS MATERIALIZED (
+scanned AS MATERIALIZED (
     SELECT s.* FROM vitrine_session AS s
      WHERE s.entity_id = %(entity_id)s AND (%(after)s::text IS NULL OR s.session_id > %(after)s)
      ORDER BY s.session_id LIMIT %(max_count)s),
 stale AS MATERIALIZED (
     SELECT s.session_id
-      FROM walked AS s
+      FROM scanned AS s
       LEFT JOIN LATERAL (
            SELECT m.sequence_number FROM vitrine_message AS m
             WHERE m.entity_id + 0 = s.entity_id AND m.session_id = s.session_id AND m.subqueue = @SUBQUEUE_MAIN
@@ -478,10 +476,10 @@ taken AS MATERIALIZED (
             WHERE s.entity_id = %(entity_id)s AND s.session_id = t.session_id
               AND (s.locked_until IS NULL OR s.locked_until <= (SELECT now FROM entity)) FOR UPDATE SKIP LOCKED) AS s)
 SELECT ARRAY(SELECT session_id FROM taken) AS session_ids,
-       CASE WHEN (SELECT count(*) FROM walked) = %(max_count)s THEN (SELECT max(session_id) FROM walked) END AS last;
+       CASE WHEN (SELECT count(*) FROM scanned) = %(max_count)s THEN (SELECT max(session_id) FROM scanned) END AS last;
 
--- name: take_free_sessions
--- As take_idle_sessions, of these sessions all that nobody holds.
+-- name: lock_unheld_sessions
+-- As lock_stale_sessions, for all unheld ones of the given sessions.
 WITH
 -- include: entity
 SELECT s.session_id
@@ -491,10 +489,10 @@ SELECT s.session_id
         WHERE s.entity_id = %(entity_id)s AND s.session_id = t.id
           AND (s.locked_until IS NULL OR s.locked_until <= (SELECT now FROM entity)) FOR UPDATE SKIP LOCKED) AS s;
 
--- name: settle_sessions
--- Statement 2 of 2: as if they had been closed.
+-- name: reset_sessions
+-- Statement 2 of 2: update the locked sessions as closing them would.
 WITH session AS MATERIALIZED (
     SELECT s.ctid AS tid, s.entity_id, s.session_id, s.first_number FROM vitrine_session AS s
      WHERE s.entity_id = %(entity_id)s AND s.session_id = ANY (%(session_ids)b::text[])),
--- include: let_go
+-- include: close_sessions
 SELECT count(*) AS done FROM present;

@@ -1,8 +1,30 @@
--- How a lock ends, or goes on. A token that holds nothing any more is missing from the answer, and changes nothing (SB-071,
--- SB-087).
+-- Settling and renewing. Tokens whose lock is lost are missing from the result, and change nothing (SB-071, SB-087).
+
+-- fragment: owned
+-- The messages that these tokens hold now, locked in number order so that concurrent settlements cannot deadlock. A token whose
+-- lock ended, or that was settled, finds nothing (SB-070, SB-071); nor does any while the entity accepts no settlements (SB-232,
+-- SB-233).
+owned AS MATERIALIZED (
+    SELECT found.*
+      FROM (SELECT * FROM unnest(%(numbers)b::bigint[], %(tokens)b::uuid[]) AS t(number, token) ORDER BY number) AS t
+     CROSS JOIN LATERAL (
+           SELECT
+                  -- include: candidate
+             FROM vitrine_message AS m
+            WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED}')
+              AND m.sequence_number = t.number AND m.lock_token = t.token
+              AND m.locked_until > (SELECT now FROM entity)
+              AND (SELECT status FROM entity) IN ('Active', 'SendDisabled')
+              FOR UPDATE) AS found)
+
+-- fragment: unlocked_counts
+-- The opposite ledger rows of locks that end early.
+SELECT %(entity_id)s::bigint, %(subqueue)s::smallint, (@LEDGER_LOCKED + state)::smallint, old_until, -count(*)::int,
+       0::bigint, NULL::smallint
+  FROM owned GROUP BY state, old_until
 
 -- name: complete
--- Remove what these tokens still hold (SB-080). A token missing from the answer lost its lock (SB-087).
+-- Delete the messages that these tokens hold (SB-080).
 WITH
 -- include: entity
 ,
@@ -24,12 +46,12 @@ counted AS (
 )
 SELECT sequence_number, lock_token FROM owned
  WHERE
-       -- include: none_missed
+       -- include: all_changed_or_retry
 ;
 
 -- name: abandon
--- Give up these locks: a failed delivery each (SB-081, SB-090). What has expired meanwhile or failed once too often leaves the
--- queue (SB-027, SB-091); the others are available again at their place (SB-063).
+-- Release these locks as failed deliveries (SB-081, SB-090). Messages that have expired or reached the maximum delivery count
+-- leave the queue (SB-027, SB-091); the others are available again at their position (SB-063).
 WITH
 -- include: entity
 ,
@@ -37,7 +59,7 @@ WITH
 ,
 -- include: failed
 ,
--- include: buried
+-- include: apply_failed
 ,
 kept AS (
     UPDATE vitrine_message AS m
@@ -60,24 +82,24 @@ events AS (
              FROM failed WHERE (SELECT history_level FROM entity) = @HISTORY_FULL
            UNION ALL
            SELECT %(actor)s, b.* FROM (
-                  -- include: buried_events
+                  -- include: failed_events
            ) AS b) AS x
      WHERE e.history_level > @HISTORY_OFF),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
     -- include: unlocked_counts
     UNION ALL
-    -- include: buried_counts
+    -- include: failed_counts
 )
 SELECT sequence_number, lock_token, (SELECT forward_dead_lettered_messages_to IS NOT NULL FROM entity) AS forwards,
        -- include: waiting
   FROM owned
  WHERE
-       -- include: none_missed
+       -- include: all_changed_or_retry
 ;
 
 -- fragment: released
--- Gives the locks of `owned` back; no failed delivery is counted.
+-- Release the locks of `owned`; no failed delivery is counted.
 changed AS (
     UPDATE vitrine_message AS m SET lock_token = NULL, locked_until = NULL, locked_by = NULL
      WHERE m.ctid = ANY (ARRAY(SELECT tid FROM owned)) RETURNING m.sequence_number),
@@ -93,7 +115,7 @@ counted AS (
 )
 
 -- name: release
--- Give locks back as if the messages had never been delivered: no failed delivery is counted (SB-090, SB-926).
+-- Release locks as if the messages had never been delivered: no failed delivery is counted (SB-090, SB-926).
 WITH
 -- include: entity
 ,
@@ -104,11 +126,11 @@ SELECT sequence_number, lock_token,
        -- include: waiting
   FROM owned
  WHERE
-       -- include: none_missed
+       -- include: all_changed_or_retry
 ;
 
 -- name: defer
--- Set aside: from now on received by number alone, at their place, the failed deliveries unchanged (SB-083).
+-- Defer messages: they keep their position and delivery count, and can only be received by number (SB-083).
 WITH
 -- include: entity
 ,
@@ -139,18 +161,19 @@ counted AS (
 )
 SELECT sequence_number, lock_token FROM owned
  WHERE
-       -- include: none_missed
+       -- include: all_changed_or_retry
 ;
 
 -- name: dead_letter
--- Move to the dead-letter queue with the receiver's reason (SB-082, SB-103). The number of failed deliveries is not raised.
+-- Move to the dead-letter queue with the receiver's reason (SB-082, SB-103). The delivery count is not raised.
 WITH
 -- include: entity
 ,
 -- include: owned
 ,
-failed AS MATERIALIZED (SELECT *, 'bury' AS fate, %(reason)s::text AS reason, %(description)s::text AS description FROM owned),
--- include: buried
+failed AS MATERIALIZED (
+    SELECT *, 'dead_letter' AS fate, %(reason)s::text AS reason, %(description)s::text AS description FROM owned),
+-- include: apply_failed
 ,
 events AS (
     INSERT INTO vitrine_message_event (
@@ -164,17 +187,17 @@ counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
     -- include: unlocked_counts
     UNION ALL
-    -- include: buried_counts
+    -- include: failed_counts
 )
 SELECT sequence_number, lock_token, (SELECT forward_dead_lettered_messages_to IS NOT NULL FROM entity) AS forwards,
        -- include: waiting
   FROM owned
  WHERE
-       -- include: none_missed_of_failed
+       -- include: all_failed_changed_or_retry
 ;
 
 -- fragment: renewed
--- The locks of `owned` end lock_duration from now.
+-- Extend the locks of `owned` to lock_duration from now.
 changed AS (
     UPDATE vitrine_message AS m SET locked_until = (SELECT now + lock_duration FROM entity)
      WHERE m.ctid = ANY (ARRAY(SELECT tid FROM owned))
@@ -198,7 +221,7 @@ deadline AS (
      GROUP BY locked_until)
 
 -- name: renew
--- The locks that are still held end lock_duration from now; the tokens stay (SB-064).
+-- Extend the locks that are still held to lock_duration from now; the tokens stay (SB-064).
 WITH
 -- include: entity
 ,
@@ -207,12 +230,11 @@ WITH
 -- include: renewed
 SELECT o.sequence_number, o.lock_token, e.now + e.lock_duration AS locked_until, e.lock_duration FROM owned AS o, entity AS e
  WHERE
-       -- include: none_missed
+       -- include: all_changed_or_retry
 ;
 
 -- name: properties_too_large
--- The first of these messages whose application properties, with those to be added, are larger than a message may have, in bytes
--- of their JSON.
+-- The first of these messages whose application properties, with those to be added, exceed the limit, in bytes of their JSON.
 SELECT m.sequence_number, x.size
   FROM vitrine_message AS m
  CROSS JOIN LATERAL (

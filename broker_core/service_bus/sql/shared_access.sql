@@ -1,4 +1,4 @@
--- Shared-access policies: for a namespace where entity_id is NULL, else for that one entity.
+-- Shared-access policies: of a namespace if entity_id is NULL, otherwise of that entity.
 
 -- fragment: policy_columns
 p.id, p.name, n.name AS namespace, e.path, p.primary_key, p.secondary_key, p.send, p.listen, p.manage
@@ -11,19 +11,19 @@ SELECT n.id AS namespace_id, NULL::bigint AS entity_id, n.is_system, n.family
    FOR UPDATE;
 
 -- name: lock_entity_policy_scope
--- The same for an entity of its own.
+-- As lock_policy_scope, for an entity.
 SELECT n.id AS namespace_id, e.id AS entity_id, n.is_system, n.family
   FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
  WHERE lower(n.name) = lower(%(namespace)s) AND e.key = vitrine_key(n.family, %(path)s::text) AND e.deleted_at IS NULL
    FOR UPDATE OF e;
 
 -- name: count_policies
--- After the scope is locked, in a statement of its own: that one does not see what it waited for.
+-- Run after the scope is locked, as a separate statement: the locking one does not see changes that it waited for.
 SELECT count(*) AS n FROM vitrine_shared_access_policy
  WHERE namespace_id = %(namespace_id)s AND entity_id IS NOT DISTINCT FROM %(entity_id)s::bigint;
 
 -- name: create_policy
--- No row: the scope has a policy of this name.
+-- Add a policy. No row: the scope has a policy of this name.
 WITH created AS (
     INSERT INTO vitrine_shared_access_policy (namespace_id, entity_id, name, primary_key, secondary_key, send,
                                               listen, manage, created_at)
@@ -39,7 +39,7 @@ SELECT
   FROM created AS p JOIN vitrine_namespace AS n ON n.id = p.namespace_id LEFT JOIN vitrine_entity AS e ON e.id = p.entity_id;
 
 -- name: list_policies
--- Those of exactly one scope: the namespace's own where no path is given.
+-- The policies of exactly one scope: of the namespace if no path is given.
 SELECT
 -- include: policy_columns
   FROM vitrine_shared_access_policy AS p
@@ -50,7 +50,7 @@ SELECT
  ORDER BY p.id;
 
 -- name: find_policies
--- All policies of one name that hold at a path: the entity's first, then the namespace's. Key names are compared without case.
+-- All policies of one name that apply at a path: the entity's first, then the namespace's. Names are compared without case.
 SELECT
 -- include: policy_columns
   FROM vitrine_shared_access_policy AS p
@@ -60,7 +60,7 @@ SELECT
  ORDER BY p.entity_id NULLS LAST;
 
 -- name: update_policy
--- What is NULL stays. No row: there is none of this name.
+-- Change a policy; NULL keeps a value. No row: there is no policy of this name.
 WITH changed AS (
     UPDATE vitrine_shared_access_policy
        SET send = coalesce(%(send)s::bool, send), listen = coalesce(%(listen)s::bool, listen),
@@ -74,7 +74,7 @@ SELECT
   FROM changed AS p JOIN vitrine_namespace AS n ON n.id = p.namespace_id LEFT JOIN vitrine_entity AS e ON e.id = p.entity_id;
 
 -- name: delete_policy
--- No row: there is none of this name.
+-- Delete a policy. No row: there is no policy of this name.
 DELETE FROM vitrine_shared_access_policy
  WHERE namespace_id = %(namespace_id)s AND entity_id IS NOT DISTINCT FROM %(entity_id)s::bigint AND lower(name) = lower(%(name)s)
 RETURNING id;

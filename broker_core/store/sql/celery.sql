@@ -1,8 +1,7 @@
--- The Celery transport's bindings: which queue gets what is published to an exchange (fanout, topic, named direct exchanges).
+-- The Celery transport's bindings of queues to exchanges (fanout, topic, named direct exchanges).
 
 -- name: celery_bind
--- Bind a queue of the namespace to an exchange; bindings of queues that are gone are forgotten on the way. Binding twice is no
--- error.
+-- Bind a queue of the namespace to an exchange, unless it is bound. Also removes the exchange's bindings of deleted queues.
 WITH queue AS MATERIALIZED (
     SELECT e.id FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
      WHERE lower(n.name) = lower(%(namespace)s) AND e.key = vitrine_key(n.family, %(path)s) AND e.deleted_at IS NULL),
@@ -15,7 +14,7 @@ SELECT id, %(exchange)s, %(routing_key)s FROM queue
 ON CONFLICT (entity_id, exchange, routing_key) DO NOTHING;
 
 -- name: celery_unbind
--- The inverse of celery_bind; no binding is no error.
+-- Remove a binding, if it exists.
 DELETE FROM vitrine_celery_binding AS b USING vitrine_entity AS e, vitrine_namespace AS n
  WHERE b.entity_id = e.id AND e.namespace_id = n.id AND lower(n.name) = lower(%(namespace)s)
    AND e.key = vitrine_key(n.family, %(path)s)

@@ -1,4 +1,4 @@
--- Namespaces, entities, rules and clocks. created_at, updated_at and deleted_at are the database's time; activity is the
+-- Namespaces, entities, rules and clocks. created_at, updated_at and deleted_at are in the database's time, activity in the
 -- namespace's. Rows are locked in this order: namespace, topic, subscription.
 
 -- fragment: entity_columns
@@ -15,55 +15,55 @@ INSERT INTO vitrine_entity_activity AS a (entity_id, last_activity_at) SELECT ch
 ON CONFLICT (entity_id) DO UPDATE SET last_activity_at = greatest(a.last_activity_at, excluded.last_activity_at)
 
 -- name: create_namespace
--- No row: the name is taken; names are compared without case.
+-- No row: the name is taken; names are case-insensitive.
 INSERT INTO vitrine_namespace (name, family, description, is_system, tier, created_at, clock_rate)
 VALUES (%(name)s, %(family)s, %(description)s, %(is_system)s, %(tier)s, clock_timestamp(), 1)
 ON CONFLICT (lower(name)) DO NOTHING
 RETURNING id, name, family, description, is_system, tier, created_at;
 
 -- name: get_namespace
--- A namespace by its name in whatever casing. No row: there is none.
+-- A namespace by its name, case-insensitively. No row: there is none.
 SELECT id, name, family, description, is_system, tier, created_at FROM vitrine_namespace
  WHERE lower(name) = lower(%(name)s) AND deleted_at IS NULL;
 
 -- name: list_namespaces
--- All of them by name.
+-- All namespaces by name.
 SELECT id, name, family, description, is_system, tier, created_at FROM vitrine_namespace WHERE deleted_at IS NULL
  ORDER BY lower(name);
 
 -- name: lock_namespace
--- Holds the row to the end of the transaction, so that nobody puts an entity into a namespace being deleted.
+-- Locks the row until the end of the transaction, so that no entity can be created in a namespace that is being deleted.
 SELECT id FROM vitrine_namespace WHERE lower(name) = lower(%(name)s) AND deleted_at IS NULL FOR UPDATE;
 
 -- name: namespace_holds
--- What is in a namespace. After lock_namespace, in a statement of its own: that one does not see what it waited for.
+-- What a namespace contains. Separate from lock_namespace, whose snapshot does not include the changes it waited for.
 SELECT (SELECT count(*) FROM vitrine_entity WHERE namespace_id = %(namespace_id)s AND deleted_at IS NULL) AS entities,
        (SELECT count(*) FROM vitrine_entity WHERE namespace_id = %(namespace_id)s AND deleted_at IS NOT NULL) AS deleted_entities,
        (SELECT count(*) FROM vitrine_exchange WHERE namespace_id = %(namespace_id)s) AS exchanges;
 
 -- name: hold_namespace
--- Its entities change one after the other, and its tier stays, to the end of the transaction.
+-- Locks a namespace until the end of the transaction: its tier cannot change, and its entities change one at a time.
 SELECT id, name, family, description, is_system, tier, created_at
   FROM vitrine_namespace WHERE lower(name) = lower(%(name)s) AND deleted_at IS NULL FOR NO KEY UPDATE;
 
 -- name: count_queues_and_topics
--- After hold_namespace, in a statement of its own: that one does not see what it waited for.
+-- Separate from hold_namespace, whose snapshot does not include the changes it waited for.
 SELECT count(*) AS n FROM vitrine_entity WHERE namespace_id = %(namespace_id)s AND deleted_at IS NULL AND topic_id IS NULL;
 
 -- name: update_namespace
--- What is NULL stays.
+-- A NULL parameter leaves its column unchanged.
 UPDATE vitrine_namespace SET description = coalesce(%(description)s::text, description), tier = coalesce(%(tier)s::text, tier)
  WHERE id = %(namespace_id)s
 RETURNING id, name, family, description, is_system, tier, created_at;
 
 -- name: delete_namespace
--- After namespace_holds, which says whether anything is in it.
+-- Run after namespace_holds, which says whether the namespace is empty.
 WITH policies AS (DELETE FROM vitrine_shared_access_policy WHERE namespace_id = %(namespace_id)s)
 DELETE FROM vitrine_namespace WHERE id = %(namespace_id)s RETURNING id;
 
 -- name: bury_namespace
--- A namespace whose deleted entities are still named by events: it is found no more, and its name is free. Retention takes the
--- row (history_forget_namespaces). Its new name may be a virtual host's already: then it is numbered.
+-- Marks a namespace as deleted whose deleted entities are still referred to by events, and renames it, which frees its name.
+-- Retention removes the row (history_forget_namespaces). If the new name is taken (by a virtual host), a number is added.
 WITH policies AS (DELETE FROM vitrine_shared_access_policy WHERE namespace_id = %(namespace_id)s)
 UPDATE vitrine_namespace AS n
    SET deleted_at = clock_timestamp(),
@@ -77,7 +77,7 @@ UPDATE vitrine_namespace AS n
  WHERE id = %(namespace_id)s RETURNING id;
 
 -- name: namespace_contents
--- How many entities a namespace has, with how many messages, and the ids of those that are no subscription.
+-- The numbers of entities and messages in a namespace, and the ids of the entities.
 WITH present AS MATERIALIZED (SELECT id, topic_id FROM vitrine_entity
                                WHERE namespace_id = %(namespace_id)s AND deleted_at IS NULL),
 counted AS (SELECT entity_id, n FROM vitrine_count_base WHERE state < @LEDGER_LOCKED
@@ -88,15 +88,14 @@ SELECT (SELECT count(*) FROM present) AS entities,
        ARRAY(SELECT id FROM present ORDER BY id) AS ids;
 
 -- name: get_clock
--- What a namespace's clock shows, and how fast it runs.
+-- The time and rate of a namespace's clock.
 SELECT v.id, v.name, v.is_system, v.now, n.clock_rate AS rate, n.clock_base_at IS NOT NULL AS is_manual
   FROM vitrine_namespace AS n JOIN vitrine_namespace_now AS v ON v.id = n.id
  WHERE lower(n.name) = lower(%(name)s) AND n.deleted_at IS NULL;
 
 -- name: set_clock
--- From what the clock shows now, go on by `step`, or to an instant that lies ahead, at `rate` (NULL: as before). Written as an
--- expression over the row's own columns: after a wait for a concurrent change it is computed anew from what that one wrote, so no
--- step is lost.
+-- Move the clock forward by `step`, or to a later instant, and set its rate (NULL: unchanged). An expression over the row's own
+-- columns, so after waiting for a concurrent change it is evaluated again with the changed values, and no step is lost.
 UPDATE vitrine_namespace
    SET clock_base_at = greatest(CASE WHEN clock_base_at IS NULL THEN clock_timestamp()
                                      ELSE clock_base_at + (clock_timestamp() - clock_base_real) * clock_rate END
@@ -108,7 +107,7 @@ UPDATE vitrine_namespace
 RETURNING id, name, is_system, clock_base_at AS now, clock_rate AS rate, true AS is_manual;
 
 -- name: create_entity
--- The entity with its counter, its lists' bounds and its first activity. No row: the path is taken by a live entity.
+-- The entity with its counter, the heads of its lists and its first activity. No row: the path is taken by an existing entity.
 WITH clock AS MATERIALIZED (SELECT id, now FROM vitrine_namespace_now WHERE id = %(namespace_id)s),
 entity AS (
     INSERT INTO vitrine_entity AS e (namespace_id, path, family, options, effective, owner_id, kind, topic_id, rules_version,
@@ -139,14 +138,14 @@ SELECT
   FROM entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id;
 
 -- name: get_entity
--- An entity by its path, of RabbitMQ exactly as it is. No row: there is none.
+-- An entity by its path, which is case-sensitive only in RabbitMQ. No row: there is none.
 SELECT
 -- include: entity_columns
   FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
  WHERE lower(n.name) = lower(%(namespace)s) AND e.key = vitrine_key(n.family, %(path)s) AND e.deleted_at IS NULL;
 
 -- name: lock_entity
--- As get_entity, and nobody else changes or deletes it before the transaction ends.
+-- As get_entity; nobody else can change or delete the entity until the transaction ends.
 SELECT
 -- include: entity_columns
   FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
@@ -164,9 +163,8 @@ SELECT
  ORDER BY lower(n.name), lower(e.path);
 
 -- name: update_entity
--- A change is activity (SB-190 to SB-192). Where fewer deliveries are allowed than before, some messages may have failed as often
--- already: then deadlines are written that have passed, so that the next receive or sweep looks at all messages, 500 numbers a
--- deadline (SB-091).
+-- A change is activity (SB-190 to SB-192). If max_delivery_count is lowered, some messages may have reached it already: deadlines
+-- in the past, for 500 numbers each, make the next receive or sweep check all messages (SB-091).
 WITH clock AS MATERIALIZED (SELECT now, max_delivery_count FROM vitrine_entity_now WHERE id = %(entity_id)s),
 changed AS (
     UPDATE vitrine_entity
@@ -198,21 +196,21 @@ SELECT
   FROM changed AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id;
 
 -- name: raise_rules_version
--- What a topic fans out to has changed: who remembers its rules reads them again.
+-- A topic's rules or subscriptions have changed: processes that cached its rules read them again.
 UPDATE vitrine_entity SET rules_version = rules_version + 1 WHERE id = %(topic_id)s RETURNING rules_version;
 
 -- name: delete_entities
--- The names are free at once. Removing the counters waits for sends under way, and a later one finds no number to take: it fails
--- with EntityNotFound (SB-240). The messages go in batches by the sweep.
-WITH gone AS (
+-- Frees the names at once. Removing the counters waits for running sends; a later send finds no counter and fails with
+-- EntityNotFound (SB-240). The sweep removes the messages in batches.
+WITH deleted AS (
     UPDATE vitrine_entity SET deleted_at = clock_timestamp() WHERE id = ANY (%(entity_ids)s) AND deleted_at IS NULL RETURNING id),
-counter AS (DELETE FROM vitrine_entity_counter WHERE entity_id IN (SELECT id FROM gone)),
-rules AS (DELETE FROM vitrine_rule WHERE subscription_id IN (SELECT id FROM gone)),
-policies AS (DELETE FROM vitrine_shared_access_policy WHERE entity_id IN (SELECT id FROM gone))
-SELECT id FROM gone;
+counter AS (DELETE FROM vitrine_entity_counter WHERE entity_id IN (SELECT id FROM deleted)),
+rules AS (DELETE FROM vitrine_rule WHERE subscription_id IN (SELECT id FROM deleted)),
+policies AS (DELETE FROM vitrine_shared_access_policy WHERE entity_id IN (SELECT id FROM deleted))
+SELECT id FROM deleted;
 
 -- name: create_rule
--- A rule of a subscription; adding one is activity of it (SB-192). No row: there is one of this name.
+-- Adding a rule is activity of the subscription (SB-192). No row: there is a rule of this name.
 WITH clock AS MATERIALIZED (SELECT now FROM vitrine_entity_now WHERE id = %(subscription_id)s),
 created AS (
     INSERT INTO vitrine_rule (subscription_id, name, filter, action, created_at)
@@ -226,7 +224,7 @@ activity AS (
 SELECT name, filter, action, created_at FROM created;
 
 -- name: replace_rule
--- As create_rule, for one that is there. No row: there is none of this name.
+-- As create_rule, for an existing rule. No row: there is none of this name.
 WITH clock AS MATERIALIZED (SELECT now FROM vitrine_entity_now WHERE id = %(subscription_id)s),
 replaced AS (
     UPDATE vitrine_rule SET filter = %(filter)s::text::jsonb, action = %(action)s::text::jsonb
@@ -239,7 +237,7 @@ activity AS (
 SELECT name, filter, action, created_at FROM replaced;
 
 -- name: delete_rule
--- No activity (SB-196). No row: there is none of this name.
+-- Not activity (SB-196). No row: there is none of this name.
 DELETE FROM vitrine_rule WHERE subscription_id = %(subscription_id)s AND lower(name) = lower(%(name)s) RETURNING id;
 
 -- name: list_rules
@@ -247,13 +245,69 @@ DELETE FROM vitrine_rule WHERE subscription_id = %(subscription_id)s AND lower(n
 SELECT name, filter, action, created_at FROM vitrine_rule WHERE subscription_id = %(subscription_id)s ORDER BY lower(name);
 
 -- name: count_subscriptions
--- How many subscriptions a topic has.
+-- The number of a topic's subscriptions.
 SELECT count(*) AS n FROM vitrine_entity WHERE topic_id = %(topic_id)s AND deleted_at IS NULL;
 
 -- name: count_rules
--- The rules of all subscriptions of a topic but one rule, by whether their filter is a correlation filter.
+-- The numbers of correlation filters and other filters in the rules of a topic's subscriptions, without one rule.
 SELECT count(*) FILTER (WHERE r.filter ->> 'type' = 'correlation') AS correlation,
        count(*) FILTER (WHERE r.filter ->> 'type' <> 'correlation') AS sql
   FROM vitrine_rule AS r JOIN vitrine_entity AS e ON e.id = r.subscription_id
  WHERE e.topic_id = %(topic_id)s AND e.deleted_at IS NULL
    AND NOT (r.subscription_id = %(subscription_id)s AND lower(r.name) = lower(%(name)s));
+
+-- name: find_entity
+-- The id of an address. Names are compared without case, except those of RabbitMQ.
+SELECT e.id, e.family, e.kind, e.requires_session, e.requires_duplicate_detection
+  FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
+ WHERE lower(n.name) = lower(%(namespace)s) AND e.key = vitrine_key(n.family, %(path)s) AND e.deleted_at IS NULL;
+
+-- name: entity_status
+-- Run after an operation found no messages, or too few: the entity's status, and whether maintenance has anything to do now. No
+-- row: it does not exist.
+WITH
+-- include: entity
+SELECT e.now, e.kind, e.topic_id, e.is_system, e.tier, e.status, e.rules_version, e.forward_to,
+       e.forward_dead_lettered_messages_to, e.expiry_mode, e.max_size_in_megabytes * 1048576::bigint AS quota,
+       e.max_message_size_in_kilobytes * 1024 AS largest,
+       EXISTS (SELECT FROM vitrine_message WHERE entity_id = coalesce(e.topic_id, e.id) AND state = @STATE_SCHEDULED
+                                             AND scheduled_enqueue_at <= e.now) AS scheduled,
+       EXISTS (SELECT FROM vitrine_lock_deadline WHERE entity_id = e.id AND until <= e.now) AS locks,
+       -- include: may_have_expired
+       AS expired,
+       e.requires_session AND e.expires_whole_sessions AS whole_sessions,
+       -- Entities that have messages to forward to this one.
+       ARRAY(SELECT s.id FROM vitrine_entity AS s JOIN vitrine_entity AS t ON t.id = e.id
+              WHERE s.namespace_id = t.namespace_id AND s.deleted_at IS NULL
+                AND (lower(s.forward_to) = t.key OR lower(s.forward_dead_lettered_messages_to) = t.key)
+                AND (EXISTS (SELECT FROM vitrine_message WHERE entity_id = coalesce(s.topic_id, s.id) AND state = @STATE_SCHEDULED
+                                                           AND scheduled_enqueue_at <= e.now)
+                     OR EXISTS (
+                        SELECT FROM unnest('{@SUBQUEUE_MAIN,@SUBQUEUE_DEAD_LETTER}'::smallint[]) AS l(subqueue)
+                         CROSS JOIN LATERAL (
+                               SELECT FROM vitrine_message AS m
+                                WHERE m.entity_id = s.id AND m.subqueue = l.subqueue AND m.state = @STATE_ACTIVE
+                                  AND m.sequence_number >= (SELECT head FROM vitrine_queue_head
+                                                             WHERE entity_id = s.id AND subqueue = l.subqueue)
+                                LIMIT 1) AS m
+                         WHERE CASE l.subqueue WHEN @SUBQUEUE_MAIN THEN s.forward_to
+                                    ELSE s.forward_dead_lettered_messages_to END IS NOT NULL))) AS sources
+  FROM entity AS e;
+
+-- name: wait_begins
+-- Record that a receiver waits for this entity's messages for the next `seconds` of real time, so that senders wake it. Counts as
+-- a receive (SB-195).
+UPDATE vitrine_entity_activity AS a
+   SET waiting_until = greatest(a.waiting_until, clock_timestamp() + %(seconds)s * interval '1 s'),
+       last_activity_at = greatest(a.last_activity_at, e.now), last_receive_at = greatest(a.last_receive_at, e.now)
+  FROM vitrine_entity_now AS e
+ WHERE a.entity_id = e.id AND e.id = %(entity_id)s;
+
+-- name: wake
+-- Notify the receivers that wait for this entity, once: the first transaction to clear the mark sends the notification.
+WITH claimed AS (
+    UPDATE vitrine_entity_activity SET waiting_until = NULL
+     WHERE ctid = ANY (ARRAY(SELECT ctid FROM vitrine_entity_activity
+                              WHERE entity_id = %(entity_id)s AND waiting_until > clock_timestamp() FOR UPDATE SKIP LOCKED))
+ RETURNING entity_id)
+SELECT pg_notify('vitrine_wake', entity_id::text) FROM claimed;

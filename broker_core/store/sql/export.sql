@@ -1,12 +1,12 @@
--- Vitrine's own export and import (broker_core/transfer). No lock is exported: it belongs
--- to its holder. A storage queue's message keeps its receipt and stays invisible as long as it would have: neither is anybody's.
+-- Vitrine's own export and import (broker_core/transfer). Locks are not exported, since they belong to their holders. A message
+-- of a storage queue keeps its pop receipt and its time of invisibility.
 
 -- name: export_snapshot
--- First in a transaction: all that follows is of one instant.
+-- First in a transaction: all later statements use one snapshot.
 SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY;
 
 -- name: export_namespaces
--- The namespaces named, or all but Vitrine's own. now, rate: of a clock that left real time.
+-- The named namespaces, or all except Vitrine's own. now, rate: of a manual clock.
 SELECT n.id, n.name, n.family, n.description, n.is_system, n.tier, n.created_at,
        CASE WHEN n.clock_base_at IS NOT NULL THEN v.now END AS now, n.clock_rate AS rate
   FROM vitrine_namespace AS n JOIN vitrine_namespace_now AS v ON v.id = n.id
@@ -16,12 +16,12 @@ SELECT n.id, n.name, n.family, n.description, n.is_system, n.tier, n.created_at,
  ORDER BY lower(n.name);
 
 -- name: export_entity_ids
--- What is in a namespace and belongs to no connection, topics before subscriptions.
+-- The entities of a namespace without exclusive queues, topics before subscriptions.
 SELECT id FROM vitrine_entity WHERE namespace_id = %(namespace_id)s AND deleted_at IS NULL AND owner_id IS NULL
  ORDER BY topic_id IS NOT NULL, lower(path), path;
 
 -- name: export_entity
--- An entity with the small rows that belong to it, and its namespace's time.
+-- An entity with its counter, activity and bindings, and its namespace's time.
 SELECT
 -- include: entity_columns
        , c.next_number, a.last_activity_at, a.last_receive_at, v.now,
@@ -33,13 +33,13 @@ SELECT
  WHERE e.id = %(entity_id)s AND e.deleted_at IS NULL;
 
 -- name: export_policies
--- Those of a namespace itself, or of one of its entities.
+-- The policies of a namespace, or of one of its entities.
 SELECT name, primary_key, secondary_key, send, listen, manage FROM vitrine_shared_access_policy
  WHERE namespace_id = %(namespace_id)s AND entity_id IS NOT DISTINCT FROM %(entity_id)s::bigint ORDER BY id;
 
 -- name: export_messages
--- The next messages of an entity in the order of the key, at most max_count and max_bytes, but one at least. delivery_count: with
--- the failed delivery that an ended lock is and that nobody has noted yet (SB-090).
+-- The next messages of an entity in the order of the key, at most max_count and max_bytes, but at least one. delivery_count:
+-- includes an ended lock that was not processed yet (SB-090).
 SELECT subqueue, state, sequence_number, delivery_count, size, body_kind, enqueued_at, expires_at,
        time_to_live, scheduled_enqueue_at, first_received_at, last_received_at, message_id, session_id, properties,
        application_properties, dead_letter_reason, dead_letter_description, dead_letter_source, dead_lettered_at,
@@ -63,24 +63,24 @@ SELECT subqueue, state, sequence_number, delivery_count, size, body_kind, enqueu
  ORDER BY subqueue, state, sequence_number;
 
 -- name: export_sessions
--- The next sessions that have a state; the others follow from their messages.
+-- The next sessions with a state; others are derived from their messages.
 SELECT session_id, state, state_updated_at FROM vitrine_session
  WHERE entity_id = %(entity_id)s AND (%(after)s::text IS NULL OR session_id > %(after)s::text) AND state IS NOT NULL
  ORDER BY session_id LIMIT %(max_count)s;
 
 -- name: export_seen
--- The next message ids an entity has seen (SB-130).
+-- The next message ids that an entity has seen (SB-130).
 SELECT message_id, seen_at, sequence_number FROM vitrine_seen_id
  WHERE entity_id = %(entity_id)s AND (%(after)s::text IS NULL OR message_id > %(after)s::text) ORDER BY message_id
  LIMIT %(max_count)s;
 
 -- name: export_exchanges
--- All of a virtual host, those that it was made with included.
+-- The exchanges of a virtual host, including the predeclared ones.
 SELECT name, type, durable, auto_delete, internal, arguments, created_at FROM vitrine_exchange
  WHERE namespace_id = %(namespace_id)s ORDER BY name;
 
 -- name: export_bindings
--- Those between exchanges, and those to the queues that were exported.
+-- The bindings between exchanges, and to the queues that were exported.
 SELECT s.name AS source, q.path AS queue, d.name AS exchange, b.routing_key, b.arguments
   FROM vitrine_exchange AS s JOIN vitrine_binding AS b ON b.source_id = s.id
   LEFT JOIN vitrine_entity AS q ON q.id = b.queue_id LEFT JOIN vitrine_exchange AS d ON d.id = b.exchange_id
@@ -88,14 +88,14 @@ SELECT s.name AS source, q.path AS queue, d.name AS exchange, b.routing_key, b.a
  ORDER BY s.name, q.path, d.name, b.routing_key, b.arguments_hash;
 
 -- name: import_exchange
--- One that the file has not is as old as its virtual host.
+-- Insert an exchange as it was exported.
 INSERT INTO vitrine_exchange (namespace_id, name, type, durable, auto_delete, internal, arguments, effective, created_at)
 VALUES (%(namespace_id)s, %(name)s, %(type)s, %(durable)s, %(auto_delete)s, %(internal)s, %(arguments)s::text::jsonb, '{}',
         coalesce(%(created_at)s::timestamptz, (SELECT created_at FROM vitrine_namespace WHERE id = %(namespace_id)s)))
 RETURNING id;
 
 -- name: import_namespace
--- A namespace as it was; its clock goes on from where it was exported, if it had left real time. No row: the name is taken.
+-- A namespace as exported; a manual clock continues from its exported time. No row: the name is taken.
 INSERT INTO vitrine_namespace (name, family, description, is_system, tier, created_at, clock_base_at, clock_base_real, clock_rate)
 VALUES (%(name)s, %(family)s, %(description)s, false, %(tier)s, %(created_at)s, %(now)s::timestamptz,
         CASE WHEN %(now)s::timestamptz IS NOT NULL THEN clock_timestamp() END, %(rate)s)
@@ -103,7 +103,7 @@ ON CONFLICT (lower(name)) DO NOTHING
 RETURNING id;
 
 -- name: import_entity
--- What create_entity made, given its dates and numbers back.
+-- Restores the dates and numbers of an entity after create_entity.
 WITH entity AS (
     UPDATE vitrine_entity SET created_at = %(created_at)s, updated_at = %(updated_at)s WHERE id = %(entity_id)s RETURNING id),
 counter AS (UPDATE vitrine_entity_counter SET next_number = %(next_number)s, copies_bound = 2::bigint ^ 60
@@ -120,16 +120,15 @@ bindings AS (
     ON CONFLICT (entity_id, exchange, routing_key) DO NOTHING)
 SELECT id FROM entity;
 
-
 -- name: import_rule
--- No row: there is one of this name.
+-- No row: there is a rule of this name.
 INSERT INTO vitrine_rule (subscription_id, name, filter, action, created_at)
 VALUES (%(subscription_id)s, %(name)s, %(filter)s::text::jsonb, %(action)s::text::jsonb, %(created_at)s)
 ON CONFLICT (subscription_id, lower(name)) DO NOTHING
 RETURNING id;
 
 -- name: import_messages
--- Messages of an entity as they were; each one's first event says that it was imported.
+-- Messages of an entity as exported; the first event of each says that it was imported.
 WITH entity AS MATERIALIZED (SELECT id, now, history_level FROM vitrine_entity_now WHERE id = %(entity_id)s),
 stored AS (
     INSERT INTO vitrine_message (entity_id, subqueue, state, sequence_number, delivery_count, size, body_kind, enqueued_at,
@@ -168,21 +167,21 @@ SELECT e.now, e.id, s.subqueue, %(actor)s, CASE s.state WHEN @STATE_SCHEDULED TH
   FROM stored AS s, entity AS e WHERE e.history_level > @HISTORY_OFF;
 
 -- name: import_sessions
--- Sessions with a state; their first numbers follow from the messages (import_finish_service_bus).
+-- Sessions with a state; import_finish_service_bus sets their first numbers.
 INSERT INTO vitrine_session (entity_id, session_id, state, state_updated_at)
 SELECT %(entity_id)s, t.session_id, t.state, t.state_updated_at
   FROM unnest(%(session_id)s::text[], %(state)b::bytea[], %(state_updated_at)s::timestamptz[])
        AS t(session_id, state, state_updated_at);
 
 -- name: import_seen
--- Message ids an entity had seen, as they were.
+-- Message ids that an entity had seen, as exported.
 INSERT INTO vitrine_seen_id (entity_id, message_id, seen_at, sequence_number)
 SELECT %(entity_id)s, t.message_id, t.seen_at, t.sequence_number
   FROM unnest(%(message_id)s::text[], %(seen_at)s::timestamptz[],
               %(sequence_number)s::int8[]) AS t(message_id, seen_at, sequence_number);
 
 -- name: import_finish
--- When all messages of an entity are there: the ledger and the heads of its lists. twice: a number that two messages have.
+-- After all messages of an entity: set the ledger and the heads of its lists. twice: a number that two messages have.
 WITH present AS MATERIALIZED (
     SELECT subqueue, state, count(*) AS n, sum(size) AS bytes, min(sequence_number) AS first FROM vitrine_message
      WHERE entity_id = %(entity_id)s GROUP BY subqueue, state),
@@ -202,8 +201,7 @@ SELECT coalesce((SELECT sum(n) FROM present), 0)::bigint AS messages,
          LIMIT 1) AS twice;
 
 -- name: import_finish_service_bus
--- Its sessions, and, where some messages failed as often as is allowed, deadlines that make the next receive or sweep look at
--- them.
+-- Set the sessions, and write deadlines that make the next receive or sweep check messages at their maximum delivery count.
 WITH entity AS MATERIALIZED (SELECT id, now, requires_session, max_delivery_count FROM vitrine_entity_now
                               WHERE id = %(entity_id)s),
 sessions AS (
@@ -220,7 +218,7 @@ SELECT e.id, @SUBQUEUE_MAIN, e.now, min(m.sequence_number), max(m.sequence_numbe
  GROUP BY e.id, e.now, m.sequence_number / 500;
 
 -- name: import_finish_queue_storage
--- The ledger of a storage queue's invisible messages: by why they are, until when.
+-- Set the ledger of a storage queue's invisible messages, by reason and end.
 INSERT INTO vitrine_count_base (entity_id, subqueue, state, until, n, bytes)
 SELECT e.id, @SUBQUEUE_MAIN, coalesce(m.hold_kind, @HOLD_GET), m.visible_at, count(*), 0
   FROM vitrine_entity_now AS e JOIN vitrine_message AS m ON m.entity_id = e.id AND m.visible_at > e.now

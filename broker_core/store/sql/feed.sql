@@ -1,14 +1,14 @@
--- What followers of the live feed ask (broker_core/history/feed.py).
+-- Reads of the live feed (broker_core/history/feed.py).
 
 -- fragment: clocks
 (SELECT md5(string_agg(concat_ws(' ', n.id, n.clock_base_at, n.clock_base_real, n.clock_rate), ',' ORDER BY n.id))
    FROM vitrine_namespace AS n WHERE n.clock_base_at IS NOT NULL) AS clocks
 
 -- name: feed
--- What became visible to this snapshot and was not to the caller's previous one: nothing twice, nothing skipped, nothing late,
--- and no stall behind a transaction that stays open (docs/design.md D8). One row for each message, with the last thing that
--- happened to it, of the first max_events events. Always answers: without news there is one row without an entity, for the
--- snapshot. clocks: another text when a namespace's clock was paused, stepped or resumed.
+-- Events visible to this snapshot but not to the caller's previous one: each exactly once, without delay, and independent of
+-- transactions that stay open (docs/design.md D8). One row per message with its last event, among max_events events. Without new
+-- events there is one row without an entity, for the snapshot. clocks: changes when a namespace's clock is paused, stepped or
+-- resumed.
 WITH here AS MATERIALIZED (
     SELECT pg_current_snapshot() AS snapshot
 ), news AS MATERIALIZED (
@@ -28,7 +28,7 @@ SELECT here.snapshot::text AS snapshot, (SELECT count(*) FROM news) AS events,
   FROM here LEFT JOIN latest AS l ON true;
 
 -- name: feed_start
--- Where a follower begins who wants only what comes from now on.
+-- The position of a follower that starts now.
 SELECT pg_current_snapshot()::text AS snapshot,
        -- include: clocks
        ;

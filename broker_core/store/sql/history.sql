@@ -1,21 +1,21 @@
--- The archive's manifest, what it reads, and the partitions of the event table.
+-- The archive's manifest, the events to archive, and the partitions of the event table.
 
 -- name: history_try_lock
--- One archiver at a time, for as long as this connection lives.
+-- One archiver at a time; the lock is held until this connection closes.
 SELECT pg_try_advisory_lock(hashtextextended('vitrine_archive', 0)) AS locked;
 
 -- name: history_unlock
--- For the next archiver, before the connection ends.
+-- Release the archiver's lock.
 SELECT pg_advisory_unlock(hashtextextended('vitrine_archive', 0)) AS unlocked;
 
 -- name: history_cluster
--- Which cluster this is, and below which transaction id everything is decided: committed for all to see, or gone.
+-- The cluster, and the transaction id below which every transaction has been committed or rolled back.
 SELECT c.system_identifier,
        pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS horizon
   FROM pg_control_system() AS c;
 
 -- name: history_epoch
--- The newest epoch, and how far its slices reach.
+-- The newest epoch, and the end of its last slice.
 SELECT e.id, e.system_identifier, coalesce(last.to_xid, e.from_xid) AS archived_to, last.opened_at
   FROM vitrine_archive_epoch AS e
   LEFT JOIN LATERAL (
@@ -24,27 +24,27 @@ SELECT e.id, e.system_identifier, coalesce(last.to_xid, e.from_xid) AS archived_
  ORDER BY e.id DESC LIMIT 1;
 
 -- name: history_begin_epoch
--- From this transaction id on, the archive is of this cluster.
+-- Begin the epoch of this cluster at a transaction id.
 INSERT INTO vitrine_archive_epoch (system_identifier, from_xid, began_at)
 VALUES (%(system_identifier)s, %(from_xid)s, clock_timestamp());
 
 -- name: history_lock_events
--- Keep writers out until the transaction ends; readers go on.
+-- Block writers, but not readers, until the transaction ends.
 LOCK TABLE vitrine_message_event IN SHARE ROW EXCLUSIVE MODE;
 
 -- name: history_forget_open_slice
--- Its bounds are another cluster's.
+-- Delete an open slice whose bounds are another cluster's.
 DELETE FROM vitrine_archive_slice WHERE state = 'open';
 
 -- name: history_renumber_events
--- After a move to another cluster the events' transaction ids are another cluster's. Archived ones get 0, the others this
--- transaction's. Archived: in a transaction below the last slice's end, and recorded before that slice was opened.
+-- After a move to another cluster, replace the old cluster's transaction ids: 0 for archived events, this transaction's id for
+-- the others. An event is archived if its id is below the last slice's end and it was recorded before that slice was opened.
 UPDATE vitrine_message_event
    SET xid = CASE WHEN xid < %(archived_to)s::text::xid8 AND recorded_at <= %(opened_at)s::timestamptz THEN '0'::xid8
                   ELSE pg_current_xact_id() END;
 
 -- name: history_current_xid
--- This transaction's own id: what it writes has it.
+-- The id of this transaction.
 SELECT pg_current_xact_id()::text::bigint AS xid;
 
 -- name: history_open_slice
@@ -52,8 +52,8 @@ SELECT pg_current_xact_id()::text::bigint AS xid;
 SELECT id, from_xid, to_xid FROM vitrine_archive_slice WHERE state = 'open';
 
 -- name: history_next_slice
--- Open a slice from the end of the last one, of about max_events and never beyond the horizon. No row: no event lies there.
--- A single transaction with more events than that is a slice of its own.
+-- Open a slice of about max_events from the end of the last one, not beyond the horizon. No row: there are no events. A
+-- transaction with more events is a slice of its own.
 WITH first AS (
     SELECT e.xid FROM vitrine_message_event AS e
      WHERE e.xid >= %(from_xid)s::text::xid8 AND e.xid < %(horizon)s::text::xid8
@@ -72,7 +72,7 @@ SELECT %(epoch_id)s, %(from_xid)s,
 RETURNING id, from_xid, to_xid;
 
 -- name: history_slice_events
--- The events of a slice with their namespace; columns and types as broker_core.history.schema.EVENT says.
+-- The events of a slice with their namespace; columns and types as in broker_core.history.schema.EVENT.
 SELECT e.event_id, e.recorded_at, e.xid::text::bigint AS xid, e.at, e.entity_id, e.subqueue,
        e.sequence_number, e.kind, e.message_id, e.delivery_count, e.locked_until, e.actor, e.reason, e.enqueued_at,
        e.first_received_at, e.last_received_at, e.session_id, e.size,
@@ -83,7 +83,7 @@ SELECT e.event_id, e.recorded_at, e.xid::text::bigint AS xid, e.at, e.entity_id,
  WHERE e.xid >= %(from_xid)s::text::xid8 AND e.xid < %(to_xid)s::text::xid8;
 
 -- name: history_finish_slice
--- Mark a slice done together with its files. No row: somebody else has finished it.
+-- Mark a slice as done and record its files. No row: it was done already.
 WITH finished AS (
     UPDATE vitrine_archive_slice SET state = 'done', done_at = clock_timestamp(), events = %(events)s
      WHERE id = %(slice_id)s AND state = 'open' RETURNING id)
@@ -95,8 +95,8 @@ SELECT finished.id, f.content, f.day, f.namespace_id, f.path, f.rows, f.bytes, f
 RETURNING id;
 
 -- name: history_still_there
--- Lives in the main queue that have not ended, as of this statement's snapshot; columns as schema.LIFE. Scheduled messages have
--- not entered their queue yet. Their xid is 0: no event ended them.
+-- Lives in the main queue that have not ended in this statement's snapshot, without scheduled messages; columns as in
+-- schema.LIFE. Their xid is 0, since no event ended them.
 SELECT m.entity_id, m.subqueue, m.sequence_number, 0::smallint AS outcome, NULL::text AS reason,
        m.enqueued_at, m.first_received_at, m.last_received_at, NULL::timestamptz AS ended_at, m.delivery_count,
        least(extract(epoch FROM m.time_to_live) * 1000000, 9223372036854775807)::bigint AS time_to_live_us, m.size, m.message_id,
@@ -106,26 +106,26 @@ SELECT m.entity_id, m.subqueue, m.sequence_number, 0::smallint AS outcome, NULL:
    AND m.enqueued_at >= %(start)s AND m.enqueued_at < %(end)s;
 
 -- name: history_snapshot
--- Transactions below xmin are decided, those from xmax on had not begun.
+-- Transactions below xmin had ended, those from xmax on had not begun.
 SELECT pg_snapshot_xmin(s)::text::bigint AS xmin, pg_snapshot_xmax(s)::text::bigint AS xmax FROM pg_current_snapshot() AS s;
 
 -- name: history_horizon_holder
--- The oldest open transaction that has written: nothing after it can be archived until it ends.
+-- The oldest open transaction that has written; no later event can be archived until it ends.
 SELECT a.pid, a.application_name, a.state, a.xact_start, clock_timestamp() - a.xact_start AS age
   FROM pg_stat_activity AS a
  WHERE a.backend_xid IS NOT NULL AND a.pid <> pg_backend_pid()
  ORDER BY age(a.backend_xid) DESC LIMIT 1;
 
 -- name: history_partitions
--- The day partitions of the event table (names end in the day, UTC), oldest first, without the default one.
+-- The day partitions of the event table, oldest first, without the default one. Names end in the UTC day.
 SELECT c.relname AS name, to_date(right(c.relname, 8), 'YYYYMMDD') AS day
   FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid
  WHERE i.inhparent = 'vitrine_message_event'::regclass AND c.relname ~ '^vitrine_message_event_[0-9]{8}$'
  ORDER BY c.relname;
 
 -- name: history_forget_entities
--- Up to max_count rows of entities that were deleted, and whose messages were gone, before the first day that events are kept of:
--- nothing names them any more. A topic goes after its subscriptions.
+-- Delete up to max_count rows of entities that were deleted, with their messages, before the first day with events, so that no
+-- event refers to them. A topic is deleted after its subscriptions.
 DELETE FROM vitrine_entity
  WHERE id = ANY (ARRAY(
        SELECT e.id FROM vitrine_entity AS e
@@ -136,16 +136,16 @@ DELETE FROM vitrine_entity
         ORDER BY e.id LIMIT %(max_count)s FOR UPDATE SKIP LOCKED));
 
 -- name: history_forget_namespaces
--- Those that were deleted, and none of whose entities is named by an event any more.
+-- Delete the rows of deleted namespaces that have no entity rows any more.
 DELETE FROM vitrine_namespace AS n
  WHERE n.deleted_at IS NOT NULL AND NOT EXISTS (SELECT FROM vitrine_entity AS e WHERE e.namespace_id = n.id);
 
 -- name: history_days_in_default
--- Days whose events fell into the default partition because their own was missing.
+-- Days with events in the default partition, because their own was missing.
 SELECT DISTINCT (d.recorded_at AT TIME ZONE 'UTC')::date AS day FROM vitrine_message_event_default AS d ORDER BY 1;
 
 -- name: history_archived_rows
--- How many events of a day are in files of finished slices.
+-- The number of events of a day in files of finished slices.
 SELECT coalesce(sum(f.rows), 0)::bigint AS rows
   FROM vitrine_archive_file AS f JOIN vitrine_archive_slice AS s ON s.id = f.slice_id
  WHERE f.content = 'events' AND f.day = %(day)s AND s.state = 'done';
@@ -157,9 +157,9 @@ UPDATE vitrine_entity_counter SET next_number = next_number + %(count)s
 RETURNING next_number - %(count)s AS first_number;
 
 -- name: history_generate
--- Made-up events of messages that never were, for demonstrations: each says so by its actor and in its details. A slot is a
--- stretch of ten minutes with its own rate, typical waiting and processing (seconds, medians of log-normal draws) and shares of
--- outcomes. Every life ends before `until`, so that no message is missed where messages are.
+-- Events of generated messages, for demonstrations; actor and details mark them as generated. A slot is an interval of ten
+-- minutes with its rate, waiting and processing times (seconds, medians of log-normal draws) and shares of outcomes. Every life
+-- ends before `until`, so that no message would have to be stored.
 WITH slot AS (
     SELECT * FROM unnest(%(starts)s::timestamptz[], %(counts)s::int[], %(waits)s::float8[], %(works)s::float8[],
                          %(dead_shares)s::float8[], %(expired_shares)s::float8[])
@@ -205,7 +205,7 @@ happened AS (
     SELECT t.ended_at, @SUBQUEUE_MAIN, t.sequence_number, t.kind, greatest(t.attempts - 1, 0), t.reason, t.size, NULL,
            t.enqueued_at, t.first_received_at, t.last_received_at
       FROM timed AS t
-     UNION ALL                                       -- no dead letter is left behind that nobody could find
+     UNION ALL                                       -- dead letters are purged, since none is stored
     SELECT least(t.ended_at + interval '1 hour', %(until)s), @SUBQUEUE_DEAD_LETTER, t.sequence_number, @EVENT_PURGED, 0, NULL,
            t.size, NULL, t.enqueued_at, NULL, NULL
       FROM timed AS t WHERE t.kind = @EVENT_DEAD_LETTERED)

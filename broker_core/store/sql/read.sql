@@ -1,4 +1,4 @@
--- What the explorer and programs ask (broker_core/reads). Nothing here writes, so nothing here is activity (SB-190).
+-- Read-only queries of the explorer and of programs (broker_core/reads). They are not activity (SB-190).
 
 -- fragment: clocked
 clock AS MATERIALIZED (
@@ -11,7 +11,7 @@ c.id AS entity_id, c.namespace_name, c.path, c.family, c.now, c.real_now, c.rate
 c.default_message_time_to_live, c.options, c.effective,
 
 -- fragment: message_columns
--- All that lists show; no body.
+-- The columns shown in lists, without the body.
 m.subqueue, m.state, m.sequence_number, m.delivery_count, m.size, m.enqueued_at, m.expires_at, m.scheduled_enqueue_at,
 m.locked_until, m.lock_token, m.locked_by, m.first_received_at, m.last_received_at, m.message_id, m.session_id,
 m.properties ->> 'subject' AS subject, m.properties ->> 'correlation_id' AS correlation_id,
@@ -19,7 +19,7 @@ m.properties ->> 'content_type' AS content_type, m.dead_letter_reason, m.dead_le
 m.visible_at, m.hold_kind, m.held_since, m.renewals, m.owner_id, m.priority
 
 -- name: read_namespaces
--- Every namespace with its clock at this instant. A clock without a base is the database's, whatever its rate column says.
+-- All namespaces with their clocks. A clock without a base shows the database's time, whatever its rate column.
 SELECT n.id, n.name, n.family, n.description, n.is_system, n.created_at, c.now, clock_timestamp() AS real_now,
        CASE WHEN n.clock_base_at IS NULL THEN 1.0 ELSE n.clock_rate END AS rate, n.clock_base_at IS NOT NULL AS is_manual,
        (SELECT count(*) FROM vitrine_entity AS e WHERE e.namespace_id = n.id AND e.deleted_at IS NULL) AS entities
@@ -28,12 +28,12 @@ SELECT n.id, n.name, n.family, n.description, n.is_system, n.created_at, c.now, 
  ORDER BY n.name;
 
 -- name: read_entity_names
--- What entities are called, those deleted but not yet forgotten included.
+-- The names of entities, including deleted ones whose row still exists.
 SELECT e.id, n.name AS namespace_name, e.path FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
  WHERE e.id = ANY (%(ids)s::bigint[]);
 
 -- name: read_names
--- What present entities of some kinds are called, those whose name begins with the part first.
+-- The names of existing entities of some kinds that contain a text; names that begin with it come first.
 SELECT x.id, x.namespace_name, x.path FROM (
        SELECT e.id, n.name AS namespace_name, e.path,
               strpos(lower(CASE WHEN %(namespace)s::text IS NULL THEN n.name || '/' || e.path ELSE e.path END),
@@ -44,8 +44,8 @@ SELECT x.id, x.namespace_name, x.path FROM (
  WHERE x.at > 0 ORDER BY x.at > 1, x.namespace_name, x.path LIMIT %(max_count)s;
 
 -- name: read_overview
--- The entities asked for with their exact counts (docs/design.md D9), rates, and what their heads look like. The ledger is summed
--- once for all of them; the heads are one or two index probes each. `locks` lie ahead of the entity's own clock or do not count.
+-- Entities with exact counts (docs/design.md D9), rates and the state of their heads. The ledger is summed once for all of them;
+-- each head takes one or two index probes. A lock counts only if it ends after the entity's current time.
 WITH entities AS MATERIALIZED (
     SELECT e.*, clock_timestamp() AS real_now, n.clock_base_at IS NOT NULL AS is_manual,
            CASE WHEN n.clock_base_at IS NULL THEN 1.0 ELSE n.clock_rate END AS rate, t.path AS topic_path
@@ -56,10 +56,10 @@ WITH entities AS MATERIALIZED (
        AND (%(prefix)s::text IS NULL OR starts_with(lower(e.path), lower(%(prefix)s)))
        AND (%(topic_id)s::bigint IS NULL OR e.topic_id = %(topic_id)s)
        AND (%(hidden)s OR NOT e.hidden)
--- whole buckets of the last minute, and what follows them
+-- the last minute, rounded to whole buckets
 ), minute AS MATERIALIZED (
     SELECT date_bin('10 seconds', now() - interval '50 seconds', timestamptz 'epoch') AS began
-), waiting AS MATERIALIZED (                                              -- not rolled up yet: read once, for counts and rates
+), waiting AS MATERIALIZED (                                              -- not rolled up yet; for counts and rates
     SELECT d.entity_id, d.subqueue, d.state, d.until, d.n, d.bytes, d.op, d.at FROM vitrine_count_delta AS d
 ), ledger AS MATERIALIZED (
     SELECT l.entity_id, sum(l.bytes) FILTER (WHERE l.until IS NULL) AS bytes,
@@ -137,7 +137,7 @@ SELECT e.id, e.namespace_name, e.path, e.kind, e.topic_id, e.requires_session, e
               AND m.expires_at <= e.now
               AND (m.locked_until IS NULL OR m.locked_until <= e.now) AND m.owner_id IS NULL
             LIMIT %(expired_cap)s + 1) AS x) AS own
- -- the entity's default: the oldest expire first, so look there only
+ -- by the entity's default the oldest expire first, so only these are examined
  CROSS JOIN LATERAL (
        SELECT count(*) AS n FROM (
            SELECT m.expires_at, m.enqueued_at, m.locked_until FROM vitrine_message AS m
@@ -147,10 +147,10 @@ SELECT e.id, e.namespace_name, e.path, e.kind, e.topic_id, e.requires_session, e
             ORDER BY m.sequence_number LIMIT %(expired_cap)s + 1) AS x
         WHERE x.expires_at IS NULL AND x.enqueued_at + e.default_message_time_to_live <= e.now
           AND (x.locked_until IS NULL OR x.locked_until <= e.now)) AS by_default
- ORDER BY e.namespace_name, coalesce(e.topic_path, e.path), e.topic_id IS NOT NULL, e.path;   -- a topic, then what hangs on it
+ ORDER BY e.namespace_name, coalesce(e.topic_path, e.path), e.topic_id IS NOT NULL, e.path;   -- a topic, then its subscriptions
 
 -- name: read_counts
--- The ledger of one entity, folded as read_overview folds it for many.
+-- The counts of one entity from the ledger, as in read_overview.
 WITH clock AS MATERIALIZED (SELECT now FROM vitrine_entity_now WHERE id = %(entity_id)s)
 SELECT clock.now,
        coalesce(sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_MAIN AND l.state = @STATE_ACTIVE), 0) AS active,
@@ -174,14 +174,13 @@ SELECT clock.now,
  GROUP BY clock.now;
 
 -- name: read_messages
--- Up to max_count messages of one list that the filter lets through, among the next max_scanned ones in the direction asked for.
--- Always answers: with no match there is one row without a number, so that `scanned` and `last_scanned` are known.
--- The rows to look at are found in the key alone; the two directions are two scans, of which a constant filter stops one.
--- Where bodies are searched, the first of them whose bodies begin within max_bytes are taken, so at least one. at_end: none
--- follows.
+-- Up to max_count messages of one list that match the filter, among the next max_scanned ones in the requested direction.
+-- Without a match there is one row without a number, with `scanned` and `last_scanned`.
+-- The rows to examine are found in the key alone; there is a scan for each direction, one of which a constant filter disables.
+-- If bodies are searched, only rows within max_bytes of bodies are examined, but at least one. at_end: there are no more rows.
 WITH
 -- include: clocked
-, head AS MATERIALIZED (                                                    -- below it are only dead index entries
+, head AS MATERIALIZED (                                                    -- below the head are only dead index entries
     SELECT coalesce((SELECT head FROM vitrine_queue_head
                       WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s AND %(state)s::smallint = @STATE_ACTIVE),
                       1) AS number
@@ -220,7 +219,7 @@ WITH
        AND (%(body_text)s::bytea IS NULL OR position(%(body_text)s::bytea IN m.body) > 0)
        AND (%(held_by)s::text IS NULL OR m.locked_by = %(held_by)s)
        AND (%(holds)s::smallint[] IS NULL OR CASE
-            -- while unacknowledged it does not expire (RMQ-019)
+            -- an unacknowledged message does not expire (RMQ-019)
             WHEN m.owner_id IS NOT NULL THEN @LEDGER_LOCKED
             WHEN least(m.expires_at, m.enqueued_at + c.default_message_time_to_live) <= c.now THEN -1
             WHEN m.visible_at > c.now THEN coalesce(m.hold_kind, @HOLD_GET) ELSE 0 END = ANY (%(holds)s::smallint[]))
@@ -238,7 +237,7 @@ SELECT
  ORDER BY CASE WHEN %(descending)s::boolean THEN -f.sequence_number ELSE f.sequence_number END;
 
 -- name: read_messages_by_number
--- These messages of one entity, in whatever list they are now.
+-- These messages of one entity, in any list.
 WITH
 -- include: clocked
 SELECT
@@ -254,7 +253,7 @@ SELECT
  ORDER BY m.sequence_number;
 
 -- name: read_sessions
--- Sessions of an entity after one, by id: those with messages, with state, or held. Messages are counted no further than a cap.
+-- Sessions with messages, state or a lock, by id after a given one. Messages are counted up to a cap.
 SELECT c.now, s.session_id, n.messages, CASE WHEN s.locked_until > c.now THEN s.locked_until END AS locked_until,
        CASE WHEN s.locked_until > c.now THEN s.locked_by END AS locked_by,
        CASE WHEN s.locked_until > c.now THEN s.lock_token END AS lock_token,
@@ -279,7 +278,7 @@ SELECT subscription_id, name, filter, action, created_at FROM vitrine_rule
  WHERE subscription_id = ANY (%(ids)s::bigint[]) ORDER BY subscription_id, lower(name);
 
 -- name: read_message
--- One message of an entity with everything but its body.
+-- One message of an entity without its body.
 WITH
 -- include: clocked
 SELECT
@@ -292,7 +291,7 @@ SELECT
    AND m.state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED,@STATE_SCHEDULED}') AND m.sequence_number = %(sequence_number)s;
 
 -- name: read_body
--- A stretch of a body. It is stored uncompressed, so a slice of a large one reads only what it needs.
+-- Part of a body. Bodies are stored uncompressed, so only the needed part is read.
 SELECT substring(body FROM %(offset)s::int + 1 FOR %(length)s::int) AS content, octet_length(body) AS total, body_kind,
        properties ->> 'content_type' AS content_type
   FROM vitrine_message
@@ -300,7 +299,7 @@ SELECT substring(body FROM %(offset)s::int + 1 FOR %(length)s::int) AS content, 
    AND state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED,@STATE_SCHEDULED}') AND sequence_number = %(sequence_number)s;
 
 -- name: read_message_events
--- What happened to one message, newest first. The hash is what the BRIN filter knows, so both conditions are needed.
+-- The events of one message, newest first. The BRIN index is on the hash, so both conditions are needed.
 SELECT event_id, recorded_at, at, entity_id, subqueue, sequence_number, kind, message_id, delivery_count,
        locked_until, actor, reason, enqueued_at, first_received_at, last_received_at, session_id, size, time_to_live, properties,
        application_properties, details
@@ -311,15 +310,15 @@ SELECT event_id, recorded_at, at, entity_id, subqueue, sequence_number, kind, me
  LIMIT %(max_count)s;
 
 -- name: read_events
--- The newest events below (xid, event_id) that the filter lets through, among the next max_scanned ones. Read backwards along the
--- transactions, the one order that has an index. Always answers, as read_messages does.
+-- The newest events below (xid, event_id) that match the filter, among the next max_scanned ones, in descending order of
+-- transactions, the only order with an index. Without a match there is one row, as in read_messages.
 WITH looked_at AS MATERIALIZED (
     SELECT event_id, recorded_at, at, entity_id, subqueue, sequence_number, kind, message_id, delivery_count, locked_until, actor,
            reason, enqueued_at, first_received_at, last_received_at, session_id, size, time_to_live, properties,
            application_properties, details, xid
       FROM vitrine_message_event
      WHERE xid <= %(below_xid)s::xid8 AND (xid < %(below_xid)s::xid8 OR event_id < %(below_event)s)
-       AND recorded_at >= coalesce(%(since)s::timestamptz, '-infinity')  -- no OR: so that days outside are not even opened
+       AND recorded_at >= coalesce(%(since)s::timestamptz, '-infinity')  -- without OR: prunes partitions of other days
        AND recorded_at < coalesce(%(until)s::timestamptz, 'infinity')
      ORDER BY xid DESC, event_id DESC LIMIT %(max_scanned)s
 ), last_one AS (
@@ -342,7 +341,7 @@ SELECT s.scanned, l.last_xid, l.last_event, f.event_id, f.recorded_at, f.at, f.e
  ORDER BY f.xid DESC, f.event_id DESC;
 
 -- name: read_find_in_events
--- Where a message id was seen, newest first, by the events: messages that are gone included.
+-- Messages with a message id, newest first, found by their events; includes removed messages.
 SELECT e.entity_id, e.sequence_number, max(e.event_id) AS last_event,
        (array_agg(e.kind ORDER BY e.event_id DESC))[1] AS last_kind, (array_agg(e.at ORDER BY e.event_id DESC))[1] AS last_at,
        (array_agg(e.reason ORDER BY e.event_id DESC))[1] AS reason, min(e.message_id) AS message_id
@@ -353,8 +352,8 @@ SELECT e.entity_id, e.sequence_number, max(e.event_id) AS last_event,
  LIMIT %(max_count)s;
 
 -- name: read_find_in_messages
--- Present messages with an id, among the first max_scanned rows of the table: finds what has no events (history off, or older).
--- Always answers: with no match there is one row without a number, so that `scanned` is known.
+-- Stored messages with a message id, among the first max_scanned rows of the table; includes messages without events (history
+-- off, or older). Without a match there is one row without a number, with `scanned`.
 WITH looked_at AS MATERIALIZED (
     SELECT entity_id, subqueue, sequence_number, message_id FROM vitrine_message LIMIT %(max_scanned)s
 ), found AS (
@@ -363,7 +362,7 @@ WITH looked_at AS MATERIALIZED (
 SELECT s.scanned, f.* FROM (SELECT count(*) AS scanned FROM looked_at) AS s LEFT JOIN found AS f ON true;
 
 -- name: read_present
--- Which of these messages are still there, and in which list.
+-- Which of these messages are stored, and in which list.
 SELECT m.entity_id, m.subqueue, m.sequence_number
   FROM unnest(%(entity_ids)s::bigint[], %(numbers)s::bigint[]) AS t(entity_id, number)
  CROSS JOIN LATERAL (
@@ -373,8 +372,8 @@ SELECT m.entity_id, m.subqueue, m.sequence_number
           AND sequence_number = t.number) AS m;
 
 -- name: read_traffic
--- Messages by stretches of `step` seconds since `since`, what is not rolled up yet included. Empty stretches have no row. What a
--- topic publishes counts as sent to it; a scheduled message then, not before.
+-- Traffic by intervals of `step` seconds since `since`, including counts not rolled up yet. Empty intervals have no row. A
+-- topic's messages count as sent when published, which for a scheduled message is when it is due.
 SELECT date_bin(make_interval(secs => %(step)s), t.at, timestamptz 'epoch') AS at,
        sum(t.n) FILTER (WHERE t.op = ANY (CASE e.kind WHEN 'topic' THEN '{@OP_PUBLISHED}'::int[]
                                                ELSE '{@OP_SENT,@OP_SCHEDULED}' END)) AS sent,
@@ -388,18 +387,18 @@ SELECT date_bin(make_interval(secs => %(step)s), t.at, timestamptz 'epoch') AS a
  GROUP BY 1 ORDER BY 1;
 
 -- name: read_sweep_runs
--- The newest runs, of one sweep or of all.
+-- The latest runs of one sweep or of all.
 SELECT id, name, started_at, finished_at, outcome, error FROM vitrine_sweep_run
  WHERE (%(name)s::text IS NULL OR name = %(name)s)
  ORDER BY started_at DESC, id DESC LIMIT %(max_count)s;
 
 -- name: read_last_sweep_runs
--- The newest run of each sweep.
+-- The latest run of each sweep.
 SELECT DISTINCT ON (name) id, name, started_at, finished_at, outcome, error FROM vitrine_sweep_run
  ORDER BY name, started_at DESC, id DESC;
 
 -- name: read_health
--- The oldest snapshot of any other connection to the server, since vacuum and the archive wait for it, and sizes on disk.
+-- The oldest snapshot of another connection to the server, for which vacuum and the archive wait, and sizes on disk.
 SELECT clock_timestamp() AS read_at, o.age AS oldest_snapshot_age, o.who AS oldest_snapshot_by,
        (pg_snapshot_xmax(pg_current_snapshot())::text::bigint
         - pg_snapshot_xmin(pg_current_snapshot())::text::bigint) AS horizon_age,
@@ -416,14 +415,14 @@ SELECT clock_timestamp() AS read_at, o.age AS oldest_snapshot_age, o.who AS olde
         ORDER BY xact_start LIMIT 1) AS o ON true;
 
 -- name: next_change
--- What the clock alone changes next in an entity, the earliest of all kinds: each is one probe of an index, or a look at no more
--- than `cap` messages from the head on. No row: nothing waits for an instant. number NULL: it is the queue itself.
+-- The next change in an entity by the clock alone, the earliest of all kinds. Each kind takes one index probe, or examines at
+-- most `cap` messages from the head on. No row: there is none. number NULL: the change affects the queue itself.
 WITH entity AS MATERIALIZED (
     SELECT e.id, e.family, e.now, e.default_message_time_to_live AS ttl, e.requires_session, e.auto_delete_on_idle, e.forward_to,
            coalesce((e.options ->> 'expiry_grace')::float8, 60) * interval '1 s' AS grace,
            coalesce((e.effective ->> 'consumer_timeout')::bigint, %(default_timeout)s::bigint) * interval '1 ms' AS timeout
       FROM vitrine_entity_now AS e WHERE e.id = %(entity_id)s
-), first AS MATERIALIZED (                              -- lives by the default, and what consumers hold, are in no index
+), first AS MATERIALIZED (                              -- expiry by the default, and unacknowledged messages, have no index
     SELECT m.sequence_number, m.enqueued_at, m.expires_at, m.owner_id, m.last_received_at, m.locked_until
       FROM vitrine_message AS m
      WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
@@ -441,7 +440,7 @@ SELECT what, at, number
     (SELECT 'lock', d.until, m.number
        FROM (SELECT until, subqueue, first_number, last_number FROM vitrine_lock_deadline
               WHERE entity_id = %(entity_id)s AND until > (SELECT now FROM entity) ORDER BY until LIMIT %(cap)s) AS d
-      CROSS JOIN LATERAL (                              -- one whose messages are settled, or renewed, changes nothing
+      CROSS JOIN LATERAL (                              -- only deadlines with a message that is still locked until then
             SELECT min(m.sequence_number) AS number FROM vitrine_message AS m
              WHERE m.entity_id = %(entity_id)s AND m.subqueue = d.subqueue
                AND m.state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED}'::smallint[])
@@ -462,7 +461,7 @@ SELECT what, at, number
               WHERE entity_id = %(entity_id)s AND expires_at IS NOT NULL AND subqueue = @SUBQUEUE_MAIN AND state = @STATE_ACTIVE
                 AND expires_at > (SELECT now FROM entity)
               ORDER BY expires_at LIMIT %(cap)s) AS x
-      WHERE x.owner_id IS NULL                          -- who holds one keeps it from expiring, but for a storage queue's
+      WHERE x.owner_id IS NULL                          -- a held message does not expire, except in a storage queue
         AND (x.locked_until IS NULL OR x.locked_until <= x.expires_at OR (SELECT family = 'queue_storage' FROM entity))
         AND (SELECT family <> 'rabbitmq' OR ttl IS NULL OR x.enqueued_at + ttl >= x.expires_at FROM entity)
       ORDER BY x.expires_at LIMIT 1)

@@ -1,10 +1,10 @@
--- What several statements share. `entity`: the entity as configured and its namespace's time, read once a statement.
+-- Fragments shared by several statements. `entity`: the entity's settings and its namespace's time, read once per statement.
 --
--- @SUBQUEUE_MAIN, @STATE_ACTIVE, @EVENT_SENT and the like are the numbers of common/types.py (statements.NAMED).
+-- @SUBQUEUE_MAIN, @STATE_ACTIVE, @EVENT_SENT and the like are the numbers of enums in common/types.py (statements.NAMED).
 
--- Each statement writes its events and ledger rows itself and names only the columns that it has. One tail for all, with fixed
--- columns, was tried on send, receive and complete: 1 to 3 % more CPU for one message, no difference for batches; and each
--- statement then listed sixteen columns of an event, most of them NULLs with their types.
+-- Each statement writes its own events and ledger rows, with only the columns that it has. A common tail with fixed columns was
+-- measured on send, receive and complete: 1 to 3 % more CPU for one message, no difference for batches; and each statement had to
+-- list all sixteen columns of an event, most of them typed NULLs.
 
 -- fragment: entity
 entity AS MATERIALIZED (
@@ -14,17 +14,9 @@ entity AS MATERIALIZED (
            forward_dead_lettered_messages_to, requires_session, expires_whole_sessions, duplicate_detection_history_time_window
       FROM vitrine_entity_now WHERE id = %(entity_id)s)
 
--- fragment: touched_by_send
--- Activity for auto-delete (SB-190), written at most every 20 s and never waited for.
-touched AS (
-    UPDATE vitrine_entity_activity SET last_activity_at = (SELECT now FROM entity)
-     WHERE ctid = ANY (ARRAY(
-           SELECT ctid FROM vitrine_entity_activity
-            WHERE entity_id = %(entity_id)s AND last_activity_at < (SELECT now FROM entity) - interval '20 s'
-              FOR UPDATE SKIP LOCKED)))
-
 -- fragment: touched_by_receive
--- The same for a receive, which is also what expiry on activity waits for (SB-902).
+-- Record a receive as activity (SB-190) and as what expiry on activity waits for (SB-902): at most every 20 s, and without
+-- waiting.
 touched AS (
     UPDATE vitrine_entity_activity SET last_activity_at = (SELECT now FROM entity), last_receive_at = (SELECT now FROM entity)
      WHERE ctid = ANY (ARRAY(
@@ -34,41 +26,21 @@ touched AS (
               FOR UPDATE SKIP LOCKED)))
 
 -- fragment: waiting
--- Whether somebody is known to wait for messages of this entity: then the caller wakes them after the commit (docs/design.md D8).
+-- Whether receivers are waiting for messages of this entity; if so, the caller wakes them after the commit (docs/design.md D8).
 (SELECT coalesce(max(waiting_until) > clock_timestamp(), false)
    FROM vitrine_entity_activity WHERE entity_id = %(entity_id)s) AS waiting
 
 -- fragment: candidate
--- What settling and sweeping need to know of a message. failures: its failed deliveries, should the lock it has be one (SB-090);
--- none are counted in a dead-letter queue (SB-089). ends_at: the end of its life (SB-020, SB-921).
+-- The columns that settling and sweeping need of a message. failures: its failed deliveries, counting a lock that it has
+-- (SB-090); none are counted in a dead-letter queue (SB-089). ends_at: when it expires (SB-020, SB-921).
 m.ctid AS tid, m.state, m.sequence_number, m.lock_token, m.locked_until AS old_until, m.message_id, m.enqueued_at,
 m.first_received_at, m.last_received_at, m.size,
 m.delivery_count + (m.lock_token IS NOT NULL AND m.subqueue = @SUBQUEUE_MAIN)::int AS failures,
 coalesce(m.expires_at, m.enqueued_at + (SELECT default_message_time_to_live FROM entity)) AS ends_at
 
--- fragment: available
--- A message that may be received now: its lock, if any, has ended; outside the main list neither its life nor the number of its
--- deliveries counts (SB-025, SB-035, SB-089, SB-091).
-m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = @STATE_ACTIVE
-AND m.sequence_number >= (SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s)
-AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity))
-AND (%(subqueue)s <> @SUBQUEUE_MAIN
-     OR
-        -- include: neither_expired_nor_spent
-    )
-AND (SELECT status FROM entity) IN ('Active', 'SendDisabled')
--- What is forwarded is for nobody to receive here (SB-104, SB-171).
-AND NOT (%(subqueue)s = @SUBQUEUE_MAIN AND (SELECT forward_to FROM entity) IS NOT NULL)
-AND NOT (%(subqueue)s = @SUBQUEUE_DEAD_LETTER AND (SELECT forward_dead_lettered_messages_to FROM entity) IS NOT NULL)
-
--- fragment: neither_expired_nor_spent
-(coalesce(m.expires_at, m.enqueued_at + (SELECT default_message_time_to_live FROM entity))
- > (SELECT now FROM entity)) IS NOT FALSE
-AND m.delivery_count + (m.lock_token IS NOT NULL)::int < (SELECT max_delivery_count FROM entity)
-
 -- fragment: may_have_expired
--- Whether the main list of entity `e` has something whose life is over: by its own instant, or perhaps by the default, which only
--- who looks knows.
+-- Whether the main list of entity `e` has expired messages, by their own expires_at, or may have some that expire by the default
+-- time-to-live.
 (EXISTS (SELECT FROM vitrine_message
           WHERE entity_id = e.id AND subqueue = @SUBQUEUE_MAIN AND state = @STATE_ACTIVE AND expires_at <= e.now)
  OR e.default_message_time_to_live IS NOT NULL AND EXISTS (
@@ -77,72 +49,37 @@ AND m.delivery_count + (m.lock_token IS NOT NULL)::int < (SELECT max_delivery_co
        AND sequence_number >= (SELECT head FROM vitrine_queue_head WHERE entity_id = e.id AND subqueue = @SUBQUEUE_MAIN)))
 
 -- fragment: salt
--- Randomness for the lock tokens of one receive: one call a statement, since the server may have to open a device for each.
--- token: what they begin with.
+-- Random bits for the lock tokens of one receive, generated once per statement because each call may open a device. token: the
+-- prefix of the tokens.
 salt AS MATERIALIZED (
     SELECT salt, replace(left(salt, 14), '-', '') || '8' || substr(salt, 16, 3) || '8' AS token
       FROM (SELECT gen_random_uuid()::text AS salt) AS s)
 
 -- fragment: lock_token
--- 60 random bits, new with each receive, and the sequence number in the last 60: so a token alone names its message, and settling
--- needs no index on tokens (which each lock would have to write).
+-- 60 random bits, new with each receive, and the sequence number in the last 60 bits: a token identifies its message, so settling
+-- needs no index on tokens, which each lock would have to update.
 ((SELECT token FROM salt) || lpad(to_hex(m.sequence_number), 15, '0'))::uuid
 
--- fragment: available_now
-available AS MATERIALIZED (
-    SELECT m.ctid AS tid, m.sequence_number, m.message_id, m.lock_token AS old_token, m.locked_until AS old_until,
-           m.locked_by AS old_holder,
-           m.delivery_count + (m.lock_token IS NOT NULL AND m.subqueue = @SUBQUEUE_MAIN)::int AS failures
-      FROM vitrine_message AS m
-     WHERE
-           -- include: available
-     ORDER BY m.sequence_number LIMIT %(max_count)s FOR UPDATE SKIP LOCKED)
-
--- fragment: owned
--- The messages that these tokens hold now, in number order so that two settlers cannot meet crosswise. A token whose lock ended,
--- or that was settled, finds nothing (SB-070, SB-071); nor does any while the entity takes no settlement (SB-232, SB-233).
-owned AS MATERIALIZED (
-    SELECT found.*
-      FROM (SELECT * FROM unnest(%(numbers)b::bigint[], %(tokens)b::uuid[]) AS t(number, token) ORDER BY number) AS t
-     CROSS JOIN LATERAL (
-           SELECT
-                  -- include: candidate
-             FROM vitrine_message AS m
-            WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED}')
-              AND m.sequence_number = t.number AND m.lock_token = t.token
-              AND m.locked_until > (SELECT now FROM entity)
-              AND (SELECT status FROM entity) IN ('Active', 'SendDisabled')
-              FOR UPDATE) AS found)
-
--- fragment: none_missed
--- A row that somebody changed between this statement's snapshot and its lock is locked in its new version, which a change by
--- place (ctid) does not see. Then nothing of the statement holds, and it is run again with a new snapshot.
+-- fragment: all_changed_or_retry
+-- If a row was changed between this statement's snapshot and its row lock, the new version is locked, which an UPDATE by ctid
+-- does not find. The statement is then rolled back and run again with a new snapshot.
 (SELECT CASE WHEN (SELECT count(*) FROM changed) = (SELECT count(*) FROM owned) THEN true ELSE vitrine_try_again() END)
 
--- fragment: none_missed_of_failed
--- The same where `failed` says what becomes of each.
+-- fragment: all_failed_changed_or_retry
+-- As all_changed_or_retry, for the messages of `failed` that are moved or dropped.
 (SELECT CASE WHEN (SELECT count(*) FROM moved) + (SELECT count(*) FROM dropped)
                   = (SELECT count(*) FROM failed WHERE fate <> 'keep')
              THEN true ELSE vitrine_try_again() END)
 
--- fragment: none_missed_of_available
-(SELECT CASE WHEN (SELECT count(*) FROM changed) = (SELECT count(*) FROM available) THEN true ELSE vitrine_try_again() END)
-
--- fragment: unlocked_counts
--- The ledger's counterpart of locks that end before their time.
-SELECT %(entity_id)s::bigint, %(subqueue)s::smallint, (@LEDGER_LOCKED + state)::smallint, old_until, -count(*)::int,
-       0::bigint, NULL::smallint
-  FROM owned GROUP BY state, old_until
-
 -- fragment: failed
--- What becomes of `owned` whose delivery failed or whose life may be over: expiry first (SB-027, SB-920), then the last allowed
--- failure (SB-091), else it stays. A deferred message expires only when it is asked for (SB-036).
+-- The fate of each message of `owned` whose delivery failed or that may have expired: expiry comes first (SB-027, SB-920), then
+-- the maximum delivery count (SB-091); otherwise it is kept. A deferred message expires only when it is received (SB-036).
 failed AS MATERIALIZED (
     SELECT o.*,
            CASE WHEN NOT x.expired AND NOT x.spent AND NOT x.too_large THEN 'keep'
-                -- its session goes as a whole
+                -- its session expires as a whole
                 WHEN x.expired AND o.state = @STATE_ACTIVE AND e.requires_session AND e.expires_whole_sessions THEN 'keep'
-                WHEN x.expired AND NOT e.dead_lettering_on_message_expiration THEN 'drop' ELSE 'bury' END AS fate,
+                WHEN x.expired AND NOT e.dead_lettering_on_message_expiration THEN 'drop' ELSE 'dead_letter' END AS fate,
            CASE WHEN x.expired THEN 'TTLExpiredException' WHEN x.too_large THEN 'HeaderSizeExceeded'
                 ELSE 'MaxDeliveryCountExceeded' END AS reason,
            CASE WHEN x.expired THEN 'The message expired and was dead lettered.'
@@ -154,16 +91,16 @@ failed AS MATERIALIZED (
            SELECT %(subqueue)s = @SUBQUEUE_MAIN AND (o.state = @STATE_ACTIVE OR %(expires_deferred)s)
            AND coalesce(o.ends_at <= e.now, false) AS expired,
                   %(subqueue)s = @SUBQUEUE_MAIN AND o.failures >= e.max_delivery_count AS spent,
-                  -- What an abandon adds may make the properties larger than a message may have.
+                  -- Properties added by an abandon may exceed the limit of a message.
                   CASE WHEN %(subqueue)s = @SUBQUEUE_MAIN AND %(properties)s::jsonb IS NOT NULL
                        THEN (SELECT octet_length((coalesce(m.application_properties, '{}')
                                                   || %(properties)s::jsonb)::text) > 65536
                                FROM vitrine_message AS m WHERE m.ctid = o.tid)
                        ELSE false END AS too_large) AS x)
 
--- fragment: buried
--- Carries out `failed`. A message keeps its number, so it may arrive below the head of the dead-letter queue: that head is
--- lowered in the same statement, always, so that it waits for whoever is raising it.
+-- fragment: apply_failed
+-- Apply the fates of `failed`. Messages keep their numbers, so they may arrive below the head of the dead-letter queue. That head
+-- is therefore lowered in the same statement, even if it is low enough, to wait for a transaction that is raising it.
 moved AS (
     UPDATE vitrine_message AS m
        SET subqueue = @SUBQUEUE_DEAD_LETTER, state = @STATE_ACTIVE, delivery_count = 0, lock_token = NULL,
@@ -171,7 +108,7 @@ moved AS (
            dead_letter_source = (SELECT path FROM entity), dead_letter_reason = f.reason, dead_letter_description = f.description,
            application_properties = coalesce(m.application_properties || %(properties)s::jsonb, %(properties)s::jsonb,
                                              m.application_properties)
-      FROM failed AS f WHERE m.ctid = f.tid AND f.fate = 'bury'
+      FROM failed AS f WHERE m.ctid = f.tid AND f.fate = 'dead_letter'
  RETURNING m.sequence_number),
 lowered AS (
     UPDATE vitrine_queue_head SET head = least(head, (SELECT min(sequence_number) FROM moved))
@@ -179,19 +116,19 @@ lowered AS (
 dropped AS (DELETE FROM vitrine_message AS m USING failed AS f WHERE m.ctid = f.tid AND f.fate = 'drop'
              RETURNING m.sequence_number)
 
--- fragment: buried_counts
+-- fragment: failed_counts
 SELECT %(entity_id)s::bigint, %(subqueue)s::smallint, state, NULL::timestamptz, -count(*)::int,
        CASE fate WHEN 'drop' THEN -sum(size) ELSE 0 END::bigint, CASE fate WHEN 'drop' THEN @OP_EXPIRED END::smallint
   FROM failed WHERE fate <> 'keep' GROUP BY state, fate
 UNION ALL
 SELECT %(entity_id)s::bigint, @SUBQUEUE_DEAD_LETTER::smallint, @STATE_ACTIVE::smallint, NULL, count(*)::int, 0::bigint,
        @OP_DEAD_LETTERED::smallint
-  FROM failed WHERE fate = 'bury' HAVING count(*) > 0
+  FROM failed WHERE fate = 'dead_letter' HAVING count(*) > 0
 
--- fragment: buried_events
-SELECT CASE fate WHEN 'bury' THEN @EVENT_DEAD_LETTERED ELSE @EVENT_EXPIRED END::smallint AS kind, sequence_number, failures,
-       NULL::timestamptz AS locked_until, enqueued_at, first_received_at, last_received_at, message_id, reason,
-       CASE fate WHEN 'bury' THEN jsonb_build_object('description', description) END AS details
+-- fragment: failed_events
+SELECT CASE fate WHEN 'dead_letter' THEN @EVENT_DEAD_LETTERED ELSE @EVENT_EXPIRED END::smallint AS kind, sequence_number,
+       failures, NULL::timestamptz AS locked_until, enqueued_at, first_received_at, last_received_at, message_id, reason,
+       CASE fate WHEN 'dead_letter' THEN jsonb_build_object('description', description) END AS details
   FROM failed WHERE fate <> 'keep'
 
 -- fragment: event_columns

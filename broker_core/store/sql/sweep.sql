@@ -1,12 +1,12 @@
--- What tidies up: by receives for their own entity, by sweeps for all.
+-- Maintenance: receives run it for their own entity, sweeps for all.
 
 -- fragment: expired_tail
--- What the three ways of finding expired messages do with what they found.
+-- Removes or dead-letters the expired messages in `owned`; shared by the statements that find them.
 failed AS MATERIALIZED (
-    SELECT o.*, CASE WHEN e.dead_lettering_on_message_expiration THEN 'bury' ELSE 'drop' END AS fate,
+    SELECT o.*, CASE WHEN e.dead_lettering_on_message_expiration THEN 'dead_letter' ELSE 'drop' END AS fate,
            'TTLExpiredException' AS reason, 'The message expired and was dead lettered.' AS description
       FROM owned AS o, entity AS e),
--- include: buried
+-- include: apply_failed
 ,
 events AS (
     INSERT INTO vitrine_message_event (
@@ -19,16 +19,16 @@ events AS (
             WHERE lock_token IS NOT NULL AND (SELECT history_level FROM entity) = @HISTORY_FULL
            UNION ALL
            SELECT 'process:broker', b.* FROM (
-                  -- include: buried_events
+                  -- include: failed_events
            ) AS b) AS x
      WHERE e.history_level > @HISTORY_OFF),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
-    -- include: buried_counts
+    -- include: failed_counts
 )
 
 -- name: expire
--- Take away up to max_count messages whose own time-to-live has ended and that nobody holds (SB-025, SB-033, SB-034).
+-- Remove or dead-letter up to max_count unlocked messages whose own time-to-live has ended (SB-025, SB-033, SB-034).
 WITH
 -- include: entity
 ,
@@ -43,13 +43,13 @@ owned AS MATERIALIZED (
 -- include: expired_tail
 SELECT count(*) AS done, NULL::bigint AS last_number FROM owned
 HAVING
-       -- include: none_missed_of_failed
+       -- include: all_failed_changed_or_retry
 ;
 
 -- name: expire_by_default
--- The same for messages that live by the entity's default, which is looked at now (SB-023, SB-921). They expire in the order of
--- their numbers, so the list is walked from a number on, max_count messages a call. last_number: how far this call looked; NULL
--- when all that follow are younger.
+-- The same for messages that expire by the entity's current default (SB-023, SB-921). They expire in the order of their numbers,
+-- so the list is scanned from a number on, max_count messages per call. last_number: the last one scanned; NULL if no later
+-- message has expired.
 WITH
 -- include: entity
 ,
@@ -77,13 +77,13 @@ SELECT (SELECT count(*) FROM owned) AS done,
                                                             FROM entity) <= (SELECT now FROM entity)
             THEN (SELECT max(sequence_number) FROM walked) END AS last_number
  WHERE
-       -- include: none_missed_of_failed
+       -- include: all_failed_changed_or_retry
 ;
 
 -- name: end_locks
--- Locks that have ended: a failed delivery each (SB-070, SB-090); what has expired or failed once too often leaves (SB-027,
--- SB-091). Found through the deadlines that receives and renewals wrote, max_count of them a call; a change that allows fewer
--- deliveries writes some, too. every_lock: locks still valid end as well, before their time, by `actor` (SB-072, SB-073).
+-- End locks that have expired: each is a failed delivery (SB-070, SB-090); expired messages and those at their maximum delivery
+-- count are removed or dead-lettered (SB-027, SB-091). The locks are found through max_count deadlines per call, written by
+-- receives, renewals and a lower max_delivery_count. every_lock: `actor` also ends locks that are still valid (SB-072, SB-073).
 WITH
 -- include: entity
 ,
@@ -120,7 +120,7 @@ held AS MATERIALIZED (
 owned AS MATERIALIZED (SELECT * FROM held WHERE subqueue = @SUBQUEUE_MAIN),
 -- include: failed
 ,
--- include: buried
+-- include: apply_failed
 ,
 unlocked AS (
     UPDATE vitrine_message AS m
@@ -143,12 +143,12 @@ events AS (
              FROM held WHERE lock_token IS NOT NULL AND (SELECT history_level FROM entity) = @HISTORY_FULL
            UNION ALL
            SELECT @SUBQUEUE_MAIN::smallint, 'process:broker', b.* FROM (
-                  -- include: buried_events
+                  -- include: failed_events
            ) AS b) AS x
      WHERE e.history_level > @HISTORY_OFF),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
-    -- include: buried_counts
+    -- include: failed_counts
     UNION ALL
     SELECT %(entity_id)s, subqueue, (@LEDGER_LOCKED + state)::smallint, old_until, -count(*)::int, 0::bigint, NULL::smallint
       FROM held WHERE old_until > (SELECT now FROM entity) GROUP BY subqueue, state, old_until
@@ -157,13 +157,13 @@ SELECT (SELECT count(*) FROM ended) AS deadlines, (SELECT count(*) FROM held) AS
        (SELECT count(*) FROM failed WHERE fate <> 'keep') AS buried,
        -- include: waiting
  WHERE
-       -- include: none_missed_of_failed
+       -- include: all_failed_changed_or_retry
    AND (SELECT CASE WHEN (SELECT count(*) FROM unlocked) + (SELECT count(*) FROM failed WHERE fate <> 'keep')
                          = (SELECT count(*) FROM held)
                     THEN true ELSE vitrine_try_again() END);
 
 -- fragment: lock_ended_or_spent
--- A message whose lock has ended, or one that nobody holds and that failed more often than is allowed since a change.
+-- A message whose lock has ended, or an unlocked one at its maximum delivery count, which may have been lowered.
 (m.locked_until <= (SELECT until FROM bound)
  OR m.locked_until IS NULL AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
  AND m.delivery_count >= (SELECT max_delivery_count FROM entity))
@@ -173,12 +173,12 @@ at, entity_id, actor, kind, sequence_number, delivery_count, locked_until,
 enqueued_at, first_received_at, last_received_at, message_id, reason, details
 
 -- name: take_head
--- Statement 1 of 2 in one transaction: take the row of the head bound, or leave it to whoever has it.
+-- Statement 1 of 2 in one transaction: lock the row of a head, unless it is locked already.
 SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s FOR UPDATE SKIP LOCKED;
 
 -- name: advance_head
--- Statement 2 of 2: a new snapshot, taken while the row is held. As one statement it would be wrong: having waited for somebody
--- who moves a message in, it would still look with its old snapshot and set a bound above that message.
+-- Statement 2 of 2, with a snapshot taken while the row is locked. A single statement that waited for a transaction moving a
+-- message into the list would still use its old snapshot, and set the head above that message.
 UPDATE vitrine_queue_head AS h
    SET head = coalesce((SELECT m.sequence_number FROM vitrine_message AS m
                          WHERE m.entity_id = h.entity_id AND m.subqueue = h.subqueue AND m.state = @STATE_ACTIVE
@@ -189,9 +189,8 @@ UPDATE vitrine_queue_head AS h
 RETURNING h.head;
 
 -- name: entities_with_due
--- Entities for which a tidying step may have something to do now, by kind of work: a few probes of an index each. What forwards
--- its messages has the broker to receive from it, so it is never without activity. What goes to a poison queue is looked for by
--- who moves it. namespace NULL: of all.
+-- Entities that may need maintenance now, with the kinds of work; a few index probes each. A forwarding entity counts as active,
+-- since the broker receives from it. Storage queues with a poison queue are always returned. namespace NULL: all.
 SELECT e.id AS entity_id, e.family, e.kind, e.effective, e.expiry_mode,
        e.requires_session AND e.expires_whole_sessions AS whole_sessions, due.scheduled, due.locks, due.expired
   FROM vitrine_entity_now AS e
@@ -211,7 +210,7 @@ SELECT e.id AS entity_id, e.family, e.kind, e.effective, e.expiry_mode,
  ORDER BY e.id;
 
 -- name: heads
--- The head bounds that lie below what is present, for the sweep that advances them: those of idle entities are only looked at.
+-- The heads that can be advanced, for the sweep that does it.
 SELECT h.entity_id, h.subqueue
   FROM vitrine_queue_head AS h
   JOIN vitrine_entity AS e ON e.id = h.entity_id AND e.deleted_at IS NULL
@@ -223,8 +222,7 @@ SELECT h.entity_id, h.subqueue
  ORDER BY 1, 2;
 
 -- name: roll_up
--- Fold up to max_count differences of the ledger into its sums and into the traffic of ten seconds each. Ended locks are
--- forgotten an hour later.
+-- Fold up to max_count differences of the ledger into its sums and into traffic per ten seconds.
 WITH folded AS (
     DELETE FROM vitrine_count_delta
      WHERE ctid = ANY (ARRAY(SELECT ctid FROM vitrine_count_delta LIMIT %(max_count)s FOR UPDATE SKIP LOCKED))
@@ -240,8 +238,7 @@ traffic AS (
 SELECT count(*) AS done FROM folded;
 
 -- name: forget_ended_counts
--- Lock instants that ended an hour ago, those at which nothing ends any more (a lease may be for a week), and traffic older than
--- a day.
+-- Remove sums of locks that ended an hour ago, empty sums (a lease may last a week), and traffic older than a day.
 WITH locks AS (
     DELETE FROM vitrine_count_base AS b USING vitrine_entity_now AS e
      WHERE b.entity_id = e.id AND b.until IS NOT NULL AND (b.until < e.now - interval '1 hour' OR b.n = 0 AND b.bytes = 0)
@@ -250,14 +247,14 @@ traffic AS (DELETE FROM vitrine_traffic WHERE bucket < now() - interval '1 day' 
 SELECT (SELECT count(*) FROM locks) + (SELECT count(*) FROM traffic) AS done;
 
 -- name: one_at_a_time
--- Whether this transaction may do the named work: at most one at a time does, the others leave it.
+-- Whether this transaction may do the named work, which at most one transaction does at a time.
 SELECT pg_try_advisory_xact_lock(hashtextextended('vitrine ' || %(work)s, 0)) AS mine;
 
 -- name: idle_entities
--- Entities without activity for their auto-delete interval (SB-190 to SB-194). Activity is written at most every 20 s: those are
--- added, so that none goes early. Scheduled messages keep an entity alive (SB-918), and so does a receiver that waits (SB-195).
--- What arrives in a subscription is no activity of it (SB-919). What happens in a topic's subscriptions is activity of the topic
--- (SB-191); one that forwards is never idle (SB-193).
+-- Entities without activity for their auto-delete interval (SB-190 to SB-194). Activity is written at most every 20 s, which are
+-- added so that none is deleted early. Scheduled messages (SB-918) and waiting receivers (SB-195) keep an entity. Messages
+-- arriving in a subscription are not activity of it (SB-919). Activity of a subscription is activity of its topic (SB-191); a
+-- forwarding entity is never idle (SB-193).
 SELECT e.id AS entity_id, e.family, e.namespace_name, e.path
   FROM vitrine_entity_now AS e JOIN vitrine_entity_activity AS a ON a.entity_id = e.id
  WHERE e.auto_delete_on_idle IS NOT NULL AND e.forward_to IS NULL AND e.family <> 'rabbitmq'
@@ -270,7 +267,7 @@ SELECT e.id AS entity_id, e.family, e.namespace_name, e.path
           AND (s.forward_to IS NOT NULL OR x.last_activity_at + e.auto_delete_on_idle + interval '20 s' > e.now
                OR x.waiting_until > clock_timestamp()))
 UNION ALL
--- RabbitMQ's, which writes the last use exactly, and only where it counts.
+-- RabbitMQ queues: their last use is written exactly, and only if they expire.
 SELECT e.id, e.family, e.namespace_name, e.path
   FROM vitrine_entity_now AS e JOIN vitrine_entity_activity AS a ON a.entity_id = e.id
  WHERE e.family = 'rabbitmq' AND
@@ -278,7 +275,7 @@ SELECT e.id, e.family, e.namespace_name, e.path
 ;
 
 -- name: deleted_entities
--- Deleted entities that still have rows: the row of their activity is there to the last.
+-- Deleted entities that still have rows; the row of their activity is removed last.
 SELECT e.id AS entity_id FROM vitrine_entity_activity AS a JOIN vitrine_entity AS e ON e.id = a.entity_id
  WHERE e.deleted_at IS NOT NULL;
 
@@ -299,7 +296,7 @@ events AS (
 SELECT count(*) AS done FROM removed;
 
 -- name: forget_deleted
--- The small rows of a deleted entity whose messages are gone. Its name stays as long as events may name it
+-- Remove the other rows of a deleted entity after its messages. The entity's row stays while events may refer to it
 -- (history_forget_entities).
 WITH heads AS (DELETE FROM vitrine_queue_head WHERE entity_id = %(entity_id)s),
 sessions AS (DELETE FROM vitrine_session WHERE entity_id = %(entity_id)s),
@@ -313,7 +310,7 @@ traffic AS (DELETE FROM vitrine_traffic WHERE entity_id = %(entity_id)s)
 UPDATE vitrine_entity SET updated_at = clock_timestamp() WHERE id = %(entity_id)s AND deleted_at IS NOT NULL;
 
 -- name: check_ledger
--- The ledger against the messages themselves, list by list; a row for each difference. Both are read in one snapshot.
+-- Compare the ledger with the stored messages in one snapshot; one row per list that differs.
 WITH counted AS (
     SELECT entity_id, subqueue, state, sum(n) AS n
       FROM (SELECT entity_id, subqueue, state, n FROM vitrine_count_base WHERE state < @LEDGER_LOCKED
@@ -326,5 +323,5 @@ SELECT e.id AS entity_id, e.namespace_name, e.path, subqueue, state, coalesce(c.
  WHERE coalesce(c.n, 0) <> coalesce(p.n, 0);
 
 -- name: correct_ledger
--- Add what one list of the ledger lacks.
+-- Correct one list of the ledger by a difference.
 INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n) VALUES (%(entity_id)s, %(subqueue)s, %(state)s, %(difference)s);

@@ -1,1 +1,1 @@
-"""Spark jobs: each runs in a child process that knows PySpark and files, no Django and no database."""
+"""Spark jobs. Each runs in a child process that uses PySpark and files, but neither Django nor the database."""

@@ -1,7 +1,7 @@
-"""What every job shares: the child's manners, its Spark session, and progress as JSON lines on standard output.
+"""Runs a job in the child process: its Spark session, its end with the launcher, and progress as JSON lines.
 
-A job is `python -m explorer.analysis.jobs.<name> SPEC.json`. Standard output carries one JSON object a line (`step`,
-`progress`, `finished`, `failed`) and nothing else; what a library prints goes to standard error, the run's log.
+A job is `python -m explorer.analysis.jobs.<name> SPEC.json`. Standard output carries one JSON object per line (`step`,
+`progress`, `finished`, `failed`) and nothing else; libraries write to standard error, which is the run's log.
 """
 
 import ctypes
@@ -22,29 +22,29 @@ POLL_SECONDS = 0.5
 
 
 class Reporter:
-    """Writes progress for the launcher. One line is one event; safe to use from several threads."""
+    """Writes progress for the launcher, one event per line. Thread-safe."""
 
     def __init__(self, stream, steps: int):
-        self._stream, self._steps, self._step, self._write = stream, steps, 0, threading.Lock()
+        self._stream, self._steps, self._step, self._lock = stream, steps, 0, threading.Lock()
 
     def step(self, text: str) -> None:
-        """Say that the next of the job's steps begins, in the log as well."""
+        """Report the start of the next step, also in the log."""
         self._step += 1
         print(
             f"{time.strftime('%H:%M:%S', time.gmtime())} Step {self._step} of {self._steps}: {text}", file=sys.stderr, flush=True
         )
-        self.say(event="step", step=self._step, steps=self._steps, text=text)
+        self.write_event(event="step", step=self._step, steps=self._steps, text=text)
 
     def tasks(self, done: int, total: int) -> None:
-        self.say(event="progress", step=self._step, steps=self._steps, done=done, total=total)
+        self.write_event(event="progress", step=self._step, steps=self._steps, done=done, total=total)
 
-    def say(self, **event) -> None:
-        with self._write:
+    def write_event(self, **event) -> None:
+        with self._lock:
             print(json.dumps(event), file=self._stream, flush=True)
 
 
 def main(job: Callable[[SparkSession, dict, Reporter], dict], *, steps: int) -> None:
-    """Run a job with the specification named on the command line; leave with 0, or with 1 after a `failed` event."""
+    """Run a job with the specification named on the command line. Exit code: 0, or 1 after a `failed` event."""
     parent = os.getppid()
     reporter = Reporter(_own_standard_output(), steps)
     _die_with(parent)
@@ -60,10 +60,10 @@ def main(job: Callable[[SparkSession, dict, Reporter], dict], *, steps: int) -> 
         finally:
             done.set()
             follower.join()
-        reporter.say(event="finished", **result)
-    except Exception as problem:  # whatever it is, the launcher must learn it in one line
+        reporter.write_event(event="finished", **result)
+    except Exception as problem:  # reported to the launcher in one line
         traceback.print_exc()
-        reporter.say(event="failed", message=_first_line(problem))
+        reporter.write_event(event="failed", message=_first_line(problem))
         sys.exit(1)
 
 
@@ -86,14 +86,14 @@ def session(spec: dict) -> SparkSession:
 
 
 def _own_standard_output():
-    """Keep standard output for progress alone: libraries and the JVM inherit standard error in its place."""
+    """Reserve standard output for progress: libraries and the JVM get standard error in its place."""
     progress = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     return progress
 
 
 def _die_with(parent: int) -> None:
-    """End with the launcher (Linux). The signal goes by the thread that forked us; the check closes the gap before this call."""
+    """End with the launcher (Linux). The check covers a launcher that ended before this call."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:
@@ -101,15 +101,15 @@ def _die_with(parent: int) -> None:
 
 
 def _follow(spark: SparkSession, reporter: Reporter, done: threading.Event) -> None:
-    """Report tasks of the running stages until the job is done."""
-    tracker, said = spark.sparkContext.statusTracker(), None
+    """Report the tasks of the running stages until the job is done."""
+    tracker, last = spark.sparkContext.statusTracker(), None
     while not done.wait(POLL_SECONDS):
         stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
         counts = [(stage.numCompletedTasks, stage.numTasks) for stage in stages if stage]
         now = (sum(finished for finished, _ in counts), sum(total for _, total in counts))
-        if counts and now != said:
+        if counts and now != last:
             reporter.tasks(*now)
-            said = now
+            last = now
 
 
 def _first_line(problem: Exception) -> str:

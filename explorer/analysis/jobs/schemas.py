@@ -1,7 +1,7 @@
-"""The columns that jobs read, written down and never inferred, and the codes that stand for outcomes.
+"""The columns that jobs read, and the codes of outcomes.
 
-`LIFE` equals the Arrow schema of the archive (broker_core.history.schema.LIFE); a test holds them together. Outcomes are the
-codes of the events that end a life, so every aggregation buffer stays fixed-width.
+`LIFE` equals the Arrow schema of the archive (broker_core.history.schema.LIFE), which a test checks. Outcomes are the
+codes of the events that end a message's life, so that every aggregation buffer stays fixed-width.
 """
 
 from pyspark.sql.types import (
@@ -23,11 +23,11 @@ PURGED = 14
 RECEIVED_AND_DELETED = 18
 DROPPED = 21
 MOVED = 22
-STILL_THERE = 0  # no event ended this life when the analysis began
+STILL_THERE = 0  # the message had not left when the analysis began
 
-# What left for a reason: to the dead-letter queue, to other queues, or nowhere.
+# Outcomes that have a reason.
 WITH_REASON = (DEAD_LETTERED, MOVED, DROPPED)
-# What the broker itself writes as a reason: then no receiver settled the message, and no processing time is known.
+# Reasons that the broker writes: no receiver settled the message, so no processing time is known.
 BROKER_REASONS = (
     *("TTLExpiredException", "MaxDeliveryCountExceeded", "HeaderSizeExceeded"),  # Service Bus
     *("MaxDequeueCountExceeded", "Requeued"),  # Queue Storage: to the poison queue and, by an operator, back

@@ -1,4 +1,4 @@
-"""Job "time in queue and outcome": what became of the messages that entered, how long they waited and were worked on.
+"""Job "time in queue and outcome": outcomes of the messages that entered, and their waiting and processing times.
 
 Specification: lives (files of ended lives), still_there (a file of lives without an end), exported_xmin, entity_ids, start, end
 (ISO instants), bucket (minute, hour, day), accuracy, most_reasons, result (a folder to write), scratch, master, name.

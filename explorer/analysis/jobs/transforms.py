@@ -1,4 +1,4 @@
-"""Questions to a frame of lives (`schemas.LIFE`), as functions from DataFrame to DataFrame. Durations are microseconds."""
+"""Transformations of a data frame of lives (`schemas.LIFE`). Durations are in microseconds."""
 
 from datetime import datetime
 
@@ -27,8 +27,8 @@ OTHER_REASONS = "(other reasons)"
 def lives_and_still_there(lives: DataFrame, still_there: DataFrame, *, exported_xmin: int) -> DataFrame:
     """Ended lives and those that had not ended at the export, each message once.
 
-    A message may have ended between the export and the archiving that followed it: its end wins. Such ends lie in transactions
-    from `exported_xmin` (the export's snapshot) on, so only those few are compared.
+    For a message that left between the export and the archiving that followed it, the ended life is used. Such ends are in
+    transactions from `exported_xmin` (the export's snapshot) on, so only these few are compared.
     """
     ended_since = lives.where(F.col("xid") >= exported_xmin).select("entity_id", "subqueue", "sequence_number")
     waiting = still_there.join(F.broadcast(ended_since), ["entity_id", "subqueue", "sequence_number"], "left_anti")
@@ -46,11 +46,11 @@ def entered_between(lives: DataFrame, start: datetime, end: datetime, entity_ids
 
 
 def with_time_in_queue(lives: DataFrame) -> DataFrame:
-    """Adds `waiting_us` and `processing_us`; each is null where it did not happen.
+    """Adds `waiting_us` and `processing_us`; null if the message was not received, or not settled by a receiver.
 
     waiting_us:    enqueued to first received. A receive-and-delete is its own first receive.
     processing_us: last received to settled by the receiver: completed, or dead-lettered, moved or dropped for
-                   its own reason.
+                   a reason of its own.
     """
     first_received = F.coalesce("first_received_at", F.when(F.col("outcome") == schemas.RECEIVED_AND_DELETED, F.col("ended_at")))
     by_receiver = (F.col("outcome") == schemas.COMPLETED) | (
@@ -63,7 +63,7 @@ def with_time_in_queue(lives: DataFrame) -> DataFrame:
 
 
 def _microseconds(since: str, until: Column) -> Column:
-    """A duration, never negative: a namespace's clock may have been set back meanwhile."""
+    """A duration, never negative: a namespace's clock may have been set back in between."""
     elapsed = F.unix_micros(until) - F.unix_micros(F.col(since))
     return F.when(elapsed < 0, 0).otherwise(elapsed)
 
@@ -74,11 +74,11 @@ def with_bucket(lives: DataFrame, unit: str) -> DataFrame:
 
 
 def time_and_outcome(lives: DataFrame, keys: list[str], *, accuracy: int) -> DataFrame:
-    """By `keys`: how many lives had which outcome, and percentiles of `waiting_us` and `processing_us`.
+    """Per `keys`: counts of outcomes, and percentiles of `waiting_us` and `processing_us`.
 
-    Adds `messages`, a count for each of OUTCOME_COLUMNS and `other`, `waited` and `processed` (how many have such a time),
-    `generated` (how many are generated demonstration history), and `waiting_us` and `processing_us`: arrays in the order of
-    QUANTILES, null without values. percentile_approx: the rank of an answer is off by at most 1 / accuracy, and equal input gives
+    Adds `messages`, a count for each of OUTCOME_COLUMNS and `other`, `waited` and `processed` (numbers of such times),
+    `generated` (how many are generated demo history), and `waiting_us` and `processing_us`: arrays in the order of
+    QUANTILES, null without values. percentile_approx: the rank of a result is off by at most 1 / accuracy, and equal input gives
     equal output.
     """
 
@@ -101,7 +101,7 @@ def time_and_outcome(lives: DataFrame, keys: list[str], *, accuracy: int) -> Dat
 
 
 def reasons(lives: DataFrame, keys: list[str], *, most: int) -> DataFrame:
-    """By `keys` and `reason`: `messages` dead-lettered, moved or dropped. Only the `most` frequent keep their name."""
+    """Per `keys` and `reason`: `messages` dead-lettered, moved or dropped. Only the `most` frequent reasons are named."""
     left = lives.where(F.col("outcome").isin(list(schemas.WITH_REASON))).withColumn(
         "reason", F.coalesce(F.col("reason"), F.lit(NO_REASON))
     )

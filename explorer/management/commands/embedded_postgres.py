@@ -1,4 +1,4 @@
-"""manage.py embedded_postgres: start, stop or ask for the database server in the data folder."""
+"""manage.py embedded_postgres: starts or stops the database server in the data folder, or prints its URL."""
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser

@@ -1,4 +1,4 @@
-"""manage.py person: someone who may sign in, with a role."""
+"""manage.py person: creates a user, or changes a user's role."""
 
 from django.contrib.auth import get_user_model
 from django.core.exceptions import ValidationError

@@ -1,4 +1,4 @@
-"""manage.py seed: what a site needs before its first page."""
+"""manage.py seed: creates what a site needs before its first page."""
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand
 from django.db import transaction
 
 from broker_core import namespaces
-from explorer.demo import stage
+from explorer.demo.set_up import set_up_once
 from explorer.models import AuditRecord
 from explorer.roles import ADMINISTRATOR, OPERATOR, SEE_BODIES, VIEWER
 
@@ -18,7 +18,7 @@ NAMESPACES = (("system", "Used by Vitrine itself: sweeps and analyses"), ("demo"
 
 
 class Command(BaseCommand):
-    """Runs at each start; what is there already is left as it is. The demonstration is set up once, unless VITRINE_DEMO=0."""
+    """Runs at each start and leaves existing objects as they are. The demo is set up once, unless VITRINE_DEMO=0."""
 
     help = "Create missing roles, the first administrator, namespaces and the demo's queues."
 
@@ -29,7 +29,7 @@ class Command(BaseCommand):
         for name, description in NAMESPACES:
             namespaces.ensure_namespace(name, description, is_system=name == "system")
         if settings.VITRINE_DEMO:
-            stage.set_up_once()
+            set_up_once()
 
 
 def _create_roles() -> None:
@@ -49,7 +49,7 @@ def _create_roles() -> None:
 
 
 def _create_administrator() -> None:
-    """One who signs in by a link, unless somebody with all rights is there already. It has no password until one is set."""
+    """Create an administrator who signs in with a link, unless there is an active superuser. The account has no password."""
     users = get_user_model().objects
     if users.filter(is_superuser=True, is_active=True).exists():
         return

@@ -1,4 +1,4 @@
-"""manage.py sign_in_link: a link that signs in once."""
+"""manage.py sign_in_link: prints a one-time sign-in link."""
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
@@ -10,7 +10,7 @@ from explorer.shared.sign_in import link_for
 
 
 def address(port: int | None = None) -> str:
-    """Where people reach this site, without its prefix and without a slash at the end."""
+    """The site's public URL without its path prefix and without a trailing slash."""
     return settings.VITRINE_PUBLIC_URL.removesuffix(settings.PATH_PREFIX) or f"http://127.0.0.1:{port or settings.PORT}"
 
 

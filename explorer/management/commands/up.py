@@ -1,4 +1,4 @@
-"""manage.py up: all of Vitrine, until Ctrl-C. `make up` installs what it needs first."""
+"""manage.py up: runs all parts of Vitrine until Ctrl-C. `make up` installs the requirements first."""
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError

@@ -1,6 +1,6 @@
-"""What queue arguments, exchange arguments and policy keys are called, what they do in a sentence, and how they are written.
+"""Names, descriptions and units of queue arguments, exchange arguments and policy keys.
 
-One table for the forms that give them and the pages that show them. Whether a value is accepted is the broker's to say.
+One table for forms and pages. Values are validated by the broker.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from broker_core.rabbitmq.rules.policies import OPERATOR_KEYS
 
 
 class Unit(StrEnum):
-    """What a value is: it decides the field, and how it is shown."""
+    """The unit of a value, which determines its form field and display."""
 
     MILLISECONDS = "milliseconds"
     COUNT = "count"
@@ -29,9 +29,8 @@ class Unit(StrEnum):
 class Key:
     """One setting.
 
-    argument: its name in a declaration; policy: in a policy's definition; effective: in the queue's effective values. Empty: it
-    cannot be given there. quorum: whether only quorum queues know it, or only classic ones; None: both do. tag: the short word in
-    lists.
+    argument: its name in a declaration; policy: in a policy's definition. Empty: it cannot be set there.
+    tag: abbreviation in lists. quorum: True: only for quorum queues; False: only for classic queues; None: for both.
     """
 
     label: str
@@ -46,13 +45,13 @@ class Key:
 
     @property
     def help(self) -> str:
-        """What it does, and which queues know it."""
+        """What the setting does, and the types of queues that have it."""
         only = {True: " Quorum queues only.", False: " Classic queues only.", None: ""}
         return self.meaning + only[self.quorum]
 
     @property
     def operator(self) -> bool:
-        """Whether operator policies may have it (RMQ-203)."""
+        """Whether operator policies may set it (RMQ-203)."""
         return self.policy in OPERATOR_KEYS
 
     @property
@@ -61,7 +60,7 @@ class Key:
 
     @property
     def name(self) -> str:
-        """Its name in forms."""
+        """Name of the form field."""
         return self.effective
 
 
@@ -117,7 +116,7 @@ APPLY_TO = {
 
 
 def shown(key: Key | None, value: Any) -> str:
-    """A value for a reader: milliseconds in words beside the number, what is empty as a word."""
+    """A value for display: milliseconds also in words, and an empty exchange name as the default exchange."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if value == "":

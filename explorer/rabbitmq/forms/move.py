@@ -1,4 +1,4 @@
-"""Where an operator moves messages of a queue to."""
+"""The form that moves messages of a queue."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _PLAIN = {"autocomplete": "off", "spellcheck": "false"}
 
 
 class MoveForm(forms.Form):
-    """to: one of WAYS. group: the one that goes alone, as `group_text` writes it. up_to: the highest number that a preview has
-    counted. confirmed: the target that was previewed, as `in_words` says it."""
+    """to: a key of MOVE_TARGETS. group: the only group to move, as written by `group_text`. up_to: the highest number that the
+    preview counted. confirmed: the target that was previewed, as written by `in_words`."""
 
     to = forms.ChoiceField(choices=list(MOVE_TARGETS.items()), widget=forms.RadioSelect, label="Destination")
     queue = forms.CharField(
@@ -48,7 +48,7 @@ class MoveForm(forms.Form):
         return read_group(given) if given else None
 
     def target(self) -> Target | None:
-        """None: it is not named yet. Only after is_valid."""
+        """The target; None: not given yet. Only after is_valid."""
         given = self.cleaned_data
         match given["to"]:
             case "queue":
@@ -59,25 +59,25 @@ class MoveForm(forms.Form):
 
 
 def group_text(of: DeadLetterOrigin) -> str:
-    """A group as a form or an address carries it."""
+    """A group as a form or query value."""
     return json.dumps([of.queue, of.reason, *(["first"] if of.first else [])])
 
 
 def read_group(text: str) -> DeadLetterOrigin:
-    """The group of such a text. Raises ValidationError."""
+    """The group of a `group_text`. Raises ValidationError."""
     try:
         match json.loads(text):
             case [None, None, *which] if which in ([], ["first"]):
                 return DeadLetterOrigin(None, None, bool(which))
             case [str(queue), str(reason), *which] if which in ([], ["first"]):
                 return DeadLetterOrigin(queue, reason, bool(which))
-    except (ValueError, RecursionError):  # the latter of what is nested too deeply
+    except (ValueError, RecursionError):  # RecursionError: nested too deeply
         pass
     raise forms.ValidationError('must be a queue and a reason, such as ["orders", "rejected"], or [null, null].')
 
 
 def in_words(target: Target, count: int = 2) -> str:
-    """A target as a record of the act names it. count: of the messages that go there."""
+    """A target in words, for the page and the audit. count: number of the messages."""
     match target:
         case ToQueue(name):
             return f"to the queue {name}"

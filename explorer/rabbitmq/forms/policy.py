@@ -1,4 +1,4 @@
-"""What a person writes to create or change a policy, and what is asked before it is applied."""
+"""Forms that create and change policies, and that import definitions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PLAIN = {"autocomplete": "off", "spellcheck": "false"}
 
 
 class PolicyForm(ArgumentsMixin, forms.Form):
-    """A policy. `values()`, only after is_valid, gives its parts as the broker takes them."""
+    """A policy. `values()` returns the arguments of the broker's Policy. Only after is_valid."""
 
     name = forms.CharField(max_length=255, strip=False, label="Name", widget=forms.TextInput(attrs=_PLAIN))
     pattern = forms.CharField(
@@ -47,7 +47,7 @@ class PolicyForm(ArgumentsMixin, forms.Form):
         return self.fixed_name or ("new operator policy" if self.is_operator else "new policy")
 
     def groups(self) -> list[tuple[str, list[BoundField]]]:
-        """The keys as the page shows them: titles, each with its fields."""
+        """The keys in the groups of the page: titles with their fields."""
         groups = (
             ("Expiry", ("message_ttl", "expires", "dead_letter_exchange", "dead_letter_routing_key", "dead_letter_strategy")),
             ("Limits", ("max_length", "max_length_bytes", "overflow")),
@@ -100,7 +100,7 @@ def _as_typed(key: Key, value: Any) -> Any:
 
 
 def _number(text: str) -> int | float | str:
-    """A priority; what is none stays a text, for the broker to refuse."""
+    """A priority; an invalid text is returned as it is, for the broker to refuse."""
     text = text.strip() or "0"
     for kind in (int, float):
         try:
@@ -111,7 +111,7 @@ def _number(text: str) -> int | float | str:
 
 
 class ImportForm(forms.Form):
-    """A definitions document: a file, or pasted."""
+    """A definitions document, as a file or pasted."""
 
     file = forms.FileField(
         required=False, allow_empty_file=True, label="Definitions file", help_text="JSON, as exported by RabbitMQ."

@@ -1,4 +1,4 @@
-"""Arguments and headers as a person types them: a name, a type and a text in each row."""
+"""Form rows of arguments and headers: a name, a type and a text each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class TableRows(TypedRows):
     types = TYPES
 
     def values(self) -> dict[str, Any]:
-        """Plain Python values by name; what cannot be understood is in `errors`."""
+        """Plain Python values by name; those that are invalid are reported in `errors`."""
         self.errors = []
         found: dict[str, Any] = {}
         for name, kind, text in self.given:
@@ -40,7 +40,7 @@ class TableRows(TypedRows):
 
 
 def table_value(name: str, kind: str, text: str, what: str = "argument") -> Any:
-    """What a person typed, as the type chosen. Raises InvalidArgument naming it."""
+    """The typed text as a value of the chosen type. Raises InvalidArgument."""
     readers: dict[str, Callable[[str], Any]] = {
         "string": str, "number": _number, "boolean": _boolean, "list": _list, "table": _table, "timestamp": _timestamp,
         "void": lambda text: None,
@@ -54,7 +54,7 @@ def table_value(name: str, kind: str, text: str, what: str = "argument") -> Any:
 
 
 def rows_of(values: Mapping[str, Any]) -> list[Row]:
-    """Plain values as rows to type into."""
+    """Plain values as form rows."""
     return [(name, *_row(value)) for name, value in values.items()]
 
 

@@ -1,7 +1,6 @@
-"""What a person writes to declare exchanges and queues, to bind, to publish and to get.
+"""Forms that declare exchanges and queues, bind, publish and get messages.
 
-These forms read; whether a value is right is the broker's to say, in RabbitMQ's own words. So a number that is none is passed on
-as the text it is.
+Most values are validated by the broker, with RabbitMQ's error texts. An invalid number is therefore passed on as text.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ _NAME = forms.TextInput(attrs=_PLAIN)
 
 
 class ValueField(forms.CharField):
-    """A setting's value by its unit: a number, milliseconds also in words ("30 s"), a choice, a text; empty: not given.
+    """A setting's value: a number, milliseconds also as a duration ("30 s"), a choice or a text; empty: not given.
 
-    What is no number stays a text, so that the broker refuses it in its own words.
+    An invalid number stays a text, which the broker refuses.
     """
 
     def __init__(self, key: Key, **kwargs):
@@ -79,7 +78,7 @@ def _milliseconds(text: str) -> int | str:
 
 
 def _duration(text: str) -> int | str:
-    """Words as milliseconds; what is no duration stays as it is."""
+    """A duration in milliseconds; an invalid text is returned as it is, for the broker to refuse."""
     try:
         duration = parse_human_or_iso(text)
     except InvalidArgument:
@@ -88,7 +87,7 @@ def _duration(text: str) -> int | str:
 
 
 class ArgumentsMixin(forms.Form):
-    """Rows of arguments besides the fields that have a name of their own. `arguments()` only after is_valid."""
+    """Rows for arguments that have no field of their own."""
 
     keys: Sequence[Key] = ()
 
@@ -97,7 +96,7 @@ class ArgumentsMixin(forms.Form):
         self.others = TableRows("argument", "argument", data, initial, least=least)
 
     def clean_arguments(self) -> dict[str, Any]:
-        """Those of named fields, then the others; one given in both is a problem."""
+        """The arguments from fields and rows. One given in both is an error."""
         named = {key.argument: self.cleaned_data.get(key.name) for key in self.keys}
         found = {name: value for name, value in named.items() if value is not None}
         others = self.others.values()
@@ -160,7 +159,7 @@ class QueueForm(ArgumentsMixin, forms.Form):
         self.set_up_arguments()
 
     def groups(self) -> list[tuple[str, list[BoundField]]]:
-        """The named arguments as the page shows them."""
+        """The arguments in the groups of the page: titles with their fields."""
         names = [
             ("Expiry", ("message_ttl", "expires", "dead_letter_exchange", "dead_letter_routing_key")),
             ("Limits", ("max_length", "max_length_bytes", "overflow", "max_priority")),
@@ -175,7 +174,7 @@ class QueueForm(ArgumentsMixin, forms.Form):
 
 
 class WhereForm(forms.Form):
-    """The virtual host that something new is to be in."""
+    """The virtual host of a new object."""
 
     namespace = forms.ChoiceField(label="Virtual host")
 
@@ -185,7 +184,7 @@ class WhereForm(forms.Form):
 
 
 class BindingForm(ArgumentsMixin, forms.Form):
-    """A binding out of an exchange or into a queue: the other end is chosen here. to: "queue" or "exchange"."""
+    """A binding from an exchange or to a queue. other: its other end. to: "queue" or "exchange"."""
 
     to = forms.ChoiceField(
         choices=[("queue", "to a queue"), ("exchange", "to an exchange")],
@@ -210,13 +209,13 @@ class BindingForm(ArgumentsMixin, forms.Form):
 
 
 class UnbindForm(forms.Form):
-    """A binding as a row of the page's table names it."""
+    """The binding to remove, as identified by a row of the table."""
 
     binding = forms.CharField(max_length=4000, strip=False)
 
 
 class PublishForm(forms.Form):
-    """A message and where it is published. `properties()` and `body()` only after is_valid."""
+    """A message and its routing key. `properties()` and `payload()` only after is_valid."""
 
     routing_key = forms.CharField(required=False, max_length=255, strip=False, label="Routing key", widget=_NAME)
     body = forms.CharField(
@@ -266,12 +265,12 @@ class PublishForm(forms.Form):
         self.headers = TableRows("header", "header", data, self.initial.get("headers", []), least=2)
 
     def more(self) -> list[BoundField]:
-        """The properties that are seldom needed."""
+        """The fields of rarely used properties."""
         return [self[name] for name in self.MORE]
 
     @property
     def has_more(self) -> bool:
-        """Whether some of them are given, or wrong: then they are to be seen."""
+        """Whether any of them is given or has errors, so that they are shown expanded."""
         return any(field.value() or field.errors for field in self.more() if field.name != "content_type")
 
     def clean(self):
@@ -287,7 +286,7 @@ class PublishForm(forms.Form):
         return cleaned
 
     def clean_expiration(self) -> str:
-        """In words, it becomes digits. What is neither stays as it is, for the broker to refuse."""
+        """Convert a duration to milliseconds; an invalid text is returned as it is, for the broker to refuse."""
         text = self.cleaned_data["expiration"]
         return text if not text or text.isdigit() else str(_duration(text))
 
@@ -296,7 +295,7 @@ class PublishForm(forms.Form):
         return base64.b64decode(text) if self.cleaned_data["encoding"] == "base64" else text.replace("\r\n", "\n").encode()
 
     def properties(self) -> dict[str, Any]:
-        """Basic properties by their names, present ones only; headers as plain values."""
+        """The given basic properties by name; headers as plain values."""
         values = self.cleaned_data
         names = ("expiration", "delivery_mode", "priority", *self.MORE)
         found = {name: values[name] for name in names if values.get(name) not in (None, "")}
@@ -331,7 +330,7 @@ class ConsumeForm(forms.Form):
 
 
 class OptionsForm(forms.Form):
-    """How a queue treats the lives of its messages: Vitrine's own settings, which RabbitMQ has not."""
+    """Settings of message expiry that RabbitMQ does not have."""
 
     exact_expiry = forms.BooleanField(
         required=False, label="Remove each message as soon as it expires (otherwise at the head of the queue, as in RabbitMQ)"
@@ -340,7 +339,7 @@ class OptionsForm(forms.Form):
 
 
 class DeleteForm(forms.Form):
-    """if_unused, if_empty: refuse otherwise, as the protocol does."""
+    """Conditions of a deletion, as in the protocol."""
 
     if_unused = forms.BooleanField(required=False, label="Only if unused")
     if_empty = forms.BooleanField(required=False, label="Only if empty")
@@ -352,7 +351,7 @@ class VhostForm(forms.Form):
 
 
 class ListQuery(forms.Form):
-    """What a list shows. q: part of a name; sort: a column, with a minus for the largest first."""
+    """The query of a list. q: part of a name. sort: a column, with a minus for descending order."""
 
     q = forms.CharField(required=False, max_length=255)
     sort = forms.CharField(required=False, max_length=20)
@@ -373,7 +372,7 @@ QUEUE_TABS = ("messages", "ready", "unacked", "expired", "consumers", "bindings"
 
 
 class QueueQuery(forms.Form):
-    """Which list of a queue, narrowed to what; cursor: as the page before gave it. No tab: all messages."""
+    """A queue's list and its filter. cursor: from the previous page. tab: empty for all messages."""
 
     tab = forms.ChoiceField(required=False, choices=[(tab, tab) for tab in QUEUE_TABS])
     id = forms.CharField(required=False, max_length=255, label="Message id")
@@ -391,6 +390,6 @@ class QueueQuery(forms.Form):
 
     @staticmethod
     def message_filter(values: Mapping[str, Any], holds: tuple[int, ...] | None) -> MessageFilter:
-        """holds: of what state, as reads has it; None: of any."""
+        """The filter of a valid query. holds: see reads.MessageFilter; None: any state."""
         given = {"message_id": "id", "body_text": "text", "property_name": "header", "property_value": "value"}
         return MessageFilter(holds=holds, **{name: values[field] or None for name, field in given.items()})

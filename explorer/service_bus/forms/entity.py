@@ -1,4 +1,4 @@
-"""What a person writes to create, change or delete a queue, topic or subscription."""
+"""Forms that create and change queues, topics and subscriptions."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _NAME = forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"})
 
 
 class EntitySettingsForm(service_bus.EntitySettingsForm):
-    """All settings of one kind of entity, in groups. `settings()` gives them as the use cases take them.
+    """All settings of one kind of entity, in groups. `settings()` returns them as arguments of the use cases.
 
-    targets: names to forward to that its fields offer at first; names_at: the address that offers those with what is typed.
+    targets: initial suggestions of the forwarding fields. names_at: the URL that suggests names for the typed text.
     """
 
     kind: EntityKind
@@ -46,17 +46,17 @@ class EntitySettingsForm(service_bus.EntitySettingsForm):
                 _complete(self.fields[name], "forward-targets", names_at)
 
     def groups(self) -> list[tuple[str, list[BoundField]]]:
-        """The settings as the page shows them: titles, each with its fields."""
+        """The settings in the groups of the page: titles with their fields."""
         found = [(title.format(self.kind), [self[name] for name in names if name in self.fields]) for title, names in _GROUPS]
         return [group for group in found if group[1]]
 
     def settings(self) -> dict:
-        """Only after is_valid; without what is no setting."""
+        """The settings without the other fields. Only after is_valid."""
         return {name: self.cleaned_data[name] for name in self._names}
 
 
 class NewEntityForm(EntitySettingsForm):
-    """A new queue or topic: its namespace and name, too."""
+    """A new queue or topic: also its namespace and name."""
 
     namespace = forms.ChoiceField(label="Namespace")
     path = forms.CharField(
@@ -71,9 +71,9 @@ class NewEntityForm(EntitySettingsForm):
 
 
 class NewSubscriptionForm(EntitySettingsForm):
-    """A new subscription: its topic, its name and its first rule, too.
+    """A new subscription: also its topic, name and first rule.
 
-    topics: as "namespace/path". topics_at: there are more; these are offered at first, then what that address finds is.
+    topics: "namespace/path" to choose from. topics_at: if there are too many to list, the URL that suggests topics.
     """
 
     topic = forms.ChoiceField(label="Topic")
@@ -104,7 +104,7 @@ class NewSubscriptionForm(EntitySettingsForm):
 
 
 def _complete(field: forms.Field, options: str, names_at: str) -> None:
-    """What is typed is completed from a <datalist>, which is asked for anew as one types; without a script it stays as it was."""
+    """Complete the field from a <datalist> that is reloaded while the user types. Without a script the list does not change."""
     field.widget.attrs |= {
         "list": options,
         "hx-get": names_at,

@@ -1,4 +1,4 @@
-"""What a person writes to receive by hand and to settle."""
+"""Forms that receive and settle messages manually."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ReceiveForm(forms.Form):
 
 
 class ReceiveDeferredForm(forms.Form):
-    """Sequence numbers, separated by commas or spaces; all of them or none is received (SB-912)."""
+    """Sequence numbers, separated by commas or spaces. Either all of these messages are received or none (SB-912)."""
 
     numbers = forms.CharField(
         label="Sequence numbers", widget=forms.TextInput(attrs={"placeholder": "12, 15", "inputmode": "numeric"})
@@ -39,13 +39,13 @@ class ReceiveDeferredForm(forms.Form):
 
 
 class _ButtonForm(forms.Form):
-    """What a button sends along: its fields have no place of their own for errors."""
+    """Hidden fields of a button. Their errors are shown together in one sentence."""
 
     def problem(self) -> str:
         return "; ".join(f"{name}: {' '.join(errors)}" for name, errors in self.errors.items())
 
     def require(self) -> dict:
-        """The values, or InvalidArgument."""
+        """The cleaned values. Raises InvalidArgument."""
         if not self.is_valid():
             raise InvalidArgument("form", self.problem())
         return self.cleaned_data
@@ -68,7 +68,7 @@ class AcceptForm(_ButtonForm):
 
 
 class SessionForm(_ButtonForm):
-    """A session that is held, and what is to be done with it."""
+    """A session that the user holds, and the parameters of an action on it."""
 
     session_id = forms.CharField(required=False, strip=False, max_length=128)
     token = forms.UUIDField()
@@ -78,7 +78,7 @@ class SessionForm(_ButtonForm):
 
 
 class SettleForm(_ButtonForm):
-    """How to settle, and with what: a reason and description for dead-lettering, changed properties for abandon and defer."""
+    """Parameters of a settlement: reason and description for dead-lettering, a changed property for abandon and defer."""
 
     token = forms.UUIDField()
     reason = forms.CharField(required=False, max_length=REASON_LENGTH, label="Reason")
@@ -87,6 +87,6 @@ class SettleForm(_ButtonForm):
     property_value = forms.CharField(required=False, label="Value (text)")
 
     def properties(self) -> dict | None:
-        """The application property to change, if any; as text."""
+        """The application property to change, as text; None: none."""
         name = self.cleaned_data["property_name"].strip()
         return {name: typed_value(name, "string", self.cleaned_data["property_value"])} if name else None

@@ -1,4 +1,4 @@
-"""What a person writes to make a rule of a subscription, and to try a message on the rules there are."""
+"""Forms that create a rule of a subscription, and that test rules with a message."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _text(label: str) -> forms.CharField:
 
 
 class RuleForm(forms.Form):
-    """A rule: `rule()` gives it. existing: the rule to change, whose name stays; `current` fills the form."""
+    """A rule, returned by `rule()`. current: the rule to change; it fills the form, and its name is fixed."""
 
     name = forms.CharField(
         max_length=50, label="Name", help_text="Any characters except / \\ @ ? #", widget=forms.TextInput(_PLAIN)
@@ -102,16 +102,16 @@ class RuleForm(forms.Form):
                 return FalseFilter()
             case "sql":
                 parameters = self._values(self.parameters)
-                return self._made("sql", lambda: compile_filter(given["sql"], parameters))
+                return self._create("sql", lambda: compile_filter(given["sql"], parameters))
         properties = self._values(self.properties)
         texts = {name: given[name] for name in FIELDS if given[name]}
-        return self._made(None, lambda: CorrelationFilter(**texts, properties=properties))
+        return self._create(None, lambda: CorrelationFilter(**texts, properties=properties))
 
     def _action(self, given: dict) -> Action | None:
         if not given["action"].strip():
             return None
         parameters = self._values(self.action_parameters)
-        return self._made("action", lambda: compile_action(given["action"], parameters))
+        return self._create("action", lambda: compile_action(given["action"], parameters))
 
     def _values(self, rows: TypedRows) -> dict:
         values = rows.values()
@@ -119,8 +119,8 @@ class RuleForm(forms.Form):
             self.add_error(None, f"Some {rows.what} values are invalid; see below.")
         return values
 
-    def _made(self, field: str | None, make):
-        """What `make` gives; a refusal is shown at the field it is about."""
+    def _create(self, field: str | None, make):
+        """The result of `make`. An InvalidArgument becomes an error of the field; None is returned then."""
         try:
             return make()
         except InvalidArgument as exc:
@@ -140,8 +140,8 @@ def _initial(rule: Rule) -> dict:
     return found | {"kind": "correlation", **rule.filter.texts}
 
 
-class TryForm(forms.Form):
-    """A message that is not sent: what filters see of one. `message()` gives it."""
+class RuleTestForm(forms.Form):
+    """A message to test rules with, returned by `message()`. It is not sent."""
 
     subject, correlation_id, message_id = _text("Subject"), _text("Correlation id"), _text("Message id")
     session_id, content_type, to, reply_to = _text("Session id"), _text("Content type"), _text("To"), _text("Reply to")

@@ -1,4 +1,4 @@
-"""What a person writes to send a message."""
+"""The form that sends a message."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CONTENT_TYPES = ("application/json", "text/plain", "application/xml", "applicati
 
 
 class SendForm(forms.Form):
-    """A message and how often. `messages(now)` gives what to send, by the namespace's clock."""
+    """A message and the number of its copies. `messages(now)` returns the messages to send."""
 
     body = forms.CharField(
         required=False,
@@ -63,7 +63,7 @@ class SendForm(forms.Form):
         return cleaned
 
     def messages(self, now: datetime) -> list[Message]:
-        """Only after is_valid. now: the namespace's clock, from which a delay counts."""
+        """The messages. Only after is_valid. now: the namespace's clock, which a delay is added to."""
         values = self.cleaned_data
         upload = values["body_file"]
         body = upload.read() if upload else with_unix_newlines(values["body"]).encode()

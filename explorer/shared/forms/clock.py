@@ -1,4 +1,4 @@
-"""What a person writes to step a clock."""
+"""The form that advances a clock."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .fields import MomentField
 
 
 class StepForm(forms.Form):
-    """A duration to go on by, or an instant to go on to."""
+    """A duration to advance the clock by, or an instant to advance it to."""
 
     step = MomentField(
         example="90 s, 2 h",

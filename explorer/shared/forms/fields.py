@@ -1,4 +1,4 @@
-"""Fields that understand what people write about time."""
+"""Form fields for durations and instants."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from broker_core.common.errors import InvalidArgument
 class MomentField(forms.CharField):
     """An instant: "in 5 min" or "5 min" from `now`, or a date and time in UTC. Cleaned to a timedelta or an aware datetime.
 
-    example: durations as a refusal gives them.
+    example: durations for the error message.
     """
 
     def __init__(self, *args: Any, example: str = "in 5 min, PT5M", **kwargs: Any):

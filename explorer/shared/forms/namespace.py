@@ -1,4 +1,4 @@
-"""What a person writes to create a namespace or a storage account."""
+"""The form that creates a namespace or a storage account."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from explorer.shared.family import installed
 
 
 def _families() -> list[tuple[str, str]]:
-    """Those whose namespaces have no page of their own."""
+    """The families whose namespaces are created on the shared page."""
     return [(str(one.family), f"{one.title}: a {one.container_noun}") for one in installed() if one.namespaces]
 
 

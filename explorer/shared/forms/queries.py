@@ -1,4 +1,4 @@
-"""What may stand in the query of a page. A bad value is a 400 with an explanation, never ignored."""
+"""Validates the query strings of pages. An invalid value is a 400 with an explanation, never ignored."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def families() -> list[tuple[str, str]]:
 
 
 class OverviewQuery(forms.Form):
-    """q: part of an address; kind, family: of that alone; sort: a column, with a minus for the largest first; all: hidden and
-    system ones, too."""
+    """q: part of an address. kind, family: only these. sort: a column, with a minus for descending order. all: also hidden and
+    system entities."""
 
     q = forms.CharField(required=False, max_length=330)
     kind = forms.ChoiceField(required=False, choices=KINDS)
@@ -43,7 +43,7 @@ class OverviewQuery(forms.Form):
 
 
 class EntityQuery(forms.Form):
-    """Which list of an entity, narrowed to what; cursor: as the page before gave it. No tab: the first that it has."""
+    """An entity's list and its filter. cursor: from the previous page. tab: empty for the entity's first one."""
 
     tab = forms.ChoiceField(required=False, choices=[(t, t) for t in TABS])
     id = forms.CharField(required=False, max_length=128, label="Message id")
@@ -62,12 +62,12 @@ class EntityQuery(forms.Form):
         return cleaned
 
     def message_filter(self) -> MessageFilter:
-        """Only after is_valid. Empty fields narrow nothing."""
+        """The filter; empty fields are ignored. Only after is_valid."""
         return MessageFilter(**_given(self.cleaned_data))
 
 
 class StorageQuery(forms.Form):
-    """Which list of a storage queue, narrowed to what. tabs: the lists there are; no tab: the first."""
+    """A storage queue's list and its filter. tabs: the existing lists. tab: empty for the first one."""
 
     tab = forms.CharField(required=False)
     id = forms.CharField(required=False, max_length=128, label="Message id")
@@ -87,11 +87,11 @@ class StorageQuery(forms.Form):
 
     @property
     def narrows(self) -> bool:
-        """Whether anything but the list itself is asked for. Only after is_valid."""
+        """Whether the list is filtered. Only after is_valid."""
         return bool(MessageFilter(**_given(self.cleaned_data)))
 
     def message_filter(self, holds: tuple[int, ...] | None = None) -> MessageFilter:
-        """Only after is_valid. Empty fields narrow nothing."""
+        """The filter; empty fields are ignored. Only after is_valid."""
         return MessageFilter(**_given(self.cleaned_data), holds=holds)
 
 
@@ -106,7 +106,7 @@ _FILTER_FIELDS = {
 
 
 class AuditQuery(forms.Form):
-    """actor and queue: parts of the texts; outcome: done or refused; page: 1 is the newest."""
+    """actor, queue: parts of the texts. outcome: done or refused. before: id of the last record of the previous page."""
 
     actor = forms.CharField(required=False, max_length=200, label="Actor")
     queue = forms.CharField(required=False, max_length=330, label="Entity")

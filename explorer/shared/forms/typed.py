@@ -1,4 +1,4 @@
-"""Named values with the AMQP type that a person chose for each: application properties, parameters of a filter."""
+"""Named values with a chosen AMQP type: application properties, parameters of a filter."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Row = tuple[str, str, str]  # name, type, text
 
 
 class TypedRows:
-    """The rows of a form whose fields are prefix_name, prefix_type and prefix_value, each given once a row.
+    """The rows of a form with the fields prefix_name, prefix_type and prefix_value, each once per row.
 
-    what: what one is called, for labels and refusals. least: how many rows there are to type into.
+    what: the noun for a row, for labels and errors. least: the minimum number of rows shown.
     """
 
     types = TYPES
@@ -34,11 +34,11 @@ class TypedRows:
 
     @property
     def rows(self) -> list[Row]:
-        """As typed, and empty ones to type into."""
+        """The rows as typed, followed by empty ones."""
         return self.given + [("", "string", "")] * max(1, self._least - len(self.given))
 
     def values(self) -> dict[str, Typed]:
-        """The values by name; what cannot be understood is in `errors`."""
+        """The values by name; those that are invalid are reported in `errors`."""
         self.errors, found = [], {}
         for name, kind, text in self.given:
             try:
@@ -59,7 +59,7 @@ def _given(data: QueryDict, prefix: str) -> list[Row]:
 
 
 def typed_value(name: str, kind: str, text: str, what: str = "application property") -> Typed:
-    """What a person typed, as the AMQP type chosen. Raises InvalidArgument naming it."""
+    """The typed text as a value of the chosen AMQP type. Raises InvalidArgument."""
     if kind not in TYPES:
         raise InvalidArgument(name or what, f"the type {kind!r} must be one of {', '.join(TYPES)}")
     readers: dict[str, Callable[[str], Any]] = {

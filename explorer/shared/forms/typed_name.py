@@ -1,4 +1,4 @@
-"""What a person writes to confirm an action that cannot be undone."""
+"""The confirmation of an action that cannot be undone."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from django import forms
 
 
 class TypedNameForm(forms.Form):
-    """Agreement to something that cannot be undone: the entity's name, typed."""
+    """Confirms an action: the user types the entity's name."""
 
     name = forms.CharField(
         label="Type the name to confirm", widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"})

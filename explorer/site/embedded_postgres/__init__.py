@@ -1,4 +1,4 @@
-"""A database engine that brings its own server: PostgreSQL from a wheel, in the data folder.
+"""A database engine with an embedded server: PostgreSQL from a wheel, in the data folder.
 
-`base` is what Django loads as ENGINE; `server` starts, finds and stops the server.
+`base` is Django's ENGINE; `server` starts, finds and stops the server.
 """

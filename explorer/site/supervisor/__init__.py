@@ -1,7 +1,7 @@
-"""`manage.py up`: all of Vitrine under one process.
+"""`manage.py up`: runs all parts of Vitrine under one process.
 
-folder.py   one supervisor a data folder; what an earlier one left behind
-port.py     the listening socket, bound first and handed to the web server alone
-child.py    one child process: its output, its end, when to start it again
-up.py       the order of starting, watching and stopping
+folder.py   one supervisor per data folder; ends the processes of a killed one
+port.py     the listening socket, bound first and passed only to the web server
+child.py    a child process: its output, its end, its restarts
+up.py       starts, watches and stops all parts in order
 """

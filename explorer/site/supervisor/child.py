@@ -1,4 +1,4 @@
-"""One child process: started in a session of its own, its lines prefixed, started again with back-off when it ends."""
+"""A child process in its own session: its output is prefixed, and it is restarted with back-off when it ends."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0  # seconds before it is started again
-SETTLED_SECONDS = 60.0  # after so long its next end counts as the first
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0  # seconds before a restart
+SETTLED_SECONDS = 60.0  # after running this long, the back-off starts from the beginning
 PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
@@ -25,10 +25,10 @@ def _die_with_parent() -> None:
 
 
 class Child:
-    """A program that is to run for as long as Vitrine does.
+    """A program that runs as long as Vitrine does.
 
-    say: takes a line of text, prefixed with `name` by the caller. pass_fds: descriptors that only this child inherits.
-    Start it from the main thread only: the parent-death signal comes when the starting thread ends.
+    say: (name, line) writes a line of its output. pass_fds: descriptors that only this child inherits.
+    Start it in the main thread: the parent-death signal is sent when the starting thread ends.
     """
 
     def __init__(
@@ -52,11 +52,11 @@ class Child:
         return self._running() is not None
 
     def _running(self) -> subprocess.Popen | None:
-        """The process, as long as it runs."""
+        """The process, if it is running."""
         return self._process if self._process is not None and self._process.poll() is None else None
 
     def start(self) -> None:
-        """Start it now. Raises OSError when there is no such program or no process to be had."""
+        """Start the program. Raises OSError if it does not exist or no process can be created."""
         self._process = subprocess.Popen(
             self._command,
             env=self._environment,
@@ -75,14 +75,14 @@ class Child:
         self._pump.start()
 
     def watch(self) -> bool:
-        """Notice its end, and start it again when its pause is over. Whether it was started; call it every half second."""
+        """Restart the program after its end, when the pause is over. Returns whether it was started. Call it regularly."""
         if self.is_running:
             return False
         now = time.monotonic()
         if self._start_again_at is None:
             self._pause = FIRST_PAUSE if now - self._started_at > SETTLED_SECONDS else self._pause
             self._start_again_at = now + self._pause
-            self._say("up", f"{self.name} ended ({_how(self._process)}); restarting in {self._pause:.0f} s")
+            self._say("up", f"{self.name} ended ({_exit_text(self._process)}); restarting in {self._pause:.0f} s")
             self._pause = min(self._pause * 2, LONGEST_PAUSE)
         if now < self._start_again_at:
             return False
@@ -101,7 +101,7 @@ class Child:
                 running.terminate()
 
     def wait(self, seconds: float, hurry: threading.Event) -> None:
-        """Wait for its end; then, or when hurried, end it and whatever it started."""
+        """Wait for its end; after `seconds`, or when `hurry` is set, kill its process group."""
         ends_at = time.monotonic() + seconds
         while self.is_running and time.monotonic() < ends_at and not hurry.is_set():
             time.sleep(0.02)
@@ -118,7 +118,7 @@ class Child:
                 self._say(self.name, text)
 
 
-def _how(process: subprocess.Popen | None) -> str:
+def _exit_text(process: subprocess.Popen | None) -> str:
     if process is None:
         return "it never started"
     code = process.returncode

@@ -1,4 +1,4 @@
-"""One supervisor a data folder, and an end to what a killed one left running."""
+"""Ensures one supervisor per data folder, and ends the processes that a killed one left running."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import psutil
 
 
 class Taken(Exception):
-    """Another supervisor works on this folder; the message says which and what to do."""
+    """Another supervisor uses this folder. The text says which one and what to do."""
 
 
 class Folder:
-    """The data folder while this process supervises it. The kernel frees its lock when the process dies, however it dies."""
+    """The data folder, locked by this process. The kernel releases the lock when the process ends, however it ends."""
 
     def __init__(self, path: Path, address: str):
-        """Take the folder. Raises Taken, or OSError where it cannot be written."""
+        """Lock the folder. Raises Taken, or OSError if it cannot be written."""
         path.mkdir(parents=True, exist_ok=True)
         self._children = path / "children.json"
         self._lock = os.open(path / "up.lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -39,7 +39,7 @@ class Folder:
         os.pwrite(self._lock, text.encode(), 0)
 
     def end_leftovers(self) -> int:
-        """Ask the children of a supervisor that was killed to end. Returns how many; a worker takes seconds, and may overlap."""
+        """Terminate the children of a killed supervisor. Returns how many; workers may take seconds to end."""
         leftovers = [process for process in map(_living, self._recorded()) if process]
         for process in leftovers:
             with suppress(psutil.Error):
@@ -47,7 +47,7 @@ class Folder:
         return len(leftovers)
 
     def remember(self, pids: list[int]) -> None:
-        """Write down the children, for whoever comes after this process was killed. A full disk does not matter here."""
+        """Store the children's pids, for the next supervisor if this one is killed. A full disk is ignored."""
         alive = []
         for pid in pids:
             with suppress(psutil.Error):
@@ -56,7 +56,7 @@ class Folder:
             self._children.write_text(json.dumps(alive))
 
     def release(self) -> None:
-        """Give the folder back, at the end."""
+        """Unlock the folder."""
         self._children.unlink(missing_ok=True)
         self._write("")
         os.close(self._lock)
@@ -69,7 +69,7 @@ class Folder:
 
 
 def _living(recorded: list) -> psutil.Process | None:
-    """The recorded process, unless it has ended or its number belongs to another by now."""
+    """The recorded process, unless it has ended or its pid was reused."""
     try:
         pid, created = recorded
         process = psutil.Process(pid)

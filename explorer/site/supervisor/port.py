@@ -1,4 +1,4 @@
-"""The listening socket: bound before anything starts, so that a taken port is found out first and a restart refuses nobody."""
+"""The listening socket, bound before anything starts: a port in use is noticed first, and restarts refuse no client."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ BACKLOG = 512
 
 
 class PortTaken(Exception):
-    """The port cannot be had; the message says what to do."""
+    """The port cannot be used. The text says what to do."""
 
 
 def listen(port: int, patience: float = 0.0) -> socket.socket:
-    """A listening socket on this machine's own address; 0 lets the system choose the port. Raises PortTaken.
+    """A listening socket on the loopback address. port 0: the system chooses. Raises PortTaken.
 
-    patience: for how many seconds to try again, while a web server of an earlier run ends.
+    patience: seconds to retry, while a web server of an earlier run ends.
     """
     ends_at = time.monotonic() + patience
     while True:

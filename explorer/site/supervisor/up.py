@@ -1,4 +1,4 @@
-"""Start, watch and stop everything: Postgres, migrations, seed, web, the workers, beat and the demonstration."""
+"""Starts, watches and stops all parts: PostgreSQL, migrations, seed, web server, workers, beat and the demo."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from .folder import Folder
 TICK_SECONDS = 0.5
 WEB_READY_SECONDS = 30.0
 LEFTOVERS_SECONDS = 10.0
-STOPPING_ORDER = ({"demo": 3, "beat": 3, "web": 5}, {"worker": 10, "analysis": 10})  # seconds each gets
+STOPPING_ORDER = ({"demo": 3, "beat": 3, "web": 5}, {"worker": 10, "analysis": 10})  # seconds that each part has to stop
 
 
 class CannotRun(Exception):
-    """Nothing was started, or all of it was stopped again; the message says why and what to do."""
+    """Nothing was started, or everything was stopped again. The text says why and what to do."""
 
 
 class Up:
-    """Everything that `make up` runs, for one call of `run`."""
+    """All parts that `make up` runs, for one call of `run`."""
 
     def __init__(self, wanted_port: int):
         self._wanted_port = wanted_port
@@ -47,7 +47,7 @@ class Up:
         self._owns_postgres = not settings.DATABASE_URL
 
     def run(self) -> None:
-        """Returns when somebody asked it to stop. Raises folder.Taken, port.PortTaken or CannotRun."""
+        """Run until a signal asks it to stop. Raises folder.Taken, port.PortTaken or CannotRun."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self._asked_to_stop)
         try:
@@ -133,7 +133,7 @@ class Up:
         ]
 
     def _announce(self, bound_port: int) -> None:
-        """Wait for the first answer, then say where it is."""
+        """Wait for the first response, then print the URL and a sign-in link."""
         address = f"http://{port.HOST}:{bound_port}{settings.PATH_PREFIX}"
         ends_at = time.monotonic() + WEB_READY_SECONDS
         while not self._stopping.is_set() and not _answers(f"{address}/healthz"):
@@ -163,7 +163,7 @@ class Up:
                 folder.remember([child.pid for child in self._children if child.pid])
 
     def _watch_postgres(self) -> None:
-        """Believe a connection, nothing else; whatever goes wrong, go on watching."""
+        """Restart PostgreSQL if no connection can be made. Errors are reported; watching continues."""
         if not self._owns_postgres or time.monotonic() < self._postgres_pause_until or server.answers(settings.EMBEDDED_POSTGRES):
             return
         self.say("up", "PostgreSQL does not respond; restarting it")
@@ -182,7 +182,7 @@ class Up:
         self._stopping.set()
 
     def _stop(self, listening) -> None:
-        """Those who make work first, then those who do it, then the database."""
+        """Stop the parts that create work first, then the workers, then the database."""
         if self._children:
             self.say("up", "stopping (press Ctrl-C again to stop immediately)")
         for names in STOPPING_ORDER:
@@ -198,7 +198,7 @@ class Up:
         self.say("up", "stopped")
 
     def say(self, name: str, text: str) -> None:
-        """One line on standard output; the terminal may be gone."""
+        """Write a line to standard output; the terminal may be closed."""
         with self._said, suppress(BrokenPipeError, ValueError):
             print(f"{name:>8} | {text}", flush=True)
 
@@ -214,7 +214,7 @@ def _answers(url: str) -> bool:
 
 
 def _unreachable(problem: Exception) -> str:
-    """Which database, and why not, without its password."""
+    """The error for an unreachable database, without its password."""
     named = settings.DATABASES["default"]
     place = f"{named['HOST'] or 'this machine'}:{named.get('PORT') or 5432}, database {named['NAME']}"
     return (

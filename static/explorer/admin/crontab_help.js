@@ -1,4 +1,4 @@
-/* Says in words when the chosen crontab runs, below its field. */
+/* Shows below the field, in words, when the selected crontab runs. */
 "use strict";
 {
   const crontab = document.getElementById("id_crontab");

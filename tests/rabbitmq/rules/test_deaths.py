@@ -15,7 +15,7 @@ PROPERTIES = {"content_type": "text/plain", "priority": 3, "delivery_mode": 2, "
 
 
 def die(headers=None, properties=PROPERTIES, **changes):
-    return deaths.die(
+    return deaths.dead_letter(
         headers,
         properties,
         **{"queue": "q", "reason": Reason.EXPIRED, "at": NOON, "exchange": "x", "routing_keys": ("k",), **changes},
@@ -174,18 +174,18 @@ def test_a_message_that_is_moved_begins_anew_and_forgets_nothing():
     """RMQ-391, RMQ-072"""
     headers = died_in(("a", "expired"), ("b", "expired"))
     assert deaths.is_cycle(die(headers, queue="a").headers, "b")
-    moved = deaths.set_aside(headers)
+    moved = deaths.archive_deaths(headers)
     assert not deaths.is_cycle(die(moved, queue="a").headers, "b")
     assert "x-death" not in moved and moved["x-first-death-queue"] == "a"
     assert [(d["queue"], d["count"]) for d in plain(moved[deaths.BEFORE_MOVE])] == [("b", 1), ("a", 1)]
     assert (deaths.origin(moved).queue, deaths.origin(moved, first=True).queue) == ("b", "a")
-    again = deaths.set_aside(die(moved, queue="a").headers)
+    again = deaths.archive_deaths(die(moved, queue="a").headers)
     assert [(d["queue"], d["count"]) for d in plain(again[deaths.BEFORE_MOVE])] == [("a", 2), ("b", 1)]
-    assert deaths.set_aside(again) == again and decode(encode(again)) == again
+    assert deaths.archive_deaths(again) == again and decode(encode(again)) == again
 
 
 @pytest.mark.parametrize(
     "headers", [{}, {"x-death": "garbage"}, {"x-death": []}, {"x-death": [{"queue": 1, "reason": "expired"}]}]
 )
 def test_what_tells_of_no_death_is_moved_as_it_is(headers):
-    assert deaths.set_aside(headers) == headers
+    assert deaths.archive_deaths(headers) == headers

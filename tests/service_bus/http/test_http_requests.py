@@ -225,7 +225,7 @@ async def test_work_ends_when_its_client_goes():
             raise
 
     request = client.request()
-    there = asyncio.create_task(request.while_there(work()))
+    there = asyncio.create_task(request.while_connected(work()))
     await asyncio.sleep(0.01)
     client.left.set()
     with pytest.raises(ClientGone):
@@ -236,7 +236,7 @@ async def test_work_ends_when_its_client_goes():
 @pytest.mark.asyncio
 async def test_result_of_work_is_given_to_a_client_that_stays():
     request = Client().request()
-    assert await request.while_there(asyncio.sleep(0, "done")) == "done"
+    assert await request.while_connected(asyncio.sleep(0, "done")) == "done"
     assert not request.client_is_gone
     request.close()
 
@@ -256,7 +256,7 @@ async def test_answer_is_undone_if_its_client_left_while_it_was_written(leaves):
             client.left.set()
             await asyncio.sleep(0.01)
 
-    await request.while_there(asyncio.sleep(0))
+    await request.while_connected(asyncio.sleep(0))
     await asgi._write(answers.Answer(201, body=b"x", undo=undo), request, send)
     request.close()
     assert undone == ([True] if leaves else [])
@@ -320,7 +320,7 @@ def test_every_refusal_there_is_has_its_row():
 
 @pytest.mark.parametrize("exc", concrete_refusals(), ids=lambda exc: type(exc).__name__)
 def test_refusal_is_an_error_document(exc):
-    answer = answers.refusal(exc, "/servicebus/demo/q/messages")
+    answer = answers.error_answer(exc, "/servicebus/demo/q/messages")
     document, headers = ElementTree.fromstring(answer.body), dict(answer.headers)
     assert document.tag == "Error" and document.findtext("Code") == str(answer.status) == str(wire_error(exc).status)
     detail = document.findtext("Detail")

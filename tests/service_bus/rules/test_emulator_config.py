@@ -200,14 +200,14 @@ def test_ranges_wider_than_the_emulators_are_accepted(key, value, name, stored):
 @pytest.mark.parametrize(
     ("key", "value", "said"),
     [
-        ("LockDuration", "PT6M", "6 min is out of range: allowed: 5 s to 5 min"),
+        ("LockDuration", "PT6M", "6 min is out of range; allowed: 5 s to 5 min"),
         ("LockDuration", "PT4S", "4 s is out of range"),
         ("LockDuration", "P10675199D", "is out of range"),
         ("LockDuration", "one minute", "must be an ISO 8601 duration"),
         ("LockDuration", "P1M", "must be an ISO 8601 duration"),
         ("LockDuration", 60, "must be an ISO 8601 duration"),
         ("LockDuration", None, "must be an ISO 8601 duration"),
-        ("MaxDeliveryCount", 0, "0 is out of range: allowed: 1 to 2,147,483,647"),
+        ("MaxDeliveryCount", 0, "0 is out of range; allowed: 1 to 2,147,483,647"),
         ("MaxDeliveryCount", "3", "must be a whole number"),
         ("MaxDeliveryCount", True, "must be a whole number"),
         ("MaxDeliveryCount", 1e400, "not a valid JSON number"),

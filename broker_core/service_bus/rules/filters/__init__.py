@@ -1,6 +1,6 @@
-"""Rules of subscriptions: the SQL filter language, correlation filters, rule actions (section 4 of the Service Bus reference).
+"""Rules of subscriptions: the SQL filter language, correlation filters and rule actions (SB-F rules).
 
-A filter is compiled once and asked with a MessageView; `service_bus.matching` asks all the filters of a topic at once.
+A filter is compiled once and evaluated on a MessageView; `rules.matching` evaluates all filters of a topic together.
 """
 
 from .actions import Action, compile_action

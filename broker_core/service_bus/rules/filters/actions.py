@@ -1,4 +1,4 @@
-"""Rule actions: SET and REMOVE on the copy that a rule makes (section 4.4)."""
+"""Rule actions: SET and REMOVE on the copy that a rule makes (SB-260 to SB-265)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .view import SETTABLE, MessageView, comparable
 
 _INTEGERS = ("long", "int", "short", "byte", "ulong", "uint", "ushort", "ubyte")
 _FRACTIONS = ("double", "float", "decimal128", "decimal64", "decimal32")
-# The types a result may be given: its own first, then those that it is converted to where a property has one of them already.
+# The AMQP types of a result: the default first, then those it is converted to if the property already has one of them.
 _CONVERSIONS = {
     bool: ("boolean",),
     int: (*_INTEGERS, *_FRACTIONS),
@@ -36,16 +36,16 @@ _CONVERSIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Made by compile_action. It changes copies, never the message it is given (SB-215)."""
+    """A compiled action, from compile_action. It changes copies, never the given message (SB-215)."""
 
     text: str
     parameters: Mapping[str, Any]
     _statements: tuple[Callable[[_Draft], None], ...] = field(compare=False, repr=False)
 
     def apply(self, message: Message, view: MessageView | None = None) -> Message:
-        """The changed copy. view: what filters saw of the message, for its sequence number and times.
+        """The changed copy. view: the view that the filters used, for the sequence number and times.
 
-        The statements run in order, each seeing what those before it did (SB-262). Raises FilterEvaluationError.
+        The statements run in order, each seeing the changes of earlier ones (SB-262). Raises FilterEvaluationError.
         """
         draft = _Draft(message, view or MessageView.of(message))
         for statement in self._statements:
@@ -54,7 +54,7 @@ class Action:
 
 
 class _Draft(MessageView):
-    """A copy being changed, which is also what the expressions see. names: the spelling of each application property."""
+    """A copy being changed, and the view that expressions are evaluated on. names: the spelling of each application property."""
 
     __slots__ = ("names", "properties")
 
@@ -74,13 +74,13 @@ class _Draft(MessageView):
             self.names.setdefault(name.lower(), name)
 
     def put(self, name: str, value: Any) -> None:
-        """Overwrite a property under the spelling it has, or add it under this one (SB-260)."""
+        """Overwrite a property under its existing spelling, or add it under this one (SB-260)."""
         name = self.names.setdefault(name.lower(), name)
         self.properties[name] = value
         self.user[name.lower()] = comparable(name, value)
 
     def remove(self, name: str) -> None:
-        """Every spelling of a name goes (SB-260); that there is none is no error."""
+        """Remove a property in every spelling (SB-260); a missing one is not an error."""
         lower = name.lower()
         self.properties = {name: value for name, value in self.properties.items() if name.lower() != lower}
         self.names.pop(lower, None)
@@ -88,14 +88,14 @@ class _Draft(MessageView):
 
 
 def compile_action(text: str, parameters: Mapping[str, Any] | None = None) -> Action:
-    """An action from its text. Raises InvalidFilter and InvalidArgument as compile_filter does."""
+    """Compile an action. Raises InvalidFilter and InvalidArgument as compile_filter does."""
     statements = parse_action(text, parameters)
     compiled = tuple(_STATEMENTS[type(statement), type(statement.property)](statement) for statement in statements)
     return Action(text, dict(parameters or {}), compiled)
 
 
 def _set_user(statement: syntax.Set) -> Callable[[_Draft], None]:
-    """An Unknown result changes nothing (SB-264). A property that is only copied keeps its type."""
+    """Set an application property. An Unknown result changes nothing (SB-264). A property that is only copied keeps its type."""
     name, value, source = statement.property.name, compile_value(statement.value), statement.value
     position = statement.property.position
     copied = source.name.lower() if isinstance(source, syntax.UserProperty) else None
@@ -108,21 +108,21 @@ def _set_user(statement: syntax.Set) -> Callable[[_Draft], None]:
             draft.put(name, draft.properties[draft.names[copied]])
             return
         existing = draft.properties[draft.names[name.lower()]] if name.lower() in draft.names else None
-        draft.put(name, _converted(name, result, existing, position))
+        draft.put(name, _convert(name, result, existing, position))
 
     return run
 
 
-def _converted(name: str, result: Any, existing: Any, position: int) -> Any:
-    """The result as the type the property has, where it converts without a loss in kind; else as its own (SB-261).
+def _convert(name: str, result: Any, existing: Any, position: int) -> Any:
+    """Convert the result to the property's existing type if it is of the same kind, otherwise to the default type (SB-261).
 
-    The own type of an integer is the 64-bit one, as constants have it.
+    The default type of integers is the 64-bit one, as for constants.
     """
     types = _CONVERSIONS[next(kind for kind in _CONVERSIONS if isinstance(result, kind))]
     try:
         wanted = encode_properties({name: existing})[name][0]
         for kind in dict.fromkeys([*(kind for kind in types if kind == wanted), types[0]]):
-            stored = _stored(name, kind, result)
+            stored = _as_amqp(name, kind, result)
             if stored is not None:
                 return stored
     except InvalidArgument as exc:
@@ -130,7 +130,7 @@ def _converted(name: str, result: Any, existing: Any, position: int) -> Any:
     raise failure(position, f"{kind_of(result)} that a property cannot hold")
 
 
-def _stored(name: str, kind: str, result: Any) -> Any:
+def _as_amqp(name: str, kind: str, result: Any) -> Any:
     """The result as a property of an AMQP type; None if it does not fit."""
     if kind == "char" and len(result) != 1:
         return None
@@ -155,7 +155,7 @@ def _set_system(statement: syntax.Set) -> Callable[[_Draft], None]:
 
 
 def _duration(value: Any, position: int) -> timedelta | None:
-    """A duration, or a text such as 00:10:00 or PT10M (SB-F18); it must be positive."""
+    """A duration, or a string such as 00:10:00 or PT10M (SB-F18); it must be positive."""
     if isinstance(value, str):
         try:
             value = parse_human_or_iso(value)
@@ -169,7 +169,7 @@ def _duration(value: Any, position: int) -> timedelta | None:
 
 
 def _instant(value: Any, position: int) -> datetime:
-    """An instant, or a text in ISO 8601, which is in UTC if it does not say (SB-F18)."""
+    """A timestamp, or a string in ISO 8601, in UTC if it has no time zone (SB-F18)."""
     if isinstance(value, str):
         try:
             value = datetime.fromisoformat(value)

@@ -1,4 +1,4 @@
-"""Correlation filters: equality of named properties, which a RuleIndex looks up instead of trying (section 4.5)."""
+"""Correlation filters: equality of named properties, which a RuleIndex decides by lookup (SB-F16, SB-F17)."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ FIELDS = ("correlation_id", "message_id", "to", "reply_to", "subject", "session_
 
 @dataclass(frozen=True)
 class CorrelationFilter:
-    """Matches a message all of whose named properties are equal to these; None is not compared (SB-F16).
+    """Matches messages whose properties equal all of these; None is not compared (SB-F16).
 
-    subject is called Label on the wire. Texts are compared with case; values must be of one kind: 5 equals 5.0, and neither "5"
-    nor true (SB-F17). Raises InvalidArgument where nothing is compared, or a value cannot be.
+    subject is called Label by the service. Strings are compared case-sensitively, and values must be of one kind: 5 equals 5.0,
+    but neither "5" nor true (SB-F17). Raises InvalidArgument for a filter without conditions, or a value that cannot be compared.
     """
 
     correlation_id: str | None = None
@@ -56,17 +56,17 @@ class CorrelationFilter:
 
     @cached_property
     def values(self) -> dict[str, Any]:
-        """The application properties that are compared, by their names in small letters."""
+        """The application properties that are compared, by their names in lower case."""
         return {name.lower(): distinct(comparable(name, value)) for name, value in self.properties.items()}
 
     @property
     def compared(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """What is compared: names of broker properties, names of application properties. Equal for filters in one look-up."""
+        """The names of the compared broker properties and application properties. Equal for filters in one lookup."""
         return tuple(self.texts), tuple(sorted(self.values))
 
     @property
     def key(self) -> Any:
-        """What key_reader(*self.compared) gives for a message that matches."""
+        """The value of key_reader(*self.compared) for a matching message."""
         key = (*self.texts.values(), *(self.values[name] for name in sorted(self.values)))
         return key[0] if len(key) == 1 else key
 
@@ -79,7 +79,7 @@ class CorrelationFilter:
 
 
 def key_reader(texts: tuple[str, ...], values: tuple[str, ...]) -> Callable[[MessageView], Any]:
-    """A function that gives what a message has of the properties named: one value, or a tuple of several."""
+    """A function that returns the named properties of a message: one value, or a tuple of several."""
     if not values:
         return attrgetter(*(f"message.{name}" for name in texts))
     if not texts and len(values) == 1:
@@ -97,7 +97,7 @@ def _reader(name: str) -> Callable[[MessageView], Any]:
 
 
 def distinct(value: Any) -> Any:
-    """A value as a key: Python takes True for 1."""
+    """A value as a dictionary key; in Python, True equals 1."""
     return ("boolean", value) if isinstance(value, bool) else value
 
 

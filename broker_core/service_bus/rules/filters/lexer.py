@@ -1,4 +1,4 @@
-"""The words of the filter language, each with the column it begins at (SB-F01)."""
+"""The lexer of the filter language: tokens with their positions (SB-F01)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from broker_core.common.limits import STRICT
 RESERVED = frozenset(["AND", "OR", "NOT", "IN", "LIKE", "ESCAPE", "IS", "NULL", "EXISTS", "TRUE", "FALSE", "SET", "REMOVE"])
 END = "the end"
 
-# The repetitions are possessive (*+): a text that does not end is not tried again at each of its quotes.
+# The repetitions are possessive (*+), so that an unterminated string is not retried at each of its quotes.
 _TOKEN = re.compile(
     r"""(?P<space>\s++)
       | (?P<number>(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?P<exponent>[eE][+-]?[0-9]++)?)
@@ -25,16 +25,16 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _DOUBLED = {"text": "''", "bracketed": "]]", "quoted": '""'}
-_UNENDED = {"'": "a closing '", "[": "a closing ]", '"': 'a closing "', "@": "the name of a parameter, such as @limit"}
+_UNTERMINATED = {"'": "a closing '", "[": "a closing ]", '"': 'a closing "', "@": "the name of a parameter, such as @limit"}
 
 
 class Token(NamedTuple):
-    """One word.
+    """A token.
 
     kind:  "integer", "double", "text", "name" (in brackets or quotes), "word" (a plain name), "reserved", "parameter", "sign",
            or END.
-    value: a text without its quotes; reserved words in capitals, names and numbers as they are written.
-    number: what a number means.
+    value: a string without its quotes; reserved words in upper case; names and numbers as written.
+    number: the value of a number.
     """
 
     kind: str
@@ -45,7 +45,7 @@ class Token(NamedTuple):
 
 
 def tokens(text: str, what: str) -> list[Token]:
-    """The words of a filter or an action, END last. what: "filter" or "action", for the refusal. Raises InvalidFilter."""
+    """The tokens of a filter or an action, followed by END. what: "filter" or "action", for errors. Raises InvalidFilter."""
     _check(text, what)
     return list(_tokens(text, what))
 
@@ -67,7 +67,7 @@ def _tokens(text: str, what: str) -> Iterator[Token]:
         found = _TOKEN.match(text, position)
         if found is None or found.lastgroup is None:
             character = text[position]
-            expected = _UNENDED.get(character, "a name, a constant or an operator")
+            expected = _UNTERMINATED.get(character, "a name, a constant or an operator")
             raise InvalidFilter(what, text, position, f"{character!r}", expected)
         if found.lastgroup != "space":
             yield _token(found.lastgroup, found, text, what)
@@ -92,7 +92,7 @@ def _token(kind: str, found: re.Match, text: str, what: str) -> Token:
 
 
 def _number(found: re.Match, text: str, what: str) -> Token:
-    """An integer, which may be one over the largest Int64 (so that the smallest can be written with a minus), or a double."""
+    """A double, or an integer up to 2^63, so that the smallest Int64 can be written with a minus."""
     source = found["number"]
     number: int | float
     if found["exponent"] is None and "." not in source:

@@ -1,4 +1,4 @@
-"""LIKE: patterns as regular expressions that cannot run away (SB-F08)."""
+"""LIKE: patterns as regular expressions without exponential backtracking (SB-F08)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from broker_core.common.errors import FilterEvaluationError
 
 @lru_cache(maxsize=1024)
 def compile_pattern(pattern: str, escape: str | None = None) -> Callable[[str], bool]:
-    """A function that says whether a text matches. % is any run of characters, _ is one; the escape makes the next one plain.
+    """A function that tests whether a string matches. % matches any characters, _ one; the escape makes the next character
+    literal.
 
-    The time it takes grows at most with the product of the two lengths: each run ends where what follows it fits first, and is
-    never tried again. Raises FilterEvaluationError for an escape that is not one character, or at the end.
+    The time is at most proportional to the product of the lengths of pattern and string: each % ends at the first match of the
+    part after it, without backtracking. Raises FilterEvaluationError for an escape that is not one character, or that ends the
+    pattern.
     """
     parts = _parts(pattern, escape)
     if len(parts) == 1:
@@ -30,7 +32,7 @@ def _matcher(source: str) -> Callable[[str], bool]:
 
 
 def _parts(pattern: str, escape: str | None) -> list[str]:
-    """What stands between the %, each as a regular expression of fixed length."""
+    """The parts between the %, each as a regular expression of fixed length."""
     if escape is not None and len(escape) != 1:
         raise FilterEvaluationError(f"the escape of LIKE must be one character, not {escape[:20]!r}")
     parts, characters = [""], iter(pattern)

@@ -1,6 +1,6 @@
-"""Comparing and counting with the values of a message: what is allowed, and what it gives.
+"""Comparison and arithmetic of values in filters and actions.
 
-None stands for Unknown (section 4.3): what is compared or counted with it is Unknown, too. Everything that is not allowed raises
+None stands for Unknown; an operation with an Unknown operand is Unknown (SB-F11). An invalid operation raises
 FilterEvaluationError (SB-218).
 """
 
@@ -39,7 +39,7 @@ ORDERED = frozenset({TEXT, NUMBER, INSTANT, DURATION})
 
 
 def kind_of(value: Any) -> str:
-    """What sort of value it is, in the words of a refusal; two values are comparable if it is the same (SB-F05)."""
+    """The kind of a value, as named in errors; two values are comparable if they are of the same kind (SB-F05)."""
     kind = _KINDS.get(value.__class__)
     if kind is None:
         kind = next((kind for of, kind in _KINDS.items() if isinstance(value, of)), f"a {type(value).__name__}")
@@ -51,7 +51,7 @@ def failure(position: int, problem: str) -> FilterEvaluationError:
 
 
 def compare(symbol: str, left: Any, right: Any, position: int) -> bool | None:
-    """left symbol right. Texts by their characters, with case (SB-922); numbers by value, whatever their types (SB-F05)."""
+    """left symbol right. Strings are compared case-sensitively (SB-922); numbers by value, of any types (SB-F05)."""
     if left is None or right is None:
         return None
     kind, other = kind_of(left), kind_of(right)
@@ -66,7 +66,7 @@ def compare(symbol: str, left: Any, right: Any, position: int) -> bool | None:
 
 
 def calculate(symbol: str, left: Any, right: Any, position: int) -> Any:
-    """left symbol right, as C# counts: integers stay integers and divide towards zero; + joins texts (SB-F06, SB-F07)."""
+    """left symbol right, as in C#: integer division truncates towards zero; + concatenates strings (SB-F06, SB-F07)."""
     if left is None or right is None:
         return None
     kinds = kind_of(left), kind_of(right)
@@ -99,7 +99,7 @@ def signed(symbol: str, value: Any, position: int) -> Any:
 
 
 def as_text(value: Any, position: int) -> str:
-    """A text, number, boolean or UUID as C# writes it."""
+    """A string, number, boolean or UUID as C# formats it."""
     match value:
         case str():
             return value
@@ -111,7 +111,7 @@ def as_text(value: Any, position: int) -> str:
 
 
 def _joined(left: str, right: str, position: int) -> str:
-    """Bounded, for the statements of an action could double a text again and again (SB-F07)."""
+    """The concatenation, with a limit, since the statements of an action could double a string repeatedly (SB-F07)."""
     if len(left) + len(right) > STRICT.one_property:
         raise failure(position, f"the string would exceed {STRICT.one_property:,} characters")
     return left + right

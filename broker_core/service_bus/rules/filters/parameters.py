@@ -1,4 +1,4 @@
-"""The values that a rule gives its text by name: "@limit" (SB-F14)."""
+"""Named parameters of filters and actions, such as "@limit" (SB-F14)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _ALLOWED = (str, int, float, bool, datetime, timedelta, UUID)
 
 
 def checked_parameters(parameters: Mapping[str, Any] | None, what: str) -> dict[str, Any]:
-    """Parameters by their names in small letters, without the @. what: "filter" or "action".
+    """Parameters by their names in lower case, without the @. what: "filter" or "action".
 
-    Raises InvalidArgument for a name or a value that cannot be used, and for a name that is there twice.
+    Raises InvalidArgument for an invalid name or value, and for a duplicate name.
     """
     found: dict[str, Any] = {}
     for given, value in (parameters or {}).items():

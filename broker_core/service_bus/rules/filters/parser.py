@@ -1,6 +1,6 @@
-"""The grammar of filters and rule actions: text in, tree out, or an InvalidFilter that names the column (SB-F01).
+"""The parser of filters and rule actions. Errors are InvalidFilter, with the column (SB-F01).
 
-Precedence, from the tightest: a sign, then * / %, then + -, then comparisons, then NOT, AND, OR (SB-F02).
+Precedence, highest first: a sign, then * / %, then + -, then comparisons, then NOT, AND, OR (SB-F02).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _A_VALUE = "a property, a constant or an expression"
 
 
 def parse_filter(text: str, parameters: Mapping[str, Any] | None = None) -> syntax.Predicate:
-    """A whole filter. parameters: by name, with or without the @. Raises InvalidFilter."""
+    """Parse a filter. parameters: by name, with or without the @. Raises InvalidFilter."""
     parser = _Parser(text, "filter", parameters)
     tree = parser.predicate()
     parser.expect_end("AND, OR or the end")
@@ -32,18 +32,18 @@ def parse_filter(text: str, parameters: Mapping[str, Any] | None = None) -> synt
 
 
 def parse_action(text: str, parameters: Mapping[str, Any] | None = None) -> tuple[syntax.Statement, ...]:
-    """The statements of an action, in order. Raises InvalidFilter."""
+    """Parse an action into its statements, in order. Raises InvalidFilter."""
     parser = _Parser(text, "action", parameters)
     statements = [parser.statement()]
     while not parser.at(END):
         if len(statements) == STRICT.action_statements:
-            raise parser.refusal(f"at most {STRICT.action_statements} statements (SB-265)")
+            raise parser.error(f"at most {STRICT.action_statements} statements (SB-265)")
         statements.append(parser.statement())
     return tuple(statements)
 
 
 class _Parser:
-    """Reads from left to right, one token ahead. A method for each level of precedence; each returns the tree of what it read."""
+    """A recursive-descent parser with one token of lookahead, and a method for each level of precedence."""
 
     def __init__(self, text: str, what: str, parameters: Mapping[str, Any] | None):
         self.text, self.what = text, what
@@ -63,7 +63,7 @@ class _Parser:
         return (kind in ("sign", "reserved") and value in values) or (kind == END and END in values)
 
     def take(self, *values: str) -> Token | None:
-        """The next token if it is one of these, and go on; else None."""
+        """Consume and return the next token if it is one of these; otherwise None."""
         return self.advance() if self.at(*values) else None
 
     def advance(self) -> Token:
@@ -73,23 +73,23 @@ class _Parser:
 
     def expect(self, value: str) -> Token:
         if not self.at(value):
-            raise self.refusal(value)
+            raise self.error(value)
         return self.advance()
 
     def expect_end(self, expected: str) -> None:
         if not self.at(END):
-            raise self.refusal(expected)
+            raise self.error(expected)
 
-    def refusal(self, expected: str, token: Token | None = None, found: str | None = None) -> InvalidFilter:
+    def error(self, expected: str, token: Token | None = None, found: str | None = None) -> InvalidFilter:
         token = token or self.token
         if found is None:
             found = f"the reserved word {token.source}" if token.kind == "reserved" else token.source[:40]
         return InvalidFilter(self.what, self.text, token.position, found, expected)
 
     def nested(self, read: Callable[[], Any]) -> Any:
-        """What `read` reads one level deeper. The levels are bounded, so no text can exhaust the stack."""
+        """Call `read` one level deeper. The depth is limited, so that no input can exhaust the stack."""
         if self.depth == STRICT.filter_nesting:
-            raise self.refusal(f"at most {STRICT.filter_nesting} nested levels")
+            raise self.error(f"at most {STRICT.filter_nesting} nested levels")
         self.depth += 1
         tree = read()
         self.depth -= 1
@@ -98,7 +98,7 @@ class _Parser:
     # Predicates
 
     def predicate(self, read: Callable[[], Any] | None = None) -> syntax.Predicate:
-        """What `read` reads, which must be a predicate; without it, as much as there is."""
+        """Call `read` (default: disjunction) and require its result to be a predicate."""
         start = self.token
         return self.as_predicate((read or self.disjunction)(), start)
 
@@ -106,8 +106,8 @@ class _Parser:
         if isinstance(tree, _PREDICATES):
             return tree
         if self.at(END, ")", "AND", "OR"):
-            raise self.refusal("a comparison, such as color = 'red'", start)
-        raise self.refusal("an operator, such as =, LIKE, IN or IS")
+            raise self.error("a comparison, such as color = 'red'", start)
+        raise self.error("an operator, such as =, LIKE, IN or IS")
 
     def disjunction(self) -> Any:
         return self.chain("OR", self.conjunction, syntax.Or)
@@ -133,14 +133,14 @@ class _Parser:
         return syntax.Not(term, word.position)
 
     def comparison(self) -> Any:
-        """A value alone, too: inside parentheses it may go on as one. Who needs a predicate asks for it."""
+        """A comparison, or a value alone, which inside parentheses may be part of an expression; callers check for predicates."""
         start = self.token
         left = self.sum()
         word = self.token
         if not self.at(*_COMPARISONS, "IS", "NOT", "IN", "LIKE"):
             return left
         if isinstance(left, _PREDICATES):
-            raise self.refusal("AND, OR or the end")
+            raise self.error("AND, OR or the end")
         self.advance()
         if word.value in _COMPARISONS:
             return syntax.Comparison(_COMPARISONS[word.value], left, self.value(), word.position)
@@ -149,7 +149,7 @@ class _Parser:
         if word.value == "NOT":
             negated, word = word, self.token
             if not self.take("IN", "LIKE"):
-                raise self.refusal("IN or LIKE")
+                raise self.error("IN or LIKE")
             return syntax.Not(self.membership(left, word), negated.position)
         return self.membership(left, word)
 
@@ -170,23 +170,23 @@ class _Parser:
         constants = [part.value for part in (pattern, escape) if isinstance(part, syntax.Constant) and part.value is not None]
         if len(constants) == 1 + (escape is not None):
             if any(len(constant) > STRICT.filter_text for constant in constants):
-                raise self.refusal(f"a pattern of at most {STRICT.filter_text:,} characters", start)
+                raise self.error(f"a pattern of at most {STRICT.filter_text:,} characters", start)
             try:
                 compile_pattern(*constants)
             except FilterEvaluationError as exc:
-                raise self.refusal(f"a valid pattern: {exc}", start) from exc
+                raise self.error(f"a valid pattern: {exc}", start) from exc
         return syntax.Like(left, pattern, escape, word.position)
 
     def text_if_constant(self) -> syntax.Value:
         start = self.token
         value = self.value()
         if isinstance(value, syntax.Constant) and not isinstance(value.value, str | None):
-            raise self.refusal("a string", start)
+            raise self.error("a string", start)
         return value
 
     def null_test(self, left: syntax.Value, start: Token, word: Token) -> syntax.IsNull | syntax.Not:
         if not isinstance(left, _PROPERTIES):
-            raise self.refusal("a property before IS", start)
+            raise self.error("a property before IS", start)
         negated = self.take("NOT")
         self.expect("NULL")
         test = syntax.IsNull(left, word.position)
@@ -195,11 +195,11 @@ class _Parser:
     # Values
 
     def value(self, read: Callable[[], Any] | None = None) -> syntax.Value:
-        """What `read` reads, which must be a value; without it, a sum."""
+        """Call `read` (default: sum) and require its result to be a value."""
         start = self.token
         tree = (read or self.sum)()
         if isinstance(tree, _PREDICATES):
-            raise self.refusal(_A_VALUE, start, "a comparison")
+            raise self.error(_A_VALUE, start, "a comparison")
         return tree
 
     def sum(self) -> Any:
@@ -214,7 +214,7 @@ class _Parser:
         if not self.at(*signs):
             return first
         if isinstance(first, _PREDICATES):
-            raise self.refusal("AND, OR or the end")
+            raise self.error("AND, OR or the end")
         steps = []
         while sign := self.take(*signs):
             steps.append((sign.value, self.value(read), sign.position))
@@ -234,7 +234,7 @@ class _Parser:
         if self.take("("):
             inside = self.nested(self.disjunction)
             if not self.take(")"):
-                raise self.refusal("AND, OR or )" if isinstance(inside, _PREDICATES) else "an operator or )")
+                raise self.error("AND, OR or )" if isinstance(inside, _PREDICATES) else "an operator or )")
             return inside
         token = self.token
         match token.kind:
@@ -248,7 +248,7 @@ class _Parser:
                 return self.property_or_function()
             case "reserved":
                 return self.reserved()
-        raise self.refusal(_A_VALUE)
+        raise self.error(_A_VALUE)
 
     def reserved(self) -> Any:
         token = self.token
@@ -256,28 +256,28 @@ class _Parser:
             return self.existence(token)
         if self.take("TRUE", "FALSE", "NULL"):
             return syntax.Constant({"TRUE": True, "FALSE": False}.get(token.value), token.position)
-        raise self.refusal(f"{_A_VALUE} (write a property of that name as [{token.source}])")
+        raise self.error(f"{_A_VALUE} (write a property of that name as [{token.source}])")
 
     def existence(self, word: Token) -> syntax.Exists:
         self.expect("(")
         start = self.token
         named = self.value()
         if not isinstance(named, _PROPERTIES):
-            raise self.refusal("a property", start)
+            raise self.error("a property", start)
         self.expect(")")
         return syntax.Exists(named, word.position)
 
     def number(self, token: Token, sign: int) -> syntax.Constant:
         value = sign * token.number
         if token.kind == "integer" and value > 2**63 - 1:
-            raise self.refusal("a number that a 64-bit integer can hold", token)
+            raise self.error("a number that a 64-bit integer can hold", token)
         return syntax.Constant(value, token.position)
 
     def parameter(self, token: Token) -> syntax.Constant:
         name = token.value.lower()
         if name not in self.parameters:
             given = ", ".join(f"@{name}" for name in sorted(self.parameters)[:10])
-            raise self.refusal(f"a given parameter ({given or 'none'})", token)
+            raise self.error(f"a given parameter ({given or 'none'})", token)
         return syntax.Constant(self.parameters[name], token.position)
 
     def property_or_function(self) -> syntax.Value:
@@ -291,7 +291,7 @@ class _Parser:
         token = self.advance()
         name = token.value.lower()
         if name not in ("newid", "property", "p"):
-            raise self.refusal("one of the functions newid(), property(name) and p(name)", token)
+            raise self.error("one of the functions newid(), property(name) and p(name)", token)
         self.expect("(")
         if name == "newid":
             self.expect(")")
@@ -302,26 +302,26 @@ class _Parser:
         if not isinstance(argument, syntax.Constant):
             return syntax.NamedProperty(argument, token.position)
         if not isinstance(argument.value, str):
-            raise self.refusal("a string: the name of a property", start)
+            raise self.error("a string: the name of a property", start)
         is_system, name = split_scope(argument.value)
         return self.system(name, start) if is_system else syntax.UserProperty(name, token.position)
 
     def property(self) -> syntax.UserProperty | syntax.SystemProperty:
-        """[sys. | user.] name; without a scope it is an application property (SB-F03)."""
+        """[sys. | user.] name; without a scope, an application property (SB-F03)."""
         first = self.token
         if first.kind not in ("name", "word"):
             hint = f" (write a property of that name as [{first.source}])" if first.kind == "reserved" else ""
-            raise self.refusal(f"the name of a property{hint}")
+            raise self.error(f"the name of a property{hint}")
         self.advance()
         if not self.at("."):
             return syntax.UserProperty(first.value, first.position)
         scope = first.value.lower()
         if first.kind != "word" or scope not in ("sys", "user"):
-            raise self.refusal("sys. or user. before the name of a property", first, f"{first.source}.")
+            raise self.error("sys. or user. before the name of a property", first, f"{first.source}.")
         self.advance()
         name = self.token
         if name.kind not in ("name", "word"):
-            raise self.refusal("the name of a property")
+            raise self.error("the name of a property")
         self.advance()
         if scope == "user":
             return syntax.UserProperty(name.value, first.position)
@@ -330,7 +330,7 @@ class _Parser:
     def system(self, name: str, start: Token) -> syntax.SystemProperty:
         if name.lower() not in SYSTEM:
             known = ", ".join(dict.fromkeys(system.name for system in SYSTEM.values()))
-            raise self.refusal(f"sys. with one of {known}", start, f"sys.{name[:40]}")
+            raise self.error(f"sys. with one of {known}", start, f"sys.{name[:40]}")
         return syntax.SystemProperty(name.lower(), start.position)
 
     # Actions
@@ -338,23 +338,23 @@ class _Parser:
     def statement(self) -> syntax.Statement:
         word = self.take("SET", "REMOVE")
         if word is None:
-            raise self.refusal("SET or REMOVE")
+            raise self.error("SET or REMOVE")
         target = self.target()
         statement: syntax.Statement = syntax.Remove(target)
         if word.value == "SET":
             self.expect("=")
             statement = syntax.Set(target, self.value())
         if not self.at(END, "SET", "REMOVE", ";"):
-            raise self.refusal("SET, REMOVE, ; or the end")
+            raise self.error("SET, REMOVE, ; or the end")
         while self.take(";"):
             pass
         return statement
 
     def target(self) -> syntax.UserProperty | syntax.SystemProperty:
-        """The property a statement changes; of the system's only those that a sender sets, too (SB-263)."""
+        """The property that a statement changes; of system properties, only those that senders can set (SB-263)."""
         start = self.token
         target = self.property()
         if isinstance(target, syntax.SystemProperty) and target.name not in SETTABLE:
             settable = ", ".join(dict.fromkeys(SYSTEM[name].name for name in SETTABLE))
-            raise self.refusal(f"one of the changeable properties: {settable}", start, f"sys.{SYSTEM[target.name].name}")
+            raise self.error(f"one of the changeable properties: {settable}", start, f"sys.{SYSTEM[target.name].name}")
         return target

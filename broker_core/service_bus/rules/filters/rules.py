@@ -1,4 +1,4 @@
-"""The rules of a subscription: a name, a filter, perhaps an action; and how they are kept (section 1.4)."""
+"""Rules of subscriptions: a name, a filter and an optional action; and their JSON form in the database."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Filter = SqlFilter | CorrelationFilter | TrueFilter | FalseFilter
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """name: 1 to 50 characters without / \\ @ ? # (SB-F20); unique in its subscription without case."""
+    """name: 1 to 50 characters without / \\ @ ? # (SB-F20); unique in its subscription (case-insensitive)."""
 
     name: str
     filter: Filter = TrueFilter()
@@ -40,7 +40,7 @@ class Rule:
             require_kind("action", self.action, Action)
 
     def copy(self, message: Message, view: MessageView | None = None) -> Message:
-        """The copy of a message that a rule with an action makes, with the property RuleName (SB-212).
+        """The copy of a message made by a rule with an action, with the property RuleName (SB-212).
 
         Raises FilterEvaluationError, also for a copy that could not be stored.
         """
@@ -55,7 +55,7 @@ class Rule:
 
 
 def check_rule_name(name: str) -> None:
-    """Raises InvalidArgument saying what a name may be."""
+    """Raise InvalidArgument for an invalid name."""
     if not isinstance(name, str) or not 1 <= len(name) <= STRICT.rule_name:
         raise InvalidArgument("rule name", f"must be 1 to {STRICT.rule_name} characters")
     bad = next((c for c in name if c in _NOT_IN_NAMES or c < " " or "\ud800" <= c <= "\udfff"), None)
@@ -64,13 +64,13 @@ def check_rule_name(name: str) -> None:
 
 
 def rule_to_json(rule: Rule) -> dict[str, Any]:
-    """A rule as it is kept: {"name", "filter": {"type", ...}, "action": {"expression", "parameters"} or None}."""
+    """A rule as stored: {"name", "filter": {"type", ...}, "action": {"expression", "parameters"} or None}."""
     action = rule.action and {"expression": rule.action.text, "parameters": encode_properties(rule.action.parameters)}
     return {"name": rule.name, "filter": filter_to_json(rule.filter), "action": action}
 
 
 def rule_from_json(stored: Mapping[str, Any]) -> Rule:
-    """The inverse. Raises InvalidArgument for what is no rule."""
+    """The inverse of rule_to_json. Raises InvalidArgument for an invalid rule."""
     try:
         action = stored.get("action")
         return Rule(stored["name"], filter_from_json(stored["filter"]), action and _compiled(compile_action, action))

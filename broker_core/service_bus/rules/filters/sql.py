@@ -1,4 +1,4 @@
-"""SQL filters: a text, compiled once, asked for each message (section 4)."""
+"""SQL filters, compiled once and evaluated for each message (SB-F01)."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .evaluation import compile_predicate, compile_value
 from .parser import parse_filter
 from .view import MessageView
 
-_OF_THE_MESSAGE = (syntax.UserProperty, syntax.SystemProperty, syntax.NamedProperty, syntax.NewId)
+_MESSAGE_DEPENDENT = (syntax.UserProperty, syntax.SystemProperty, syntax.NamedProperty, syntax.NewId)
 
 
 @dataclass(frozen=True, slots=True)
 class Leading:
-    """A comparison with a text that a filter begins with: where it is False the whole filter is, and nothing of it can fail.
+    """A comparison with a string that a filter starts with. If it is False, so is the filter, and no other part of it can fail.
 
-    So of many filters that compare the same property only those have to be asked whose text the message has.
+    So of many filters that compare the same property, only those with the message's value have to be evaluated.
     """
 
     property: str
@@ -32,10 +32,11 @@ class Leading:
 
 @dataclass(frozen=True, slots=True)
 class SqlFilter:
-    """Made by compile_filter.
+    """A compiled filter, from compile_filter.
 
-    matches: of a MessageView: True, False, or None for Unknown, which is no match (SB-F12). Raises FilterEvaluationError.
-    always:  what it says about every message, if it does not depend on the message.
+    matches: takes a MessageView; returns True, False, or None for Unknown, which is no match (SB-F12). Raises
+             FilterEvaluationError.
+    always:  the constant result of a filter that does not depend on the message, otherwise None.
     """
 
     text: str
@@ -46,14 +47,14 @@ class SqlFilter:
 
     @property
     def key(self) -> tuple:
-        """Equal for filters that say the same in the same words."""
+        """Equal for filters with the same text and parameters."""
         stored = encode_properties(self.parameters).items()
         return self.text, tuple(sorted((name.lower(), *value) for name, value in stored))
 
 
 @dataclass(frozen=True, slots=True)
 class TrueFilter:
-    """Takes every message: `1=1` on the wire (section 1.4)."""
+    """Matches every message: `1=1` in the service."""
 
     text: ClassVar[str] = "1=1"
     always: ClassVar[bool] = True
@@ -64,7 +65,7 @@ class TrueFilter:
 
 @dataclass(frozen=True, slots=True)
 class FalseFilter:
-    """Takes no message: `1=0` on the wire (section 1.4)."""
+    """Matches no message: `1=0` in the service."""
 
     text: ClassVar[str] = "1=0"
     always: ClassVar[bool] = False
@@ -74,9 +75,9 @@ class FalseFilter:
 
 
 def compile_filter(text: str, parameters: Mapping[str, Any] | None = None) -> SqlFilter:
-    """A filter from its text (SB-F01). parameters: values by name, with or without the @.
+    """Compile a filter (SB-F01). parameters: values by name, with or without the @.
 
-    Raises InvalidFilter naming the column of what cannot be understood, and InvalidArgument naming a parameter of no use.
+    Raises InvalidFilter with the column of a syntax error, and InvalidArgument for an invalid parameter.
     """
     return _compile(text, parameters) if parameters or not isinstance(text, str) else _compile_once(text)
 
@@ -87,11 +88,11 @@ def _compile(text: str, parameters: Mapping[str, Any] | None = None) -> SqlFilte
     return SqlFilter(text, dict(parameters or {}), matches, _always(tree, matches), _leading(tree))
 
 
-_compile_once = lru_cache(maxsize=4096)(_compile)  # when one rule of a topic changes, all its rules are read again
+_compile_once = lru_cache(maxsize=4096)(_compile)  # when one rule of a topic changes, all its rules are compiled again
 
 
 def _always(tree: syntax.Predicate, matches: Callable) -> bool | None:
-    if any(isinstance(node, _OF_THE_MESSAGE) for node in syntax.walk(tree)):
+    if any(isinstance(node, _MESSAGE_DEPENDENT) for node in syntax.walk(tree)):
         return None
     try:
         return matches(None) is True

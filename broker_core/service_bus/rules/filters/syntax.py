@@ -1,4 +1,4 @@
-"""What a filter or an action says, as a tree. `position` is where in the text it stands, counted from 0."""
+"""The syntax tree of filters and actions. `position`: the offset in the text, from 0."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A constant, or a parameter, whose value is known when the text is compiled. None is NULL."""
+    """A constant, or a parameter, whose value is known at compile time. None is NULL."""
 
     value: Any
     position: int
@@ -17,7 +17,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class UserProperty:
-    """An application property. name: as written; it is looked up without case (SB-F03)."""
+    """An application property. name: as written; it is case-insensitive (SB-F03)."""
 
     name: str
     position: int
@@ -25,7 +25,7 @@ class UserProperty:
 
 @dataclass(frozen=True, slots=True)
 class SystemProperty:
-    """A property of the message itself. name: in small letters, one of view.SYSTEM."""
+    """A system property. name: in lower case, one of view.SYSTEM."""
 
     name: str
     position: int
@@ -33,7 +33,7 @@ class SystemProperty:
 
 @dataclass(frozen=True, slots=True)
 class NamedProperty:
-    """property(x) or p(x): the property whose name x gives."""
+    """property(x) or p(x): the property whose name is the value of x."""
 
     name: Value
     position: int
@@ -55,7 +55,7 @@ class Sign:
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """A value and what is added to it, or multiplied with it, from left to right. steps: (operator, operand, position)."""
+    """Operations of equal precedence, from left to right. steps: (operator, operand, position)."""
 
     first: Value
     steps: tuple[tuple[str, Value, int], ...]
@@ -137,7 +137,7 @@ Statement = Set | Remove
 
 
 def walk(tree: Any) -> Iterator[Any]:
-    """A node and all that is in it."""
+    """A node and all its descendants."""
     if isinstance(tree, tuple):
         for part in tree:
             yield from walk(part)

@@ -1,4 +1,4 @@
-"""What a filter sees of a message: its own properties and the application's, never the body (SB-220)."""
+"""The view of a message that filters are evaluated on: system and application properties, never the body (SB-220)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _DECIMALS = frozenset({"decimal32", "decimal64", "decimal128"})
 
 
 def comparable(name: str, value: Any) -> Any:
-    """A value as filters compare it: text, int, float, bool, datetime, timedelta, UUID, bytes, or None.
+    """A value as filters compare it: str, int, float, bool, datetime, timedelta, UUID, bytes, or None.
 
-    All integers are one kind, all texts (symbol, uri, char) another; a decimal counts as a double; a datetime-offset is its
-    instant (SB-F04). name: for the InvalidArgument about a value that no message can carry.
+    All integer types are one kind, all string types (symbol, uri, char) another; a decimal is treated as a double, a
+    datetime-offset as its instant (SB-F04). name: for the InvalidArgument for an invalid value.
     """
     if value.__class__ in _DIRECT:
         return value
@@ -44,10 +44,10 @@ def _instant(text: str) -> datetime | str:
 
 
 class MessageView:
-    """One message for all the filters of a topic.
+    """One message, for all filters of a topic.
 
-    user: application properties by their names in small letters; None is a null. Of two names that differ only in case the first
-    counts (SB-F03). What a message gets only later (a lock, a delivery count) is as at its arrival (SB-F15).
+    user: application properties by their names in lower case; None is null. Of names that differ only in case, the first is used
+    (SB-F03). Properties that are set later (lock, delivery count) have their values on arrival (SB-F15).
     """
 
     __slots__ = (
@@ -89,22 +89,23 @@ class MessageView:
         dead_letter_source: str | None = None,
         new_id: Callable[[], UUID] | None = None,
     ) -> MessageView:
-        """size: bytes. new_id: where newid() gets its ids. What is not given is Unknown to filters.
+        """size: in bytes. new_id: the function behind newid(). Values that are not given are Unknown to filters.
 
-        Raises InvalidArgument for a property no message can carry.
+        Raises InvalidArgument for an invalid property.
         """
         return cls(message, sequence_number, enqueued_at, size, enqueued_sequence_number, dead_letter_source, new_id)
 
     @property
     def expires_at(self) -> datetime | None:
-        """From the message's own time-to-live; the entities' defaults are not known here."""
+        """The expiry by the message's own time-to-live; the defaults of entities are not known here."""
         if self.enqueued_at is None or self.message.time_to_live is None:
             return None
         return self.enqueued_at + self.message.time_to_live
 
 
 def split_scope(name: str) -> tuple[bool, str]:
-    """A name that is only known as a text, as in property('sys.Label'): whether it is the system's, and the name itself."""
+    """Split a name given as a string, as in property('sys.Label'): whether it is a system property, and the name without
+    scope."""
     scope, dot, rest = name.partition(".")
     if dot and scope.lower() in ("sys", "user"):
         return scope.lower() == "sys", rest
@@ -113,7 +114,7 @@ def split_scope(name: str) -> tuple[bool, str]:
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """A property after `sys.` (section 4.2). field: the field of Message that a SET changes, None where it is read only."""
+    """A system property (`sys.`). field: the field of Message that SET changes; None: read-only."""
 
     name: str
     read: Callable[[MessageView], Any]
@@ -151,5 +152,5 @@ _PROPERTIES = (
 )
 SYSTEM = {system.name.lower(): system for system in _PROPERTIES}
 SYSTEM["subject"] = SYSTEM["label"]
-# What a SET or a REMOVE may change (SB-263): by the property's name, the field of Message.
+# The properties that SET and REMOVE may change (SB-263): property name -> field of Message.
 SETTABLE = {name: system.field for name, system in SYSTEM.items() if system.field is not None}

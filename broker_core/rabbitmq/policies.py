@@ -1,4 +1,4 @@
-"""Policies and operator policies: set, deleted, listed; what they change is brought into force at once (RMQ section 4)."""
+"""Setting, deleting and listing policies and operator policies; changes take effect at once (docs/rules.md#rabbitmq-policies)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from broker_core.store.driver import AfterCommit, Steps
 from broker_core.store.statements import call
 from broker_core.store.use_cases import use_case
 
-from . import compiled, effective
-from .queues import find_queue
-from .vhosts import HeldVhost, changing, get_vhost, topology_changed
+from .topology import compiled, effective
+from .topology.queues import find_queue
+from .topology.vhosts import HeldVhost, changing, get_vhost, topology_changed
 
 
 class PolicyChange(NamedTuple):
-    """What setting or deleting a policy did. created: it was not there before. deleted: it was there, and is not now. queues,
-    exchanges: the ids of those for which something else is in force now."""
+    """The result of setting or deleting a policy. created: it did not exist before. deleted: it existed before. queues,
+    exchanges: ids of the objects whose effective settings changed."""
 
     created: bool = False
     deleted: bool = False
@@ -33,10 +33,10 @@ class PolicyChange(NamedTuple):
 
 @use_case
 def set_policy(vhost: str, policy: Policy, *, actor: Actor | None = None) -> Steps:
-    """Put a policy in the place of the one of its name, and into force for what is there already (RMQ-207). Returns PolicyChange.
+    """Create or replace a policy and apply it to existing objects (RMQ-207). Returns PolicyChange.
 
-    A length limit that it lowers trims at once (RMQ-097); a time-to-live holds as RMQ-902 says; a queue's life counts from now
-    (RMQ-048). Raises InvalidPolicy.
+    Lower length limits take effect at once (RMQ-097); message TTLs as described in RMQ-902; queue expiry starts now (RMQ-048).
+    Raises InvalidPolicy.
     """
     rules.check(policy)
 
@@ -51,27 +51,27 @@ def set_policy(vhost: str, policy: Policy, *, actor: Actor | None = None) -> Ste
             priority=policy.priority,
             definition=json.dumps(policy.definition),
         )
-        return PolicyChange(row.created, False, *(yield from bring_into_force(held)))
+        return PolicyChange(row.created, False, *(yield from apply_policies(held)))
 
     return (yield from changing(vhost, actor, change))
 
 
 @use_case
 def delete_policy(vhost: str, name: str, operator: bool = False, *, actor: Actor | None = None) -> Steps:
-    """Delete a policy, or an operator policy. Returns PolicyChange; one that is not there is no error."""
+    """Delete a policy or operator policy. Returns PolicyChange; a missing policy is not an error."""
 
     def change(held: HeldVhost) -> Steps:
         if not (yield call("delete_rabbitmq_policy", namespace_id=held.id, is_operator=operator, name=name)):
             return PolicyChange()
-        return PolicyChange(False, True, *(yield from bring_into_force(held)))
+        return PolicyChange(False, True, *(yield from apply_policies(held)))
 
     return (yield from changing(vhost, actor, change))
 
 
 @use_case
 def list_policies(vhost: str, operator: bool | None = None, *, actor: Actor | None = None) -> Steps:
-    """The policies of a virtual host, those that come first before: by priority, then by name (RMQ-917). operator: False for
-    policies alone, True for operator policies alone."""
+    """The policies of a virtual host by priority, then name (RMQ-917). operator: False for policies only, True for operator
+    policies only."""
     found = yield from get_vhost.steps(vhost, actor=actor)
     policies = yield from effective.policies_of(found.id)
     return [policy for policy in policies if operator in (None, policy.is_operator)]
@@ -85,10 +85,10 @@ def set_queue_option(
     exact_expiry: bool | None = None,
     actor: Actor | None = None,
 ) -> Steps[None]:
-    """Change how a queue treats the lives of its messages; what is None stays. Not part of RabbitMQ's declarations.
+    """Change how a queue expires its messages; None leaves an option unchanged. Not part of RabbitMQ's declarations.
 
-    retroactive_ttl: whether a time-to-live that comes later holds for the messages that are there (RMQ-902).
-    exact_expiry:    whether a message goes at its own instant, or once it is at the head (RMQ-901).
+    retroactive_ttl: whether a later message TTL also applies to existing messages (RMQ-902).
+    exact_expiry:    whether messages are removed when they expire instead of at the head (RMQ-901).
     Raises AmqpError (404).
     """
     given = {"retroactive_ttl": retroactive_ttl, "exact_expiry": exact_expiry}
@@ -108,12 +108,12 @@ def set_queue_option(
     yield from changing(address.namespace, actor, change)
 
 
-def bring_into_force(held: HeldVhost) -> Steps:
-    """Compute what is in force for all that the virtual host has, and write what differs: one statement for all queues, one for
-    all exchanges. Returns the ids of both."""
+def apply_policies(held: HeldVhost) -> Steps:
+    """Recompute the effective settings of all queues and exchanges of a virtual host, and write those that changed in one
+    statement each. Returns the ids of both."""
     policies = yield from effective.policies_of(held.id)
-    queues = yield from _bring_queues(held, policies)
-    exchanges = yield from _bring_exchanges(held, policies)
+    queues = yield from _apply_to_queues(held, policies)
+    exchanges = yield from _apply_to_exchanges(held, policies)
     if queues or exchanges:
         yield from topology_changed(held.id, queues=queues, exchanges=list(exchanges.values()))
     if queues:
@@ -122,16 +122,16 @@ def bring_into_force(held: HeldVhost) -> Steps:
 
 
 def _tidy(vhost: str, queues: Sequence[int]) -> Steps[None]:
-    """What is in force now is so already: a queue that is too busy to be tidied is left to its publishers and the sweeps."""
+    """Tidy queues after a change that is already effective: a busy queue is left to its publishers and the sweeps."""
     try:
-        yield from compiled.current(vhost)  # what this process remembers is of before the change
+        yield from compiled.current(vhost)  # the cached topology precedes the change
         yield from tidying.after_policy(queues)
     except BrokerError as refusal:
         if not refusal.retryable:
             raise
 
 
-def _bring_queues(held: HeldVhost, policies: list[Policy]) -> Steps:
+def _apply_to_queues(held: HeldVhost, policies: list[Policy]) -> Steps:
     changed = []
     for row in (yield call("queues_of", namespace_id=held.id)):
         columns = effective.queue_columns(row.options, effective.of_queue(row.name, row.options, policies))
@@ -142,7 +142,7 @@ def _bring_queues(held: HeldVhost, policies: list[Policy]) -> Steps:
 
 
 def _write_queues(namespace_id: int, changed: Sequence[tuple[int, Mapping[str, Any]]]) -> Steps[None]:
-    """Write what is in force for queues, ids with columns, in one statement."""
+    """Write the effective settings of queues (ids with columns) in one statement."""
     if changed:
         yield call(
             "set_queue_effects",
@@ -156,8 +156,8 @@ def _write_queues(namespace_id: int, changed: Sequence[tuple[int, Mapping[str, A
         )
 
 
-def _bring_exchanges(held: HeldVhost, policies: list[Policy]) -> Steps[dict[int, str]]:
-    """The names of those that changed, by id."""
+def _apply_to_exchanges(held: HeldVhost, policies: list[Policy]) -> Steps[dict[int, str]]:
+    """Names of the changed exchanges by id."""
     names, changed = {}, []
     for row in (yield call("exchanges_of", namespace_id=held.id)):
         found = effective.of_exchange(row.name, table.decode(row.arguments), policies).values

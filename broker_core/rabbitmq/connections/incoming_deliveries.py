@@ -1,6 +1,7 @@
-"""What other processes hand over to connections of this one: messages that cannot wait (RMQ-922, see messages.remote_delivery).
+"""Deliveries that other processes made to connections of this one: messages with a TTL of zero (RMQ-922, see
+messages.remote_delivery).
 
-They are stored as held by the connection already. One thread gives them to its consumers that have room, and the rest back.
+They are already stored as held by the connection. One thread passes them to its consumers with credit and requeues the rest.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ _worker: ThreadPoolExecutor | None = None
 
 
 def take_soon(connection: Any, where: database.Database, entity_id: int, numbers: Sequence[int]) -> None:
-    """Have these messages given to the connection's consumers. Returns at once: the caller must not be kept waiting."""
+    """Pass these messages to the connection's consumers. Returns at once, so that the caller is not blocked."""
     global _worker
-    _worker = _worker or ThreadPoolExecutor(1, thread_name_prefix="vitrine-handed-over")
+    _worker = _worker or ThreadPoolExecutor(1, thread_name_prefix="vitrine-incoming-deliveries")
     _worker.submit(_take_now, connection, where, entity_id, numbers)
 
 
@@ -37,25 +38,25 @@ def _take_now(connection: Any, where: database.Database, entity_id: int, numbers
     with database.using(where):
         try:
             run(take(connection, entity_id, numbers))
-        except BrokerError as exc:  # they go back with the connection, or when they are overdue
-            _log.warning("messages handed over to connection '%s' could not be delivered: %s", connection.name, exc)
+        except BrokerError as exc:  # they are requeued with the connection, or when overdue
+            _log.warning("Deliveries from another process to connection '%s' failed: %s", connection.name, exc)
 
 
 def take(connection: Any, entity_id: int, numbers: Sequence[int]) -> Steps[None]:
-    """Give messages that the connection holds to its consumers, as far as they have room; the others expire."""
-    rows = yield call("rabbit_handed_over", entity_id=entity_id, owner_id=connection.id, numbers=list(numbers))
+    """Pass messages that the connection holds to its consumers as far as they have credit; the others are requeued and expire."""
+    rows = yield call("rabbit_incoming_deliveries", entity_id=entity_id, owner_id=connection.id, numbers=list(numbers))
     if not rows:
         return
     address = EntityAddress(connection.vhost, rows[0].path)
     queue = (yield from compiled.current(connection.vhost)).queues[address.path]
     deliveries = [as_delivery(row, address, queue) for row in rows]
-    own = [consumer for consumer in local_consumers.takers(entity_id) if consumer.channel.connection is connection]
+    own = [consumer for consumer in local_consumers.eligible_consumers(entity_id) if consumer.channel.connection is connection]
     back, for_good = [], []
-    with local_consumers.planned(own, len(deliveries)) as plan:
+    with local_consumers.reserve(own, len(deliveries)) as plan:
         back += deliveries[len(plan) :]
         for consumer in dict.fromkeys(plan):
             given = [delivery for delivery, taker in zip(deliveries, plan, strict=False) if taker is consumer]
-            if not consumer.hand_over([replace(one, token=None) if consumer.no_ack else one for one in given]):
+            if not consumer.buffer([replace(one, token=None) if consumer.no_ack else one for one in given]):
                 back += given
             elif consumer.no_ack:
                 for_good += given
@@ -67,7 +68,7 @@ def take(connection: Any, entity_id: int, numbers: Sequence[int]) -> Steps[None]
 
 def _forget_worker() -> None:
     global _worker
-    _worker = None  # its thread stays with the process that this one was forked from
+    _worker = None  # its thread exists only in the parent process
 
 
 os.register_at_fork(after_in_child=_forget_worker)

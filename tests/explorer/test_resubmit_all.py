@@ -77,14 +77,14 @@ def test_no_more_is_looked_at_than_the_cap(dead, monkeypatch):
 
 def test_the_lists_lead_there(dead, poison, as_):
     for address, query in ((dead, "?tab=dead-letter"), (poison, "")):
-        assert f"/bring-back/{address}" in body_of(as_("operator").get(f"/entities/{address}{query}"))
-        assert f"/bring-back/{address}" not in body_of(as_("viewer").get(f"/entities/{address}{query}"))
+        assert f"/resubmit-all/{address}" in body_of(as_("operator").get(f"/entities/{address}{query}"))
+        assert f"/resubmit-all/{address}" not in body_of(as_("viewer").get(f"/entities/{address}{query}"))
         for method in ("get", "post"):
-            assert getattr(as_("viewer"), method)(f"/bring-back/{address}").status_code == 403
+            assert getattr(as_("viewer"), method)(f"/resubmit-all/{address}").status_code == 403
 
 
 def test_one_group_of_dead_letters_goes_alone(dead, as_):
-    client, url = as_("operator"), f"/bring-back/{dead}"
+    client, url = as_("operator"), f"/resubmit-all/{dead}"
     page = body_of(client.get(url))
     assert (
         "Resubmit all dead letters?" in page and "Resubmit 4 messages" in page and "1 message locked by a receiver stays" in page
@@ -96,12 +96,12 @@ def test_one_group_of_dead_letters_goes_alone(dead, as_):
     assert client.post(url, {"group": REFUSED, "up_to": "3"}).status_code == 302
     assert dead_numbers(dead) == [2, 4, 5]
     assert (last_act().action, last_act().target) == ("resubmit", "dead letters with the reason: Refused")
-    assert last_act().detail.startswith("Resubmitted 2 messages from the dead-letter queue")
+    assert last_act().detail.startswith("Resubmitted 2 messages to the end of the queue with new numbers.")
 
 
 def test_all_go_up_to_the_last_that_was_counted_in_batches(dead, as_, monkeypatch):
     monkeypatch.setattr(resubmit_all, "BATCH", 2)
-    client, url = as_("operator"), f"/bring-back/{dead}"
+    client, url = as_("operator"), f"/resubmit-all/{dead}"
     assert 'name="up_to" value="5"' in body_of(client.get(url))
     service_bus.send(dead, [Message(b"6")])
     [late] = service_bus.receive(dead, actor=WORKER)
@@ -111,7 +111,7 @@ def test_all_go_up_to_the_last_that_was_counted_in_batches(dead, as_, monkeypatc
 
 
 def test_one_group_of_poison_messages_goes_back_to_its_queue(poison, as_):
-    client, url = as_("operator"), f"/bring-back/{poison}"
+    client, url = as_("operator"), f"/resubmit-all/{poison}"
     page = body_of(client.get(url))
     assert "Requeue all poison messages?" in page and "Requeue 4 messages" in page and "max dequeue count reached" in page
     group = '["mail", "MaxDequeueCountExceeded"]'
@@ -126,13 +126,13 @@ def test_one_group_of_poison_messages_goes_back_to_its_queue(poison, as_):
 
 def test_a_group_that_is_gone_and_one_that_is_none_are_told(dead, poison, as_):
     client = as_("operator")
-    page = body_of(client.get(f"/bring-back/{dead}", {"group": '[null, "Other"]'}))
+    page = body_of(client.get(f"/resubmit-all/{dead}", {"group": '[null, "Other"]'}))
     assert "No messages left in this group" in page and "disabled" in page
     for group in ("Refused", "[1, 2]", '["a"]', "[" * 4000):
-        response = client.get(f"/bring-back/{dead}", {"group": group})
+        response = client.get(f"/resubmit-all/{dead}", {"group": group})
         assert response.status_code == 400 and "must be an origin and a reason" in body_of(response)
     jobs = EntityAddress(poison.namespace, "jobs")
-    assert client.get(f"/bring-back/{jobs}").status_code == 400
+    assert client.get(f"/resubmit-all/{jobs}").status_code == 400
     queue_storage.delete_queue(EntityAddress(poison.namespace, "mail"))
-    refused = client.post(f"/bring-back/{poison}")
+    refused = client.post(f"/resubmit-all/{poison}")
     assert refused.status_code == 404 and "mail" in body_of(refused) and len(texts(poison.namespace, "jobs-poison")) == 4

@@ -1,13 +1,12 @@
-"""The demonstration's virtual host: a post office that sends parcels' news on, with time-to-live, dead letters and policies.
+"""RabbitMQ part of the demo: a post office that publishes events of letters and parcels, with TTLs, dead letters and policies.
 
-`seed` makes what is missing of it; `programs` are its publisher and its consumers, as traffic.py has them: generators that act,
-then yield how many seconds they rest.
+`seed` creates content is missing; `programs` are a publisher and two consumers.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator
+from collections.abc import Mapping
 from functools import partial
 from random import Random
 from typing import Any
@@ -17,17 +16,17 @@ from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.rabbitmq.messages.properties import Properties
 from broker_core.rabbitmq.messages.publishing import Publication
 from broker_core.rabbitmq.rules.policies import Policy
+from explorer.demo.parts import Program, Turns
 
-Turns = Generator[float, None, None]
-NAME = "post-office"
+NAMESPACE = "post-office"
 EXCHANGE, DEAD = "parcels", "parcels.dead"
 LETTERS, SCANS, UNDELIVERED = "letters", "scans", "undelivered"
 QUEUES: dict[str, dict[str, Any]] = {
-    # Nobody prints letters: they expire after half a minute, and are dead-lettered.
+    # Has no consumer: letters expire after 30 s and are dead-lettered.
     LETTERS: {"arguments": {"x-message-ttl": 30_000, "x-dead-letter-exchange": DEAD}},
-    # A quorum queue: a scan that comes back twice is dead-lettered. A policy gives it the exchange for that.
+    # A quorum queue: a scan that is returned twice is dead-lettered, to the exchange that a policy sets.
     SCANS: {"type": "quorum", "arguments": {"x-delivery-limit": 2}},
-    # Keeps the last hundred.
+    # Keeps the newest 100 messages.
     UNDELIVERED: {"arguments": {"x-max-length": 100}},
 }
 POLICIES = (
@@ -39,8 +38,8 @@ TOWNS = ("bremen", "graz", "lille", "porto", "turku", "zwolle")
 EVENTS = ("posted", "sorted", "delivered", "returned")
 
 
-def seed(vhost: str = NAME) -> None:
-    """Make the virtual host with its exchanges, queues, bindings and policies; what is there already stays as it is."""
+def seed(vhost: str = NAMESPACE) -> None:
+    """Create the virtual host, exchanges, queues, bindings and policies that are missing."""
     rabbitmq.ensure_vhost(vhost, "Demo: a post office that uses RabbitMQ")
     rabbitmq.declare_exchange(vhost, EXCHANGE, "topic")
     rabbitmq.declare_exchange(vhost, DEAD, "fanout")
@@ -55,8 +54,8 @@ def seed(vhost: str = NAME) -> None:
             rabbitmq.set_policy(vhost, policy)
 
 
-def programs(vhost: str, dice: Random) -> dict[str, Callable[[], Turns]]:
-    """The post office's programs by name; some message every three seconds."""
+def programs(vhost: str, dice: Random, site: str = "") -> Mapping[str, Program]:
+    """The post office's programs by name. About one message is published every 3 s."""
     return {
         "post-office": partial(_post, vhost, dice),
         "scanner-1": partial(_scan, vhost, dice, "scanner-1"),
@@ -65,7 +64,7 @@ def programs(vhost: str, dice: Random) -> dict[str, Callable[[], Turns]]:
 
 
 def _post(vhost: str, dice: Random) -> Turns:
-    """Publishes: mostly news of parcels, some letters, of which one in three lives a few seconds only."""
+    """Publishes parcel events and, in two cases of five, letters; one letter in three has an expiration of 5 to 20 s."""
     number = 1000
     while True:
         number += 1
@@ -76,27 +75,27 @@ def _post(vhost: str, dice: Random) -> Turns:
 
 
 def _letter(dice: Random, number: int) -> Publication:
-    life = str(dice.randint(5, 20) * 1000) if dice.random() < 1 / 3 else None
+    expiration = str(dice.randint(5, 20) * 1000) if dice.random() < 1 / 3 else None
     return _publication(
-        f"letter.{dice.choice(TOWNS)}", {"letter": number, "grams": dice.randint(8, 90)}, f"letter-{number}", life
+        f"letter.{dice.choice(TOWNS)}", {"letter": number, "grams": dice.randint(8, 90)}, f"letter-{number}", expiration
     )
 
 
 def _parcel(dice: Random, number: int) -> Publication:
-    what = {"parcel": number, "kg": round(dice.uniform(0.2, 9), 1)}
-    return _publication(f"parcel.{dice.choice(TOWNS)}.{dice.choice(EVENTS)}", what, f"parcel-{number}", None)
+    content = {"parcel": number, "kg": round(dice.uniform(0.2, 9), 1)}
+    return _publication(f"parcel.{dice.choice(TOWNS)}.{dice.choice(EVENTS)}", content, f"parcel-{number}", None)
 
 
-def _publication(key: str, what: dict, message_id: str, expiration: str | None) -> Publication:
+def _publication(key: str, content: dict, message_id: str, expiration: str | None) -> Publication:
     properties = Properties(
         content_type="application/json", delivery_mode=2, message_id=message_id, expiration=expiration, app_id="post-office",
         headers={"town": key.split(".")[1]},
     )  # fmt: skip
-    return Publication(json.dumps(what).encode(), EXCHANGE, key, properties)
+    return Publication(json.dumps(content).encode(), EXCHANGE, key, properties)
 
 
 def _scan(vhost: str, dice: Random, name: str) -> Turns:
-    """Consumes scans with a prefetch of three; one in eight cannot be read and is put back, till its queue gives it up."""
+    """Consumes scans with a prefetch of 3. One in eight is requeued until its delivery limit is exceeded."""
     with rabbitmq.connect(vhost, name, actor=_actor(name)) as connection:
         channel = connection.channel()
         channel.qos(3)
@@ -112,7 +111,7 @@ def _scan(vhost: str, dice: Random, name: str) -> Turns:
 
 
 def _archive(vhost: str, dice: Random) -> Turns:
-    """Takes one dead letter now and then, so that the pile is seen to shrink."""
+    """Gets and acknowledges one dead letter every few seconds."""
     with rabbitmq.connect(vhost, "archive", actor=_actor("archive")) as connection:
         channel = connection.channel()
         while True:

@@ -1,13 +1,8 @@
-"""The demonstration's namespace, entities, keys, examples and made-up history: set up once, at the first start.
-
-What people change or delete afterwards stays as they left it.
-"""
+"""The web shop's namespace, entities, keys, example messages and generated history."""
 
 from __future__ import annotations
 
 from datetime import timedelta
-
-from django.db import transaction
 
 from broker_core import namespaces, service_bus
 from broker_core.common.errors import EntityExists
@@ -15,19 +10,13 @@ from broker_core.common.types import Actor, EntityAddress, Message, QueueSetting
 from broker_core.common.values import Typed
 from broker_core.service_bus import entities, shared_access
 from broker_core.service_bus.rules.filters import CorrelationFilter, Rule, compile_action, compile_filter
-from explorer import people
 from explorer.analysis import demo_history
-from explorer.models import Demonstration
-from explorer.roles import ADMINISTRATOR, OPERATOR, VIEWER
-
-from . import pictures, rabbitmq
 
 NAMESPACE = "demo"
 PLAYGROUND = "playground"
-SHOP_KEY, APP_KEY = "web-shop", "mobile-app"  # policies: the shop's, to send orders, and the apps', to listen
+SHOP_KEY, APP_KEY = "web-shop", "mobile-app"  # shared access policies: to send orders; to listen
 WITH_HISTORY = ("orders", "payments", "notifications")
 HISTORY_MESSAGES = 30_000
-PEOPLE = {"vera": VIEWER, "otto": OPERATOR, "ada": ADMINISTRATOR}  # without passwords: they sign in by links
 GUIDE = Actor.local("guide")
 
 
@@ -85,23 +74,12 @@ SUBSCRIPTIONS = {
         Rule("Returned", CorrelationFilter(subject="parcel.returned")),
     ),
 }
-COPIES = {name: EntityAddress("", EVENTS).subscription(name).path for name in SUBSCRIPTIONS}  # paths of the subscriptions
-WORKING = QUEUES.keys() - {PLAYGROUND} | set(COPIES.values())  # where the programs receive
+SUBSCRIPTION_PATHS = {name: EntityAddress("", EVENTS).subscription(name).path for name in SUBSCRIPTIONS}
+CONSUMED = QUEUES.keys() - {PLAYGROUND} | set(SUBSCRIPTION_PATHS.values())  # paths that the programs receive from
 
 
-def set_up_once() -> None:
-    """Set up the demonstration if that was never done. A second process doing so at the same time waits, then finds it done."""
-    with transaction.atomic():
-        _, is_new = Demonstration.objects.get_or_create(pk=Demonstration.ONLY)
-        if is_new:
-            set_up(NAMESPACE, history_messages=HISTORY_MESSAGES)
-            pictures.seed()
-            rabbitmq.seed()
-            people.ensure(PEOPLE)
-
-
-def set_up(namespace: str, *, history_messages: int = 0) -> None:
-    """Make what is missing of the namespace, its entities and keys; then history, and examples in the playground."""
+def seed(namespace: str = NAMESPACE, *, history_messages: int = HISTORY_MESSAGES) -> None:
+    """Create the missing entities and keys, then generate history and put examples into the playground."""
     namespaces.ensure_namespace(namespace, "Demo: a web shop")
     for path, settings in QUEUES.items():
         entities.ensure_queue(EntityAddress(namespace, path), settings)
@@ -114,7 +92,7 @@ def set_up(namespace: str, *, history_messages: int = 0) -> None:
         _ensure_key(EntityAddress(namespace, path), APP_KEY, listen=True)
     if history_messages:
         demo_history.generate(namespace, WITH_HISTORY, messages=history_messages)
-    _furnish(EntityAddress(namespace, PLAYGROUND))
+    _send_examples(EntityAddress(namespace, PLAYGROUND))
 
 
 def _ensure_key(address: EntityAddress, name: str, *, send: bool = False, listen: bool = False) -> None:
@@ -124,8 +102,8 @@ def _ensure_key(address: EntityAddress, name: str, *, send: bool = False, listen
         return
 
 
-def _furnish(playground: EntityAddress) -> None:
-    """A message in each state: three are received, to be deferred and dead-lettered; the others wait for the newcomer."""
+def _send_examples(playground: EntityAddress) -> None:
+    """Send a message for each state: one is deferred, two are dead-lettered, the others are active or scheduled."""
     service_bus.send(playground, [_deferred(), _rejected(), _failing()], actor=GUIDE)
     deferred, rejected, failing = service_bus.receive(playground, 3, actor=GUIDE)
     service_bus.defer(playground, [deferred.lock_token], {"waits_for": "part 7 of 12"}, actor=GUIDE)
@@ -135,7 +113,7 @@ def _furnish(playground: EntityAddress) -> None:
         service_bus.abandon(playground, [failing.lock_token], {"last_error": "Printer 3 is out of paper"}, actor=GUIDE)
         failing = next(iter(service_bus.receive(playground, 1, actor=GUIDE)), None)
     tomorrow = namespaces.get_clock(playground.namespace).now + timedelta(days=1)
-    service_bus.send(playground, [*_waiting(), _scheduled(tomorrow)], actor=GUIDE)
+    service_bus.send(playground, [*_active(), _scheduled(tomorrow)], actor=GUIDE)
 
 
 def _deferred() -> Message:
@@ -153,7 +131,7 @@ def _failing() -> Message:
     return Message(b"label 4711", message_id="example-failing", subject="label.print", content_type="text/plain")
 
 
-def _waiting() -> list[Message]:
+def _active() -> list[Message]:
     typed = {
         "text": "naïve café", "whole": 42, "fraction": 2.5, "yes": True, "nothing": None, "bytes": b"\x00\xff",
         "duration": timedelta(minutes=90), "small": Typed("ubyte", 7),

@@ -1,12 +1,12 @@
-"""The demonstration's storage account: a photo laboratory, where messages are delayed, leased, extended, and fail for good.
+"""Queue Storage part of the demo: a photo lab whose messages are delayed, leased, extended and moved to a poison queue.
 
-`seed` makes it, with an example in each state; `programs` keep it moving, as those of traffic.py do: a message every few seconds.
+`seed` creates the account with an example in each state; `programs` send and receive a message every few seconds.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -17,18 +17,18 @@ from broker_core import queue_storage, reads
 from broker_core.common.errors import BrokerError, EntityExists
 from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.queue_storage import GotMessage
+from explorer.demo.parts import Program, Turns
 
-Turns = Generator[float, None, None]
-ACCOUNT = "photolab"
+NAMESPACE = "photolab"
 THUMBNAILS, POISON, MAILINGS = "thumbnails", "thumbnails-poison", "mailings"
 MOST_WAITING, MOST_POISON = 100, 25
 GUIDE = Actor.local("guide")
-LEASE, GIVEN_UP = timedelta(seconds=20), timedelta(0)
+LEASE, IMMEDIATELY = timedelta(seconds=20), timedelta(0)
 FORMATS = ("jpeg", "png", "heic", "tiff")
 
 
-def seed(account: str = ACCOUNT) -> None:
-    """The account with its queues: two messages have failed for good, some wait for their time. One that is there stays."""
+def seed(account: str = NAMESPACE) -> None:
+    """Create the account with its queues, two poison messages and some delayed ones. An existing account is left as it is."""
     try:
         queue_storage.create_account(account, "Demo: a photo lab that uses Queue Storage")
     except EntityExists:
@@ -47,20 +47,20 @@ def seed(account: str = ACCOUNT) -> None:
 
 
 def _fail(address: EntityAddress, text: str) -> None:
-    """Put a message that each get gives up, until the queue has had enough of it."""
+    """Put a message and let every get fail, until it is moved to the poison queue."""
     queue_storage.put(address, text, actor=GUIDE)
     while found := queue_storage.get(address, actor=GUIDE):
         for message in found:
-            _give_up(address, message, GUIDE)
+            _release(address, message, GUIDE)
 
 
-def _give_up(address: EntityAddress, message: GotMessage, actor: Actor) -> None:
+def _release(address: EntityAddress, message: GotMessage, actor: Actor) -> None:
     with suppress(BrokerError):
-        queue_storage.update(address, message.message_id, message.pop_receipt, visibility_timeout=GIVEN_UP, actor=actor)
+        queue_storage.update(address, message.message_id, message.pop_receipt, visibility_timeout=IMMEDIATELY, actor=actor)
 
 
-def programs(account: str, dice: Random) -> dict[str, Callable[[], Turns]]:
-    """The laboratory's programs by name."""
+def programs(account: str, dice: Random, site: str = "") -> Mapping[str, Program]:
+    """The photo lab's programs by name."""
     return {
         "camera": partial(_upload, account, dice),
         "resizer": partial(_resize, account, dice),
@@ -71,21 +71,21 @@ def programs(account: str, dice: Random) -> dict[str, Callable[[], Turns]]:
 
 
 def _upload(account: str, dice: Random) -> Turns:
-    """Puts pictures; one in nine cannot be read, one in ten is of use for half a minute only."""
+    """Puts pictures: one in nine is unreadable, one in ten expires after 30 s."""
     address, actor, number = EntityAddress(account, THUMBNAILS), _actor("camera"), 2000
     while True:
         yield dice.uniform(4, 9)
-        if _crowded(address):
+        if _is_full(address):
             continue
         number += 1
         kind = "unreadable" if dice.random() < 1 / 9 else "fine"
-        life = timedelta(seconds=30) if dice.random() < 0.1 else timedelta(days=7)
+        time_to_live = timedelta(seconds=30) if dice.random() < 0.1 else timedelta(days=7)
         text = _picture(f"img-{number}.{dice.choice(FORMATS)}", kind)
-        queue_storage.put(address, text, time_to_live=life, actor=actor)
+        queue_storage.put(address, text, time_to_live=time_to_live, actor=actor)
 
 
 def _resize(account: str, dice: Random) -> Turns:
-    """Gets pictures and deletes them when done. A large one takes longer, so its lease is extended; an unreadable one fails."""
+    """Gets pictures and deletes them when done. Large ones take longer and need a longer lease; unreadable ones fail."""
     address, actor = EntityAddress(account, THUMBNAILS), _actor("resizer")
     while True:
         held = queue_storage.get(address, dice.choice((1, 1, 2)), visibility_timeout=LEASE, actor=actor)
@@ -93,30 +93,30 @@ def _resize(account: str, dice: Random) -> Turns:
             yield dice.uniform(2, 5)
             while held:
                 if "unreadable" in held[0].text:
-                    held.pop(0)  # the program crashed over it: the lease ends by itself
+                    held.pop(0)  # simulates a crash: the lease ends by itself
                     continue
                 if dice.random() < 0.2:
-                    held[0] = _extended(address, held[0], actor)
+                    held[0] = _extend(address, held[0], actor)
                     yield dice.uniform(6, 10)
                 done = held.pop(0)
                 queue_storage.delete(address, done.message_id, done.pop_receipt, actor=actor)
         finally:
             for message in held:
-                _give_up(address, message, actor)
+                _release(address, message, actor)
 
 
-def _extended(address: EntityAddress, message: GotMessage, actor: Actor) -> GotMessage:
-    """The message with its new receipt: the one of the get is dead."""
+def _extend(address: EntityAddress, message: GotMessage, actor: Actor) -> GotMessage:
+    """Extend the lease. Returns the message with its new pop receipt; the old one is no longer valid."""
     found = queue_storage.update(address, message.message_id, message.pop_receipt, visibility_timeout=2 * LEASE, actor=actor)
     return replace(message, pop_receipt=found.pop_receipt)
 
 
 def _announce(account: str, dice: Random) -> Turns:
-    """Puts mailings for later: in half a minute to three."""
+    """Puts mailings that are delayed by 30 s to 3 min."""
     address, actor = EntityAddress(account, MAILINGS), _actor("marketing")
     while True:
         yield dice.uniform(15, 30)
-        if not _crowded(address):
+        if not _is_full(address):
             delay = timedelta(seconds=dice.randint(30, 180))
             queue_storage.put(
                 address, json.dumps({"mailing": "your pictures are ready", "to": dice.randint(1000, 9999)}),
@@ -133,7 +133,7 @@ def _mail(account: str, dice: Random) -> Turns:
 
 
 def _tidy(account: str) -> Turns:
-    """Removes the oldest of the poison once there is much, as a person would who has looked at it."""
+    """Removes the oldest poison messages when there are more than MOST_POISON."""
     address, actor = EntityAddress(account, POISON), _actor("janitor")
     while True:
         yield 60
@@ -142,7 +142,7 @@ def _tidy(account: str) -> Turns:
             queue_storage.remove(address, [row.sequence_number for row in rows[:10]], actor=actor)
 
 
-def _crowded(address: EntityAddress) -> bool:
+def _is_full(address: EntityAddress) -> bool:
     return reads.counts(address).active > MOST_WAITING
 
 

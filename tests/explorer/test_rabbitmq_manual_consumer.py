@@ -53,15 +53,15 @@ class Desk:
 
 @pytest.fixture
 def desk(vhost, request, monkeypatch):
-    """Only where a test commits, for another thread does not see its people else, the thread looks after hands by itself."""
-    looks_by_itself = "transactional_db" in request.fixturenames
-    if not looks_by_itself:
-        monkeypatch.setattr(manual_consumers, "_keep_looking", lambda: None)
+    """The maintenance thread runs only in tests that commit: without a commit it would not see the test's users."""
+    runs_thread = "transactional_db" in request.fixturenames
+    if not runs_thread:
+        monkeypatch.setattr(manual_consumers, "_ensure_maintainer", lambda: None)
     yield Desk(vhost)
     for user_id, _ in list(manual_consumers._consumers):
         manual_consumers.close_all_of(user_id)
-    if looks_by_itself:
-        eventually(lambda: manual_consumers._looker is None, 10)
+    if runs_thread:
+        eventually(lambda: manual_consumers._maintainer is None, 10)
 
 
 @pytest.fixture
@@ -138,8 +138,8 @@ def test_htmx_gets_the_page_as_it_is_then(desk, held):
     page = body_of(settle(held, desk, "ack", 1, headers=FRAGMENT))
     assert 'id="get"' in page and "<html" not in page and "held-1-1" not in page and "held-1-2" in page
     assert "Acknowledged 1 message." in page
-    part = body_of(held.get(f"{desk.url()}?part=hand", headers=FRAGMENT))
-    assert part.startswith('<section class="card" id="hand"') and "held-1-2" in part and 'id="get"' not in part
+    part = body_of(held.get(f"{desk.url()}?part=manual-consumer", headers=FRAGMENT))
+    assert part.startswith('<section class="card" id="manual-consumer"') and "held-1-2" in part and 'id="get"' not in part
 
 
 def test_one_that_was_settled_before_is_refused_and_the_others_stay_held(desk, held):
@@ -199,7 +199,7 @@ def test_a_consumer_is_given_as_many_as_it_has_room_for_and_the_next_when_one_is
     assert (consumer.prefetch, consumer.connection, consumer.no_ack) == (2, name_of(client), False)
     assert last_act().action == "consume" and last_act().target == "prefetch 2"
     desk.publish(4)
-    manual_consumers.look_after_all()
+    manual_consumers.maintain_all()
     assert desk.state == (2, 2, 0)
     assert "prefetch reached, settle one to receive more" in body_of(client.get(desk.url()))
     settle(client, desk, "ack", 1)
@@ -267,7 +267,7 @@ def test_who_may_no_longer_receive_gives_everything_back_and_gets_nothing_more(d
     held.post(desk.url("other"), {"action": "consume", "prefetch": "2"})
     withdraw(held.user)
     desk.publish(1, "other")
-    manual_consumers.look_after_all()
+    manual_consumers.maintain_all()
     assert desk.state == (4, 0, 0) and desk.connections == [] and browsing.consumers(desk.vhost) == []
     counts = reads.counts(desk.other)
     assert (counts.active, counts.locked) == (1, 0)
@@ -276,7 +276,7 @@ def test_who_may_no_longer_receive_gives_everything_back_and_gets_nothing_more(d
 
 def test_who_is_demoted_is_told_why(desk, held):
     demoted(held.user)
-    manual_consumers.look_after_all()
+    manual_consumers.maintain_all()
     page = body_of(held.get(desk.url()))
     assert "Your connection was closed: you no longer have permission to receive messages. Its messages were requeued" in page
 
@@ -286,10 +286,10 @@ def test_who_keeps_the_right_to_receive_acts_with_the_rights_of_now(desk, as_):
     desk.publish(1)
     hold(client, desk, 1)
     client.user.groups.set([Group.objects.get_or_create(name="operator")[0]])
-    manual_consumers.look_after_all()
-    hand = manual_consumers.of(client.user.pk, desk.vhost)
-    assert hand.held_count == 1 and Right.MANAGE not in hand.connection.actor.rights
-    assert hand.connection.actor.name == client.user.username
+    manual_consumers.maintain_all()
+    consumer = manual_consumers.find(client.user.pk, desk.vhost)
+    assert consumer.held_count == 1 and Right.MANAGE not in consumer.connection.actor.rights
+    assert consumer.connection.actor.name == client.user.username
 
 
 def test_a_consumer_stops_by_itself_when_the_role_is_withdrawn(transactional_db, desk, as_):
@@ -312,9 +312,9 @@ def test_nobody_is_given_anything_while_it_is_not_known_who_may(desk, as_, monke
     with monkeypatch.context() as broken:
         broken.setattr(manual_consumers, "actors_now", fail)
         with pytest.raises(OperationalError):
-            manual_consumers.look_after_all()
+            manual_consumers.maintain_all()
     assert desk.state == (1, 0, 0) and desk.connections == [name_of(client)]
-    manual_consumers.look_after_all()
+    manual_consumers.maintain_all()
     assert desk.state == (0, 1, 0)
 
 
@@ -361,7 +361,7 @@ def test_another_process_that_answers_shows_what_is_held_and_can_close_it(desk, 
 
 def test_it_closes_when_it_is_not_used(desk, held, monkeypatch):
     monkeypatch.setattr(manual_consumers, "IDLE_MINUTES", 0)
-    manual_consumers.look_after_all()
+    manual_consumers.maintain_all()
     assert desk.state == (4, 0, 0) and desk.connections == []
     assert "was closed: it was not used for 0 minutes." in body_of(held.get(desk.url()))
 
@@ -369,18 +369,18 @@ def test_it_closes_when_it_is_not_used(desk, held, monkeypatch):
 def test_whoever_closes_it_on_the_connections_page_is_named(desk, held, as_):
     [row] = browsing.connections(desk.vhost)
     rabbitmq.force_close(row.id, "Closed in Vitrine by the warden")
-    manual_consumers.look_after_all()
-    eventually(lambda: manual_consumers.of(held.user.pk, desk.vhost) is None, 10)
+    manual_consumers.maintain_all()
+    eventually(lambda: manual_consumers.find(held.user.pk, desk.vhost) is None, 10)
     assert "was closed: Closed in Vitrine by the warden. Its messages were requeued" in body_of(held.get(desk.url()))
 
 
 def test_a_queue_that_is_deleted_ends_its_consumer(desk, held):
     held.post(desk.url("other"), {"action": "consume", "prefetch": "1"})
     rabbitmq.delete_queue(desk.other)
-    hand = manual_consumers.of(held.user.pk, desk.vhost)
-    for one in hand.channels("other"):
+    consumer = manual_consumers.find(held.user.pk, desk.vhost)
+    for one in consumer.channels("other"):
         one.channel.refreshed_at = 0.0
-    manual_consumers.look_after_all()
+    manual_consumers.maintain_all()
     for _ in range(2):
         assert "The consumer of other was cancelled: the queue was deleted." in body_of(held.get(desk.url())), (
             "until the next act"

@@ -1,4 +1,4 @@
-"""What the shop's messages say. Pure: the dice are an argument."""
+"""Generates the shop's messages. Pure: the random generator is an argument."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ JSON = "application/json"
 
 
 def order(dice: Random) -> Message:
-    """A customer's order. One in twenty names no customer, so that nothing can ever be done with it."""
+    """A customer's order. One in twenty names no customer and can never be processed."""
     number = f"SO-{dice.randrange(10**8):08d}"
     customer, name, country = dice.choice(CUSTOMERS)
     lines: list[dict[str, Any]] = [
@@ -35,7 +35,7 @@ def order(dice: Random) -> Message:
         for sku, ware, price in dice.sample(WARES, dice.randint(1, 3))
     ]
     total = round(sum(line["quantity"] * line["unitPrice"] for line in lines), 2)
-    said = {
+    content = {
         "order": number,
         "customer": {"id": customer, "name": name, "country": country} if dice.random() > 0.05 else None,
         "currency": "EUR",
@@ -44,13 +44,13 @@ def order(dice: Random) -> Message:
     }
     properties = {"region": dice.choice(REGIONS), "lines": len(lines), "total": total, "express": dice.random() < 0.2}
     basket = f"basket-{dice.getrandbits(32):08x}"
-    return _message(number, said, "order.placed", correlation_id=basket, properties=properties)
+    return _message(number, content, "order.placed", correlation_id=basket, properties=properties)
 
 
 def payment(dice: Random, placed: dict) -> Message:
-    """What an order asks to be paid."""
+    """The payment of an order."""
     method = dice.choice(METHODS)
-    said = {
+    content = {
         "payment": f"PAY-{dice.randrange(10**7):07d}",
         "order": placed["order"],
         "customer": placed["customer"],
@@ -64,13 +64,13 @@ def payment(dice: Random, placed: dict) -> Message:
         "trace": UUID(int=dice.getrandbits(128), version=4),
         "requested_at": datetime.now(UTC),
     }
-    return _message(said["payment"], said, "payment.requested", correlation_id=placed["order"], properties=properties)
+    return _message(content["payment"], content, "payment.requested", correlation_id=placed["order"], properties=properties)
 
 
 def invoice(dice: Random, paid: dict) -> Message:
     number = f"INV-{dice.randrange(10**7):07d}"
     net = round(paid["amount"] / 1.19, 2)
-    said = {
+    content = {
         "invoice": number,
         "order": paid["order"],
         "customer": paid["customer"],
@@ -80,16 +80,20 @@ def invoice(dice: Random, paid: dict) -> Message:
         "due": (datetime.now(UTC) + timedelta(days=14)).date().isoformat(),
     }
     properties = {"country": (paid["customer"] or {}).get("country", "DE"), "net": net, "pages": 1}
-    return _message(number, said, "invoice.due", correlation_id=paid["order"], properties=properties)
+    return _message(number, content, "invoice.due", correlation_id=paid["order"], properties=properties)
 
 
 def notification(dice: Random, placed: dict) -> Message:
     channel = dice.choice(CHANNELS)
     name = placed["customer"]["name"].split()[0]
-    said = {"channel": channel, "to": placed["customer"]["id"], "text": f"Thank you, {name}! We are packing {placed['order']}."}
+    content = {
+        "channel": channel,
+        "to": placed["customer"]["id"],
+        "text": f"Thank you, {name}! We are packing {placed['order']}.",
+    }
     return _message(
         f"note-{dice.getrandbits(40):010x}",
-        said,
+        content,
         f"notify.{channel}",
         correlation_id=placed["order"],
         properties={"channel": channel},
@@ -100,31 +104,31 @@ def reminder(dice: Random, at: datetime) -> Message:
     """A message scheduled for `at` (namespace's clock)."""
     subject = dice.choice(REMINDERS)
     customer, name, _ = dice.choice(CUSTOMERS)
-    said = {"reminder": subject, "customer": {"id": customer, "name": name}}
-    return _message(f"reminder-{dice.getrandbits(40):010x}", said, subject, scheduled_enqueue_at=at)
+    content = {"reminder": subject, "customer": {"id": customer, "name": name}}
+    return _message(f"reminder-{dice.getrandbits(40):010x}", content, subject, scheduled_enqueue_at=at)
 
 
 def stock_level(dice: Random) -> Message:
     sku, ware, _ = dice.choice(WARES)
     on_hand = dice.randint(0, 250)
-    said = {"sku": sku, "name": ware, "onHand": on_hand}
+    content = {"sku": sku, "name": ware, "onHand": on_hand}
     properties = {"sku": sku, "low": on_hand < 20}
-    return _message(f"stock-{dice.getrandbits(40):010x}", said, "stock.counted", properties=properties)
+    return _message(f"stock-{dice.getrandbits(40):010x}", content, "stock.counted", properties=properties)
 
 
-def happening(dice: Random) -> Message:
-    """An event of the shop, for whoever subscribes: mostly an order, now and then a parcel that arrives or comes back."""
+def event(dice: Random) -> Message:
+    """An event for the topic: two of three are orders, the others parcels that were delivered or returned."""
     subject = dice.choice(("order.placed",) * 4 + ("parcel.delivered", "parcel.returned"))
     customer, name, country = dice.choice(CUSTOMERS)
-    said = {"event": subject, "customer": {"id": customer, "name": name}, "receipt": dice.random() > 0.2}
+    content = {"event": subject, "customer": {"id": customer, "name": name}, "receipt": dice.random() > 0.2}
     properties: dict[str, Any] = {"region": dice.choice(REGIONS), "country": country}
     if subject == "order.placed":
         properties["total"] = round(dice.uniform(10, 400), 2)
-    return _message(f"event-{dice.getrandbits(40):010x}", said, subject, properties=properties)
+    return _message(f"event-{dice.getrandbits(40):010x}", content, subject, properties=properties)
 
 
 def parcel(dice: Random) -> list[Message]:
-    """The steps of a parcel's way, in their order: a session."""
+    """The steps of a parcel's journey, in order, as one session."""
     number = f"parcel-{dice.randrange(10**5):05d}"
     steps = ("collected", "sorted", *(("customs",) if dice.random() < 0.3 else ()), "delivered")
     return [
@@ -133,6 +137,6 @@ def parcel(dice: Random) -> list[Message]:
     ]
 
 
-def _message(message_id: str, said: dict, subject: str, **values) -> Message:
-    body = json.dumps(said, ensure_ascii=False).encode()
+def _message(message_id: str, content: dict, subject: str, **values) -> Message:
+    body = json.dumps(content, ensure_ascii=False).encode()
     return Message(body=body, message_id=message_id, subject=subject, content_type=JSON, **values)

@@ -1,7 +1,7 @@
-"""RabbitMQ's definitions.json in both directions (docs/rabbitmq.md; RMQ-378, RMQ-379, RMQ-918, RMQ-927).
+"""Import and export of RabbitMQ's definitions.json (docs/rabbitmq.md; RMQ-378, RMQ-379, RMQ-918, RMQ-927).
 
-An import adds and updates, and deletes nothing. Each object is a change of its own, so what fails keeps nothing else back, and
-each has its outcome. What is there already and equal, as JSON has it, is not touched.
+An import adds and updates, and deletes nothing. Each object is a separate change with its own outcome, so one failure does not
+prevent the others. Existing objects with equal JSON are not changed.
 """
 
 from __future__ import annotations
@@ -18,37 +18,37 @@ from broker_core import namespaces
 from broker_core.common.errors import BrokerError, EntityNotFound, InvalidArgument, NotAllowed
 from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.rabbitmq.rules import definitions as file
-from broker_core.rabbitmq.rules.arguments import ExchangeDef, QueueDef
+from broker_core.rabbitmq.rules.arguments import QueueDef
 from broker_core.rabbitmq.rules.definitions import Definitions, Note
 from broker_core.rabbitmq.rules.errors import AmqpError
-from broker_core.rabbitmq.rules.exchanges import BindingDef
 from broker_core.store.driver import Steps
 from broker_core.store.use_cases import use_case
 
-from . import bindings, catalog, exchanges, policies, queues, vhosts
+from . import policies
+from .topology import bindings, catalog, exchanges, queues, vhosts
 
-# The version whose form is written: what RabbitMQ's tools look for.
+# The format version written, as expected by RabbitMQ's tools.
 VERSIONS = {"rabbit_version": "3.13.0", "rabbitmq_version": "3.13.0", "product_name": "Vitrine"}
 
 
 class Result(StrEnum):
-    """What became of an object of a file."""
+    """The result of importing an object."""
 
     CREATED = "created"
     UPDATED = "updated"
     UNCHANGED = "unchanged"
-    KEPT = "kept"  # there is another one of that name, which stays as it is (RMQ-927)
+    KEPT = "kept"  # a different object of this name exists and was not changed (RMQ-927)
     FAILED = "failed"
-    NOT_TAKEN = "ignored"
+    IGNORED = "ignored"
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one object.
+    """The result of importing one object.
 
-    path:    where it is in the file, as precisely as is known: "queues[3].arguments.x-max-length".
-    kind:    "queue", "operator policy" ... vhost: empty where it is in none.
-    problem: why it failed, was kept or was not taken over; of one that was, what was changed about it.
+    path:    its location in the file, as precise as possible: "queues[3].arguments.x-max-length".
+    kind:    "queue", "operator policy" ... vhost: empty for objects outside virtual hosts.
+    problem: why it failed, was kept or was ignored; of an imported object, how it was changed.
     """
 
     path: str
@@ -61,7 +61,7 @@ class Outcome:
     def __str__(self) -> str:
         where = f" of '{self.vhost}'" if self.vhost else ""
         named = f" '{self.name}'" if self.name else ""
-        at = "" if self.path == file.FILE else f"{self.path}: "  # the file itself is named by the kind
+        at = "" if self.path == file.FILE else f"{self.path}: "
         because = f" ({at}{self.problem})" if self.problem else ""
         return f"{self.result} {self.kind}{named}{where}{because}"
 
@@ -71,10 +71,10 @@ class Outcome:
 
 @use_case
 def export_definitions(vhost: str | None = None, *, actor: Actor | None = None) -> Steps:
-    """All virtual hosts, or one, as the JSON of a definitions file; the form of one host names no host.
+    """All virtual hosts, or one, as the JSON of a definitions file; an export of one host does not name it.
 
-    Without messages. Exclusive queues, the default exchange and those named `amq.` are left out, and Vitrine's own settings,
-    which the format cannot tell. Each list is of one instant. Needs BROWSE. Raises EntityNotFound.
+    Excludes messages, exclusive queues, the default exchange, exchanges named `amq.`, and Vitrine's own settings, which the
+    format does not support. Each list is consistent in itself. Needs BROWSE. Raises EntityNotFound.
     """
     (actor or Actor.local()).require(Right.BROWSE, vhost or "all virtual hosts")
     if vhost is not None:
@@ -82,27 +82,26 @@ def export_definitions(vhost: str | None = None, *, actor: Actor | None = None) 
         vhost = found[0].name
     else:
         found = yield from vhosts.list_vhosts.steps(actor=actor)
-    told = Definitions(vhosts=[file.VhostItem(host.name, host.description) for host in found])
+    exported = Definitions(vhosts=[file.VhostItem(host.name, host.description) for host in found])
     for host in found:
-        yield from _read(host.name, told, actor)
-    return file.format(told, vhost=vhost, versions=VERSIONS)
+        yield from _read(host.name, exported, actor)
+    return file.format(exported, vhost=vhost, versions=VERSIONS)
 
 
-def _read(vhost: str, told: Definitions, actor: Actor | None) -> Steps:
-    """Add what a virtual host has."""
+def _read(vhost: str, exported: Definitions, actor: Actor | None) -> Steps:
+    """Add the objects of a virtual host."""
     for policy in (yield from policies.list_policies.steps(vhost, actor=actor)):
-        whole = int(policy.priority) if policy.priority == int(policy.priority) else policy.priority  # as RabbitMQ writes it
-        told.policies.append(file.PolicyItem(vhost, replace(policy, priority=whole)))
+        whole = (
+            int(policy.priority) if policy.priority == int(policy.priority) else policy.priority
+        )  # as RabbitMQ writes whole priorities
+        exported.policies.append(file.PolicyItem(vhost, replace(policy, priority=whole)))
     for found in (yield from catalog.list_queues.steps(vhost, actor=actor)):
         queue = QueueDef(found.name, found.type, found.durable, found.auto_delete, found.owner_id, found.arguments)
-        told.queues.append(file.QueueItem(vhost, queue))
+        exported.queues.append(file.QueueItem(vhost, queue))
     for found in (yield from catalog.list_exchanges.steps(vhost, actor=actor)):
-        flags = found.durable, found.auto_delete, found.internal
-        told.exchanges.append(file.ExchangeItem(vhost, ExchangeDef(found.name, found.type, *flags, found.arguments)))
+        exported.exchanges.append(file.ExchangeItem(vhost, found.definition()))
     for bound in (yield from catalog.list_bindings.steps(vhost, actor=actor)):
-        to_queue = bound.destination_type == "queue"
-        binding = BindingDef(bound.source, bound.destination, to_queue, bound.routing_key, bound.arguments)
-        told.bindings.append(file.BindingItem(vhost, binding))
+        exported.bindings.append(file.BindingItem(vhost, bound.definition))
 
 
 # Import
@@ -110,10 +109,11 @@ def _read(vhost: str, told: Definitions, actor: Actor | None) -> Steps:
 
 @use_case
 def import_definitions(document: Any, vhost: str | None = None, *, actor: Actor | None = None) -> Steps:
-    """Create and update what a definitions file describes. Returns a list of Outcome, one for each object of the file.
+    """Create and update the objects of a definitions file. Returns an Outcome for each object.
 
-    document: the file's text, or the JSON in it: of a whole server, or, with `vhost`, of one virtual host, whichever that was.
-    Needs MANAGE, for whatever is in it. Raises EntityNotFound for `vhost`, InvalidArgument for a whole server's file beside it.
+    document: the file's text or its parsed JSON: of a whole server, or, with `vhost`, of one virtual host of any name.
+    Needs MANAGE on all its virtual hosts. Raises EntityNotFound for `vhost`, InvalidArgument if `vhost` is given for a whole
+    server's file.
     """
     (actor or Actor.local()).require(Right.MANAGE, vhost or "all virtual hosts")
     if vhost is not None:
@@ -121,14 +121,14 @@ def import_definitions(document: Any, vhost: str | None = None, *, actor: Actor 
     document = _loaded(document)
     if vhost is not None:
         document = _of_one_host(document)
-    bad = _not_storable(document)
+    bad = _all_unstorable(document)
     wanted = file.parse(_without(document, bad), vhost=vhost)
     wanted.problems = [bad.get(note.path, note) for note in wanted.problems]
     return (yield from _Import(document, wanted, actor).steps())
 
 
 def _loaded(document: Any) -> Any:
-    """The JSON in a text; a text without any is left for `parse` to refuse."""
+    """The parsed JSON of a text; invalid JSON is left for `parse` to report."""
     try:
         return json.loads(document) if isinstance(document, str | bytes) else document
     except (ValueError, RecursionError):
@@ -136,7 +136,8 @@ def _loaded(document: Any) -> Any:
 
 
 def _of_one_host(document: Any) -> Any:
-    """Without the names of virtual hosts: such an export has them at policies and parameters alone, and they may be another's."""
+    """Remove the names of virtual hosts: such an export has them only in policies and parameters, and may come from another
+    host."""
     if not isinstance(document, Mapping):
         return document
     if "vhosts" in document:
@@ -148,26 +149,26 @@ def _of_one_host(document: Any) -> Any:
     return {name: [bare(item) for item in found] if isinstance(found, list) else found for name, found in document.items()}
 
 
-def _not_storable(document: Any) -> dict[str, Note]:
-    """By the paths of their objects: texts and numbers that a file can have, and the database cannot keep."""
+def _all_unstorable(document: Any) -> dict[str, Note]:
+    """Strings and numbers that the database cannot store, by the path of their object."""
     found = {}
     for section, items in document.items() if isinstance(document, Mapping) else ():
         for i, item in enumerate(items if isinstance(items, list) else ()):
             path = f"{section}[{i}]"
-            if note := _first_odd(item, path):
+            if note := _first_unstorable(item, path):
                 found[path] = note
     return found
 
 
-def _first_odd(item: Any, path: str) -> Note | None:
+def _first_unstorable(item: Any, path: str) -> Note | None:
     try:
-        return next(_odd(item, path), None)
+        return next(_unstorable(item, path), None)
     except RecursionError:
         return Note(path, "is nested too deeply")
 
 
 def _without(document: Any, bad: Mapping[str, Note]) -> Any:
-    """The document with nothing in place of these objects, so that each other one keeps its path."""
+    """The document with these objects replaced by None, so that the paths of others are unchanged."""
     if not bad:
         return document
     return {
@@ -178,7 +179,7 @@ def _without(document: Any, bad: Mapping[str, Note]) -> Any:
     }
 
 
-def _odd(value: Any, path: str) -> Iterator[Note]:
+def _unstorable(value: Any, path: str) -> Iterator[Note]:
     match value:
         case str() if "\x00" in value or any("\ud800" <= c <= "\udfff" for c in value):
             yield Note(path, "contains a character that cannot be stored")
@@ -186,11 +187,11 @@ def _odd(value: Any, path: str) -> Iterator[Note]:
             yield Note(path, f"{value} is not a valid JSON number")
         case Mapping():
             for name, inner in value.items():
-                yield from _odd(str(name), path)
-                yield from _odd(inner, f"{path}.{name}")
+                yield from _unstorable(str(name), path)
+                yield from _unstorable(inner, f"{path}.{name}")
         case list():
             for i, inner in enumerate(value):
-                yield from _odd(inner, f"{path}[{i}]")
+                yield from _unstorable(inner, f"{path}[{i}]")
 
 
 _KINDS = {
@@ -209,7 +210,7 @@ _PLACE = re.compile(r"(\w+)\[(\d+)\]")
 
 
 class _Import:
-    """One import. there: what each virtual host had when it was first asked for, by kind and identity, as JSON."""
+    """One import. there: the objects of each virtual host when first read, by kind and identity, as JSON."""
 
     def __init__(self, document: Any, wanted: Definitions, actor: Actor | None):
         self.document, self.wanted, self.actor = document, wanted, actor
@@ -217,7 +218,7 @@ class _Import:
         self.outcomes: list[Outcome] = [self._of_note(note, Result.FAILED) for note in wanted.problems]
 
     def steps(self) -> Steps:
-        """In RabbitMQ's order: what refers to something comes after it."""
+        """Import in RabbitMQ's order: referenced objects first."""
         for vhost in self.wanted.vhosts:
             yield from self._do(vhost.path, "virtual host", "", vhost.name, self._vhost(vhost))
         for policy in self.wanted.policies:
@@ -230,7 +231,7 @@ class _Import:
         for binding in self.wanted.bindings:
             name = f"{binding.binding.source} -> {binding.binding.destination}"
             yield from self._do(binding.path, "binding", binding.vhost, name, self._binding(binding))
-        self.outcomes += [self._of_note(note, Result.NOT_TAKEN) for note in self.wanted.not_taken]
+        self.outcomes += [self._of_note(note, Result.IGNORED) for note in self.wanted.not_taken]
         return self._warned()
 
     def _do(self, path: str, kind: str, vhost: str, name: str, change: Steps) -> Steps:
@@ -298,7 +299,7 @@ class _Import:
 
     @staticmethod
     def _declare(there: Any, wanted: Any, declare: Callable[[], Steps]) -> Steps:
-        """A queue or exchange that is there stays as it is, whatever the file says (RMQ-927)."""
+        """An existing queue or exchange is not changed (RMQ-927)."""
         if there == wanted:
             return Result.UNCHANGED, None
         try:
@@ -315,7 +316,7 @@ class _Import:
     # What is there
 
     def _compare(self, item: Any, alone: Definitions) -> Steps:
-        """What is there of the same identity, None if nothing, and what is wanted: both as JSON."""
+        """The existing object of the same identity or None, and the wanted one, as JSON."""
         if item.vhost not in self.there:
             self.there[item.vhost] = dict(_by_identity((yield from export_definitions.steps(item.vhost, actor=self.actor))))
         [(identity, wanted)] = _by_identity(file.format(alone, vhost=item.vhost))
@@ -340,16 +341,16 @@ class _Import:
         return found[1], item if isinstance(item, Mapping) else {}
 
     def _warned(self) -> list[Outcome]:
-        """The outcomes with the warnings about their objects; a warning about none is an outcome of its own."""
+        """The outcomes, with the warnings about their objects; other warnings become outcomes of their own."""
         warnings = {note.path: note for note in self.wanted.warnings}
-        told = []
+        outcomes = []
         for outcome in self.outcomes:
             mine = [note for path, note in warnings.items() if path.startswith(f"{outcome.path}.")]
             for note in mine:
                 warnings.pop(note.path)
             texts = [text for text in (outcome.problem, *map(str, mine)) if text]
-            told.append(outcome if not mine else replace(outcome, problem="; ".join(texts)))
-        return told + [self._of_note(note, Result.NOT_TAKEN) for note in warnings.values()]
+            outcomes.append(outcome if not mine else replace(outcome, problem="; ".join(texts)))
+        return outcomes + [self._of_note(note, Result.IGNORED) for note in warnings.values()]
 
 
 def _shown(text: str) -> str:
@@ -357,7 +358,7 @@ def _shown(text: str) -> str:
 
 
 def _by_identity(document: Mapping[str, Any]) -> Iterable[tuple[tuple, Any]]:
-    """The objects of a definitions file of one virtual host, by what tells them apart."""
+    """The objects of a virtual host's definitions file, with their identity."""
     for section in ("policies", "parameters", "queues", "exchanges"):
         for item in document[section]:
             yield (section, item["name"]), {name: value for name, value in item.items() if name != "vhost"}
@@ -366,8 +367,8 @@ def _by_identity(document: Mapping[str, Any]) -> Iterable[tuple[tuple, Any]]:
 
 
 def _differing(there: Mapping[str, Any] | None, wanted: Mapping[str, Any]) -> str:
-    """The arguments in which an equivalent queue or exchange differs. A queue's type may be said among them, or not (RMQ-347)."""
-    if there is None:  # not exported: it is exclusive, or RabbitMQ's own
+    """The arguments in which an equivalent queue or exchange differs. The queue type may be omitted from arguments (RMQ-347)."""
+    if there is None:  # not exported: exclusive or predeclared
         return ""
     before, after = there["arguments"], wanted["arguments"]
     names = before.keys() | after.keys()

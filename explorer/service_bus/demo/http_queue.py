@@ -1,4 +1,4 @@
-"""A queue as a program sees it that knows a web address and a key, and nothing else of Vitrine."""
+"""HTTP client for one queue. It uses the public HTTP interface and a shared access key."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ TIMEOUT_SECONDS = 2.0
 TOKEN_SECONDS = 300
 
 
-class Refused(Exception):
-    """The HTTP front end gave another answer than was hoped for; the message has its status and words."""
+class Refused(http.client.HTTPException):
+    """The HTTP front end answered with an unexpected status. The text contains the status and the body."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +29,11 @@ class Delivery:
 
 
 class HttpQueue:
-    """One client's connection to one queue, opened when needed and again after a failure.
+    """A connection to one queue, opened on demand and reopened after a failure.
 
-    site: where Vitrine listens, with its prefix ("http://127.0.0.1:8000"). policy: the queue's key to sign with. holder: the
-    name that locks are shown with. Every call raises OSError or http.client.HTTPException where nothing (sensible) answers,
-    Refused where the answer is no.
+    site: base URL with path prefix ("http://127.0.0.1:8000"). policy: the shared access policy that signs the tokens.
+    holder: the name shown for this client's locks.
+    Every call raises OSError or http.client.HTTPException if the server cannot be reached, and Refused on an error status.
     """
 
     def __init__(self, site: str, address: EntityAddress, policy: str, holder: str = ""):
@@ -51,30 +51,30 @@ class HttpQueue:
             "BrokerProperties": json.dumps({name: value for name, value in names.items() if value}),
             "Vitrine-Properties": json.dumps(dict(message.properties)),
         }
-        self._ask("POST", f"{self._path}/messages", 201, body=message.body, headers=headers)
+        self._request("POST", f"{self._path}/messages", 201, body=message.body, headers=headers)
 
     def receive(self) -> Delivery | None:
         """Lock one message; None when there is none."""
-        status, answer, body = self._ask("POST", f"{self._path}/messages/head?timeout=0", 201, 204)
+        status, answer, body = self._request("POST", f"{self._path}/messages/head?timeout=0", 201, 204)
         return Delivery(body, urlsplit(answer["Location"]).path) if status == 201 else None
 
     def receive_and_delete(self) -> bytes | None:
-        """Take one message's body; None when there is none."""
-        status, _, body = self._ask("DELETE", f"{self._path}/messages/head?timeout=0", 200, 204)
+        """Receive and delete one message: its body, or None when there is none."""
+        status, _, body = self._request("DELETE", f"{self._path}/messages/head?timeout=0", 200, 204)
         return body if status == 200 else None
 
     def complete(self, delivery: Delivery) -> bool:
-        """Whether the lock was still held."""
-        return self._ask("DELETE", delivery.location, 200, 404)[0] == 200
+        """Settle the message. Returns whether the lock was still held."""
+        return self._request("DELETE", delivery.location, 200, 404)[0] == 200
 
     def unlock(self, delivery: Delivery) -> bool:
-        """Give it back; whether the lock was still held."""
-        return self._ask("PUT", delivery.location, 200, 404)[0] == 200
+        """Release the lock. Returns whether it was still held."""
+        return self._request("PUT", delivery.location, 200, 404)[0] == 200
 
     def close(self) -> None:
         self._connection.close()
 
-    def _ask(self, method: str, path: str, *wanted: int, body: bytes = b"", headers: dict[str, str] | None = None):
+    def _request(self, method: str, path: str, *wanted: int, body: bytes = b"", headers: dict[str, str] | None = None):
         sent = {"Authorization": self._token(), **(headers or {})}
         if self._holder:
             sent["Vitrine-Holder"] = self._holder
@@ -86,7 +86,7 @@ class HttpQueue:
             self._connection.close()
             raise
         if answer.status not in wanted:
-            self._key = ""  # it may have been replaced
+            self._key = ""  # it may have been regenerated
             raise Refused(f"{method} {path}: {answer.status} {content[:300].decode(errors='replace')}")
         return answer.status, answer.headers, content
 

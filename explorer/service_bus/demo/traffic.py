@@ -1,13 +1,13 @@
-"""The shop's programs. Each is a generator that acts, then yields how many seconds it rests before its next turn.
+"""The shop's programs, as generators that act and then yield the number of seconds until their next step.
 
-A program that is closed gives back what it holds; one that fails is started anew, as a crashed program is. On the average some
-three messages a second enter all queues and subscriptions together.
+A program that is closed releases the locks it holds; one that fails is restarted. On average about three messages per second
+enter all queues and subscriptions together.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -16,17 +16,16 @@ from random import Random
 from broker_core import namespaces, reads, service_bus
 from broker_core.common.errors import BrokerError, MessageNotFound, NoSessionAvailable
 from broker_core.common.types import Actor, EntityAddress, LockedMessage, Message, MessageState, Right, Session
+from explorer.demo.parts import Program, Turns
 
-from . import goods
+from . import messages
 from .http_queue import HttpQueue
-from .stage import APP_KEY, COPIES, EVENTS, SHOP_KEY, WORKING
+from .shop import APP_KEY, CONSUMED, EVENTS, SHOP_KEY, SUBSCRIPTION_PATHS
 
-Turns = Generator[float, None, None]
-Program = Callable[[], Turns]
-MOST_WAITING = 150  # messages in a queue; nobody sends to it while there are more
-MOST_DEAD = 60  # dead letters in a queue before the oldest are purged, down to LEFT_DEAD
-LEFT_DEAD = 45
-APPROVED_AFTER = timedelta(seconds=30)  # what a deferred invoice waits, by the namespace's clock
+MOST_WAITING = 150  # messages in a queue before the programs stop sending to it
+MOST_DEAD = 60  # dead letters in a queue before the oldest are purged
+LEFT_DEAD = 45  # that remain after the purge
+APPROVED_AFTER = timedelta(seconds=30)  # how long an invoice stays deferred (namespace clock)
 REJECTIONS = (
     ("CustomerUnknown", "The customer is not in the ledger of 2026. Create the account, then resubmit."),
     ("VatNumberInvalid", "The tax office does not know this VAT number. Ask the customer for the right one."),
@@ -34,15 +33,19 @@ REJECTIONS = (
 )
 
 
+def programs(namespace: str, dice: Random, site: str) -> dict[str, Program]:
+    """The shop's programs by name."""
+    return Traffic(namespace, site, dice).programs()
+
+
 class Traffic:
-    """All programs of one namespace. site: where its HTTP front end is reached; dice: decide what a program leaves to chance."""
+    """All programs of one namespace. site: base URL of its HTTP front end. dice: source of chance."""
 
     def __init__(self, namespace: str, site: str, dice: Random):
         self._namespace, self._site, self._dice = namespace, site, dice
-        self._crowded: set[str] = set()
+        self._full: set[str] = set()
 
     def programs(self) -> dict[str, Program]:
-        """Every program by its name."""
         consumers = {
             "orders-1": ("orders", self._fulfil, 2),
             "orders-2": ("orders", self._fulfil, 2),
@@ -50,9 +53,9 @@ class Traffic:
             "payments-2": ("payments", self._charge, 1),
             "invoices-1": ("invoices", self._book, 3),
             "reminders-1": ("reminders", self._remind, 1),
-            "bookkeeper": (COPIES["everything"], self._note, 5),
-            "sales": (COPIES["large-orders"], self._note, 1),
-            "returns-desk": (COPIES["returns"], self._take_back, 1),
+            "bookkeeper": (SUBSCRIPTION_PATHS["everything"], self._note, 5),
+            "sales": (SUBSCRIPTION_PATHS["large-orders"], self._note, 1),
+            "returns-desk": (SUBSCRIPTION_PATHS["returns"], self._accept_return, 1),
         }
         return {
             "operator": self._operate,
@@ -69,31 +72,31 @@ class Traffic:
             "dashboard": self._show_stock,
         }
 
-    # Those who send
+    # Senders
 
     def _sell(self) -> Turns:
-        """Customers order over HTTP: now one, now a few at once."""
+        """Sends orders over HTTP, one or four at a time."""
         client = HttpQueue(self._site, self._address("orders"), SHOP_KEY)
         try:
             while True:
                 yield self._dice.expovariate(1 / 2.4)
                 for _ in range(self._dice.choice((1, 1, 1, 1, 4))):
-                    if "orders" not in self._crowded:
-                        client.send(goods.order(self._dice))
+                    if "orders" not in self._full:
+                        client.send(messages.order(self._dice))
                     yield 0.1
         finally:
             client.close()
 
     def _count_stock(self) -> Turns:
         while True:
-            self._send("stock-levels", goods.stock_level(self._dice), sender="warehouse")
+            self._send("stock-levels", messages.stock_level(self._dice), sender="warehouse")
             yield self._dice.uniform(3, 5)
 
     def _schedule(self) -> Turns:
-        """Reminders for later; one in six is cancelled again."""
+        """Schedules reminders and cancels one in six."""
         while True:
             at = namespaces.get_clock(self._namespace).now + timedelta(seconds=self._dice.randint(20, 90))
-            numbers = self._send("reminders", goods.reminder(self._dice, at), sender="calendar")
+            numbers = self._send("reminders", messages.reminder(self._dice, at), sender="calendar")
             yield self._dice.uniform(5, 9)
             scheduled = [number for number in numbers if number is not None]
             if scheduled and self._dice.random() < 1 / 6:
@@ -101,21 +104,21 @@ class Traffic:
                     service_bus.cancel_scheduled(self._address("reminders"), scheduled, actor=_actor("calendar"))
 
     def _announce(self) -> Turns:
-        """Publishes what happens in the shop; who subscribes is none of its business."""
+        """Publishes the shop's events to the topic."""
         while True:
-            self._send(EVENTS, goods.happening(self._dice), sender="event-bus")
+            self._send(EVENTS, messages.event(self._dice), sender="event-bus")
             yield self._dice.uniform(3, 6)
 
     def _pack(self) -> Turns:
-        """All steps of a parcel at once, with the parcel's number as their session."""
+        """Sends all steps of a parcel at once, in the parcel's session."""
         while True:
-            self._send("parcels", *goods.parcel(self._dice), sender="packer")
+            self._send("parcels", *messages.parcel(self._dice), sender="packer")
             yield self._dice.uniform(7, 12)
 
-    # Those who receive
+    # Receivers
 
     def _consume(self, name: str, path: str, handle: Callable[[LockedMessage, dict, Actor], Turns], batch: int) -> Turns:
-        """Receive, have `handle` deal with one message after the other, and again."""
+        """Receive batches forever and have `handle` process their messages one after the other."""
         address, actor = self._address(path), _actor(name, f"consumer {name}")
         held: list[LockedMessage] = []
         try:
@@ -124,23 +127,23 @@ class Traffic:
                 if not held:
                     yield self._dice.uniform(1, 2)
                 while held:
-                    yield from self._deal_with(held[0], handle, actor)
+                    yield from self._process(held[0], handle, actor)
                     held.pop(0)
         finally:
             if held:
                 with suppress(BrokerError):
                     service_bus.release(address, [message.lock_token for message in held], actor=actor)
 
-    def _deal_with(self, message: LockedMessage, handle: Callable[[LockedMessage, dict, Actor], Turns], actor: Actor) -> Turns:
-        said = _said(message)
+    def _process(self, message: LockedMessage, handle: Callable[[LockedMessage, dict, Actor], Turns], actor: Actor) -> Turns:
+        content = _content(message)
         try:
-            yield from handle(message, said, actor)
-        except (KeyError, TypeError, ValueError) as problem:  # somebody else's message, perhaps a person's
+            yield from handle(message, content, actor)
+        except (KeyError, TypeError, ValueError) as problem:  # a message that a user sent, for example
             description = f"The program cannot parse the body: {type(problem).__name__} {problem}"
             service_bus.dead_letter(message.address, [message.lock_token], "UnreadableMessage", description[:500], actor=actor)
 
     def _fulfil(self, message: LockedMessage, order: dict, actor: Actor) -> Turns:
-        """An order without a customer fails each time, unless an operator has repaired it."""
+        """An order without a customer fails each time, until an operator has repaired it."""
         yield self._dice.uniform(0.8, 2.6)
         anonymous = order["customer"] is None and "repaired_by" not in message.properties
         if anonymous or self._dice.random() < 0.03:
@@ -148,44 +151,44 @@ class Traffic:
             service_bus.abandon(message.address, [message.lock_token], {"last_error": problem}, actor=actor)
         elif not service_bus.complete(message.address, [message.lock_token], actor=actor).lost:
             if self._dice.random() < 0.35:
-                self._send("payments", goods.payment(self._dice, order), sender=actor.name)
+                self._send("payments", messages.payment(self._dice, order), sender=actor.name)
             if order["customer"]:
-                self._send("notifications", goods.notification(self._dice, order), sender=actor.name)
+                self._send("notifications", messages.notification(self._dice, order), sender=actor.name)
 
     def _charge(self, message: LockedMessage, payment: dict, actor: Actor) -> Turns:
-        """A bank transfer takes longer than the lock lasts, at least the first time; a credit check renews its lock."""
-        place, tokens = message.address, [message.lock_token]
+        """A bank transfer outlasts the lock on its first deliveries; a credit check renews its lock."""
+        address, tokens = message.address, [message.lock_token]
         if payment["method"] == "bank transfer" and message.delivery_count < self._dice.choice((1, 1, 2)):
             yield 7
         elif payment["method"] == "pay later":
             for _ in range(3):
                 yield 3
-                service_bus.renew(place, tokens, actor=actor)
+                service_bus.renew(address, tokens, actor=actor)
         else:
             yield self._dice.uniform(1, 3)
-        if not service_bus.complete(place, tokens, actor=actor).lost:
-            self._send("invoices", goods.invoice(self._dice, payment), sender=actor.name)
+        if not service_bus.complete(address, tokens, actor=actor).lost:
+            self._send("invoices", messages.invoice(self._dice, payment), sender=actor.name)
 
     def _book(self, message: LockedMessage, invoice: dict, actor: Actor) -> Turns:
-        """Bad invoices go to the dead-letter queue with a reason; large or odd ones wait for somebody to approve them."""
+        """Dead-letters invalid invoices with a reason, and defers some until they are approved."""
         yield self._dice.uniform(0.5, 2)
-        place, tokens, luck = message.address, [message.lock_token], self._dice.random()
+        address, tokens, luck = message.address, [message.lock_token], self._dice.random()
         if luck < 0.12:
-            service_bus.dead_letter(place, tokens, *self._dice.choice(REJECTIONS), actor=actor)
+            service_bus.dead_letter(address, tokens, *self._dice.choice(REJECTIONS), actor=actor)
         elif luck < 0.3:
-            service_bus.defer(place, tokens, {"waits_for": "approval", "net": invoice["net"]}, actor=actor)
+            service_bus.defer(address, tokens, {"waits_for": "approval", "net": invoice["net"]}, actor=actor)
         else:
-            service_bus.complete(place, tokens, actor=actor)
+            service_bus.complete(address, tokens, actor=actor)
 
     def _approve(self) -> Turns:
-        """Somebody goes through the deferred invoices, found by peeking, and receives them by number."""
+        """Finds deferred invoices by peeking, receives them by sequence number and completes them."""
         address, actor = self._address("invoices"), _actor("approver", "Ines, accounting")
         while True:
             yield self._dice.uniform(8, 15)
             now = namespaces.get_clock(self._namespace).now
             for message in service_bus.peek(address, max_count=100, actor=actor):
                 if message.state is MessageState.DEFERRED and now - message.enqueued_at > APPROVED_AFTER:
-                    with suppress(MessageNotFound):  # somebody holds it
+                    with suppress(MessageNotFound):  # another receiver holds the lock
                         (mine,) = service_bus.receive_deferred(address, [message.sequence_number], actor=actor)
                         yield 1
                         service_bus.complete(address, [mine.lock_token], actor=actor)
@@ -198,7 +201,7 @@ class Traffic:
         yield self._dice.uniform(0.2, 0.8)
         service_bus.complete(message.address, [message.lock_token], actor=actor)
 
-    def _take_back(self, message: LockedMessage, event: dict, actor: Actor) -> Turns:
+    def _accept_return(self, message: LockedMessage, event: dict, actor: Actor) -> Turns:
         yield self._dice.uniform(1, 3)
         if event["receipt"]:
             service_bus.complete(message.address, [message.lock_token], actor=actor)
@@ -206,7 +209,7 @@ class Traffic:
             service_bus.dead_letter(message.address, [message.lock_token], "NoReceipt", "Ask the customer for it.", actor=actor)
 
     def _deliver(self, name: str) -> Turns:
-        """Takes the next parcel that nobody holds through its steps."""
+        """Accepts the next free session and processes its parcel's steps."""
         address, actor = self._address("parcels"), _actor(name, name.replace("-", " "))
         session = None
         try:
@@ -216,7 +219,7 @@ class Traffic:
                 except NoSessionAvailable:
                     yield self._dice.uniform(2, 4)
                     continue
-                yield from self._walk(session, actor)
+                yield from self._process_steps(session, actor)
                 service_bus.close_session(session, actor=actor)
                 session = None
         finally:
@@ -224,18 +227,18 @@ class Traffic:
                 with suppress(BrokerError):
                     service_bus.close_session(session, actor=actor)
 
-    def _walk(self, session: Session, actor: Actor) -> Turns:
-        """One step after the other; the session's state says how far the parcel came, and is cleared when it has arrived."""
+    def _process_steps(self, session: Session, actor: Actor) -> Turns:
+        """Process one step after the other. The session state stores the progress and is cleared on delivery."""
         while steps := service_bus.receive_from_session(session, actor=actor):
             yield self._dice.uniform(1.5, 4)
             service_bus.renew_session(session, actor=actor)
-            step = _said(steps[0]).get("step")
+            step = _content(steps[0]).get("step")
             state = None if step == "delivered" else json.dumps({"last": step}).encode()
             service_bus.set_session_state(session, state, actor=actor)
             service_bus.complete(session.address, [steps[0].lock_token], actor=actor)
 
     def _show_notifications(self) -> Turns:
-        """Over HTTP, and away now and then, for longer than a notification lives."""
+        """Receives over HTTP, with pauses that exceed the notifications' time-to-live."""
         client = HttpQueue(self._site, self._address("notifications"), APP_KEY, "mobile app")
         try:
             while True:
@@ -251,7 +254,7 @@ class Traffic:
             client.close()
 
     def _show_stock(self) -> Turns:
-        """Over HTTP: receives and deletes. It sleeps now and then; what it missed has expired when it wakes."""
+        """Receives and deletes over HTTP, with pauses in which messages expire."""
         client = HttpQueue(self._site, self._address("stock-levels"), APP_KEY)
         try:
             while True:
@@ -263,21 +266,21 @@ class Traffic:
         finally:
             client.close()
 
-    # Who looks after it
+    # Maintenance
 
     def _operate(self) -> Turns:
-        """Keeps all queues small: says where nobody should send, purges the oldest dead letters, has repaired ones sent again."""
+        """Keeps all queues small: stops senders of full queues, purges the oldest dead letters, resubmits some as repaired."""
         while True:
-            rows = [row for row in reads.overview(self._namespace) if row.address.path in WORKING]
-            crowded = [row.address for row in rows if row.counts.total - row.counts.dead_letter > MOST_WAITING]
-            self._crowded = {(address.topic or address).path for address in crowded}
+            rows = [row for row in reads.overview(self._namespace) if row.address.path in CONSUMED]
+            full = [row.address for row in rows if row.counts.total - row.counts.dead_letter > MOST_WAITING]
+            self._full = {(address.topic or address).path for address in full}
             for row in rows:
-                self._thin_out(row.address.dead_letter, row.counts.dead_letter)
+                self._purge_oldest(row.address.dead_letter, row.counts.dead_letter)
             yield self._dice.uniform(10, 20)
             if self._dice.random() < 0.2:
                 self._resubmit_oldest(self._address(self._dice.choice(("orders", "orders", "invoices"))).dead_letter)
 
-    def _thin_out(self, dead_letters: EntityAddress, count: int) -> None:
+    def _purge_oldest(self, dead_letters: EntityAddress, count: int) -> None:
         if count > MOST_DEAD:
             service_bus.purge(dead_letters, max_count=count - LEFT_DEAD, actor=_actor("operator"))
 
@@ -286,11 +289,11 @@ class Traffic:
         numbers = [message.sequence_number for message in oldest]
         service_bus.resubmit(dead_letters, numbers, properties={"repaired_by": "operator"}, actor=_actor("operator"))
 
-    def _send(self, path: str, *messages: Message, sender: str) -> Sequence[int | None]:
-        """The numbers given; none where it is crowded."""
-        if path in self._crowded:
+    def _send(self, path: str, *sent: Message, sender: str) -> Sequence[int | None]:
+        """The sequence numbers; empty if the queue is full and nothing was sent."""
+        if path in self._full:
             return []
-        return service_bus.send(self._address(path), messages, actor=_actor(sender))
+        return service_bus.send(self._address(path), sent, actor=_actor(sender))
 
     def _address(self, path: str) -> EntityAddress:
         return EntityAddress(self._namespace, path)
@@ -300,10 +303,10 @@ def _actor(name: str, holder: str = "") -> Actor:
     return Actor("process", name, Right.ALL, holder)
 
 
-def _said(message: LockedMessage) -> dict:
-    """The body as JSON; nothing where it is none."""
+def _content(message: LockedMessage) -> dict:
+    """The body as a JSON object; empty if it is not one."""
     try:
-        said = json.loads(bytes(message.body))
+        content = json.loads(bytes(message.body))
     except ValueError:
         return {}
-    return said if isinstance(said, dict) else {}
+    return content if isinstance(content, dict) else {}

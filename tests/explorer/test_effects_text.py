@@ -9,7 +9,7 @@ from broker_core.common.types import EntityAddress, Message
 from broker_core.rabbitmq.rules.policies import Policy
 from broker_core.service_bus import entities, preview
 from explorer.models import AuditRecord
-from explorer.shared.presenters import effects_told
+from explorer.shared.presenters import effects_text
 from tests.fixtures import vhost  # noqa: F401 - fixture
 from tests.rabbitmq import rabbits
 
@@ -79,7 +79,7 @@ def test_saving_settings_of_a_service_bus_queue_tells_its_effect(namespace, as_)
     service_bus.send(address, [Message(body=b"1"), Message(body=b"2", time_to_live=timedelta(days=1))])
     namespaces.step_clock(namespace, timedelta(minutes=10))
     told = preview.change(address, default_message_time_to_live=timedelta(minutes=5))
-    assert effects_told(told.effects) == "Of the existing messages, 1 expires now, 1 is dead-lettered."
+    assert effects_text(told.effects) == "Of the existing messages, 1 expires now, 1 is dead-lettered."
     assert entities.get_entity(address).settings.default_message_time_to_live == timedelta(minutes=5)
     client = as_("administrator")
     page = client.get(f"/settings/{address}")

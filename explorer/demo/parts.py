@@ -1,0 +1,45 @@
+"""The demo's parts, one for each family that registers one (FamilyPages.demo)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Mapping
+from importlib import import_module
+from random import Random
+from typing import Protocol, cast
+
+from broker_core import namespaces
+from explorer.shared.family import installed
+
+Turns = Generator[float, None, None]
+"""A running program: each step acts, then yields the number of seconds until its next step."""
+Program = Callable[[], Turns]
+
+
+class DemoPart(Protocol):
+    """A family's demo module. NAMESPACE: the namespace that its programs use."""
+
+    NAMESPACE: str
+
+    def seed(self) -> None:
+        """Create what is missing: namespace, entities, examples."""
+
+    def programs(self, namespace: str, dice: Random, site: str) -> Mapping[str, Program]:
+        """The programs by name. dice: their source of chance. site: base URL of the HTTP front end."""
+
+
+def parts() -> Iterator[DemoPart]:
+    """The registered parts. Their modules are imported here, so that pages do not load them."""
+    for pages in installed():
+        if pages.demo:
+            yield cast(DemoPart, import_module(pages.demo))
+
+
+def programs(dice: Random, site: str) -> dict[str, Program]:
+    """The programs of all parts whose namespace exists: a user may have deleted it."""
+    existing = {namespace.name for namespace in namespaces.list_namespaces()}
+    return {
+        name: program
+        for part in parts()
+        if part.NAMESPACE in existing
+        for name, program in part.programs(part.NAMESPACE, dice, site).items()
+    }

@@ -1,0 +1,23 @@
+"""Sets up the demo once, at the first start. What users change or delete afterwards is left as it is."""
+
+from __future__ import annotations
+
+from django.db import transaction
+
+from explorer import people
+from explorer.models import Demonstration
+from explorer.roles import ADMINISTRATOR, OPERATOR, VIEWER
+
+from .parts import parts
+
+PEOPLE = {"vera": VIEWER, "otto": OPERATOR, "ada": ADMINISTRATOR}  # no passwords: they sign in with links
+
+
+def set_up_once() -> None:
+    """Set up the demo unless that was done before. A concurrent second call waits, then finds it done."""
+    with transaction.atomic():
+        _, is_new = Demonstration.objects.get_or_create(pk=Demonstration.ONLY)
+        if is_new:
+            for part in parts():
+                part.seed()
+            people.ensure(PEOPLE)
