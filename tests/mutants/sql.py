@@ -119,9 +119,14 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         "WHEN 0 THEN @HOLD_UPDATE ELSE",
         QUEUES,
     ),
-    ("rabbit_requeue", "delivery_count = m.delivery_count + %(counts)s::int", "delivery_count = m.delivery_count", DELIVERING),
+    (
+        "rabbit_requeue",
+        "delivery_count = m.delivery_count + %(counts)s::bool::int",
+        "delivery_count = m.delivery_count",
+        DELIVERING,
+    ),
     ("rabbit_acknowledge", "AND m.lock_token = t.token", "", DELIVERING),
     ("rabbit_deliver_by_number", "count(*), sum(size), @OP_RECEIVED FROM changed", "0, 0, @OP_RECEIVED FROM changed", CONSUMERS),
-    ("remote_consumers", "coalesce(max(h.n), 0), 0)::int", "0, 0)::int", TWO),
+    ("remote_consumers", "sum(c.prefetch) - coalesce(max(h.n), 0),", "sum(c.prefetch),", TWO),
     ("remote_consumers", "c.queue_id = %(entity_id)s AND", "false AND", TWO),
 ]

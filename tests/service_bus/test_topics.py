@@ -320,7 +320,7 @@ def test_what_is_remembered_of_entities_may_be_forgotten_at_any_time(topic, monk
             pass
 
     where = subscribe(topic, "s")
-    for module, name in ((entity_cache, "_known"), (publishing, "_compiled")):
+    for module, name in ((entity_cache, "_entities"), (publishing, "_compiled")):
         monkeypatch.setattr(module, name, Forgetful(9))
     service_bus.send(topic, [Message(b"m")])
     assert bodies(service_bus.receive(where, 1)) == ["m"]
