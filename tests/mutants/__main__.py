@@ -1,7 +1,7 @@
 """Run mutants and list the survivors: `python -m tests.mutants [sql|rules] [--sample N] [--seed N] [--only MUTANT ...]`.
 
-Each mutant runs in a process of its own, with only the tests that should catch it. The same tests run first without a mutant:
-if they fail, or if there are none, nothing that they say about a mutant counts, and the run ends with an error.
+Each mutant runs in a process of its own, with only the tests that should catch it. All these tests run first without a mutant:
+if one fails, or is not there, nothing that they say about a mutant counts, and the run ends with an error.
 
 A mutant is caught if a test fails. A statement that PostgreSQL cannot read, and tests that do not start, are errors: neither
 caught nor survivors. Each job has a database of its own, which it reuses for all its mutants.
@@ -57,9 +57,10 @@ def _selection(tests: str) -> tuple[str, ...]:
     return tuple(f"tests/{file}::{name}" for name in names.split()) or (f"tests/{file}",)
 
 
-def run_tests(tests: Iterable[str], mutant: str, data: Path) -> tuple[int | None, str]:
+def run_tests(tests: Iterable[str], mutant: str, data: Path, *, whole: bool = False) -> tuple[int | None, str]:
     """What pytest exits with (None: not in time), and what it printed."""
-    command = [sys.executable, "-m", "pytest", "-qx", "--no-header", "--tb=short", "--reuse-db", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "-q", "--no-header", "--tb=short", "--reuse-db", "-p", "no:cacheprovider"]
+    command += ["--maxfail=20"] if whole else ["-x"]
     try:
         ended = subprocess.run(
             [*command, "-p", "tests.mutants.plugin", *tests],
@@ -68,7 +69,7 @@ def run_tests(tests: Iterable[str], mutant: str, data: Path) -> tuple[int | None
             env={**os.environ, "VITRINE_MUTANT": mutant, "VITRINE_DATA": str(data)},
             capture_output=True,
             text=True,
-            timeout=SECONDS,
+            timeout=4 * SECONDS if whole else SECONDS,
         )
     except subprocess.TimeoutExpired:
         return None, f"not finished after {SECONDS} s"
@@ -136,24 +137,22 @@ def main() -> int:
 
 
 def run(mutants: list[Mutant], folders: list[Path]) -> int:
-    def baseline(tests, folder):
-        return tests, *run_tests(tests, "", folder)
-
     def judge(mutant, folder):
         exit_code, printed = run_tests(mutant.tests, mutant.which, folder)
         return mutant, verdict(mutant, exit_code, printed), last_line(printed)
 
-    selections = sorted({mutant.tests for mutant in mutants})
-    print(f"{len(mutants)} mutants; without any, {len(selections)} selections of tests:", flush=True)
+    tests = sorted({each for mutant in mutants for each in mutant.tests})
+    shares = [share for n in range(len(folders)) if (share := tests[n :: len(folders)])]
+    print(f"{len(mutants)} mutants; first their tests without any:", flush=True)
     broken = 0
-    for tests, exit_code, printed in in_parallel(baseline, selections, folders):
+    for exit_code, printed in in_parallel(lambda share, folder: run_tests(share, "", folder, whole=True), shares, folders):
+        print(f"  {printed.strip().splitlines()[-1]}", flush=True)
         if exit_code != 0:
             broken += 1
-            print(f"{'FAILED':9}{' '.join(tests)}  {last_line(printed)}", flush=True)
+            print("".join(f"    {line}\n" for line in printed.splitlines() if line.startswith(("FAILED", "ERROR"))), end="")
     if broken:
-        print(f"{broken} of {len(selections)} selections fail without a mutant: mend those first")
+        print("Tests fail without a mutant: mend those first.")
         return 2
-    print(f"{len(selections)} pass", flush=True)
     found: dict[str, list[Mutant]] = {CAUGHT: [], SURVIVED: [], ERROR: []}
     for mutant, answer, why in in_parallel(judge, mutants, folders):
         found[answer].append(mutant)

@@ -21,17 +21,17 @@ def files() -> list[Path]:
 # are the module's namesake in the tests of its family's rules, and then all of these.
 FILTERS = "service_bus/rules/test_sql_language.py service_bus/rules/test_correlation.py service_bus/test_topics.py"
 STORAGE = "queue_storage/test_rules.py queue_storage/test_queues.py queue_storage/test_messages.py queue_storage/test_poison.py"
-OF_ENTITIES = "service_bus/rules service_bus/test_entities.py service_bus/test_topics_config.py"
+OF_ENTITIES = "service_bus/rules/test_entity_settings.py service_bus/test_entities.py service_bus/test_topics_config.py"
 NAMED = {
-    "common/arguments": "service_bus/test_arguments.py common service_bus/test_broker.py queue_storage/test_messages.py",
-    "common/durations": "common/test_values.py service_bus/rules/test_entity_settings.py queue_storage/test_rules.py common",
-    "common/errors": "common service_bus/http/test_http_requests.py service_bus/test_broker.py",
+    "common/arguments": "service_bus/test_arguments.py service_bus/test_broker.py queue_storage/test_messages.py",
+    "common/durations": "common/test_values.py service_bus/rules/test_entity_settings.py queue_storage/test_rules.py",
+    "common/errors": "service_bus/http/test_http_requests.py service_bus/test_broker.py",
     "common/explanations": "queue_storage/test_rules.py rabbitmq/rules/test_explaining.py service_bus/test_explain.py",
-    "common/limits": f"{OF_ENTITIES} queue_storage/test_rules.py service_bus/test_broker.py service_bus/test_sessions.py",
-    "common/types": f"common service_bus/rules service_bus/test_broker.py service_bus/test_topics.py store {STORAGE}",
-    "common/values": "common/test_values.py common/test_typed.py service_bus/rules service_bus/test_broker.py",
+    "common/limits": f"{OF_ENTITIES} service_bus/rules/test_sessions.py queue_storage/test_rules.py service_bus/test_broker.py",
+    "common/types": f"common/test_values.py common/test_display_state.py {OF_ENTITIES} service_bus/test_broker.py {STORAGE}",
+    "common/values": "common/test_values.py common/test_typed.py service_bus/rules/test_sql_language.py",
     "service_bus/rules/display_state": "common/test_display_state.py service_bus/test_explain.py service_bus/test_next_change.py",
-    "service_bus/rules/entity_settings": f"service_bus/rules/test_entity_settings.py {OF_ENTITIES}",
+    "service_bus/rules/entity_settings": OF_ENTITIES,
     "service_bus/rules/explaining": "service_bus/test_explain.py common/test_display_state.py",
     "service_bus/rules/forwarding": "service_bus/test_topics_config.py service_bus/test_forwarding.py",
     "service_bus/rules/messages": "service_bus/rules/test_service_bus.py service_bus/test_broker.py service_bus/test_topics.py",

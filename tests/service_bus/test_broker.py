@@ -220,6 +220,34 @@ def test_a_lock_ends_at_its_instant(queue, step):
     assert [m.delivery_count for m in again] == [1, 0]
 
 
+def test_an_abandon_at_the_instant_at_which_the_lock_ends_is_too_late(queue, step):
+    """SB-070."""
+    sent(queue, "a")
+    (held,) = service_bus.receive(queue)
+    step(MINUTE)
+    assert service_bus.abandon(queue, [held.lock_token]).lost
+
+
+def test_a_renewed_lock_holds_until_its_new_end(queue, step):
+    """SB-064."""
+    sent(queue, "a")
+    (held,) = service_bus.receive(queue)
+    step(MINUTE - SECOND)
+    service_bus.renew(queue, [held.lock_token])
+    step(MINUTE - SECOND)
+    assert service_bus.complete(queue, [held.lock_token]).settled
+
+
+def test_an_earlier_lock_settles_nothing_that_is_locked_again(queue, step):
+    """SB-070: the message is the same, the lock is not."""
+    sent(queue, "a")
+    (earlier,) = service_bus.receive(queue)
+    step(MINUTE)
+    (held,) = service_bus.receive(queue)
+    assert service_bus.complete(queue, [earlier.lock_token]).lost
+    assert service_bus.complete(queue, [held.lock_token]).settled
+
+
 def test_changing_the_lock_duration_changes_later_locks(queue):
     """SB-066, SB-907."""
     sent(queue, "a", "b")
@@ -264,6 +292,25 @@ def test_the_last_allowed_failure_dead_letters(make_queue, step):
     assert dead.dead_letter_reason == "MaxDeliveryCountExceeded"
     assert dead.properties["DeadLetterErrorDescription"] == "Message could not be consumed after 3 delivery attempts."
     assert (dead.sequence_number, dead.delivery_count) == (1, 0)  # SB-103
+
+
+def test_the_abandon_that_is_one_failure_too_many_dead_letters_at_once(make_queue):
+    """SB-091: no receive and no sweep is needed."""
+    queue = make_queue(max_delivery_count=1)
+    sent(queue, "a")
+    service_bus.abandon(queue, tokens(service_bus.receive(queue)))
+    assert service_bus.peek(queue) == [] and bodies(service_bus.peek(queue.dead_letter)) == ["a"]
+
+
+def test_what_an_abandon_dead_letters_is_found_below_the_head(make_queue):
+    queue = make_queue(max_delivery_count=1)
+    sent(queue, "a", "b")
+    a, b = service_bus.receive(queue, 2)
+    service_bus.abandon(queue, [b.lock_token])
+    assert bodies(service_bus.receive_and_delete(queue.dead_letter)) == ["b"]
+    advance(queue.dead_letter)
+    service_bus.abandon(queue, [a.lock_token])
+    assert bodies(service_bus.receive(queue.dead_letter)) == ["a"]
 
 
 def test_a_spent_message_is_never_delivered_even_before_a_sweep(make_queue, step):
@@ -333,6 +380,15 @@ def test_deferred_messages_are_received_by_number_alone(queue, step):
     (one,) = service_bus.receive_deferred(queue, [1])
     assert one.delivery_count == 1
     assert service_bus.complete(queue, [one.lock_token]).settled
+
+
+def test_a_lock_of_a_deferred_message_that_ends_is_a_failed_delivery(queue, step):
+    """SB-084, SB-090."""
+    sent(queue, "a")
+    service_bus.defer(queue, tokens(service_bus.receive(queue)))
+    assert [m.delivery_count for m in service_bus.receive_deferred(queue, [1])] == [0]
+    step(MINUTE)
+    assert [m.delivery_count for m in service_bus.receive_deferred(queue, [1])] == [1]
 
 
 @pytest.mark.parametrize("dead_lettering", [False, True])
