@@ -85,7 +85,7 @@ class EntityNotFound(BrokerError):
 
     def __init__(self, entity: str, what: str = "messaging entity"):
         super().__init__(f"The {what} '{entity}' could not be found. Check the name or create it first.")
-        self.entity = entity
+        self.entity, self.what = entity, what
 
 
 class EntityExists(BrokerError):

@@ -103,6 +103,9 @@ def page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
             return view(request, *args, **kwargs)
         except BadQuery as exc:
             return refusal(request, 400, "This link is invalid or out of date.", problems=exc.problems)
+        except EntityNotFound as exc:
+            noun = "queue or topic" if exc.what == "messaging entity" else exc.what
+            return refusal(request, status_of(exc), f"There is no {noun} named {exc.entity}.", error=exc)
         except BrokerError as exc:
             return refusal(request, status_of(exc), str(exc), error=exc)
 
@@ -243,4 +246,10 @@ def cleaned(form) -> dict:
     """The values of a valid query. Raises BadQuery with the invalid parameters."""
     if form.is_valid():
         return form.cleaned_data
-    raise BadQuery([(name, " ".join(errors)) for name, errors in form.errors.items()])
+    raise BadQuery([(name, _problem(form, name, errors)) for name, errors in form.errors.items()])
+
+
+def _problem(form: Form, name: str, errors: list[str]) -> str:
+    if any(error.code == "invalid_choice" for error in form.errors.as_data().get(name, ())):
+        return f'There is no {name.replace("_", " ")} "{form.data.get(name)}".'
+    return " ".join(errors)
