@@ -21,6 +21,14 @@ def refusal(document, **options):
     return refused.value.reason
 
 
+def test_the_ends_of_ranges_are_accepted():
+    for definition in (
+        {"message-ttl": 0, "expires": 1, "max-length": 0, "max-length-bytes": 0},
+        {"message-ttl": 315_360_000_000, "expires": 315_360_000_000},
+    ):
+        assert policies.parse("p", {"pattern": "", "definition": definition}).definition == definition
+
+
 @pytest.mark.parametrize(
     "definition", [{}, {"bogus": 1}, {"expires": 0}, {"message-ttl": "1000"}, {"max-length": -1}, {"overflow": "x"}]
 )
