@@ -23,11 +23,11 @@ FILTERS = "service_bus/rules/test_sql_language.py service_bus/rules/test_correla
 STORAGE = "queue_storage/test_rules.py queue_storage/test_queues.py queue_storage/test_messages.py queue_storage/test_poison.py"
 OF_ENTITIES = "service_bus/rules/test_entity_settings.py service_bus/test_entities.py service_bus/test_topics_config.py"
 NAMED = {
-    "common/arguments": "common/test_pinned.py service_bus/test_arguments.py service_bus/test_broker.py queue_storage/test_messages.py",
+    "common/arguments": "common/test_pinned.py service_bus/test_arguments.py queue_storage/test_messages.py",
     "common/durations": "common/test_values.py service_bus/rules/test_entity_settings.py queue_storage/test_rules.py",
     "common/errors": "service_bus/http/test_http_requests.py service_bus/test_broker.py",
     "common/explanations": "queue_storage/test_rules.py rabbitmq/rules/test_explaining.py service_bus/test_explain.py",
-    "common/limits": f"common/test_pinned.py {OF_ENTITIES} service_bus/rules/test_sessions.py queue_storage/test_rules.py service_bus/test_broker.py",
+    "common/limits": f"common/test_pinned.py {OF_ENTITIES} queue_storage/test_rules.py service_bus/test_broker.py",
     "common/types": f"common/test_pinned.py common/test_values.py {OF_ENTITIES} service_bus/test_broker.py {STORAGE}",
     "common/values": "common/test_values.py common/test_typed.py service_bus/rules/test_sql_language.py",
     "service_bus/rules/display_state": "common/test_display_state.py service_bus/test_explain.py service_bus/test_next_change.py",

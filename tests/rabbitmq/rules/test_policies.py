@@ -38,6 +38,12 @@ def test_a_refused_definition_comes_with_advice(definition):
     assert refused.value.advice
 
 
+def test_the_advice_of_a_time_to_live_names_its_end():
+    with pytest.raises(InvalidPolicy) as refused:
+        policies.parse("p", {"pattern": "", "definition": {"message-ttl": -1}})
+    assert refused.value.advice == "Enter a whole number that is not negative: milliseconds, at most 315360000000."
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
