@@ -83,7 +83,7 @@ def test_deaths_are_told_oldest_first():
         "x-death"
     ]
     first, second = presenters.deaths(stored)
-    assert (first.queue, first.because, first.count, first.expiration) == ("q", "it expired", 2, "500")
+    assert (first.queue, first.because, first.count, first.expiration) == ("q", "expired", 2, "500")
     assert (second.queue, second.because, second.routing_keys) == ("second", "a consumer rejected it", ("k",))
 
 

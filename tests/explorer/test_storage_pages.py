@@ -452,7 +452,7 @@ def test_an_account_is_deleted_with_its_queues_by_its_typed_name(account, as_):
     assert client.post(url, {"name": account})["Location"] == "/"
     assert account not in [one.name for one in queue_storage.list_accounts()]
     assert the_last_act().detail == f"Deleted the storage account {account}: 2 queues, 2 messages."
-    assert "The namespace" in body_of(client.get(url)) and client.get(url).status_code == 404
+    assert f"There is no namespace named {account}." in body_of(client.get(url)) and client.get(url).status_code == 404
 
 
 def test_a_namespace_is_deleted_once_it_is_empty(namespace, as_):
