@@ -139,6 +139,8 @@ def test_formatting_a_duration_loses_nothing(duration):
     [
         (None, "never"),
         (timedelta(milliseconds=250), "250 ms"),
+        (timedelta(milliseconds=999), "999 ms"),
+        (timedelta(seconds=1), "1 s"),
         (timedelta(seconds=90), "1 min 30 s"),
         (timedelta(days=14), "14 days"),
         (timedelta(hours=1, seconds=1), "1 h"),

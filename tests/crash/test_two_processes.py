@@ -1,6 +1,7 @@
 """Messages with a time-to-live of zero are delivered to consumers of another process (RMQ-016, RMQ-922)."""
 
 import json
+import signal
 import subprocess
 import sys
 import textwrap
@@ -96,6 +97,18 @@ def test_a_message_that_cannot_wait_is_delivered_to_another_process(queues, cons
     send(now, "d")
     assert read(child, 1) == ["d False"]
     assert ready(dead) == 1 and ledger_agrees(now) and ledger_agrees(dead)
+
+
+def test_unacknowledged_messages_take_the_room_of_the_prefetch(queues, consuming):
+    """The child is stopped, so that it cannot be the one that expires what was handed to it without room."""
+    now, dead = queues
+    child = consuming(prefetch=2)
+    send(now, "a", "b")
+    assert read(child, 2) == ["a False", "b False"]
+    child.send_signal(signal.SIGSTOP)
+    send(now, "c")
+    assert (ready(now), ready(dead)) == (0, 1) and ledger_agrees(now) and ledger_agrees(dead)
+    child.send_signal(signal.SIGCONT)
 
 
 def test_a_consumer_that_acknowledges_nothing_gets_all_of_them(queues, consuming):

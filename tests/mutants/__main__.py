@@ -48,7 +48,8 @@ def sql_mutants() -> Iterator[Mutant]:
 def rule_mutants() -> Iterator[Mutant]:
     for file in rules.files():
         for index, (node, what) in enumerate(rules.places(ast.parse((rules.ROOT / file).read_text()))):
-            yield Mutant(f"rules:{file}:{index}", f"{file}:{getattr(node, 'lineno', '?')}: {what}", rules.tests_of(file))
+            if not rules.is_equivalent(file, node, what):
+                yield Mutant(f"rules:{file}:{index}", f"{file}:{getattr(node, 'lineno', '?')}: {what}", rules.tests_of(file))
 
 
 def _selection(tests: str) -> tuple[str, ...]:

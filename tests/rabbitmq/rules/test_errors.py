@@ -46,6 +46,17 @@ def test_texts(error, text, code, ends_connection):
     assert str(error) == text
 
 
+def test_reply_codes_are_the_protocols():
+    of_channels = {"CONTENT_TOO_LARGE": 311, "ACCESS_REFUSED": 403, "NOT_FOUND": 404, "RESOURCE_LOCKED": 405}
+    of_channels |= {"PRECONDITION_FAILED": 406}
+    of_connections = {"CONNECTION_FORCED": 320, "FRAME_ERROR": 501, "SYNTAX_ERROR": 502, "COMMAND_INVALID": 503}
+    of_connections |= {"CHANNEL_ERROR": 504, "UNEXPECTED_FRAME": 505, "RESOURCE_ERROR": 506, "NOT_ALLOWED": 530}
+    of_connections |= {"NOT_IMPLEMENTED": 540, "INTERNAL_ERROR": 541}
+    assert {name: (code, False) for name, code in of_channels.items()} | {
+        name: (code, True) for name, code in of_connections.items()
+    } == errors.CODES
+
+
 def test_a_text_has_at_most_255_bytes():
     for name in ("q" * 255, "é" * 127, "a" + "é" * 127):
         text = errors.not_found_queue("/", name).text

@@ -98,6 +98,9 @@ def test_a_pattern_that_takes_too_long_is_refused_with_the_name():
         check("^(a|a)*$")
     with pytest.raises(InvalidPolicy, match="on a name such as zzz"):
         check("^(z|z)*$")
+    with pytest.raises(InvalidPolicy) as refused:
+        check("^(a|a)*$")
+    assert refused.value.reason.endswith('nest fewer repetitions",0}')
 
 
 @pytest.mark.parametrize(
@@ -115,6 +118,7 @@ def test_a_pattern_that_takes_too_long_is_refused_with_the_name():
         ("(?:ab){e<=1}", '{"{e<=1} is not supported; write \\\\{ for a brace",6}'),
         ("a{,3}", '{"{,3} is not supported; write \\\\{ for a brace",1}'),
         (r"a\m", '{"\\\\m is not supported; write \\\\{ for a brace",1}'),
+        ("{fuzzy:e<=1}", '{"{fuzzy:e is not supported; write \\\\{ for a brace",0}'),
         ("(?r)a", '{"(?r)a is not supported; write \\\\{ for a brace",0}'),
         ("((a{100}){100}){100}", '{"repetitions have counts of more than 100,000 in all",0}'),
         ("(?=" * 200 + "a" + ")" * 200, '{"has more than 100 groups",0}'),

@@ -21,6 +21,14 @@ def refusal(document, **options):
     return refused.value.reason
 
 
+def test_the_ends_of_ranges_are_accepted():
+    for definition in (
+        {"message-ttl": 0, "expires": 1, "max-length": 0, "max-length-bytes": 0},
+        {"message-ttl": 315_360_000_000, "expires": 315_360_000_000},
+    ):
+        assert policies.parse("p", {"pattern": "", "definition": definition}).definition == definition
+
+
 @pytest.mark.parametrize(
     "definition", [{}, {"bogus": 1}, {"expires": 0}, {"message-ttl": "1000"}, {"max-length": -1}, {"overflow": "x"}]
 )
@@ -28,6 +36,12 @@ def test_a_refused_definition_comes_with_advice(definition):
     with pytest.raises(InvalidPolicy) as refused:
         policies.parse("p", {"pattern": "", "definition": definition})
     assert refused.value.advice
+
+
+def test_the_advice_of_a_time_to_live_names_its_end():
+    with pytest.raises(InvalidPolicy) as refused:
+        policies.parse("p", {"pattern": "", "definition": {"message-ttl": -1}})
+    assert refused.value.advice == "Enter a whole number that is not negative: milliseconds, at most 315360000000."
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,10 @@ def test_namespace_names_that_are_refused(name):
         check_namespace_name(name)
 
 
+def test_policy_names_have_up_to_256_characters():
+    assert [check_policy_name(name) for name in ("a", "a" * 256)] == ["a", "a" * 256]
+
+
 @pytest.mark.parametrize("name", ["", "a b", "a;b", "a=b", ".a", "a" * 257, None])
 def test_policy_names_that_would_break_a_connection_string_are_refused(name):
     with pytest.raises(InvalidArgument):
