@@ -238,7 +238,8 @@ def _delivered(client: Client, session: Session, found: Sequence[Any]) -> None:
     for tagged in found:
         _check(client, tagged)
         if tagged.token is None:
-            client.journal.write("gone", path=tagged.address.path, numbers=[tagged.number], how=["RECEIVED_AND_DELETED"])
+            how = ["RECEIVED_AND_DELETED", "COMPLETED"]  # the latter if another process delivered it (RMQ-922)
+            client.journal.write("gone", path=tagged.address.path, numbers=[tagged.number], how=how)
             continue
         place = session.channel.unacked[tagged.delivery_tag].entity_id, tagged.number, tagged.delivery_count
         session.held[tagged.delivery_tag] = place

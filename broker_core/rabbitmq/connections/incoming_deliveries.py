@@ -51,18 +51,21 @@ def take(connection: Any, entity_id: int, numbers: Sequence[int]) -> Steps[None]
     queue = (yield from compiled.current(connection.vhost)).queues[address.path]
     deliveries = [as_delivery(row, address, queue) for row in rows]
     own = [consumer for consumer in local_consumers.eligible_consumers(entity_id) if consumer.channel.connection is connection]
-    back, for_good = [], []
+    back = []
     with local_consumers.reserve(own, len(deliveries)) as plan:
+        shares = {
+            consumer: [delivery for delivery, taker in zip(deliveries, plan, strict=False) if taker is consumer]
+            for consumer in dict.fromkeys(plan)
+        }
+        # Consumers without acknowledgements get a message at most once: it is removed before they have it.
+        no_ack = [one.token for consumer, given in shares.items() if consumer.no_ack for one in given if one.token]
+        yield from delivering.acknowledge.steps(address, no_ack, actor=connection.actor)
         back += deliveries[len(plan) :]
-        for consumer in dict.fromkeys(plan):
-            given = [delivery for delivery, taker in zip(deliveries, plan, strict=False) if taker is consumer]
-            if not consumer.buffer([replace(one, token=None) if consumer.no_ack else one for one in given]):
+        for consumer, given in shares.items():
+            passed = [replace(one, token=None) for one in given] if consumer.no_ack else given
+            if not consumer.buffer(passed) and not consumer.no_ack:
                 back += given
-            elif consumer.no_ack:
-                for_good += given
-    tokens = [[one.token for one in some if one.token] for some in (for_good, back)]
-    yield from delivering.acknowledge.steps(address, tokens[0], actor=connection.actor)
-    yield from delivering.requeue.steps(address, tokens[1], counts=False, actor=connection.actor)
+    yield from delivering.requeue.steps(address, [one.token for one in back if one.token], counts=False, actor=connection.actor)
     yield from wake([entity_id])
 
 
