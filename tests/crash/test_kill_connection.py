@@ -131,7 +131,7 @@ def test_a_stopped_process_loses_all_with_its_lease_and_changes_nothing_when_it_
         os.kill(child.pid, signal.SIGCONT)
         assert tell(child, "acknowledge by token") == "settled 0"
         refusal = "refused CONNECTION_FORCED - connection 'child' is lost: another process closed it"
-    assert tell(child, "acknowledge").startswith(refusal)
+        assert tell(child, "acknowledge").startswith(refusal)
         channel.ack(0, multiple=True)
     assert take_all(queue) == []
     kinds = [event.kind for event in events(queue, 1)]

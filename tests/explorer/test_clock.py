@@ -235,7 +235,7 @@ def test_a_frame_that_was_read_earlier_does_not_set_the_clock_back(parcels, brow
         {bubbles: true, cancelable: true, detail: {message: {data: JSON.stringify(frame)}}}))"""
     shown = texts(page, "[data-clock-now]")
     read = int(page.get_attribute("#clock", "data-read"))
-    page.evaluate(tell, {"version": 0, "clock": {"now": 0, "rate": 0, "manual": True, "read": read - 1}})
+    page.evaluate(tell, {"version": 0, "clock": {"now": 0, "rate": 0, "manual": True, "read": read - 60_000}})
     page.evaluate("new Promise(done => setTimeout(done, 400))")
     assert texts(page, "[data-clock-now]") == shown
     page.evaluate(tell, {"version": 0, "clock": {"now": 0, "rate": 0, "manual": True, "read": read + 3_600_000}})

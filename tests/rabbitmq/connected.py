@@ -7,6 +7,7 @@ from broker_core import namespaces
 from broker_core.rabbitmq.connections import processes
 from broker_core.rabbitmq.messages.publishing import Publication, publish
 from broker_core.store import connections
+from tests.eventually import eventually
 
 
 def query(text, *params):
@@ -34,6 +35,10 @@ def step(vhost, milliseconds):
     namespaces.step_clock(vhost, timedelta(milliseconds=milliseconds))
 
 
+_IS_FREE = """SELECT pg_try_advisory_lock(key) AND pg_advisory_unlock(key)
+                FROM (SELECT hashtextextended('vitrine epoch ' || %s::bigint, 0)) AS t(key)"""
+
+
 @contextmanager
 def as_another_process():
     """Inside the block this process has another epoch, as a second one would."""
@@ -42,5 +47,8 @@ def as_another_process():
     try:
         yield
     finally:
+        epochs = [process.epoch for process in processes._processes.values()]
         processes.leave_all()
+        for epoch in epochs:  # the server ends a session, and with it the lock, a moment after the client has closed it
+            eventually(lambda epoch=epoch: query(_IS_FREE, epoch)[0][0], why=f"the lock of epoch {epoch} is free")
         processes._processes.update(held)
