@@ -130,7 +130,7 @@ def test_a_stopped_process_loses_all_with_its_lease_and_changes_nothing_when_it_
         assert [(int(d.body), d.redelivered) for d in held] == ALL
         os.kill(child.pid, signal.SIGCONT)
         assert tell(child, "acknowledge by token") == "settled 0"
-        assert tell(child, "acknowledge").startswith("refused CONNECTION_FORCED - connection 'child' is lost: others")
+        assert tell(child, "acknowledge").startswith("refused CONNECTION_FORCED - connection 'child' is lost: another process closed it")
         channel.ack(0, multiple=True)
     assert take_all(queue) == []
     kinds = [event.kind for event in events(queue, 1)]

@@ -309,7 +309,7 @@ def test_what_is_open_and_typed_stays_when_a_session_is_renewed_elsewhere(pages,
     page.wait_for_selector(f".session .countdown:not([data-deadline='{ends}'])")
     assert page.is_visible("#state-1") and page.input_value("#state-1") == "half written"
     page.click("button[value=set-state]")
-    page.wait_for_selector("#notices :text('Set state')")
+    page.wait_for_selector("#notices :text('Session state set')")
     assert reads.sessions(carts, part="cart-a").rows[0].state == b"half written"
 
 
