@@ -144,6 +144,9 @@ def test_formatting_a_duration_loses_nothing(duration):
         (timedelta(seconds=90), "1 min 30 s"),
         (timedelta(days=14), "14 days"),
         (timedelta(hours=1, seconds=1), "1 h"),
+        (timedelta(hours=1), "1 h"),
+        (timedelta(minutes=1), "1 min"),
+        (timedelta(days=1), "1 day"),
         (timedelta(seconds=-5), "-5 s"),
     ],
 )

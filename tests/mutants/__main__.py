@@ -25,6 +25,7 @@ from . import rules
 from .sql import MUTANTS
 
 SECONDS = 300  # for the tests of one mutant; a mutant that makes them hang is caught, too
+TEST_SECONDS = 60  # for one test with a mutant
 AIM = 0.95
 # A statement that is not SQL any more fails every test, which proves nothing.
 UNREADABLE = re.compile(
@@ -61,7 +62,7 @@ def _selection(tests: str) -> tuple[str, ...]:
 def run_tests(tests: Iterable[str], mutant: str, data: Path, *, whole: bool = False) -> tuple[int | None, str]:
     """What pytest exits with (None: not in time), and what it printed."""
     command = [sys.executable, "-m", "pytest", "-q", "--no-header", "--tb=short", "--reuse-db", "-p", "no:cacheprovider"]
-    command += ["--maxfail=20"] if whole else ["-x"]
+    command += ["--maxfail=20"] if whole else ["-x", f"--timeout={TEST_SECONDS}"]
     try:
         ended = subprocess.run(
             [*command, "-p", "tests.mutants.plugin", *tests],

@@ -93,6 +93,12 @@ def test_no_pattern_runs_away(pattern):
     assert process_time() - before < 1
 
 
+def test_a_pattern_as_long_and_with_as_many_groups_as_allowed():
+    check("a" * 1000)
+    check("(" * 100 + "a" + ")" * 100)
+    check("(a{100}){1000}")
+
+
 def test_a_pattern_that_takes_too_long_is_refused_with_the_name():
     with pytest.raises(InvalidPolicy, match=r"takes too long on a name such as aaa\.\.\.; nest fewer repetitions"):
         check("^(a|a)*$")

@@ -116,6 +116,14 @@ def test_what_has_no_place_in_a_table_is_refused(value):
     assert "'a'" in str(refused.value)
 
 
+def test_the_ranges_of_integers():
+    assert INTEGERS == {
+        "byte": (-128, 127), "unsignedbyte": (0, 255), "short": (-32_768, 32_767), "unsignedshort": (0, 65_535),
+        "signedint": (-2_147_483_648, 2_147_483_647), "unsignedint": (0, 4_294_967_295),
+        "long": (-9_223_372_036_854_775_808, 9_223_372_036_854_775_807),
+    }  # fmt: skip
+
+
 def test_tables_are_not_nested_without_end():
     table = {}
     for _ in range(MAX_DEPTH):

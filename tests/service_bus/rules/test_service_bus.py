@@ -39,3 +39,16 @@ def test_a_bad_message_is_refused_by_name(message, refusal, text):
 def test_no_time_to_live(forever):
     """SB-021, SB-039."""
     assert sb.prepare(Message(b"", time_to_live=forever)).time_to_live is None
+
+
+def test_ids_have_up_to_128_characters():
+    sb.prepare(Message(b"", message_id="m" * 128, session_id="s" * 128))
+    for name in ("message_id", "session_id", "partition_key", "via_partition_key", "reply_to_session_id"):
+        with pytest.raises(InvalidArgument, match="has 129 characters; at most 128 are allowed"):
+            sb.prepare(Message(b"", **{name: "x" * 129}))
+
+
+def test_a_refused_extra_property_shows_80_characters_of_its_value():
+    with pytest.raises(InvalidArgument) as refused:
+        sb.prepare(Message(b"", extra={"x": ["y" * 100]}))
+    assert refused.value.problem.endswith("not ['" + "y" * 78)

@@ -809,3 +809,11 @@ def test_no_depth_exhausts_the_stack(part):
 )
 def test_what_is_within_the_limits_is_read_and_evaluated(text):
     assert ask(text) is None
+
+
+def test_a_concatenation_has_at_most_as_many_characters_as_a_property():
+    message = Message(b"", properties={"a": "x" * 16_384, "b": "y" * 16_384, "c": "z" * 16_385})
+    view = MessageView.of(message, sequence_number=5, enqueued_at=NOON, size=300, enqueued_sequence_number=4, new_id=uuid4)
+    assert ask("a + b <> ''", view=view)
+    with pytest.raises(FilterEvaluationError, match="would exceed 32,768 characters"):
+        ask("a + c <> ''", view=view)
