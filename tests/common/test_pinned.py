@@ -2,6 +2,7 @@
 
 from dataclasses import asdict
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -66,6 +67,7 @@ def test_the_ends_of_whole_numbers():
             whole_numbers([wrong])
     require_count("n", 1)
     require_count("n", 2**63 - 1)
-    for wrong in (0, 2**63, True, 1.0):
+    others: list[Any] = [0, 2**63, True, 1.0]
+    for wrong in others:
         with pytest.raises(InvalidArgument):
             require_count("n", wrong)

@@ -44,11 +44,13 @@ def test_no_time_to_live(forever):
 def test_ids_have_up_to_128_characters():
     sb.prepare(Message(b"", message_id="m" * 128, session_id="s" * 128))
     for name in ("message_id", "session_id", "partition_key", "via_partition_key", "reply_to_session_id"):
+        too_long: Any = {name: "x" * 129}
         with pytest.raises(InvalidArgument, match="has 129 characters; at most 128 are allowed"):
-            sb.prepare(Message(b"", **{name: "x" * 129}))
+            sb.prepare(Message(b"", **too_long))
 
 
 def test_a_refused_extra_property_shows_80_characters_of_its_value():
+    odd: Any = {"x": ["y" * 100]}
     with pytest.raises(InvalidArgument) as refused:
-        sb.prepare(Message(b"", extra={"x": ["y" * 100]}))
+        sb.prepare(Message(b"", extra=odd))
     assert refused.value.problem.endswith("not ['" + "y" * 78)
