@@ -20,7 +20,19 @@ from broker_core.common.errors import BrokerError
 
 from . import connections
 from .direct import NotDirect, wait
-from .driver import _TRIES, WAKE_CHANNEL, AfterCommit, Atomically, Blocking, Listening, Steps, WaitForMessages
+from .driver import (
+    _TRIES,
+    WAKE_CHANNEL,
+    AfterCommit,
+    Atomically,
+    Blocking,
+    Contended,
+    Listening,
+    Steps,
+    WaitForMessages,
+    directly,
+    statement_of,
+)
 from .failures import DATABASE_ERRORS, TRANSIENT, UNSTORABLE, is_unstorable, refusal, translated, unstorable
 from .pool import Pool
 from .statements import Statement, check
@@ -183,7 +195,7 @@ async def _drive_at(steps: Steps, at: LoopResources, wake: asyncio.Event | None)
 
 async def _perform(step: Any, at: LoopResources, wake: asyncio.Event | None) -> Any:
     match step:
-        case Statement():
+        case Statement() | Contended():
             return await _execute(step, at.pool)
         case Atomically():
             later: list[Steps] = []
@@ -223,7 +235,7 @@ async def _drive_on(steps: Steps, connection: connections.AsyncConnection, later
 
 async def _perform_on(step: Any, connection: connections.AsyncConnection, later: list[Steps]) -> Any:
     match step:
-        case Statement():
+        case Statement() | Contended():
             return await _execute_on(step, connection)
         case Atomically():
             own: list[Steps] = []
@@ -236,11 +248,11 @@ async def _perform_on(step: Any, connection: connections.AsyncConnection, later:
     raise TypeError(f"a transaction yielded {step!r}")
 
 
-async def _execute(statement: Statement, pool: Pool) -> list:
+async def _execute(step: Statement | Contended, pool: Pool) -> list:
     for tries_left in reversed(range(_TRIES)):
         connection = await pool.take()
         try:
-            return await _execute_on(statement, connection)
+            return await _execute_on(step, connection)
         except TRANSIENT:
             if not tries_left:
                 raise
@@ -249,10 +261,11 @@ async def _execute(statement: Statement, pool: Pool) -> list:
     raise AssertionError("unreachable")
 
 
-async def _execute_on(statement: Statement, connection: connections.AsyncConnection) -> list:
+async def _execute_on(step: Statement | Contended, connection: connections.AsyncConnection) -> list:
+    statement = statement_of(step)
     try:
         try:
-            return await wait(connection.direct.execute(statement.sql, statement.params), connection)
+            return await wait(directly(step, connection), connection)
         except NotDirect:
             check(statement)
             async with psycopg.AsyncCursor(connection, row_factory=namedtuple_row) as cursor:

@@ -27,6 +27,8 @@ from psycopg.adapt import Transformer
 from psycopg.rows import _make_nt
 from psycopg.waiting import Wait
 
+from .statements import Statement
+
 Steps = Generator[Any, Any, list]  # of psycopg: yields what to wait for on the socket
 MAX_PREPARED = 100  # statements of one connection; each takes about 0.2 MB of the server's memory
 _BINARY = pq.Format.BINARY
@@ -76,15 +78,9 @@ class PreparedStatements:
 
     def execute(self, sql: str, params: Mapping[str, Any]) -> Steps:
         """Run a statement; the steps are waited for by the connection. Raises NotDirect, or what the server refuses."""
-        pgconn = self._pgconn
-        if pgconn.transaction_status != pq.TransactionStatus.IDLE:
-            raise NotDirect
         for is_last in (False, True):
-            prepared = self._prepared[sql] if sql in self._prepared else (yield from self._prepare(sql))
-            if prepared is None:
-                raise NotDirect
-            values = prepared.written(params)
-            pgconn.send_query_prepared(prepared.name, values, prepared.formats, _BINARY)
+            prepared = yield from self._prepared_for(sql)
+            self._send(prepared, prepared.written(params))
             try:
                 result = yield from self._result()
             except _OUTDATED:
@@ -94,6 +90,47 @@ class PreparedStatements:
             else:
                 return prepared.rows(result) if result.nfields else []
         raise AssertionError("unreachable")
+
+    def execute_behind(self, before: Statement, statement: Statement, after: Statement) -> Steps:
+        """In one round trip, run two statements in a transaction, and another one after its commit. Returns the second one's rows
+        when all have succeeded. Raises OperationalError if only the third has failed."""
+        for is_last in (False, True):
+            prepared = []
+            for each in (before, statement, after):
+                prepared.append((yield from self._prepared_for(each.sql)))
+            values = [p.written(each.params) for p, each in zip(prepared, (before, statement, after), strict=True)]
+            committed, afterwards = yield from self._pipeline(prepared, values)
+            try:
+                result = self._checked(committed, 2)[1]
+            except _OUTDATED:
+                if is_last:
+                    raise
+                self._prepared.clear()
+                continue
+            try:
+                yield from self._end(afterwards, after)
+            except psycopg.Error as exc:
+                raise psycopg.OperationalError(f"whether the call was made is unknown: {exc}") from exc
+            return prepared[1].rows(result)
+        raise AssertionError("unreachable")
+
+    def _end(self, results: list[pq.abc.PGresult], after: Statement) -> Generator[Any, Any, None]:
+        try:
+            self._checked(results, 1)
+        except _OUTDATED:
+            self._prepared.clear()
+            yield from self.execute(after.sql, after.params)
+
+    def _prepared_for(self, sql: str) -> Generator[Any, Any, Prepared]:
+        if self._pgconn.transaction_status != pq.TransactionStatus.IDLE:
+            raise NotDirect
+        prepared = self._prepared[sql] if sql in self._prepared else (yield from self._prepare(sql))
+        if prepared is None:
+            raise NotDirect
+        return prepared
+
+    def _send(self, prepared: Prepared, values: list[bytes | None]) -> None:
+        self._pgconn.send_query_prepared(prepared.name, values, prepared.formats, _BINARY)
 
     def _prepare(self, sql: str) -> Generator[Any, Any, Prepared | None]:
         if len(self._prepared) >= MAX_PREPARED:
@@ -119,13 +156,44 @@ class PreparedStatements:
 
     def _result(self) -> Generator[Any, Any, pq.abc.PGresult]:
         """The result of what was sent. It counts only when the server has ended its answer: the commit comes after the rows."""
-        results = yield from generators.execute(self._pgconn)
+        return self._checked((yield from generators.execute(self._pgconn)), 1)[0]
+
+    def _pipeline(
+        self, prepared: list[Prepared], values: list[list[bytes | None]]
+    ) -> Generator[Any, Any, list[list[pq.abc.PGresult]]]:
+        """Send three statements with a synchronization point, which commits, after each of the last two. Returns the results
+        before each point."""
+        self._pgconn.enter_pipeline_mode()
+        for each, written in zip(prepared, values, strict=True):
+            self._send(each, written)
+            if each is not prepared[0]:
+                self._pgconn.pipeline_sync()
+        yield from generators.send(self._pgconn)
+        found = yield from self._results_until_syncs(2)
+        self._pgconn.exit_pipeline_mode()
+        return found
+
+    def _results_until_syncs(self, count: int) -> Generator[Any, Any, list[list[pq.abc.PGresult]]]:
+        found: list[list[pq.abc.PGresult]] = [[]]
+        while len(found) <= count:
+            result = yield from generators.fetch(self._pgconn)
+            if self._pgconn.status != pq.ConnStatus.OK:
+                raise psycopg.OperationalError("the connection was lost")
+            if result is None:  # the end of a statement's results
+                continue
+            if result.status == pq.ExecStatus.PIPELINE_SYNC:
+                found.append([])
+            else:
+                found[-1].append(result)
+        return found[:count]
+
+    def _checked(self, results: list[pq.abc.PGresult], count: int) -> list[pq.abc.PGresult]:
         for result in results:
             if result.status not in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
                 raise self._error(result)
-        if len(results) != 1:
+        if len(results) != count:
             raise psycopg.OperationalError("the connection was lost")
-        return results[0]
+        return results
 
     def _error(self, result: pq.abc.PGresult) -> psycopg.Error:
         error = errors.error_from_result(result)

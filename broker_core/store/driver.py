@@ -3,6 +3,7 @@
 A use case is a generator that yields the steps it needs and receives their results, so it is written once for both drivers.
 The steps are
 - a Statement: runs by itself and is committed at once; its value is the list of rows,
+- Contended(statement): a Statement that others wait for: committed first, flushed afterwards, and answered then,
 - Atomically(steps): runs the statements of another generator in one transaction; its value is what that generator returns,
 - AfterCommit(steps): runs steps outside any transaction; inside one they run after the commit, otherwise at once,
 - Blocking(call): makes a blocking call; its value is what the call returns,
@@ -22,13 +23,33 @@ from psycopg.rows import namedtuple_row
 
 from . import connections
 from .direct import NotDirect
+from .direct import Steps as DirectSteps
 from .failures import DATABASE_ERRORS, TRANSIENT, UNSTORABLE, is_unstorable, refusal, translated, unstorable
-from .statements import Statement, check
+from .statements import Statement, call, check
 
 T = TypeVar("T")
 Steps = Generator[Any, Any, T]  # of a use case; `Steps[Page]` returns a Page, a bare `Steps` anything
 WAKE_CHANNEL = "vitrine_wake"
 _TRIES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Contended:
+    """A statement that holds a lock which others wait for. It is committed before the log is flushed, so that the lock is free
+    during the flush, and its rows are returned after the flush. Inside a transaction it is only the statement.
+
+    entity_id: senders to this entity take turns by an advisory lock; None: they meet at the entity's counter.
+    """
+
+    statement: Statement
+    entity_id: int | None
+
+    def parts(self, server_version: int) -> tuple[Statement, Statement, Statement]:
+        """The statements of its round trip: the first two are a transaction, the last one flushes the log."""
+        before = call("commit_unflushed")
+        if self.entity_id is not None:
+            before = call("commit_unflushed_in_turn", entity_id=self.entity_id)
+        return before, self.statement, call("flush" if server_version >= 170_000 else "flush_by_commit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +122,8 @@ def _drive(steps: Steps, connection: psycopg.Connection, later: list[AfterCommit
 
 def _perform(step: Any, connection: psycopg.Connection, later: list[AfterCommit] | None) -> Any:
     match step:
+        case Contended():
+            return _execute(step, connection)
         case Atomically():
             own: list[AfterCommit] = []
             with connection.transaction():
@@ -123,29 +146,39 @@ def _perform(step: Any, connection: psycopg.Connection, later: list[AfterCommit]
     raise TypeError(f"a use case yielded {step!r}")
 
 
-def _execute(statement: Statement, connection: psycopg.Connection) -> list:
+def _execute(step: Statement | Contended, connection: psycopg.Connection) -> list:
     """Run one statement. A deadlock changed nothing, so outside a transaction the statement is tried again."""
     for tries_left in reversed(range(_TRIES)):
         try:
-            return _rows_of(statement, connection)
+            return _rows_of(step, connection)
         except UNSTORABLE as exc:
             if not is_unstorable(exc):
                 raise
-            raise unstorable(exc, statement.params) from exc
+            raise unstorable(exc, statement_of(step).params) from exc
         except TRANSIENT:
             if not tries_left or connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
                 raise
     raise AssertionError("unreachable")
 
 
-def _rows_of(statement: Statement, connection: psycopg.Connection) -> list:
+def statement_of(step: Statement | Contended) -> Statement:
+    return step.statement if isinstance(step, Contended) else step
+
+
+def directly(step: Statement | Contended, connection: connections.Connection | connections.AsyncConnection) -> DirectSteps:
+    if isinstance(step, Contended):
+        return connection.direct.execute_behind(*step.parts(connection.pgconn.server_version))
+    return connection.direct.execute(step.sql, step.params)
+
+
+def _rows_of(step: Statement | Contended, connection: psycopg.Connection) -> list:
     if not isinstance(connection, connections.Connection):
-        return _fetched(statement, connection)
+        return _fetched(statement_of(step), connection)
     try:
         try:
-            return connection.wait(connection.direct.execute(statement.sql, statement.params))
+            return connection.wait(directly(step, connection))
         except NotDirect:
-            return _fetched(statement, connection)
+            return _fetched(statement_of(step), connection)
     except BaseException:
         if connection.pgconn.transaction_status == psycopg.pq.TransactionStatus.ACTIVE:  # the thread was interrupted
             connections.abandon(connection)
