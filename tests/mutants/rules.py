@@ -55,6 +55,11 @@ EQUIVALENT = {
         "_BYTES_OF_A_CHARACTER = 4  # at most, in UTF-8",
         "4 becomes 5",
     ): "it only spares the exact count",
+    (
+        "service_bus/rules/matching",
+        "if known is None or hit.order < known.hit.order:",
+        "Lt becomes LtE",
+    ): "two rules of a subscription never have the same order",
 }
 
 
