@@ -30,7 +30,7 @@ NAMED = {
     "common/limits": f"common/test_pinned.py {OF_ENTITIES} queue_storage/test_rules.py service_bus/test_broker.py",
     "common/typed": "common/test_typed.py common/test_values.py rabbitmq/rules/test_table.py",
     "common/types": f"common/test_pinned.py common/test_values.py {OF_ENTITIES} service_bus/test_broker.py {STORAGE}",
-    "common/values": "common/test_values.py common/test_typed.py service_bus/rules/test_sql_language.py",
+    "common/values": "common/test_pinned.py common/test_values.py common/test_typed.py service_bus/rules/test_sql_language.py",
     "service_bus/rules/display_state": "common/test_display_state.py service_bus/test_explain.py service_bus/test_next_change.py",
     "service_bus/rules/entity_settings": OF_ENTITIES,
     "service_bus/rules/explaining": "service_bus/test_explain.py common/test_display_state.py",
