@@ -168,7 +168,7 @@ def _prepare(run: AnalysisRun, folder: RunFolder) -> tuple[dict, list[str]]:
     return {
         "name": f"Vitrine: {run}",
         "master": settings.SPARK_MASTER,
-        "spark": {"spark.driver.extraJavaOptions": SMALL_JVM} if lives.rows < SMALL_LIVES else {},
+        "spark": ({"spark.driver.extraJavaOptions": SMALL_JVM} if lives.rows < SMALL_LIVES else {}) | settings.SPARK_CONF,
         "lives": lives.addresses(),
         "still_there": str(folder.still_there),
         "exported_xmin": before.xmin,
