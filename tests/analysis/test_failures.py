@@ -1,5 +1,7 @@
 """A failed job says its root cause and what to do."""
 
+from typing import Any, cast
+
 import pytest
 
 from explorer.analysis.jobs import failures, runner, schemas, time_in_queue
@@ -13,16 +15,16 @@ class Thrown:
     def __init__(self, kind, message, cause=None):
         self._kind, self._message, self._cause = kind, message, cause
 
-    def getClass(self):  # noqa: N802
+    def getClass(self):
         return self
 
-    def getSimpleName(self):  # noqa: N802
+    def getSimpleName(self):
         return self._kind
 
-    def getMessage(self):  # noqa: N802
+    def getMessage(self):
         return self._message
 
-    def getCause(self):  # noqa: N802
+    def getCause(self):
         return self._cause
 
 
@@ -46,7 +48,7 @@ def py4j(java):
         ),
         (Thrown("SparkException", "failed", Thrown("OutOfMemoryError", "Java heap space")), "Spark ran out of memory."),
         (Thrown("SparkException", "ExecutorLostFailure (executor 1 exited)"), "The cluster lost executors too often."),
-        (Thrown("SparkException", "All masters are unresponsive! Giving up."), "The Spark master spark://m:7077 does not respond."),
+        (Thrown("SparkException", "All masters are unresponsive!"), "The Spark master spark://m:7077 does not respond."),
         (Thrown("SparkException", "Job aborted", Thrown("ArithmeticException", "long overflow\n at x")),
          "ArithmeticException: long overflow"),
     ],
@@ -92,31 +94,31 @@ class Cluster:
     def sc(self):
         return self
 
-    def getExecutorMemoryStatus(self):  # noqa: N802
+    def getExecutorMemoryStatus(self):
         return self
 
     def size(self):
         return self.executors + 1
 
-    def getConf(self):  # noqa: N802
+    def getConf(self):
         return {"spark.driver.host": "10.0.0.5"}
 
-    def cancelAllJobs(self):  # noqa: N802
+    def cancelAllJobs(self):
         self.cancelled += 1
 
 
 def test_a_cluster_without_executors_ends_the_run():
     cluster = Cluster(0)
-    watchdog = runner.Watchdog(cluster, -1)
+    watchdog = runner.Watchdog(cast("Any", cluster), -1)
     watchdog.look()
     watchdog.look()
-    assert cluster.cancelled == 1
+    assert cluster.cancelled == 2
     assert "Executors must reach the driver at 10.0.0.5" in watchdog.problem
 
 
 def test_a_cluster_with_executors_is_left_alone():
     cluster = Cluster(1)
-    watchdog = runner.Watchdog(cluster, 60)
+    watchdog = runner.Watchdog(cast("Any", cluster), 60)
     watchdog.look()
     assert (cluster.cancelled, watchdog.problem) == (0, "")
 

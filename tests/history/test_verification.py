@@ -131,7 +131,8 @@ def test_lives_of_version_1_get_the_time_to_live_that_was_sent(archive_folder, h
     unknown = pa.array([schema.UNKNOWN_TIME_TO_LIVE] * 2, pa.int64())
     table = table.set_column(table.schema.get_field_index("time_to_live_us"), "time_to_live_us", unknown)
     pq.write_table(table.replace_schema_metadata({"vitrine.version": "1", "vitrine.slice": "9"}), archive_folder / file.path)
-    ArchiveFile.objects.filter(pk=file.pk).update(schema_version=1, bytes=(archive_folder / file.path).stat().st_size, checksum="")
+    size = (archive_folder / file.path).stat().st_size
+    ArchiveFile.objects.filter(pk=file.pk).update(schema_version=1, bytes=size, checksum="")
     assert rebuilding.rebuild_lives() == rebuilding.Rebuilt(files=1, lives=2, known=1)
     new = ArchiveFile.objects.get(content=ArchiveFile.LIVES)
     found = pq.read_table(archive_folder / new.path)

@@ -14,8 +14,8 @@ _KNOWN = (
     ),
     (
         r"PATH_NOT_FOUND|FileNotFoundException|FAILED_READ_FILE.FILE_NOT_EXIST",
-        "The archive file {file} is missing. Run `manage.py verify_archive --repair`. The workers of a cluster must see the archive "
-        "under the same path.",
+        "The archive file {file} is missing. Run `manage.py verify_archive --repair`. The workers of a cluster must see the "
+        "archive under the same path.",
     ),
     (
         r"is not a Parquet file|FAILED_READ_FILE|Could not read footer|CANNOT_READ_FILE_FOOTER|corrupt|can ?not read",
@@ -46,7 +46,7 @@ class JobProblem(Exception):
 
 
 def in_words(problem: BaseException, spec: dict) -> str:
-    """Why the job failed, in a sentence. spec: of the job (scratch and master are named). Unknown causes are given as they are."""
+    """Why the job failed, in a sentence. spec: of the job. An unknown cause is given as it is."""
     if isinstance(problem, JobProblem):
         return str(problem)[:MOST_CHARACTERS]
     causes = list(chain(problem))

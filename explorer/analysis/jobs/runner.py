@@ -90,13 +90,13 @@ class Watchdog:
         executors = self._context._jsc.sc().getExecutorMemoryStatus().size() - 1  # one entry is the driver's
         if executors > 0:
             self._since = time.monotonic()
-        elif not self.problem and time.monotonic() - self._since > self._seconds:
+        elif time.monotonic() - self._since > self._seconds:
             address = self._context.getConf().get("spark.driver.host")
             self.problem = (
                 f"No executor of {self._context.master} has connected within {self._seconds:.0f} s. Executors must reach the "
                 f"driver at {address}; if that is the wrong address, set SPARK_CONF_driver_host. See the workers' logs."
             )
-            self._context.cancelAllJobs()
+            self._context.cancelAllJobs()  # at each look, since the next job may not have begun yet
 
 
 def session(spec: dict) -> SparkSession:
