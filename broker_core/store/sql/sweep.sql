@@ -187,9 +187,9 @@ SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue
 -- message into the list would still use its old snapshot, and set the head above that message.
 -- locked_below (docs/design.md D17): all active messages from the head up to it are locked, or are in vitrine_returned, or are
 -- named by a deadline that has passed. Whoever unlocks a message records it there without reading or locking this row: what this
--- snapshot sees locked, a later commit returns. It is the first unlocked number; while it is at most `lag` above the head, the
--- head itself, so that it is not used; and the lowest returned number if as many as `lag` have been returned, which are then found
--- without their records.
+-- snapshot sees locked, a later commit returns. It is the first unlocked number; while it is at most `lag` above the head,
+-- the head itself, so that it is not used; and the lowest returned number if as many as `lag` have been returned, which are then
+-- found without their records.
 WITH
 -- include: entity
 ,
