@@ -127,6 +127,9 @@ def test_a_cancelled_run_says_so_and_leaves_no_scratch(held, folder, monkeypatch
     assert not folder.scratch.exists()
 
 
+DAMAGE = verification.Damage(ArchiveFile(path="a.parquet", slice_id=7), "is missing")
+
+
 @pytest.mark.parametrize(
     ("problem", "said"),
     [
