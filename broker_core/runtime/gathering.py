@@ -18,7 +18,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
-from weakref import WeakValueDictionary
 
 from broker_core.common.errors import BrokerError, BrokerUnavailable, ServerBusy, StorageFull
 from broker_core.store import connections
@@ -51,9 +50,9 @@ class Gathering(Generic[A, R]):
         os.register_at_fork(after_in_child=self._forget_lines)
 
     def _forget_lines(self) -> None:
-        """A line exists as long as a call refers to it. A forked child has the lines of threads that it does not have."""
-        self._of_threads: WeakValueDictionary[Hashable, _ThreadLine] = WeakValueDictionary()
-        self._of_tasks: WeakValueDictionary[Hashable, _TaskLine] = WeakValueDictionary()
+        """Only lines in use are kept. A forked child does not have the threads of its parent's lines."""
+        self._of_threads: dict[Hashable, _ThreadLine] = {}
+        self._of_tasks: dict[Hashable, _TaskLine] = {}
 
     def call(self, key: Hashable, argument: A) -> Steps[R]:
         """Make a call, together with concurrent ones of the same key. Within a transaction it is made separately, as part of it.
@@ -76,12 +75,16 @@ class Gathering(Generic[A, R]):
         """
         line_key = connections.current_database(), key
         line = self._of_threads.get(line_key) or self._of_threads.setdefault(line_key, _ThreadLine())
-        if line.is_led_by_this_thread():
-            return drive(self.separately(key, argument))
-        if not line.is_busy():
-            return line.lead(lambda: drive(self.separately(key, argument)))
-        own = _ThreadCall(argument, self._size_of(argument))
-        return line.take_part(own, lambda arguments: drive(self._outcomes(key, arguments)))
+        try:
+            if line.is_led_by_this_thread():
+                return drive(self.separately(key, argument))
+            if not line.is_busy():
+                return line.lead(lambda: drive(self.separately(key, argument)))
+            own = _ThreadCall(argument, self._size_of(argument))
+            return line.take_part(own, lambda arguments: drive(self._outcomes(key, arguments)))
+        finally:
+            if not line.is_busy() and self._of_threads.get(line_key) is line:  # not a later one
+                self._of_threads.pop(line_key, None)
 
     async def run_aio(self, key: Hashable, argument: A, drive: Callable[[Steps], Awaitable[Any]]) -> R:
         """Make the call of a task. drive: runs steps on the loop's connections.
@@ -92,9 +95,14 @@ class Gathering(Generic[A, R]):
         loop = asyncio.get_running_loop()
         line_key = loop, connections.current_database(), key
         line = self._of_tasks.get(line_key) or self._of_tasks.setdefault(line_key, _TaskLine())
-        if not line.is_busy:
-            return await line.lead(drive(self.separately(key, argument)), lambda arguments: drive(self._outcomes(key, arguments)))
-        return await line.take_part(_TaskCall(argument, self._size_of(argument), loop.create_future()))
+        try:
+            if not line.is_busy:
+                make = lambda arguments: drive(self._outcomes(key, arguments))  # noqa: E731
+                return await line.lead(drive(self.separately(key, argument)), make)
+            return await line.take_part(_TaskCall(argument, self._size_of(argument), loop.create_future()))
+        finally:
+            if not line.is_busy and self._of_tasks.get(line_key) is line:
+                del self._of_tasks[line_key]
 
     def _outcomes(self, key: Hashable, arguments: Sequence[A]) -> Steps[Sequence[Any]]:
         """The outcome of each call of a group."""
