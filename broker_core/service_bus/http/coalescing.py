@@ -1,8 +1,7 @@
-"""Combine concurrent calls of many connections of a process into few statements (docs/design.md D3, D12).
+"""Combine concurrent receives of many connections of a process into few statements (docs/design.md D3, D12).
 
-Calls that arrive while a statement runs go into the next one, so a single caller keeps its latency and many callers get batches.
-For asyncio front ends. Only calls with the same address and actor are combined. An error of one caller never reaches another: a
-failed group is split, and each call is made separately. The message of a call that was cancelled before it got it is released.
+Receives that arrive while a statement runs go into the next one. Only those of the same address and actor are combined. The
+message of a call that was cancelled before it got it is released. (Sends and settlements are combined by `runtime.gathering`.)
 """
 
 from __future__ import annotations
@@ -11,37 +10,21 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
-from itertools import islice
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from typing import Any
-from uuid import UUID
 
 from broker_core import service_bus as broker
-from broker_core.common.errors import BrokerError, BrokerUnavailable
-from broker_core.common.types import Actor, EntityAddress, LockedMessage, Message, SettleReport, StoredMessage
-from broker_core.service_bus.rules import messages as service_bus
+from broker_core.common.errors import BrokerError
+from broker_core.common.types import Actor, EntityAddress, LockedMessage, StoredMessage
 from broker_core.store import aio
 from broker_core.store.driver import Listening, Steps, WaitForMessages
 
 MOST_IN_A_GROUP = 500
 SECONDS_FOR_A_GROUP = 1.0  # groups are smaller if sends are slow: a topic of 2,000 subscriptions stores 2,000 copies of a message
 FEWEST_IN_A_GROUP = 10  # however slow, so that a slow database gets few statements
-_BODY_BYTES_LIKE_A_MESSAGE = 8192  # large bodies fill a group sooner, at some 4 MB
 _SHORTEST_WAIT_SECONDS = 0.05  # avoids a busy loop for callers whose time is nearly over
 _log = logging.getLogger(__name__)
-
-
-async def send(address: EntityAddress, messages: Sequence[Message], *, actor: Actor) -> list[int | None]:
-    """As service_bus.send: store all of `messages` or none; returns sequence numbers, None for a dropped duplicate."""
-    for message in messages:
-        service_bus.prepare(message)  # an invalid message never gets into a group
-    return await _for_this_loop().sends.call((address, replace(actor, holder="")), messages)
-
-
-async def complete(address: EntityAddress, tokens: Sequence[UUID], *, actor: Actor) -> SettleReport:
-    """As service_bus.complete."""
-    return await _for_this_loop().completes.call((address, replace(actor, holder="")), tokens)
 
 
 async def receive(address: EntityAddress, *, max_wait_seconds: float = 0, actor: Actor) -> LockedMessage | None:
@@ -228,48 +211,10 @@ def _while_wanted(steps: Steps, wanted: Callable[[], bool]) -> Steps:
         return end.value
 
 
-def _weight(messages: Sequence[Message]) -> int:
-    return sum(1 + len(message.body) // _BODY_BYTES_LIKE_A_MESSAGE for message in messages)
-
-
-async def _send_together(key: tuple[EntityAddress, Actor], batches: list[Sequence[Message]]) -> list[Any]:
-    address, actor = key
-    try:
-        numbers = iter(await broker.send.aio(address, [message for batch in batches for message in batch], actor=actor))
-        return [list(islice(numbers, len(batch))) for batch in batches]
-    except BrokerUnavailable:  # the outcome is unknown; sending again could store the group twice
-        raise
-    except BrokerError:
-        if len(batches) == 1:
-            raise
-    return [await _outcome(broker.send.aio(address, batch, actor=actor)) for batch in batches]
-
-
-async def _complete_together(key: tuple[EntityAddress, Actor], groups: list[Sequence[UUID]]) -> list[Any]:
-    address, actor = key
-    report = await broker.complete.aio(address, [token for tokens in groups for token in tokens], actor=actor)
-    settled = dict(report.settled)
-    return [_share(tokens, settled, report) for tokens in groups]
-
-
-def _share(tokens: Sequence[UUID], settled: dict[UUID, int], report: SettleReport) -> SettleReport:
-    """One caller's part of the report; a token given by two callers was settled by the first of them (SB-071)."""
-    held = {token: settled.pop(token) for token in tokens if token in settled}
-    lost = tuple(token for token in dict.fromkeys(tokens) if token not in held)
-    return SettleReport(tuple(held.items()), lost, lost_sessions=tuple(t for t in report.lost_sessions if t[0] in lost))
-
-
 async def _receive_together(key: tuple[Any, EntityAddress, Actor], ones: list[int]) -> list[Any]:
     operation, address, actor = key
     messages = await operation.aio(address, len(ones), actor=actor)
     return [*messages, *[None] * (len(ones) - len(messages))]
-
-
-async def _outcome(call: Awaitable[Any]) -> Any:
-    try:
-        return await call
-    except Exception as exc:
-        return exc
 
 
 def _release(key: tuple[Any, EntityAddress, Actor], message: Any) -> None:
@@ -293,8 +238,6 @@ class _Gatherings:
     """The gatherings of one event loop."""
 
     def __init__(self):
-        self.sends = Gathering(_send_together, size_of=_weight)
-        self.completes = Gathering(_complete_together)
         self.receives = Gathering(_receive_together, size_of=lambda one: one, unclaimed=_release)
         self.waits = Waiting(_release)
         self.releases: set[asyncio.Task] = set()
