@@ -181,7 +181,7 @@ def _shares(report: SettleReport, groups: Sequence[list[UUID]], *, several: bool
     return shares
 
 
-_settlements = Gathering(_settle_together)
+_settlements: Gathering[list[UUID], SettleReport] = Gathering(_settle_together)
 
 
 def _with_sessions(address: EntityAddress, entity_id: int, report: SettleReport) -> Steps:
