@@ -210,7 +210,7 @@ class Actor:
 
     def require(self, right: Right, entity: EntityAddress | str) -> None:
         """Raise NotAuthorized unless the actor has every right named."""
-        if right & ~self.rights:
+        if right._value_ & ~self.rights._value_:  # of the enum itself, `&` and `~` would take longer than the rest of the check
             raise NotAuthorized(str(self), right.name or str(right), str(entity))
 
     @classmethod
@@ -568,13 +568,14 @@ Tokens = UUID | Sequence[UUID]  # one lock token or a list of them; a token may 
 
 def is_one_token(tokens: Tokens | str | Sequence[str]) -> bool:
     """Whether a single token was given rather than a list: a lost lock is then an error."""
-    return isinstance(tokens, UUID | str)
+    return isinstance(tokens, (UUID, str))
 
 
 def unique_tokens(tokens: Tokens | str | Sequence[str]) -> list[UUID]:
     """The tokens as UUIDs without duplicates, in the order given. Raises InvalidArgument for an invalid UUID."""
     given: Any = [tokens] if is_one_token(tokens) else tokens
     try:
-        return list(dict.fromkeys(t if isinstance(t, UUID) else UUID(t) for t in given))
+        tokens = [t if isinstance(t, UUID) else UUID(t) for t in given]
     except (ValueError, AttributeError, TypeError) as exc:
         raise InvalidArgument("lock_token", "must be a UUID as a receive returned it, or a list of them") from exc
+    return list({t.int: t for t in tokens}.values())  # hashing a UUID itself is slow

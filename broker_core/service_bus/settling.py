@@ -144,7 +144,7 @@ def _settle_together(key: tuple, groups: Sequence[list[UUID]]) -> Steps[list[Set
     if added is not None:
         yield from require_properties_fit(address, numbers, added)
     entity_id, rows, status = yield from run_on_entity(address, name, actor=actor, numbers=numbers, tokens=tokens, **dict(params))
-    if name != "renew":
+    if name != "renew" and renewer.has_locks:
         yield AfterCommit(_stop_renewing(tokens))
     if status:
         require_receivable(address, status)

@@ -10,7 +10,7 @@ import asyncio
 import contextvars
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import closing, suppress
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import psycopg
@@ -19,10 +19,11 @@ from psycopg.rows import namedtuple_row
 from broker_core.common.errors import BrokerError
 
 from . import connections
+from .direct import NotDirect, wait
 from .driver import _TRIES, WAKE_CHANNEL, AfterCommit, Atomically, Blocking, Gathered, Listening, Steps, WaitForMessages
-from .failures import TRANSIENT, UNSTORABLE, is_unstorable, refusal, translated, unstorable
+from .failures import DATABASE_ERRORS, TRANSIENT, UNSTORABLE, is_unstorable, refusal, translated, unstorable
 from .pool import Pool
-from .statements import Statement
+from .statements import Statement, check
 
 T = TypeVar("T")
 POOL_SIZE = 8  # enough to keep two cores busy; further statements wait and are grouped (docs/design.md D3)
@@ -106,8 +107,11 @@ async def close() -> None:
 
 async def run(steps: Steps) -> Any:
     """Run steps to completion on the loop's pool. Raises BrokerError for what the database refuses."""
-    with translated():
+    try:
         return await _drive_at(steps, loop_resources(), None)
+    except DATABASE_ERRORS:
+        with translated():
+            raise
 
 
 class _Idle:
@@ -157,18 +161,19 @@ async def _release(releasing: Awaitable[Any]) -> None:
 
 async def _drive(steps: Steps, perform: Callable[[Any], Awaitable[Any]]) -> Any:
     """Run steps to completion; `perform` carries out each yielded step."""
-    with closing(steps):  # also if the call is cancelled
-        try:
-            step = next(steps)
-            while True:
-                try:
-                    value = await perform(step)
-                except Exception as exc:
-                    step = steps.throw(refusal(exc))
-                else:
-                    step = steps.send(value)
-        except StopIteration as end:
-            return end.value
+    try:
+        step = next(steps)
+        while True:
+            try:
+                value = await perform(step)
+            except Exception as exc:
+                step = steps.throw(refusal(exc))
+            else:
+                step = steps.send(value)
+    except StopIteration as end:
+        return end.value
+    finally:
+        steps.close()  # also if the call is cancelled
 
 
 async def _drive_at(steps: Steps, at: LoopResources, wake: asyncio.Event | None) -> Any:
@@ -213,12 +218,12 @@ async def _wait_idle(event: asyncio.Event, seconds: float) -> None:
         idle.is_on = False
 
 
-async def _drive_on(steps: Steps, connection: psycopg.AsyncConnection, later: list[Steps]) -> Any:
+async def _drive_on(steps: Steps, connection: connections.AsyncConnection, later: list[Steps]) -> Any:
     """Run the statements of one transaction on its connection. later: collects the steps to run after the commit."""
     return await _drive(steps, lambda step: _perform_on(step, connection, later))
 
 
-async def _perform_on(step: Any, connection: psycopg.AsyncConnection, later: list[Steps]) -> Any:
+async def _perform_on(step: Any, connection: connections.AsyncConnection, later: list[Steps]) -> Any:
     match step:
         case Statement():
             return await _execute_on(step, connection)
@@ -237,21 +242,27 @@ async def _perform_on(step: Any, connection: psycopg.AsyncConnection, later: lis
 
 async def _execute(statement: Statement, pool: Pool) -> list:
     for tries_left in reversed(range(_TRIES)):
+        connection = await pool.take()
         try:
-            async with pool.connection() as connection:
-                return await _execute_on(statement, connection)
+            return await _execute_on(statement, connection)
         except TRANSIENT:
             if not tries_left:
                 raise
+        finally:
+            pool.put_back(connection)
     raise AssertionError("unreachable")
 
 
-async def _execute_on(statement: Statement, connection: psycopg.AsyncConnection) -> list:
-    async with psycopg.AsyncCursor(connection, row_factory=namedtuple_row) as cursor:
+async def _execute_on(statement: Statement, connection: connections.AsyncConnection) -> list:
+    try:
         try:
-            await cursor.execute(statement.sql, statement.params, binary=True)
-        except UNSTORABLE as exc:
-            if not is_unstorable(exc):
-                raise
-            raise unstorable(exc, statement.params) from exc
-        return await cursor.fetchall() if cursor.rownumber is not None else []
+            return await wait(connection.direct.execute(statement.sql, statement.params), connection)
+        except NotDirect:
+            check(statement)
+            async with psycopg.AsyncCursor(connection, row_factory=namedtuple_row) as cursor:
+                await cursor.execute(statement.sql, statement.params, binary=True)
+                return await cursor.fetchall() if cursor.rownumber is not None else []
+    except UNSTORABLE as exc:
+        if not is_unstorable(exc):
+            raise
+        raise unstorable(exc, statement.params) from exc

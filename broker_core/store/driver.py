@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Generator, Hashable
-from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol, TypeVar
 
@@ -23,8 +22,9 @@ import psycopg
 from psycopg.rows import namedtuple_row
 
 from . import connections
-from .failures import TRANSIENT, UNSTORABLE, is_unstorable, refusal, translated, unstorable
-from .statements import Statement
+from .direct import NotDirect
+from .failures import DATABASE_ERRORS, TRANSIENT, UNSTORABLE, is_unstorable, refusal, translated, unstorable
+from .statements import Statement, check
 
 T = TypeVar("T")
 Steps = Generator[Any, Any, T]  # of a use case; `Steps[Page]` returns a Page, a bare `Steps` anything
@@ -93,30 +93,32 @@ class Gathered:
 
 def run(steps: Steps[T]) -> T:
     """Run steps to completion on this thread's connection. Raises BrokerError for what the database refuses."""
-    with translated():
+    try:
         return _drive(steps, connections.current())
+    except DATABASE_ERRORS:
+        with translated():
+            raise
 
 
 def _drive(steps: Steps, connection: psycopg.Connection, later: list[AfterCommit] | None = None) -> Any:
     """Run steps to completion. later: inside a transaction, collects the steps to run after it."""
-    with closing(steps):  # also if the thread is interrupted
-        try:
-            step = next(steps)
-            while True:
-                try:
-                    value = _perform(step, connection, later)
-                except Exception as exc:
-                    step = steps.throw(refusal(exc))  # steps may catch a refusal, or the exception that ended their transaction
-                else:
-                    step = steps.send(value)
-        except StopIteration as end:
-            return end.value
+    try:
+        step = next(steps)
+        while True:
+            try:
+                value = _execute(step, connection) if type(step) is Statement else _perform(step, connection, later)
+            except Exception as exc:
+                step = steps.throw(refusal(exc))  # steps may catch a refusal, or the exception that ended their transaction
+            else:
+                step = steps.send(value)
+    except StopIteration as end:
+        return end.value
+    finally:
+        steps.close()  # also if the thread is interrupted
 
 
 def _perform(step: Any, connection: psycopg.Connection, later: list[AfterCommit] | None) -> Any:
     match step:
-        case Statement():
-            return _execute(step, connection)
         case Atomically():
             own: list[AfterCommit] = []
             with connection.transaction():
@@ -147,9 +149,7 @@ def _execute(statement: Statement, connection: psycopg.Connection) -> list:
     """Run one statement. A deadlock changed nothing, so outside a transaction the statement is tried again."""
     for tries_left in reversed(range(_TRIES)):
         try:
-            with psycopg.Cursor(connection, row_factory=namedtuple_row) as cursor:
-                cursor.execute(statement.sql, statement.params, binary=True)
-                return cursor.fetchall() if cursor.rownumber is not None else []
+            return _rows_of(statement, connection)
         except UNSTORABLE as exc:
             if not is_unstorable(exc):
                 raise
@@ -158,6 +158,27 @@ def _execute(statement: Statement, connection: psycopg.Connection) -> list:
             if not tries_left or connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
                 raise
     raise AssertionError("unreachable")
+
+
+def _rows_of(statement: Statement, connection: psycopg.Connection) -> list:
+    if not isinstance(connection, connections.Connection):
+        return _fetched(statement, connection)
+    try:
+        try:
+            return connection.wait(connection.direct.execute(statement.sql, statement.params))
+        except NotDirect:
+            return _fetched(statement, connection)
+    except BaseException:
+        if connection.pgconn.transaction_status == psycopg.pq.TransactionStatus.ACTIVE:  # the thread was interrupted
+            connections.abandon(connection)
+        raise
+
+
+def _fetched(statement: Statement, connection: psycopg.Connection) -> list:
+    check(statement)
+    with psycopg.Cursor(connection, row_factory=namedtuple_row) as cursor:
+        cursor.execute(statement.sql, statement.params, binary=True)
+        return cursor.fetchall() if cursor.rownumber is not None else []
 
 
 def _listen(step: Listening, connection: psycopg.Connection) -> Any:
