@@ -6,21 +6,34 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 from broker_core.common.arguments import require_count, require_kind, whole_numbers
 from broker_core.common.errors import EntityNotFound, InvalidArgument, MessageNotFound, SessionLockLost
-from broker_core.common.types import Actor, EntityAddress, LockedMessage, Right, Session
+from broker_core.common.types import (
+    Actor,
+    EntityAddress,
+    LockedMessage,
+    Received,
+    Right,
+    Session,
+    SettleReport,
+    SubQueue,
+    Tokens,
+    sequence_number_of,
+    unique_tokens,
+)
 from broker_core.runtime.entity_cache import CachedEntity, entity_id_of, forget, on_entity
 from broker_core.runtime.pacing import BATCH, HEAD_LAG, advance_head
 from broker_core.runtime.waiting import poll_for_messages
-from broker_core.store.driver import Steps
-from broker_core.store.rows import locked_message, stored_message
-from broker_core.store.statements import call
+from broker_core.store.driver import AfterCommit, Batch, Steps
+from broker_core.store.rows import locked_message, settle_report, stored_message
+from broker_core.store.statements import Statement, call
 from broker_core.store.use_cases import use_case
 
 from .renewal import renewer
 from .rules import sessions
-from .settling import release_unclaimed
+from .settling import release_unclaimed, stop_renewing
 from .shared import require_receivable, run_on_entity
 from .tidying import tidy
 
@@ -32,6 +45,7 @@ def receive(
     *,
     max_wait_seconds: float = 0,
     auto_renew: timedelta | None = None,
+    completing: Tokens | None = None,
     actor: Actor | None = None,
 ) -> Steps:
     """Lock up to max_count messages, lowest number first (SB-061, SB-062); an empty list when there are none.
@@ -39,11 +53,17 @@ def receive(
     max_wait_seconds: how long to wait for the first one. auto_renew: this process renews the locks for that time, or until the
     messages are settled here. Due changes on the entity (expired, spent and scheduled messages) are made first, so the result is
     correct without sweeps (SB-032).
+    completing: lock tokens of this entity, whose messages are completed (SB-080) in the transaction that receives the next ones,
+    before any waiting. The result is then a Received, whose `completed` reports the tokens as `complete` does for a list; a lost
+    lock raises nothing. An entity that refuses receives completes nothing.
     """
     if auto_renew is not None:
         require_kind("auto_renew", auto_renew, timedelta)
-    receive_once = _receiver("receive", address, max_count, actor, locked_message)
+    completion = None if completing is None else _Completion(unique_tokens(completing))
+    receive_once = _receiver("receive", address, max_count, actor, locked_message, completion)
     messages = yield from wait_for_messages(receive_once, address, max_wait_seconds)
+    if completion is not None:
+        messages = Received(messages, completion.report())
     if auto_renew is not None:
         for message in messages:
             renewer.hold(message, for_=auto_renew, actor=actor)
@@ -148,7 +168,34 @@ def peek(
     return [stored_message(row) for row in rows]
 
 
-def _receiver(name: str, address: EntityAddress, max_count: int, actor: Actor | None, as_message):
+class _Completion:
+    """Tokens to complete with the next receive. is_due: it has not been tried. rows: of those that were completed."""
+
+    def __init__(self, tokens: list[UUID]):
+        self.tokens, self.is_due = tokens, bool(tokens)
+        self.rows: list = []
+
+    def and_receive(self, entity_id: int, subqueue: SubQueue, actor: Actor, receiving: Statement) -> Steps[list]:
+        numbers = [sequence_number_of(token) for token in self.tokens]
+        completing = call(
+            "complete", entity_id=entity_id, subqueue=subqueue, actor=str(actor), numbers=numbers, tokens=self.tokens
+        )
+        completed, received = yield Batch((completing, receiving))
+        self.rows += completed
+        return received
+
+    def end(self) -> Steps[None]:
+        if self.is_due and renewer.has_locks:
+            yield AfterCommit(stop_renewing(self.tokens))
+        self.is_due = False
+
+    def report(self) -> SettleReport:
+        return settle_report(self.tokens, self.rows)
+
+
+def _receiver(
+    name: str, address: EntityAddress, max_count: int, actor: Actor | None, as_message, completion: _Completion | None = None
+):
     actor = actor or Actor.local()
     actor.require(Right.LISTEN, address)
     require_count("max_count", max_count)
@@ -157,10 +204,15 @@ def _receiver(name: str, address: EntityAddress, max_count: int, actor: Actor | 
 
     def attempt(entity: CachedEntity) -> Steps:
         sessions.check_received_with(address, entity.requires_session, session=False)
-        return (yield call(name, entity_id=entity.id, subqueue=address.subqueue, max_count=max_count, **params))
+        receiving = call(name, entity_id=entity.id, subqueue=address.subqueue, max_count=max_count, **params)
+        if completion is not None and completion.is_due:
+            return (yield from completion.and_receive(entity.id, address.subqueue, actor, receiving))
+        return (yield receiving)
 
     def receive_once() -> Steps:
         entity, rows, status = yield from on_entity(address, attempt)
+        if completion is not None:
+            yield from completion.end()
         entity_id, rows = entity.id, rows or []
         if status:
             require_receivable(address, status)

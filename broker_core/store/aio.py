@@ -20,7 +20,19 @@ from broker_core.common.errors import BrokerError
 
 from . import connections
 from .direct import NotDirect, wait
-from .driver import _TRIES, WAKE_CHANNEL, AfterCommit, Atomically, Blocking, Gathered, Listening, Steps, WaitForMessages
+from .driver import (
+    _TRIES,
+    WAKE_CHANNEL,
+    AfterCommit,
+    Atomically,
+    Batch,
+    Blocking,
+    Gathered,
+    Listening,
+    Steps,
+    WaitForMessages,
+    directly,
+)
 from .failures import DATABASE_ERRORS, TRANSIENT, UNSTORABLE, is_unstorable, refusal, translated, unstorable
 from .pool import Pool
 from .statements import Statement, check
@@ -183,7 +195,7 @@ async def _drive_at(steps: Steps, at: LoopResources, wake: asyncio.Event | None)
 
 async def _perform(step: Any, at: LoopResources, wake: asyncio.Event | None) -> Any:
     match step:
-        case Statement():
+        case Statement() | Batch():
             return await _execute(step, at.pool)
         case Atomically():
             later: list[Steps] = []
@@ -225,7 +237,7 @@ async def _drive_on(steps: Steps, connection: connections.AsyncConnection, later
 
 async def _perform_on(step: Any, connection: connections.AsyncConnection, later: list[Steps]) -> Any:
     match step:
-        case Statement():
+        case Statement() | Batch():
             return await _execute_on(step, connection)
         case Atomically():
             own: list[Steps] = []
@@ -240,7 +252,7 @@ async def _perform_on(step: Any, connection: connections.AsyncConnection, later:
     raise TypeError(f"a transaction yielded {step!r}")
 
 
-async def _execute(statement: Statement, pool: Pool) -> list:
+async def _execute(statement: Statement | Batch, pool: Pool) -> list:
     for tries_left in reversed(range(_TRIES)):
         connection = await pool.take()
         try:
@@ -253,16 +265,23 @@ async def _execute(statement: Statement, pool: Pool) -> list:
     raise AssertionError("unreachable")
 
 
-async def _execute_on(statement: Statement, connection: connections.AsyncConnection) -> list:
+async def _execute_on(statement: Statement | Batch, connection: connections.AsyncConnection) -> list:
     try:
         try:
-            return await wait(connection.direct.execute(statement.sql, statement.params), connection)
+            return await wait(directly(statement, connection.direct), connection)
         except NotDirect:
-            check(statement)
-            async with psycopg.AsyncCursor(connection, row_factory=namedtuple_row) as cursor:
-                await cursor.execute(statement.sql, statement.params, binary=True)
-                return await cursor.fetchall() if cursor.rownumber is not None else []
+            return await _fetched(statement, connection)
     except UNSTORABLE as exc:
         if not is_unstorable(exc):
             raise
         raise unstorable(exc, statement.params) from exc
+
+
+async def _fetched(statement: Statement | Batch, connection: connections.AsyncConnection) -> list:
+    if isinstance(statement, Batch):
+        async with connection.transaction():
+            return [await _fetched(each, connection) for each in statement.statements]
+    check(statement)
+    async with psycopg.AsyncCursor(connection, row_factory=namedtuple_row) as cursor:
+        await cursor.execute(statement.sql, statement.params, binary=True)
+        return await cursor.fetchall() if cursor.rownumber is not None else []

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from struct import Struct
 from typing import Any, NamedTuple
@@ -94,6 +94,51 @@ class PreparedStatements:
             else:
                 return prepared.rows(result) if result.nfields else []
         raise AssertionError("unreachable")
+
+    def execute_all(self, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> Steps:
+        """Run statements in one transaction and one round trip. Returns the rows of each. Raises as `execute`."""
+        pgconn = self._pgconn
+        if pgconn.transaction_status != pq.TransactionStatus.IDLE:
+            raise NotDirect
+        for is_last in (False, True):
+            statements, values = [], []
+            for sql, params in calls:
+                prepared = self._prepared[sql] if sql in self._prepared else (yield from self._prepare(sql))
+                if prepared is None:
+                    raise NotDirect
+                statements.append(prepared)
+                values.append(prepared.written(params))
+            pgconn.enter_pipeline_mode()
+            for statement, written in zip(statements, values, strict=True):
+                pgconn.send_query_prepared(statement.name, written, statement.formats, _BINARY)
+            pgconn.pipeline_sync()
+            try:
+                results = yield from self._results(len(statements))
+            except _OUTDATED:
+                if is_last:
+                    raise
+                self._prepared.clear()
+            else:
+                found = zip(statements, results, strict=True)
+                return [statement.rows(result) if result.nfields else [] for statement, result in found]
+        raise AssertionError("unreachable")
+
+    def _results(self, count: int) -> Generator[Any, Any, list[pq.abc.PGresult]]:
+        """The results of a pipeline, which is left. They count only when its end is reached: the commit comes after the rows."""
+        found: list[pq.abc.PGresult] = []
+        results = yield from generators.execute(self._pgconn)
+        while results and results[0].status != pq.ExecStatus.PIPELINE_SYNC:
+            found += results
+            results = yield from generators.fetch_many(self._pgconn)
+        if not results:
+            raise psycopg.OperationalError("the connection was lost")
+        self._pgconn.exit_pipeline_mode()
+        for result in found:
+            if result.status not in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
+                raise self._error(result)
+        if len(found) != count:
+            raise psycopg.OperationalError("the connection was lost")
+        return found
 
     def _prepare(self, sql: str) -> Generator[Any, Any, Prepared | None]:
         if len(self._prepared) >= MAX_PREPARED:

@@ -3,6 +3,7 @@
 A use case is a generator that yields the steps it needs and receives their results, so it is written once for both drivers.
 The steps are
 - a Statement: runs by itself and is committed at once; its value is the list of rows,
+- Batch(statements): runs several in one transaction and one round trip; its value is the list of rows of each,
 - Atomically(steps): runs the statements of another generator in one transaction; its value is what that generator returns,
 - AfterCommit(steps): runs steps outside any transaction; inside one they run after the commit, otherwise at once,
 - Blocking(call): makes a blocking call; its value is what the call returns,
@@ -22,7 +23,7 @@ import psycopg
 from psycopg.rows import namedtuple_row
 
 from . import connections
-from .direct import NotDirect
+from .direct import NotDirect, PreparedStatements
 from .failures import DATABASE_ERRORS, TRANSIENT, UNSTORABLE, is_unstorable, refusal, translated, unstorable
 from .statements import Statement, check
 
@@ -30,6 +31,17 @@ T = TypeVar("T")
 Steps = Generator[Any, Any, T]  # of a use case; `Steps[Page]` returns a Page, a bare `Steps` anything
 WAKE_CHANNEL = "vitrine_wake"
 _TRIES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Statements that do not depend on each other's rows, to run in one transaction."""
+
+    statements: tuple[Statement, ...]
+
+    @property
+    def params(self) -> dict[str, Any]:
+        return {name: value for statement in self.statements for name, value in statement.params.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +138,8 @@ def _perform(step: Any, connection: psycopg.Connection, later: list[AfterCommit]
             for after in own:
                 _perform(after, connection, later)
             return value
+        case Batch():
+            return _execute(step, connection)
         case Gathered() if later is not None or connections.in_callers_transaction():
             return _drive(step.gathering.separately(step.key, step.argument), connection, later)
         case Gathered():
@@ -145,8 +159,8 @@ def _perform(step: Any, connection: psycopg.Connection, later: list[AfterCommit]
     raise TypeError(f"a use case yielded {step!r}")
 
 
-def _execute(statement: Statement, connection: psycopg.Connection) -> list:
-    """Run one statement. A deadlock changed nothing, so outside a transaction the statement is tried again."""
+def _execute(statement: Statement | Batch, connection: psycopg.Connection) -> list:
+    """Run one statement or a batch. A deadlock changed nothing, so outside a transaction it is tried again."""
     for tries_left in reversed(range(_TRIES)):
         try:
             return _rows_of(statement, connection)
@@ -160,12 +174,12 @@ def _execute(statement: Statement, connection: psycopg.Connection) -> list:
     raise AssertionError("unreachable")
 
 
-def _rows_of(statement: Statement, connection: psycopg.Connection) -> list:
+def _rows_of(statement: Statement | Batch, connection: psycopg.Connection) -> list:
     if not isinstance(connection, connections.Connection):
         return _fetched(statement, connection)
     try:
         try:
-            return connection.wait(connection.direct.execute(statement.sql, statement.params))
+            return connection.wait(directly(statement, connection.direct))
         except NotDirect:
             return _fetched(statement, connection)
     except BaseException:
@@ -174,7 +188,16 @@ def _rows_of(statement: Statement, connection: psycopg.Connection) -> list:
         raise
 
 
-def _fetched(statement: Statement, connection: psycopg.Connection) -> list:
+def directly(statement: Statement | Batch, direct: PreparedStatements) -> Generator[Any, Any, list]:
+    if isinstance(statement, Batch):
+        return direct.execute_all([(each.sql, each.params) for each in statement.statements])
+    return direct.execute(statement.sql, statement.params)
+
+
+def _fetched(statement: Statement | Batch, connection: psycopg.Connection) -> list:
+    if isinstance(statement, Batch):
+        with connection.transaction():
+            return [_fetched(each, connection) for each in statement.statements]
     check(statement)
     with psycopg.Cursor(connection, row_factory=namedtuple_row) as cursor:
         cursor.execute(statement.sql, statement.params, binary=True)
