@@ -64,7 +64,7 @@ bench: $(VENV)/dev.stamp
 
 soak: $(VENV)/dev.stamp
 	@$(IN_VENV) -m tests.soak --seconds $(or $(SECONDS),180) $(ARGS)
-	@VITRINE_KILLS=$(or $(KILLS),200) exec $(IN_VENV) -m pytest -q --timeout 7200 tests/crash/test_kill_acknowledged.py
+	@VITRINE_KILLS=$(or $(KILLS),200) $(IN_VENV) -m pytest -q --timeout 7200 tests/crash/test_kill_acknowledged.py
 
 # Not part of `test`: deliberate faults, one at a time, which the tests must detect.
 mutants: export VITRINE_DATA := $(or $(VITRINE_DATA),$(CURDIR)/.vitrine/test)
