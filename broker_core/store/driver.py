@@ -69,14 +69,16 @@ def run(steps: Steps[T]) -> T:
         return _drive(steps, connections.current())
 
 
-def _drive(steps: Steps, connection: psycopg.Connection, later: list[AfterCommit] | None = None) -> Any:
+def _drive(steps: Steps, connection: psycopg.Connection | None, later: list[AfterCommit] | None = None) -> Any:
     """Run steps to completion. later: inside a transaction, collects the steps to run after it."""
     with closing(steps):  # also if the thread is interrupted
         try:
             step = next(steps)
             while True:
                 try:
-                    value = _perform(step, connection, later)
+                    value = _perform(step, connection or connections.current(), later)
+                    if isinstance(step, WaitForSignal):
+                        connection = None  # the database may have ended it meanwhile
                 except Exception as exc:
                     step = steps.throw(refusal(exc))  # steps may catch a refusal, or the exception that ended their transaction
                 else:
