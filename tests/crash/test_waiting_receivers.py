@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+from uuid import uuid4
 
 import pytest
 
@@ -20,9 +21,9 @@ RECEIVERS, THREADS, AWAY_SECONDS = 500, 8, 4
 
 @pytest.fixture
 def queues(on_cluster):
-    name = "waiting"
-    namespaces.ensure_namespace(name)
-    return [entities.ensure_queue(EntityAddress(name, f"q{n}")).address for n in range(5)]
+    name = f"n-{uuid4().hex[:8]}"
+    namespaces.create_namespace(name)
+    return [entities.create_queue(EntityAddress(name, f"q{n}")).address for n in range(5)]
 
 
 def all_wait(count):
@@ -74,11 +75,11 @@ def test_receivers_go_on_when_the_database_is_back(queues, cluster, dsn):
     assert not failed and len({(message.body, message.sequence_number) for message in got}) <= len(got) == RECEIVERS + THREADS
 
 
-def test_a_call_whose_time_is_up_while_the_database_is_away_says_so(queues, cluster):
+def test_a_call_whose_time_is_up_while_the_database_is_away_says_so(queues, cluster, dsn):
     refused = []
 
     def receive():
-        with connections.using(connections.Database(dsn=f"host={cluster} user={server.SUPERUSER} dbname={server.DATABASE}")):
+        with connections.using(connections.Database(dsn=dsn)):
             try:
                 service_bus.receive(queues[0], max_wait_seconds=8)
             except BrokerUnavailable as exc:
