@@ -103,7 +103,7 @@ def _take(
         raise InvalidArgument(
             "owner_id", "a delivery that is to be acknowledged belongs to a connection: pass owner_id or no_ack"
         )
-    holder_columns = {"owner_id": owner_id, "holder": holder or actor.holder_label}
+    holder_columns = {"owner_ids": [owner_id], "holders": [holder or actor.holder_label]}
 
     def attempt(queue: QueueInfo) -> Steps:
         if queue_id not in (None, queue.id):

@@ -58,7 +58,7 @@ def _deliver(
         return False
     if consumer.no_ack:
         statement = NO_ACK_STATEMENTS[statement]
-    rows = yield call(statement, entity_id=queue.id, owner_id=consumer.owner_id, holder=consumer.holder, **which)
+    rows = yield call(statement, entity_id=queue.id, owner_ids=[consumer.owner_id], holders=[consumer.holder], **which)
     address = EntityAddress(transaction.vhost, name)
     deliveries = [as_delivery(row, address, queue) for row in rows if row.sequence_number is not None]
     if deliveries:

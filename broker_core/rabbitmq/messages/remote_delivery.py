@@ -30,7 +30,7 @@ def deliver_remotely(transaction: RoutingTransaction, queue: QueueInfo, numbers:
         if not wanted or not (yield call("hold_connection_unless_ending", connection_id=row.connection_id)):
             continue
         given = yield call(
-            "rabbit_deliver_by_number", entity_id=queue.id, owner_id=row.connection_id, holder=row.holder, numbers=wanted
+            "rabbit_deliver_by_number", entity_id=queue.id, owner_ids=[row.connection_id], holders=[row.holder], numbers=wanted
         )
         delivered = [one.sequence_number for one in given if one.sequence_number is not None]
         for at in range(0, len(delivered), MOST_NUMBERS):

@@ -22,7 +22,7 @@ AND m.sequence_number >= (SELECT head FROM vitrine_queue_head WHERE entity_id = 
 -- fragment: rabbit_available
 -- The first ready messages, or with `past_expired` the first that have not expired. Messages locked by concurrent deliveries
 -- are skipped.
-SELECT m.ctid AS tid, m.sequence_number, m.first_received_at IS NOT NULL AS redelivered,
+SELECT m.ctid AS tid, m.sequence_number, m.priority, m.first_received_at IS NOT NULL AS redelivered,
        -- include: rabbit_has_expired
        AS expired
   FROM vitrine_message AS m
@@ -45,21 +45,32 @@ available AS MATERIALIZED (
        AND m.priority IS NOT NULL
      ORDER BY m.priority DESC, m.sequence_number LIMIT %(max_count)s FOR UPDATE SKIP LOCKED)
 
+-- fragment: rabbit_place
+-- The index of a delivery's connection in `owner_ids` and `holders`: each message in delivery order has its own, unless there is
+-- only one.
+CASE WHEN cardinality(%(owner_ids)b::bigint[]) = 1 THEN 1
+     ELSE array_position(ARRAY(SELECT sequence_number FROM available WHERE NOT expired ORDER BY priority DESC, sequence_number),
+                         m.sequence_number) END
+
 -- fragment: rabbit_delivered
--- Deliver the unexpired messages of `available` to a connection, which then holds them. `expired`: expired messages must be
+-- Deliver the unexpired messages of `available` to connections, which then hold them. `expired`: expired messages must be
 -- removed first.
 changed AS (
     UPDATE vitrine_message AS m
        SET lock_token =
                -- include: lock_token
-           , owner_id = %(owner_id)s, locked_by = %(holder)s,
+           , owner_id = (%(owner_ids)b::bigint[])[
+               -- include: rabbit_place
+           ], locked_by = (%(holders)b::text[])[
+               -- include: rabbit_place
+           ],
            first_received_at = coalesce(m.first_received_at, (SELECT now FROM entity)),
            last_received_at = (SELECT now FROM entity)
      WHERE m.ctid = ANY (ARRAY(SELECT tid FROM available WHERE NOT expired))
  RETURNING m.*),
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, sequence_number, message_id, kind, delivery_count, actor)
-    SELECT e.now, %(entity_id)s, @SUBQUEUE_MAIN, c.sequence_number, c.message_id, @EVENT_RECEIVED, c.delivery_count, %(holder)s
+    SELECT e.now, %(entity_id)s, @SUBQUEUE_MAIN, c.sequence_number, c.message_id, @EVENT_RECEIVED, c.delivery_count, c.locked_by
       FROM entity AS e, changed AS c WHERE e.history_level = @HISTORY_FULL),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
@@ -73,9 +84,11 @@ changed AS (DELETE FROM vitrine_message AS m WHERE m.ctid = ANY (ARRAY(SELECT ti
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, sequence_number, message_id, kind,
                                        delivery_count, actor, enqueued_at, first_received_at, last_received_at)
-    SELECT e.now, %(entity_id)s, @SUBQUEUE_MAIN, c.sequence_number, c.message_id, @EVENT_RECEIVED_AND_DELETED, c.delivery_count,
-           %(holder)s, c.enqueued_at, coalesce(c.first_received_at, e.now), e.now
-      FROM entity AS e, changed AS c WHERE e.history_level > @HISTORY_OFF),
+    SELECT e.now, %(entity_id)s, @SUBQUEUE_MAIN, m.sequence_number, m.message_id, @EVENT_RECEIVED_AND_DELETED, m.delivery_count,
+           (%(holders)b::text[])[
+               -- include: rabbit_place
+           ], m.enqueued_at, coalesce(m.first_received_at, e.now), e.now
+      FROM entity AS e, changed AS m WHERE e.history_level > @HISTORY_OFF),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, bytes, op)
     SELECT %(entity_id)s::bigint, @SUBQUEUE_MAIN, @STATE_ACTIVE, -count(*), -sum(size), @OP_RECEIVED_AND_DELETED FROM changed
@@ -251,7 +264,7 @@ WITH
 -- fragment: rabbit_by_number
 -- Messages stored by this transaction, whether or not they have expired.
 available AS MATERIALIZED (
-    SELECT m.ctid AS tid, m.sequence_number, m.first_received_at IS NOT NULL AS redelivered, false AS expired
+    SELECT m.ctid AS tid, m.sequence_number, m.priority, m.first_received_at IS NOT NULL AS redelivered, false AS expired
       FROM vitrine_message AS m
      WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
        AND m.sequence_number = ANY (%(numbers)b::bigint[])
