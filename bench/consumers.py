@@ -42,7 +42,8 @@ async def _run(report) -> None:
     name = "the same, all for one queue"
     report.row(name, sum(found.values()) / WATCHED_SECONDS, "/s", STATEMENTS_PER_SECOND, at_most=True)
     singly, together = await _bursts(rabbit_queue())
-    report.row(f"{BURST} acknowledgements at once, in times of one with `multiple`: processor time", singly / together, "times", 3, at_most=True)
+    name = f"{BURST} acknowledgements at once, processor time in times of one with `multiple`"
+    report.row(name, singly / together, "times", 3, at_most=True)
     report.line("for each message", f"{singly * 1e6:.0f} us", f"against {together * 1e6:.0f} us")
     await aio.close()
 
