@@ -6,14 +6,12 @@ The steps are
 - Atomically(steps): runs the statements of another generator in one transaction; its value is what that generator returns,
 - AfterCommit(steps): runs steps outside any transaction; inside one they run after the commit, otherwise at once,
 - Blocking(call): makes a blocking call; its value is what the call returns,
-- Listening(steps): runs steps that may wait, while wake-ups for these entities are received; its value is what they return,
-- WaitForMessages: inside Listening, sleeps until a message is sent to one of the entities or the time is up,
+- WaitForSignal: waits until a Signal is set or the time is up. Outside transactions only,
 - Gathered(call): makes a call together with concurrent ones (`runtime.gathering`); its value is the call's result.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable, Generator, Hashable
 from contextlib import closing
 from dataclasses import dataclass
@@ -24,11 +22,11 @@ from psycopg.rows import namedtuple_row
 
 from . import connections
 from .failures import TRANSIENT, UNSTORABLE, is_unstorable, refusal, translated, unstorable
+from .signals import Signal
 from .statements import Statement
 
 T = TypeVar("T")
 Steps = Generator[Any, Any, T]  # of a use case; `Steps[Page]` returns a Page, a bare `Steps` anything
-WAKE_CHANNEL = "vitrine_wake"
 _TRIES = 4
 
 
@@ -59,18 +57,10 @@ class Blocking:
 
 
 @dataclass(frozen=True, slots=True)
-class Listening:
-    """Steps during which no wake-up of these entities is missed, from before the first step on."""
+class WaitForSignal:
+    """Wait at most `seconds` for a signal. May end early without one, so the caller checks again."""
 
-    entity_ids: tuple[int, ...]
-    steps: Steps
-
-
-@dataclass(frozen=True, slots=True)
-class WaitForMessages:
-    """Wait at most `seconds` for a wake-up. May end early without one, so the caller checks again."""
-
-    entity_ids: tuple[int, ...]
+    signal: Signal
     seconds: float
 
 
@@ -136,10 +126,8 @@ def _perform(step: Any, connection: psycopg.Connection, later: list[AfterCommit]
             return _drive(step.steps, connection)
         case Blocking():
             return step.call()
-        case Listening():
-            return _listen(step, connection)
-        case WaitForMessages():
-            return _wait(step, connection)
+        case WaitForSignal() if later is None:
+            return step.signal.wait(step.seconds)
     raise TypeError(f"a use case yielded {step!r}")
 
 
@@ -158,29 +146,6 @@ def _execute(statement: Statement, connection: psycopg.Connection) -> list:
             if not tries_left or connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
                 raise
     raise AssertionError("unreachable")
-
-
-def _listen(step: Listening, connection: psycopg.Connection) -> Any:
-    if connections.in_callers_transaction():
-        return _drive(step.steps, connection)
-    connection.execute(f"LISTEN {WAKE_CHANNEL}")
-    try:
-        return _drive(step.steps, connection)
-    finally:
-        if not connection.closed:
-            connection.execute(f"UNLISTEN {WAKE_CHANNEL}")
-
-
-def _wait(step: WaitForMessages, connection: psycopg.Connection) -> None:
-    if connections.in_callers_transaction():
-        time.sleep(step.seconds)
-        return
-    wanted = {str(entity_id) for entity_id in step.entity_ids}
-    deadline = time.monotonic() + step.seconds
-    while (left := deadline - time.monotonic()) > 0:
-        for notification in connection.notifies(timeout=left, stop_after=1):
-            if notification.payload in wanted:
-                return
 
 
 class _Undo(Exception):

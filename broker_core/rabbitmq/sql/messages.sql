@@ -346,8 +346,8 @@ SELECT sequence_number, lock_token FROM owned
 
 -- name: rabbit_requeue
 -- Requeue deliveries: ready again in their positions with unchanged expiry (RMQ-020, RMQ-116). Messages at the delivery limit
--- are not changed and returned as spent (RMQ-121). kind: of the event; counts: whether this is a failed delivery; delivered: false
--- if the message never reached the client, and so is not redelivered next time (RMQ-119).
+-- are not changed and returned as spent (RMQ-121). kind: of the event; counts: whether this is a failed delivery; delivered:
+-- false if the message never reached the client, and so is not redelivered next time (RMQ-119).
 WITH
 -- include: rabbit_entity
 ,
