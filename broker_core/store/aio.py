@@ -19,7 +19,7 @@ from psycopg.rows import namedtuple_row
 from broker_core.common.errors import BrokerError
 
 from . import connections
-from .driver import _TRIES, AfterCommit, Atomically, Blocking, Steps, WaitForSignal
+from .driver import _TRIES, AfterCommit, Atomically, Blocking, Gathered, Steps, WaitForSignal
 from .failures import TRANSIENT, UNSTORABLE, is_unstorable, refusal, translated, unstorable
 from .pool import Pool
 from .signals import Signal
@@ -145,6 +145,8 @@ async def _perform(step: Any, at: LoopResources) -> Any:
             for steps in later:
                 await _drive_at(steps, at)
             return value
+        case Gathered():
+            return await step.gathering.run_aio(step.key, step.argument, lambda steps: _drive_at(steps, at))
         case AfterCommit():
             return await _drive_at(step.steps, at)
         case Blocking():
@@ -195,6 +197,8 @@ async def _perform_on(step: Any, connection: psycopg.AsyncConnection, later: lis
                 value = await _drive_on(step.steps, connection, own)
             later += own
             return value
+        case Gathered():
+            return await _drive_on(step.gathering.separately(step.key, step.argument), connection, later)
         case AfterCommit():
             return later.append(step.steps)
     raise TypeError(f"a transaction yielded {step!r}")

@@ -6,15 +6,16 @@ The steps are
 - Atomically(steps): runs the statements of another generator in one transaction; its value is what that generator returns,
 - AfterCommit(steps): runs steps outside any transaction; inside one they run after the commit, otherwise at once,
 - Blocking(call): makes a blocking call; its value is what the call returns,
-- WaitForSignal: waits until a Signal is set or the time is up. Outside transactions only.
+- WaitForSignal: waits until a Signal is set or the time is up. Outside transactions only,
+- Gathered(call): makes a call together with concurrent ones (`runtime.gathering`); its value is the call's result.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Hashable
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 import psycopg
 from psycopg.rows import namedtuple_row
@@ -63,6 +64,23 @@ class WaitForSignal:
     seconds: float
 
 
+class Gathers(Protocol):
+    """Makes concurrent calls together. drive: runs steps outside a transaction."""
+
+    def separately(self, key: Hashable, argument: Any) -> Steps: ...
+    def run(self, key: Hashable, argument: Any, drive: Callable[[Steps], Any]) -> Any: ...
+    async def run_aio(self, key: Hashable, argument: Any, drive: Callable[[Steps], Awaitable[Any]]) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """A call that may be made together with concurrent calls of the same key; within a transaction it is made separately."""
+
+    gathering: Gathers
+    key: Hashable
+    argument: Any
+
+
 def run(steps: Steps[T]) -> T:
     """Run steps to completion on this thread's connection. Raises BrokerError for what the database refuses."""
     with translated():
@@ -98,6 +116,10 @@ def _perform(step: Any, connection: psycopg.Connection, later: list[AfterCommit]
             for after in own:
                 _perform(after, connection, later)
             return value
+        case Gathered() if later is not None or connections.in_callers_transaction():
+            return _drive(step.gathering.separately(step.key, step.argument), connection, later)
+        case Gathered():
+            return step.gathering.run(step.key, step.argument, lambda steps: _drive(steps, connection))
         case AfterCommit() if later is not None:
             return later.append(step)
         case AfterCommit() if step.waits_for_callers and connections.in_callers_transaction():
