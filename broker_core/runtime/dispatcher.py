@@ -90,7 +90,7 @@ class Waiter:
     def __init__(self, holder: str, max_count: int, asked: Any = None):
         self.holder, self.max_count, self.asked = holder, max_count, asked
         self.priority, self.served = 0, next(_serve_order)  # first come, first served
-        self.signal: Signal | None = Signal()
+        self.signal: Signal | None = None  # made when it waits
         self.received: list[Any] = []
 
     def wanted(self) -> int:
@@ -318,6 +318,7 @@ def wait_in_turn(
 ) -> Steps[bool]:
     """Receive for a waiter, together with the others that wait for the same list; wait at most so long. Returns False if the
     entity was replaced: the caller looks up its address again."""
+    waiter.signal = waiter.signal or Signal()
     dispatcher = join(waiter, watched, mode, receive, release, passes_on=passes_on)
     is_claimed = False
     try:

@@ -59,7 +59,7 @@ def _weight(batch: Sequence[Prepared]) -> int:
 
 
 _BODY_BYTES_LIKE_A_MESSAGE = 8192  # large bodies fill a group sooner, at some 4 MB
-_sends = Gathering(_send_together, size_of=_weight)
+_sends: Gathering[Sequence[Prepared], list[int | None]] = Gathering(_send_together, size_of=_weight)
 
 
 def prepare_all(address: EntityAddress, messages: Iterable[Message]) -> list[Prepared]:

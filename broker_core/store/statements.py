@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import IntEnum
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from psycopg import _queries
@@ -53,8 +52,7 @@ _INCLUDE = re.compile(r"^[ \t]*-- include: (\w+)[ \t]*$", re.MULTILINE)
 _NAME = re.compile(r"@([A-Z]+)_([A-Z_]+)\b")
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
+class Statement(NamedTuple):
     """A named statement and its parameters. Use cases yield it, drivers run it."""
 
     name: str
@@ -66,15 +64,19 @@ class Statement:
 
 
 def call(name: str, /, **params: Any) -> Statement:
-    """The named statement with these parameters. Raises KeyError for an unknown name, and InvalidArgument for a parameter whose
-    type differs from the cast in the statement.
-
-    PostgreSQL would accept 'yesterday' as a timestamp, 'yes' as a boolean, and a naive datetime as one in the server's time zone.
-    """
+    """The named statement with these parameters. Raises KeyError for an unknown name."""
     if name not in SQL:
         raise KeyError(f"no statement {name!r} in {PACKAGE}/*/sql")
-    for parameter, (is_list, kind, classes) in _KINDS[name].items():
-        value = params.get(parameter)
+    return Statement(name, params)
+
+
+def check(statement: Statement) -> None:
+    """Raise InvalidArgument for a parameter whose type differs from the cast in the statement. Cursors need this check: they and
+    PostgreSQL accept 'yesterday' as a timestamp, 'yes' as a boolean, and a naive datetime as one in the server's time zone. The
+    direct path writes no such value (store/direct.py).
+    """
+    for parameter, (is_list, kind, classes) in _KINDS[statement.name].items():
+        value = statement.params.get(parameter)
         if value is None:
             continue
         if not is_list:
@@ -86,7 +88,6 @@ def call(name: str, /, **params: Any) -> Statement:
             for item in value:
                 if item is not None:
                     _require(parameter, item, kind)
-    return Statement(name, params)
 
 
 def _require(parameter: str, value: Any, kind: Any) -> None:

@@ -13,6 +13,7 @@ from broker_core.runtime import dispatcher
 from broker_core.runtime.dispatcher import Dispatcher, Received, Waiter, turns
 from broker_core.runtime.wake_ups import WatchedList
 from broker_core.store.driver import WaitForSignal
+from broker_core.store.signals import Signal
 
 LIST = WatchedList(1)
 
@@ -115,6 +116,7 @@ class Messages:
     def call(self, max_count=1, seconds=60.0):
         """The steps of a call that waits. They return what it received."""
         waiter = Waiter("holder", max_count)
+        waiter.signal = Signal()
         self.dispatcher.add(waiter)
         is_claimed = False
         try:
