@@ -109,8 +109,8 @@ def _drive(steps: Steps, connection: psycopg.Connection | None, later: list[Afte
         while True:
             try:
                 if type(step) is WaitForSignal and later is None:
-                    connection = None  # the database may end it meanwhile
-                    value = step.signal.wait(step.seconds)
+                    connection, value = None, None  # the database may end the connection meanwhile
+                    step.signal.wait(step.seconds)
                 else:
                     connection = connection or connections.current()
                     value = _execute(step, connection) if type(step) is Statement else _perform(step, connection, later)

@@ -66,10 +66,13 @@ def test_equal_priorities_are_served_in_turn_beginning_with_the_one_served_longe
 class Here:
     """Stands for the wake-ups of the process."""
 
-    failure = None
-
     def __init__(self):
-        self.left_behind = []
+        self.failure, self.left_behind = None, []
+
+    def watch(self, watched, poke):
+        raise AssertionError("only `join` does this")
+
+    unwatch = watch
 
     def expect(self, entity_id):
         pass

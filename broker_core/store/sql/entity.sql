@@ -299,9 +299,9 @@ SELECT e.now, e.kind, e.topic_id, e.is_system, e.tier, e.status, e.rules_version
   FROM entity AS e;
 
 -- name: watch_entities
--- Mark the entities that a process waits for (docs/design.md D8), so that senders notify it; this counts as a receive (SB-195). For
--- each list, whether a receive may have something to do: messages, due changes, or a refusal. No row: the entity does not exist.
--- is_marked: otherwise another transaction is changing the mark, and it is to be checked again.
+-- Mark the entities that a process waits for (docs/design.md D8), so that senders notify it; this counts as a receive (SB-195).
+-- For each list, whether a receive may have something to do: messages, due changes, or a refusal. No row: the entity does not
+-- exist. is_marked: otherwise another transaction is changing the mark, and the entity is to be checked again.
 WITH listed AS MATERIALIZED (
     SELECT l.place, l.subqueue, l.kind AS list_kind, l.session_id, l.session_token, e.id, e.now, e.status, e.kind, e.topic_id,
            e.namespace_id, e.key, e.default_message_time_to_live, e.forward_to, e.forward_dead_lettered_messages_to
@@ -324,7 +324,8 @@ marked AS (
 SELECT e.place,
        EXISTS (SELECT FROM marked WHERE entity_id = e.id)
        OR EXISTS (SELECT FROM vitrine_entity_activity
-                   WHERE entity_id = e.id AND waiting_until >= clock_timestamp() + %(renewed_below)s * interval '1 s') AS is_marked,
+                   WHERE entity_id = e.id AND waiting_until >= clock_timestamp() + %(renewed_below)s * interval '1 s')
+       AS is_marked,
        e.status NOT IN ('Active', 'SendDisabled')
        OR CASE e.subqueue WHEN @SUBQUEUE_MAIN THEN e.forward_to IS NOT NULL
                WHEN @SUBQUEUE_DEAD_LETTER THEN e.forward_dead_lettered_messages_to IS NOT NULL ELSE false END
