@@ -38,6 +38,15 @@ class MessageState(IntEnum):
     SCHEDULED = 2
 
 
+class WaitKind(IntEnum):
+    """What calls wait for in an entity."""
+
+    MESSAGES = 0
+    NEXT_SESSION = 1
+    THIS_SESSION = 2
+    MESSAGES_OF_SESSION = 3
+
+
 class HoldKind(IntEnum):
     """Why a storage queue's message is invisible until its visible_at. Stored with the message and used by the ledger."""
 

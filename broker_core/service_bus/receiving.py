@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -23,19 +25,23 @@ from broker_core.common.types import (
     sequence_number_of,
     unique_tokens,
 )
+from broker_core.runtime import dispatcher
 from broker_core.runtime.entity_cache import CachedEntity, entity_id_of, forget, on_entity
 from broker_core.runtime.pacing import BATCH, HEAD_LAG, advance_head
-from broker_core.runtime.waiting import poll_for_messages
+from broker_core.runtime.wake_ups import WatchedList
 from broker_core.store.driver import AfterCommit, Batch, Steps
 from broker_core.store.rows import locked_message, settle_report, stored_message
 from broker_core.store.statements import Statement, call
-from broker_core.store.use_cases import use_case
+from broker_core.store.use_cases import complete_only, use_case
 
 from .renewal import renewer
 from .rules import sessions
-from .settling import release_unclaimed, stop_renewing
+from .settling import release, release_unclaimed, stop_renewing
 from .shared import require_receivable, run_on_entity
 from .tidying import tidy
+from .waiting import Receiver, receive_or_wait
+
+log = logging.getLogger(__name__)
 
 
 @use_case(on_cancel=release_unclaimed)
@@ -60,8 +66,8 @@ def receive(
     if auto_renew is not None:
         require_kind("auto_renew", auto_renew, timedelta)
     completion = None if completing is None else _Completion(unique_tokens(completing))
-    receive_once = _receiver("receive", address, max_count, actor, locked_message, completion)
-    messages = yield from wait_for_messages(receive_once, address, max_wait_seconds)
+    rows = yield from _received("receive", address, max_count, max_wait_seconds, actor, release_missed, completion)
+    messages = [locked_message(row, address) for row in rows]
     if completion is not None:
         messages = Received(messages, completion.report())
     if auto_renew is not None:
@@ -70,13 +76,14 @@ def receive(
     return messages
 
 
-@use_case
+@use_case(on_cancel=complete_only)
 def receive_and_delete(
     address: EntityAddress, max_count: int = 1, *, max_wait_seconds: float = 0, actor: Actor | None = None
 ) -> Steps:
-    """Remove and return up to max_count messages; they cannot be received again (SB-060)."""
-    receive_once = _receiver("receive_and_delete", address, max_count, actor, lambda row, _: stored_message(row))
-    return (yield from wait_for_messages(receive_once, address, max_wait_seconds))
+    """Remove and return up to max_count messages; they cannot be received again (SB-060). If the call is cancelled in the moment
+    of the deletion, its messages are lost."""
+    rows = yield from _received("receive_and_delete", address, max_count, max_wait_seconds, actor, report_deleted)
+    return [stored_message(row) for row in rows]
 
 
 @use_case(on_cancel=release_unclaimed)
@@ -193,48 +200,81 @@ class _Completion:
         return settle_report(self.tokens, self.rows)
 
 
-def _receiver(
-    name: str, address: EntityAddress, max_count: int, actor: Actor | None, as_message, completion: _Completion | None = None
-):
+def _received(
+    name: str,
+    address: EntityAddress,
+    max_count: int,
+    max_wait_seconds: float,
+    actor: Actor | None,
+    release: dispatcher.Release,
+    completion: _Completion | None = None,
+) -> Steps[list]:
+    """The rows of a receive; with the other calls of this process that wait for the list, by one statement."""
     actor = actor or Actor.local()
     actor.require(Right.LISTEN, address)
     require_count("max_count", max_count)
+    receiver, receive = Receiver(address, actor, max_count), partial(_receive_in_turns, name)
+    if completion is not None:
+        rows = [row for _, row in (yield from receive(receiver, [receiver], completion)).given]
+        if rows or max_wait_seconds <= 0:
+            return rows
 
-    params = {"holder": actor.holder_label}
+    def watched(entity_id: int) -> WatchedList:
+        return WatchedList(entity_id, address.subqueue)
 
-    def attempt(entity: CachedEntity) -> Steps:
+    passes_on = name == "receive_and_delete"
+    return (yield from receive_or_wait(receiver, max_wait_seconds, receive, release, watched, mode=name, passes_on=passes_on))
+
+
+def _receive_in_turns(
+    name: str, receiver: Receiver, waiting: Sequence[Receiver], completion: _Completion | None = None
+) -> Steps[dispatcher.Received]:
+    """Receive for all that wait: for one by a statement of its own, for several in turns."""
+    address = receiver.address
+    plan: Sequence[Receiver]
+    if len(waiting) == 1:
+        plan, statement = [receiver] * receiver.max_count, name
+    else:
+        plan, statement = dispatcher.turns(waiting, dispatcher.MOST_IN_A_ROUND), f"{name}_in_turns"
+
+    def attempt(entity: CachedEntity, done: int = 0) -> Steps:
         sessions.check_received_with(address, entity.requires_session, session=False)
-        receiving = call(name, entity_id=entity.id, subqueue=address.subqueue, max_count=max_count, **params)
+        params: dict[str, Any] = {"entity_id": entity.id, "subqueue": address.subqueue, "max_count": len(plan) - done}
+        if len(waiting) == 1:
+            params["holder"] = receiver.holder
+        else:
+            params["holders"] = [each.holder for each in plan[done:]]
+        receiving = call(statement, **params)
         if completion is not None and completion.is_due:
-            return (yield from completion.and_receive(entity.id, address.subqueue, actor, receiving))
+            return (yield from completion.and_receive(entity.id, address.subqueue, receiver.actor, receiving))
         return (yield receiving)
 
-    def receive_once() -> Steps:
-        entity, rows, status = yield from on_entity(address, attempt)
-        if completion is not None:
-            yield from completion.end()
-        entity_id, rows = entity.id, rows or []
-        if status:
-            require_receivable(address, status)
-        head_lags = bool(rows) and rows[0].sequence_number - rows[0].head > HEAD_LAG
-        if len(rows) < max_count or head_lags:
-            if not status:
-                status = next(iter((yield call("entity_status", entity_id=entity_id))), None)
-            changed = status and (yield from tidy(entity_id, status))
-            if head_lags or changed and changed >= BATCH:
-                yield from advance_head(entity_id, address.subqueue)
-            if changed and len(rows) < max_count:
-                more = call(name, entity_id=entity_id, subqueue=address.subqueue, max_count=max_count - len(rows), **params)
-                rows = [*rows, *(yield more)]
-        return [as_message(row, address) for row in rows]
-
-    return receive_once
+    entity, rows, status = yield from on_entity(address, attempt)
+    if completion is not None:
+        yield from completion.end()
+    rows = rows or []
+    if status:
+        require_receivable(address, status)
+    head_lags = bool(rows) and rows[0].sequence_number - rows[0].head > HEAD_LAG
+    if len(rows) < len(plan) or head_lags:
+        if not status:
+            status = next(iter((yield call("entity_status", entity_id=entity.id))), None)
+        changed = status and (yield from tidy(entity.id, status))
+        if head_lags or changed and changed >= BATCH:
+            yield from advance_head(entity.id, address.subqueue)
+        if changed and len(rows) < len(plan):
+            rows = [*rows, *(yield from attempt(entity, len(rows)))]
+    return dispatcher.Received(list(zip(plan, rows, strict=False)), len(rows) == len(plan), entity.id)
 
 
-def wait_for_messages(receive_once, address: EntityAddress, max_wait_seconds: float) -> Steps:
-    """Receive; if there are no messages, wait for a wake-up and also poll once a second (docs/design.md D8)."""
-    messages = yield from receive_once()
-    if messages or max_wait_seconds <= 0:
-        return messages
-    entity_id = yield from entity_id_of(address)
-    return (yield from poll_for_messages(receive_once, (entity_id,), max_wait_seconds))
+def release_missed(missed: Sequence[tuple[Receiver, Any]]) -> Steps[None]:
+    """Release messages whose receivers had gone; no failed delivery is counted (SB-926)."""
+    for receiver, row in missed:
+        yield from release.steps(receiver.address, [row.lock_token], actor=receiver.actor)
+
+
+def report_deleted(missed: Sequence[tuple[Receiver, Any]]) -> Steps[None]:
+    """Messages were deleted for receivers that had gone (SB-060)."""
+    for receiver, row in missed:
+        log.warning("%s: message %d was deleted for a receiver that had gone", receiver.address, row.sequence_number)
+    yield from ()

@@ -104,6 +104,7 @@ def _store(entity: CachedEntity, prepared: Sequence[Prepared], actor: str) -> St
     sent = rows[0]
     return Stored(
         list(range(sent.first, sent.first + len(prepared))),
+        [entity.id],
         [entity.id] if sent.waiting else (),
         [entity.id] if sent.forwards else (),
     )

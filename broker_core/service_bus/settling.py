@@ -41,6 +41,8 @@ from .rules import messages as service_bus
 from .rules import sessions
 from .shared import require_properties_fit, require_receivable, run_on_entity
 
+_MAKES_AVAILABLE = frozenset(("abandon", "release", "dead_letter"))  # dead letters are available in their own list
+
 
 @use_case
 def complete(address: EntityAddress, tokens: Tokens, *, actor: Actor | None = None) -> Steps[SettleReport]:
@@ -148,8 +150,8 @@ def _settle_together(key: tuple, groups: Sequence[list[UUID]]) -> Steps[list[Set
         yield AfterCommit(stop_renewing(tokens))
     if status:
         require_receivable(address, status)
-    elif getattr(rows[0], "waiting", False):
-        yield from wake([entity_id])
+    elif name in _MAKES_AVAILABLE:
+        yield from wake([entity_id], getattr(rows[0], "waiting", False))
     if rows and getattr(rows[0], "forwards", False):
         yield AfterCommit(forward_on([entity_id]))
     report = settle_report(tokens, rows)

@@ -7,14 +7,12 @@ The steps are
 - Atomically(steps): runs the statements of another generator in one transaction; its value is what that generator returns,
 - AfterCommit(steps): runs steps outside any transaction; inside one they run after the commit, otherwise at once,
 - Blocking(call): makes a blocking call; its value is what the call returns,
-- Listening(steps): runs steps that may wait, while wake-ups for these entities are received; its value is what they return,
-- WaitForMessages: inside Listening, sleeps until a message is sent to one of the entities or the time is up,
+- WaitForSignal: waits until a Signal is set or the time is up. Outside transactions only,
 - Gathered(call): makes a call together with concurrent ones (`runtime.gathering`); its value is the call's result.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable, Generator, Hashable
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol, TypeVar
@@ -25,11 +23,11 @@ from psycopg.rows import namedtuple_row
 from . import connections
 from .direct import NotDirect, PreparedStatements
 from .failures import DATABASE_ERRORS, TRANSIENT, UNSTORABLE, is_unstorable, refusal, translated, unstorable
+from .signals import Signal
 from .statements import Statement, check
 
 T = TypeVar("T")
 Steps = Generator[Any, Any, T]  # of a use case; `Steps[Page]` returns a Page, a bare `Steps` anything
-WAKE_CHANNEL = "vitrine_wake"
 _TRIES = 4
 
 
@@ -71,18 +69,10 @@ class Blocking:
 
 
 @dataclass(frozen=True, slots=True)
-class Listening:
-    """Steps during which no wake-up of these entities is missed, from before the first step on."""
+class WaitForSignal:
+    """Wait at most `seconds` for a signal. May end early without one, so the caller checks again."""
 
-    entity_ids: tuple[int, ...]
-    steps: Steps
-
-
-@dataclass(frozen=True, slots=True)
-class WaitForMessages:
-    """Wait at most `seconds` for a wake-up. May end early without one, so the caller checks again."""
-
-    entity_ids: tuple[int, ...]
+    signal: Signal
     seconds: float
 
 
@@ -112,13 +102,18 @@ def run(steps: Steps[T]) -> T:
             raise
 
 
-def _drive(steps: Steps, connection: psycopg.Connection, later: list[AfterCommit] | None = None) -> Any:
+def _drive(steps: Steps, connection: psycopg.Connection | None, later: list[AfterCommit] | None = None) -> Any:
     """Run steps to completion. later: inside a transaction, collects the steps to run after it."""
     try:
         step = next(steps)
         while True:
             try:
-                value = _execute(step, connection) if type(step) is Statement else _perform(step, connection, later)
+                if type(step) is WaitForSignal and later is None:
+                    connection, value = None, None  # the database may end the connection meanwhile
+                    step.signal.wait(step.seconds)
+                else:
+                    connection = connection or connections.current()
+                    value = _execute(step, connection) if type(step) is Statement else _perform(step, connection, later)
             except Exception as exc:
                 step = steps.throw(refusal(exc))  # steps may catch a refusal, or the exception that ended their transaction
             else:
@@ -152,10 +147,6 @@ def _perform(step: Any, connection: psycopg.Connection, later: list[AfterCommit]
             return _drive(step.steps, connection)
         case Blocking():
             return step.call()
-        case Listening():
-            return _listen(step, connection)
-        case WaitForMessages():
-            return _wait(step, connection)
     raise TypeError(f"a use case yielded {step!r}")
 
 
@@ -202,29 +193,6 @@ def _fetched(statement: Statement | Batch, connection: psycopg.Connection) -> li
     with psycopg.Cursor(connection, row_factory=namedtuple_row) as cursor:
         cursor.execute(statement.sql, statement.params, binary=True)
         return cursor.fetchall() if cursor.rownumber is not None else []
-
-
-def _listen(step: Listening, connection: psycopg.Connection) -> Any:
-    if connections.in_callers_transaction():
-        return _drive(step.steps, connection)
-    connection.execute(f"LISTEN {WAKE_CHANNEL}")
-    try:
-        return _drive(step.steps, connection)
-    finally:
-        if not connection.closed:
-            connection.execute(f"UNLISTEN {WAKE_CHANNEL}")
-
-
-def _wait(step: WaitForMessages, connection: psycopg.Connection) -> None:
-    if connections.in_callers_transaction():
-        time.sleep(step.seconds)
-        return
-    wanted = {str(entity_id) for entity_id in step.entity_ids}
-    deadline = time.monotonic() + step.seconds
-    while (left := deadline - time.monotonic()) > 0:
-        for notification in connection.notifies(timeout=left, stop_after=1):
-            if notification.payload in wanted:
-                return
 
 
 class _Undo(Exception):

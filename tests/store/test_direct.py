@@ -26,7 +26,8 @@ from broker_core.common.errors import BrokerUnavailable, InvalidArgument, Server
 from broker_core.common.types import Message, SubQueue
 from broker_core.store import aio, connections, direct, driver, statements
 from broker_core.store.direct import NotDirect
-from broker_core.store.driver import Atomically, Listening, WaitForMessages
+from broker_core.store.driver import Atomically
+from broker_core.store.notifications import WAKE_CHANNEL, Notifications
 from broker_core.store.statements import SQL, Statement
 from tests.eventually import eventually
 
@@ -333,16 +334,15 @@ async def test_a_connection_lost_in_an_event_loop_is_replaced(broker_database, n
     await aio.close()
 
 
-def test_a_notification_that_comes_with_an_answer_wakes(connection, named):
+def test_a_notification_that_comes_with_an_answer_is_found(connection, named):
     """It is read from the socket with the rows of a statement, before anybody waits for it."""
-
-    def steps():
-        yield named(f"SELECT pg_notify('{driver.WAKE_CHANNEL}', %(id)s::text)", id="77")
+    listening, (nobody, woken) = Notifications(), socket.socketpair()
+    woken.setblocking(False)
+    with nobody, woken:
+        run(named(f"SELECT pg_notify('{WAKE_CHANNEL}', %(id)s::text)", id="77"))
         began = time.monotonic()
-        yield WaitForMessages((77,), 10)
-        return time.monotonic() - began
-
-    assert run(Listening((77,), steps())) < 5
+        assert listening.wait(10, woken) == {77}
+        assert time.monotonic() - began < 5
 
 
 def test_notices_reach_their_handlers(connection):

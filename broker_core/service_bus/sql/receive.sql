@@ -187,6 +187,99 @@ SELECT changed.*, e.default_message_time_to_live,
        -- include: all_available_changed_or_retry
  ORDER BY changed.sequence_number;
 
+-- fragment: turns
+-- The receiver of each message of `available`: `holders` has an entry for each message wanted, in the order of the messages.
+turns AS MATERIALIZED (
+    SELECT tid, (%(holders)s::text[])[row_number() OVER (ORDER BY sequence_number)] AS holder, gen_random_uuid()::text AS salt
+      FROM available)
+
+-- name: receive_in_turns
+-- As receive, for several receivers at once: max_count messages for `holders`, in turns. The random bits of each token are its
+-- own, so that no receiver can derive another one's.
+WITH
+-- include: entity
+,
+-- include: available_messages
+,
+-- include: turns
+,
+changed AS (
+    UPDATE vitrine_message AS m
+       SET lock_token = (replace(left(t.salt, 14), '-', '') || '8' || substr(t.salt, 16, 3) || '8'
+                         || lpad(to_hex(m.sequence_number), 15, '0'))::uuid,
+           locked_by = t.holder,
+           locked_until = e.now + e.lock_duration,
+           delivery_count = m.delivery_count + (m.lock_token IS NOT NULL AND m.subqueue = @SUBQUEUE_MAIN)::int,
+           first_received_at = coalesce(m.first_received_at, e.now),
+           last_received_at = e.now
+      FROM turns AS t CROSS JOIN entity AS e
+     WHERE m.ctid = t.tid
+ RETURNING m.locked_by,
+           -- include: received_columns
+),
+events AS (
+    INSERT INTO vitrine_message_event (at, entity_id, subqueue, sequence_number, message_id, kind,
+                                       delivery_count, locked_until, actor)
+    SELECT e.now, %(entity_id)s, %(subqueue)s, x.*
+      FROM entity AS e, (
+           SELECT sequence_number, message_id, @EVENT_RECEIVED, delivery_count, locked_until, locked_by FROM changed
+           UNION ALL
+           SELECT sequence_number, message_id, @EVENT_LOCK_LOST, failures, old_until, old_holder FROM available
+            WHERE old_token IS NOT NULL) AS x
+     WHERE e.history_level = @HISTORY_FULL),
+counted AS (
+    INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, op)
+    SELECT %(entity_id)s::bigint, %(subqueue)s, @LEDGER_LOCKED, locked_until, count(*), @OP_RECEIVED FROM changed
+     GROUP BY locked_until),
+deadline AS (
+    INSERT INTO vitrine_lock_deadline (entity_id, subqueue, until, first_number, last_number)
+    SELECT %(entity_id)s, %(subqueue)s, locked_until, min(sequence_number), max(sequence_number) FROM changed
+     GROUP BY locked_until),
+-- include: touched_by_receive
+SELECT changed.*, e.default_message_time_to_live,
+       (SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s) AS head
+  FROM changed CROSS JOIN entity AS e
+ WHERE
+       -- include: all_available_changed_or_retry
+ ORDER BY changed.sequence_number;
+
+-- name: receive_and_delete_in_turns
+-- As receive_and_delete, for several receivers at once: max_count messages for `holders`, in turns.
+WITH
+-- include: entity
+,
+-- include: available_messages
+,
+-- include: turns
+,
+changed AS (DELETE FROM vitrine_message AS m WHERE m.ctid = ANY (ARRAY(SELECT tid FROM available))
+ RETURNING m.ctid AS tid, m.size, m.first_received_at,
+           -- include: received_columns
+),
+events AS (
+    INSERT INTO vitrine_message_event (at, entity_id, subqueue, sequence_number, message_id, kind,
+                                       delivery_count, locked_until, actor, enqueued_at, first_received_at, last_received_at)
+    SELECT e.now, %(entity_id)s, %(subqueue)s, x.*
+      FROM entity AS e, (
+           SELECT c.sequence_number, c.message_id, @EVENT_RECEIVED_AND_DELETED, c.delivery_count, NULL::timestamptz, t.holder,
+                  c.enqueued_at, coalesce(c.first_received_at, (SELECT now FROM entity)), (SELECT now FROM entity)
+             FROM changed AS c JOIN turns AS t ON t.tid = c.tid
+           UNION ALL
+           SELECT sequence_number, message_id, @EVENT_LOCK_LOST, failures, old_until, old_holder, NULL, NULL, NULL
+             FROM available WHERE old_token IS NOT NULL AND (SELECT history_level FROM entity) = @HISTORY_FULL) AS x
+     WHERE e.history_level > @HISTORY_OFF),
+counted AS (
+    INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, bytes, op)
+    SELECT %(entity_id)s::bigint, %(subqueue)s, @STATE_ACTIVE, -count(*), -sum(size), @OP_RECEIVED_AND_DELETED FROM changed
+    HAVING count(*) > 0),
+-- include: touched_by_receive
+SELECT changed.*, e.default_message_time_to_live,
+       (SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s) AS head
+  FROM changed CROSS JOIN entity AS e
+ WHERE
+       -- include: all_available_changed_or_retry
+ ORDER BY changed.sequence_number;
+
 -- name: receive_deferred
 -- Lock deferred messages by number: all of them, or none (SB-084, SB-085, SB-912). One that has expired, or has reached the
 -- maximum delivery count, is dead-lettered or dropped and reported as not found (SB-036).
