@@ -26,19 +26,20 @@ from broker_core.common.types import (
     unique_tokens,
 )
 from broker_core.runtime import dispatcher
-from broker_core.runtime.entity_cache import CachedEntity, entity_id_of, forget, on_entity
+from broker_core.runtime.entity_cache import BoundedCache, CachedEntity, entity_id_of, forget, on_entity
 from broker_core.runtime.pacing import BATCH, HEAD_LAG, advance_head
 from broker_core.runtime.wake_ups import WatchedList
+from broker_core.store import connections
 from broker_core.store.driver import AfterCommit, Batch, Steps
-from broker_core.store.rows import locked_message, settle_report, stored_message
+from broker_core.store.rows import by_number, locked_message, settle_report, stored_message
 from broker_core.store.statements import Statement, call
 from broker_core.store.use_cases import complete_only, use_case
 
 from .renewal import renewer
 from .rules import sessions
 from .settling import release, release_unclaimed, stop_renewing
-from .shared import require_receivable, run_on_entity
-from .tidying import tidy
+from .shared import require_receivable, run_on_entity, touch
+from .tidying import end_all_expired_locks, tidy
 from .waiting import Receiver, receive_or_wait
 
 log = logging.getLogger(__name__)
@@ -223,48 +224,110 @@ def _received(
         return WatchedList(entity_id, address.subqueue)
 
     passes_on = name == "receive_and_delete"
-    return (yield from receive_or_wait(receiver, max_wait_seconds, receive, release, watched, mode=name, passes_on=passes_on))
+    return by_number(
+        (yield from receive_or_wait(receiver, max_wait_seconds, receive, release, watched, mode=name, passes_on=passes_on))
+    )
 
 
 def _receive_in_turns(
     name: str, receiver: Receiver, waiting: Sequence[Receiver], completion: _Completion | None = None
 ) -> Steps[dispatcher.Received]:
     """Receive for all that wait: for one by a statement of its own, for several in turns."""
-    address = receiver.address
-    plan: Sequence[Receiver]
-    if len(waiting) == 1:
-        plan, statement = [receiver] * receiver.max_count, name
-    else:
-        plan, statement = dispatcher.turns(waiting, dispatcher.MOST_IN_A_ROUND), f"{name}_in_turns"
+    address, take = receiver.address, _Taker(name, receiver, waiting, completion)
 
-    def attempt(entity: CachedEntity, done: int = 0) -> Steps:
+    def attempt(entity: CachedEntity) -> Steps:
         sessions.check_received_with(address, entity.requires_session, session=False)
-        params: dict[str, Any] = {"entity_id": entity.id, "subqueue": address.subqueue, "max_count": len(plan) - done}
-        if len(waiting) == 1:
-            params["holder"] = receiver.holder
-        else:
-            params["holders"] = [each.holder for each in plan[done:]]
-        receiving = call(statement, **params)
-        if completion is not None and completion.is_due:
-            return (yield from completion.and_receive(entity.id, address.subqueue, receiver.actor, receiving))
-        return (yield receiving)
+        return (yield from take(entity.id))
 
     entity, rows, status = yield from on_entity(address, attempt)
     if completion is not None:
         yield from completion.end()
-    rows = rows or []
     if status:
         require_receivable(address, status)
-    head_lags = bool(rows) and rows[0].sequence_number - rows[0].head > HEAD_LAG
-    if len(rows) < len(plan) or head_lags:
-        if not status:
-            status = next(iter((yield call("entity_status", entity_id=entity.id))), None)
-        changed = status and (yield from tidy(entity.id, status))
-        if head_lags or changed and changed >= BATCH:
-            yield from advance_head(entity.id, address.subqueue)
-        if changed and len(rows) < len(plan):
-            rows = [*rows, *(yield from attempt(entity, len(rows)))]
-    return dispatcher.Received(list(zip(plan, rows, strict=False)), len(rows) == len(plan), entity.id)
+    if (status or rows[0]).idle:
+        yield AfterCommit(touch("touch_by_receive", entity.id))
+    if take.left or take.bounds_lag:
+        status = status or next(iter((yield call("entity_status", entity_id=entity.id))), None)
+        if status:
+            yield from _tidy_and_take(take, entity.id, status)
+    return dispatcher.Received(take.given, not take.left, entity.id)
+
+
+def _tidy_and_take(take: _Taker, entity_id: int, status: Any) -> Steps[None]:
+    """Make the due changes on the entity, advance the bounds of the list, and take more messages if there may be some."""
+    subqueue = take.address.subqueue
+    passes_locked = subqueue in status.passes_locked
+    if passes_locked and status.locks and not (yield from end_all_expired_locks(entity_id)):
+        yield call("walk_from_head", entity_id=entity_id, subqueue=subqueue)
+    changed = yield from tidy(entity_id, status)
+    if take.bounds_lag or changed >= BATCH:
+        yield from advance_head(entity_id, subqueue)
+    if take.left and (changed or passes_locked and (not take.given or status.locks)):
+        yield from take.more(entity_id)
+
+
+class _Taker:
+    """Runs the statement of a receive. While the receives of a list pass its locked messages, that is another statement; each
+    process remembers these lists.
+
+    given: the rows with their receivers. bounds_lag: whether the first call found messages far above the bounds of the list.
+    """
+
+    def __init__(self, name: str, receiver: Receiver, waiting: Sequence[Receiver], completion: _Completion | None):
+        self.address, self._completion = receiver.address, completion
+        self._is_for_one = len(waiting) == 1
+        self._name = name if self._is_for_one else f"{name}_in_turns"
+        self._plan: Sequence[Receiver] = (
+            [receiver] * receiver.max_count if self._is_for_one else dispatcher.turns(waiting, dispatcher.MOST_IN_A_ROUND)
+        )
+        self.given: list[tuple[Receiver, Any]] = []
+        self.bounds_lag = False
+
+    @property
+    def left(self) -> int:
+        """How many more messages are wanted."""
+        return len(self._plan) - len(self.given)
+
+    def __call__(self, entity_id: int) -> Steps[list]:
+        if (connections.current_database(), entity_id, self.address.subqueue) in _passing_locked:
+            rows = yield from self._past_locked(entity_id, past_deadlines=False)
+        else:
+            rows = yield from self._run(self._name, entity_id)
+        first = next((row.sequence_number for row in rows if row.sequence_number >= row.start), 0)
+        self.bounds_lag = bool(rows) and first - rows[0].start > HEAD_LAG
+        return rows
+
+    def more(self, entity_id: int) -> Steps[None]:
+        """Take messages after the locks that had ended were ended, by the statement that is right for all lists."""
+        yield from self._past_locked(entity_id, past_deadlines=True)
+
+    def _run(self, statement: str, entity_id: int, **params: Any) -> Steps[list]:
+        takers = self._plan[len(self.given) :]
+        params |= {"entity_id": entity_id, "subqueue": self.address.subqueue, "max_count": len(takers)}
+        if self._is_for_one:
+            params["holder"] = takers[0].holder
+        else:
+            params["holders"] = [each.holder for each in takers]
+        receiving = call(statement, **params)
+        if self._completion is not None and self._completion.is_due:
+            rows = yield from self._completion.and_receive(entity_id, self.address.subqueue, takers[0].actor, receiving)
+        else:
+            rows = yield receiving
+        rows = by_number(rows)
+        self.given += zip(takers, rows, strict=False)
+        return rows
+
+    def _past_locked(self, entity_id: int, *, past_deadlines: bool) -> Steps[list]:
+        rows = yield from self._run(f"{self._name}_past_locked", entity_id, past_deadlines=past_deadlines)
+        key = connections.current_database(), entity_id, self.address.subqueue
+        if rows and rows[0].passes_locked:
+            _passing_locked.keep(key, True)
+        elif rows:
+            _passing_locked.pop(key, None)
+        return rows
+
+
+_passing_locked = BoundedCache(100_000)  # (database, entity id, subqueue) of the lists whose receives pass locked messages
 
 
 def release_missed(missed: Sequence[tuple[Receiver, Any]]) -> Steps[None]:

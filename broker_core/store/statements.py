@@ -7,6 +7,7 @@ fragment's text, and a name such as `@EVENT_SENT` by the number of an enum's mem
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
@@ -48,6 +49,7 @@ _KIND: dict[str, Any] = {
     "timestamptz": datetime,
     "uuid": UUID,
 }
+RANDOM_PREFIXES = ("token_prefix", "id_prefix")  # of lock tokens and message ids (fragment lock_token)
 _INCLUDE = re.compile(r"^[ \t]*-- include: (\w+)[ \t]*$", re.MULTILINE)
 _NAME = re.compile(r"@([A-Z]+)_([A-Z_]+)\b")
 
@@ -64,9 +66,11 @@ class Statement(NamedTuple):
 
 
 def call(name: str, /, **params: Any) -> Statement:
-    """The named statement with these parameters. Raises KeyError for an unknown name."""
+    """The named statement with these parameters; those of RANDOM_PREFIXES are made here. Raises KeyError for an unknown name."""
     if name not in SQL:
         raise KeyError(f"no statement {name!r} in {PACKAGE}/*/sql")
+    for parameter in _PREFIXES.get(name, ()):
+        params[parameter] = _random_prefix()
     return Statement(name, params)
 
 
@@ -90,6 +94,12 @@ def check(statement: Statement) -> None:
                     _require(parameter, item, kind)
 
 
+def _random_prefix() -> str:
+    """The first 17 hexadecimal digits of a UUID: 60 random bits, and an 8 for its version and for its variant."""
+    digits = os.urandom(8).hex()
+    return f"{digits[:12]}8{digits[12:15]}8"
+
+
 def _require(parameter: str, value: Any, kind: Any) -> None:
     is_wrong = not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool)
     if is_wrong or (isinstance(value, datetime) and value.tzinfo is None):
@@ -109,7 +119,7 @@ def load(files: Iterable[Path]) -> dict[str, str]:
             found = statements if kind == "name" else fragments
             if name in found:
                 raise ValueError(f"{kind} {name!r} is defined twice, the second time in {file}")
-            found[name] = text.strip().removesuffix(";")
+            found[name] = text.strip().removesuffix(";").rstrip()
     return {name: _with_fragments(name, text, fragments) for name, text in statements.items()}
 
 
@@ -153,6 +163,7 @@ def _kinds_in(text: str) -> dict[str, tuple[bool, Any, frozenset]]:
 SOURCE: dict[str, str] = load(PACKAGE.glob("*/sql/*.sql"))  # with comments, for readers
 SQL: dict[str, str] = {name: _bare(text) for name, text in SOURCE.items()}  # as run
 _KINDS = {name: _kinds_in(text) for name, text in SQL.items()}
+_PREFIXES = {name: found for name, text in SQL.items() if (found := [p for p in RANDOM_PREFIXES if f"%({p})s" in text])}
 
 # psycopg caches the parsed form of statements of at most 4,096 characters. Two dozen here are longer, and parsing one costs 30 to
 # 50 µs of CPU per call (receive: 32 µs instead of 2). There is no public setting; without this, everything works but slower.
