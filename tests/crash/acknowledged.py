@@ -11,6 +11,7 @@ from collections import Counter
 from contextlib import suppress
 from multiprocessing import get_context, parent_process
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 from broker_core import namespaces, service_bus
@@ -98,7 +99,7 @@ def work(dsn: str, queue: EntityAddress, folder: Path, name: str) -> None:
             crashed.append(exc)
             raise
 
-    clients = [(_send, Notes(folder, f"{name}-thread-{n}"), f"{name}-thread-{n}") for n in range(THREADS)]
+    clients: list[tuple[Any, ...]] = [(_send, Notes(folder, f"{name}-thread-{n}"), f"{name}-thread-{n}") for n in range(THREADS)]
     clients += [(_complete, Notes(folder, f"{name}-settler-{n}")) for n in range(SETTLERS)]
     clients.append((_send_in_tasks, folder, f"{name}-task"))
     threads = [threading.Thread(target=client, args=each, daemon=True) for each in clients]
@@ -184,7 +185,7 @@ def findings(queue: EntityAddress, folder: Path) -> Counter:
     stored = {row.message_id: row.sequence_number for row in events if row.kind == EventKind.SENT}
     stored_times = Counter(row.message_id for row in events if row.kind == EventKind.SENT)
     gone = Counter(row.sequence_number for row in events if row.kind == EventKind.COMPLETED)
-    wrong = {
+    wrong: dict[str, list[Any]] = {
         "acknowledged sends that are not stored": [i for i, n in sent.items() if stored.get(i) != n],
         "acknowledged sends without a message": [n for n in sent.values() if n not in present and n not in gone],
         "numbers told to two senders": [n for n, times in told.items() if times > 1],
