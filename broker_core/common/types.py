@@ -5,7 +5,7 @@ Instants are aware UTC datetimes, durations are timedeltas; a missing instant or
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum, Flag, IntEnum, StrEnum, auto
@@ -36,6 +36,15 @@ class MessageState(IntEnum):
     ACTIVE = 0
     DEFERRED = 1
     SCHEDULED = 2
+
+
+class WaitKind(IntEnum):
+    """What calls wait for in an entity."""
+
+    MESSAGES = 0
+    NEXT_SESSION = 1
+    THIS_SESSION = 2
+    MESSAGES_OF_SESSION = 3
 
 
 class HoldKind(IntEnum):
@@ -421,6 +430,14 @@ class LockedMessage(StoredMessage):
     locked_until: datetime
     lock_duration: timedelta
     address: EntityAddress
+
+
+class Received(list[LockedMessage]):
+    """What a receive returned that also completed messages. completed: the report on the tokens that it was to complete."""
+
+    def __init__(self, messages: Iterable[LockedMessage], completed: SettleReport):
+        super().__init__(messages)
+        self.completed = completed
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,8 @@ from broker_core.common.errors import BrokerUnavailable, InvalidArgument, Server
 from broker_core.common.types import Message, SubQueue
 from broker_core.store import aio, connections, direct, driver, statements
 from broker_core.store.direct import NotDirect
-from broker_core.store.driver import Atomically, Listening, WaitForMessages
+from broker_core.store.driver import Atomically
+from broker_core.store.notifications import WAKE_CHANNEL, Notifications
 from broker_core.store.statements import SQL, Statement
 from tests.eventually import eventually
 
@@ -334,16 +335,15 @@ async def test_a_connection_lost_in_an_event_loop_is_replaced(broker_database, n
     await aio.close()
 
 
-def test_a_notification_that_comes_with_an_answer_wakes(connection, named):
+def test_a_notification_that_comes_with_an_answer_is_found(connection, named):
     """It is read from the socket with the rows of a statement, before anybody waits for it."""
-
-    def steps():
-        yield named(f"SELECT pg_notify('{driver.WAKE_CHANNEL}', %(id)s::text)", id="77")
+    listening, (nobody, woken) = Notifications(), socket.socketpair()
+    woken.setblocking(False)
+    with nobody, woken:
+        run(named(f"SELECT pg_notify('{WAKE_CHANNEL}', %(id)s::text)", id="77"))
         began = time.monotonic()
-        yield WaitForMessages((77,), 10)
-        return time.monotonic() - began
-
-    assert run(Listening((77,), steps())) < 5
+        assert listening.wait(10, woken) == {77}
+        assert time.monotonic() - began < 5
 
 
 def test_notices_reach_their_handlers(connection):
@@ -377,8 +377,8 @@ def test_a_wait_for_a_lock_is_refused_as_before(queue, named):
 
 
 def behind(connection, statement, after="SELECT 1 AS flushed", before="SELECT set_config('synchronous_commit', 'off', true)"):
-    parts = [Statement(text, {}) if isinstance(text, str) else text for text in (before, statement, after)]
-    return connection.wait(connection.direct.execute_behind(*parts))
+    *calls, last = [(text, {}) if isinstance(text, str) else text for text in (before, statement, after)]
+    return connection.wait(connection.direct.execute_behind(calls, last))
 
 
 @pytest.fixture
@@ -396,7 +396,7 @@ def texts(monkeypatch):
 class TestBehind:
     def test_the_rows_are_those_of_the_second_statement(self, connection):
         connection.execute("CREATE TEMPORARY TABLE t (n int)")
-        insert = Statement("INSERT INTO t VALUES (%(n)s) RETURNING n, current_setting('synchronous_commit') AS mode", {"n": 5})
+        insert = "INSERT INTO t VALUES (%(n)s) RETURNING n, current_setting('synchronous_commit') AS mode", {"n": 5}
         seen = "SELECT current_setting('synchronous_commit') AS mode, count(*) FROM t"
         assert behind(connection, insert, seen) == [(5, "off")]
         assert directly(connection, seen) == [("on", 1)]
