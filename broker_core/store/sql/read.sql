@@ -405,7 +405,8 @@ SELECT clock_timestamp() AS read_at, o.age AS oldest_snapshot_age, o.who AS olde
        pg_database_size(current_database()) AS database_bytes, pg_total_relation_size('vitrine_message') AS message_bytes,
        (SELECT sum(pg_total_relation_size(relid))::bigint FROM pg_partition_tree('vitrine_message_event')) AS event_bytes,
        (SELECT count(*) FROM vitrine_count_delta) AS ledger_waiting,
-       (SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()) AS connections
+       (SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()) AS connections,
+       pg_size_bytes(current_setting('shared_buffers')) AS buffer_bytes
   FROM (SELECT) AS nothing
   LEFT JOIN LATERAL (
        SELECT clock_timestamp() - xact_start AS age,
