@@ -419,7 +419,7 @@ SELECT substring(body FROM %(offset)s::int + 1 FOR %(length)s::int) AS content, 
    AND state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED,@STATE_SCHEDULED}') AND sequence_number = %(sequence_number)s;
 
 -- name: read_message_events
--- The events of one message, newest first. The BRIN index is on the hash, so both conditions are needed.
+-- The events of one message, newest first. The index, on days that are over, is on the hash, so both conditions are needed.
 SELECT event_id, recorded_at, at, entity_id, subqueue, sequence_number, kind, message_id, delivery_count,
        locked_until, actor, reason, enqueued_at, first_received_at, last_received_at, session_id, size, time_to_live, properties,
        application_properties, details
