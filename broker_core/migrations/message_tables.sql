@@ -184,8 +184,8 @@ CREATE TABLE vitrine_message_event (
 ) PARTITION BY RANGE (recorded_at);
 CREATE INDEX vitrine_message_event_xid ON vitrine_message_event (xid);
 CREATE INDEX vitrine_message_event_recorded ON vitrine_message_event USING brin (recorded_at) WITH (autosummarize = on);
--- The events of a message, and messages by id, have an index in the partitions of days that are over (history/retention.py): on the
--- newest one it would cost each statement 45 us.
+-- The events of a message, and messages by id, have an index in the partitions of days that are over (history/retention.py): on
+-- the newest one it would cost each statement 45 us.
 CREATE TABLE vitrine_message_event_default PARTITION OF vitrine_message_event DEFAULT;
 DO $$
 DECLARE day date := (now() AT TIME ZONE 'UTC')::date;

@@ -180,11 +180,12 @@ SELECT e.id, e.namespace_name, e.path, e.kind, e.topic_id, e.requires_session, e
  ORDER BY e.namespace_name, coalesce(e.topic_path, e.path), e.topic_id IS NOT NULL, e.path;   -- a topic, then its subscriptions
 
 -- fragment: listed
--- The entities of a namespace, topic, kind or family, or all. part: of the shown address, which is "topic/name" for a subscription;
--- prefix: of the path. The system's own are left out unless `system` is set.
+-- The entities of a namespace, topic, kind or family, or all. part: of the shown address, which is "topic/name" for a
+-- subscription; prefix: of the path. The system's own are left out unless `system` is set.
 entities AS MATERIALIZED (
     SELECT e.id, e.namespace_name, e.path, e.kind, e.family, e.status, e.now, e.default_message_time_to_live, e.topic_id,
-           CASE WHEN e.topic_id IS NOT NULL THEN (SELECT t.path FROM vitrine_entity AS t WHERE t.id = e.topic_id) END AS topic_path
+           CASE WHEN e.topic_id IS NOT NULL
+                THEN (SELECT t.path FROM vitrine_entity AS t WHERE t.id = e.topic_id) END AS topic_path
       FROM vitrine_entity_now AS e
      WHERE (%(namespace)s::text IS NULL OR lower(e.namespace_name) = lower(%(namespace)s))
        AND (%(topic_id)s::bigint IS NULL OR e.topic_id = %(topic_id)s)
