@@ -8,6 +8,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from uuid import uuid4
 
 import psycopg
@@ -17,7 +18,7 @@ from broker_core.common.types import Actor, EntityAddress, Message, Right
 from broker_core.store import connections
 
 from . import measuring
-from .measuring import BODY, INSERT_BARE, a_queue, bare, compare, empty, in_processes, timed
+from .measuring import BATCH, BODY, INSERT_BARE, a_queue, bare, compare, empty, fill, in_processes, timed
 
 MOST = {"send": 1.7, "receive": 1.6, "complete": 1.3}
 CALLERS = 32
@@ -25,6 +26,7 @@ CALLERS = 32
 
 def run(report) -> None:
     _one_at_a_time(report)
+    _in_flight(report)
     _eight_connections(report)
     _many_callers(report, "threads", _by_threads, 6)
     _many_callers(report, "asyncio tasks", _by_tasks, 12)
@@ -46,6 +48,26 @@ def _one_at_a_time(report) -> None:
     for name, most in MOST.items():
         ratio = statistics.median(times[name]) / plain
         report.row(f"one message at a time, one connection: {name}", ratio, "times", most, at_most=True)
+
+
+def _in_flight(report) -> None:
+    """A receive from a queue of which many messages are locked, against one from a queue without locked messages, in turns."""
+    held, plain, calls = measuring.scale.in_flight, 2_000, 1_500
+    queues = {"in flight": a_queue(lock_duration=timedelta(minutes=5)), "none": a_queue(lock_duration=timedelta(minutes=5))}
+    fill(queues["in flight"], held + plain)
+    fill(queues["none"], plain)
+    for _ in range(held // BATCH):
+        service_bus.receive(queues["in flight"], BATCH)
+    times: dict[str, list[float]] = {name: [] for name in queues}
+    for _ in range(calls):
+        for name, queue in queues.items():
+            seconds, (message,) = timed(lambda queue=queue: service_bus.receive(queue))
+            times[name].append(seconds)
+            if name == "none":
+                service_bus.complete(queue, message.lock_token)
+    ratio = statistics.mean(times["in flight"]) / statistics.mean(times["none"])
+    report.row(f"receive with {held:,} messages in flight, against none", ratio, "times", 2, at_most=True)
+    empty()
 
 
 def _eight_connections(report) -> None:
