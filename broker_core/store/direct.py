@@ -27,7 +27,8 @@ from psycopg.adapt import Transformer
 from psycopg.rows import _make_nt
 from psycopg.waiting import Wait
 
-Call = tuple[str, Mapping[str, Any]]  # a statement's SQL and its parameters
+from .statements import Statement
+
 Steps = Generator[Any, Any, list]  # of psycopg: yields what to wait for on the socket
 MAX_PREPARED = 100  # statements of one connection; each takes about 0.2 MB of the server's memory
 _BINARY = pq.Format.BINARY
@@ -75,10 +76,6 @@ class PreparedStatements:
         self._prepared: dict[str, Prepared | None] = {}  # by SQL; None: a statement for cursors
         self._count = 0
 
-    @property
-    def server_version(self) -> int:
-        return self._pgconn.server_version
-
     def execute(self, sql: str, params: Mapping[str, Any]) -> Steps:
         """Run a statement; the steps are waited for by the connection. Raises NotDirect, or what the server refuses."""
         for is_last in (False, True):
@@ -94,72 +91,53 @@ class PreparedStatements:
                 return prepared.rows(result) if result.nfields else []
         raise AssertionError("unreachable")
 
-    def execute_all(self, calls: Sequence[Call]) -> Steps:
-        """Run statements in one transaction and one round trip. Returns the rows of each. Raises as `execute`."""
-        rows, _ = yield from self._pipeline(calls, [])
-        return rows
-
-    def execute_behind(self, calls: Sequence[Call], after: Call) -> Steps:
-        """As execute_all; and, in the same round trip, run a statement after the commit. Returns the rows of the last of `calls`
-        when all have succeeded. Raises OperationalError if only the one after the commit has failed."""
-        rows, results = yield from self._pipeline(calls, [after])
-        try:
-            try:
-                self._checked(results, 1)
-            except _OUTDATED:
-                self._prepared.clear()
-                yield from self.execute(*after)
-        except psycopg.Error as exc:
-            raise psycopg.OperationalError(f"whether the call was made is unknown: {exc}") from exc
-        return rows[-1]
-
-    def _pipeline(
-        self, calls: Sequence[Call], after: Sequence[Call]
-    ) -> Generator[Any, Any, tuple[list[list], list[pq.abc.PGresult]]]:
-        """Run statements in one transaction, and others after its commit. Returns the rows of each of the first, and the results,
-        not yet checked, of the others."""
+    def execute_behind(self, before: Statement, statement: Statement, after: Statement) -> Steps:
+        """In one round trip, run two statements in a transaction, and another one after its commit. Returns the second one's rows
+        when all have succeeded. Raises OperationalError if only the third has failed."""
         for is_last in (False, True):
-            first, others = (yield from self._all_prepared(calls)), (yield from self._all_prepared(after))
-            self._pgconn.enter_pipeline_mode()
-            for transaction in filter(None, (first, others)):
-                for prepared, values in transaction:
-                    self._send(prepared, values)
-                self._pgconn.pipeline_sync()
-            yield from generators.send(self._pgconn)
-            committed = yield from self._results_until_sync()
-            results = (yield from self._results_until_sync()) if others else []
-            self._pgconn.exit_pipeline_mode()
+            prepared = []
+            for each in (before, statement, after):
+                prepared.append((yield from self._prepared_for(each.sql)))
+            values = [p.written(each.params) for p, each in zip(prepared, (before, statement, after), strict=True)]
+            committed, afterwards = yield from self._pipeline(prepared, values, commits_after=(2, 3))
             try:
-                self._checked(committed, len(calls))
+                result = self._checked(committed, 2)[1]
+            except _OUTDATED:
+                if is_last:
+                    raise
+                self._prepared.clear()
+                continue
+            try:
+                yield from self._end(afterwards, after)
+            except psycopg.Error as exc:
+                raise psycopg.OperationalError(f"whether the call was made is unknown: {exc}") from exc
+            return prepared[1].rows(result)
+        raise AssertionError("unreachable")
+
+    def execute_all(self, statements: Sequence[Statement]) -> Steps:
+        """Run statements in one transaction and one round trip. Returns the rows of each. Raises as `execute`."""
+        for is_last in (False, True):
+            prepared = []
+            for each in statements:
+                prepared.append((yield from self._prepared_for(each.sql)))
+            values = [p.written(each.params) for p, each in zip(prepared, statements, strict=True)]
+            [results] = yield from self._pipeline(prepared, values, commits_after=(len(prepared),))
+            try:
+                self._checked(results, len(prepared))
             except _OUTDATED:
                 if is_last:
                     raise
                 self._prepared.clear()
             else:
-                found = zip(first, committed, strict=True)
-                return [prepared.rows(result) if result.nfields else [] for (prepared, _), result in found], results
+                return [p.rows(result) if result.nfields else [] for p, result in zip(prepared, results, strict=True)]
         raise AssertionError("unreachable")
 
-    def _results_until_sync(self) -> Generator[Any, Any, list[pq.abc.PGresult]]:
-        """The results of a pipeline's next transaction. They count only now that its end is reached: the commit comes after the
-        rows."""
-        found: list[pq.abc.PGresult] = []
-        while True:
-            result = yield from generators.fetch(self._pgconn)
-            if self._pgconn.status != pq.ConnStatus.OK:
-                raise psycopg.OperationalError("the connection was lost")
-            if result is None:  # the end of a statement's results
-                continue
-            if result.status == pq.ExecStatus.PIPELINE_SYNC:
-                return found
-            found.append(result)
-
-    def _all_prepared(self, calls: Sequence[Call]) -> Generator[Any, Any, list[tuple[Prepared, list[bytes | None]]]]:
-        found = []
-        for sql, params in calls:
-            prepared = yield from self._prepared_for(sql)
-            found.append((prepared, prepared.written(params)))
-        return found
+    def _end(self, results: list[pq.abc.PGresult], after: Statement) -> Generator[Any, Any, None]:
+        try:
+            self._checked(results, 1)
+        except _OUTDATED:
+            self._prepared.clear()
+            yield from self.execute(after.sql, after.params)
 
     def _prepared_for(self, sql: str) -> Generator[Any, Any, Prepared]:
         if self._pgconn.transaction_status != pq.TransactionStatus.IDLE:
@@ -197,6 +175,35 @@ class PreparedStatements:
     def _result(self) -> Generator[Any, Any, pq.abc.PGresult]:
         """The result of what was sent. It counts only when the server has ended its answer: the commit comes after the rows."""
         return self._checked((yield from generators.execute(self._pgconn)), 1)[0]
+
+    def _pipeline(
+        self, prepared: Sequence[Prepared], values: Sequence[list[bytes | None]], *, commits_after: tuple[int, ...]
+    ) -> Generator[Any, Any, list[list[pq.abc.PGresult]]]:
+        """Send statements with a synchronization point, which commits, after some of them. Returns the results before each point.
+        They count only when the point is reached: the commit comes after the rows."""
+        self._pgconn.enter_pipeline_mode()
+        for place, (each, written) in enumerate(zip(prepared, values, strict=True), 1):
+            self._send(each, written)
+            if place in commits_after:
+                self._pgconn.pipeline_sync()
+        yield from generators.send(self._pgconn)
+        found = yield from self._results_until_syncs(len(commits_after))
+        self._pgconn.exit_pipeline_mode()
+        return found
+
+    def _results_until_syncs(self, count: int) -> Generator[Any, Any, list[list[pq.abc.PGresult]]]:
+        found: list[list[pq.abc.PGresult]] = [[]]
+        while len(found) <= count:
+            result = yield from generators.fetch(self._pgconn)
+            if self._pgconn.status != pq.ConnStatus.OK:
+                raise psycopg.OperationalError("the connection was lost")
+            if result is None:  # the end of a statement's results
+                continue
+            if result.status == pq.ExecStatus.PIPELINE_SYNC:
+                found.append([])
+            else:
+                found[-1].append(result)
+        return found[:count]
 
     def _checked(self, results: list[pq.abc.PGresult], count: int) -> list[pq.abc.PGresult]:
         for result in results:

@@ -3,8 +3,8 @@
 A use case is a generator that yields the steps it needs and receives their results, so it is written once for both drivers.
 The steps are
 - a Statement: runs by itself and is committed at once; its value is the list of rows,
-- Contended(statement): a Statement that others wait for: committed first, flushed afterwards, and answered then,
 - Batch(statements): runs several in one transaction and one round trip; its value is the list of rows of each,
+- Contended(statement): a Statement that others wait for: committed first, flushed afterwards, and answered then,
 - Atomically(steps): runs the statements of another generator in one transaction; its value is what that generator returns,
 - AfterCommit(steps): runs steps outside any transaction; inside one they run after the commit, otherwise at once,
 - Blocking(call): makes a blocking call; its value is what the call returns,
@@ -22,7 +22,8 @@ import psycopg
 from psycopg.rows import namedtuple_row
 
 from . import connections
-from .direct import NotDirect, PreparedStatements
+from .direct import NotDirect
+from .direct import Steps as DirectSteps
 from .failures import DATABASE_ERRORS, TRANSIENT, UNSTORABLE, is_unstorable, refusal, translated, unstorable
 from .signals import Signal
 from .statements import Statement, call, check
@@ -30,6 +31,17 @@ from .statements import Statement, call, check
 T = TypeVar("T")
 Steps = Generator[Any, Any, T]  # of a use case; `Steps[Page]` returns a Page, a bare `Steps` anything
 _TRIES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Statements that do not depend on each other's rows, to run in one transaction."""
+
+    statements: tuple[Statement, ...]
+
+    @property
+    def params(self) -> dict[str, Any]:
+        return {name: value for statement in self.statements for name, value in statement.params.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,20 +65,6 @@ class Contended:
         if self.entity_id is not None:
             before = call("commit_unflushed_in_turn", entity_id=self.entity_id)
         return before, self.statement, call("flush" if server_version >= 170_000 else "flush_by_commit")
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Statements that do not depend on each other's rows, to run in one transaction."""
-
-    statements: tuple[Statement, ...]
-
-    @property
-    def params(self) -> dict[str, Any]:
-        return {name: value for statement in self.statements for name, value in statement.params.items()}
-
-
-Execution = Statement | Batch | Contended  # what a driver runs by itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +151,6 @@ def _drive(steps: Steps, connection: psycopg.Connection | None, later: list[Afte
 
 def _perform(step: Any, connection: psycopg.Connection, later: list[AfterCommit] | None) -> Any:
     match step:
-        case Contended():
-            return _execute(step, connection)
         case Atomically():
             own: list[AfterCommit] = []
             with connection.transaction():
@@ -162,7 +158,7 @@ def _perform(step: Any, connection: psycopg.Connection, later: list[AfterCommit]
             for after in own:
                 _perform(after, connection, later)
             return value
-        case Batch():
+        case Batch() | Contended():
             return _execute(step, connection)
         case Gathered() if later is not None or connections.in_callers_transaction():
             return _drive(step.gathering.separately(step.key, step.argument), connection, later)
@@ -179,50 +175,51 @@ def _perform(step: Any, connection: psycopg.Connection, later: list[AfterCommit]
     raise TypeError(f"a use case yielded {step!r}")
 
 
-def _execute(statement: Execution, connection: psycopg.Connection) -> list:
+def _execute(step: Statement | Batch | Contended, connection: psycopg.Connection) -> list:
     """Run one statement or a batch. A deadlock changed nothing, so outside a transaction it is tried again."""
     for tries_left in reversed(range(_TRIES)):
         try:
-            return _rows_of(statement, connection)
+            return _rows_of(step, connection)
         except UNSTORABLE as exc:
             if not is_unstorable(exc):
                 raise
-            raise unstorable(exc, statement.params) from exc
+            raise unstorable(exc, step.params) from exc
         except TRANSIENT:
             if not tries_left or connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
                 raise
     raise AssertionError("unreachable")
 
 
-def _rows_of(statement: Execution, connection: psycopg.Connection) -> list:
+def directly(
+    step: Statement | Batch | Contended, connection: connections.Connection | connections.AsyncConnection
+) -> DirectSteps:
+    match step:
+        case Contended():
+            return connection.direct.execute_behind(*step.parts(connection.pgconn.server_version))
+        case Batch():
+            return connection.direct.execute_all(step.statements)
+    return connection.direct.execute(step.sql, step.params)
+
+
+def _rows_of(step: Statement | Batch | Contended, connection: psycopg.Connection) -> list:
     if not isinstance(connection, connections.Connection):
-        return _fetched(statement, connection)
+        return _fetched(step, connection)
     try:
         try:
-            return connection.wait(directly(statement, connection.direct))
+            return connection.wait(directly(step, connection))
         except NotDirect:
-            return _fetched(statement, connection)
+            return _fetched(step, connection)
     except BaseException:
         if connection.pgconn.transaction_status == psycopg.pq.TransactionStatus.ACTIVE:  # the thread was interrupted
             connections.abandon(connection)
         raise
 
 
-def directly(statement: Execution, direct: PreparedStatements) -> Generator[Any, Any, list]:
-    if isinstance(statement, Contended):
-        *together, after = [(each.sql, each.params) for each in statement.parts(direct.server_version)]
-        return direct.execute_behind(together, after)
-    if isinstance(statement, Batch):
-        return direct.execute_all([(each.sql, each.params) for each in statement.statements])
-    return direct.execute(statement.sql, statement.params)
-
-
-def _fetched(statement: Execution, connection: psycopg.Connection) -> list:
-    if isinstance(statement, Contended):
-        return _fetched(statement.statement, connection)
-    if isinstance(statement, Batch):
+def _fetched(step: Statement | Batch | Contended, connection: psycopg.Connection) -> list:
+    if isinstance(step, Batch):
         with connection.transaction():
-            return [_fetched(each, connection) for each in statement.statements]
+            return [_fetched(each, connection) for each in step.statements]
+    statement = step.statement if isinstance(step, Contended) else step
     check(statement)
     with psycopg.Cursor(connection, row_factory=namedtuple_row) as cursor:
         cursor.execute(statement.sql, statement.params, binary=True)

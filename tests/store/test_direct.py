@@ -377,8 +377,8 @@ def test_a_wait_for_a_lock_is_refused_as_before(queue, named):
 
 
 def behind(connection, statement, after="SELECT 1 AS flushed", before="SELECT set_config('synchronous_commit', 'off', true)"):
-    *calls, last = [(text, {}) if isinstance(text, str) else text for text in (before, statement, after)]
-    return connection.wait(connection.direct.execute_behind(calls, last))
+    parts = [Statement(text, {}) if isinstance(text, str) else text for text in (before, statement, after)]
+    return connection.wait(connection.direct.execute_behind(*parts))
 
 
 @pytest.fixture
@@ -396,7 +396,7 @@ def texts(monkeypatch):
 class TestBehind:
     def test_the_rows_are_those_of_the_second_statement(self, connection):
         connection.execute("CREATE TEMPORARY TABLE t (n int)")
-        insert = "INSERT INTO t VALUES (%(n)s) RETURNING n, current_setting('synchronous_commit') AS mode", {"n": 5}
+        insert = Statement("INSERT INTO t VALUES (%(n)s) RETURNING n, current_setting('synchronous_commit') AS mode", {"n": 5})
         seen = "SELECT current_setting('synchronous_commit') AS mode, count(*) FROM t"
         assert behind(connection, insert, seen) == [(5, "off")]
         assert directly(connection, seen) == [("on", 1)]
