@@ -38,7 +38,7 @@ NAMED: Mapping[str, type[IntEnum]] = MappingProxyType(
     }
 )
 _SECTION = re.compile(r"^-- (name|fragment): (\w+)\n", re.MULTILINE)
-_PARAMETER = re.compile(r"%\((\w+)\)s::(\w+)(\[\])?")
+_PARAMETER = re.compile(r"%\((\w+)\)[sb]::(\w+)(\[\])?")
 _KIND: dict[str, Any] = {
     "text": str,
     **dict.fromkeys(("bool", "boolean"), bool),

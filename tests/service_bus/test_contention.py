@@ -8,7 +8,7 @@ import pytest
 
 from broker_core import service_bus
 from broker_core.common.errors import BrokerUnavailable, EntityDisabled, EntityNotFound, ServerBusy
-from broker_core.common.types import Message
+from broker_core.common.types import Actor, Message
 from broker_core.runtime import contention
 from broker_core.service_bus import entities
 from broker_core.store import aio, connections, driver, statements
@@ -33,8 +33,8 @@ def contended(monkeypatch):
     return made
 
 
-def send(queue, count=1):
-    return service_bus.send(queue, [Message(b"a")] * count)
+def send(queue, count=1, actor=None):
+    return service_bus.send(queue, [Message(b"a")] * count, actor=actor)
 
 
 def test_a_sender_alone_is_never_contended(queue, contended):
@@ -112,13 +112,13 @@ def test_in_a_transaction_of_the_caller_it_is_an_ordinary_send(queue, contended)
 def test_threads_that_contend_get_every_number_once(queue, contended, count):
     found, start = [], threading.Barrier(4)
 
-    def sender():
+    def sender(actor):
         start.wait()
         for _ in range(10):
-            found.extend(send(queue, count))
+            found.extend(send(queue, count, actor))
         connections.close_all_of_this_thread()
 
-    threads = [threading.Thread(target=sender) for _ in range(4)]
+    threads = [threading.Thread(target=sender, args=[Actor.local(f"thread-{n}")]) for n in range(4)]  # so that none are combined
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -128,10 +128,11 @@ def test_threads_that_contend_get_every_number_once(queue, contended, count):
 
 
 async def test_tasks_that_contend_get_every_number_once(queue, contended):
-    async def sender():
-        return [number for _ in range(10) for number in await service_bus.send.aio(queue, [Message(b"a")])]
+    async def sender(actor):
+        return [number for _ in range(10) for number in await service_bus.send.aio(queue, [Message(b"a")], actor=actor)]
 
-    found = [number for some in await asyncio.gather(*(sender() for _ in range(6))) for number in some]
+    senders = [sender(Actor.local(f"task-{n}")) for n in range(6)]  # so that none are combined
+    found = [number for some in await asyncio.gather(*senders) for number in some]
     assert sorted(found) == list(range(1, 61)) and contended
     await aio.close()
     assert await asyncio.to_thread(ledger_agrees, queue)
