@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
+from django.db import connection, transaction
 
 from broker_core import service_bus, sweeps
 from broker_core.common.errors import EntityNotFound
@@ -12,7 +13,7 @@ from broker_core.common.types import ExpiryMode, HistoryLevel, Message
 from broker_core.service_bus import entities
 from broker_core.store import connections, driver
 from broker_core.store.driver import run
-from broker_core.store.statements import call
+from broker_core.store.statements import SQL, call
 from tests.looking import bodies, entity_id, events, ledger_agrees, now
 
 SECOND = timedelta(seconds=1)
@@ -36,6 +37,28 @@ def test_expired_messages_leave_at_their_instant(make_queue, step, dead_letterin
     kind, reason = (10, "TTLExpiredException") if dead_lettering else (11, "TTLExpiredException")
     assert [(e.kind, e.reason) for e in events(queue) if e.sequence_number < 3 and e.kind != 1] == [(kind, reason)] * 2
     assert ledger_agrees(queue)
+
+
+@pytest.mark.parametrize("statement", ["expire", "expire_by_default"])
+@pytest.mark.parametrize(("unflushed", "commits"), [(True, "off"), (False, "on")])
+def test_only_a_sweep_of_its_own_commits_without_waiting_for_the_disk(queue, statement, unflushed, commits):
+    own = connections.current()
+    given = {"entity_id": entity_id(queue), "subqueue": 0, "max_count": 5, "properties": None, "from_number": 0}
+    with own.transaction():
+        own.execute(SQL[statement], given | {"unflushed": unflushed})
+        assert own.execute("SHOW synchronous_commit").fetchone() == (commits,)
+    assert own.execute("SHOW synchronous_commit").fetchone() == ("on",)
+
+
+def test_a_sweep_in_a_callers_transaction_leaves_its_commit_alone(make_queue, step):
+    queue = make_queue(default_message_time_to_live=MINUTE)
+    service_bus.send(queue, [Message(b"by default"), Message(b"by its own", time_to_live=SECOND)])
+    step(MINUTE)
+    with transaction.atomic(), connections.callers_transaction():
+        assert expire() == {"expired": 2}
+        with connection.cursor() as cursor:
+            cursor.execute("SHOW synchronous_commit")
+            assert cursor.fetchone() == ("on",)
 
 
 def test_messages_that_live_by_the_default_leave_too_behind_any_number_of_others(make_queue, step):

@@ -27,6 +27,12 @@ counted AS (
     -- include: failed_counts
 )
 
+-- fragment: commit
+-- The commit of this transaction waits for the disk unless it is `unflushed`. After a crash of the server, what was not flushed
+-- never happened: the messages are expired, without events, and the next sweep begins anew. Whoever acts on a message that was
+-- moved flushes the move, too.
+set_config('synchronous_commit', CASE WHEN %(unflushed)s::boolean THEN 'off' ELSE current_setting('synchronous_commit') END, true)
+
 -- name: expire
 -- Remove or dead-letter up to max_count unlocked messages whose own time-to-live has ended (SB-025, SB-033, SB-034).
 WITH
@@ -41,7 +47,9 @@ owned AS MATERIALIZED (
        AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity))
      ORDER BY m.expires_at LIMIT %(max_count)s FOR UPDATE SKIP LOCKED),
 -- include: expired_tail
-SELECT count(*) AS done, NULL::bigint AS last_number FROM owned
+SELECT count(*) AS done, NULL::bigint AS last_number,
+       -- include: commit
+  FROM owned
 HAVING
        -- include: all_failed_changed_or_retry
 ;
@@ -75,7 +83,8 @@ SELECT (SELECT count(*) FROM owned) AS done,
        CASE WHEN (SELECT count(*) FROM walked) = %(max_count)s
              AND (SELECT max(enqueued_at) FROM walked) + (SELECT default_message_time_to_live
                                                             FROM entity) <= (SELECT now FROM entity)
-            THEN (SELECT max(sequence_number) FROM walked) END AS last_number
+            THEN (SELECT max(sequence_number) FROM walked) END AS last_number,
+       -- include: commit
  WHERE
        -- include: all_failed_changed_or_retry
 ;
