@@ -30,7 +30,8 @@ CREATE TABLE vitrine_entity_activity (
 -- Queue Storage  lock_token is the pop receipt, always set and valid until the next update; locked_until is never set.
 --                visible_at: when the message becomes, or became, visible; hold_kind: why it is invisible until then, ignored
 --                once it is visible.
--- RabbitMQ       lock_token and owner_id, the connection that holds the message; locked_until is never set.
+-- RabbitMQ       lock_token and owner_id, the connection that holds the message; locked_until is never set. consumer_id: the
+--                consumer, whose prefetch it counts towards; NULL for a get.
 CREATE TABLE vitrine_message (
     entity_id               bigint      NOT NULL,
     subqueue                smallint    NOT NULL DEFAULT 0,
@@ -65,6 +66,7 @@ CREATE TABLE vitrine_message (
     held_since              timestamptz,
     renewals                integer,
     owner_id                bigint,
+    consumer_id             bigint,
     priority                smallint,                 -- in a priority queue of RabbitMQ
     PRIMARY KEY (entity_id, subqueue, state, sequence_number),
     CONSTRAINT vitrine_message_scheduled CHECK (state <> 2 OR scheduled_enqueue_at IS NOT NULL),

@@ -26,7 +26,7 @@ OF_REAL_TIME = {
     "bury_namespace": "deleted_at is the database's time",
     "delete_entities": "deleted_at is the database's time",
     "forget_deleted": "updated_at is the database's time",
-    "wait_begins": "a receiver waits in real time",
+    "watch_entities": "a receiver waits in real time",
     "read_overview": "rates are messages per real second",
     "read_tallies": "rates are messages per real second",
     "forget_ended_counts": "traffic is kept by real time",
