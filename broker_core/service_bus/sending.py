@@ -9,6 +9,7 @@ from typing import Any
 from broker_core.common.arguments import whole_numbers
 from broker_core.common.errors import MessageNotFound, MessageTooLarge, NotAllowed, QuotaExceeded
 from broker_core.common.types import Actor, EntityAddress, EntityKind, EntityStatus, Message, Right, SubQueue
+from broker_core.runtime.contention import send_in_turn
 from broker_core.runtime.entity_cache import CachedEntity, on_entity
 from broker_core.runtime.gathering import Gathering
 from broker_core.service_bus.rules.messages import Prepared
@@ -98,7 +99,9 @@ def _store(entity: CachedEntity, prepared: Sequence[Prepared], actor: str) -> St
     if entity.kind is EntityKind.TOPIC:
         return (yield from _store_in_topic(entity, prepared, actor))
     statement = "send_to_sessions" if entity.requires_session else "send"
-    rows = yield call(statement, entity_id=entity.id, subqueue=SubQueue.MAIN, actor=actor, **_columns(prepared))
+    columns = _columns(prepared)
+    send_all = call(statement, entity_id=entity.id, subqueue=SubQueue.MAIN, actor=actor, **columns)
+    rows = yield from send_in_turn(entity.id, send_all, len(prepared))
     if not rows:
         return None
     sent = rows[0]
