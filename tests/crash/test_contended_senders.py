@@ -1,4 +1,5 @@
-"""kill -9 of the whole database server under contended senders: what was acknowledged is there (docs/design.md D3).
+"""kill -9 of the whole database server under contended senders and combined calls: what was acknowledged is there (docs/design.md
+D3).
 
 `make soak` kills it 200 times; here it is a few.
 """
@@ -23,7 +24,7 @@ KILLS_OF_CONTROL = 20  # at most: it ends with the first that loses something, w
 def test_what_contended_senders_were_told_is_there_after_each_kill(on_cluster, dsn, cluster, tmp_path):
     outcome = KilledServer(cluster, dsn, tmp_path, KILLS).run()
     assert not outcome.wrong, outcome.tell()
-    for done in ("kills", "contended sends", "messages acknowledged", "completions acknowledged"):
+    for done in ("kills", "contended sends", "combined calls", "messages acknowledged", "completions acknowledged"):
         assert outcome.did[done], outcome.tell()
 
 

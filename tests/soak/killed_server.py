@@ -1,8 +1,9 @@
 """kill -9 of the whole database server, at random instants, under processes that send to one queue at the same time.
 
-Senders that meet are committed first and flushed afterwards (docs/design.md D3), so what they were told is compared with what is
-there: each acknowledged message under its number, no number twice and none missing, each acknowledged completion done. The
-control leaves out the flush; it must lose messages, or the kills prove nothing.
+Senders that meet are committed first and flushed afterwards, and those of one process are combined, as are its settlements
+(docs/design.md D3). So what they were told is compared with what is there: each acknowledged message under its number, none
+stored twice and no number missing, each acknowledged completion done, once. The control leaves out the flush; it must lose
+messages, or the kills prove nothing.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +30,7 @@ from broker_core import namespaces, service_bus
 from broker_core.common.errors import BrokerUnavailable, LockLost, ServerBusy
 from broker_core.common.types import EntityAddress, EventKind, Message
 from broker_core.runtime import contention
+from broker_core.runtime.gathering import Gathering
 from broker_core.service_bus import entities
 from broker_core.store import aio, driver, statements
 from broker_core.store.connections import Database, close_all_of_this_thread, using
@@ -36,8 +39,10 @@ from explorer.site.embedded_postgres import server
 from .journal import Journal, entries
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-ROLES = ("thread", "thread", "thread", "loop", "settler")  # a process each
+ROLES = ("thread", "thread", "thread", "loop", "settler", "crowd")  # a process each
 TASKS = 3  # of the process with an event loop
+CROWD = 8  # threads that send and threads that settle single messages, in one process
+JOURNALS = len(ROLES) - 1 + 2 * CROWD
 START_SECONDS = 60
 MUST_LIVE_WITH = (BrokerUnavailable, ServerBusy, LockLost)
 
@@ -97,7 +102,7 @@ class KilledServer:
         dice = random.Random(f"{self.seed}-{os.urandom(4).hex()}")
         before = self._sizes()
         ends_at = time.monotonic() + START_SECONDS
-        while any(size == before.get(name) for name, size in self._sizes().items()) or len(self._sizes()) < len(ROLES):
+        while any(size == before.get(name) for name, size in self._sizes().items()) or len(self._sizes()) < JOURNALS:
             assert time.monotonic() < ends_at, "a client does not go on"
             time.sleep(0.01)
         time.sleep(dice.uniform(0, 0.3))
@@ -108,35 +113,43 @@ class KilledServer:
         return {path.name: path.stat().st_size for path in self.folder.glob("*.journal")}
 
     def _compare(self, outcome: Outcome) -> None:
-        sent, completed, contended = self._acknowledged()
+        sent, completed, did = self._acknowledged()
         there, gone, present, next_number = self._there()
         lost = self._lost(sent, there)
         outcome.wrong += [f"{number}: {message_id} was acknowledged, {there.get(number)} is there" for number, message_id in lost]
-        outcome.wrong += [f"{number} was completed, and is there again" for number in completed - gone]
+        outcome.wrong += [f"{number} was completed, and is there again" for number in completed.keys() - gone.keys()]
         if sorted(there) != list(range(1, next_number)):
             missing = set(range(1, next_number)).symmetric_difference(there)
             outcome.wrong.append(f"numbers missing or beyond the counter: {sorted(missing)[:10]}")
-        if present != there.keys() - gone:
-            outcome.wrong.append(f"messages and events differ: {sorted(present.symmetric_difference(there.keys() - gone))[:10]}")
+        left = there.keys() - gone.keys()
+        if present != left:
+            outcome.wrong.append(f"messages and events differ: {sorted(present.symmetric_difference(left))[:10]}")
+        twice = [message_id for message_id, times in Counter(there.values()).items() if times > 1]
+        outcome.wrong += [f"{message_id} was stored twice" for message_id in twice]
+        for told, completions in (("told to be completed", completed), ("completed", gone)):
+            outcome.wrong += [f"{number} was {told} {times} times" for number, times in completions.items() if times > 1]
         outcome.did += Counter({"messages acknowledged": len(sent), "completions acknowledged": len(completed)})
-        outcome.did += Counter({"contended sends": contended, "acknowledged messages lost": len(lost)})
+        outcome.did += did + Counter({"acknowledged messages lost": len(lost)})
 
-    def _acknowledged(self) -> tuple[list[tuple[int, str]], set[int], int]:
-        """What clients were told: numbers and ids of sent messages, completed numbers, and how many sends were contended."""
-        sent, completed, contended = [], set[int](), 0
+    def _acknowledged(self) -> tuple[list[tuple[int, str]], Counter[int], Counter[str]]:
+        """What clients were told: numbers and ids of sent messages, and completed numbers; and what was done for that."""
+        sent, completed, did = [], Counter[int](), Counter[str]()
         for entry in entries(self.folder):
-            if entry["kind"] == "sent":
-                sent += zip(entry["numbers"], entry["ids"], strict=True)
-                contended += entry["contended"]
-            else:
-                completed.update(entry["numbers"])
-        return sent, completed, contended
+            match entry["kind"]:
+                case "sent":
+                    sent += zip(entry["numbers"], entry["ids"], strict=True)
+                    did["contended sends"] += entry["contended"]
+                case "completed":
+                    completed.update(entry["numbers"])
+                case "combined":
+                    did["combined calls"] += entry["calls"]
+        return sent, completed, did
 
     @staticmethod
     def _lost(sent: list[tuple[int, str]], there: dict[int, str]) -> list[tuple[int, str]]:
         return [(number, message_id) for number, message_id in sent if there.get(number) != message_id]
 
-    def _there(self) -> tuple[dict[int, str], set[int], set[int], int]:
+    def _there(self) -> tuple[dict[int, str], Counter[int], set[int], int]:
         """By its events: ids by number, and completed numbers. By its rows: numbers, and the next one."""
         with psycopg.connect(self.dsn, autocommit=True) as connection:
             (entity_id,) = connection.execute(
@@ -145,7 +158,7 @@ class KilledServer:
             ).fetchone()
             events = "SELECT sequence_number, message_id FROM vitrine_message_event WHERE entity_id = %s AND kind = %s"
             there = dict(connection.execute(events, [entity_id, EventKind.SENT]).fetchall())
-            gone = {number for number, _ in connection.execute(events, [entity_id, EventKind.COMPLETED])}
+            gone = Counter(number for number, _ in connection.execute(events, [entity_id, EventKind.COMPLETED]))
             rows = connection.execute("SELECT sequence_number FROM vitrine_message WHERE entity_id = %s", [entity_id])
             present = {number for (number,) in rows}
             counter = "SELECT next_number FROM vitrine_entity_counter WHERE entity_id = %s"
@@ -177,9 +190,9 @@ class _Client:
     def goes_on(self) -> bool:
         return not self._end.exists()
 
-    def batch(self) -> list[Message]:
+    def batch(self, sizes: tuple[int, ...] = (1, 1, 1, 2, 5, contention.FEW + 5)) -> list[Message]:
         self.count += 1
-        size = self.dice.choice((1, 1, 1, 2, 5, contention.FEW + 5))
+        size = self.dice.choice(sizes)
         return [Message(b"x" * 200, message_id=f"{self.name}-{self.count}-{i}") for i in range(size)]
 
     def note(self, batch: list[Message], numbers: list[int]) -> None:
@@ -231,6 +244,51 @@ async def send_in_a_loop(client: _Client) -> None:
     await aio.close()
 
 
+def send_singly(client: _Client) -> None:
+    while client.goes_on:
+        batch = client.batch((1,))
+        try:
+            client.note(batch, service_bus.send(client.queue, batch))
+        except MUST_LIVE_WITH:
+            time.sleep(client.dice.uniform(0, 0.02))
+
+
+def settle_singly(client: _Client) -> None:
+    held: list = []
+    while client.goes_on:
+        try:
+            held = held or service_bus.receive(client.queue, 5, max_wait_seconds=0.1)
+            while held:
+                number = held[-1].sequence_number
+                service_bus.complete(client.queue, held.pop().lock_token)
+                client.journal.write("completed", numbers=[number])
+        except MUST_LIVE_WITH:
+            time.sleep(client.dice.uniform(0, 0.02))
+
+
+def crowd(queue: EntityAddress, folder: Path, seed: int, database: Database) -> None:
+    """Threads whose sends, and whose settlements, are combined. At the end, how many were."""
+    combined, outcomes = Counter[str](), Gathering._outcomes
+
+    def noted(self: Gathering, key: object, calls: list) -> driver.Steps:
+        combined["calls"] += len(calls) * (len(calls) > 1)
+        return outcomes(self, key, calls)
+
+    def work(act: Callable[[_Client], None], name: str) -> None:
+        with using(database):
+            act(_Client(queue, folder, name, seed))
+            close_all_of_this_thread()
+
+    Gathering._outcomes = noted
+    acts = (send_singly, settle_singly)
+    threads = [threading.Thread(target=work, args=(act, f"{act.__name__}-{n}")) for act in acts for n in range(CROWD)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    Journal(folder, "combined").write("combined", calls=combined["calls"])
+
+
 def main(role: str, number: str, namespace: str, dsn: str, folder: str, seed: str, flushes: str) -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "explorer.site.settings")
     import django
@@ -239,16 +297,23 @@ def main(role: str, number: str, namespace: str, dsn: str, folder: str, seed: st
     driver.Contended.parts = _note_contended
     if not int(flushes):
         statements.SQL["flush"] = statements.SQL["flush_by_commit"] = "SELECT true AS flushed"
-    client = _Client(EntityAddress(namespace, "queue"), Path(folder), f"{role}-{number}", int(seed))
-    with using(Database(dsn=dsn)):
-        match role:
-            case "thread":
-                send_in_a_thread(client)
-            case "loop":
-                asyncio.run(send_in_a_loop(client))
-            case "settler":
-                settle_in_a_thread(client)
-        close_all_of_this_thread()
+    queue, database = EntityAddress(namespace, "queue"), Database(dsn=dsn)
+    if role == "crowd":
+        crowd(queue, Path(folder), int(seed), database)
+    else:
+        with using(database):
+            alone(role, _Client(queue, Path(folder), f"{role}-{number}", int(seed)))
+            close_all_of_this_thread()
+
+
+def alone(role: str, client: _Client) -> None:
+    match role:
+        case "thread":
+            send_in_a_thread(client)
+        case "loop":
+            asyncio.run(send_in_a_loop(client))
+        case "settler":
+            settle_in_a_thread(client)
 
 
 if __name__ == "__main__":
