@@ -26,7 +26,6 @@ from broker_core.rabbitmq.messages.local_consumers import Consumer
 from broker_core.rabbitmq.messages.remote_delivery import DeliveryNotice
 from broker_core.rabbitmq.messages.routing_transaction import RoutingTransaction, transact
 from broker_core.rabbitmq.topology import compiled
-from broker_core.runtime.waiting import wake
 from broker_core.store import connections as database
 from broker_core.store.driver import Steps, run
 from broker_core.store.statements import call
@@ -71,7 +70,6 @@ def take(connection: Any, notice: DeliveryNotice) -> Steps[None]:
     if back:
         without_credit = notice.without_credit | {row.consumer_id for row in rows}
         yield from transact(connection.vhost, str(connection.actor), partial(_pass_on, address, back, without_credit))
-    yield from wake([notice.entity_id])
 
 
 def _give(consumer: Consumer, deliveries: Sequence[Delivery]) -> Steps[Sequence[Delivery]]:
