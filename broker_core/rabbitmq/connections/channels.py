@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import wraps
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any, Concatenate, ParamSpec, TypeVar
 from uuid import UUID
 
@@ -26,13 +26,14 @@ from broker_core.rabbitmq.rules.errors import AmqpError
 from broker_core.rabbitmq.rules.names import TAG_PREFIX, generated
 from broker_core.rabbitmq.topology import compiled, queues
 from broker_core.rabbitmq.topology.vhosts import hold_vhost
+from broker_core.runtime.gathering import Gathering
 from broker_core.runtime.pacing import BATCH
 from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
 from broker_core.store.use_cases import UseCase, complete_only, use_case
 
 from . import consumers, ending, fetching
-from .state import ChannelState, Tagged
+from .state import ChannelState, Tagged, Unacked
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -59,6 +60,8 @@ def _on_channel(steps: Callable[Concatenate[Channel, P], Steps[T]]) -> UseCase[C
             channel.require_in_time()
             return (yield from steps(channel, *args, **kwargs))
         except AmqpError as refusal:
+            if refusal is channel.closed or refusal is channel.connection.closed:  # meanwhile, by another call
+                raise
             with suppress(BrokerError):  # unreleased messages are requeued when the connection ends
                 if refusal.is_connection_error:
                     yield from ending.close_because(channel.connection, refusal)
@@ -71,9 +74,36 @@ def _on_channel(steps: Callable[Concatenate[Channel, P], Steps[T]]) -> UseCase[C
 
 @_on_channel
 def publish(channel: Channel, publications: Sequence[Any]) -> Steps:
-    """Publish (see publishing.publish). Messages with a TTL of zero are delivered to consumers at once (RMQ-016)."""
+    """Publish (see publishing.publish). Messages with a TTL of zero are delivered to consumers at once (RMQ-016). The messages of
+    concurrent calls are stored in the order of the calls (RMQ-110)."""
+    return (yield from _publications.call(channel, list(publications)))
+
+
+def _publish_in_order(channel: Channel, batches: Sequence[Sequence[Any]]) -> Steps[list[Any]]:
+    """Publish the messages of several calls of a channel. After a refusal that closes the channel, no more is published."""
+    try:
+        published = iter((yield from _publish(channel, [publication for batch in batches for publication in batch])))
+        return [list(islice(published, len(batch))) for batch in batches]
+    except BrokerError:
+        if len(batches) == 1:
+            raise
+    outcomes: list[Any] = []
+    for batch in batches:
+        try:
+            outcomes.append((yield from _publish(channel, batch)))
+        except InvalidArgument as refusal:
+            outcomes.append(refusal)
+        except BrokerError as refusal:
+            return [*outcomes, *[refusal] * (len(batches) - len(outcomes))]
+    return outcomes
+
+
+def _publish(channel: Channel, publications: Sequence[Any]) -> Steps:
     connection = channel.connection
     return (yield from publishing.publish.steps(connection.vhost, publications, owner_id=connection.id, actor=connection.actor))
+
+
+_publications: Gathering[Sequence[Any], Any] = Gathering(_publish_in_order)
 
 
 @_on_channel
@@ -177,14 +207,14 @@ def ack(channel: Channel, delivery_tag: int = 0, *, multiple: bool = False) -> S
 def nack(channel: Channel, delivery_tag: int = 0, *, multiple: bool = False, requeue: bool = True) -> Steps:
     """Reject deliveries: requeue, or dead-letter or drop them (RMQ-115, RMQ-116)."""
     how = delivering.requeue.steps if requeue else delivering.reject.steps
-    yield from _settle(channel, _selected_tags(channel, delivery_tag, multiple), how)
+    yield from _settle(channel, _selected_tags(channel, delivery_tag, multiple), how, requeues=requeue)
 
 
 @_on_channel
 def reject(channel: Channel, delivery_tag: int, *, requeue: bool = True) -> Steps:
     """Reject one delivery."""
     how = delivering.requeue.steps if requeue else delivering.reject.steps
-    yield from _settle(channel, _selected_tags(channel, delivery_tag, multiple=False), how)
+    yield from _settle(channel, _selected_tags(channel, delivery_tag, multiple=False), how, requeues=requeue)
 
 
 @_on_channel
@@ -192,7 +222,7 @@ def recover(channel: Channel, *, requeue: bool = True) -> Steps:
     """Requeue all deliveries that the channel holds (RMQ-125)."""
     if not requeue:
         raise errors.not_implemented("requeue=false")
-    yield from _settle(channel, list(channel.unacked), delivering.requeue.steps)
+    yield from _settle(channel, list(channel.unacked), delivering.requeue.steps, requeues=True)
 
 
 @_on_channel
@@ -286,10 +316,16 @@ def _selected_tags(channel: Channel, delivery_tag: int, multiple: bool) -> list[
     return [tag for tag in channel.unacked if tag <= delivery_tag] if multiple else [delivery_tag]
 
 
-def _settle(channel: Channel, tags: Sequence[int], how: Callable[..., Steps]) -> Steps:
+def _settle(channel: Channel, tags: Sequence[int], how: Callable[..., Steps], *, requeues: bool = False) -> Steps:
     """Settle deliveries queue by queue. A deleted queue is ignored (RMQ-044); if a delivery is no longer held by this
-    connection, the reason is raised."""
+    connection, the reason is raised.
+
+    Consumers may take more at once, while the settlement is being stored (RMQ-151); after a requeue only when the messages are
+    back in the queue, so that they are the next ones (RMQ-116).
+    """
     chosen = {tag: channel.unacked.pop(tag) for tag in sorted(tags)}
+    if not requeues:
+        _free(channel, chosen)
     lost: set[UUID] = set()
     try:
         for address, tokens in _by_queue(unacked.delivery for unacked in chosen.values()):
@@ -297,15 +333,23 @@ def _settle(channel: Channel, tags: Sequence[int], how: Callable[..., Steps]) ->
             lost.update(report.lost)
     except BrokerError:
         channel.unacked = dict(sorted((chosen | channel.unacked).items()))
+        if not requeues:
+            _free(channel, chosen, -1)
         raise
-    for unacked in chosen.values():
-        if unacked.consumer is not None:
-            unacked.consumer.count(-1)
-    channel.credit_changed()
+    if requeues:
+        _free(channel, chosen)
     if lost:
         yield from _raise_settlement_failure(
             channel, {unacked.entity_id for unacked in chosen.values() if unacked.delivery.token in lost}
         )
+
+
+def _free(channel: Channel, chosen: Mapping[int, Unacked], each: int = 1) -> None:
+    """Return the credit of these deliveries to their consumers; each = -1: use it again."""
+    for unacked in chosen.values():
+        if unacked.consumer is not None:
+            unacked.consumer.count(-each)
+    channel.credit_changed()
 
 
 def _raise_settlement_failure(channel: Channel, entity_ids: Iterable[int]) -> Steps:

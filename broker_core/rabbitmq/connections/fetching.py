@@ -273,23 +273,19 @@ def _take_in_turns(
     consumers: Sequence[Consumer], count: int, room: Callable[[Any], int] = local_consumers.unlimited
 ) -> Steps[tuple[list[tuple[Consumer, Delivery]], int]]:
     """Take messages of one queue for these consumers, in turns. Returns them, with their credit still reserved, and how many were
-    wanted. Those who acknowledge and those who do not are served by separate statements."""
-    given: list[tuple[Consumer, Delivery]] = []
+    wanted."""
     with local_consumers.reserve(consumers, count, room) as plan:
-        for no_ack in dict.fromkeys(consumer.no_ack for consumer in plan):
-            part = [consumer for consumer in plan if consumer.no_ack == no_ack]
-            try:
-                taken = yield from delivering.take_for(part)
-            except BrokerError as refusal:
-                if isinstance(refusal, AmqpError) and refusal.reply_name in ("NOT_FOUND", "RESOURCE_LOCKED"):
-                    for consumer in consumers:  # it was deleted, and maybe redeclared by another connection for itself
-                        _end_consumer_of_deleted_queue(consumer)
-                elif not given:
-                    raise
-                break
-            for consumer, delivery in zip(part, taken, strict=False):
-                consumer.add_promised(1)
-                given.append((consumer, delivery))
+        try:
+            taken = (yield from delivering.take_for(plan)) if plan else []
+        except AmqpError as refusal:
+            if refusal.reply_name not in ("NOT_FOUND", "RESOURCE_LOCKED"):  # redeclared as exclusive by another connection
+                raise
+            for consumer in consumers:
+                _end_consumer_of_deleted_queue(consumer)
+            return [], 0
+        given = list(zip(plan, taken, strict=False))
+        for consumer, _ in given:
+            consumer.add_promised(1)
     return given, len(plan)
 
 

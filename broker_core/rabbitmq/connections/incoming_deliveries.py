@@ -11,7 +11,6 @@ import logging
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
@@ -75,13 +74,8 @@ def take(connection: Any, notice: DeliveryNotice) -> Steps[None]:
 def _give(consumer: Consumer, deliveries: Sequence[Delivery]) -> Steps[Sequence[Delivery]]:
     """Buffer deliveries for a consumer as far as it has credit. Returns the others."""
     with local_consumers.reserve([consumer], len(deliveries)) as plan:
-        given, back = deliveries[: len(plan)], deliveries[len(plan) :]
-        if consumer.no_ack:  # it gets a message at most once: the message is removed before it has it
-            actor = consumer.channel.connection.actor
-            yield from delivering.acknowledge.steps(consumer.address, [one.token for one in given if one.token], actor=actor)
-        if consumer.buffer([replace(one, token=None) for one in given] if consumer.no_ack else given) or consumer.no_ack:
-            return back
-        return deliveries
+        given = (yield from delivering.acknowledged(plan, deliveries)) if plan else []
+        return deliveries[len(plan) :] if consumer.buffer(given) or consumer.no_ack else deliveries
 
 
 def _pass_on(

@@ -87,6 +87,11 @@ class ConnectionState:
         self._process.owned.pop(self.id, None)
         return ended_by
 
+    def wake(self) -> None:
+        """Wake the calls that wait for deliveries."""
+        for channel in list(self.channels.values()):
+            channel.signal.set()
+
     def receive_notice(self, notice: str) -> None:
         """Process a notice from another process: connection closed, delivery overdue, or new deliveries."""
         kind, _, rest = notice.partition(" ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -87,19 +88,29 @@ def take(
 
 
 def take_for(plan: Sequence[Consumer]) -> Steps[list[Delivery]]:
-    """Deliver the next messages of a queue to these consumers, one each, in order; all of them acknowledge or none.
+    """Deliver the next messages of a queue to these consumers, one each, in order.
 
     Raises AmqpError: the queue no longer exists (404), or belongs to another connection (405).
     """
-    first = plan[0]
+    first, no_ack = plan[0], all(consumer.no_ack for consumer in plan)
 
     def attempt(queue: QueueInfo) -> Steps:
         if queue.id != first.entity_id:
             return None
-        rows = yield from _take_rows(first.address, queue, len(plan), first.no_ack, holder_columns(plan))
+        rows = yield from _take_rows(first.address, queue, len(plan), no_ack, holder_columns(plan))
         return None if rows is None else [as_delivery(row, first.address, queue) for row in rows]
 
-    return (yield from on_queue(first.address, attempt, owner_id=first.owner_id))
+    taken = yield from on_queue(first.address, attempt, owner_id=first.owner_id)
+    return taken if no_ack else (yield from acknowledged(plan, taken))
+
+
+def acknowledged(plan: Sequence[Consumer], taken: Sequence[Delivery]) -> Steps[list[Delivery]]:
+    """The deliveries that these consumers, one each, now get: for consumers without acknowledgements, which get a message at most
+    once, the messages are removed first (RMQ-114)."""
+    no_ack = [one.token for consumer, one in zip(plan, taken, strict=False) if consumer.no_ack and one.token]
+    if no_ack:
+        yield from acknowledge.steps(plan[0].address, no_ack, actor=Actor.local("broker"))
+    return [replace(one, token=None) if consumer.no_ack else one for consumer, one in zip(plan, taken, strict=False)]
 
 
 def _take(
