@@ -23,7 +23,7 @@ from broker_core.store import connections
 from broker_core.store.driver import Steps, WaitForSignal
 from broker_core.store.signals import Signal
 
-from .wake_ups import WakeUps, WatchedList, wake_ups
+from .wake_ups import Poke, WatchedList, wake_ups
 
 MOST_IN_A_ROUND = 500  # messages received by one statement for several listeners
 SECONDS_UNANSWERED = 1.0  # after which another waiting call is asked to run the round
@@ -49,6 +49,18 @@ class Listener(Protocol):
 
     def deliver(self, received: Sequence[Any]) -> None:
         """Take messages, at most `wanted`. Must not block."""
+
+
+class Waking(Protocol):
+    """What a dispatcher needs of the process's wake-ups (WakeUps)."""
+
+    @property
+    def failure(self) -> BrokerError | None: ...
+    def watch(self, watched: WatchedList, poke: Poke) -> None: ...
+    def unwatch(self, watched: WatchedList, poke: Poke) -> None: ...
+    def expect(self, entity_id: int) -> None: ...
+    def checked_since(self, then: float, entity_id: int) -> bool: ...
+    def run_soon(self, steps: Callable[[], Steps]) -> None: ...
 
 
 class Received(NamedTuple):
@@ -90,7 +102,7 @@ class Waiter:
     def __init__(self, holder: str, max_count: int, asked: Any = None):
         self.holder, self.max_count, self.asked = holder, max_count, asked
         self.priority, self.served = 0, next(_serve_order)  # first come, first served
-        self.signal: Signal | None = Signal()
+        self.signal: Signal | None = None  # made when it waits
         self.received: list[Any] = []
 
     def wanted(self) -> int:
@@ -109,7 +121,7 @@ class Dispatcher:
     is_closed: another entity has the address now; listeners look it up again.
     """
 
-    def __init__(self, watched: WatchedList, here: WakeUps, receive: Receive, release: Release, *, passes_on: bool = False):
+    def __init__(self, watched: WatchedList, here: Waking, receive: Receive, release: Release, *, passes_on: bool = False):
         self.watched, self.is_closed = watched, False
         self._here, self._receive, self._release, self._passes_on = here, receive, release, passes_on
         self._lock = threading.Lock()
@@ -319,6 +331,7 @@ def wait_in_turn(
 ) -> Steps[bool]:
     """Receive for a waiter, together with the others that wait for the same list; wait at most so long. Returns False if the
     entity was replaced: the caller looks up its address again."""
+    waiter.signal = waiter.signal or Signal()
     dispatcher = join(waiter, watched, mode, receive, release, passes_on=passes_on)
     is_claimed = False
     try:

@@ -146,8 +146,8 @@ def _settle_together(key: tuple, groups: Sequence[list[UUID]]) -> Steps[list[Set
     if added is not None:
         yield from require_properties_fit(address, numbers, added)
     entity_id, rows, status = yield from run_on_entity(address, name, actor=actor, numbers=numbers, tokens=tokens, **dict(params))
-    if name != "renew":
-        yield AfterCommit(_stop_renewing(tokens))
+    if name != "renew" and renewer.has_locks:
+        yield AfterCommit(stop_renewing(tokens))
     if status:
         require_receivable(address, status)
     elif name in _MAKES_AVAILABLE:
@@ -183,7 +183,7 @@ def _shares(report: SettleReport, groups: Sequence[list[UUID]], *, several: bool
     return shares
 
 
-_settlements = Gathering(_settle_together)
+_settlements: Gathering[list[UUID], SettleReport] = Gathering(_settle_together)
 
 
 def _with_sessions(address: EntityAddress, entity_id: int, report: SettleReport) -> Steps:
@@ -198,7 +198,7 @@ def _with_sessions(address: EntityAddress, entity_id: int, report: SettleReport)
     return replace(report, lost_sessions=tuple((token, str(address), session) for token, session in lost))
 
 
-def _stop_renewing(tokens: Sequence[UUID]) -> Steps[None]:
+def stop_renewing(tokens: Sequence[UUID]) -> Steps[None]:
     """Run after the commit, since a rollback leaves the locks and their renewal unchanged (SB-163)."""
     renewer.drop(tokens)
     yield from ()

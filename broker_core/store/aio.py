@@ -9,7 +9,7 @@ import asyncio
 import contextvars
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import closing, suppress
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -19,11 +19,12 @@ from psycopg.rows import namedtuple_row
 from broker_core.common.errors import BrokerError
 
 from . import connections
-from .driver import _TRIES, AfterCommit, Atomically, Blocking, Gathered, Steps, WaitForSignal
-from .failures import TRANSIENT, UNSTORABLE, is_unstorable, refusal, translated, unstorable
+from .direct import NotDirect, wait
+from .driver import _TRIES, AfterCommit, Atomically, Batch, Blocking, Gathered, Steps, WaitForSignal, directly
+from .failures import DATABASE_ERRORS, TRANSIENT, UNSTORABLE, is_unstorable, refusal, translated, unstorable
 from .pool import Pool
 from .signals import Signal
-from .statements import Statement
+from .statements import Statement, check
 
 T = TypeVar("T")
 POOL_SIZE = 8  # enough to keep two cores busy; further statements wait and are grouped (docs/design.md D3)
@@ -64,8 +65,11 @@ async def close() -> None:
 
 async def run(steps: Steps) -> Any:
     """Run steps to completion on the loop's pool. Raises BrokerError for what the database refuses."""
-    with translated():
+    try:
         return await _drive_at(steps, loop_resources())
+    except DATABASE_ERRORS:
+        with translated():
+            raise
 
 
 class _Idle:
@@ -115,18 +119,19 @@ async def _release(releasing: Awaitable[Any]) -> None:
 
 async def _drive(steps: Steps, perform: Callable[[Any], Awaitable[Any]]) -> Any:
     """Run steps to completion; `perform` carries out each yielded step."""
-    with closing(steps):  # also if the call is cancelled
-        try:
-            step = next(steps)
-            while True:
-                try:
-                    value = await perform(step)
-                except Exception as exc:
-                    step = steps.throw(refusal(exc))
-                else:
-                    step = steps.send(value)
-        except StopIteration as end:
-            return end.value
+    try:
+        step = next(steps)
+        while True:
+            try:
+                value = await perform(step)
+            except Exception as exc:
+                step = steps.throw(refusal(exc))
+            else:
+                step = steps.send(value)
+    except StopIteration as end:
+        return end.value
+    finally:
+        steps.close()  # also if the call is cancelled
 
 
 async def _drive_at(steps: Steps, at: LoopResources) -> Any:
@@ -136,7 +141,7 @@ async def _drive_at(steps: Steps, at: LoopResources) -> Any:
 
 async def _perform(step: Any, at: LoopResources) -> Any:
     match step:
-        case Statement():
+        case Statement() | Batch():
             return await _execute(step, at.pool)
         case Atomically():
             later: list[Steps] = []
@@ -182,14 +187,14 @@ def _set_soon(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
         loop.call_soon_threadsafe(event.set)
 
 
-async def _drive_on(steps: Steps, connection: psycopg.AsyncConnection, later: list[Steps]) -> Any:
+async def _drive_on(steps: Steps, connection: connections.AsyncConnection, later: list[Steps]) -> Any:
     """Run the statements of one transaction on its connection. later: collects the steps to run after the commit."""
     return await _drive(steps, lambda step: _perform_on(step, connection, later))
 
 
-async def _perform_on(step: Any, connection: psycopg.AsyncConnection, later: list[Steps]) -> Any:
+async def _perform_on(step: Any, connection: connections.AsyncConnection, later: list[Steps]) -> Any:
     match step:
-        case Statement():
+        case Statement() | Batch():
             return await _execute_on(step, connection)
         case Atomically():
             own: list[Steps] = []
@@ -204,23 +209,36 @@ async def _perform_on(step: Any, connection: psycopg.AsyncConnection, later: lis
     raise TypeError(f"a transaction yielded {step!r}")
 
 
-async def _execute(statement: Statement, pool: Pool) -> list:
+async def _execute(statement: Statement | Batch, pool: Pool) -> list:
     for tries_left in reversed(range(_TRIES)):
+        connection = await pool.take()
         try:
-            async with pool.connection() as connection:
-                return await _execute_on(statement, connection)
+            return await _execute_on(statement, connection)
         except TRANSIENT:
             if not tries_left:
                 raise
+        finally:
+            pool.put_back(connection)
     raise AssertionError("unreachable")
 
 
-async def _execute_on(statement: Statement, connection: psycopg.AsyncConnection) -> list:
-    async with psycopg.AsyncCursor(connection, row_factory=namedtuple_row) as cursor:
+async def _execute_on(statement: Statement | Batch, connection: connections.AsyncConnection) -> list:
+    try:
         try:
-            await cursor.execute(statement.sql, statement.params, binary=True)
-        except UNSTORABLE as exc:
-            if not is_unstorable(exc):
-                raise
-            raise unstorable(exc, statement.params) from exc
+            return await wait(directly(statement, connection.direct), connection)
+        except NotDirect:
+            return await _fetched(statement, connection)
+    except UNSTORABLE as exc:
+        if not is_unstorable(exc):
+            raise
+        raise unstorable(exc, statement.params) from exc
+
+
+async def _fetched(statement: Statement | Batch, connection: connections.AsyncConnection) -> list:
+    if isinstance(statement, Batch):
+        async with connection.transaction():
+            return [await _fetched(each, connection) for each in statement.statements]
+    check(statement)
+    async with psycopg.AsyncCursor(connection, row_factory=namedtuple_row) as cursor:
+        await cursor.execute(statement.sql, statement.params, binary=True)
         return await cursor.fetchall() if cursor.rownumber is not None else []

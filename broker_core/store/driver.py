@@ -3,6 +3,7 @@
 A use case is a generator that yields the steps it needs and receives their results, so it is written once for both drivers.
 The steps are
 - a Statement: runs by itself and is committed at once; its value is the list of rows,
+- Batch(statements): runs several in one transaction and one round trip; its value is the list of rows of each,
 - Atomically(steps): runs the statements of another generator in one transaction; its value is what that generator returns,
 - AfterCommit(steps): runs steps outside any transaction; inside one they run after the commit, otherwise at once,
 - Blocking(call): makes a blocking call; its value is what the call returns,
@@ -13,7 +14,6 @@ The steps are
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Hashable
-from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol, TypeVar
 
@@ -21,13 +21,25 @@ import psycopg
 from psycopg.rows import namedtuple_row
 
 from . import connections
-from .failures import TRANSIENT, UNSTORABLE, is_unstorable, refusal, translated, unstorable
+from .direct import NotDirect, PreparedStatements
+from .failures import DATABASE_ERRORS, TRANSIENT, UNSTORABLE, is_unstorable, refusal, translated, unstorable
 from .signals import Signal
-from .statements import Statement
+from .statements import Statement, check
 
 T = TypeVar("T")
 Steps = Generator[Any, Any, T]  # of a use case; `Steps[Page]` returns a Page, a bare `Steps` anything
 _TRIES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Statements that do not depend on each other's rows, to run in one transaction."""
+
+    statements: tuple[Statement, ...]
+
+    @property
+    def params(self) -> dict[str, Any]:
+        return {name: value for statement in self.statements for name, value in statement.params.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,30 +95,37 @@ class Gathered:
 
 def run(steps: Steps[T]) -> T:
     """Run steps to completion on this thread's connection. Raises BrokerError for what the database refuses."""
-    with translated():
+    try:
         return _drive(steps, connections.current())
+    except DATABASE_ERRORS:
+        with translated():
+            raise
 
 
-def _drive(steps: Steps, connection: psycopg.Connection, later: list[AfterCommit] | None = None) -> Any:
+def _drive(steps: Steps, connection: psycopg.Connection | None, later: list[AfterCommit] | None = None) -> Any:
     """Run steps to completion. later: inside a transaction, collects the steps to run after it."""
-    with closing(steps):  # also if the thread is interrupted
-        try:
-            step = next(steps)
-            while True:
-                try:
-                    value = _perform(step, connection, later)
-                except Exception as exc:
-                    step = steps.throw(refusal(exc))  # steps may catch a refusal, or the exception that ended their transaction
+    try:
+        step = next(steps)
+        while True:
+            try:
+                if type(step) is WaitForSignal and later is None:
+                    connection, value = None, None  # the database may end the connection meanwhile
+                    step.signal.wait(step.seconds)
                 else:
-                    step = steps.send(value)
-        except StopIteration as end:
-            return end.value
+                    connection = connection or connections.current()
+                    value = _execute(step, connection) if type(step) is Statement else _perform(step, connection, later)
+            except Exception as exc:
+                step = steps.throw(refusal(exc))  # steps may catch a refusal, or the exception that ended their transaction
+            else:
+                step = steps.send(value)
+    except StopIteration as end:
+        return end.value
+    finally:
+        steps.close()  # also if the thread is interrupted
 
 
 def _perform(step: Any, connection: psycopg.Connection, later: list[AfterCommit] | None) -> Any:
     match step:
-        case Statement():
-            return _execute(step, connection)
         case Atomically():
             own: list[AfterCommit] = []
             with connection.transaction():
@@ -114,6 +133,8 @@ def _perform(step: Any, connection: psycopg.Connection, later: list[AfterCommit]
             for after in own:
                 _perform(after, connection, later)
             return value
+        case Batch():
+            return _execute(step, connection)
         case Gathered() if later is not None or connections.in_callers_transaction():
             return _drive(step.gathering.separately(step.key, step.argument), connection, later)
         case Gathered():
@@ -126,18 +147,14 @@ def _perform(step: Any, connection: psycopg.Connection, later: list[AfterCommit]
             return _drive(step.steps, connection)
         case Blocking():
             return step.call()
-        case WaitForSignal() if later is None:
-            return step.signal.wait(step.seconds)
     raise TypeError(f"a use case yielded {step!r}")
 
 
-def _execute(statement: Statement, connection: psycopg.Connection) -> list:
-    """Run one statement. A deadlock changed nothing, so outside a transaction the statement is tried again."""
+def _execute(statement: Statement | Batch, connection: psycopg.Connection) -> list:
+    """Run one statement or a batch. A deadlock changed nothing, so outside a transaction it is tried again."""
     for tries_left in reversed(range(_TRIES)):
         try:
-            with psycopg.Cursor(connection, row_factory=namedtuple_row) as cursor:
-                cursor.execute(statement.sql, statement.params, binary=True)
-                return cursor.fetchall() if cursor.rownumber is not None else []
+            return _rows_of(statement, connection)
         except UNSTORABLE as exc:
             if not is_unstorable(exc):
                 raise
@@ -146,6 +163,36 @@ def _execute(statement: Statement, connection: psycopg.Connection) -> list:
             if not tries_left or connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
                 raise
     raise AssertionError("unreachable")
+
+
+def _rows_of(statement: Statement | Batch, connection: psycopg.Connection) -> list:
+    if not isinstance(connection, connections.Connection):
+        return _fetched(statement, connection)
+    try:
+        try:
+            return connection.wait(directly(statement, connection.direct))
+        except NotDirect:
+            return _fetched(statement, connection)
+    except BaseException:
+        if connection.pgconn.transaction_status == psycopg.pq.TransactionStatus.ACTIVE:  # the thread was interrupted
+            connections.abandon(connection)
+        raise
+
+
+def directly(statement: Statement | Batch, direct: PreparedStatements) -> Generator[Any, Any, list]:
+    if isinstance(statement, Batch):
+        return direct.execute_all([(each.sql, each.params) for each in statement.statements])
+    return direct.execute(statement.sql, statement.params)
+
+
+def _fetched(statement: Statement | Batch, connection: psycopg.Connection) -> list:
+    if isinstance(statement, Batch):
+        with connection.transaction():
+            return [_fetched(each, connection) for each in statement.statements]
+    check(statement)
+    with psycopg.Cursor(connection, row_factory=namedtuple_row) as cursor:
+        cursor.execute(statement.sql, statement.params, binary=True)
+        return cursor.fetchall() if cursor.rownumber is not None else []
 
 
 class _Undo(Exception):

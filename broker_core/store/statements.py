@@ -7,14 +7,14 @@ fragment's text, and a name such as `@EVENT_SENT` by the number of an enum's mem
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import IntEnum
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from psycopg import _queries
@@ -49,12 +49,12 @@ _KIND: dict[str, Any] = {
     "timestamptz": datetime,
     "uuid": UUID,
 }
+RANDOM_PREFIXES = ("token_prefix", "id_prefix")  # of lock tokens and message ids (fragment lock_token)
 _INCLUDE = re.compile(r"^[ \t]*-- include: (\w+)[ \t]*$", re.MULTILINE)
 _NAME = re.compile(r"@([A-Z]+)_([A-Z_]+)\b")
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
+class Statement(NamedTuple):
     """A named statement and its parameters. Use cases yield it, drivers run it."""
 
     name: str
@@ -66,15 +66,21 @@ class Statement:
 
 
 def call(name: str, /, **params: Any) -> Statement:
-    """The named statement with these parameters. Raises KeyError for an unknown name, and InvalidArgument for a parameter whose
-    type differs from the cast in the statement.
-
-    PostgreSQL would accept 'yesterday' as a timestamp, 'yes' as a boolean, and a naive datetime as one in the server's time zone.
-    """
+    """The named statement with these parameters; those of RANDOM_PREFIXES are made here. Raises KeyError for an unknown name."""
     if name not in SQL:
         raise KeyError(f"no statement {name!r} in {PACKAGE}/*/sql")
-    for parameter, (is_list, kind, classes) in _KINDS[name].items():
-        value = params.get(parameter)
+    for parameter in _PREFIXES.get(name, ()):
+        params[parameter] = _random_prefix()
+    return Statement(name, params)
+
+
+def check(statement: Statement) -> None:
+    """Raise InvalidArgument for a parameter whose type differs from the cast in the statement. Cursors need this check: they and
+    PostgreSQL accept 'yesterday' as a timestamp, 'yes' as a boolean, and a naive datetime as one in the server's time zone. The
+    direct path writes no such value (store/direct.py).
+    """
+    for parameter, (is_list, kind, classes) in _KINDS[statement.name].items():
+        value = statement.params.get(parameter)
         if value is None:
             continue
         if not is_list:
@@ -86,7 +92,12 @@ def call(name: str, /, **params: Any) -> Statement:
             for item in value:
                 if item is not None:
                     _require(parameter, item, kind)
-    return Statement(name, params)
+
+
+def _random_prefix() -> str:
+    """The first 17 hexadecimal digits of a UUID: 60 random bits, and an 8 for its version and for its variant."""
+    digits = os.urandom(8).hex()
+    return f"{digits[:12]}8{digits[12:15]}8"
 
 
 def _require(parameter: str, value: Any, kind: Any) -> None:
@@ -108,7 +119,7 @@ def load(files: Iterable[Path]) -> dict[str, str]:
             found = statements if kind == "name" else fragments
             if name in found:
                 raise ValueError(f"{kind} {name!r} is defined twice, the second time in {file}")
-            found[name] = text.strip().removesuffix(";")
+            found[name] = text.strip().removesuffix(";").rstrip()
     return {name: _with_fragments(name, text, fragments) for name, text in statements.items()}
 
 
@@ -152,6 +163,7 @@ def _kinds_in(text: str) -> dict[str, tuple[bool, Any, frozenset]]:
 SOURCE: dict[str, str] = load(PACKAGE.glob("*/sql/*.sql"))  # with comments, for readers
 SQL: dict[str, str] = {name: _bare(text) for name, text in SOURCE.items()}  # as run
 _KINDS = {name: _kinds_in(text) for name, text in SQL.items()}
+_PREFIXES = {name: found for name, text in SQL.items() if (found := [p for p in RANDOM_PREFIXES if f"%({p})s" in text])}
 
 # psycopg caches the parsed form of statements of at most 4,096 characters. Two dozen here are longer, and parsing one costs 30 to
 # 50 µs of CPU per call (receive: 32 µs instead of 2). There is no public setting; without this, everything works but slower.

@@ -29,11 +29,11 @@ KEY = "orders"
 
 class Server:
     """Answers each argument by "argument!", after a statement, which lasts while `gate` is closed. An argument in `refusals` is
-    refused with its whole statement; `failure` fails any. `interrupts`: how many statements from now on are interrupted."""
+    refused with its whole statement; `failure` fails any. `interrupted`: the arguments of a statement that is interrupted."""
 
     def __init__(self):
         self.statements: list[tuple[Any, list[Any]]] = []
-        self.gate, self.refusals, self.failure, self.interrupts = threading.Event(), {}, None, 0
+        self.gate, self.refusals, self.failure, self.interrupted = threading.Event(), {}, None, None
         self.gate.set()
         self.now = self.seconds_for_each = 0.0
 
@@ -76,8 +76,7 @@ class Server:
     def _end(self, steps, step):
         key, arguments = step
         self.now += self.seconds_for_each * len(arguments)
-        if self.interrupts:
-            self.interrupts -= 1
+        if arguments == self.interrupted:
             raise KeyboardInterrupt
         if self.failure:
             return steps.throw(self.failure)
@@ -354,10 +353,8 @@ def no_checks(monkeypatch):
 def test_threads_a_leader_that_is_interrupted_leaves_its_group_unknown_and_the_next_thread_leads(threads, server, no_checks):
     futures = queued(threads, "bcd")
     threads.gathering._of_threads[first_key(threads)]._most = 2  # "b" and "c" are one group
-    server.gate.set()
-    server.interrupts = 0
-    server._end, end = (lambda steps, step: interrupted_if(server, end, steps, step, ["b", "c"])), server._end
-    first, b, c, d = outcomes(futures)
+    server.interrupted = ["b", "c"]
+    first, b, c, d = released(threads, futures)
     assert (first, d) == ("first!", "d!")
     assert sorted([type(b), type(c)], key=str) == sorted([KeyboardInterrupt, BrokerUnavailable], key=str)
     assert "unknown" in str(b) + str(c)
@@ -368,15 +365,9 @@ def first_key(threads):
     return next(iter(threads.gathering._of_threads))
 
 
-def interrupted_if(server, end, steps, step, arguments):
-    if step[1] == arguments:
-        raise KeyboardInterrupt
-    return end(steps, step)
-
-
 def test_threads_a_first_caller_that_is_interrupted_affects_no_other(threads, server, no_checks):
     futures = queued(threads, "bc")
-    server.interrupts = 1
+    server.interrupted = ["first"]
     first, *others = released(threads, futures)
     assert isinstance(first, KeyboardInterrupt) and others == ["b!", "c!"]
 

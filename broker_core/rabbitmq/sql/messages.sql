@@ -217,8 +217,6 @@ SELECT n.entity_id, n.first,
 WITH
 -- include: rabbit_entity
 ,
--- include: salt
-,
 -- include: rabbit_in_order
 ,
 -- include: rabbit_delivered
@@ -229,8 +227,6 @@ WITH
 -- As rabbit_take, for a priority queue.
 WITH
 -- include: rabbit_entity
-,
--- include: salt
 ,
 -- include: rabbit_by_priority
 ,
@@ -273,8 +269,6 @@ available AS MATERIALIZED (
 -- Deliver these messages, just stored, to consumers (RMQ-016).
 WITH
 -- include: rabbit_entity
-,
--- include: salt
 ,
 -- include: rabbit_by_number
 ,

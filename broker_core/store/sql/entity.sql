@@ -291,6 +291,11 @@ SELECT e.now, e.kind, e.topic_id, e.is_system, e.tier, e.status, e.rules_version
        EXISTS (SELECT FROM vitrine_message WHERE entity_id = coalesce(e.topic_id, e.id) AND state = @STATE_SCHEDULED
                                              AND scheduled_enqueue_at <= e.now) AS scheduled,
        EXISTS (SELECT FROM vitrine_lock_deadline WHERE entity_id = e.id AND until <= e.now) AS locks,
+       -- The lists in which receives pass locked messages (advance_head).
+       ARRAY(SELECT subqueue FROM vitrine_queue_head WHERE entity_id = e.id AND locked_below > head) AS passes_locked,
+       -- A receive is to be recorded as activity.
+       EXISTS (SELECT FROM vitrine_entity_activity
+                WHERE entity_id = e.id AND (last_receive_at IS NULL OR last_receive_at < e.now - interval '20 s')) AS idle,
        -- include: may_have_expired
        AS expired,
        e.requires_session AND e.expires_whole_sessions AS whole_sessions,
@@ -298,10 +303,26 @@ SELECT e.now, e.kind, e.topic_id, e.is_system, e.tier, e.status, e.rules_version
        AS sources
   FROM entity AS e;
 
+-- name: touch_by_send
+-- After a send that returned `idle`, and after its commit: an entity has one row for its activity.
+WITH
+-- include: entity
+,
+-- include: touched_by_send
+SELECT;
+
+-- name: touch_by_receive
+-- As touch_by_send, after a receive, also one without messages.
+WITH
+-- include: entity
+,
+-- include: touched_by_receive
+SELECT;
+
 -- name: watch_entities
--- Mark the entities that a process waits for (docs/design.md D8), so that senders notify it; this counts as a receive (SB-195). For
--- each list, whether a receive may have something to do: messages, due changes, or a refusal. No row: the entity does not exist.
--- is_marked: otherwise another transaction is changing the mark, and it is to be checked again.
+-- Mark the entities that a process waits for (docs/design.md D8), so that senders notify it; this counts as a receive (SB-195).
+-- For each list, whether a receive may have something to do: messages, due changes, or a refusal. No row: the entity does not
+-- exist. is_marked: otherwise another transaction is changing the mark, and the entity is to be checked again.
 WITH listed AS MATERIALIZED (
     SELECT l.place, l.subqueue, l.kind AS list_kind, l.session_id, l.session_token, e.id, e.now, e.status, e.kind, e.topic_id,
            e.namespace_id, e.key, e.default_message_time_to_live, e.forward_to, e.forward_dead_lettered_messages_to
@@ -324,17 +345,22 @@ marked AS (
 SELECT e.place,
        EXISTS (SELECT FROM marked WHERE entity_id = e.id)
        OR EXISTS (SELECT FROM vitrine_entity_activity
-                   WHERE entity_id = e.id AND waiting_until >= clock_timestamp() + %(renewed_below)s * interval '1 s') AS is_marked,
+                   WHERE entity_id = e.id AND waiting_until >= clock_timestamp() + %(renewed_below)s * interval '1 s')
+       AS is_marked,
        e.status NOT IN ('Active', 'SendDisabled')
        OR CASE e.subqueue WHEN @SUBQUEUE_MAIN THEN e.forward_to IS NOT NULL
                WHEN @SUBQUEUE_DEAD_LETTER THEN e.forward_dead_lettered_messages_to IS NOT NULL ELSE false END
        OR CASE e.list_kind
                WHEN @WAIT_MESSAGES THEN EXISTS (
-                    SELECT FROM vitrine_message AS m
-                     WHERE m.entity_id = e.id AND m.subqueue = e.subqueue AND m.state = @STATE_ACTIVE
-                       AND m.sequence_number >= (SELECT head FROM vitrine_queue_head AS h
-                                                  WHERE h.entity_id = e.id AND h.subqueue = e.subqueue)
-                       AND (m.lock_token IS NULL OR m.locked_until <= e.now))
+                    SELECT FROM vitrine_queue_head AS h
+                     WHERE h.entity_id = e.id AND h.subqueue = e.subqueue
+                       AND (EXISTS (SELECT FROM vitrine_message AS m
+                                     WHERE m.entity_id = e.id AND m.subqueue = e.subqueue AND m.state = @STATE_ACTIVE
+                                       AND m.sequence_number >= greatest(h.head, h.locked_below)
+                                       AND (m.lock_token IS NULL OR m.locked_until <= e.now))
+                            OR EXISTS (SELECT FROM vitrine_returned AS r
+                                        WHERE r.entity_id = e.id AND r.subqueue = e.subqueue
+                                          AND r.sequence_number >= h.head AND r.sequence_number < h.locked_below)))
                WHEN @WAIT_NEXT_SESSION THEN EXISTS (
                     SELECT FROM vitrine_session AS s
                      WHERE s.entity_id + 0 = e.id AND s.first_number IS NOT NULL
