@@ -31,6 +31,7 @@ class Job:
     message_id: str
     body: bytes
     location: str
+    lock_token: str
 
 
 class HttpQueue:
@@ -45,13 +46,18 @@ class HttpQueue:
     def send(self, body: bytes, message_id: str) -> None:
         self._request("POST", self.messages, body, BrokerProperties=json.dumps({"MessageId": message_id})).close()
 
-    def receive(self, *, wait_seconds: float) -> Job | None:
-        """Lock the next message, waiting for one if necessary. The lock lasts for the queue's lock duration."""
-        with self._request("POST", f"{self.messages}/head?timeout={wait_seconds}") as answer:
+    def receive(self, *, wait_seconds: float, completing: Job | None = None) -> Job | None:
+        """Lock the next message, waiting for one if necessary. The lock lasts for the queue's lock duration.
+
+        completing: the last job, which is completed first: one request for each job in place of two. If its lock is lost, another
+        worker gets the job, and skips it.
+        """
+        headers = {"Vitrine-Complete": completing.lock_token} if completing else {}
+        with self._request("POST", f"{self.messages}/head?timeout={wait_seconds}", **headers) as answer:
             if answer.status == 204:  # no message
                 return None
             properties = json.loads(answer.headers["BrokerProperties"])
-            return Job(properties["MessageId"], answer.read(), answer.headers["Location"])
+            return Job(properties["MessageId"], answer.read(), answer.headers["Location"], properties["LockToken"])
 
     def complete(self, job: Job) -> bool:
         """Returns whether the lock was still valid. If not, another worker gets the job, and skips it."""
@@ -63,7 +69,7 @@ class HttpQueue:
             raise
         return True
 
-    def _request(self, method: str, url: str, body: bytes | None = None, **headers: str) -> HTTPResponse:
+    def _request(self, method: str, url: str, body: bytes | None = None, /, **headers: str) -> HTTPResponse:
         """Raises HTTPError for an error response; its body has the reason, and whether a retry can succeed."""
         headers |= {"Authorization": self._token(), "Content-Type": "application/json"}
         return urlopen(Request(url, data=body, headers=headers, method=method), timeout=90)  # longer than the longest wait
@@ -90,6 +96,16 @@ def do_next_job(jobs: HttpQueue, books: Books, *, wait_seconds: float = 0) -> st
     return "done" if is_new else "skipped"
 
 
+def do_all_jobs(jobs: HttpQueue, books: Books, *, wait_seconds: float = 0) -> list[str]:
+    """Process jobs until there are none. Each is completed by the request for the next one."""
+    outcomes, job = [], jobs.receive(wait_seconds=wait_seconds)
+    while job is not None:
+        is_new = books.pay(job.message_id, **json.loads(job.body))
+        outcomes.append("done" if is_new else "skipped")
+        job = jobs.receive(wait_seconds=wait_seconds, completing=job)
+    return outcomes
+
+
 def main(connection_string: str) -> None:
     jobs, books, order = HttpQueue(connection_string, "payouts"), Books(), uuid4().hex[:8]
     for attempt in ("first", "second"):
@@ -97,6 +113,9 @@ def main(connection_string: str) -> None:
         print(f"{attempt} message for order {order} accepted")
     print("the worker:", do_next_job(jobs, books, wait_seconds=10))
     print("next job:", do_next_job(jobs, books))
+    for _ in range(3):
+        order_payout(jobs, uuid4().hex[:8], "bob", 500)
+    print("three more:", do_all_jobs(jobs, books))
     print(f"alice has {books.balance('alice')} cents")
 
 

@@ -84,6 +84,14 @@ def test_job_queue_over_http(http_jobs, books):
     assert (books.balance("alice"), service_bus.peek(address)) == (1999, [])
 
 
+def test_worker_over_http_completes_each_job_with_the_request_for_the_next(http_jobs, books):
+    jobs, address = http_jobs
+    for order in ("4711", "4712", "4713"):
+        over_http.order_payout(jobs, order, "alice", 100)
+    assert over_http.do_all_jobs(jobs, books) == ["done"] * 3
+    assert (books.balance("alice"), service_bus.peek(address)) == (300, [])
+
+
 def test_worker_over_http_that_lost_its_lock_learns_it(http_jobs, books):
     jobs, address = http_jobs
     namespaces.pause_clock(address.namespace)

@@ -16,21 +16,37 @@ from .answers import Answer, with_message
 from .request import Request
 
 NOTHING = Answer(204)
+COMPLETE, LOST_LOCKS = "vitrine-complete", "vitrine-lost-locks"
 _LEAST_SECONDS = 0.001  # only receives that may wait are combined
 _log = logging.getLogger(__name__)
 
 
 async def peek_lock(request: Request, actor: Actor) -> Answer:
-    """201 with the message and the Location of its lock, or 204. If the client disconnects, the message is released."""
+    """201 with the message and the Location of its lock, or 204. If the client disconnects, the message is released.
+
+    The messages of the lock tokens in the header Vitrine-Complete are completed first; Vitrine-Lost-Locks has the tokens whose
+    lock was lost.
+    """
     address = request.target.address
     wait = max(request.timeout_seconds, _LEAST_SECONDS)
+    lost = await _complete(request, actor)
     found = await request.while_connected(service_bus.receive.aio(address, max_wait_seconds=wait, actor=actor))
     if not found:
-        return NOTHING
+        return Answer(204, lost)
     (message,) = found
     location = request.url(request.target.lock_path(message.sequence_number, message.lock_token))
     undo = partial(_release, address, message, actor=actor)
-    return with_message(201, message, headers=[("location", location)], undo=undo)
+    return with_message(201, message, headers=[("location", location), *lost], undo=undo)
+
+
+async def _complete(request: Request, actor: Actor) -> list[tuple[str, str]]:
+    """Complete what the request says, together with the completions of other requests; not in one transaction with the receive,
+    which is combined with other receives. Returns the header with the lost locks, if there are any."""
+    text = request.header(COMPLETE)
+    if text is None:
+        return []
+    report = await service_bus.complete.aio(request.target.address, [token.strip() for token in text.split(",")], actor=actor)
+    return [(LOST_LOCKS, ", ".join(map(str, report.lost)))] if report.lost else []
 
 
 async def receive_and_delete(request: Request, actor: Actor) -> Answer:

@@ -601,3 +601,55 @@ async def test_300_messages_through_32_connections(queue):
         await asyncio.gather(*[work() for _ in range(32)])
     assert sorted(map(int, bodies)) == list(range(300))
     assert await asyncio.to_thread(queue.stored) == []
+
+
+# Completing with the next receive
+
+
+def complete_and_lock(queue, tokens: str, timeout: float = 0) -> httpx.Response:
+    return queue.request("POST", f"/messages/head?timeout={timeout}", headers={"vitrine-complete": tokens})
+
+
+def test_peek_lock_completes_the_last_messages_first(queue):
+    for n in range(4):
+        queue.send(str(n).encode())
+    first, second = (broker_properties(queue.lock())["LockToken"] for _ in range(2))
+    third = complete_and_lock(queue, f"{first}, {second}")
+    assert (third.status_code, third.content, third.headers.get("vitrine-lost-locks")) == (201, b"2", None)
+    assert [message.body for message in queue.stored()] == [b"2", b"3"]
+    fourth = complete_and_lock(queue, broker_properties(third)["LockToken"])
+    last = complete_and_lock(queue, broker_properties(fourth)["LockToken"])
+    assert (last.status_code, queue.stored()) == (204, [])
+
+
+def test_lost_locks_among_them_are_named_and_the_rest_is_completed(queue):
+    """SB-071"""
+    for n in range(3):
+        queue.send(str(n).encode())
+    good = broker_properties(queue.lock())["LockToken"]
+    lost = str(uuid4())
+    answer = complete_and_lock(queue, f"{lost},{good}, {good}")
+    assert (answer.status_code, answer.content, answer.headers["vitrine-lost-locks"]) == (201, b"1", lost)
+    queue.lock()
+    empty = complete_and_lock(queue, good)
+    assert (empty.status_code, empty.headers["vitrine-lost-locks"]) == (204, good)
+
+
+@pytest.mark.parametrize("tokens", ["", "no token", "{token},", "{token} {token}"])
+def test_invalid_tokens_are_refused_and_nothing_is_changed(queue, tokens):
+    queue.send(b"a")
+    queue.send(b"b")
+    token = broker_properties(queue.lock())["LockToken"]
+    assert "must be a UUID" in refused(complete_and_lock(queue, tokens.format(token=token)), 400, 40000)
+    assert len(queue.stored()) == 2
+    assert queue.lock().content == b"b"
+
+
+def test_messages_are_completed_before_the_wait_for_the_next(queue):
+    queue.send(b"a")
+    token = broker_properties(queue.lock())["LockToken"]
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(complete_and_lock, queue, token, 20)
+        eventually(lambda: not queue.stored())
+        queue.send(b"b")
+        assert waiting.result().content == b"b"
