@@ -107,9 +107,12 @@ def take_for(plan: Sequence[Consumer]) -> Steps[list[Delivery]]:
 def acknowledged(plan: Sequence[Consumer], taken: Sequence[Delivery]) -> Steps[list[Delivery]]:
     """The deliveries that these consumers, one each, now get: for consumers without acknowledgements, which get a message at most
     once, the messages are removed first (RMQ-114)."""
-    no_ack = [one.token for consumer, one in zip(plan, taken, strict=False) if consumer.no_ack and one.token]
-    if no_ack:
-        yield from acknowledge.steps(plan[0].address, no_ack, actor=Actor.local("broker"))
+    tokens: dict[Actor, list[UUID]] = {}
+    for consumer, one in zip(plan, taken, strict=False):
+        if consumer.no_ack and one.token:
+            tokens.setdefault(consumer.channel.connection.actor, []).append(one.token)
+    for actor, own in tokens.items():
+        yield from acknowledge.steps(plan[0].address, own, actor=actor)
     return [replace(one, token=None) if consumer.no_ack else one for consumer, one in zip(plan, taken, strict=False)]
 
 
