@@ -171,10 +171,10 @@ def test_the_higher_priority_of_another_channel_goes_first_while_it_waits(connec
     low, high = connection.channel(), connection.channel()
     low.consume("q", tag="low")
     high.consume("q", tag="high", priority=1)
-    high.waits = True
+    high.asked = 1  # as within a call that waits
     send(queue, "a")
     assert low.deliveries(5) == []
-    high.waits = False  # whoever does not fetch keeps nobody waiting
+    high.asked = 0  # whoever does not fetch keeps nobody waiting
     assert bodies(low.deliveries(5)) == "a"
 
 

@@ -229,6 +229,15 @@ SELECT c.id AS consumer_id,
          ON c.connection_id = k.id AND c.channel = %(channel)s
  WHERE k.id = %(connection_id)s;
 
+-- name: notify_waiting_consumers
+-- Notify the processes that wait for messages of these queues, which are being deleted, on commit.
+SELECT pg_notify('vitrine_wake', entity_id::text) FROM vitrine_entity_activity
+ WHERE entity_id = ANY (%(entity_ids)b::bigint[]) AND waiting_until > clock_timestamp();
+
+-- name: active_consumer
+-- The single active consumer of a queue: the first one (RMQ-148).
+SELECT min(id) AS id FROM vitrine_consumer WHERE queue_id = %(entity_id)s;
+
 -- name: overdue_deliveries
 -- Deliveries not acknowledged within their queue's timeout, 30 minutes by default (RMQ-126, RMQ-127, RMQ-924). The number of
 -- unacknowledged messages bounds the scan of each queue; they are mostly at its head. Also deliveries of ended connections,
