@@ -439,6 +439,10 @@ class Session:
     state: bytes | None = None
     messages: tuple[LockedMessage, ...] = ()
 
+    @property
+    def namespace(self) -> str:
+        return self.address.namespace
+
 
 @dataclass(frozen=True, slots=True)
 class SessionSummary:

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.conf import settings
 from django.db.models import Max, Sum
 
 from broker_core.models import ArchiveFile, ArchiveSlice
@@ -38,7 +37,7 @@ def life_files(start: datetime, end: datetime, namespace_ids: list[int]) -> Life
         first_at__lt=end,
         last_at__gte=start,
     )
-    archive = storage.open_archive(settings.ARCHIVE_URL)
+    archive = storage.archive_here()
     found = files.order_by("path").values_list("path", "rows")
     return LifeFiles([archive.address(path) for path, _ in found], sum(rows for _, rows in found))
 

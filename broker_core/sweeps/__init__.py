@@ -19,7 +19,7 @@ from broker_core.runtime.pacing import BATCH, advance_head
 from broker_core.service_bus import forwarding, tidying
 from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
-from broker_core.store.use_cases import use_case
+from broker_core.store.use_cases import WHOLE_DATABASE, use_case
 
 ROLL_UP_BATCH = 20_000
 SEEN_BATCH = 5_000
@@ -79,7 +79,7 @@ def follow_clock(namespace: str, *, seconds_at_most: float = 1.0) -> Steps:
     return done | (yield from delete_idle_entities.steps(namespace=namespace))
 
 
-@use_case
+@use_case(namespace=WHOLE_DATABASE)
 def forward_messages(*, seconds_at_most: float = SECONDS_AT_MOST) -> Steps:
     """Forward messages whose forwarding failed, or was interrupted, when they were stored (SB-170, SB-178, SB-166)."""
     deadline, total = time.monotonic() + seconds_at_most, 0
@@ -89,7 +89,7 @@ def forward_messages(*, seconds_at_most: float = SECONDS_AT_MOST) -> Steps:
     return {"forwarded": total}
 
 
-@use_case
+@use_case(namespace=WHOLE_DATABASE)
 def forget_seen_ids(*, seconds_at_most: float = SECONDS_AT_MOST) -> Steps:
     """Remove message ids outside the window of duplicate detection (SB-132, SB-137)."""
     deadline, total, done = time.monotonic() + seconds_at_most, 0, SEEN_BATCH
@@ -100,7 +100,7 @@ def forget_seen_ids(*, seconds_at_most: float = SECONDS_AT_MOST) -> Steps:
     return {"forgotten": total}
 
 
-@use_case
+@use_case(namespace=WHOLE_DATABASE)
 def forget_sessions(*, seconds_at_most: float = SECONDS_AT_MOST) -> Steps:
     """Process sessions whose lock ended without a close: remove those without messages and state, and set the first number of the
     others (SB-111)."""
@@ -115,7 +115,7 @@ def forget_sessions(*, seconds_at_most: float = SECONDS_AT_MOST) -> Steps:
     return {"sessions": total}
 
 
-@use_case
+@use_case(namespace=WHOLE_DATABASE)
 def advance_heads() -> Steps:
     """Advance the heads of lists, so that receives skip removed messages."""
     heads = yield call("heads")
@@ -139,7 +139,7 @@ def delete_idle_entities(*, namespace: str | None = None) -> Steps:
     return {"deleted": deleted} if deleted else {}
 
 
-@use_case
+@use_case(namespace=WHOLE_DATABASE)
 def end_connections() -> Steps:
     """Release the messages and queues of dead processes (RMQ-123); close channels whose delivery timed out (RMQ-126)."""
     ended = yield from connections.recover_dead.steps()
@@ -147,7 +147,7 @@ def end_connections() -> Steps:
     return ended | overdue
 
 
-@use_case
+@use_case(namespace=WHOLE_DATABASE)
 def remove_deleted_entities(*, seconds_at_most: float = SECONDS_AT_MOST) -> Steps:
     """Remove the messages and other rows of deleted entities (SB-240), with an event for each message."""
     deadline, total, entities_done = time.monotonic() + seconds_at_most, 0, 0
@@ -162,7 +162,7 @@ def remove_deleted_entities(*, seconds_at_most: float = SECONDS_AT_MOST) -> Step
     return {"messages": total, "entities": entities_done}
 
 
-@use_case
+@use_case(namespace=WHOLE_DATABASE)
 def roll_up_counts(*, seconds_at_most: float = SECONDS_AT_MOST) -> Steps:
     """Fold the ledger's differences into its sums and into traffic per ten seconds (docs/design.md D9)."""
     deadline, total, done = time.monotonic() + seconds_at_most, 0, ROLL_UP_BATCH
@@ -172,7 +172,7 @@ def roll_up_counts(*, seconds_at_most: float = SECONDS_AT_MOST) -> Steps:
     return {"folded": total, "forgotten": _done((yield Atomically(_on_sums("forget_ended_counts"))))}
 
 
-@use_case
+@use_case(namespace=WHOLE_DATABASE)
 def check_ledger() -> Steps:
     """Compare the ledger with the stored messages and correct it. A difference is a bug in the broker, so all are reported."""
     differences = yield call("check_ledger")

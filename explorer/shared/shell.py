@@ -25,6 +25,7 @@ from broker_core.common.errors import (
 )
 from broker_core.common.types import EntityAddress, Right, SubQueue
 from broker_core.reads import EntityRow
+from broker_core.store import connections
 from explorer import audit
 from explorer.live.page import Live, LiveAnswer, LiveRequest
 from explorer.roles import actor_for
@@ -90,26 +91,32 @@ class May:
 
 
 def page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
-    """A view for signed-in users: sets request.actor, and renders errors as a page or fragment with their status."""
+    """A view for signed-in users: sets request.actor, and renders errors as a page or fragment with their status. Runs in the
+    database of the namespace in its address."""
 
     @login_required
     @vary_on_headers("HX-Request", "Cookie")
     @wraps(view)
     def wrapped(request: HttpRequest, *args, **kwargs) -> HttpResponse:
-        if isinstance(request, LiveRequest):
-            return _live_answer(view, request, *args, **kwargs)
-        request.actor = actor_for(request.user)
-        try:
-            return view(request, *args, **kwargs)
-        except BadQuery as exc:
-            return refusal(request, 400, "This link is invalid or out of date.", problems=exc.problems)
-        except EntityNotFound as exc:
-            noun = "queue or topic" if exc.what == "messaging entity" else exc.what
-            return refusal(request, status_of(exc), f"There is no {noun} named {exc.entity}.", error=exc)
-        except BrokerError as exc:
-            return refusal(request, status_of(exc), str(exc), error=exc)
+        with connections.of(kwargs.get("namespace")):
+            if isinstance(request, LiveRequest):
+                return _live_answer(view, request, *args, **kwargs)
+            request.actor = actor_for(request.user)
+            return _answer(view, request, *args, **kwargs)
 
     return wrapped
+
+
+def _answer(view: Callable[..., HttpResponse], request: HttpRequest, *args, **kwargs) -> HttpResponse:
+    try:
+        return view(request, *args, **kwargs)
+    except BadQuery as exc:
+        return refusal(request, 400, "This link is invalid or out of date.", problems=exc.problems)
+    except EntityNotFound as exc:
+        noun = "queue or topic" if exc.what == "messaging entity" else exc.what
+        return refusal(request, status_of(exc), f"There is no {noun} named {exc.entity}.", error=exc)
+    except BrokerError as exc:
+        return refusal(request, status_of(exc), str(exc), error=exc)
 
 
 def _live_answer(view: Callable[..., HttpResponse], request: LiveRequest, *args, **kwargs) -> HttpResponse:

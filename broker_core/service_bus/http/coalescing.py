@@ -21,7 +21,7 @@ from broker_core import service_bus as broker
 from broker_core.common.errors import BrokerError, BrokerUnavailable
 from broker_core.common.types import Actor, EntityAddress, LockedMessage, Message, SettleReport, StoredMessage
 from broker_core.service_bus.rules import messages as service_bus
-from broker_core.store import aio
+from broker_core.store import aio, connections
 from broker_core.store.driver import Listening, Steps, WaitForMessages
 
 MOST_IN_A_GROUP = 500
@@ -176,7 +176,9 @@ class Waiting:
             while self._has_waiters(queue):
                 seconds = max(waiter.deadline for waiter in queue) - asyncio.get_running_loop().time()
                 steps = operation.steps(address, len(queue), max_wait_seconds=max(seconds, _SHORTEST_WAIT_SECONDS), actor=actor)
-                for message in await aio.run(_while_wanted(steps, lambda: self._has_waiters(queue))):
+                with connections.of(address.namespace):
+                    messages = await aio.run(_while_wanted(steps, lambda: self._has_waiters(queue)))
+                for message in messages:
                     self._hand_over(key, queue, message)
         except Exception as exc:
             for waiter in self._alive(queue):
