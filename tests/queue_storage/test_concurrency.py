@@ -191,7 +191,7 @@ def test_a_get_that_meets_another_does_not_wait_for_it(queue):
     assert ledger_agrees(queue)
 
 
-def test_spent_messages_are_moved_once_by_whoever_comes_first(make_queue, step):
+def test_messages_over_the_dequeue_limit_are_moved_once_by_concurrent_gets(make_queue, step):
     address = make_queue(max_dequeue_count=1)
     put_all(address, ["bad"] * 200)
     for _ in range(7):
