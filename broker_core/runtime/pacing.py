@@ -12,6 +12,7 @@ from broker_core.store.statements import call
 BATCH = 500  # messages per transaction
 ROUNDS = 20  # maximum number of batches as part of another operation; a sweep does the rest
 HEAD_LAG = 1000  # distance between a head and the numbers received above it from which advancing the head pays
+SWEEP_SECONDS = 20.0  # maximum duration of a sweep's run; the rest is left to the next one
 PAUSE_SHARE = 3.0  # pause after a sweep's batch, in multiples of its duration, so that receivers keep most of their rate
 
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from broker_core import service_bus, sweeps
+from broker_core import service_bus
 from broker_core.common.errors import MessageTooLarge
 from broker_core.common.types import EntityAddress, Message
 from broker_core.service_bus import entities
@@ -98,7 +98,7 @@ def test_ids_outside_the_window_are_forgotten_by_the_sweep(queue, step):
     service_bus.send(queue, [named(b"x", str(i)) for i in range(20)])
     step(11 * MINUTE)
     service_bus.send(queue, [named(b"x", "new")])
-    assert sweeps.forget_seen_ids()["forgotten"] >= 20
+    assert service_bus.sweeps.forget_seen_ids()["forgotten"] >= 20
     left = connections.current().execute("SELECT message_id FROM vitrine_seen_id WHERE entity_id = %s", [entity_id(queue)])
     assert [row[0] for row in left] == ["new"]
 
@@ -109,5 +109,5 @@ def test_the_sweep_neither_waits_for_an_id_that_is_seen_anew_nor_forgets_it(queu
     step(11 * MINUTE)
     with ThreadPoolExecutor(1) as other, connections.current().transaction():
         assert service_bus.send(queue, [named(b"anew")]) == [3]
-        assert other.submit(sweeps.forget_seen_ids).result(5)["forgotten"] >= 1  # the other one
+        assert other.submit(service_bus.sweeps.forget_seen_ids).result(5)["forgotten"] >= 1  # the other one
     assert service_bus.send(queue, [named(b"duplicate")]) == [None]

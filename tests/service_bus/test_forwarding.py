@@ -58,7 +58,7 @@ def test_what_was_there_before_is_forwarded_by_the_sweep(make_queue):
     target, source = make_queue(), make_queue()
     service_bus.send(source, [Message(b"%d" % i) for i in range(250)])
     entities.update_queue(source, forward_to=target.path)
-    assert sweeps.forward_messages()["forwarded"] == 250
+    assert service_bus.sweeps.forward_messages()["forwarded"] == 250
     assert [m.body for m in service_bus.peek(target, max_count=300)] == [b"%d" % i for i in range(250)]
     assert ledger_agrees(source) and ledger_agrees(target)
 
@@ -216,7 +216,7 @@ def test_as_many_arrive_as_have_room(make_queue):
     service_bus.send(source, [Message(b"%02d" % i + b"x" * 100_000) for i in range(12)])
     set_megabytes(target, 1)
     entities.update_queue(source, forward_to=target.path)
-    sweeps.forward_messages()
+    service_bus.sweeps.forward_messages()
     assert [m.body[:2] for m in service_bus.peek(target)] == [b"%02d" % i for i in range(10)]
     assert [m.body[:2] for m in service_bus.peek(source.dead_letter)] == [b"10", b"11"]
     assert ledger_agrees(source) and ledger_agrees(target)
@@ -227,10 +227,10 @@ def test_what_did_not_arrive_where_duplicates_are_detected_is_no_duplicate(make_
     via, full = make_queue(), make_queue(requires_duplicate_detection=True)
     set_megabytes(full, 0)
     send_via(via, full, b"one", b"two")
-    sweeps.forward_messages()
+    service_bus.sweeps.forward_messages()
     assert service_bus.peek(full) == []
     set_megabytes(full, 1024)
-    sweeps.forward_messages()
+    service_bus.sweeps.forward_messages()
     assert bodies(service_bus.peek(full)) == ["one", "two"] and ledger_agrees(full) and ledger_agrees(via)
 
 
@@ -243,7 +243,7 @@ def test_a_full_destination_keeps_none_waiting_but_its_own(make_queue):
     send_via(via, free, b"past them")
     assert bodies(service_bus.peek(free)) == ["past them"]
     set_megabytes(full, 1024)
-    sweeps.forward_messages()
+    service_bus.sweeps.forward_messages()
     assert bodies(service_bus.peek(full, max_count=200)) == [str(i) for i in range(60)] * 2
     assert all(ledger_agrees(address) for address in (via, full, free))
 

@@ -525,7 +525,7 @@ def test_session_state_remains_without_messages(queue, step):
     service_bus.complete(queue, tokens(session.messages))
     step(2 * MINUTE)
     sweeps.end_locks()
-    sweeps.forget_sessions()
+    service_bus.sweeps.forget_sessions()
     later = service_bus.accept_session(queue, "a")
     assert later.state == service_bus.get_session_state(later) == b"\x00\xff"
     service_bus.set_session_state(later, b"")
@@ -566,15 +566,15 @@ def test_the_sweep_forgets_what_nobody_closed(queue, step):
         session = service_bus.accept_session(queue, max_count=1)
         service_bus.complete(queue, tokens(session.messages))
     held = service_bus.accept_session(queue, "d")
-    assert sweeps.forget_sessions() == {"sessions": 0}  # all are held
+    assert service_bus.sweeps.forget_sessions() == {"sessions": 0}  # all are held
     step(MINUTE - SECOND)
     service_bus.close_session(held)
     held = service_bus.accept_session(queue, "d")
     step(SECOND)
-    assert sweeps.forget_sessions() == {"sessions": 3}
+    assert service_bus.sweeps.forget_sessions() == {"sessions": 3}
     assert [session_row(queue, name) is None for name in "abcd"] == [True, False, True, False]
     assert session_row(queue, "b").first_number == 3
-    assert sweeps.forget_sessions() == {"sessions": 0}
+    assert service_bus.sweeps.forget_sessions() == {"sessions": 0}
 
 
 def test_the_sweep_goes_through_all_sessions_page_by_page(queue, step):
