@@ -12,7 +12,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import AsyncClient, Client
 from django.urls import reverse
 
-from broker_core import reads, service_bus
+from broker_core import namespaces, queue_storage, rabbitmq, reads, service_bus
 from broker_core.common.types import EntityAddress, Message, MessageState
 from broker_core.common.values import Typed
 from broker_core.service_bus import entities
@@ -159,6 +159,18 @@ def test_a_viewer_who_acts_anyway_is_refused_and_written_down(pages, as_):
     assert AuditRecord.objects.filter(actor=f"user:{client.user.username}", outcome="refused").count() == len(acts)
     after = reads.counts(pages.shop)
     assert (after.active, after.locked, after.dead_letter) == (before.active, before.locked, before.dead_letter)
+
+
+def test_an_empty_queue_says_so(as_, db):
+    namespaces.ensure_namespace("empty")
+    entities.create_queue(EntityAddress("empty", "q"))
+    rabbitmq.ensure_vhost("empty-host")
+    rabbitmq.declare_queue(EntityAddress("empty-host", "q"))
+    queue_storage.ensure_account("emptyaccount")
+    queue_storage.create_queue(EntityAddress("emptyaccount", "queue"))
+    for at, text in (("empty/q", "no active messages"), ("empty-host/q", "no messages"), ("emptyaccount/queue", "no messages")):
+        page = " ".join(body_of(as_("viewer").get(f"/entities/{at}")).split())
+        assert f"· {text} ·" in page, at
 
 
 def test_posts_need_the_csrf_token(pages, as_):
