@@ -20,8 +20,8 @@ from explorer.live.page import FOLLOW_SECONDS, Live, LiveRequest, live
 from explorer.shared.forms.queries import KINDS, OverviewQuery
 
 from . import figures, presenters
-from .figures import Figure
 from .shell import cleaned, page, show
+from .values import Figure
 
 TABLE_SECONDS = 1.0  # between two drawings of the table
 ROWS = 100  # per page: rendering a row takes longer than reading it

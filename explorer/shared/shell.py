@@ -16,12 +16,8 @@ from django.views.decorators.vary import vary_on_headers
 
 from broker_core.common.errors import (
     BrokerError,
-    BrokerUnavailable,
     EntityNotFound,
     InvalidArgument,
-    MessageNotFound,
-    NotAuthorized,
-    ServerBusy,
 )
 from broker_core.common.types import EntityAddress, Right, SubQueue
 from broker_core.reads import EntityRow
@@ -31,15 +27,8 @@ from explorer.live.page import Live, LiveAnswer, LiveRequest
 from explorer.roles import actor_for
 
 from .presenters import SUBQUEUES
+from .values import Act, status_of
 
-_STATUS = (
-    (EntityNotFound, 404),
-    (MessageNotFound, 404),
-    (NotAuthorized, 403),
-    (InvalidArgument, 400),
-    (ServerBusy, 503),
-    (BrokerUnavailable, 503),
-)
 _HEADINGS = {400: "Invalid request", 403: "Permission denied", 404: "Not found", 409: "Conflict", 503: "Temporarily unavailable"}
 
 
@@ -49,18 +38,6 @@ class BadQuery(Exception):
     def __init__(self, problems: list[tuple[str, str]]):
         super().__init__(problems)
         self.problems = problems
-
-
-@dataclass(frozen=True, slots=True)
-class Act:
-    """The outcome of an action: its result, or the error."""
-
-    result: Any = None
-    error: BrokerError | None = None
-
-    @property
-    def status(self) -> int:
-        return 200 if self.error is None else status_of(self.error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,10 +177,6 @@ def wants_fragment(request: HttpRequest) -> bool:
 def draws(request: HttpRequest, fragment: str) -> bool:
     """Whether to render a part that htmx never requests: with the whole page, or for the live feed."""
     return request.wants(fragment) if isinstance(request, LiveRequest) else not wants_fragment(request)
-
-
-def status_of(error: BrokerError) -> int:
-    return next((status for kind, status in _STATUS if isinstance(error, kind)), 409)
 
 
 def act(
