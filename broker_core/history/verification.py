@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from broker_core.common.errors import BrokerError
 from broker_core.models import ArchiveFile, ArchiveSlice
 
 from . import schema, storage
@@ -26,7 +25,7 @@ class Damage:
         return f"{self.file.path} (day {self.file.day}, slice {self.file.slice_id}) {self.problem}."
 
 
-class ArchiveDamaged(BrokerError):
+class ArchiveDamaged(Exception):
     """Files of the archive are missing or damaged."""
 
     def __init__(self, damages: list[Damage]):
