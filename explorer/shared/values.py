@@ -15,7 +15,7 @@ from broker_core.common.errors import (
     NotAuthorized,
     ServerBusy,
 )
-from broker_core.reads import EntityRow
+from broker_core.reads import Counted
 
 _STATUS = (
     (EntityNotFound, 404),
@@ -43,7 +43,7 @@ class Figure:
     name: str
     title: str
     hint: str
-    of: Callable[[EntityRow], int | None]
+    of: Callable[[Counted], int | None]
     css: str = "num"
     hue: str = ""
     word: str = ""  # label of the total; empty: not summed

@@ -1,6 +1,7 @@
 """A namespace may be in a database of its own (docs/scale.md): all that concerns it happens there, nothing in the default one."""
 
 import ast
+import asyncio
 import gc
 import importlib
 import pkgutil
@@ -18,11 +19,10 @@ from django.urls import reverse
 import broker_core
 from broker_core import namespaces, queue_storage, rabbitmq, reads, service_bus, tasks
 from broker_core.common.errors import EntityNotFound, NotAllowed
-from broker_core.common.types import Actor, EntityAddress, Message
+from broker_core.common.types import EntityAddress, Message
 from broker_core.models import ArchiveFile, Entity, SweepRun
 from broker_core.rabbitmq.messages.publishing import Publication
 from broker_core.service_bus import entities
-from broker_core.service_bus.http import coalescing
 from broker_core.store import connections
 from broker_core.store.connections import Database
 from broker_core.store.use_cases import UseCase
@@ -98,17 +98,20 @@ def test_a_namespace_lives_in_its_database_and_leaves_nothing_in_the_default_one
     assert rows(ALIAS, "vitrine_message") == 3 and rows(ALIAS, "vitrine_message_event") >= 7
 
 
-async def test_asynchronous_calls_and_those_combined_over_connections_run_there_too(queues):
+async def test_asynchronous_calls_and_those_combined_run_there_too(queues):
     before = all_rows("default")
-    actor = Actor.local()
-    await service_bus.send.aio(FAR, [Message(b"1")])
-    await coalescing.send(FAR, [Message(b"2")], actor=actor)
-    (first,) = await service_bus.receive.aio(FAR)
-    second = await coalescing.receive(FAR, max_wait_seconds=1, actor=actor)
-    assert (first.body, second.body) == (b"1", b"2")
-    await coalescing.complete(FAR, [second.lock_token], actor=actor)
-    await service_bus.complete.aio(FAR, [first.lock_token])
-    assert all_rows("default") == before and rows(ALIAS, "vitrine_message_event") == 6
+    await asyncio.gather(*(service_bus.send.aio(FAR, [Message(b"%d" % n)]) for n in range(10)))
+    waiting = asyncio.create_task(service_bus.receive.aio(FAR, 20, max_wait_seconds=5))
+    locked = await waiting
+    assert sorted(m.body for m in locked) == [b"%d" % n for n in range(10)]
+    await asyncio.gather(*(service_bus.complete.aio(FAR, [m.lock_token]) for m in locked))
+    assert all_rows("default") == before and rows(ALIAS, "vitrine_message_event") == 30
+
+
+async def test_combined_calls_to_queues_of_the_same_id_stay_apart(queues):
+    calls = [service_bus.send.aio(queue, [Message(queue.namespace.encode())]) for queue in queues for _ in range(10)]
+    await asyncio.gather(*calls)
+    assert [{m.body for m in service_bus.peek(queue)} for queue in queues] == [{b"near"}, {b"Far"}]
 
 
 def test_a_waiting_receive_is_woken_by_a_send_in_its_database(queues):
@@ -180,7 +183,9 @@ def test_pages_show_each_namespace_from_its_database(queues, client, person):
     service_bus.send(FAR, [Message(b"1", message_id="in-far", subject="of the far queue")])
     service_bus.receive_and_delete(NEAR)
     overview = client.get(reverse("explorer:overview")).content.decode()
-    assert "near" in overview and "Far" in overview
+    assert f"entities/{NEAR}" in overview and f"entities/{FAR}" in overview
+    by_size = client.get(reverse("explorer:overview"), {"sort": "-sent"}).content.decode()
+    assert f"entities/{NEAR}" in by_size and f"entities/{FAR}" in by_size
     assert "of the far queue" in client.get(f"/entities/{FAR}?tab=active").content.decode()
     message = client.get(f"/messages/{FAR}/1").content.decode()  # with its timeline, which is read by the entity's id
     assert "in-far" in message and "in-near" not in message and "received and deleted" not in message.lower()
@@ -262,9 +267,9 @@ def test_every_use_case_says_which_namespace_it_concerns():
 DIRECT = {
     "broker_core/history/archive.py",  # `connected`, in the current database: a sweep sets it
     "broker_core/management/commands/show_sql.py",  # any database: it explains statements
+    "broker_core/runtime/wake_ups.py",  # `using` its database
     "broker_core/rabbitmq/connections/incoming_deliveries.py",  # `using` the database of its process
     "broker_core/rabbitmq/connections/processes.py",  # one epoch for each database
-    "broker_core/service_bus/http/coalescing.py",  # `of` the address's namespace
     "explorer/site/embedded_postgres/server.py",  # starts the server
 }
 
@@ -284,5 +289,5 @@ def _connects(tree):
     return bool(
         imported & {("broker_core.store.driver", "run"), ("broker_core.store.connections", "current")}
         or called & {"psycopg.connect", "psycopg.AsyncConnection.connect", "connections.current", "driver.run", "aio.run"}
-        or any(name.endswith(".parameters") for name in called)
+        or any(name.endswith(("atabase.parameters", "atabase().parameters")) for name in called)
     )
