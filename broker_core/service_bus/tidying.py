@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -109,6 +110,24 @@ def end_all_expired_locks(entity_id: int) -> Steps[bool]:
         if (yield from end_expired_locks(entity_id)).deadlines < BATCH:
             return True
     return False
+
+
+def end_locks(entity: Any, deadline: float) -> Steps:
+    """Release all messages of an entity whose lock has ended, for a sweep. Returns how many."""
+    total, deadlines = 0, BATCH
+    while deadlines == BATCH and time.monotonic() < deadline:
+        row = yield from end_expired_locks(entity.entity_id)
+        total, deadlines = total + row.done, row.deadlines
+    return total
+
+
+def activate_all(entity: Any, deadline: float) -> Steps:
+    """Enqueue all due scheduled messages of an entity, for a sweep. Returns how many."""
+    total, done = 0, BATCH
+    while done == BATCH and time.monotonic() < deadline:
+        done = yield from activate(entity.entity_id, entity.kind)
+        total += done
+    return total
 
 
 def _expire_some(entity_id: int, status: Any) -> Steps:

@@ -25,7 +25,7 @@ def expire():
 
 
 @pytest.mark.parametrize("dead_lettering", [False, True])
-def test_expired_messages_leave_at_their_instant(make_queue, step, dead_lettering):
+def test_expired_messages_are_removed_at_their_expiry(make_queue, step, dead_lettering):
     """SB-033, SB-034."""
     queue = make_queue(dead_lettering_on_message_expiration=dead_lettering)
     for seconds in (4, 5, 6):
@@ -61,7 +61,7 @@ def test_a_sweep_in_a_callers_transaction_leaves_its_commit_alone(make_queue, st
             assert cursor.fetchone() == ("on",)
 
 
-def test_messages_that_live_by_the_default_leave_too_behind_any_number_of_others(make_queue, step):
+def test_messages_that_expire_by_the_default_are_removed_behind_any_number_of_others(make_queue, step):
     """SB-921: 1,200 locked ones at the head do not hide the expired ones behind them."""
     queue = make_queue(default_message_time_to_live=MINUTE, lock_duration=timedelta(minutes=5))
     service_bus.send(queue, [Message(b"held")] * 1200)
@@ -97,7 +97,7 @@ def test_sweeps_are_told_of_what_may_be_due_alone(make_queue, step):
     assert due() == []
 
 
-def test_expiry_on_activity_waits_for_somebody_who_listens(make_queue, step):
+def test_expiry_on_activity_waits_for_a_receiver(make_queue, step):
     """SB-030, SB-902."""
     queue = make_queue(expiry_mode=ExpiryMode.ON_ACTIVITY)
     service_bus.send(queue, [Message(b"a", time_to_live=SECOND)])
@@ -108,7 +108,7 @@ def test_expiry_on_activity_waits_for_somebody_who_listens(make_queue, step):
     assert service_bus.peek(queue) == []
 
 
-def test_ended_locks_are_taken_back(make_queue, step):
+def test_expired_locks_are_ended(make_queue, step):
     """SB-070, SB-090, SB-091: in the queue and in its dead-letter queue."""
     queue = make_queue(max_delivery_count=2)
     service_bus.send(queue, [Message(b"a"), Message(b"b")])
@@ -184,7 +184,7 @@ def test_idleness_goes_by_the_namespaces_clock_alone(make_queue, step):
     assert sweeps.delete_idle_entities() == {"deleted": [str(queue)]}
 
 
-def test_an_idle_queue_is_deleted_and_looking_is_no_activity(make_queue, step):
+def test_an_idle_queue_is_deleted_and_reading_is_no_activity(make_queue, step):
     """SB-190, SB-194."""
     queue = make_queue(auto_delete_on_idle=timedelta(minutes=5))
     step(timedelta(minutes=4))
@@ -218,7 +218,7 @@ def test_a_waiting_receiver_keeps_its_queue(make_queue, step):
     waiter.join()
 
 
-def test_scheduled_messages_keep_a_queue_alive(make_queue, step):
+def test_scheduled_messages_keep_a_queue_from_being_idle(make_queue, step):
     """SB-918."""
     queue = make_queue(auto_delete_on_idle=timedelta(minutes=5))
     service_bus.send(queue, [Message(b"a", scheduled_enqueue_at=now(queue) + timedelta(hours=2))])

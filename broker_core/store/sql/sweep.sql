@@ -308,6 +308,20 @@ SELECT (SELECT count(*) FROM locks) + (SELECT count(*) FROM traffic) AS done;
 -- Whether this transaction may do the named work, which at most one transaction does at a time.
 SELECT pg_try_advisory_xact_lock(hashtextextended('vitrine ' || %(work)s, 0)) AS mine;
 
+-- fragment: unused_since
+-- The start of a queue's x-expires period: its last use, or the start of the database server (RMQ-047). With a manual clock,
+-- only uses count.
+greatest(a.last_activity_at, (SELECT pg_postmaster_start_time() FROM vitrine_entity AS x
+                                JOIN vitrine_namespace AS n ON n.id = x.namespace_id
+                               WHERE x.id = a.entity_id AND n.clock_base_at IS NULL))
+
+-- fragment: unused_for_too_long
+-- A queue's x-expires period has ended: it has no consumer, and was last used at least that long ago (RMQ-041).
+(e.auto_delete_on_idle IS NOT NULL AND
+ -- include: unused_since
+ + e.auto_delete_on_idle <= e.now
+ AND NOT EXISTS (SELECT FROM vitrine_consumer AS c WHERE c.queue_id = e.id))
+
 -- name: idle_entities
 -- Entities without activity for their auto-delete interval (SB-190 to SB-194). Activity is written at most every 20 s, which are
 -- added so that none is deleted early. Scheduled messages (SB-918) and waiting receivers (SB-195) keep an entity. Messages
