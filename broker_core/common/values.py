@@ -15,7 +15,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from .amqp_types import INTEGERS, encode_as, type_of
+from .amqp_types import INTEGERS, decode, encode_as, kind_of, type_of
 from .arguments import is_storable
 from .errors import InvalidArgument
 from .typed import Typed
@@ -86,7 +86,11 @@ def _to_text(kind: str, value: Any) -> str | None:
             return value.astimezone(UTC).isoformat()
         case "uuid":
             return str(UUID(str(value)))
-        case "binary" | "described":
+        case "binary":
+            return base64.b64encode(bytes(value)).decode()
+        case "described":
+            if kind_of(decode(bytes(value))) != kind:
+                raise ValueError("no described value")
             return base64.b64encode(bytes(value)).decode()
         case "timespan":  # microseconds, with one decimal place if it needs one
             return str(value // timedelta(microseconds=1) if isinstance(value, timedelta) else Decimal(value))
