@@ -17,6 +17,7 @@ from broker_core.store import connections
 
 from . import measuring
 from .measuring import (
+    BATCH,
     BODY,
     DELETE_BARE,
     INSERT_BARE,
@@ -48,6 +49,7 @@ def run(report) -> None:
     _sends(report)
     _receives(report)
     _one_at_a_time(report)
+    _in_flight(report)
     for dead_letters in (True, False):
         _expiry(report, dead_letters)
 
@@ -131,6 +133,26 @@ def _one_at_a_time(report) -> None:
         report.row(
             f"one message at a time, one connection: {name}", statistics.median(times[name]) / plain, "times", most, at_most=True
         )
+    empty()
+
+
+def _in_flight(report) -> None:
+    """A receive from a queue of which many messages are locked, against one from a queue without locked messages, in turns."""
+    held, plain, calls = measuring.scale.in_flight, 2_000, 1_500
+    queues = {"in flight": a_queue(lock_duration=timedelta(minutes=5)), "none": a_queue(lock_duration=timedelta(minutes=5))}
+    fill(queues["in flight"], held + plain)
+    fill(queues["none"], plain)
+    for _ in range(held // BATCH):
+        service_bus.receive(queues["in flight"], BATCH)
+    times: dict[str, list[float]] = {name: [] for name in queues}
+    for _ in range(calls):
+        for name, queue in queues.items():
+            seconds, (message,) = timed(lambda queue=queue: service_bus.receive(queue))
+            times[name].append(seconds)
+            if name == "none":
+                service_bus.complete(queue, message.lock_token)
+    ratio = statistics.mean(times["in flight"]) / statistics.mean(times["none"])
+    report.row(f"receive with {held:,} messages in flight, against none", ratio, "times", 2, at_most=True)
     empty()
 
 

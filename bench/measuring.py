@@ -48,11 +48,12 @@ class Scale:
     subscriptions: tuple[int, ...] = (100, 1000)
     correlations: int = 1000
     sessions: int = 10_000
+    in_flight: int = 100_000
 
 
 DEFAULT = Scale()
 LARGE = Scale(waiting=(10_000, 100_000, 1_000_000, 10_000_000), through=10_000_000, listed=10_000_000)
-SMALL = Scale(0.4, 2, (1_000, 10_000), 10_000, 20_000, 20_000, 5_000, 3.0, (10, 50), 50, 200)
+SMALL = Scale(0.4, 2, (1_000, 10_000), 10_000, 20_000, 20_000, 5_000, 3.0, (10, 50), 50, 200, 5_000)
 scale = DEFAULT
 
 
@@ -146,7 +147,7 @@ def empty() -> None:
     """Remove the data of a comparison, so that each starts with the same data."""
     connections.current().execute(
         "TRUNCATE bench_bare, bench_columns, vitrine_message, vitrine_session, vitrine_count_delta, vitrine_count_base,"
-        " vitrine_lock_deadline, vitrine_message_event"
+        " vitrine_lock_deadline, vitrine_returned, vitrine_message_event"
     )
     connections.current().execute("CHECKPOINT")
 

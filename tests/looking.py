@@ -66,3 +66,23 @@ def somebody_waits(address) -> bool:
     """Whether a receiver is known to wait for messages of this entity, in whatever process."""
     query = "SELECT waiting_until > clock_timestamp() FROM vitrine_entity_activity WHERE entity_id = %s"
     return bool(connections.current().execute(query, [entity_id(address)]).fetchone()[0])
+
+
+def bounds_hold(address) -> bool:
+    """Whether no message is below the head of its list, and every available one below `locked_below` is in vitrine_returned or
+    named by a deadline that has passed (docs/design.md D17). In one snapshot."""
+    text = """
+        WITH e AS MATERIALIZED (SELECT id, now FROM vitrine_entity_now WHERE id = %s)
+        SELECT m.sequence_number, h.head, h.locked_below
+          FROM e JOIN vitrine_message AS m ON m.entity_id = e.id AND m.state = 0
+          JOIN vitrine_queue_head AS h ON h.entity_id = e.id AND h.subqueue = m.subqueue
+         WHERE m.sequence_number < h.head
+            OR m.sequence_number < h.locked_below AND (m.locked_until IS NULL OR m.locked_until <= e.now)
+           AND NOT EXISTS (SELECT FROM vitrine_returned AS r WHERE r.entity_id = e.id AND r.subqueue = m.subqueue
+                                                               AND r.sequence_number = m.sequence_number)
+           AND NOT EXISTS (SELECT FROM vitrine_lock_deadline AS d
+                            WHERE d.entity_id = e.id AND d.subqueue = m.subqueue AND d.until <= e.now
+                              AND m.sequence_number BETWEEN d.first_number AND d.last_number)
+        """
+    assert connections.current().execute(text, [entity_id(address.main)]).fetchall() == []
+    return True

@@ -18,8 +18,8 @@ from django.conf import settings
 from psycopg.conninfo import make_conninfo
 from psycopg.rows import namedtuple_row
 
-from broker_core.common.errors import ServerBusy
-from broker_core.models import ArchiveFile
+from broker_core.common.errors import NotAllowed, ServerBusy
+from broker_core.models import ArchiveFile, ArchiveSlice
 from broker_core.store.connections import current_database
 from broker_core.store.statements import SQL
 
@@ -47,6 +47,7 @@ class _WrittenFile:
     path: str
     rows: int
     bytes: int
+    checksum: str
     first_at: datetime | None
     last_at: datetime | None
 
@@ -62,6 +63,27 @@ def archive_events(*, max_events: int = MAX_EVENTS, wait_seconds: float = 0) -> 
         horizon = row(connection, "history_cluster").horizon
         done = [_write_slice(connection, opened, system_identifier) for opened in _slices(connection, epoch, horizon, max_events)]
     return Archived(events=sum(done), slices=len(done), horizon=horizon)
+
+
+def write_again(slice_id: int, *, wait_seconds: float = 0) -> int:
+    """Write the files of a finished slice again from the event table; returns its number of events.
+
+    Raises ServerBusy as `archive_events`, and NotAllowed if the table no longer has all events of the slice: its days were
+    dropped, or it is of another cluster.
+    """
+    with _only_archiver(wait_seconds) as connection:
+        system_identifier = row(connection, "history_cluster").system_identifier
+        damaged = ArchiveSlice.objects.select_related("epoch").get(pk=slice_id)
+        bounds = {"from_xid": damaged.from_xid, "to_xid": damaged.to_xid}
+        if damaged.epoch.system_identifier != system_identifier:
+            raise NotAllowed(f"Slice {slice_id} was archived from another database cluster; restore its files from a backup.")
+        kept = row(connection, "history_events_in_slice", **bounds).events
+        if kept != damaged.events:
+            raise NotAllowed(
+                f"Slice {slice_id} cannot be written again: the event table has {kept:,} of its {damaged.events:,} events, "
+                "because days were dropped. Restore its files from a backup."
+            )
+        return _write_slice(connection, row(connection, "history_reopen_slice", slice_id=slice_id), system_identifier)
 
 
 def horizon_holder():
@@ -122,7 +144,7 @@ def _slices(connection: psycopg.Connection, epoch, horizon: int, max_events: int
     unfinished = row(connection, "history_open_slice")
     if unfinished is not None:
         yield unfinished
-        archived_to = unfinished.to_xid
+        archived_to = max(archived_to, unfinished.to_xid)  # a slice that is written again may be an old one
     while opened := row(
         connection, "history_next_slice", epoch_id=epoch.id, from_xid=archived_to, horizon=horizon, max_events=max_events
     ):
@@ -149,6 +171,8 @@ def _write_slice(connection: psycopg.Connection, opened, system_identifier: int)
         paths=columns["path"],
         rows=columns["rows"],
         bytes=columns["bytes"],
+        schema_version=schema.VERSION,
+        checksums=columns["checksum"],
         first_ats=columns["first_at"],
         last_ats=columns["last_at"],
     )
@@ -188,8 +212,10 @@ def _write_part(archive, part: pa.Table, slice_id: int, facts: dict) -> Iterator
             continue
         path = f"{content}/day={day}/namespace={namespace_id}/slice-{slice_id:010d}.parquet"
         span = pc.min_max(table[instant]).as_py()
-        size = archive.write(table, path)
-        yield _WrittenFile(content, day, namespace_id, path, table.num_rows, size, span["min"], span["max"])
+        stored = archive.write(table, path)
+        yield _WrittenFile(
+            content, day, namespace_id, path, table.num_rows, stored.bytes, stored.checksum, span["min"], span["max"]
+        )
 
 
 def row(connection: psycopg.Connection, name: str, **params):

@@ -23,10 +23,15 @@ class ArchiveState:
 
 @dataclass(frozen=True, slots=True)
 class LifeFiles:
-    """addresses: of the files. rows: the number of lives in them, including those outside the requested range."""
+    """files: of the manifest. rows: the number of lives in them, including those outside the requested range."""
 
-    addresses: list[str]
+    files: list[ArchiveFile]
     rows: int
+
+    def addresses(self, *, schema_version: int | None = None) -> list[str]:
+        """Where to open the files; only those of a schema version, if one is given."""
+        archive = storage.open_archive(settings.ARCHIVE_URL)
+        return [archive.address(file.path) for file in self.files if schema_version in (None, file.schema_version)]
 
 
 def life_files(start: datetime, end: datetime, namespace_ids: list[int]) -> LifeFiles:
@@ -38,9 +43,8 @@ def life_files(start: datetime, end: datetime, namespace_ids: list[int]) -> Life
         first_at__lt=end,
         last_at__gte=start,
     )
-    archive = storage.open_archive(settings.ARCHIVE_URL)
-    found = files.order_by("path").values_list("path", "rows")
-    return LifeFiles([archive.address(path) for path, _ in found], sum(rows for _, rows in found))
+    found = list(files.order_by("path"))
+    return LifeFiles(found, sum(file.rows for file in found))
 
 
 def state() -> ArchiveState:

@@ -1,6 +1,9 @@
 """The columns of the archive, and the derivation of a message's life from the event that ended it.
 
 A file has its schema's version in its metadata. Later versions may add columns but never change the meaning of one.
+
+Version 1 has 2^63 - 1 as the time-to-live of most messages that had none (UNKNOWN_TIME_TO_LIVE); readers treat it as unknown.
+In version 2 a message without a time-to-live of its own has NULL.
 """
 
 import pyarrow as pa
@@ -8,7 +11,8 @@ import pyarrow.compute as pc
 
 from broker_core.common.types import EventKind, SubQueue
 
-VERSION = 1
+VERSION = 2
+UNKNOWN_TIME_TO_LIVE = 2**63 - 1  # in files of version 1
 GENERATED_ACTOR = "generated"  # of generated demonstration history, which is labelled wherever it is shown
 
 _INSTANT = pa.timestamp("us", tz="UTC")
@@ -68,6 +72,28 @@ def with_metadata(schema: pa.Schema, **facts) -> pa.Schema:
     """The schema with its version and these facts in the metadata, under `vitrine.`."""
     stated = {"version": VERSION, **facts}
     return schema.with_metadata({f"vitrine.{name}": str(value) for name, value in stated.items()})
+
+
+def version_of(found: pa.Schema) -> int | None:
+    """The schema version in a file's metadata; None if it has none."""
+    text = (found.metadata or {}).get(b"vitrine.version", b"").decode(errors="replace")
+    return int(text) if text.isdecimal() else None
+
+
+def problem_of(found: pa.Schema, expected: pa.Schema) -> str | None:
+    """Why a file with this schema cannot be read as `expected`, as the end of a sentence; None if it can."""
+    version = version_of(found)
+    if version is None:
+        return "has no schema version, so Vitrine did not write it"
+    if not 1 <= version <= VERSION:
+        return f"has schema version {version}; this version of Vitrine reads 1 to {VERSION}"
+    missing = [field.name for field in expected if field.name not in found.names]
+    if missing:
+        return f"lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}"
+    for field in expected:
+        if found.field(field.name).type != field.type:
+            return f"has the column {field.name} as {found.field(field.name).type}, not as {field.type}"
+    return None
 
 
 def lives(events: pa.Table) -> pa.Table:

@@ -4,8 +4,11 @@ Files appear atomically. In a folder, a file is written under a temporary name, 
 Elsewhere, the store commits it at the end of the upload.
 """
 
+import hashlib
 import os
 import uuid
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -14,6 +17,14 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 PARQUET = {"compression": "zstd", "row_group_size": 1_000_000}
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A file that was written. checksum: SHA-256, in hexadecimal."""
+
+    bytes: int
+    checksum: str
 
 
 def open_archive(url: str) -> "Folder | Remote":
@@ -30,21 +41,28 @@ class Folder:
     def __init__(self, root: Path):
         self.root = root.absolute()
 
-    def write(self, table: pa.Table, path: str) -> int:
-        """Write a table durably as a Parquet file at `path`, replacing any existing file; returns its size in bytes."""
+    def write(self, table: pa.Table, path: str) -> Stored:
+        """Write a table durably as a Parquet file at `path`, replacing any existing file."""
+        content = _parquet(table)
         target = self.root / path
         self._make_folder(target.parent)
         for leftover in target.parent.glob(f"{target.name}.*.tmp"):
             leftover.unlink(missing_ok=True)
         temporary = target.with_name(f"{target.name}.{uuid.uuid4().hex}.tmp")
         with temporary.open("wb") as file:
-            pq.write_table(table, file, **PARQUET)
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
-            size = file.tell()
         temporary.rename(target)
         _flush_folder(target.parent)
-        return size
+        return _stored(content)
+
+    def open(self, path: str) -> pa.NativeFile:
+        """The file for reading. Raises FileNotFoundError, OSError."""
+        return pa.OSFile(str(self.root / path))
+
+    def delete(self, path: str) -> None:
+        (self.root / path).unlink(missing_ok=True)
 
     def address(self, path: str) -> str:
         """The address at which Spark and pyarrow open the file."""
@@ -66,18 +84,45 @@ class Remote:
         self.url = url.rstrip("/")
         self._files, self._root = pafs.FileSystem.from_uri(self.url.replace("s3a://", "s3://", 1))
 
-    def write(self, table: pa.Table, path: str) -> int:
-        target = f"{self._root}/{path}"
+    def write(self, table: pa.Table, path: str) -> Stored:
+        content, target = _parquet(table), f"{self._root}/{path}"
         self._files.create_dir(target.rpartition("/")[0], recursive=True)
         if self._files.type_name == "hdfs":
-            pq.write_table(table, f"{target}.tmp", filesystem=self._files, **PARQUET)
+            self._write(content, f"{target}.tmp")
             self._files.move(f"{target}.tmp", target)
         else:
-            pq.write_table(table, target, filesystem=self._files, **PARQUET)
-        return self._files.get_file_info(target).size
+            self._write(content, target)
+        return _stored(content)
+
+    def open(self, path: str) -> pa.NativeFile:
+        """The file for reading. Raises FileNotFoundError, OSError."""
+        return self._files.open_input_file(f"{self._root}/{path}")
+
+    def delete(self, path: str) -> None:
+        with suppress(FileNotFoundError):
+            self._files.delete_file(f"{self._root}/{path}")
+
+    def _write(self, content: pa.Buffer, target: str) -> None:
+        with self._files.open_output_stream(target, compression=None) as stream:
+            stream.write(content)
 
     def address(self, path: str) -> str:
         return f"{self.url}/{path}"
+
+
+def checksum(content: pa.Buffer | bytes) -> str:
+    """SHA-256, in hexadecimal."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def _parquet(table: pa.Table) -> pa.Buffer:
+    stream = pa.BufferOutputStream()
+    pq.write_table(table, stream, **PARQUET)
+    return stream.getvalue()
+
+
+def _stored(content: pa.Buffer) -> Stored:
+    return Stored(content.size, checksum(content))
 
 
 def _flush_folder(folder: Path) -> None:

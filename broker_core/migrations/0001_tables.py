@@ -442,6 +442,8 @@ class Migration(migrations.Migration):
                 ("path", models.CharField(max_length=250)),
                 ("rows", models.BigIntegerField()),
                 ("bytes", models.BigIntegerField()),
+                ("schema_version", models.PositiveSmallIntegerField(default=1)),
+                ("checksum", models.CharField(blank=True, default="", max_length=64)),
                 ("first_at", models.DateTimeField(null=True)),
                 ("last_at", models.DateTimeField(null=True)),
             ],

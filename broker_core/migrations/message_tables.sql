@@ -96,11 +96,20 @@ CREATE INDEX vitrine_message_priority ON vitrine_message (entity_id, priority DE
 CREATE TABLE vitrine_queue_head (
     entity_id bigint, subqueue smallint,
     head bigint NOT NULL DEFAULT 1,                   -- at or below the lowest active number
+    -- Used while it is above the head: receives need not walk past the locked messages below it (docs/design.md D17).
+    locked_below bigint NOT NULL DEFAULT 1,
     -- a hint: no message becomes visible before this, as of the last get that scanned from the beginning
     visible_from timestamptz,
     PRIMARY KEY (entity_id, subqueue),
     CONSTRAINT vitrine_queue_head_out_of_range CHECK (subqueue BETWEEN 0 AND 3)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
+
+-- Numbers of messages that became available again before their locks ended. Rows of messages that were locked or removed since,
+-- or that are not below locked_below, mean nothing; advance_head and receives remove them.
+CREATE TABLE vitrine_returned (
+    entity_id bigint NOT NULL, subqueue smallint NOT NULL, sequence_number bigint NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
+CREATE INDEX vitrine_returned_number ON vitrine_returned (entity_id, subqueue, sequence_number);
 
 CREATE TABLE vitrine_lock_deadline (
     entity_id bigint NOT NULL, subqueue smallint NOT NULL, until timestamptz NOT NULL,

@@ -50,7 +50,8 @@ class ArchiveSlice(models.Model):
 class ArchiveFile(models.Model):
     """One Parquet file of a slice: the events, or the ended lives, of one day and namespace. Readers open only files listed here.
 
-    path: relative to ARCHIVE_URL. first_at, last_at: for events, of `at`; for lives, of the time of enqueueing.
+    path: relative to ARCHIVE_URL. schema_version: of broker_core.history.schema. checksum: SHA-256 of the file, in hexadecimal;
+    empty for files written before there was one. first_at, last_at: for events, of `at`; for lives, of the time of enqueueing.
     """
 
     EVENTS, LIVES = "events", "lives"
@@ -62,6 +63,8 @@ class ArchiveFile(models.Model):
     path = models.CharField(max_length=250)
     rows = models.BigIntegerField()
     bytes = models.BigIntegerField()
+    schema_version = models.PositiveSmallIntegerField(default=1)
+    checksum = models.CharField(max_length=64, default="", blank=True)
     first_at = models.DateTimeField(null=True)
     last_at = models.DateTimeField(null=True)
 

@@ -11,7 +11,7 @@ from broker_core.store.statements import call
 
 BATCH = 500  # messages per transaction
 ROUNDS = 20  # maximum number of batches as part of another operation; a sweep does the rest
-HEAD_LAG = 1000  # distance between a head and the numbers received above it from which advancing the head pays
+HEAD_LAG = 500  # distance between where a receive begins and the numbers it finds, from which advancing the bounds pays
 PAUSE_SHARE = 3.0  # pause after a sweep's batch, in multiples of its duration, so that receivers keep most of their rate
 
 
@@ -46,10 +46,11 @@ def in_rounds(batch: Callable[[], Steps]) -> Steps:
 
 
 def advance_head(entity_id: int, subqueue: SubQueue) -> Steps:
-    """Advance the head of a list: the number below which it has no message. Does nothing while another process does the same."""
+    """Advance the bounds of a list: the number below which it has no message, and the one below which all are locked. Does
+    nothing while another process does the same."""
 
     def steps() -> Steps:
         if (yield call("take_head", entity_id=entity_id, subqueue=subqueue)):
-            yield call("advance_head", entity_id=entity_id, subqueue=subqueue)
+            yield call("advance_head", entity_id=entity_id, subqueue=subqueue, lag=HEAD_LAG)
 
     yield Atomically(steps())

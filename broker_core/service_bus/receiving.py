@@ -10,19 +10,20 @@ from typing import Any
 from broker_core.common.arguments import require_count, require_kind, whole_numbers
 from broker_core.common.errors import EntityNotFound, InvalidArgument, MessageNotFound, SessionLockLost
 from broker_core.common.types import Actor, EntityAddress, LockedMessage, Right, Session
-from broker_core.runtime.entity_cache import CachedEntity, entity_id_of, forget, on_entity
+from broker_core.runtime.entity_cache import BoundedCache, CachedEntity, entity_id_of, forget, on_entity
 from broker_core.runtime.pacing import BATCH, HEAD_LAG, advance_head
 from broker_core.runtime.waiting import poll_for_messages
-from broker_core.store.driver import Steps
-from broker_core.store.rows import locked_message, stored_message
+from broker_core.store import connections
+from broker_core.store.driver import AfterCommit, Steps
+from broker_core.store.rows import by_number, locked_message, stored_message
 from broker_core.store.statements import call
 from broker_core.store.use_cases import use_case
 
 from .renewal import renewer
 from .rules import sessions
 from .settling import release_unclaimed
-from .shared import require_receivable, run_on_entity
-from .tidying import tidy
+from .shared import require_receivable, run_on_entity, touch
+from .tidying import end_all_expired_locks, tidy
 
 
 @use_case(on_cancel=release_unclaimed)
@@ -153,30 +154,81 @@ def _receiver(name: str, address: EntityAddress, max_count: int, actor: Actor | 
     actor.require(Right.LISTEN, address)
     require_count("max_count", max_count)
 
-    params = {"holder": actor.holder_label}
-
-    def attempt(entity: CachedEntity) -> Steps:
-        sessions.check_received_with(address, entity.requires_session, session=False)
-        return (yield call(name, entity_id=entity.id, subqueue=address.subqueue, max_count=max_count, **params))
-
     def receive_once() -> Steps:
+        take = _Taker(name, address, actor.holder_label)
+
+        def attempt(entity: CachedEntity) -> Steps:
+            sessions.check_received_with(address, entity.requires_session, session=False)
+            return (yield from take(entity.id, max_count))
+
         entity, rows, status = yield from on_entity(address, attempt)
         entity_id, rows = entity.id, rows or []
         if status:
             require_receivable(address, status)
-        head_lags = bool(rows) and rows[0].sequence_number - rows[0].head > HEAD_LAG
-        if len(rows) < max_count or head_lags:
-            if not status:
-                status = next(iter((yield call("entity_status", entity_id=entity_id))), None)
-            changed = status and (yield from tidy(entity_id, status))
-            if head_lags or changed and changed >= BATCH:
-                yield from advance_head(entity_id, address.subqueue)
-            if changed and len(rows) < max_count:
-                more = call(name, entity_id=entity_id, subqueue=address.subqueue, max_count=max_count - len(rows), **params)
-                rows = [*rows, *(yield more)]
+        if (status or rows[0]).idle:
+            yield AfterCommit(touch("touch_by_receive", entity_id))
+        if len(rows) < max_count or take.bounds_lag:
+            status = status or next(iter((yield call("entity_status", entity_id=entity_id))), None)
+            if status:
+                rows = yield from _tidy_and_take(take, entity_id, rows, max_count, status)
         return [as_message(row, address) for row in rows]
 
     return receive_once
+
+
+def _tidy_and_take(take: _Taker, entity_id: int, rows: list, max_count: int, status: Any) -> Steps[list]:
+    """Make the due changes on the entity, advance the bounds of the list, and take more messages if there may be some."""
+    subqueue = take.address.subqueue
+    passes_locked = subqueue in status.passes_locked
+    if passes_locked and status.locks and not (yield from end_all_expired_locks(entity_id)):
+        yield call("walk_from_head", entity_id=entity_id, subqueue=subqueue)
+    changed = yield from tidy(entity_id, status)
+    if take.bounds_lag or changed >= BATCH:
+        yield from advance_head(entity_id, subqueue)
+    if len(rows) < max_count and (changed or passes_locked and (not rows or status.locks)):
+        return by_number([*rows, *(yield from take.more(entity_id, max_count - len(rows)))])
+    return rows
+
+
+class _Taker:
+    """Runs the statement of a receive. While the receives of a list pass its locked messages, that is another statement; each
+    process remembers these lists.
+
+    bounds_lag: whether the first call found messages far above the bounds of the list.
+    """
+
+    def __init__(self, name: str, address: EntityAddress, holder: str):
+        self.name, self.address, self.holder = name, address, holder
+        self.bounds_lag = False
+
+    def __call__(self, entity_id: int, count: int) -> Steps[list]:
+        if (connections.current_database(), entity_id, self.address.subqueue) in _passing_locked:
+            rows = yield from self._past_locked(entity_id, count, past_deadlines=False)
+        else:
+            rows = yield from self._run(self.name, entity_id, count)
+        first = next((row.sequence_number for row in rows if row.sequence_number >= row.start), 0)
+        self.bounds_lag = bool(rows) and first - rows[0].start > HEAD_LAG
+        return rows
+
+    def more(self, entity_id: int, count: int) -> Steps[list]:
+        """Take messages after the locks that had ended were ended, by the statement that is right for all lists."""
+        return (yield from self._past_locked(entity_id, count, past_deadlines=True))
+
+    def _run(self, statement: str, entity_id: int, count: int, **params: Any) -> Steps[list]:
+        params |= {"subqueue": self.address.subqueue, "holder": self.holder}
+        return by_number((yield call(statement, entity_id=entity_id, max_count=count, **params)))
+
+    def _past_locked(self, entity_id: int, count: int, *, past_deadlines: bool) -> Steps[list]:
+        rows = yield from self._run(f"{self.name}_past_locked", entity_id, count, past_deadlines=past_deadlines)
+        key = connections.current_database(), entity_id, self.address.subqueue
+        if rows and rows[0].passes_locked:
+            _passing_locked.keep(key, True)
+        elif rows:
+            _passing_locked.pop(key, None)
+        return rows
+
+
+_passing_locked = BoundedCache(100_000)  # (database, entity id, subqueue) of the lists whose receives pass locked messages
 
 
 def wait_for_messages(receive_once, address: EntityAddress, max_wait_seconds: float) -> Steps:

@@ -10,7 +10,7 @@ from broker_core.common.errors import MessageNotFound, MessageTooLarge, NotAllow
 from broker_core.common.types import Actor, EntityAddress, EntityKind, EntityStatus, Message, Right, SubQueue
 from broker_core.runtime.entity_cache import CachedEntity, on_entity
 from broker_core.service_bus.rules.messages import Prepared
-from broker_core.store.driver import Steps, all_or_none, undo
+from broker_core.store.driver import AfterCommit, Steps, all_or_none, undo
 from broker_core.store.statements import call
 from broker_core.store.use_cases import use_case
 
@@ -19,7 +19,7 @@ from .forwarding import wake_and_forward
 from .publishing import Stored, merge_numbers, publish
 from .rules import messages as service_bus
 from .rules import sessions
-from .shared import new_ids, require_sendable, run_on_entity
+from .shared import new_ids, require_sendable, run_on_entity, touch
 
 
 @use_case
@@ -84,6 +84,8 @@ def _store(entity: CachedEntity, prepared: Sequence[Prepared], actor: str) -> St
     if not rows:
         return None
     sent = rows[0]
+    if sent.idle:
+        yield AfterCommit(touch("touch_by_send", entity.id))
     return Stored(
         list(range(sent.first, sent.first + len(prepared))),
         [entity.id] if sent.waiting else (),
@@ -105,6 +107,8 @@ def _store_in_topic(topic: CachedEntity, prepared: Sequence[Prepared], actor: st
     def steps() -> Steps:
         columns = _columns([prepared[i] for i in sorted(later)])
         rows = yield call("send", entity_id=topic.id, subqueue=SubQueue.MAIN, actor=actor, **columns)
+        if rows and rows[0].idle:
+            yield AfterCommit(touch("touch_by_send", topic.id))
         rest = [p for i, p in enumerate(prepared) if i not in later]
         published = (yield from publish(topic.id, rest, actor)) if rows and rest else Stored([])
         if not rows or published is None:

@@ -25,6 +25,11 @@ def run_on_entity(address: EntityAddress, name: str, **params: Any) -> Steps:
     return entity.id, rows or [], status
 
 
+def touch(name: str, entity_id: int) -> Steps[None]:
+    """Record activity of an entity, by touch_by_send or touch_by_receive, after the commit of what was done."""
+    yield call(name, entity_id=entity_id)
+
+
 def require_properties_fit(address: EntityAddress, numbers: Sequence[int], properties: str | None) -> Steps[None]:
     """Raise MessageTooLarge if the application properties of one of these messages would exceed the limit.
 

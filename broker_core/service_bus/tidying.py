@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from broker_core.common.types import BROKER, EntityKind, SubQueue
-from broker_core.runtime.pacing import BATCH, in_batches, in_rounds
+from broker_core.runtime.pacing import BATCH, ROUNDS, in_batches, in_rounds
 from broker_core.runtime.waiting import wake
 from broker_core.store.driver import Atomically, Steps, all_or_none, undo
 from broker_core.store.statements import call
@@ -100,6 +100,14 @@ def end_expired_locks(entity_id: int, *, dropped_by: str | None = None) -> Steps
     if row.done and row.waiting:
         yield from wake([entity_id])
     return row
+
+
+def end_all_expired_locks(entity_id: int) -> Steps[bool]:
+    """Release the messages of all deadlines that have passed. Returns whether none is left, after at most ROUNDS batches."""
+    for _ in range(ROUNDS):
+        if (yield from end_expired_locks(entity_id)).deadlines < BATCH:
+            return True
+    return False
 
 
 def _expire_some(entity_id: int, status: Any) -> Steps:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -20,6 +21,7 @@ from broker_core.common.types import (
 from broker_core.common.values import decode_properties
 
 M = TypeVar("M", bound=StoredMessage)
+_SEQUENCE_NUMBER = attrgetter("sequence_number")
 _STATES = {state.value: state for state in MessageState}  # ten times as fast as calling the enum
 _BODY_KINDS = {kind.value: kind for kind in BodyKind}
 
@@ -37,6 +39,11 @@ def locked_message(row: Any, address: EntityAddress) -> LockedMessage:
         "address": address,
     }
     return _build(LockedMessage, _fields(row) | lock)
+
+
+def by_number(rows: list) -> list:
+    """The rows in the order of their sequence numbers: an UPDATE or DELETE returns them in no order."""
+    return sorted(rows, key=_SEQUENCE_NUMBER) if len(rows) > 1 else rows
 
 
 def settle_report(tokens: list[UUID], rows: list) -> SettleReport:

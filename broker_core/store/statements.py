@@ -7,6 +7,7 @@ fragment's text, and a name such as `@EVENT_SENT` by the number of an enum's mem
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -48,6 +49,7 @@ _KIND: dict[str, Any] = {
     "timestamptz": datetime,
     "uuid": UUID,
 }
+RANDOM_PREFIXES = ("token_prefix", "id_prefix")  # of lock tokens and message ids (fragment lock_token)
 _INCLUDE = re.compile(r"^[ \t]*-- include: (\w+)[ \t]*$", re.MULTILINE)
 _NAME = re.compile(r"@([A-Z]+)_([A-Z_]+)\b")
 
@@ -69,9 +71,12 @@ def call(name: str, /, **params: Any) -> Statement:
     type differs from the cast in the statement.
 
     PostgreSQL would accept 'yesterday' as a timestamp, 'yes' as a boolean, and a naive datetime as one in the server's time zone.
+    Parameters of RANDOM_PREFIXES are made here.
     """
     if name not in SQL:
         raise KeyError(f"no statement {name!r} in {PACKAGE}/*/sql")
+    for parameter in _PREFIXES.get(name, ()):
+        params[parameter] = _random_prefix()
     for parameter, (is_list, kind, classes) in _KINDS[name].items():
         value = params.get(parameter)
         if value is None:
@@ -86,6 +91,12 @@ def call(name: str, /, **params: Any) -> Statement:
                 if item is not None:
                     _require(parameter, item, kind)
     return Statement(name, params)
+
+
+def _random_prefix() -> str:
+    """The first 17 hexadecimal digits of a UUID: 60 random bits, and an 8 for its version and for its variant."""
+    digits = os.urandom(8).hex()
+    return f"{digits[:12]}8{digits[12:15]}8"
 
 
 def _require(parameter: str, value: Any, kind: Any) -> None:
@@ -107,7 +118,7 @@ def load(files: Iterable[Path]) -> dict[str, str]:
             found = statements if kind == "name" else fragments
             if name in found:
                 raise ValueError(f"{kind} {name!r} is defined twice, the second time in {file}")
-            found[name] = text.strip().removesuffix(";")
+            found[name] = text.strip().removesuffix(";").rstrip()
     return {name: _with_fragments(name, text, fragments) for name, text in statements.items()}
 
 
@@ -151,6 +162,7 @@ def _kinds_in(text: str) -> dict[str, tuple[bool, Any, frozenset]]:
 SOURCE: dict[str, str] = load(PACKAGE.glob("*/sql/*.sql"))  # with comments, for readers
 SQL: dict[str, str] = {name: _bare(text) for name, text in SOURCE.items()}  # as run
 _KINDS = {name: _kinds_in(text) for name, text in SQL.items()}
+_PREFIXES = {name: found for name, text in SQL.items() if (found := [p for p in RANDOM_PREFIXES if f"%({p})s" in text])}
 
 # psycopg caches the parsed form of statements of at most 4,096 characters. Two dozen here are longer, and parsing one costs 30 to
 # 50 µs of CPU per call (receive: 32 µs instead of 2). There is no public setting; without this, everything works but slower.

@@ -15,13 +15,16 @@ from explorer import audit
 from explorer.models import AnalysisRun
 
 from . import java, submission
-from .forms import AnalysisForm
+from .forms import AnalysisForm, analysable
+from .presenters import MOST_NAMED
 
 
 @admin.action(description="Analyse history of selected queues")
 def analyse_history(modeladmin: EntityAdmin, request: HttpRequest, queryset) -> HttpResponse:
     """Ask for the range, then start a run and go to its page. Raises NotAuthorized without Right.OPERATE (shown as a message)."""
-    selected = list(queryset.values_list("pk", flat=True))
+    chosen = analysable(queryset)
+    selected = list(chosen.values_list("pk", flat=True))
+    left_out = [str(entity) for entity in queryset.select_related("namespace").exclude(pk__in=selected)]
     data = None
     if "start_analysis" in request.POST:
         data = request.POST.copy()
@@ -36,7 +39,9 @@ def analyse_history(modeladmin: EntityAdmin, request: HttpRequest, queryset) -> 
         "title": "Analyse history",
         "opts": modeladmin.opts,
         "form": form,
-        "queues": queryset.select_related("namespace"),
+        "queues": chosen,
+        "left_out": left_out[:MOST_NAMED],
+        "more_left_out": max(0, len(left_out) - MOST_NAMED),
         "checkbox_name": ACTION_CHECKBOX_NAME,
         "no_java": java.problem(),
     }

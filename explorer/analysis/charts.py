@@ -64,6 +64,14 @@ class Spot:
 
 
 @dataclass(frozen=True, slots=True)
+class Band:
+    """A hatched column: a bucket of which the range covers only a part."""
+
+    x: float
+    width: float
+
+
+@dataclass(frozen=True, slots=True)
 class Chart:
     variant: str
     width: int
@@ -74,12 +82,24 @@ class Chart:
     bottom: float
     shapes: tuple[Shape, ...]
     spots: tuple[Spot, ...]
+    bands: tuple[Band, ...]
     x_ticks: tuple[Tick, ...]
     y_ticks: tuple[Tick, ...]
 
+    @property
+    def plot_height(self) -> float:
+        return self.bottom - self.top
 
-def stacked_bars(starts: Sequence[datetime], series: Mapping[str, Sequence[int]], tips: Sequence[str], variant: str) -> Chart:
-    """Counts as stacked bars, one per bucket, the series in their order from the bottom."""
+
+def stacked_bars(
+    starts: Sequence[datetime],
+    series: Mapping[str, Sequence[int]],
+    tips: Sequence[str],
+    variant: str,
+    *,
+    partial: Sequence[bool] = (),
+) -> Chart:
+    """Counts as stacked bars, one per bucket, the series in their order from the bottom. partial: which buckets are hatched."""
     plot = _Plot(starts, variant)
     top = nice_ceiling(max((sum(values) for values in zip(*series.values(), strict=True)), default=0))
     stacked = [0] * len(starts)
@@ -89,13 +109,18 @@ def stacked_bars(starts: Sequence[datetime], series: Mapping[str, Sequence[int]]
         stacked = [below + value for below, value in zip(stacked, values, strict=True)]
         shapes.append(Shape(name, path))
     steps = count_ticks(top)
-    return plot.chart(shapes, tips, [Tick(plot.y(step / top), f"{step:,}") for step in steps])
+    return plot.chart(shapes, tips, [Tick(plot.y(step / top), f"{step:,}") for step in steps], partial)
 
 
 def duration_lines(
-    starts: Sequence[datetime], series: Mapping[str, Sequence[timedelta | None]], tips: Sequence[str], variant: str
+    starts: Sequence[datetime],
+    series: Mapping[str, Sequence[timedelta | None]],
+    tips: Sequence[str],
+    variant: str,
+    *,
+    partial: Sequence[bool] = (),
 ) -> Chart:
-    """Durations as lines on a logarithmic axis. A bucket without a value interrupts its line."""
+    """Durations as lines on a logarithmic axis. A bucket without a value interrupts its line. partial: which are hatched."""
     plot = _Plot(starts, variant)
     present = [value for values in series.values() for value in values if value is not None]
     ticks = duration_ticks(min(present, default=FLOOR), max(present, default=FLOOR))
@@ -107,7 +132,7 @@ def duration_lines(
     shapes = [
         Shape(name, plot.line([None if value is None else share(value) for value in values])) for name, values in series.items()
     ]
-    return plot.chart(shapes, tips, [Tick(plot.y(share(tick)), DURATION_TICKS[tick]) for tick in ticks])
+    return plot.chart(shapes, tips, [Tick(plot.y(share(tick)), DURATION_TICKS[tick]) for tick in ticks], partial)
 
 
 def brief(duration: timedelta | None) -> str:
@@ -181,12 +206,14 @@ class _Plot:
             pen_down = not alone
         return "".join(path)
 
-    def chart(self, shapes: list[Shape], tips: Sequence[str], y_ticks: list[Tick]) -> Chart:
+    def chart(self, shapes: list[Shape], tips: Sequence[str], y_ticks: list[Tick], partial: Sequence[bool]) -> Chart:
         shown = tips if self.slot >= NARROWEST_SPOT else ()
         spots = tuple(Spot(self.x(i), round(self.slot, 2), tip) for i, tip in enumerate(shown))
+        bands = tuple(Band(self.x(i), round(self.slot, 2)) for i, is_partial in enumerate(partial) if is_partial)
         right, bottom = self.width - RIGHT, HEIGHT - BOTTOM
         x_ticks = tuple(time_ticks(self.starts, self.slot))
-        return Chart(self.variant, self.width, HEIGHT, LEFT, right, TOP, bottom, tuple(shapes), spots, x_ticks, tuple(y_ticks))
+        positions = (self.variant, self.width, HEIGHT, LEFT, right, TOP, bottom)
+        return Chart(*positions, tuple(shapes), spots, bands, x_ticks, tuple(y_ticks))
 
 
 def time_ticks(starts: Sequence[datetime], slot: float) -> list[Tick]:

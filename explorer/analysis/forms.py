@@ -6,10 +6,13 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 from django import forms
+from django.db.models import QuerySet
 
+from broker_core.common.durations import human
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import EntityKind
 from broker_core.models import Entity
+from broker_core.namespaces import get_clock
 from explorer.models import AnalysisRun
 
 from . import runs
@@ -21,7 +24,18 @@ STRETCHES = {
     "7d": ("the last 7 days", timedelta(days=7)),
 }
 BETWEEN = "between"
+SAME_CLOCK = timedelta(seconds=1)  # clocks that differ less show the same time
 RECEIVABLE = (EntityKind.QUEUE, EntityKind.SUBSCRIPTION)  # a topic's messages pass through it in no time
+
+
+def analysable(entities: QuerySet[Entity]) -> QuerySet[Entity]:
+    """Those of these entities whose history can be analysed, by name: queues and subscriptions, also deleted ones."""
+    named = entities.filter(kind__in=RECEIVABLE, namespace__is_system=False)
+    return named.select_related("namespace").order_by("namespace__name", "path")
+
+
+def _moment() -> forms.DateTimeInput:
+    return forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M")
 
 
 class QueuesField(forms.ModelMultipleChoiceField):
@@ -30,30 +44,33 @@ class QueuesField(forms.ModelMultipleChoiceField):
 
 
 class AnalysisForm(forms.Form):
-    """Cleaned: queues, `start_at` and `end_at` (aware UTC). A given start and end take precedence over the range chosen.
+    """Cleaned: queues, `start_at`, `end_at` (aware UTC), and `clock_ahead`. A given start and end take precedence over the range
+    chosen, which ends now by the clock of the queues' namespaces; clock_ahead says how far that is ahead of real time.
 
-    `offer` sets which queues are listed; every existing queue is valid.
+    `offer` sets which queues are listed; every queue, also a deleted one, is valid.
     """
 
     queues = QueuesField(
         queryset=Entity.objects.none(),
         widget=forms.CheckboxSelectMultiple,
-        error_messages={"required": "Choose at least one queue or subscription."},
+        error_messages={
+            "required": "Choose at least one queue or subscription.",
+            "invalid_choice": "A selected queue is no longer available for analysis. Select again.",
+        },
     )
     stretch = forms.ChoiceField(
         label="Messages enqueued in",
         choices=[*((key, words) for key, (words, _) in STRETCHES.items()), (BETWEEN, "a custom range:")],
         initial="24h",
     )
-    start = forms.DateTimeField(required=False, label="From (UTC)", widget=forms.DateTimeInput(attrs={"type": "datetime-local"}))
-    end = forms.DateTimeField(required=False, label="To (UTC)", widget=forms.DateTimeInput(attrs={"type": "datetime-local"}))
+    start = forms.DateTimeField(required=False, label="From (UTC)", widget=_moment())
+    end = forms.DateTimeField(required=False, label="To (UTC)", widget=_moment())
     bucket = forms.ChoiceField(label="Chart interval", choices=AnalysisRun.BUCKETS, initial="hour")
 
     def __init__(self, *args, now: datetime | None = None, **kwargs):
         super().__init__(*args, **kwargs)
         self.now = now or datetime.now(UTC)
-        named = Entity.objects.filter(deleted_at=None, kind__in=RECEIVABLE, namespace__is_system=False)
-        self.fields["queues"].queryset = named.select_related("namespace").order_by("namespace__name", "path")
+        self.fields["queues"].queryset = analysable(Entity.objects.all())
 
     def offer(self, ids: Iterable[int]) -> None:
         """List the selected queues first, then those with these ids."""
@@ -68,16 +85,31 @@ class AnalysisForm(forms.Form):
         if self.errors:
             return cleaned
         try:
-            cleaned["start_at"], cleaned["end_at"] = self._range(cleaned)
+            cleaned["start_at"], cleaned["end_at"], cleaned["clock_ahead"] = self._range(cleaned)
             runs.check_range(cleaned["start_at"], cleaned["end_at"], cleaned["bucket"])
         except InvalidArgument as problem:
             field = {"bucket": "bucket", "range": "start"}[problem.name]
             self.add_error(field, f"The range {problem.problem}.")
         return cleaned
 
-    def _range(self, cleaned: dict) -> tuple[datetime, datetime]:
+    def _range(self, cleaned: dict) -> tuple[datetime, datetime, timedelta | None]:
         if cleaned["stretch"] != BETWEEN and not (cleaned["start"] or cleaned["end"]):
-            return self.now - STRETCHES[cleaned["stretch"]][1], self.now
+            ahead = self._clock_ahead({entity.namespace.name for entity in cleaned["queues"] if not entity.namespace.deleted_at})
+            end = self.now + ahead
+            return end - STRETCHES[cleaned["stretch"]][1], end, ahead or None
         if not cleaned["start"] or not cleaned["end"]:
             raise InvalidArgument("range", "needs a start and an end")
-        return cleaned["start"], cleaned["end"]
+        return cleaned["start"], cleaned["end"], None
+
+    def _clock_ahead(self, names: set[str]) -> timedelta:
+        """How far the clocks of these namespaces are ahead of real time. Raises InvalidArgument if they differ."""
+        clocks = [clock for name in sorted(names) if (clock := get_clock(name)).is_manual]
+        ahead = {clock.namespace: clock.now - self.now for clock in clocks}
+        values = [*ahead.values(), *([timedelta(0)] if len(clocks) < len(names) else [])]
+        if values and max(values) - min(values) > SAME_CLOCK:
+            said = ", ".join(f"{name} {human(by)} ahead of real time" for name, by in ahead.items())
+            problem = (
+                f"is relative to the namespaces' clocks, which differ ({said}): choose queues with one clock, or set both ends"
+            )
+            raise InvalidArgument("range", problem)
+        return max(values, default=timedelta(0))

@@ -26,7 +26,7 @@ from django.db import close_old_connections, connection
 
 from broker_core.common.durations import human
 from broker_core.common.errors import BrokerError
-from broker_core.history import archive, manifest, schema
+from broker_core.history import archive, manifest, schema, verification
 from broker_core.models import Entity
 from explorer.models import AnalysisReason, AnalysisResult, AnalysisRun
 
@@ -116,7 +116,7 @@ def execute(run_id: int, *, should_stop: Callable[[], bool] = lambda: False) -> 
         _end(held, AnalysisRun.CANCELLED, "Cancelled. Partial results were discarded.")
     except Stopped:
         _end(held, AnalysisRun.FAILED, "The worker was stopped before the analysis finished. Start the analysis again.")
-    except (CannotRun, JobFailed, java.JavaNotFound, BrokerError) as problem:
+    except (CannotRun, JobFailed, java.JavaNotFound, verification.ArchiveDamaged, BrokerError) as problem:
         _end(held, AnalysisRun.FAILED, str(problem))
     except Exception as problem:
         _end(held, AnalysisRun.FAILED, f"{type(problem).__name__}: {problem}")
@@ -164,11 +164,12 @@ def _prepare(run: AnalysisRun, folder: RunFolder) -> tuple[dict, list[str]]:
     notes = _archive_beyond(after.xmax)
     namespace_ids = list(Entity.objects.filter(pk__in=entity_ids).values_list("namespace_id", flat=True).distinct())
     lives = manifest.life_files(run.start_at, run.end_at, namespace_ids)
+    verification.require_intact(lives.files)
     return {
         "name": f"Vitrine: {run}",
         "master": settings.SPARK_MASTER,
-        "spark": {"spark.driver.extraJavaOptions": SMALL_JVM} if lives.rows < SMALL_LIVES else {},
-        "lives": lives.addresses,
+        "spark": ({"spark.driver.extraJavaOptions": SMALL_JVM} if lives.rows < SMALL_LIVES else {}) | settings.SPARK_CONF,
+        "lives": lives.addresses(),
         "still_there": str(folder.still_there),
         "exported_xmin": before.xmin,
         "entity_ids": entity_ids,

@@ -17,10 +17,11 @@ from explorer.shared.csv_file import csv_file
 from explorer.shared.lists import MOST_LISTED
 
 from . import java, presenters, runs, submission
-from .forms import RECEIVABLE, AnalysisForm
+from .forms import BETWEEN, RECEIVABLE, AnalysisForm
 
 NEWEST = 100
 HELD_BACK = timedelta(seconds=30)
+MOST_QUEUES = 200  # in the table of the whole range
 
 
 @require_GET
@@ -47,7 +48,7 @@ def analysis_new(request: HttpRequest) -> HttpResponse:
     request.actor.require(Right.BROWSE, "the analyses")
     if "look" in request.POST:
         return _form_page(request, AnalysisForm(initial={**request.POST.dict(), "queues": request.POST.getlist("queues")}), 200)
-    form = AnalysisForm(request.POST or None, initial={"queues": request.GET.getlist("queue")})
+    form = AnalysisForm(request.POST or None, initial=_initial(request))
     if request.method == "POST" and form.is_valid():
         act = shell.act(
             request, "start analysis", None, lambda: submission.start(form.cleaned_data, actor=request.actor), target=_names(form)
@@ -65,7 +66,14 @@ def analysis_run(request: HttpRequest, run_id: int) -> HttpResponse:
     request.actor.require(Right.BROWSE, "the analyses")
     runs.end_dead_runs()
     run = get_object_or_404(AnalysisRun, pk=run_id)
-    context = {"section": "analyses", "run": run, "percent": presenters.progress_percent(run), **_result(request, run)}
+    before = AnalysisRun.objects.filter(state__in=(AnalysisRun.QUEUED, AnalysisRun.RUNNING), pk__lt=run.pk).count()
+    context = {
+        "section": "analyses",
+        "run": run,
+        "before": before if run.state == AnalysisRun.QUEUED else 0,
+        "percent": presenters.progress_percent(run),
+        **_result(request, run),
+    }
     return shell.show(request, "analysis/run", context, fragment="analysis/_run")
 
 
@@ -89,11 +97,23 @@ def analysis_cancel(request: HttpRequest, run_id: int) -> HttpResponse:
 @require_GET
 @shell.page
 def analysis_csv(request: HttpRequest, run_id: int) -> HttpResponse:
-    """The results of a run as a CSV file."""
+    """The results of a run as a CSV file; with part=reasons, the reasons by queue and bucket."""
     request.actor.require(Right.BROWSE, "the analyses")
     run = get_object_or_404(AnalysisRun, pk=run_id)
+    if request.GET.get("part") == "reasons":
+        return csv_file(f"vitrine-analysis-{run.pk}-reasons.csv", presenters.reason_rows(run, run.reasons.all()))
     rows = presenters.csv_rows(run, run.results.order_by("entity_id", "bucket_at"))
     return csv_file(f"vitrine-analysis-{run.pk}.csv", rows)
+
+
+def _initial(request: HttpRequest) -> dict:
+    """What the form starts with: the queues of the query, or all that an earlier run was requested with (`again`)."""
+    again = request.GET.get("again", "")
+    run = AnalysisRun.objects.filter(pk=again).first() if again.isdecimal() and len(again) < 19 else None
+    if run is None:
+        return {"queues": request.GET.getlist("queue")}
+    queues = [queue["id"] for queue in run.queues]
+    return {"queues": queues, "stretch": BETWEEN, "start": run.start_at, "end": run.end_at, "bucket": run.bucket}
 
 
 def _form_page(request: HttpRequest, form: AnalysisForm, status: int, **context) -> HttpResponse:
@@ -120,13 +140,15 @@ def _result(request: HttpRequest, run: AnalysisRun) -> dict:
     whole = list(run.results.filter(bucket_at=None).order_by("-messages"))
     requested = request.GET.get("queue", "")
     shown = next((row for row in whole if str(row.entity_id) == requested), whole[0] if whole else None)
+    listed = whole[:MOST_QUEUES]
     view = None
     if shown is not None:
         results = list(run.results.filter(entity_id=shown.entity_id))
         view = presenters.queue_view(run, names[shown.entity_id], results, run.reasons.filter(entity_id=shown.entity_id))
     entered = {row.entity_id for row in whole}
     return {
-        "queues": [{"row": row, "queue": names[row.entity_id], "shown": row is shown} for row in whole],
+        "queues": [{"row": row, "queue": names[row.entity_id], "shown": row is shown} for row in listed],
+        "more_queues": len(whole) - len(listed),
         "outcomes": presenters.outcomes_among(whole),
         "empty_queues": [queue for queue in run.queues if queue["id"] not in entered],
         "generated": sum(row.generated for row in whole),

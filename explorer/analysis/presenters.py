@@ -15,16 +15,19 @@ OUTCOMES = {
     "received_and_deleted": "received and deleted",
     "dead_lettered": "dead-lettered",
     "moved": "moved to other queues",
+    "forwarded": "forwarded",
+    "resubmitted": "resubmitted",
     "dropped": "dropped",
     "expired": "expired",
-    "cancelled": "cancelled",
     "purged": "purged",
+    "deleted": "deleted",
     "other": "other",
     "still_there": "still in the queue",
 }
-DELIVERED = ("completed", "received_and_deleted")
+DELIVERED = ("completed", "received_and_deleted", "forwarded")
 WITH_REASON = {"dead_lettered": "dead-lettered", "moved": "moved", "dropped": "dropped"}
 PERCENTILES = ("p50", "p95", "p99")
+MOST_NAMED = 5  # queues in a sentence
 TIMES = {"waiting": "waited", "processing": "processed"}
 
 
@@ -32,13 +35,15 @@ TIMES = {"waiting": "waited", "processing": "processed"}
 class QueueView:
     """One queue's part of a result page.
 
-    rows: per bucket. whole: the whole range. outcomes: those that occur, with their labels. why: the outcomes that have reasons.
+    rows: per bucket. whole: the whole range. outcomes: those that occur, with their labels. delivered: those of them that are a
+    success. why: the outcomes that have reasons.
     """
 
     queue: dict
     whole: AnalysisResult
     rows: list[AnalysisResult]
     outcomes: dict[str, str]
+    delivered: tuple[str, ...]
     reasons: list[tuple[str, int]]
     why: str
     outcome_charts: list[Chart]
@@ -62,6 +67,10 @@ def queue_view(
     starts = buckets(run)
     outcomes = outcomes_among([whole])
     ranked = rank_reasons(reasons)
+    partial = [is_partial(run, at) for at in starts]
+
+    def named(at: datetime) -> str:
+        return moment(at, run.bucket) + (" (partial)" if is_partial(run, at) else "")
 
     def column(name: str, missing=None) -> list:
         return [getattr(by_start[at], name) if at in by_start else missing for at in starts]
@@ -69,15 +78,14 @@ def queue_view(
     def lines(kind: str) -> list[Chart]:
         series = {p: column(f"{kind}_{p}") for p in PERCENTILES}
         tips = [
-            f"{moment(at, run.bucket)}: " + ", ".join(f"{p} {brief(values[i])}" for p, values in series.items())
-            for i, at in enumerate(starts)
+            f"{named(at)}: " + ", ".join(f"{p} {brief(values[i])}" for p, values in series.items()) for i, at in enumerate(starts)
         ]
-        return [duration_lines(starts, series, tips, variant) for variant in WIDTHS]
+        return [duration_lines(starts, series, tips, variant, partial=partial) for variant in WIDTHS]
 
     counts = {name: column(name, 0) for name in outcomes}
     trouble = {name: values for name, values in counts.items() if name not in DELIVERED}
     tips = [
-        f"{moment(at, run.bucket)}: "
+        f"{named(at)}: "
         + (", ".join(f"{values[i]:,} {OUTCOMES[name]}" for name, values in counts.items() if values[i]) or "none")
         for i, at in enumerate(starts)
     ]
@@ -86,10 +94,11 @@ def queue_view(
         whole=whole,
         rows=[by_start[at] for at in starts if at in by_start],
         outcomes=outcomes,
+        delivered=DELIVERED,
         reasons=ranked,
         why=_or([word for name, word in WITH_REASON.items() if getattr(whole, name)]),
-        outcome_charts=[stacked_bars(starts, counts, tips, variant) for variant in WIDTHS],
-        trouble_charts=[stacked_bars(starts, trouble, tips, variant) for variant in WIDTHS] if trouble else [],
+        outcome_charts=[stacked_bars(starts, counts, tips, variant, partial=partial) for variant in WIDTHS],
+        trouble_charts=[stacked_bars(starts, trouble, tips, variant, partial=partial) for variant in WIDTHS] if trouble else [],
         waiting_charts=lines("waiting"),
         processing_charts=lines("processing"),
         sentence=outcome_sentence(whole, ranked),
@@ -97,6 +106,12 @@ def queue_view(
         waiting_sentence=time_sentence(whole, "waiting", "received", "No messages were received."),
         processing_sentence=time_sentence(whole, "processing", "settled", "No messages were settled by a receiver."),
     )
+
+
+def queue_names(queues: Sequence[dict]) -> str:
+    """The first queues by name, and how many more there are."""
+    named = ", ".join(f"{queue['namespace']}/{queue['path']}" for queue in queues[:MOST_NAMED])
+    return named + (f" and {len(queues) - MOST_NAMED:,} more" if len(queues) > MOST_NAMED else "")
 
 
 def outcomes_among(rows: Iterable[AnalysisResult]) -> dict[str, str]:
@@ -129,7 +144,7 @@ def trouble_sentence(whole: AnalysisResult) -> str:
     """How many messages were not completed or received and deleted."""
     count = whole.messages - sum(getattr(whole, name) for name in DELIVERED)
     if not count:
-        return "All messages were completed or received and deleted."
+        return "All messages were completed, received and deleted, or forwarded."
     return f"{count:,} of {whole.messages:,} ({share(count, whole.messages)}) were not completed (yet)."
 
 
@@ -165,6 +180,11 @@ def moment(at: datetime, bucket: str) -> str:
     return f"{at:%Y-%m-%d}" if bucket == "day" else f"{at:%Y-%m-%d %H:%M}"
 
 
+def is_partial(run: AnalysisRun, at: datetime) -> bool:
+    """Whether the range covers only a part of the bucket that starts at `at`."""
+    return at < run.start_at or at + BUCKET_LENGTH[run.bucket] > run.end_at
+
+
 def progress_percent(run: AnalysisRun) -> int:
     """The progress of a run in per cent: completed steps and tasks of the current one. At most 99 before the end."""
     if run.state == AnalysisRun.SUCCEEDED:
@@ -193,6 +213,14 @@ def csv_rows(run: AnalysisRun, results: Iterable[AnalysisResult]) -> Iterable[li
             result.processed,
             *(_seconds(getattr(result, name)) for name in times),
         ]
+
+
+def reason_rows(run: AnalysisRun, reasons: Iterable[AnalysisReason]) -> Iterable[list]:
+    """The reasons as rows of a file, for each queue and bucket."""
+    yield ["queue", "bucket", "reason", "messages"]
+    names = {queue["id"]: f"{queue['namespace']}/{queue['path']}" for queue in run.queues}
+    for reason in reasons:
+        yield [names[reason.entity_id], reason.bucket_at.isoformat(), reason.reason, reason.messages]
 
 
 def _seconds(duration: timedelta | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.db import transaction
 from django.db.models.functions import Now
@@ -17,8 +17,11 @@ from . import runs
 from .tasks import run_analysis
 
 
-def create(entities: list[Entity], start: datetime, end: datetime, bucket: str, *, actor: Actor) -> AnalysisRun:
+def create(
+    entities: list[Entity], start: datetime, end: datetime, bucket: str, *, clock_ahead: timedelta | None = None, actor: Actor
+) -> AnalysisRun:
     """Request an analysis of these queues, which a worker executes. start, end: range of the enqueue times, aware UTC.
+    clock_ahead: see AnalysisRun.
 
     Raises NotAuthorized without Right.OPERATE, InvalidArgument for an invalid range.
     """
@@ -29,7 +32,13 @@ def create(entities: list[Entity], start: datetime, end: datetime, bucket: str, 
     named = [{"id": entity.pk, "namespace": entity.namespace.name, "path": entity.path} for entity in entities]
     with transaction.atomic():
         run = AnalysisRun.objects.create(
-            queues=named, start_at=start, end_at=end, bucket=bucket, requested_by=str(actor), requested_at=Now()
+            queues=named,
+            start_at=start,
+            end_at=end,
+            clock_ahead=clock_ahead,
+            bucket=bucket,
+            requested_by=str(actor),
+            requested_at=Now(),
         )
         transaction.on_commit(lambda: _submit(run.pk))
     return run
@@ -47,4 +56,11 @@ def _submit(run_id: int) -> None:
 
 def start(chosen: dict, *, actor: Actor) -> AnalysisRun:
     """Request the analysis that a valid form describes (explorer.analysis.forms)."""
-    return create(list(chosen["queues"]), chosen["start_at"], chosen["end_at"], chosen["bucket"], actor=actor)
+    return create(
+        list(chosen["queues"]),
+        chosen["start_at"],
+        chosen["end_at"],
+        chosen["bucket"],
+        clock_ahead=chosen["clock_ahead"],
+        actor=actor,
+    )

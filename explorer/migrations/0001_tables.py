@@ -51,6 +51,7 @@ class Migration(migrations.Migration):
                 ),
                 ("requested_by", models.CharField(max_length=200)),
                 ("requested_at", models.DateTimeField()),
+                ("clock_ahead", models.DurationField(null=True)),
                 (
                     "state",
                     models.CharField(
@@ -99,10 +100,12 @@ class Migration(migrations.Migration):
                 ("completed", models.BigIntegerField()),
                 ("expired", models.BigIntegerField()),
                 ("dead_lettered", models.BigIntegerField()),
-                ("moved", models.BigIntegerField(db_default=0, default=0)),
-                ("dropped", models.BigIntegerField(db_default=0, default=0)),
+                ("moved", models.BigIntegerField()),
+                ("forwarded", models.BigIntegerField()),
+                ("resubmitted", models.BigIntegerField()),
+                ("deleted", models.BigIntegerField()),
+                ("dropped", models.BigIntegerField()),
                 ("received_and_deleted", models.BigIntegerField()),
-                ("cancelled", models.BigIntegerField()),
                 ("purged", models.BigIntegerField()),
                 ("other", models.BigIntegerField()),
                 ("still_there", models.BigIntegerField()),

@@ -7,6 +7,7 @@ class AnalysisRun(models.Model):
     """One analysis over the archived history of some queues.
 
     queues: [{"id", "namespace", "path"}] with the names at the time of the request.
+    clock_ahead: how far the clock of the queues' namespaces was ahead of real time, if the range was relative to it.
     An execution holds the run's lease: `claimed_by` is its token, and `lease_until` is renewed while it runs. A run whose lease
     has ended is no longer running, whatever `state` says (see `runs.end_dead_runs`).
     """
@@ -22,6 +23,7 @@ class AnalysisRun(models.Model):
     bucket = models.CharField(max_length=10, choices=BUCKETS, default="hour")
     requested_by = models.CharField(max_length=200)
     requested_at = models.DateTimeField()
+    clock_ahead = models.DurationField(null=True)
 
     state = models.CharField(max_length=10, choices=STATES, default=QUEUED)
     claimed_by = models.CharField(max_length=100, blank=True, default="")
@@ -74,10 +76,12 @@ class AnalysisResult(models.Model):
     completed = models.BigIntegerField()
     expired = models.BigIntegerField()
     dead_lettered = models.BigIntegerField()
-    moved = models.BigIntegerField(default=0, db_default=0)
-    dropped = models.BigIntegerField(default=0, db_default=0)
+    moved = models.BigIntegerField()
+    forwarded = models.BigIntegerField()
+    resubmitted = models.BigIntegerField()
+    deleted = models.BigIntegerField()
+    dropped = models.BigIntegerField()
     received_and_deleted = models.BigIntegerField()
-    cancelled = models.BigIntegerField()
     purged = models.BigIntegerField()
     other = models.BigIntegerField()
     still_there = models.BigIntegerField()

@@ -2,6 +2,7 @@
 
 import os
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -84,3 +85,10 @@ def _read_key(path: Path) -> str:
         path.unlink()  # left empty by a full disk, or by a kill before it was written
         return secret_key(path.parent)
     return key
+
+
+def spark_conf(environment: Mapping[str, str]) -> dict[str, str]:
+    """Spark's settings from the variables SPARK_CONF_*: SPARK_CONF_driver_memory=4g is spark.driver.memory."""
+    prefix = "SPARK_CONF_"
+    named = {name.removeprefix(prefix): value for name, value in environment.items() if name.startswith(prefix) and value}
+    return {f"spark.{name.removeprefix('spark_').replace('_', '.')}": value for name, value in named.items()}

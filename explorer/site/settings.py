@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from .configuration import database_from_url, flag, secret_key, trusted_origins, whole_number
+from .configuration import database_from_url, flag, secret_key, spark_conf, trusted_origins, whole_number
 
 BASE_DIR = Path(__file__).resolve().parent.parent.parent
 environment = os.environ
@@ -21,6 +21,7 @@ FORCE_SCRIPT_NAME = PATH_PREFIX or None
 ARCHIVE_URL = environment.get("ARCHIVE_URL") or str(VITRINE_DATA / "archive")
 RUNS_FOLDER = VITRINE_DATA / "runs"
 SPARK_MASTER = environment.get("SPARK_MASTER") or "local[*]"
+SPARK_CONF = spark_conf(environment)
 VITRINE_PUBLIC_URL = environment.get("VITRINE_PUBLIC_URL", "").rstrip("/")
 BEHIND_TLS = VITRINE_PUBLIC_URL.startswith("https://")
 VITRINE_LIMITS = environment.get("VITRINE_LIMITS") or "strict"

@@ -2,11 +2,15 @@
 
 from django import template
 
+from broker_core.common.durations import human
 from explorer.analysis import charts, presenters
 
 register = template.Library()
 register.filter("brief", charts.brief)
 register.filter("moment", presenters.moment)
+register.filter("is_partial", presenters.is_partial)
+register.filter("queue_names", presenters.queue_names)
+register.filter("human", human)
 
 
 @register.filter

@@ -6,7 +6,8 @@ from explorer.models import AnalysisResult, AnalysisRun
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 COUNTS = (
-    *("completed", "expired", "dead_lettered", "moved", "dropped", "received_and_deleted", "cancelled", "purged", "other"),
+    *("completed", "expired", "dead_lettered", "moved", "forwarded", "resubmitted", "dropped", "received_and_deleted", "purged"),
+    *("deleted", "other"),
     "still_there",
 )
 

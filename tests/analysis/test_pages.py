@@ -9,6 +9,7 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group
 from django.urls import reverse
 
+from broker_core import namespaces
 from broker_core.models import Entity, Namespace
 from broker_core.store import connections
 from explorer.analysis import java, pages, tasks
@@ -168,6 +169,80 @@ def test_an_operator_starts_an_analysis_and_the_audit_knows(operator, queue, han
     assert (record.action, record.target, record.outcome) == ("start analysis", "demo/billing/orders", "done")
 
 
+def test_a_relative_range_ends_now_by_the_namespaces_clock(operator, queue):
+    namespaces.step_clock("demo", timedelta(minutes=36))
+    operator.post(reverse("explorer:analysis_new"), {"queues": [queue.pk], "stretch": "6h", "bucket": "hour"})
+    run = AnalysisRun.objects.get()
+    assert abs(run.clock_ahead - timedelta(minutes=36)) < timedelta(seconds=20)
+    assert run.end_at - run.start_at == timedelta(hours=6)
+    assert abs(run.end_at - namespaces.get_clock("demo").now) < timedelta(seconds=20)
+    assert "by the namespace's clock, 36 min" in body_of(page(operator, "analysis_run", run.pk))
+
+
+def test_a_range_relative_to_different_clocks_is_refused(operator, queue, handed):
+    other = Entity.objects.create(namespace=Namespace.objects.create(name="shop"), path="orders")
+    namespaces.step_clock("demo", timedelta(hours=1))
+    chosen = {"queues": [queue.pk, other.pk], "stretch": "6h", "bucket": "hour"}
+    response = operator.post(reverse("explorer:analysis_new"), chosen)
+    assert response.status_code == 400 and handed == []
+    assert "which differ (demo 1 h ahead of real time)" in body_of(response)
+    chosen |= {"start": "2026-03-01T12:00", "end": "2026-03-01T13:00"}
+    assert operator.post(reverse("explorer:analysis_new"), chosen).status_code == 302
+
+
+def test_a_deleted_queue_can_be_analysed(operator, queue, handed):
+    Entity.objects.filter(pk=queue.pk).update(deleted_at=NOON)
+    assert "billing/orders" in body_of(page(operator, "analysis_new", data={"queue": queue.pk}))
+    operator.post(reverse("explorer:analysis_new"), {"queues": [queue.pk], "stretch": "6h", "bucket": "hour"})
+    assert handed == [AnalysisRun.objects.get().pk]
+
+
+def test_running_again_keeps_queues_range_and_interval(operator, queue, finished):
+    finished.queues = [{"id": queue.pk, "namespace": "demo", "path": "billing/orders"}]
+    finished.bucket = "minute"
+    finished.save()
+    shown = body_of(page(operator, "analysis_new", data={"again": finished.pk}))
+    assert re.search(rf'value="{queue.pk}"[^>]*checked', shown)
+    assert 'value="2026-03-01T12:00"' in shown and 'value="2026-03-01T15:00"' in shown
+    assert re.search(r'value="minute"[^>]*(selected|checked)', shown)
+
+
+def test_a_waiting_run_says_what_it_waits_for(viewer, finished):
+    first = a_run(state="queued")
+    first.save()
+    second = a_run(state="queued")
+    second.save()
+    assert "Waiting for a Celery worker" in body_of(page(viewer, "analysis_run", first.pk))
+    assert "Waiting for 1 other analysis that" in body_of(page(viewer, "analysis_run", second.pk))
+
+
+def test_reasons_as_a_file(viewer, finished):
+    response = page(viewer, "analysis_csv", finished.pk, data={"part": "reasons"})
+    assert response.content.decode().splitlines() == [
+        "queue,bucket,reason,messages", "demo/orders,2026-03-01T12:00:00+00:00,Bad <payload>,2"
+    ]  # fmt: skip
+
+
+def test_a_run_over_many_queues_lists_the_first(viewer, finished, monkeypatch):
+    monkeypatch.setattr(pages, "MOST_QUEUES", 2)
+    finished.queues = [{"id": n, "namespace": "demo", "path": f"q{n}"} for n in range(1, 9)]
+    finished.save()
+    for n in (2, 3, 4):
+        a_result(run=finished, entity_id=n, completed=n).save()
+    shown = body_of(page(viewer, "analysis_run", finished.pk))
+    assert "demo/q1, demo/q2, demo/q3, demo/q4, demo/q5 and 3 more" in shown
+    assert "The 2 queues with most messages are listed; the CSV file has 2 more." in shown
+    assert "No messages in this range: demo/q5, demo/q6, demo/q7, demo/q8." in shown
+
+
+def test_partial_buckets_are_marked(viewer, finished):
+    finished.start_at = NOON + timedelta(minutes=90)
+    finished.save()
+    shown = body_of(page(viewer, "analysis_run", finished.pk))
+    assert re.search(r"2026-03-01 13:00\s*<span[^>]*>partial", shown)
+    assert 'class="partial"' in shown and "13:00 (partial): 8 completed" in shown
+
+
 def test_instants_that_are_given_decide_the_range(operator, queue):
     given = {"queues": [queue.pk], "stretch": "24h", "bucket": "minute", "start": "2026-03-01T12:00", "end": "2026-03-01T13:00"}
     operator.post(reverse("explorer:analysis_new"), given)
@@ -179,7 +254,7 @@ def test_instants_that_are_given_decide_the_range(operator, queue):
     ("changes", "said"),
     [
         ({"queues": []}, "Choose at least one queue"),
-        ({"queues": [99999]}, "not one of the available choices"),
+        ({"queues": [99999]}, "no longer available for analysis"),
         ({"stretch": "7d", "bucket": "minute"}, "at most 400"),
         ({"stretch": "between"}, "needs a start and an end"),
         ({"start": "2026-03-02T00:00", "end": "2026-03-01T00:00"}, "must end after it starts"),
@@ -251,6 +326,14 @@ def test_the_admin_asks_for_the_range_and_starts_the_analysis(operator, queue, h
     assert handed == [run.pk]
     assert [named["id"] for named in run.queues] == [queue.pk]
     assert AuditRecord.objects.filter(action="start analysis").exists()
+
+
+def test_the_admin_names_what_it_leaves_out(operator, queue, handed):
+    topic = Entity.objects.create(namespace=queue.namespace, path="events", kind="topic")
+    asked = admin_post(operator, queue, _selected_action=[queue.pk, topic.pk], index=0)
+    assert "Not included: demo/events" in body_of(asked)
+    admin_post(operator, queue, _selected_action=[queue.pk, topic.pk], start_analysis="1", stretch="24h", bucket="hour")
+    assert [named["id"] for named in AnalysisRun.objects.get().queues] == [queue.pk]
 
 
 def test_the_admins_form_explains_a_bad_range(operator, queue, handed):

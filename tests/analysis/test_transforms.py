@@ -83,13 +83,32 @@ def test_range_includes_its_start_and_excludes_its_end_other_queues_and_the_dead
 
 
 def test_every_life_has_one_outcome(lives):
-    outcomes = [*transforms.NAMED_OUTCOMES, 15, 16, 17]
-    frame = lives(*({"outcome": code} for code in outcomes)).transform(transforms.with_time_in_queue)
-    [row] = transforms.time_and_outcome(frame, ["entity_id"], accuracy=100).collect()
-    assert row.messages == len(outcomes)
-    assert {row[name] for name in transforms.OUTCOME_COLUMNS} == {1}
-    assert row.other == 3
-    assert row.generated == 0
+    outcomes = [*transforms.OUTCOME_COLUMNS.values(), 20]
+    frame = lives(*[{"outcome": outcome} for outcome in outcomes])
+    [row] = transforms.time_and_outcome(frame.transform(transforms.with_time_in_queue), ["entity_id"], accuracy=100).collect()
+    counts = {name: row[name] for name in (*transforms.OUTCOME_COLUMNS, "other")}
+    assert counts == dict.fromkeys(counts, 1) and row.messages == len(outcomes)
+
+
+def test_expired_is_expired_wherever_the_message_went(lives):
+    frame = lives(
+        {"outcome": schemas.EXPIRED},
+        {"outcome": schemas.DEAD_LETTERED, "reason": "TTLExpiredException"},
+        {"outcome": schemas.MOVED, "reason": "expired"},
+        {"outcome": schemas.DEAD_LETTERED, "reason": "Bad"},
+        {"outcome": schemas.MOVED, "reason": None},
+    ).transform(transforms.with_expiry)
+    assert [(row.outcome, row.reason) for row in frame.orderBy("sequence_number").collect()] == [
+        *[(schemas.EXPIRED, None)] * 3,
+        (schemas.DEAD_LETTERED, "Bad"),
+        (schemas.MOVED, None),
+    ]
+
+
+def test_a_cancelled_schedule_never_entered(lives):
+    frame = lives({"outcome": schemas.CANCELLED}, {})
+    found = frame.transform(transforms.entered_between, NOON, NOON + timedelta(hours=1), [1])
+    assert found.count() == 1
 
 
 def test_percentiles_of_a_thousand_are_exact_at_accuracy_10000(lives):

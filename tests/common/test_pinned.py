@@ -3,13 +3,28 @@
 from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from broker_core.common.arguments import require_count, whole_numbers
-from broker_core.common.errors import InvalidArgument
+from broker_core.common.errors import InvalidArgument, NotAllowed
 from broker_core.common.limits import RELAXED, STRICT, Range
-from broker_core.common.types import BodyKind, EventKind, HistoryLevel, HoldKind, LedgerState, MessageState, SubQueue
+from broker_core.common.types import (
+    BodyKind,
+    EventKind,
+    HistoryLevel,
+    HoldKind,
+    LedgerState,
+    MessageState,
+    SubQueue,
+    sequence_number_of,
+)
+from broker_core.common.values import Typed, encode_properties
+from broker_core.queue_storage.rules import errors as storage_errors
+from broker_core.rabbitmq.rules.messages import MAX_BODY
+from broker_core.service_bus.rules.sas import TokenRefused
+from broker_core.service_bus.rules.transactions import check_size
 
 # As they are stored in tables and archives.
 STORED = {
@@ -49,6 +64,14 @@ RELAXATIONS = {
 }  # fmt: skip
 
 
+# The ranges of AMQP 1.0's integers, with the name of each type.
+AMQP_INTEGERS = {
+    "ubyte": (0, 255), "ushort": (0, 65_535), "uint": (0, 4_294_967_295), "ulong": (0, 18_446_744_073_709_551_615),
+    "byte": (-128, 127), "short": (-32_768, 32_767), "int": (-2_147_483_648, 2_147_483_647),
+    "long": (-9_223_372_036_854_775_808, 9_223_372_036_854_775_807),
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("enum", STORED, ids=lambda enum: enum.__name__)
 def test_a_stored_number_never_changes(enum):
     assert " ".join(f"{member.name}={int(member)}" for member in enum) == STORED[enum]
@@ -71,3 +94,46 @@ def test_the_ends_of_whole_numbers():
     for wrong in others:
         with pytest.raises(InvalidArgument):
             require_count("n", wrong)
+
+
+@pytest.mark.parametrize("kind", AMQP_INTEGERS)
+def test_an_integer_has_the_range_of_its_amqp_type(kind):
+    low, high = AMQP_INTEGERS[kind]
+    for value in (low, high):
+        assert encode_properties({"a": Typed(kind, value)}) == {"a": [kind, str(value)]}
+    for value in (low - 1, high + 1):
+        with pytest.raises(InvalidArgument):
+            encode_properties({"a": Typed(kind, value)})
+
+
+def test_a_lock_token_keeps_the_number_in_its_last_60_bits():
+    assert sequence_number_of(UUID(int=2**60 - 1)) == 2**60 - 1
+    assert sequence_number_of(UUID(int=2**128 - 1)) == 2**60 - 1
+    assert sequence_number_of(UUID(int=2**60)) == 0
+
+
+# What clients see: HTTP statuses of Queue Storage's errors, sub-codes of refused tokens, the largest body.
+STORAGE_STATUS = {
+    storage_errors.StorageRefusal: 400, storage_errors.RequestBodyTooLarge: 413, storage_errors.MessageNotFound: 404,
+    storage_errors.QueueNotFound: 404, storage_errors.AccountNotFound: 404, storage_errors.QueueAlreadyExists: 409,
+}  # fmt: skip
+
+
+def test_the_statuses_of_queue_storage_are_the_documented_ones():
+    assert {error: error.status for error in STORAGE_STATUS} == STORAGE_STATUS
+
+
+def test_the_sub_codes_of_refused_tokens_are_the_services():
+    assert (TokenRefused.MISSING, TokenRefused.SIGNATURE, TokenRefused.AUDIENCE, TokenRefused.EXPIRED) == (
+        40100, 40103, 40104, 40106
+    )  # fmt: skip
+
+
+def test_a_rabbitmq_message_has_at_most_128_mebibytes():  # RMQ-369
+    assert MAX_BODY == 134_217_728
+
+
+def test_a_transaction_may_have_exactly_the_messages_of_its_limit():  # SB-162
+    check_size(STRICT.messages_per_transaction, STRICT)
+    with pytest.raises(NotAllowed, match="would be number 101"):
+        check_size(STRICT.messages_per_transaction + 1, STRICT)

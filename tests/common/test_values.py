@@ -97,11 +97,16 @@ def test_each_type_has_a_name():
         ("P1DT2H3M4.5S", timedelta(days=1, hours=2, minutes=3, seconds=4.5)),
         ("P14D", timedelta(days=14)),
         ("P10675199DT2H48M5.4775807S", None),
+        ("PT0S", timedelta(0)),
+        ("PT0.000001S", timedelta(microseconds=1)),
+        ("-PT1H", timedelta(hours=-1)),
+        ("PT23H59M59.999999S", timedelta(hours=23, minutes=59, seconds=59, microseconds=999_999)),
     ],
 )
 def test_iso_durations(text, duration):
     assert durations.parse_iso(text) == duration
     assert durations.parse_iso(durations.format_iso(duration)) == duration
+    assert durations.format_iso(duration) == text
 
 
 @pytest.mark.parametrize("text", ["", "P", "PT", "1 min", "PT1", "P1M", "nonsense"])
@@ -121,6 +126,17 @@ def test_bad_iso_durations(text):
         ("PT5M", timedelta(minutes=5)),
         ("0.00:01:30", timedelta(seconds=90)),
         ("never", None),
+        *((f"2 {unit}", timedelta(milliseconds=2)) for unit in ("ms", "MS")),
+        *((f"2 {unit}", timedelta(seconds=2)) for unit in ("s", "sec", "secs", "second", "seconds")),
+        *((f"2 {unit}", timedelta(minutes=2)) for unit in ("m", "min", "mins", "minute", "minutes")),
+        *((f"2 {unit}", timedelta(hours=2)) for unit in ("h", "hour", "hours")),
+        *((f"2 {unit}", timedelta(days=2)) for unit in ("d", "day", "days")),
+        *((f"2 {unit}", timedelta(weeks=2)) for unit in ("week", "weeks")),
+        ("-PT5M", timedelta(minutes=-5)),
+        ("P1W", timedelta(weeks=1)),
+        ("364999 days", timedelta(days=364_999)),
+        ("365000 days", None),
+        ("-P365000D", timedelta(days=-365_000)),
     ],
 )
 def test_durations_as_people_write_them(text, duration):
@@ -131,6 +147,19 @@ def test_durations_as_people_write_them(text, duration):
 def test_durations_nobody_understands(text):
     with pytest.raises(InvalidArgument, match="use for example"):
         durations.parse_human_or_iso(text)
+
+
+def test_a_negative_duration_beyond_forever_is_refused():
+    with pytest.raises(InvalidArgument, match="out of range"):
+        durations.parse_human_or_iso("-P365000DT1S")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "duration"),
+    [(0, timedelta(0)), (1e-9, timedelta.resolution), (-1e-9, -timedelta.resolution), (1.5, timedelta(seconds=1.5))],
+)
+def test_seconds_never_round_to_zero(seconds, duration):  # SB-039
+    assert durations.of_seconds(seconds) == duration
 
 
 @given(st.timedeltas(min_value=timedelta(0), max_value=timedelta(300_000)))
@@ -152,6 +181,11 @@ def test_formatting_a_duration_loses_nothing(duration):
         (timedelta(minutes=1), "1 min"),
         (timedelta(days=1), "1 day"),
         (timedelta(seconds=-5), "-5 s"),
+        (timedelta(0), "0 ms"),
+        (timedelta(milliseconds=-1), "-1 ms"),
+        (timedelta(milliseconds=1500), "1 s"),
+        (timedelta(days=2, hours=3, minutes=4), "2 days 3 h"),
+        (timedelta(hours=2), "2 h"),
     ],
 )
 def test_durations_for_people(duration, text):

@@ -46,6 +46,17 @@ def test_an_event_goes_to_the_archive_with_all_it_says(archive_folder, happened,
     assert event["at"] == datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
+def test_a_message_without_a_time_to_live_has_none_in_the_archive(archive_folder, happened):
+    happened(EventKind.SENT, 1)
+    happened(EventKind.SENT, 2, time_to_live=timedelta.max)
+    happened(EventKind.COMPLETED, 1)
+    archive.archive_events()
+    times = {(e["sequence_number"], e["kind"]): e["time_to_live_us"] for e in archived_events(archive_folder)}
+    assert times == {(1, EventKind.SENT): None, (2, EventKind.SENT): 2**63 - 1, (1, EventKind.COMPLETED): None}
+    [lives] = ArchiveFile.objects.filter(content=ArchiveFile.LIVES)
+    assert pq.read_table(archive_folder / lives.path)["time_to_live_us"].to_pylist() == [None]
+
+
 def test_nothing_is_archived_twice(archive_folder, happened):
     happened(EventKind.SENT)
     assert [archive.archive_events().events for _ in range(3)] == [1, 0, 0]
@@ -122,12 +133,12 @@ def test_lives_lie_beside_the_events_that_ended_them(archive_folder, happened, q
     eleven = datetime(2026, 3, 1, 11, tzinfo=UTC)
     minute = timedelta(minutes=1)
     found = manifest.life_files(eleven, eleven + minute, [queue.namespace_id])
-    [file] = found.addresses
+    [file] = found.addresses()
     assert found.rows == 1
     assert pq.read_table(file).num_rows == 1
-    assert manifest.life_files(eleven + minute, eleven + 2 * minute, [queue.namespace_id]).addresses == []
-    assert manifest.life_files(eleven - minute, eleven, [queue.namespace_id]).addresses == []
-    assert manifest.life_files(*EVER, [queue.namespace_id + 1]).addresses == []
+    assert manifest.life_files(eleven + minute, eleven + 2 * minute, [queue.namespace_id]).addresses() == []
+    assert manifest.life_files(eleven - minute, eleven, [queue.namespace_id]).addresses() == []
+    assert manifest.life_files(*EVER, [queue.namespace_id + 1]).addresses() == []
 
 
 def test_a_file_without_its_slice_done_is_not_read(archive_folder, happened, queue, monkeypatch):
@@ -143,7 +154,7 @@ def test_a_file_without_its_slice_done_is_not_read(archive_folder, happened, que
     with pytest.raises(KeyboardInterrupt):
         archive.archive_events()
     assert list(archive_folder.rglob("*.parquet"))
-    assert manifest.life_files(*EVER, [queue.namespace_id]).addresses == []
+    assert manifest.life_files(*EVER, [queue.namespace_id]).addresses() == []
 
     monkeypatch.undo()
     happened(EventKind.SENT, 2)
@@ -179,9 +190,10 @@ def test_a_folder_replaces_a_half_written_file(tmp_path):
     folder = storage.Folder(tmp_path)
     (tmp_path / "a" / "b").mkdir(parents=True)
     (tmp_path / "a" / "b" / "x.parquet.dead.tmp").write_bytes(b"half")
-    size = folder.write(pa.table({"n": [1, 2]}), "a/b/x.parquet")
+    stored = folder.write(pa.table({"n": [1, 2]}), "a/b/x.parquet")
     assert [path.name for path in (tmp_path / "a" / "b").iterdir()] == ["x.parquet"]
-    assert (tmp_path / "a" / "b" / "x.parquet").stat().st_size == size
+    content = (tmp_path / "a" / "b" / "x.parquet").read_bytes()
+    assert (len(content), storage.checksum(content)) == (stored.bytes, stored.checksum)
 
 
 def test_a_remote_archive_is_written_and_addressed_by_its_url(tmp_path):
@@ -194,8 +206,10 @@ def test_a_remote_archive_is_written_and_addressed_by_its_url(tmp_path):
         pafs.SubTreeFileSystem(str(tmp_path), pafs.LocalFileSystem()),
         "base",
     )
-    size = remote.write(pa.table({"n": [1]}), "events/x.parquet")
-    assert (tmp_path / "base" / "events" / "x.parquet").stat().st_size == size
+    stored = remote.write(pa.table({"n": [1]}), "events/x.parquet")
+    assert (tmp_path / "base" / "events" / "x.parquet").stat().st_size == stored.bytes
+    with remote.open("events/x.parquet") as opened:
+        assert pq.read_table(opened).to_pylist() == [{"n": 1}]
     assert remote.address("events/x.parquet") == "s3a://bucket/base/events/x.parquet"
 
 

@@ -28,8 +28,9 @@ NAMED = {
     "common/errors": "service_bus/http/test_http_requests.py service_bus/test_broker.py",
     "common/explanations": "queue_storage/test_rules.py rabbitmq/rules/test_explaining.py service_bus/test_explain.py",
     "common/limits": f"common/test_pinned.py {OF_ENTITIES} queue_storage/test_rules.py service_bus/test_broker.py",
+    "common/typed": "common/test_typed.py common/test_values.py rabbitmq/rules/test_table.py",
     "common/types": f"common/test_pinned.py common/test_values.py {OF_ENTITIES} service_bus/test_broker.py {STORAGE}",
-    "common/values": "common/test_values.py common/test_typed.py service_bus/rules/test_sql_language.py",
+    "common/values": "common/test_pinned.py common/test_values.py common/test_typed.py service_bus/rules/test_sql_language.py",
     "service_bus/rules/display_state": "common/test_display_state.py service_bus/test_explain.py service_bus/test_next_change.py",
     "service_bus/rules/entity_settings": OF_ENTITIES,
     "service_bus/rules/explaining": "service_bus/test_explain.py common/test_display_state.py",
@@ -55,6 +56,11 @@ EQUIVALENT = {
         "_BYTES_OF_A_CHARACTER = 4  # at most, in UTF-8",
         "4 becomes 5",
     ): "it only spares the exact count",
+    (
+        "service_bus/rules/matching",
+        "if known is None or hit.order < known.hit.order:",
+        "Lt becomes LtE",
+    ): "two rules of a subscription never have the same order",
 }
 
 

@@ -7,42 +7,43 @@ BROKER, SESSIONS = "service_bus/test_broker.py", "service_bus/test_sessions.py"
 STORAGE, QUEUES = "queue_storage/test_messages.py", "queue_storage/test_queues.py"
 DELIVERING, CONSUMERS = "rabbitmq/test_delivering.py", "rabbitmq/test_consumers.py"
 TWO = "crash/test_two_processes.py"
-FAILURE = "m.delivery_count + (m.lock_token IS NOT NULL AND m.subqueue = @SUBQUEUE_MAIN)::int"
-LOCK_ENDED = "AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity))"
+FAILURE = "m.delivery_count + (m.lock_token IS NOT NULL AND m.subqueue = @SUBQUEUE_MAIN)::int AS failures"
+LOCK_ENDED = "AND (m.locked_until IS NULL OR m.locked_until <= e.now)"
+LOCKED = "service_bus/test_locked_messages.py"
 HELD = "AND m.locked_until > (SELECT now FROM entity)"
 
 MUTANTS: list[tuple[str, str, str, str]] = [
     (
         "receive",
-        f"delivery_count = {FAILURE},",
-        "delivery_count = m.delivery_count + (m.lock_token IS NOT NULL)::int,",
+        FAILURE,
+        "m.delivery_count + (m.lock_token IS NOT NULL)::int AS failures",
         f"{BROKER}::test_peek_counts_a_lock_that_has_ended",
     ),
     (
         "receive",
-        f"delivery_count = {FAILURE},",
+        "delivery_count = a.failures,",
         "delivery_count = m.delivery_count,",
         f"{BROKER}::test_a_lock_ends_at_its_instant",
     ),
     ("receive", LOCK_ENDED, "", f"{BROKER}::test_receivers_get_disjoint_messages_in_order"),
     ("receive", LOCK_ENDED, LOCK_ENDED.replace("<=", "<"), f"{BROKER}::test_a_lock_ends_at_its_instant"),
-    ("receive", "AND (SELECT status FROM entity) IN ('Active', 'SendDisabled')", "", f"{BROKER}::test_status"),
+    ("receive", "e.status IN ('Active', 'SendDisabled')", "true", f"{BROKER}::test_status"),
     (
         "receive",
-        "> (SELECT now FROM entity)) IS NOT FALSE",
-        ">= (SELECT now FROM entity)) IS NOT FALSE",
+        "> e.now) IS NOT FALSE",
+        ">= e.now) IS NOT FALSE",
         f"{BROKER}::test_expired_messages_are_never_delivered",
     ),
     (
         "receive",
-        "< (SELECT max_delivery_count FROM entity)",
-        "<= (SELECT max_delivery_count FROM entity)",
+        "< e.max_delivery_count",
+        "<= e.max_delivery_count",
         f"{BROKER}::test_a_spent_message_is_never_delivered_even_before_a_sweep",
     ),
     (
         "receive",
-        "ORDER BY changed.sequence_number",
-        "ORDER BY changed.sequence_number DESC",
+        "ORDER BY m.sequence_number LIMIT",
+        "ORDER BY m.sequence_number DESC LIMIT",
         f"{BROKER}::test_receivers_get_disjoint_messages_in_order",
     ),
     (
@@ -51,9 +52,25 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         "delivery_count = m.delivery_count,",
         f"{BROKER}::test_a_lock_of_a_deferred_message_that_ends_is_a_failed_delivery",
     ),
-    ("complete", HELD, "", f"{BROKER}::test_a_lock_ends_at_its_instant"),
-    ("complete", "AND m.lock_token = t.token", "", f"{BROKER}::test_an_earlier_lock_settles_nothing_that_is_locked_again"),
-    ("complete", "-sum(size)", "0", f"{BROKER}::test_purge_leaves_what_is_locked_and_what_comes_later"),
+    ("receive", "AND h.locked_below <= h.head", "", f"{LOCKED}::test_what_is_given_back_is_found_at_once_and_in_order"),
+    ("abandon", "r.state = @STATE_ACTIVE AND NOT", "false AND NOT", LOCKED),
+    ("release", "r.state = @STATE_ACTIVE AND NOT", "false AND NOT", LOCKED),
+    (
+        "end_locks",
+        "r.state = @STATE_ACTIVE AND NOT",
+        "false AND NOT",
+        f"{LOCKED}::test_a_lock_that_ends_among_others_is_found_at_once",
+    ),
+    ("receive_past_locked", "%(past_deadlines)s OR NOT", "true OR NOT", LOCKED),
+    ("dead_letter", "locked_below = least(h.locked_below, m.first)", "locked_below = h.locked_below", LOCKED),
+    ("complete", "AND m.locked_until > e.now", "", f"{BROKER}::test_a_lock_ends_at_its_instant"),
+    (
+        "complete",
+        "AND m.lock_token = ANY (%(tokens)b::uuid[])",
+        "",
+        f"{BROKER}::test_an_earlier_lock_settles_nothing_that_is_locked_again",
+    ),
+    ("complete", "sum(size) AS bytes", "0 AS bytes", f"{BROKER}::test_purge_leaves_what_is_locked_and_what_comes_later"),
     ("abandon", HELD, HELD.replace(">", ">="), f"{BROKER}::test_an_abandon_at_the_instant_at_which_the_lock_ends_is_too_late"),
     (
         "abandon",
@@ -69,8 +86,8 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ),
     (
         "abandon",
-        "SET head = least(head,",
-        "SET head = greatest(head,",
+        "SET head = least(h.head,",
+        "SET head = greatest(h.head,",
         f"{BROKER}::test_what_an_abandon_dead_letters_is_found_below_the_head",
     ),
     (

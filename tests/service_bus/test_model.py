@@ -16,8 +16,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from broker_core import namespaces, service_bus, sweeps
 from broker_core.common.errors import MessageNotFound
 from broker_core.common.types import EntityAddress, Message, MessageState, QueueSettings, SubQueue
+from broker_core.runtime.pacing import HEAD_LAG, advance_head
 from broker_core.service_bus import entities
-from tests.looking import events, ledger_agrees, now
+from broker_core.store.driver import run
+from tests.looking import bounds_hold, entity_id, events, ledger_agrees, now
 from tests.model_machines import run_machine
 
 from . import specification as sb
@@ -177,6 +179,10 @@ class BrokerAgainstModel(RuleBasedStateMachine):
     def let_time_pass(self, seconds):
         namespaces.step_clock(self.namespace, seconds * SECOND)
 
+    @rule(dead=st.booleans())
+    def advance_bounds(self, dead):
+        run(advance_head(entity_id(self.queue), self._address(dead).subqueue))
+
     @rule()
     def sweep(self):
         sweeps.activate_scheduled()
@@ -202,7 +208,7 @@ class BrokerAgainstModel(RuleBasedStateMachine):
                 assert message.enqueued_at == (facts.scheduled_enqueue_at if is_due else facts.enqueued_at)
                 assert message.delivery_count == sb.failures(facts, self.now)
                 assert message.dead_letter_reason == mine[number].reason
-        assert ledger_agrees(self.queue)
+        assert ledger_agrees(self.queue) and bounds_hold(self.queue)
 
     def teardown(self):
         if not hasattr(self, "queue"):
@@ -301,5 +307,9 @@ class BrokerAgainstModel(RuleBasedStateMachine):
 
 
 @pytest.mark.usefixtures("broker_database")
-def test_the_broker_agrees_with_the_rules():
+@pytest.mark.parametrize("head_lag", [HEAD_LAG, 1])
+def test_the_broker_agrees_with_the_rules(head_lag, monkeypatch):
+    """Also with receives that pass locked messages as soon as there are two (docs/design.md D17)."""
+    monkeypatch.setattr("broker_core.runtime.pacing.HEAD_LAG", head_lag)
+    monkeypatch.setattr("broker_core.service_bus.receiving.HEAD_LAG", head_lag)
     run_machine(BrokerAgainstModel, 25)

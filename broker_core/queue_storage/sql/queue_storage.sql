@@ -31,10 +31,8 @@ m.visible_at >= coalesce((SELECT h.visible_from FROM vitrine_queue_head AS h
 coalesce(m.delivery_count >= (SELECT max_dequeue_count FROM entity), false)
 
 -- fragment: storage_message_id
--- Like a lock token: 60 random bits, different from those of the token, and the sequence number.
-(SELECT substr(s.salt, 25, 8) || '-' || substr(s.salt, 33, 4) || '-8' || substr(s.salt, 21, 3) || '-8' || left(h.hex, 3)
- || '-' || right(h.hex, 12)
-   FROM salt AS s, (SELECT lpad(to_hex(m.sequence_number), 15, '0') AS hex) AS h)
+-- As lock_token, with other random bits.
+(%(id_prefix)s::text || lpad(to_hex(m.sequence_number), 15, '0'))::uuid::text
 
 -- fragment: storage_expires
 -- A message that would expire after the year 9999 never expires.
@@ -45,8 +43,6 @@ CASE WHEN %(time_to_live)s::interval < timestamptz '9999-12-31 23:59:59+00' - e.
 -- Append messages in order, with ids and receipts (QS-001, QS-015). No row: the queue does not exist.
 WITH
 -- include: storage_entity
-,
--- include: salt
 ,
 numbers AS (
     UPDATE vitrine_entity_counter AS c
@@ -91,8 +87,6 @@ SELECT sequence_number, message_id, lock_token, enqueued_at, expires_at, visible
 -- queue; the caller moves them. If there were only such, the result is one row without a sequence number.
 WITH
 -- include: storage_entity
-,
--- include: salt
 ,
 available AS MATERIALIZED (
     SELECT m.ctid AS tid, m.sequence_number, m.message_id, m.visible_at AS old_visible_at, m.hold_kind,
@@ -245,8 +239,6 @@ SELECT sequence_number, message_id FROM affected
 WITH
 -- include: storage_entity
 ,
--- include: salt
-,
 -- include: storage_owned
 ,
 allowed AS MATERIALIZED (
@@ -350,8 +342,6 @@ SELECT sequence_number FROM affected ORDER BY sequence_number;
 WITH
 -- include: storage_entity
 ,
--- include: salt
-,
 owned AS MATERIALIZED (
     SELECT found.*
       FROM (SELECT DISTINCT number FROM unnest(%(numbers)b::bigint[]) AS t(number) ORDER BY number) AS t
@@ -397,8 +387,6 @@ counted AS (
 -- Make the messages of a cancelled get visible again; that get is not counted. Messages received or changed since are skipped.
 WITH
 -- include: storage_entity
-,
--- include: salt
 ,
 -- include: storage_owned
 ,
@@ -547,8 +535,6 @@ WITH
 ,
 -- include: storage_target
 ,
--- include: salt
-,
 met AS MATERIALIZED (
     SELECT m.ctid AS tid FROM vitrine_message AS m
      WHERE
@@ -570,8 +556,6 @@ WITH
 -- include: storage_entity
 ,
 -- include: storage_target
-,
--- include: salt
 ,
 chosen AS MATERIALIZED (
     SELECT m.sequence_number, m.size, m.visible_at FROM vitrine_message AS m

@@ -205,8 +205,6 @@ SELECT n.entity_id, n.first,
 WITH
 -- include: rabbit_entity
 ,
--- include: salt
-,
 -- include: rabbit_in_order
 ,
 -- include: rabbit_delivered
@@ -217,8 +215,6 @@ WITH
 -- As rabbit_take, for a priority queue.
 WITH
 -- include: rabbit_entity
-,
--- include: salt
 ,
 -- include: rabbit_by_priority
 ,
@@ -261,8 +257,6 @@ available AS MATERIALIZED (
 -- Deliver these messages, just stored, to a consumer (RMQ-016).
 WITH
 -- include: rabbit_entity
-,
--- include: salt
 ,
 -- include: rabbit_by_number
 ,

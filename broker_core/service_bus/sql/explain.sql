@@ -22,9 +22,11 @@ WITH
        AND m.sequence_number >= (SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s)
      ORDER BY m.sequence_number LIMIT %(scan_cap)s
 ), before AS MATERIALIZED (
-    SELECT FROM vitrine_message AS m
+    SELECT FROM entity AS e CROSS JOIN vitrine_message AS m
      WHERE m.ctid = ANY (ARRAY(SELECT tid FROM scanned))
        AND (NOT (SELECT in_session FROM clock) OR m.session_id = (SELECT session_id FROM found))
+       AND
+           -- include: receivable
        AND
            -- include: available
      LIMIT %(place_cap)s::int + 1
@@ -36,7 +38,7 @@ SELECT
        s.locked_until AS session_locked_until, s.locked_by AS session_locked_by, other.sequence_number AS expired_number,
        other.ends_at AS expired_at,
        (SELECT count(*) FROM before) AS before, (SELECT count(*) FROM scanned) AS scanned
-  FROM clock AS c CROSS JOIN found AS f
+  FROM entity AS e CROSS JOIN clock AS c CROSS JOIN found AS f
   LEFT JOIN vitrine_session AS s ON c.in_session AND s.entity_id = c.id AND s.session_id = f.session_id COLLATE "C"
   LEFT JOIN LATERAL ( -- another message that expired the session
        SELECT m.sequence_number, coalesce(m.expires_at, m.enqueued_at + c.default_message_time_to_live) AS ends_at

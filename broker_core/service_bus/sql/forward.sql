@@ -118,8 +118,9 @@ moved AS (
      WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = @STATE_ACTIVE AND m.sequence_number = t.number
  RETURNING m.*),
 lowered AS (
-    UPDATE vitrine_queue_head SET head = least(head, (SELECT min(sequence_number) FROM moved))
-     WHERE entity_id = %(entity_id)s AND subqueue = %(to_subqueue)s AND EXISTS (SELECT FROM moved)),
+    UPDATE vitrine_queue_head AS h SET head = least(h.head, m.first), locked_below = least(h.locked_below, m.first)
+      FROM (SELECT min(sequence_number) AS first FROM moved HAVING count(*) > 0) AS m
+     WHERE h.entity_id = %(entity_id)s AND h.subqueue = %(to_subqueue)s),
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, enqueued_at,
                                        first_received_at, last_received_at, message_id, session_id, reason, details)

@@ -1,40 +1,131 @@
 -- Receiving (with a lock, with deletion, by number) and peeking.
 
+-- fragment: receivable
+-- Whether entity `e` allows receives from this list. Forwarded messages cannot be received here (SB-104, SB-171).
+e.status IN ('Active', 'SendDisabled')
+AND NOT (%(subqueue)s = @SUBQUEUE_MAIN AND e.forward_to IS NOT NULL)
+AND NOT (%(subqueue)s = @SUBQUEUE_DEAD_LETTER AND e.forward_dead_lettered_messages_to IS NOT NULL)
+
 -- fragment: available
--- A message that may be received now: its lock, if any, has ended. Outside the main list neither expiry nor the delivery count
--- matters (SB-025, SB-035, SB-089, SB-091).
+-- A message of entity `e` that may be received now: its lock, if any, has ended. Outside the main list neither expiry nor the
+-- delivery count matters (SB-025, SB-035, SB-089, SB-091).
 m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = @STATE_ACTIVE
-AND m.sequence_number >= (SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s)
-AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity))
+AND (m.locked_until IS NULL OR m.locked_until <= e.now)
 AND (%(subqueue)s <> @SUBQUEUE_MAIN
      OR
         -- include: neither_expired_nor_spent
     )
-AND (SELECT status FROM entity) IN ('Active', 'SendDisabled')
--- Forwarded messages cannot be received here (SB-104, SB-171).
-AND NOT (%(subqueue)s = @SUBQUEUE_MAIN AND (SELECT forward_to FROM entity) IS NOT NULL)
-AND NOT (%(subqueue)s = @SUBQUEUE_DEAD_LETTER AND (SELECT forward_dead_lettered_messages_to FROM entity) IS NOT NULL)
 
 -- fragment: neither_expired_nor_spent
-(coalesce(m.expires_at, m.enqueued_at + (SELECT default_message_time_to_live FROM entity))
- > (SELECT now FROM entity)) IS NOT FALSE
-AND m.delivery_count + (m.lock_token IS NOT NULL)::int < (SELECT max_delivery_count FROM entity)
+(coalesce(m.expires_at, m.enqueued_at + e.default_message_time_to_live) > e.now) IS NOT FALSE
+AND m.delivery_count + (m.lock_token IS NOT NULL)::int < e.max_delivery_count
+
+-- fragment: receiver
+-- What a receive needs to know of its entity and list, read first and once: LATERAL subqueries with OFFSET or LIMIT are executed
+-- in the order in which they are written, whatever the statistics say. until: when the locks end. idle: the receive is to be
+-- recorded as activity (touch_by_receive). No row: the entity does not exist or does not allow receives.
+SELECT e.now, e.now + e.lock_duration AS until, e.max_delivery_count, e.default_message_time_to_live, e.history_level, h.head,
+       h.locked_below, greatest(h.head, h.locked_below) AS start, a.idle
+  FROM vitrine_entity_now AS e
+ CROSS JOIN LATERAL (
+       SELECT head, locked_below FROM vitrine_queue_head
+        WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s OFFSET 0) AS h
+ CROSS JOIN LATERAL (
+       SELECT a.last_receive_at IS NULL OR a.last_receive_at < e.now - interval '20 s' AS idle
+         FROM vitrine_entity_activity AS a WHERE a.entity_id = e.id OFFSET 0) AS a
+ WHERE e.id = %(entity_id)s AND
+       -- include: receivable
+
+-- fragment: receiver_columns
+e.now, e.until, e.history_level, e.default_message_time_to_live, e.start, e.locked_below > e.head AS passes_locked, e.idle
 
 -- fragment: available_messages
+-- The first available messages of a list, none while `locked_below` is used (available_past_locked).
 available AS MATERIALIZED (
-    SELECT m.ctid AS tid, m.sequence_number, m.message_id, m.lock_token AS old_token, m.locked_until AS old_until,
-           m.locked_by AS old_holder,
-           m.delivery_count + (m.lock_token IS NOT NULL AND m.subqueue = @SUBQUEUE_MAIN)::int AS failures
-      FROM vitrine_message AS m
-     WHERE
-           -- include: available
-     ORDER BY m.sequence_number LIMIT %(max_count)s FOR UPDATE SKIP LOCKED)
+    SELECT found.*,
+           -- include: receiver_columns
+      FROM (
+           -- include: receiver
+           AND h.locked_below <= h.head OFFSET 0) AS e
+     CROSS JOIN LATERAL (
+           SELECT
+                  -- include: available_columns
+             FROM vitrine_message AS m
+            WHERE
+                  -- include: available
+              AND m.sequence_number >= e.start
+            ORDER BY m.sequence_number LIMIT %(max_count)s FOR UPDATE SKIP LOCKED) AS found)
+
+-- fragment: available_past_locked
+-- As available_messages, without walking past the locked messages below `locked_below`: first those of vitrine_returned below it,
+-- then those above. While a deadline that may concern them has passed, none are available: end_locks must record them first.
+-- Deadlines of removed messages pass as well; with many of them end_locks removes them. past_deadlines: do not look at them; they
+-- have just been removed.
+receiver AS MATERIALIZED (
+    SELECT e.* FROM (
+           -- include: receiver
+           OFFSET 0) AS e
+     WHERE %(past_deadlines)s OR NOT (e.locked_below > e.head AND (
+           SELECT count(*) = 100 OR coalesce(bool_or(d.subqueue = %(subqueue)s AND d.first_number < e.locked_below
+                                                       AND d.last_number >= e.head), false)
+             FROM (SELECT subqueue, first_number, last_number FROM vitrine_lock_deadline
+                    WHERE entity_id = %(entity_id)s AND until <= e.now ORDER BY until LIMIT 100) AS d))),
+returned AS MATERIALIZED (
+    SELECT found.*
+      FROM receiver AS e
+     CROSS JOIN LATERAL (
+           SELECT m.*
+             FROM (SELECT DISTINCT sequence_number FROM vitrine_returned
+                    WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s
+                      AND sequence_number >= e.head AND sequence_number < e.locked_below ORDER BY sequence_number) AS r
+            CROSS JOIN LATERAL (
+                  SELECT
+                         -- include: available_columns
+                    FROM vitrine_message AS m
+                   WHERE
+                         -- include: available
+                     AND m.sequence_number = r.sequence_number FOR UPDATE SKIP LOCKED) AS m
+            LIMIT %(max_count)s) AS found),
+later AS MATERIALIZED (
+    SELECT found.*
+      FROM receiver AS e
+     CROSS JOIN LATERAL (
+           SELECT
+                  -- include: available_columns
+             FROM vitrine_message AS m
+            WHERE
+                  -- include: available
+              AND m.sequence_number >= e.start
+            ORDER BY m.sequence_number LIMIT %(max_count)s - (SELECT count(*) FROM returned) FOR UPDATE SKIP LOCKED) AS found),
+available AS MATERIALIZED (
+    SELECT found.*,
+           -- include: receiver_columns
+      FROM (SELECT * FROM returned UNION ALL SELECT * FROM later) AS found CROSS JOIN receiver AS e),
+-- The records of the messages that are locked now, by this statement or before.
+forgotten AS (
+    DELETE FROM vitrine_returned
+     WHERE ctid = ANY (ARRAY(
+           SELECT r.tid
+             FROM receiver AS e
+            CROSS JOIN LATERAL (
+                  SELECT ctid AS tid, sequence_number FROM vitrine_returned
+                   WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s
+                     AND sequence_number >= e.head AND sequence_number < e.locked_below
+                   ORDER BY sequence_number LIMIT %(max_count)s + 100 FOR UPDATE SKIP LOCKED) AS r
+            WHERE r.sequence_number = ANY (ARRAY(SELECT sequence_number FROM returned))
+               OR NOT EXISTS (SELECT FROM vitrine_message AS m
+                               WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = @STATE_ACTIVE
+                                 AND m.sequence_number = r.sequence_number
+                                 AND (m.locked_until IS NULL OR m.locked_until <= e.now)))))
+
+-- fragment: available_columns
+-- failures: its failed deliveries, counting a lock that has ended (SB-090).
+m.ctid AS tid, m.sequence_number, m.lock_token AS old_token, m.locked_until AS old_until, m.locked_by AS old_holder,
+m.delivery_count + (m.lock_token IS NOT NULL AND m.subqueue = @SUBQUEUE_MAIN)::int AS failures
 
 -- fragment: all_available_changed_or_retry
-(SELECT CASE WHEN (SELECT count(*) FROM changed) = (SELECT count(*) FROM available) THEN true ELSE vitrine_try_again() END)
-
--- fragment: lock_ends
-lock_ends AS MATERIALIZED (SELECT now + lock_duration AS at FROM entity)
+-- See all_changed_or_retry.
+(SELECT CASE WHEN count(*) = (SELECT count(*) FROM available) THEN true ELSE vitrine_try_again() END FROM changed)
 
 -- fragment: received_columns
 -- The columns that a receive returns (store.rows).
@@ -44,60 +135,62 @@ m.properties, m.application_properties, m.dead_letter_reason, m.dead_letter_desc
 m.enqueued_sequence_number, m.encoded
 
 -- fragment: received
--- Lock `available` until `lock_ends`. An earlier lock that has ended was a failed delivery (SB-090); its event is written here.
+-- Lock `available`. An earlier lock that has ended was a failed delivery (SB-090); its event is written here.
 changed AS (
     UPDATE vitrine_message AS m
        SET lock_token =
                -- include: lock_token
-           , locked_by = %(holder)s,
-           locked_until = (SELECT at FROM lock_ends),
-           delivery_count = m.delivery_count + (m.lock_token IS NOT NULL AND m.subqueue = @SUBQUEUE_MAIN)::int,
-           first_received_at = coalesce(m.first_received_at, (SELECT now FROM entity)),
-           last_received_at = (SELECT now FROM entity)
-     WHERE m.ctid = ANY (ARRAY(SELECT tid FROM available))  -- forces a TID scan; the rows are locked
+           , locked_by = %(holder)s, locked_until = a.until, delivery_count = a.failures,
+           first_received_at = coalesce(m.first_received_at, a.now), last_received_at = a.now
+      FROM available AS a WHERE m.ctid = a.tid
  RETURNING
            -- include: received_columns
-),
+           , a.old_token, a.old_until, a.old_holder, a.history_level, a.default_message_time_to_live, a.start, a.passes_locked,
+           a.idle),
 events AS (
-    INSERT INTO vitrine_message_event (at, entity_id, subqueue, sequence_number, message_id, kind,
-                                       delivery_count, locked_until, actor)
-    SELECT e.now, %(entity_id)s, %(subqueue)s, x.*
-      FROM entity AS e, (
-           SELECT sequence_number, message_id, @EVENT_RECEIVED, delivery_count, locked_until, %(holder)s FROM changed
-           UNION ALL
-           SELECT sequence_number, message_id, @EVENT_LOCK_LOST, failures, old_until, old_holder FROM available
-            WHERE old_token IS NOT NULL) AS x
-     WHERE e.history_level = @HISTORY_FULL),
+    INSERT INTO vitrine_message_event (at, entity_id, subqueue, sequence_number, message_id, delivery_count, kind, locked_until,
+                                       actor)
+    SELECT c.last_received_at, %(entity_id)s, %(subqueue)s, c.sequence_number, c.message_id, c.delivery_count, x.*
+      FROM changed AS c
+     CROSS JOIN LATERAL (VALUES (@EVENT_LOCK_LOST, c.old_until, c.old_holder),
+                                (@EVENT_RECEIVED, c.locked_until, %(holder)s)) AS x(kind, until, actor)
+     WHERE c.history_level = @HISTORY_FULL AND (x.kind = @EVENT_RECEIVED OR c.old_token IS NOT NULL)),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, op)
-    SELECT %(entity_id)s::bigint, %(subqueue)s, @LEDGER_LOCKED, locked_until, count(*), @OP_RECEIVED FROM changed
-     GROUP BY locked_until),
+    SELECT %(entity_id)s::bigint, %(subqueue)s, @LEDGER_LOCKED, max(locked_until), count(*), @OP_RECEIVED FROM changed
+    HAVING count(*) > 0),
 deadline AS (
     INSERT INTO vitrine_lock_deadline (entity_id, subqueue, until, first_number, last_number)
-    SELECT %(entity_id)s, %(subqueue)s, locked_until, min(sequence_number), max(sequence_number) FROM changed
-     GROUP BY locked_until)
+    SELECT %(entity_id)s, %(subqueue)s, max(locked_until), min(sequence_number), max(sequence_number) FROM changed
+    HAVING count(*) > 0)
 
 -- fragment: received_and_deleted
 -- Delete `available`.
-changed AS (DELETE FROM vitrine_message AS m WHERE m.ctid = ANY (ARRAY(SELECT tid FROM available))
+changed AS (
+    DELETE FROM vitrine_message AS m USING available AS a WHERE m.ctid = a.tid
  RETURNING m.size, m.first_received_at,
            -- include: received_columns
-),
+           , a.old_token, a.old_until, a.old_holder, a.failures, a.now, a.history_level, a.default_message_time_to_live, a.start,
+           a.passes_locked, a.idle),
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, sequence_number, message_id, kind,
                                        delivery_count, locked_until, actor, enqueued_at, first_received_at, last_received_at)
-    SELECT e.now, %(entity_id)s, %(subqueue)s, x.*
-      FROM entity AS e, (
-           SELECT sequence_number, message_id, @EVENT_RECEIVED_AND_DELETED, delivery_count, NULL::timestamptz, %(holder)s,
-                  enqueued_at, coalesce(first_received_at, (SELECT now FROM entity)), (SELECT now FROM entity) FROM changed
-           UNION ALL
-           SELECT sequence_number, message_id, @EVENT_LOCK_LOST, failures, old_until, old_holder, NULL, NULL, NULL
-             FROM available WHERE old_token IS NOT NULL AND (SELECT history_level FROM entity) = @HISTORY_FULL) AS x
-     WHERE e.history_level > @HISTORY_OFF),
+    SELECT c.now, %(entity_id)s, %(subqueue)s, c.sequence_number, c.message_id, x.*
+      FROM changed AS c
+     CROSS JOIN LATERAL (
+           VALUES (@EVENT_LOCK_LOST, c.failures, c.old_until, c.old_holder, NULL, NULL, NULL),
+                  (@EVENT_RECEIVED_AND_DELETED, c.delivery_count, NULL, %(holder)s, c.enqueued_at,
+                   coalesce(c.first_received_at, c.now), c.now)
+           ) AS x(kind, delivery_count, until, actor, enqueued_at, first_received_at, last_received_at)
+     WHERE c.history_level > @HISTORY_OFF
+       AND (x.kind = @EVENT_RECEIVED_AND_DELETED OR c.old_token IS NOT NULL AND c.history_level = @HISTORY_FULL)),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, bytes, op)
     SELECT %(entity_id)s::bigint, %(subqueue)s, @STATE_ACTIVE, -count(*), -sum(size), @OP_RECEIVED_AND_DELETED FROM changed
     HAVING count(*) > 0)
+
+-- fragment: lock_ends
+lock_ends AS MATERIALIZED (SELECT now + lock_duration AS at FROM entity)
 
 -- fragment: received_deferred
 -- Lock the messages of `failed` that are kept, if these are all that were requested.
@@ -148,52 +241,59 @@ AND (SELECT CASE WHEN (SELECT count(*) FROM locked) IN (0, count(*)) THEN true E
        FROM failed WHERE fate = 'keep')
 
 -- name: receive
--- Lock up to max_count available messages, lowest number first (SB-061, SB-062). Messages that another receiver is locking are
--- skipped.
+-- Lock up to max_count available messages, those with the lowest numbers (SB-061, SB-062). Messages that another receiver is
+-- locking are skipped. The rows are in no order. None while receives pass the locked messages (receive_past_locked).
 WITH
--- include: entity
-,
--- include: salt
-,
 -- include: available_messages
 ,
--- include: lock_ends
-,
 -- include: received
-,
--- include: touched_by_receive
-SELECT changed.*, e.default_message_time_to_live,
-       (SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s) AS head
-  FROM changed CROSS JOIN entity AS e
+SELECT * FROM changed
  WHERE
        -- include: all_available_changed_or_retry
- ORDER BY changed.sequence_number;
+;
 
 -- name: receive_and_delete
--- Remove up to max_count available messages, lowest number first, and return them (SB-060). Does not count as a delivery
--- (SB-093).
+-- As receive, but remove the messages (SB-060). Does not count as a delivery (SB-093).
 WITH
--- include: entity
-,
 -- include: available_messages
 ,
 -- include: received_and_deleted
-,
--- include: touched_by_receive
-SELECT changed.*, e.default_message_time_to_live,
-       (SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s) AS head
-  FROM changed CROSS JOIN entity AS e
+SELECT * FROM changed
  WHERE
        -- include: all_available_changed_or_retry
- ORDER BY changed.sequence_number;
+;
+
+-- name: receive_past_locked
+-- As receive, without walking past many locked messages (docs/design.md D17).
+WITH
+-- include: available_past_locked
+,
+-- include: received
+SELECT * FROM changed
+ WHERE
+       -- include: all_available_changed_or_retry
+;
+
+-- name: receive_and_delete_past_locked
+-- As receive_past_locked, but remove the messages.
+WITH
+-- include: available_past_locked
+,
+-- include: received_and_deleted
+SELECT * FROM changed
+ WHERE
+       -- include: all_available_changed_or_retry
+;
+
+-- name: walk_from_head
+-- Let receives walk past all locked messages of a list again, until its bounds are advanced.
+UPDATE vitrine_queue_head SET locked_below = head WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s;
 
 -- name: receive_deferred
 -- Lock deferred messages by number: all of them, or none (SB-084, SB-085, SB-912). One that has expired, or has reached the
 -- maximum delivery count, is dead-lettered or dropped and reported as not found (SB-036).
 WITH
 -- include: entity
-,
--- include: salt
 ,
 owned AS MATERIALIZED (
     SELECT found.*
@@ -259,14 +359,19 @@ SELECT
  ORDER BY found.sequence_number LIMIT %(max_count)s;
 
 -- name: ready_entities
--- The existing ones of these entities. is_ready: whether it has messages for a receiver, or due scheduled ones.
+-- The existing ones of these entities. is_ready: whether it has messages for a receiver, or due scheduled ones, or, if receives
+-- pass locked messages, may have some among these.
 SELECT e.id AS entity_id, e.status IN ('Active', 'SendDisabled')
        AND (EXISTS (SELECT FROM vitrine_message AS m
                      WHERE m.entity_id = e.id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
-                       AND m.sequence_number >= (SELECT head FROM vitrine_queue_head
-                                                  WHERE entity_id = e.id AND subqueue = @SUBQUEUE_MAIN)
+                       AND m.sequence_number >= greatest(h.head, h.locked_below)
                        AND (m.locked_until IS NULL OR m.locked_until <= e.now))
             OR EXISTS (SELECT FROM vitrine_message AS m
-                        WHERE m.entity_id = e.id AND m.state = @STATE_SCHEDULED AND m.scheduled_enqueue_at <= e.now)) AS is_ready
-  FROM vitrine_entity_now AS e
+                        WHERE m.entity_id = e.id AND m.state = @STATE_SCHEDULED AND m.scheduled_enqueue_at <= e.now)
+            OR h.locked_below > h.head
+               AND (EXISTS (SELECT FROM vitrine_returned AS r
+                             WHERE r.entity_id = e.id AND r.subqueue = @SUBQUEUE_MAIN
+                               AND r.sequence_number >= h.head AND r.sequence_number < h.locked_below)
+                    OR EXISTS (SELECT FROM vitrine_lock_deadline AS d WHERE d.entity_id = e.id AND d.until <= e.now))) AS is_ready
+  FROM vitrine_entity_now AS e JOIN vitrine_queue_head AS h ON h.entity_id = e.id AND h.subqueue = @SUBQUEUE_MAIN
  WHERE e.id = ANY (%(entity_ids)b::bigint[]);

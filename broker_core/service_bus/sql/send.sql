@@ -6,21 +6,24 @@
 numbers AS (
     UPDATE vitrine_entity_counter AS c
        SET next_number = c.next_number + cardinality(%(bodies)b::bytea[]), bytes_sent = c.bytes_sent + %(bytes)s
-      FROM entity AS e
-     WHERE c.entity_id = e.id AND e.status IN ('Active', 'ReceiveDisabled')
-       AND %(largest)s <= e.max_message_size_in_kilobytes * 1024
+      FROM (SELECT now, default_message_time_to_live, history_level, forward_to IS NOT NULL AS forwards,
+                   -- A topic stores only scheduled messages here; those that have come due in the meantime wait to be published
+                   -- (SB-051).
+                   CASE WHEN kind = 'topic' THEN '-infinity' ELSE now END AS due_before,
+                   max_size_in_megabytes * 1048576::bigint
+                   - (SELECT coalesce(sum(bytes), 0)::bigint FROM vitrine_count_base
+                       WHERE entity_id = %(entity_id)s AND until IS NULL) AS bytes_allowed
+              FROM vitrine_entity_now
+             WHERE id = %(entity_id)s AND status IN ('Active', 'ReceiveDisabled')
+               AND %(largest)s <= max_message_size_in_kilobytes * 1024 OFFSET 0) AS e
+     WHERE c.entity_id = %(entity_id)s
        -- The bytes removed before the last roll-up are nearly always enough; the later ones are read only if the entity is nearly
        -- full (SB-012).
-       AND CASE WHEN c.bytes_sent + %(bytes)s <= e.max_size_in_megabytes * 1048576::bigint
-                     - (SELECT coalesce(sum(bytes), 0) FROM vitrine_count_base WHERE entity_id = %(entity_id)s AND until IS NULL)
-                THEN true
-                ELSE c.bytes_sent + %(bytes)s <= e.max_size_in_megabytes * 1048576::bigint
-                     - (SELECT coalesce(sum(bytes), 0) FROM vitrine_count_base WHERE entity_id = %(entity_id)s AND until IS NULL)
+       AND CASE WHEN c.bytes_sent + %(bytes)s <= e.bytes_allowed THEN true
+                ELSE c.bytes_sent + %(bytes)s <= e.bytes_allowed
                      - (SELECT coalesce(sum(bytes), 0) FROM vitrine_count_delta WHERE entity_id = %(entity_id)s) END
- -- A topic stores only scheduled messages here; those that have come due in the meantime wait to be published (SB-051).
- RETURNING c.next_number - cardinality(%(bodies)b::bytea[]) AS first,
-           CASE WHEN e.kind = 'topic' THEN '-infinity' ELSE e.now END AS due_before, e.now, e.default_message_time_to_live,
-           e.history_level),
+ RETURNING c.next_number - cardinality(%(bodies)b::bytea[]) AS first, e.now, e.due_before, e.default_message_time_to_live,
+           e.history_level, e.forwards),
 stored AS (
     INSERT INTO vitrine_message (entity_id, sequence_number, state, size, body_kind, enqueued_at, expires_at, time_to_live,
                                  scheduled_enqueue_at, message_id, session_id, properties, application_properties, encoded, body)
@@ -44,26 +47,23 @@ stored AS (
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, size, enqueued_at, time_to_live,
                                        message_id, session_id, properties, application_properties, details)
-    SELECT enqueued_at, %(entity_id)s, @SUBQUEUE_MAIN, %(actor)s,
-           CASE state WHEN @STATE_SCHEDULED THEN @EVENT_SCHEDULED ELSE @EVENT_SENT END, sequence_number, size,
-           enqueued_at, time_to_live, message_id, session_id, properties,
-           CASE WHEN pg_column_size(application_properties) <= 4096 THEN application_properties END,
-           CASE state WHEN @STATE_SCHEDULED THEN jsonb_build_object('scheduled_enqueue_at', scheduled_enqueue_at) END
-      FROM stored WHERE (SELECT history_level FROM numbers) > @HISTORY_OFF),
+    SELECT s.enqueued_at, %(entity_id)s, @SUBQUEUE_MAIN, %(actor)s,
+           CASE s.state WHEN @STATE_SCHEDULED THEN @EVENT_SCHEDULED ELSE @EVENT_SENT END, s.sequence_number, s.size,
+           s.enqueued_at, s.time_to_live, s.message_id, s.session_id, s.properties,
+           CASE WHEN pg_column_size(s.application_properties) <= 4096 THEN s.application_properties END,
+           CASE s.state WHEN @STATE_SCHEDULED THEN jsonb_build_object('scheduled_enqueue_at', s.scheduled_enqueue_at) END
+      FROM numbers AS n CROSS JOIN stored AS s WHERE n.history_level > @HISTORY_OFF),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, op)
     SELECT %(entity_id)s, @SUBQUEUE_MAIN, state, count(*), CASE state WHEN @STATE_SCHEDULED THEN @OP_SCHEDULED ELSE @OP_SENT END
-      FROM stored GROUP BY state),
--- include: touched_by_send
+      FROM stored GROUP BY state)
 
--- fragment: touched_by_send
--- Record activity for auto-delete (SB-190), at most every 20 s and without waiting for a lock.
-touched AS (
-    UPDATE vitrine_entity_activity SET last_activity_at = (SELECT now FROM entity)
-     WHERE ctid = ANY (ARRAY(
-           SELECT ctid FROM vitrine_entity_activity
-            WHERE entity_id = %(entity_id)s AND last_activity_at < (SELECT now FROM entity) - interval '20 s'
-              FOR UPDATE SKIP LOCKED)))
+-- fragment: sent_answer
+-- waiting: whether receivers wait for messages, so that the caller wakes them after the commit (docs/design.md D8). idle: the
+-- send is to be recorded as activity (touch_by_send).
+SELECT n.first, n.now, n.forwards, coalesce(a.waiting_until > clock_timestamp(), false) AS waiting,
+       coalesce(a.last_activity_at < n.now - interval '20 s', false) AS idle
+  FROM numbers AS n LEFT JOIN vitrine_entity_activity AS a ON a.entity_id = %(entity_id)s
 
 -- fragment: sessions_of_stored
 -- Create the sessions of the active messages in `stored` (SB-111). An existing row is locked even if nothing in it changes, so
@@ -80,21 +80,15 @@ sessions AS (
 -- Store a batch in a queue. No row: it does not exist, does not accept sends or messages of this size, or is full; entity_status
 -- tells which.
 WITH
--- include: entity
-,
 -- include: sent
-SELECT n.first, n.now, (SELECT forward_to IS NOT NULL FROM entity) AS forwards,
-       -- include: waiting
-  FROM numbers AS n;
+-- include: sent_answer
+;
 
 -- name: send_to_sessions
 -- As send, to a queue that requires sessions.
 WITH
--- include: entity
-,
 -- include: sent
 ,
 -- include: sessions_of_stored
-SELECT n.first, n.now, (SELECT forward_to IS NOT NULL FROM entity) AS forwards,
-       -- include: waiting
-  FROM numbers AS n;
+-- include: sent_answer
+;

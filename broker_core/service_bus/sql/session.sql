@@ -5,32 +5,31 @@
 -- without statistics prefers, each receive would scan the messages of all other sessions.
 
 -- fragment: session_expired
--- Whether an unlocked message of session `s` has expired: by its own time-to-live, or the first of those that use the default.
--- All messages of the session are then expired, if the entity has expires_whole_sessions (SB-037, SB-901).
-(SELECT e.expires_whole_sessions AND (
-        EXISTS (SELECT FROM vitrine_message AS x
-                 WHERE x.entity_id + 0 = s.entity_id AND x.session_id = s.session_id AND x.subqueue = @SUBQUEUE_MAIN
-                   AND x.state = @STATE_ACTIVE AND x.expires_at <= e.now
-                   AND (x.locked_until IS NULL OR x.locked_until <= e.now))
-        OR e.default_message_time_to_live IS NOT NULL AND coalesce((
-           SELECT x.enqueued_at + e.default_message_time_to_live <= e.now FROM vitrine_message AS x
-            WHERE x.entity_id + 0 = s.entity_id AND x.session_id = s.session_id AND x.subqueue = @SUBQUEUE_MAIN
-              AND x.state = @STATE_ACTIVE
-              AND x.sequence_number >= s.first_number AND x.expires_at IS NULL
-              AND (x.locked_until IS NULL OR x.locked_until <= e.now)
-            ORDER BY x.sequence_number LIMIT 1), false))
-   FROM entity AS e)
+-- Whether an unlocked message of session `s` of entity `e` has expired: by its own time-to-live, or the first of those that use
+-- the default. All messages of the session are then expired, if the entity has expires_whole_sessions (SB-037, SB-901).
+(e.expires_whole_sessions AND (
+    EXISTS (SELECT FROM vitrine_message AS x
+             WHERE x.entity_id + 0 = s.entity_id AND x.session_id = s.session_id AND x.subqueue = @SUBQUEUE_MAIN
+               AND x.state = @STATE_ACTIVE AND x.expires_at <= e.now
+               AND (x.locked_until IS NULL OR x.locked_until <= e.now))
+    OR e.default_message_time_to_live IS NOT NULL AND coalesce((
+       SELECT x.enqueued_at + e.default_message_time_to_live <= e.now FROM vitrine_message AS x
+        WHERE x.entity_id + 0 = s.entity_id AND x.session_id = s.session_id AND x.subqueue = @SUBQUEUE_MAIN
+          AND x.state = @STATE_ACTIVE
+          AND x.sequence_number >= s.first_number AND x.expires_at IS NULL
+          AND (x.locked_until IS NULL OR x.locked_until <= e.now)
+        ORDER BY x.sequence_number LIMIT 1), false)))
 
 -- fragment: deliverable_in_session
--- A message of session `s` that its holder may receive now, if the session has not expired.
+-- A message of session `s` of entity `e` that its holder may receive now, if the session has not expired.
 m.entity_id + 0 = s.entity_id AND m.session_id = s.session_id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
 AND m.sequence_number >= s.first_number
-AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity))
+AND (m.locked_until IS NULL OR m.locked_until <= e.now)
 AND
 -- include: neither_expired_nor_spent
 
 -- fragment: takes_receivers
-(SELECT requires_session AND status IN ('Active', 'SendDisabled') AND forward_to IS NULL FROM entity)
+(e.requires_session AND e.status IN ('Active', 'SendDisabled') AND e.forward_to IS NULL)
 
 -- fragment: session_held
 -- Lock the row of the session that this token holds; no row if its lock has ended.
@@ -38,22 +37,25 @@ session AS MATERIALIZED (
     SELECT s.ctid AS tid, s.entity_id, s.session_id, s.first_number, s.locked_until
       FROM vitrine_session AS s
      WHERE s.entity_id = %(entity_id)s AND s.session_id = %(session_id)s AND s.lock_token = %(session_token)s
-       AND s.locked_until > (SELECT now FROM entity) FOR UPDATE),
-lock_ends AS MATERIALIZED (SELECT locked_until AS at FROM session)
+       AND s.locked_until > (SELECT now FROM entity) FOR UPDATE)
 
 -- fragment: available_in_session
--- The next messages of `session`, in order. A message that is being changed is waited for, not skipped (SB-114, SB-115).
+-- The next messages of `session`, in order. A message that is being changed is waited for, not skipped (SB-114, SB-115). Their
+-- locks end with the session's.
 available AS MATERIALIZED (
-    SELECT found.*
-      FROM (SELECT s.* FROM session AS s
-             WHERE
-                   -- include: takes_receivers
-               AND NOT
-                   -- include: session_expired
-           ) AS s
+    SELECT found.*, e.now, s.locked_until AS until, e.history_level, e.default_message_time_to_live, NULL::bigint AS start,
+           false AS passes_locked, false AS idle
+      FROM entity AS e
      CROSS JOIN LATERAL (
-           SELECT m.ctid AS tid, m.sequence_number, m.message_id, m.lock_token AS old_token, m.locked_until AS old_until,
-                  m.locked_by AS old_holder, m.delivery_count + (m.lock_token IS NOT NULL)::int AS failures
+           SELECT * FROM session AS s
+            WHERE
+                  -- include: takes_receivers
+              AND NOT
+                  -- include: session_expired
+            OFFSET 0) AS s
+     CROSS JOIN LATERAL (
+           SELECT
+                  -- include: available_columns
              FROM vitrine_message AS m
             WHERE
                   -- include: deliverable_in_session
@@ -66,36 +68,35 @@ available AS MATERIALIZED (
 WITH
 -- include: entity
 ,
--- include: salt
-,
 session AS MATERIALIZED (
-    SELECT s.ctid AS tid, s.entity_id, s.session_id, s.first_number, s.state
-      FROM vitrine_session AS s
-     WHERE s.entity_id + 0 = %(entity_id)s AND s.first_number IS NOT NULL
-       AND (s.locked_until IS NULL OR s.locked_until <= (SELECT now FROM entity))
-       AND
-           -- include: takes_receivers
-       AND (SELECT true FROM vitrine_message AS m
-             WHERE
-                   -- include: deliverable_in_session
-             LIMIT 1)
-       AND NOT
-           -- include: session_expired
-     ORDER BY s.first_number LIMIT 1 FOR UPDATE SKIP LOCKED),
--- include: lock_ends
-,
+    SELECT s.*, e.now + e.lock_duration AS locked_until
+      FROM entity AS e
+     CROSS JOIN LATERAL (
+           SELECT s.ctid AS tid, s.entity_id, s.session_id, s.first_number, s.state
+             FROM vitrine_session AS s
+            WHERE s.entity_id + 0 = %(entity_id)s AND s.first_number IS NOT NULL
+              AND (s.locked_until IS NULL OR s.locked_until <= e.now)
+              AND
+                  -- include: takes_receivers
+              AND (SELECT true FROM vitrine_message AS m
+                    WHERE
+                          -- include: deliverable_in_session
+                    LIMIT 1)
+              AND NOT
+                  -- include: session_expired
+            ORDER BY s.first_number LIMIT 1 FOR UPDATE SKIP LOCKED) AS s),
 accepted AS (
-    UPDATE vitrine_session
-       SET locked_until = (SELECT at FROM lock_ends), lock_token = %(session_token)s, locked_by = %(holder)s
-     WHERE ctid = ANY (ARRAY(SELECT tid FROM session)) RETURNING session_id),
+    UPDATE vitrine_session AS s
+       SET locked_until = x.locked_until, lock_token = %(session_token)s, locked_by = %(holder)s
+      FROM session AS x WHERE s.ctid = x.tid RETURNING s.session_id),
 -- include: available_in_session
 ,
 -- include: received
 ,
 -- include: touched_by_receive
-SELECT s.session_id AS accepted, s.state AS session_state, s.first_number, lock_ends.at AS session_locked_until, e.lock_duration,
-       e.default_message_time_to_live, changed.*
-  FROM session AS s CROSS JOIN lock_ends CROSS JOIN entity AS e LEFT JOIN changed ON true
+SELECT s.session_id AS accepted, s.state AS session_state, s.first_number, s.locked_until AS session_locked_until,
+       e.lock_duration, changed.*
+  FROM session AS s CROSS JOIN entity AS e LEFT JOIN changed ON true
  WHERE
        -- include: all_available_changed_or_retry
    AND (SELECT CASE WHEN (SELECT count(*) FROM accepted) = (SELECT count(*) FROM session) THEN true ELSE vitrine_try_again() END)
@@ -108,7 +109,7 @@ WITH
 ,
 accepted AS (
     INSERT INTO vitrine_session AS s (entity_id, session_id, locked_until, lock_token, locked_by)
-    SELECT id, %(session_id)s, now + lock_duration, %(session_token)s, %(holder)s FROM entity
+    SELECT e.id, %(session_id)s, e.now + e.lock_duration, %(session_token)s, %(holder)s FROM entity AS e
      WHERE
            -- include: takes_receivers
         ON CONFLICT (entity_id, session_id) DO UPDATE
@@ -125,8 +126,6 @@ SELECT a.session_id AS accepted, a.state AS session_state, a.locked_until AS ses
 WITH
 -- include: entity
 ,
--- include: salt
-,
 -- include: session_held
 ,
 -- include: available_in_session
@@ -134,8 +133,8 @@ WITH
 -- include: received
 ,
 -- include: touched_by_receive
-SELECT s.first_number, e.default_message_time_to_live, changed.*
-  FROM session AS s CROSS JOIN entity AS e LEFT JOIN changed ON true
+SELECT s.first_number, changed.*
+  FROM session AS s LEFT JOIN changed ON true
  WHERE
        -- include: all_available_changed_or_retry
  ORDER BY changed.sequence_number;
@@ -152,8 +151,8 @@ WITH
 -- include: received_and_deleted
 ,
 -- include: touched_by_receive
-SELECT s.first_number, e.default_message_time_to_live, changed.*
-  FROM session AS s CROSS JOIN entity AS e LEFT JOIN changed ON true
+SELECT s.first_number, changed.*
+  FROM session AS s LEFT JOIN changed ON true
  WHERE
        -- include: all_available_changed_or_retry
  ORDER BY changed.sequence_number;
@@ -163,13 +162,12 @@ SELECT s.first_number, e.default_message_time_to_live, changed.*
 WITH
 -- include: entity
 ,
--- include: salt
-,
 -- include: session_held
 ,
+lock_ends AS MATERIALIZED (SELECT locked_until AS at FROM session),
 owned AS MATERIALIZED (
     SELECT found.*
-      FROM session AS s
+      FROM session AS s CROSS JOIN entity AS e
      CROSS JOIN (SELECT DISTINCT number FROM unnest(%(numbers)b::bigint[]) AS t(number) ORDER BY number) AS t
      CROSS JOIN LATERAL (
            SELECT

@@ -24,30 +24,31 @@ SELECT %(entity_id)s::bigint, %(subqueue)s::smallint, (@LEDGER_LOCKED + state)::
   FROM owned GROUP BY state, old_until
 
 -- name: complete
--- Delete the messages that these tokens hold (SB-080).
-WITH
--- include: entity
-,
--- include: owned
-,
-changed AS (DELETE FROM vitrine_message AS m WHERE m.ctid = ANY (ARRAY(SELECT tid FROM owned)) RETURNING m.sequence_number),
+-- Delete the messages that these tokens hold (SB-080). Unlike the other settlements it needs no row locks in advance: a DELETE
+-- judges a row that was changed in the meantime by its new version. The index returns the rows in the order of their numbers, so
+-- that concurrent settlements cannot deadlock.
+WITH entity AS MATERIALIZED (
+    SELECT now, history_level FROM vitrine_entity_now WHERE id = %(entity_id)s AND status IN ('Active', 'SendDisabled')),
+changed AS (
+    DELETE FROM vitrine_message AS m
+     USING entity AS e
+     WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED}')
+       AND m.sequence_number = ANY (%(numbers)b::bigint[]) AND m.lock_token = ANY (%(tokens)b::uuid[]) AND m.locked_until > e.now
+ RETURNING m.sequence_number, m.lock_token, m.state, m.size, m.delivery_count, m.locked_until, m.enqueued_at, m.first_received_at,
+           m.last_received_at, m.message_id, e.now, e.history_level),
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count, locked_until,
                                        enqueued_at, first_received_at, last_received_at, message_id)
-    SELECT e.now, %(entity_id)s, %(subqueue)s, %(actor)s, @EVENT_COMPLETED, o.sequence_number,
-           o.failures - (%(subqueue)s = @SUBQUEUE_MAIN)::int, o.old_until, o.enqueued_at, o.first_received_at,
-           o.last_received_at, o.message_id
-      FROM owned AS o, entity AS e WHERE e.history_level > @HISTORY_OFF),
+    SELECT now, %(entity_id)s, %(subqueue)s, %(actor)s, @EVENT_COMPLETED, sequence_number, delivery_count, locked_until,
+           enqueued_at, first_received_at, last_received_at, message_id
+      FROM changed WHERE history_level > @HISTORY_OFF),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
-    SELECT %(entity_id)s::bigint, %(subqueue)s, state, NULL, -count(*), -sum(size), @OP_COMPLETED FROM owned GROUP BY state
-    UNION ALL
-    -- include: unlocked_counts
-)
-SELECT sequence_number, lock_token FROM owned
- WHERE
-       -- include: all_changed_or_retry
-;
+    SELECT %(entity_id)s::bigint, %(subqueue)s, x.*
+      FROM (SELECT state, locked_until, count(*) AS n, sum(size) AS bytes FROM changed GROUP BY state, locked_until) AS c
+     CROSS JOIN LATERAL (VALUES (c.state, NULL, -c.n, -c.bytes, @OP_COMPLETED),
+                                (@LEDGER_LOCKED + c.state, c.locked_until, -c.n, 0, NULL)) AS x(state, until, n, bytes, op))
+SELECT sequence_number, lock_token FROM changed;
 
 -- name: abandon
 -- Release these locks as failed deliveries (SB-081, SB-090). Messages that have expired or reached the maximum delivery count
@@ -68,7 +69,13 @@ kept AS (
            application_properties = coalesce(m.application_properties || %(properties)s::jsonb, %(properties)s::jsonb,
                                              m.application_properties)
       FROM failed AS f WHERE m.ctid = f.tid AND f.fate = 'keep'
- RETURNING m.sequence_number),
+ RETURNING m.subqueue, m.state, m.sequence_number),
+returned AS (
+    -- include: returned
+      FROM kept AS r, entity AS e
+     WHERE
+           -- include: returned_to_a_list
+),
 changed AS (SELECT FROM kept UNION ALL SELECT FROM moved UNION ALL SELECT FROM dropped),
 events AS (
     INSERT INTO vitrine_message_event (
@@ -102,7 +109,13 @@ SELECT sequence_number, lock_token, (SELECT forward_dead_lettered_messages_to IS
 -- Release the locks of `owned`; no failed delivery is counted.
 changed AS (
     UPDATE vitrine_message AS m SET lock_token = NULL, locked_until = NULL, locked_by = NULL
-     WHERE m.ctid = ANY (ARRAY(SELECT tid FROM owned)) RETURNING m.sequence_number),
+     WHERE m.ctid = ANY (ARRAY(SELECT tid FROM owned)) RETURNING m.subqueue, m.state, m.sequence_number),
+returned AS (
+    -- include: returned
+      FROM changed AS r, entity AS e
+     WHERE
+           -- include: returned_to_a_list
+),
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count,
                                        locked_until, message_id)

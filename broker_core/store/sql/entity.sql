@@ -273,6 +273,11 @@ SELECT e.now, e.kind, e.topic_id, e.is_system, e.tier, e.status, e.rules_version
        EXISTS (SELECT FROM vitrine_message WHERE entity_id = coalesce(e.topic_id, e.id) AND state = @STATE_SCHEDULED
                                              AND scheduled_enqueue_at <= e.now) AS scheduled,
        EXISTS (SELECT FROM vitrine_lock_deadline WHERE entity_id = e.id AND until <= e.now) AS locks,
+       -- The lists in which receives pass locked messages (advance_head).
+       ARRAY(SELECT subqueue FROM vitrine_queue_head WHERE entity_id = e.id AND locked_below > head) AS passes_locked,
+       -- A receive is to be recorded as activity.
+       EXISTS (SELECT FROM vitrine_entity_activity
+                WHERE entity_id = e.id AND (last_receive_at IS NULL OR last_receive_at < e.now - interval '20 s')) AS idle,
        -- include: may_have_expired
        AS expired,
        e.requires_session AND e.expires_whole_sessions AS whole_sessions,
@@ -293,6 +298,22 @@ SELECT e.now, e.kind, e.topic_id, e.is_system, e.tier, e.status, e.rules_version
                          WHERE CASE l.subqueue WHEN @SUBQUEUE_MAIN THEN s.forward_to
                                     ELSE s.forward_dead_lettered_messages_to END IS NOT NULL))) AS sources
   FROM entity AS e;
+
+-- name: touch_by_send
+-- After a send that returned `idle`, and after its commit: an entity has one row for its activity.
+WITH
+-- include: entity
+,
+-- include: touched_by_send
+SELECT;
+
+-- name: touch_by_receive
+-- As touch_by_send, after a receive, also one without messages.
+WITH
+-- include: entity
+,
+-- include: touched_by_receive
+SELECT;
 
 -- name: wait_begins
 -- Record that a receiver waits for this entity's messages for the next `seconds` of real time, so that senders wake it. Counts as

@@ -76,7 +76,9 @@ RETURNING id, from_xid, to_xid;
 SELECT e.event_id, e.recorded_at, e.xid::text::bigint AS xid, e.at, e.entity_id, e.subqueue,
        e.sequence_number, e.kind, e.message_id, e.delivery_count, e.locked_until, e.actor, e.reason, e.enqueued_at,
        e.first_received_at, e.last_received_at, e.session_id, e.size,
-       least(extract(epoch FROM e.time_to_live) * 1000000, 9223372036854775807)::bigint AS time_to_live_us,
+       -- NULL where there is none: least() alone would return the other argument.
+       CASE WHEN e.time_to_live IS NOT NULL
+            THEN least(extract(epoch FROM e.time_to_live) * 1000000, 9223372036854775807) END::bigint AS time_to_live_us,
        e.properties::text AS properties, e.application_properties::text AS application_properties, e.details::text AS details,
        coalesce(n.namespace_id, 0) AS namespace_id
   FROM vitrine_message_event AS e LEFT JOIN vitrine_entity AS n ON n.id = e.entity_id
@@ -87,19 +89,35 @@ SELECT e.event_id, e.recorded_at, e.xid::text::bigint AS xid, e.at, e.entity_id,
 WITH finished AS (
     UPDATE vitrine_archive_slice SET state = 'done', done_at = clock_timestamp(), events = %(events)s
      WHERE id = %(slice_id)s AND state = 'open' RETURNING id)
-INSERT INTO vitrine_archive_file (slice_id, content, day, namespace_id, path, rows, bytes, first_at, last_at)
-SELECT finished.id, f.content, f.day, f.namespace_id, f.path, f.rows, f.bytes, f.first_at, f.last_at
+INSERT INTO vitrine_archive_file (slice_id, content, day, namespace_id, path, rows, bytes, schema_version, checksum,
+                                  first_at, last_at)
+SELECT finished.id, f.content, f.day, f.namespace_id, f.path, f.rows, f.bytes, %(schema_version)s, f.checksum, f.first_at,
+       f.last_at
   FROM finished, unnest(%(contents)s::text[], %(days)s::date[], %(namespace_ids)s::bigint[], %(paths)s::text[],
-                        %(rows)s::bigint[], %(bytes)s::bigint[], %(first_ats)s::timestamptz[], %(last_ats)s::timestamptz[])
-       AS f(content, day, namespace_id, path, rows, bytes, first_at, last_at)
+                        %(rows)s::bigint[], %(bytes)s::bigint[], %(checksums)s::text[], %(first_ats)s::timestamptz[],
+                        %(last_ats)s::timestamptz[])
+       AS f(content, day, namespace_id, path, rows, bytes, checksum, first_at, last_at)
 RETURNING id;
+
+-- name: history_events_in_slice
+-- How many events of a slice the event table still has; its day partitions may have been dropped.
+SELECT count(*) AS events FROM vitrine_message_event AS e
+ WHERE e.xid >= %(from_xid)s::text::xid8 AND e.xid < %(to_xid)s::text::xid8;
+
+-- name: history_reopen_slice
+-- Remove a finished slice from the manifest, so that it is written again.
+WITH removed AS (DELETE FROM vitrine_archive_file WHERE slice_id = %(slice_id)s)
+UPDATE vitrine_archive_slice SET state = 'open', done_at = NULL WHERE id = %(slice_id)s AND state = 'done'
+RETURNING id, from_xid, to_xid;
 
 -- name: history_still_there
 -- Lives in the main queue that have not ended in this statement's snapshot, without scheduled messages; columns as in
 -- schema.LIFE. Their xid is 0, since no event ended them.
 SELECT m.entity_id, m.subqueue, m.sequence_number, 0::smallint AS outcome, NULL::text AS reason,
        m.enqueued_at, m.first_received_at, m.last_received_at, NULL::timestamptz AS ended_at, m.delivery_count,
-       least(extract(epoch FROM m.time_to_live) * 1000000, 9223372036854775807)::bigint AS time_to_live_us, m.size, m.message_id,
+       CASE WHEN m.time_to_live IS NOT NULL
+            THEN least(extract(epoch FROM m.time_to_live) * 1000000, 9223372036854775807) END::bigint AS time_to_live_us,
+       m.size, m.message_id,
        0::bigint AS xid, false AS generated
   FROM vitrine_message AS m
  WHERE m.entity_id = ANY (%(entity_ids)s::bigint[]) AND m.subqueue = @SUBQUEUE_MAIN AND m.state < @STATE_SCHEDULED

@@ -14,6 +14,15 @@ entity AS MATERIALIZED (
            forward_dead_lettered_messages_to, requires_session, expires_whole_sessions, duplicate_detection_history_time_window
       FROM vitrine_entity_now WHERE id = %(entity_id)s)
 
+-- fragment: touched_by_send
+-- Record activity for auto-delete (SB-190), at most every 20 s and without waiting for a lock.
+touched AS (
+    UPDATE vitrine_entity_activity SET last_activity_at = (SELECT now FROM entity)
+     WHERE ctid = ANY (ARRAY(
+           SELECT ctid FROM vitrine_entity_activity
+            WHERE entity_id = %(entity_id)s AND last_activity_at < (SELECT now FROM entity) - interval '20 s'
+              FOR UPDATE SKIP LOCKED)))
+
 -- fragment: touched_by_receive
 -- Record a receive as activity (SB-190) and as what expiry on activity waits for (SB-902): at most every 20 s, and without
 -- waiting.
@@ -48,17 +57,10 @@ coalesce(m.expires_at, m.enqueued_at + (SELECT default_message_time_to_live FROM
      WHERE entity_id = e.id AND subqueue = @SUBQUEUE_MAIN AND state = @STATE_ACTIVE
        AND sequence_number >= (SELECT head FROM vitrine_queue_head WHERE entity_id = e.id AND subqueue = @SUBQUEUE_MAIN)))
 
--- fragment: salt
--- Random bits for the lock tokens of one receive, generated once per statement because each call may open a device. token: the
--- prefix of the tokens.
-salt AS MATERIALIZED (
-    SELECT salt, replace(left(salt, 14), '-', '') || '8' || substr(salt, 16, 3) || '8' AS token
-      FROM (SELECT gen_random_uuid()::text AS salt) AS s)
-
 -- fragment: lock_token
 -- 60 random bits, new with each receive, and the sequence number in the last 60 bits: a token identifies its message, so settling
--- needs no index on tokens, which each lock would have to update.
-((SELECT token FROM salt) || lpad(to_hex(m.sequence_number), 15, '0'))::uuid
+-- needs no index on tokens, which each lock would have to update. token_prefix is made by statements.call.
+(%(token_prefix)s::text || lpad(to_hex(m.sequence_number), 15, '0'))::uuid
 
 -- fragment: all_changed_or_retry
 -- If a row was changed between this statement's snapshot and its row lock, the new version is locked, which an UPDATE by ctid
@@ -99,8 +101,8 @@ failed AS MATERIALIZED (
                        ELSE false END AS too_large) AS x)
 
 -- fragment: apply_failed
--- Apply the fates of `failed`. Messages keep their numbers, so they may arrive below the head of the dead-letter queue. That head
--- is therefore lowered in the same statement, even if it is low enough, to wait for a transaction that is raising it.
+-- Apply the fates of `failed`. Messages keep their numbers, so they may arrive below the bounds of the dead-letter queue. These
+-- are therefore lowered in the same statement, even if they are low enough, to wait for a transaction that is raising them.
 moved AS (
     UPDATE vitrine_message AS m
        SET subqueue = @SUBQUEUE_DEAD_LETTER, state = @STATE_ACTIVE, delivery_count = 0, lock_token = NULL,
@@ -111,8 +113,9 @@ moved AS (
       FROM failed AS f WHERE m.ctid = f.tid AND f.fate = 'dead_letter'
  RETURNING m.sequence_number),
 lowered AS (
-    UPDATE vitrine_queue_head SET head = least(head, (SELECT min(sequence_number) FROM moved))
-     WHERE entity_id = %(entity_id)s AND subqueue = @SUBQUEUE_DEAD_LETTER AND EXISTS (SELECT FROM moved)),
+    UPDATE vitrine_queue_head AS h SET head = least(h.head, m.first), locked_below = least(h.locked_below, m.first)
+      FROM (SELECT min(sequence_number) AS first FROM moved HAVING count(*) > 0) AS m
+     WHERE h.entity_id = %(entity_id)s AND h.subqueue = @SUBQUEUE_DEAD_LETTER),
 dropped AS (DELETE FROM vitrine_message AS m USING failed AS f WHERE m.ctid = f.tid AND f.fate = 'drop'
              RETURNING m.sequence_number)
 

@@ -127,7 +127,13 @@ unlocked AS (
        SET lock_token = NULL, locked_until = NULL, locked_by = NULL, delivery_count = h.failures
       FROM held AS h
      WHERE m.ctid = h.tid AND NOT EXISTS (SELECT FROM failed AS f WHERE f.tid = h.tid AND f.fate <> 'keep')
- RETURNING m.sequence_number),
+ RETURNING m.subqueue, m.state, m.sequence_number),
+returned AS (
+    -- include: returned
+      FROM unlocked AS r, entity AS e
+     WHERE
+           -- include: returned_to_a_list
+),
 events AS (
     INSERT INTO vitrine_message_event (subqueue,
         -- include: event_columns_but_subqueue
@@ -179,14 +185,55 @@ SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue
 -- name: advance_head
 -- Statement 2 of 2, with a snapshot taken while the row is locked. A single statement that waited for a transaction moving a
 -- message into the list would still use its old snapshot, and set the head above that message.
-UPDATE vitrine_queue_head AS h
-   SET head = coalesce((SELECT m.sequence_number FROM vitrine_message AS m
-                         WHERE m.entity_id = h.entity_id AND m.subqueue = h.subqueue AND m.state = @STATE_ACTIVE
-                           AND m.sequence_number >= h.head
-                         ORDER BY m.sequence_number LIMIT 1),
-                       (SELECT next_number FROM vitrine_entity_counter WHERE entity_id = h.entity_id), h.head)
- WHERE h.entity_id = %(entity_id)s AND h.subqueue = %(subqueue)s
+-- locked_below (docs/design.md D17): all active messages from the head up to it are locked, or are in vitrine_returned, or are
+-- named by a deadline that has passed. Whoever unlocks a message records it there without reading or locking this row: what this
+-- snapshot sees locked, a later commit returns. It is the first unlocked number; while it is at most `lag` above the head,
+-- the head itself, so that it is not used; and the lowest returned number if as many as `lag` have been returned, which are then
+-- found without their records.
+WITH
+-- include: entity
+,
+list AS MATERIALIZED (
+    SELECT h.ctid AS tid, h.locked_below, c.next_number,
+           coalesce((SELECT m.sequence_number FROM vitrine_message AS m
+                      WHERE m.entity_id = h.entity_id AND m.subqueue = h.subqueue AND m.state = @STATE_ACTIVE
+                        AND m.sequence_number >= h.head
+                      ORDER BY m.sequence_number LIMIT 1), c.next_number, h.head) AS head
+      FROM vitrine_queue_head AS h LEFT JOIN vitrine_entity_counter AS c ON c.entity_id = h.entity_id
+     WHERE h.entity_id = %(entity_id)s AND h.subqueue = %(subqueue)s),
+walked AS MATERIALIZED (
+    SELECT l.tid, l.head,
+           coalesce((SELECT m.sequence_number FROM entity AS e CROSS JOIN LATERAL (
+                            SELECT m.sequence_number FROM vitrine_message AS m
+                             WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = @STATE_ACTIVE
+                               AND m.sequence_number >= greatest(l.head, l.locked_below)
+                               AND (m.locked_until IS NULL OR m.locked_until <= e.now)
+                             ORDER BY m.sequence_number LIMIT 1) AS m), l.next_number, l.head) AS unlocked
+      FROM list AS l),
+bounds AS MATERIALIZED (
+    SELECT w.tid, w.head, CASE WHEN b.at - w.head > %(lag)s::bigint THEN b.at ELSE w.head END AS locked_below
+      FROM walked AS w
+     CROSS JOIN LATERAL (
+           SELECT CASE WHEN count(*) = %(lag)s::bigint THEN min(r.sequence_number) ELSE w.unlocked END AS at
+             FROM (SELECT sequence_number FROM vitrine_returned
+                    WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s
+                      AND sequence_number >= w.head AND sequence_number < w.unlocked
+                    ORDER BY sequence_number LIMIT %(lag)s::bigint) AS r) AS b),
+forgotten AS (
+    DELETE FROM vitrine_returned AS r USING bounds AS b
+     WHERE r.entity_id = %(entity_id)s AND r.subqueue = %(subqueue)s
+       AND (r.sequence_number < b.head OR r.sequence_number >= b.locked_below))
+UPDATE vitrine_queue_head AS h SET head = b.head, locked_below = b.locked_below FROM bounds AS b WHERE h.ctid = b.tid
 RETURNING h.head;
+
+-- fragment: returned
+-- Record that messages became available again (advance_head), here or in the dead-letter queue.
+INSERT INTO vitrine_returned (entity_id, subqueue, sequence_number)
+SELECT %(entity_id)s, r.subqueue, r.sequence_number
+
+-- fragment: returned_to_a_list
+-- Deferred messages are received by number, those of a session through it.
+r.state = @STATE_ACTIVE AND NOT (e.requires_session AND r.subqueue = @SUBQUEUE_MAIN)
 
 -- name: entities_with_due
 -- Entities that may need maintenance now, with the kinds of work; a few index probes each. A forwarding entity counts as active,
@@ -210,7 +257,7 @@ SELECT e.id AS entity_id, e.family, e.kind, e.effective, e.expiry_mode,
  ORDER BY e.id;
 
 -- name: heads
--- The heads that can be advanced, for the sweep that does it.
+-- The heads that can be advanced, and those with outdated returned numbers, for the sweep that does it.
 SELECT h.entity_id, h.subqueue
   FROM vitrine_queue_head AS h
   JOIN vitrine_entity AS e ON e.id = h.entity_id AND e.deleted_at IS NULL
@@ -219,6 +266,8 @@ SELECT h.entity_id, h.subqueue
                            WHERE m.entity_id = h.entity_id AND m.subqueue = h.subqueue AND m.state = @STATE_ACTIVE
                              AND m.sequence_number >= h.head
                            ORDER BY m.sequence_number LIMIT 1), c.next_number)
+    OR EXISTS (SELECT FROM vitrine_returned AS r WHERE r.entity_id = h.entity_id AND r.subqueue = h.subqueue
+                                                   AND NOT (r.sequence_number >= h.head AND r.sequence_number < h.locked_below))
  ORDER BY 1, 2;
 
 -- name: roll_up
@@ -304,6 +353,7 @@ seen AS (DELETE FROM vitrine_seen_id WHERE entity_id = %(entity_id)s),
 activity AS (DELETE FROM vitrine_entity_activity WHERE entity_id = %(entity_id)s),
 counters AS (DELETE FROM vitrine_entity_counter WHERE entity_id = %(entity_id)s),
 deadlines AS (DELETE FROM vitrine_lock_deadline WHERE entity_id = %(entity_id)s),
+returned AS (DELETE FROM vitrine_returned WHERE entity_id = %(entity_id)s),
 deltas AS (DELETE FROM vitrine_count_delta WHERE entity_id = %(entity_id)s),
 bases AS (DELETE FROM vitrine_count_base WHERE entity_id = %(entity_id)s),
 traffic AS (DELETE FROM vitrine_traffic WHERE entity_id = %(entity_id)s)

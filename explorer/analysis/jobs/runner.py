@@ -17,8 +17,12 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from . import failures
+
 PR_SET_PDEATHSIG = 1
 POLL_SECONDS = 0.5
+SECONDS_WITHOUT_EXECUTORS = 60.0  # of a cluster, after which the run fails
+ONLY_LOCAL = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 
 
 class Reporter:
@@ -53,25 +57,56 @@ def main(job: Callable[[SparkSession, dict, Reporter], dict], *, steps: int) -> 
         reporter.step("Starting Spark")
         spark = session(spec)
         done = threading.Event()
-        follower = threading.Thread(target=_follow, args=(spark, reporter, done), daemon=True)
+        most = spec.get("seconds_without_executors", SECONDS_WITHOUT_EXECUTORS)
+        watchdog = None if is_local(spec["master"]) else Watchdog(spark, most)
+        follower = threading.Thread(target=_follow, args=(spark, reporter, done, watchdog), daemon=True)
         follower.start()
         try:
             result = job(spark, spec, reporter)
+        except Exception:
+            if watchdog is not None and watchdog.problem:
+                raise failures.JobProblem(watchdog.problem) from None
+            raise
         finally:
             done.set()
             follower.join()
         reporter.write_event(event="finished", **result)
     except Exception as problem:  # reported to the launcher in one line
         traceback.print_exc()
-        reporter.write_event(event="failed", message=_first_line(problem))
+        reporter.write_event(event="failed", message=failures.in_words(problem, spec))
         sys.exit(1)
 
 
+class Watchdog:
+    """Cancels the jobs of a session that has been without executors for so long. problem: why it did, as a sentence."""
+
+    def __init__(self, spark: SparkSession, seconds: float):
+        self._context, self._seconds = spark.sparkContext, seconds
+        self._since = time.monotonic()
+        self.problem = ""
+
+    def look(self) -> None:
+        """Check now. Call this regularly."""
+        executors = self._context._jsc.sc().getExecutorMemoryStatus().size() - 1  # one entry is the driver's
+        if executors > 0:
+            self._since = time.monotonic()
+        elif time.monotonic() - self._since > self._seconds:
+            address = self._context.getConf().get("spark.driver.host")
+            self.problem = (
+                f"No executor of {self._context.master} has connected within {self._seconds:.0f} s. Executors must reach the "
+                f"driver at {address}; if that is the wrong address, set SPARK_CONF_driver_host. See the workers' logs."
+            )
+            self._context.cancelAllJobs()  # at each look, since the next job may not have begun yet
+
+
 def session(spec: dict) -> SparkSession:
-    """A quiet Spark session that listens on the loopback address only and keeps its files in the run's scratch folder."""
+    """A quiet Spark session that keeps its files in the run's scratch folder.
+
+    With a local master it listens on the loopback address only. With a cluster, Spark chooses the address at which executors
+    reach the driver; `spark` in the specification can set another (spark.driver.host).
+    """
     settings = {
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
+        **(ONLY_LOCAL if is_local(spec["master"]) else {}),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
@@ -83,6 +118,11 @@ def session(spec: dict) -> SparkSession:
     }
     builder = SparkSession.builder.master(spec["master"]).appName(spec["name"])
     return builder.config(map=settings).getOrCreate()
+
+
+def is_local(master: str) -> bool:
+    """Whether driver and executors are one process."""
+    return master.startswith("local") and not master.startswith("local-cluster")
 
 
 def _own_standard_output():
@@ -100,17 +140,15 @@ def _die_with(parent: int) -> None:
         sys.exit("the launcher ended before the job began")
 
 
-def _follow(spark: SparkSession, reporter: Reporter, done: threading.Event) -> None:
-    """Report the tasks of the running stages until the job is done."""
+def _follow(spark: SparkSession, reporter: Reporter, done: threading.Event, watchdog: Watchdog | None) -> None:
+    """Report the tasks of the running stages until the job is done, and have the watchdog look."""
     tracker, last = spark.sparkContext.statusTracker(), None
     while not done.wait(POLL_SECONDS):
+        if watchdog is not None:
+            watchdog.look()
         stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
         counts = [(stage.numCompletedTasks, stage.numTasks) for stage in stages if stage]
         now = (sum(finished for finished, _ in counts), sum(total for _, total in counts))
         if counts and now != last:
             reporter.tasks(*now)
             last = now
-
-
-def _first_line(problem: Exception) -> str:
-    return f"{type(problem).__name__}: {str(problem).strip().splitlines()[0] if str(problem).strip() else 'no message'}"[:500]

@@ -20,6 +20,9 @@ DEAD_LETTERED = 10
 EXPIRED = 11
 CANCELLED = 13
 PURGED = 14
+RESUBMITTED = 15
+DELETED = 16
+FORWARDED = 17
 RECEIVED_AND_DELETED = 18
 DROPPED = 21
 MOVED = 22
@@ -27,6 +30,8 @@ STILL_THERE = 0  # the message had not left when the analysis began
 
 # Outcomes that have a reason.
 WITH_REASON = (DEAD_LETTERED, MOVED, DROPPED)
+# Reasons of a dead-lettering, move or drop because the time-to-live ended: the outcome is "expired", wherever the message went.
+EXPIRY_REASONS = ("TTLExpiredException", "expired")
 # Reasons that the broker writes: no receiver settled the message, so no processing time is known.
 BROKER_REASONS = (
     *("TTLExpiredException", "MaxDeliveryCountExceeded", "HeaderSizeExceeded"),  # Service Bus

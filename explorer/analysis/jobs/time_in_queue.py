@@ -48,6 +48,7 @@ def prepared(spark: SparkSession, spec: dict) -> DataFrame:
     return (
         lives.transform(transforms.entered_between, start, end, spec["entity_ids"])
         .transform(transforms.with_time_in_queue)
+        .transform(transforms.with_expiry)
         .transform(transforms.with_bucket, spec["bucket"])
         .select("entity_id", "bucket_at", "outcome", "reason", "waiting_us", "processing_us", "generated")
     )

@@ -9,17 +9,18 @@ from . import schemas
 
 QUANTILES = (0.50, 0.95, 0.99)
 OUTCOME_COLUMNS = {
-    "completed": (schemas.COMPLETED,),
-    "expired": (schemas.EXPIRED,),
-    "dead_lettered": (schemas.DEAD_LETTERED,),
-    "moved": (schemas.MOVED,),
-    "dropped": (schemas.DROPPED,),
-    "received_and_deleted": (schemas.RECEIVED_AND_DELETED,),
-    "cancelled": (schemas.CANCELLED,),
-    "purged": (schemas.PURGED,),
-    "still_there": (schemas.STILL_THERE,),
+    "completed": schemas.COMPLETED,
+    "expired": schemas.EXPIRED,
+    "dead_lettered": schemas.DEAD_LETTERED,
+    "moved": schemas.MOVED,
+    "forwarded": schemas.FORWARDED,
+    "resubmitted": schemas.RESUBMITTED,
+    "dropped": schemas.DROPPED,
+    "received_and_deleted": schemas.RECEIVED_AND_DELETED,
+    "purged": schemas.PURGED,
+    "deleted": schemas.DELETED,
+    "still_there": schemas.STILL_THERE,
 }
-NAMED_OUTCOMES = [code for codes in OUTCOME_COLUMNS.values() for code in codes]
 NO_REASON = "(no reason given)"
 OTHER_REASONS = "(other reasons)"
 
@@ -36,13 +37,26 @@ def lives_and_still_there(lives: DataFrame, still_there: DataFrame, *, exported_
 
 
 def entered_between(lives: DataFrame, start: datetime, end: datetime, entity_ids: list[int]) -> DataFrame:
-    """Lives in the main queue of these entities that began at or after `start` and before `end` (by `enqueued_at`)."""
+    """Lives in the main queue of these entities that began at or after `start` and before `end` (by `enqueued_at`).
+
+    A scheduled message that was cancelled never entered.
+    """
     return lives.where(
         (F.col("subqueue") == 0)
+        & (F.col("outcome") != schemas.CANCELLED)
         & F.col("entity_id").isin(entity_ids)
         & (F.col("enqueued_at") >= F.lit(start))
         & (F.col("enqueued_at") < F.lit(end))
     )
+
+
+def with_expiry(lives: DataFrame) -> DataFrame:
+    """Messages that left because their time-to-live ended have the outcome "expired" and no reason, wherever they went."""
+    expired = F.col("outcome").isin(list(schemas.WITH_REASON)) & F.coalesce(
+        F.col("reason").isin(list(schemas.EXPIRY_REASONS)), F.lit(False)
+    )
+    outcome = F.when(expired, F.lit(schemas.EXPIRED).cast("short")).otherwise(F.col("outcome"))
+    return lives.withColumn("outcome", outcome).withColumn("reason", F.when(F.col("outcome") != schemas.EXPIRED, F.col("reason")))
 
 
 def with_time_in_queue(lives: DataFrame) -> DataFrame:
@@ -82,16 +96,16 @@ def time_and_outcome(lives: DataFrame, keys: list[str], *, accuracy: int) -> Dat
     equal output.
     """
 
-    def outcome(codes) -> Column:
-        return F.count_if(F.col("outcome").isin(list(codes)))
+    def outcome(code: int) -> Column:
+        return F.count_if(F.col("outcome") == code)
 
     def percentiles(name: str) -> Column:
         return F.percentile_approx(name, list(QUANTILES), accuracy).alias(name)
 
     return lives.groupBy(*keys).agg(
         F.count("*").alias("messages"),
-        *[outcome(codes).alias(name) for name, codes in OUTCOME_COLUMNS.items()],
-        F.count_if(~F.col("outcome").isin(NAMED_OUTCOMES)).alias("other"),
+        *[outcome(code).alias(name) for name, code in OUTCOME_COLUMNS.items()],
+        F.count_if(~F.col("outcome").isin(list(OUTCOME_COLUMNS.values()))).alias("other"),
         F.count("waiting_us").alias("waited"),
         F.count("processing_us").alias("processed"),
         F.count_if("generated").alias("generated"),

@@ -22,6 +22,12 @@ def test_a_name_has_at_most_255_bytes():
             names.clean(bad)
 
 
+def test_a_refusal_shows_the_first_80_characters_of_a_name():
+    with pytest.raises(InvalidArgument) as refused:
+        names.clean("a" * 90 + "\ud800")
+    assert "a" * 80 in str(refused.value) and "a" * 81 not in str(refused.value)
+
+
 def test_generated_names():
     made = names.generated(names.QUEUE_PREFIX, bytes(range(16)))
     assert made == "amq.gen-AAECAwQFBgcICQoLDA0ODw"

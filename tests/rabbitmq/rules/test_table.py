@@ -124,11 +124,34 @@ def test_the_ranges_of_integers():
     }  # fmt: skip
 
 
+def test_a_timestamp_is_an_unsigned_64_bit_number_of_seconds():
+    for value in (0, 2**64 - 1):
+        assert encode({"a": Typed("timestamp", value)}) == {"a": ["timestamp", str(value)]}
+    for value in (-1, 2**64, True, datetime(2026, 1, 1, microsecond=1, tzinfo=UTC)):
+        with pytest.raises(InvalidArgument):
+            encode({"a": Typed("timestamp", value)})
+
+
+def test_a_decimal_is_a_signed_32_bit_number_with_a_scale_of_at_most_255():
+    for value in (Decimal(2**31 - 1), Decimal(-(2**31)), Decimal(1).scaleb(-255), Decimal("1E9")):
+        assert decode(encode({"a": value})) == {"a": value}
+    for value in (Decimal(2**31), Decimal(-(2**31) - 1), Decimal(1).scaleb(-256)):
+        with pytest.raises(InvalidArgument):
+            encode({"a": value})
+
+
+def test_a_name_has_at_most_255_bytes():
+    assert list(encode({"n" * 255: 1})) == ["n" * 255]
+    with pytest.raises(InvalidArgument) as refused:
+        encode({"n" * 256: 1})
+    assert "n" * 80 in str(refused.value) and "n" * 81 not in str(refused.value)
+
+
 def test_tables_are_not_nested_without_end():
     table = {}
     for _ in range(MAX_DEPTH):
         table = {"a": table}
-    encode(table)
+    encode({"a": table})
     with pytest.raises(InvalidArgument, match="nested"):
         encode({"a": {"a": table}})
 

@@ -236,6 +236,13 @@ def test_partitioning_is_reported_as_not_supported_yet():
     assert problem.path == f"{QUEUE}.Properties.EnablePartitioning"
 
 
+@pytest.mark.parametrize(
+    ("key", "value"), [("EnablePartitioning", False), ("EnableBatchedOperations", True), ("EnableBatchedOperations", False)]
+)
+def test_a_setting_without_effect_is_accepted(key, value):
+    assert read(with_properties(**{key: value})).problems == []
+
+
 @pytest.mark.parametrize("key", ["RequiresSession", "RequiresDuplicateDetection", "EnablePartitioning", "ForwardTo"])
 def test_null_is_as_good_as_nothing_where_off_is_the_default(key):
     assert read(with_properties(**{key: None})).problems == []

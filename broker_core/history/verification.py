@@ -1,0 +1,84 @@
+"""Checks the archive's files against the manifest: existence, size, schema version, columns, rows, and the checksum."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from django.conf import settings
+
+from broker_core.models import ArchiveFile, ArchiveSlice
+
+from . import schema, storage
+
+SCHEMAS = {ArchiveFile.EVENTS: schema.EVENT, ArchiveFile.LIVES: schema.LIFE}
+MOST_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A file that is not as the manifest says. problem: the end of a sentence that begins with the file."""
+
+    file: ArchiveFile
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.file.path} (day {self.file.day}, slice {self.file.slice_id}) {self.problem}."
+
+
+class ArchiveDamaged(Exception):
+    """Files of the archive are missing or damaged."""
+
+    def __init__(self, damages: list[Damage]):
+        self.damages = damages
+        named = " ".join(map(str, damages[:MOST_NAMED]))
+        more = f" {len(damages) - MOST_NAMED:,} more files are damaged." if len(damages) > MOST_NAMED else ""
+        super().__init__(
+            f"The archive is damaged: {named}{more} Run `manage.py verify_archive --repair`, which writes these slices again "
+            "while the event table still has their events, or restore the files from a backup."
+        )
+
+
+def finished_files() -> Iterable[ArchiveFile]:
+    """The files of finished slices, oldest slice first."""
+    return ArchiveFile.objects.filter(slice__state=ArchiveSlice.DONE).order_by("slice_id", "path").iterator()
+
+
+def damages(files: Iterable[ArchiveFile], *, deep: bool = False) -> Iterator[Damage]:
+    """The damaged ones of these files. deep: also read each file whole and compare its checksum; otherwise only its footer."""
+    archive = storage.open_archive(settings.ARCHIVE_URL)
+    for file in files:
+        problem = _problem(archive, file, deep)
+        if problem:
+            yield Damage(file, problem)
+
+
+def require_intact(files: Iterable[ArchiveFile]) -> None:
+    """Raise ArchiveDamaged if a footer of these files is not as the manifest says."""
+    found = list(damages(files))
+    if found:
+        raise ArchiveDamaged(found)
+
+
+def _problem(archive: "storage.Folder | storage.Remote", file: ArchiveFile, deep: bool) -> str | None:
+    try:
+        with archive.open(file.path) as opened:
+            if (size := opened.size()) != file.bytes:
+                return f"has {size:,} bytes instead of {file.bytes:,}"
+            return _problem_within(opened, file, deep)
+    except FileNotFoundError:
+        return "is missing"
+    except (OSError, pa.ArrowException) as problem:
+        return f"cannot be read: {str(problem).splitlines()[0] if str(problem) else type(problem).__name__}"
+
+
+def _problem_within(opened: pa.NativeFile, file: ArchiveFile, deep: bool) -> str | None:
+    footer = pq.read_metadata(opened)
+    problem = schema.problem_of(footer.schema.to_arrow_schema(), SCHEMAS[file.content])
+    if problem is None and footer.num_rows != file.rows:
+        problem = f"has {footer.num_rows:,} rows instead of {file.rows:,}"
+    if problem is None and deep and file.checksum:
+        opened.seek(0)
+        if storage.checksum(opened.read_buffer()) != file.checksum:
+            problem = "has another checksum than when it was written"
+    return problem

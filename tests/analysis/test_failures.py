@@ -1,0 +1,129 @@
+"""A failed job says its root cause and what to do."""
+
+from typing import Any, cast
+
+import pytest
+
+from explorer.analysis.jobs import failures, runner, schemas, time_in_queue
+
+SPEC = {"scratch": "/data/runs/run-1/scratch", "master": "spark://m:7077"}
+
+
+class Thrown:
+    """A Java exception as Py4J shows it."""
+
+    def __init__(self, kind, message, cause=None):
+        self._kind, self._message, self._cause = kind, message, cause
+
+    def getClass(self):
+        return self
+
+    def getSimpleName(self):
+        return self._kind
+
+    def getMessage(self):
+        return self._message
+
+    def getCause(self):
+        return self._cause
+
+
+def py4j(java):
+    problem = Exception("An error occurred while calling o821.count.\n: org.apache.spark.SparkException: ...")
+    problem.java_exception = java
+    return problem
+
+
+@pytest.mark.parametrize(
+    ("java", "said"),
+    [
+        (
+            Thrown("SparkException", "Job aborted", Thrown("IOException", "No space left on device")),
+            "A disk is full: Spark's scratch files are in /data/runs/run-1/scratch.",
+        ),
+        (
+            Thrown("SparkException", "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///a/slice-1.parquet.",
+                   Thrown("RuntimeException", "file:/a/slice-1.parquet is not a Parquet file. Expected magic number")),
+            "The archive file file:///a/slice-1.parquet is damaged.",
+        ),
+        (Thrown("SparkException", "failed", Thrown("OutOfMemoryError", "Java heap space")), "Spark ran out of memory."),
+        (Thrown("SparkException", "ExecutorLostFailure (executor 1 exited)"), "The cluster lost executors too often."),
+        (Thrown("SparkException", "All masters are unresponsive!"), "The Spark master spark://m:7077 does not respond."),
+        (Thrown("SparkException", "Job aborted", Thrown("ArithmeticException", "long overflow\n at x")),
+         "ArithmeticException: long overflow"),
+    ],
+)  # fmt: skip
+def test_the_root_cause_is_said(java, said):
+    found = failures.in_words(py4j(java), SPEC)
+    assert found.startswith(said)
+    assert "o821" not in found and "\n" not in found
+
+
+def test_a_problem_of_python_is_said_as_it_is():
+    assert failures.in_words(KeyError("lives"), {}) == "KeyError: 'lives'"
+    assert failures.in_words(failures.JobProblem("No executor."), {}) == "No executor."
+
+
+def test_a_truncated_file_is_named(spark, lives, tmp_path):
+    frame = lives(*[{} for _ in range(1000)])
+    frame.coalesce(1).write.parquet(str(tmp_path / "lives"))
+    [file] = (tmp_path / "lives").glob("*.parquet")
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    with pytest.raises(Exception) as failed:
+        spark.read.schema(schemas.LIFE).parquet(str(file)).agg({"size": "sum"}).collect()
+    said = failures.in_words(failed.value, SPEC)
+    assert file.name in said and "is damaged" in said
+
+
+def test_a_missing_file_is_named(spark, tmp_path):
+    spec = {"lives": [str(tmp_path / "gone.parquet")], "still_there": "", "exported_xmin": 0}
+    with pytest.raises(Exception) as failed:
+        time_in_queue.prepared(spark, spec)
+    said = failures.in_words(failed.value, SPEC)
+    assert "gone.parquet is missing" in said
+
+
+class Cluster:
+    """A session with so many executors."""
+
+    def __init__(self, executors):
+        self.executors, self.cancelled = executors, 0
+        self.sparkContext = self._jsc = self
+        self.master = "spark://m:7077"
+
+    def sc(self):
+        return self
+
+    def getExecutorMemoryStatus(self):
+        return self
+
+    def size(self):
+        return self.executors + 1
+
+    def getConf(self):
+        return {"spark.driver.host": "10.0.0.5"}
+
+    def cancelAllJobs(self):
+        self.cancelled += 1
+
+
+def test_a_cluster_without_executors_ends_the_run():
+    cluster = Cluster(0)
+    watchdog = runner.Watchdog(cast("Any", cluster), -1)
+    watchdog.look()
+    watchdog.look()
+    assert cluster.cancelled == 2
+    assert "Executors must reach the driver at 10.0.0.5" in watchdog.problem
+
+
+def test_a_cluster_with_executors_is_left_alone():
+    cluster = Cluster(1)
+    watchdog = runner.Watchdog(cast("Any", cluster), 60)
+    watchdog.look()
+    assert (cluster.cancelled, watchdog.problem) == (0, "")
+
+
+@pytest.mark.parametrize(("master", "local"), [("local[*]", True), ("local", True), ("spark://h:7077", False),
+                                               ("local-cluster[1,1,1024]", False), ("yarn", False)])  # fmt: skip
+def test_only_a_local_master_listens_on_the_loopback_address(master, local):
+    assert runner.is_local(master) is local

@@ -1,0 +1,94 @@
+"""The hot statements keep their join order, whatever the statistics say: plans are generic, and one that was made while a queue
+was empty serves it when it is full (docs/design.md D4)."""
+
+import re
+
+import psycopg
+import pytest
+
+from broker_core import namespaces
+from broker_core.common.types import EntityAddress
+from broker_core.management.commands.show_sql import PLACEHOLDER
+from broker_core.service_bus import entities
+from broker_core.store import connections
+from broker_core.store.statements import SQL
+from tests.looking import entity_id
+
+HOT = (
+    *("send", "receive", "receive_and_delete", "complete", "abandon", "release", "renew", "defer", "dead_letter"),
+    *("storage_put", "storage_delete", "rabbit_publish", "rabbit_take", "rabbit_take_no_ack", "rabbit_acknowledge"),
+)
+FILL = """
+INSERT INTO vitrine_message (entity_id, sequence_number, size, enqueued_at, message_id, body, locked_until, lock_token)
+SELECT %(id)s, n, 1, now(), 'x', '', CASE WHEN n %% 4 = 0 THEN now() END, CASE WHEN n %% 4 = 0 THEN gen_random_uuid() END
+  FROM generate_series(1, %(n)s) AS n
+"""
+# A message is found by its position, or by the row that this statement has locked.
+BY_POSITION = re.compile(r"entity_id = .*subqueue = .*state = .*sequence_number (=|>=|= ANY) ")
+
+
+def scans(plan):
+    """The plan's scans of tables: the outer side of a join before its inner side."""
+    if "Relation Name" in plan and "Scan" in plan["Node Type"]:
+        yield plan
+    for child in plan.get("Plans", []):
+        yield from scans(child)
+
+
+def nodes(plan):
+    yield plan
+    for child in plan.get("Plans", []):
+        yield from nodes(child)
+
+
+def require_order(name, plan):
+    found = list(scans(plan))
+    for scan in found:
+        if scan["Relation Name"] == "vitrine_message":
+            how = scan["Node Type"], scan.get("Index Name")
+            assert how in {("Tid Scan", None), ("Index Scan", "vitrine_message_pkey")}, (name, scan)
+            assert scan["Node Type"] == "Tid Scan" or BY_POSITION.search(scan["Index Cond"]), (name, scan)
+    if name.startswith(("receive", "rabbit_take")):
+        available = [s["Relation Name"] for s in scans(next(n for n in nodes(plan) if n.get("Subplan Name") == "CTE available"))]
+        assert available[-1] == "vitrine_message", (name, available)  # the settings and the head come first
+    for node in nodes(plan):
+        if node["Node Type"] in {"Hash Join", "Merge Join"}:
+            sides = [child for child in node["Plans"] if child["Parent Relationship"] in {"Outer", "Inner"}]
+            assert "vitrine_message" not in {scan["Relation Name"] for side in sides for scan in scans(side)}, (name, node)
+
+
+@pytest.fixture
+def connection(broker_database):
+    """A connection of the broker's kind, in a transaction without any message, which is rolled back."""
+    with psycopg.connect(**connections.Database().parameters()) as own, own.transaction(force_rollback=True):
+        own.execute("TRUNCATE vitrine_message")
+        yield own
+
+
+def prepare(connection, name):
+    """Prepare a statement as the broker does. Returns how to explain it: with its generic plan, as it is now."""
+    places: list[str] = []
+
+    def place(found):
+        places.append(found[1])
+        return f"${len(places)}"  # one for each use: some parameters are used as two types
+
+    text = PLACEHOLDER.sub(place, SQL[name]).replace("%%", "%")
+    connection.execute(f"PREPARE plan_{name} AS {text}".encode())
+    return f"EXPLAIN (FORMAT JSON) EXECUTE plan_{name} ({', '.join(['NULL'] * len(places))})"
+
+
+def test_the_join_order_holds_on_empty_small_and_full_tables(connection):
+    namespaces.create_namespace("plans")
+    queue = EntityAddress("plans", "q")
+    entities.create_queue(queue)
+    connection.execute("ANALYZE vitrine_message")
+    explain = {name: prepare(connection, name) for name in HOT}
+    for n, analyzed in ((0, True), (2, False), (40, True), (20_000, False), (20_000, True)):
+        connection.execute("DELETE FROM vitrine_message")
+        connection.execute(FILL, {"id": entity_id(queue), "n": n})
+        if analyzed:
+            connection.execute("ANALYZE vitrine_message")
+        for name, text in explain.items():
+            [(plan,)] = connection.execute(text)
+            require_order(name, plan[0]["Plan"])
