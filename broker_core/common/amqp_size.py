@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 from .amqp_types import encode
 from .values import decode_property
@@ -15,10 +16,13 @@ _WIDTHS = {
 }  # fmt: skip
 _HEAD = 3  # the descriptor of a section
 _SCHEDULED, _PARTITION_KEY, _VIA_PARTITION_KEY = 30, 21, 25  # the names of annotations
-_GAPS = (0, 1, 0, 0, 0, 0, 3, 1)  # fields of the properties between these texts
+# The texts of the properties section, by their names in Message, and their places in it.
+TEXTS = ("message_id", "to", "subject", "reply_to", "correlation_id", "content_type", "session_id", "reply_to_session_id")
+_PLACES = (0, 2, 3, 4, 5, 6, 10, 12)
 
 
 def of_text(text: str) -> int:
+    """A string or symbol."""
     size = len(text) if text.isascii() else len(text.encode())
     return size + 2 if size < 256 else size + 5
 
@@ -29,20 +33,20 @@ def of_data(body_size: int) -> int:
 
 
 def of_properties(texts: Sequence[str | None]) -> int:
-    """The properties section. texts: message-id, to, subject, reply-to, correlation-id, content-type, group-id and
-    reply-to-group-id."""
-    size = unset = 0
-    for text, gap in zip(texts, _GAPS, strict=True):
-        unset += gap
-        if text is None:
-            unset += 1
-        else:
-            size, unset = size + unset + of_text(text), 0
-    return _of_items(size) if size else 0
+    """The properties section. texts: as in TEXTS; what follows is ignored."""
+    size = last = present = 0
+    for text, place in zip(texts, _PLACES, strict=False):
+        if text is not None:
+            size += of_text(text)
+            last, present = place, present + 1
+    return _of_items(size + last + 1 - present) if present else 0
 
 
 def of_application_properties(stored: Mapping[str, list]) -> int:
-    return _of_items(sum(of_text(name) + _of_value(*pair) for name, pair in stored.items())) if stored else 0
+    size = 0
+    for name, (kind, text) in stored.items():
+        size += of_text(name) + (of_text(text) if kind == "string" and text.__class__ is str else _of_value(kind, text))
+    return _of_items(size) if stored else 0
 
 
 def of_header(time_to_live: timedelta | None) -> int:
@@ -52,7 +56,7 @@ def of_header(time_to_live: timedelta | None) -> int:
     return _of_items(2 + (1 if not milliseconds else 2 if milliseconds < 256 else 5))
 
 
-def of_annotations(is_scheduled: bool, partition_key: str | None, via_partition_key: str | None) -> int:
+def of_annotations(partition_key: str | None = None, via_partition_key: str | None = None, *, is_scheduled: bool = False) -> int:
     size = _SCHEDULED + _WIDTHS["timestamp"] if is_scheduled else 0
     size += 0 if partition_key is None else _PARTITION_KEY + of_text(partition_key)
     size += 0 if via_partition_key is None else _VIA_PARTITION_KEY + of_text(via_partition_key)
@@ -63,14 +67,7 @@ def _of_items(size: int) -> int:
     return size + _HEAD + (3 if size < 255 else 9)
 
 
-def _of_value(kind: str, text: str | list | None) -> int:
-    if kind in _WIDTHS:
-        return _WIDTHS[kind]
-    if text.__class__ is str:
-        if kind in ("string", "symbol"):
-            return of_text(text)
-        if kind == "int":
-            return 2 if -128 <= int(text) <= 127 else 5
-        if kind == "long":
-            return 2 if -128 <= int(text) <= 127 else 9
-    return len(encode(decode_property(kind, text)))
+def _of_value(kind: str, text: Any) -> int:
+    if kind == "int":
+        return 2 if -128 <= int(text) <= 127 else 5
+    return _WIDTHS.get(kind) or len(encode(decode_property(kind, text)))

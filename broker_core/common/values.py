@@ -49,6 +49,10 @@ def _name(name: Any) -> str:
 
 def encode_property(name: str, value: Any) -> list:
     """One application property as stored."""
+    if value.__class__ is str and value.isascii() and "\x00" not in value:  # the most frequent ones, without the checks below
+        return ["string", value]
+    if value.__class__ is int and -(2**31) <= value < 2**31:
+        return ["int", str(value)]
     kind, value = (value.type, value.value) if isinstance(value, Typed) else (type_of(name, value), value)
     try:
         text = _to_text(kind, value)

@@ -7,7 +7,8 @@ plain functions in tests/service_bus/specification.py, which the models there co
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from operator import attrgetter
@@ -50,14 +51,17 @@ class Prepared(NamedTuple):  # created for each message sent; a tuple is the fas
 
 
 _BYTES_OF_A_CHARACTER = 4  # at most, in UTF-8
-_TEXTS = ("message_id", "session_id", *JSON_PROPERTIES)
 _SHORT = ("message_id", "session_id", "partition_key", "via_partition_key", "reply_to_session_id")
+# The texts of a message, as amqp_size has them, and those that AMQP has in annotations.
+_TEXTS = (*amqp_size.TEXTS, "partition_key", "via_partition_key")
+_LIMITED = tuple(
+    (name, STRICT.message_id if name in _SHORT else sys.maxsize, name in JSON_PROPERTIES) for name in _TEXTS
+)  # name, most characters, whether it is stored as JSON
 _texts_of = attrgetter(*_TEXTS)  # one call for all; it runs for each message sent
-_sized_texts = attrgetter(
-    *("message_id", "to", "subject", "reply_to", "correlation_id", "content_type", "session_id", "reply_to_session_id")
-)
 _UNTYPED = frozenset({str, type(None)})  # classes of an id that needs no type beside its text
-_NEW_ID = 32  # characters of the id that a message without one gets
+_NO_TEXTS = (None,) * len(_TEXTS)
+_NEW_ID = "x" * 32  # of the length of the id that a message without one gets
+_ONLY_A_NEW_ID = amqp_size.of_properties((_NEW_ID,))
 
 
 def prepare(message: Message) -> Prepared:
@@ -75,46 +79,34 @@ def prepare(message: Message) -> Prepared:
         amqp_message.check_body(BodyKind(message.body_kind), message.body)
     if message.amqp is not None:
         _check_amqp(message.amqp)
-    if message.message_id.__class__ not in _UNTYPED or message.correlation_id.__class__ not in _UNTYPED:
-        message = amqp_message.with_text_ids(message)
     texts = _texts_of(message)
-    if any(texts):
-        _check_texts(message)
+    size, broker = amqp_size.of_data(len(message.body)) + _ONLY_A_NEW_ID, {}
+    if texts != _NO_TEXTS:
+        if message.message_id.__class__ not in _UNTYPED or message.correlation_id.__class__ not in _UNTYPED:
+            message = amqp_message.with_text_ids(message)
+            texts = _texts_of(message)
+        broker = _checked_texts(message, texts)
+        size += amqp_size.of_properties(texts if texts[0] else (_NEW_ID, *texts[1:])) - _ONLY_A_NEW_ID
+        if texts[-2:] != (None, None):
+            size += amqp_size.of_annotations(*texts[-2:], is_scheduled=message.scheduled_enqueue_at is not None)
     if message.scheduled_enqueue_at is not None:
         require_kind("scheduled_enqueue_at", message.scheduled_enqueue_at, datetime)
         if message.scheduled_enqueue_at.tzinfo is None:
             raise InvalidArgument("scheduled_enqueue_at", "needs a time zone")
-    broker = {name: text for name, text in zip(_TEXTS[2:], texts[2:], strict=True) if text is not None} if any(texts) else {}
-    stored = encode_properties(message.properties) if message.properties else {}
+        if texts[-2:] == (None, None):
+            size += amqp_size.of_annotations(is_scheduled=True)
     time_to_live = _time_to_live(message.time_to_live)
-    return Prepared(
-        message,
-        time_to_live,
-        _size(message, time_to_live, stored),
-        json.dumps(broker) if broker else None,
-        _as_json(stored),
-        None if message.amqp is None else message.amqp.raw,
-    )
-
-
-def _size(message: Message, time_to_live: timedelta | None, stored: Mapping[str, list]) -> int:
-    new_id = 0 if message.message_id else _NEW_ID
-    if message.amqp is not None or message.body_kind is not BodyKind.DATA:
-        named = replace(message, message_id="x" * new_id) if new_id else message
-        return len(amqp_message.encode_message(named))
-    texts = _sized_texts(message)
-    if new_id:
-        texts = ("x" * new_id, *texts[1:])
-    size = amqp_size.of_data(len(message.body)) + amqp_size.of_properties(texts)
-    if stored:
-        size += amqp_size.of_application_properties(stored)
     if time_to_live is not None:
         size += amqp_size.of_header(time_to_live)
-    if message.partition_key is None and message.via_partition_key is None and message.scheduled_enqueue_at is None:
-        return size
-    return size + amqp_size.of_annotations(
-        message.scheduled_enqueue_at is not None, message.partition_key, message.via_partition_key
-    )
+    application_json = None
+    if message.properties:
+        stored = encode_properties(message.properties)
+        application_json = _as_json(stored)
+        size += amqp_size.of_application_properties(stored)
+    if message.amqp is not None or message.body_kind is not BodyKind.DATA:
+        size = len(amqp_message.encode_message(message if texts[0] else replace(message, message_id=_NEW_ID)))
+    encoded = None if message.amqp is None else message.amqp.raw
+    return Prepared(message, time_to_live, size, json.dumps(broker) if broker else None, application_json, encoded)
 
 
 def check_body(body: Any) -> None:
@@ -127,10 +119,8 @@ def properties_json(properties: Mapping[str, Any] | None) -> str | None:
     return _as_json(encode_properties(properties)) if properties else None
 
 
-def _as_json(stored: Mapping[str, list]) -> str | None:
+def _as_json(stored: Mapping[str, list]) -> str:
     """Encoded application properties as JSON, if they are within the limits."""
-    if not stored:
-        return None
     for name, (_, content) in stored.items():
         text = content[0] if content.__class__ is list else content or ""
         if (len(name) + len(text)) * _BYTES_OF_A_CHARACTER > STRICT.one_property:
@@ -169,19 +159,24 @@ def _check_amqp(amqp: Any) -> None:
     AmqpSections.parse(amqp.raw)
 
 
-def _check_texts(message: Message) -> None:
-    for name, value in zip(_TEXTS, _texts_of(message), strict=True):
+def _checked_texts(message: Message, texts: Sequence[Any]) -> dict[str, str]:
+    """The texts that are stored as JSON."""
+    broker = {}
+    for (name, most, in_json), value in zip(_LIMITED, texts, strict=True):
         if value is None:
             continue
         if not isinstance(value, str):
             raise InvalidArgument(name, f"must be a string, not {type(value).__name__}")
         require_storable(name, value)
-        if name in _SHORT and len(value) > STRICT.message_id:
-            raise InvalidArgument(name, f"has {len(value)} characters; at most {STRICT.message_id} are allowed")
+        if len(value) > most:
+            raise InvalidArgument(name, f"has {len(value)} characters; at most {most} are allowed")
+        if in_json:
+            broker[name] = value
     if message.content_type is not None and not message.content_type.isascii():
         raise InvalidArgument("content_type", "must be ASCII")
     if message.session_id and message.partition_key and message.session_id != message.partition_key:
         raise InvalidArgument("partition_key", "must equal session_id where both are set (SB-009)")
+    return broker
 
 
 def _time_to_live(asked: timedelta | None) -> timedelta | None:
