@@ -194,6 +194,7 @@ class MessageDetail:
     resubmitted_from: {"entity_id", "sequence_number", ...} of the dead letter from which it was created; None: it was not.
     body_size:        bytes of the body, which `body` returns.
     transfer:         {"hops": how often it was forwarded, "to": path to which it is being forwarded}; empty: it was sent here.
+    encoded:          what the sender encoded, where the other fields do not say it all (docs/messages.md).
     """
 
     row: MessageRow
@@ -207,6 +208,7 @@ class MessageDetail:
     body_size: int
     clock: ClockReading
     transfer: Mapping = field(default_factory=dict)
+    encoded: bytes | None = None
 
     @property
     def came_from_elsewhere(self) -> bool:
@@ -417,4 +419,5 @@ def _detail(row: Any) -> MessageDetail:
         body_size=row.body_size,
         clock=clock_of(row),
         transfer=row.transfer or {},
+        encoded=row.encoded,
     )

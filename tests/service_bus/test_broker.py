@@ -7,6 +7,8 @@ from datetime import timedelta
 import pytest
 
 from broker_core import service_bus, sweeps
+from broker_core.common.amqp_message import encode_message
+from broker_core.common.amqp_sections import AmqpSections
 from broker_core.common.errors import (
     EntityDisabled,
     EntityNotFound,
@@ -77,7 +79,7 @@ def test_everything_sent_is_received_unchanged(queue):
         partition_key="s",
         time_to_live=MINUTE,
         properties={"n": 1, "nothing": None, "bytes": b"\x00"},
-        extra={"user_id": "u"},
+        amqp=AmqpSections(user_id=b"u"),
     )
     service_bus.send(queue, [message])
     (found,) = service_bus.receive(queue)
@@ -93,8 +95,8 @@ def test_everything_sent_is_received_unchanged(queue):
         "reply_to": "reply",
         "reply_to_session_id": "rs",
         "partition_key": "s",
-        "user_id": "u",
     }
+    assert found.amqp.user_id == b"u"
 
 
 def test_an_empty_body_is_legal_and_a_message_without_id_gets_one(queue):
@@ -108,10 +110,17 @@ def test_an_empty_body_is_legal_and_a_message_without_id_gets_one(queue):
 
 def test_too_large_a_message_is_refused_and_nothing_stored(queue):
     """SB-007."""
+    limit = 256 * 1024
     with pytest.raises(MessageTooLarge, match="262,144"):
-        service_bus.send(queue, [Message(b"small"), Message(b"x" * (256 * 1024 + 1))])
+        service_bus.send(queue, [Message(b"small"), Message(b"x" * (limit + 1))])
     assert service_bus.peek(queue) == []
-    service_bus.send(queue, [Message(b"x" * (256 * 1024), content_type="text/plain", properties={"n": 1})])
+    # The limit is that of the whole message as AMQP encodes it: its header, properties and application properties count.
+    footer = AmqpSections(footer={"f": 1})
+    for fields in ({"message_id": "m"}, {"time_to_live": MINUTE}, {"properties": {"n": 1}}, {"amqp": footer}):
+        overhead = len(encode_message(Message(b"", **{"message_id": "x" * 32} | fields))) + 3  # the length of a long body
+        service_bus.send(queue, [Message(b"x" * (limit - overhead), **fields)])
+        with pytest.raises(MessageTooLarge, match=r"The message has 262,145 bytes"):
+            service_bus.send(queue, [Message(b"x" * (limit - overhead + 1), **fields)])
 
 
 def test_a_full_queue_refuses_until_there_is_room(make_queue, settings):
@@ -573,7 +582,7 @@ def test_a_resubmitted_body_has_its_own_size_and_the_entitys_limit(queue):
     sent(queue, "a")
     service_bus.dead_letter(queue, tokens(service_bus.receive(queue, 1)))
     with pytest.raises(MessageTooLarge):
-        service_bus.resubmit(queue.dead_letter, [1], body=b"x" * (256 * 1024 + 1))
+        service_bus.resubmit(queue.dead_letter, [1], body=b"x" * (256 * 1024))  # with its id, it is larger than that
     assert service_bus.resubmit(queue.dead_letter, [1], body=b"x" * 1000) == {1: 2}
     (size,) = (
         connections.current().execute("SELECT size FROM vitrine_message WHERE entity_id = %s", [entity_id(queue)]).fetchone()

@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 
 from broker_core import namespaces, service_bus, sweeps
+from broker_core.common.amqp_sections import AmqpSections
 from broker_core.common.errors import EntityDisabled, EntityNotFound, MessageTooLarge, NotAllowed, QuotaExceeded
 from broker_core.common.types import EntityAddress, EntityStatus, Message
 from broker_core.runtime import entity_cache
@@ -59,14 +60,14 @@ def test_everything_sent_is_in_every_copy(topic):
     copies = subscribe(topic, "all"), subscribe(topic, "too")
     sent = Message(
         b"\x00\xff", message_id="m", session_id="s", subject="hello", content_type="text/x", correlation_id="c", to="t",
-        reply_to="r", properties={"n": 7, "f": 1.5, "none": None}, extra={"user_id": "u"},
+        reply_to="r", properties={"n": 7, "f": 1.5, "none": None}, amqp=AmqpSections(user_id=b"u"),
     )  # fmt: skip
     service_bus.send(topic, [sent])
     for copy in copies:
         (got,) = service_bus.receive(copy, 1)
         assert (got.body, got.message_id, got.session_id, got.subject) == (b"\x00\xff", "m", "s", "hello")
         assert got.properties == {"n": 7, "f": 1.5, "none": None}
-        assert got.broker_properties["user_id"] == "u" and got.broker_properties["to"] == "t"
+        assert got.amqp.user_id == b"u" and got.broker_properties["to"] == "t"
 
 
 def test_a_message_without_matching_subscriptions_is_accepted_and_dropped(topic):

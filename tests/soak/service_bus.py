@@ -46,7 +46,7 @@ def send(client: Client) -> None:
     client.count += len(batch)
     if path == "talks":
         batch = [_in_session(client, message) for message in batch]
-    ids = [message.message_id for message in batch]
+    ids = [str(message.message_id) for message in batch]
     client.journal.write("sends", copies={each: sorted(taken_by(each)) if path == "topic" else [path] for each in ids})
     while True:
         try:

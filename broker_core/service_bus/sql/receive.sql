@@ -132,7 +132,7 @@ m.delivery_count + (m.lock_token IS NOT NULL AND m.subqueue = @SUBQUEUE_MAIN)::i
 m.subqueue, m.state, m.sequence_number, m.delivery_count, m.enqueued_at, m.expires_at, m.time_to_live,
 m.scheduled_enqueue_at, m.last_received_at, m.locked_until, m.lock_token, m.message_id, m.session_id, m.body, m.body_kind,
 m.properties, m.application_properties, m.dead_letter_reason, m.dead_letter_description, m.dead_letter_source,
-m.enqueued_sequence_number
+m.enqueued_sequence_number, m.encoded
 
 -- fragment: received_counts
 counted AS (
@@ -440,7 +440,7 @@ CASE WHEN due.now THEN found.scheduled_enqueue_at ELSE found.enqueued_at END AS 
 CASE WHEN due.now THEN found.scheduled_enqueue_at + found.time_to_live ELSE found.expires_at END AS expires_at,
 found.time_to_live, found.scheduled_enqueue_at, found.message_id, found.session_id, found.body, found.body_kind, found.properties,
 found.application_properties, found.dead_letter_reason, found.dead_letter_description, found.dead_letter_source,
-found.enqueued_sequence_number, e.default_message_time_to_live
+found.enqueued_sequence_number, found.encoded, e.default_message_time_to_live
 
 -- name: peek
 -- Up to max_count messages in any state, from a number on, in number order, unchanged (SB-140, SB-141). A peek counts as activity

@@ -406,7 +406,7 @@ SELECT
 -- include: clock_columns
 -- include: message_columns
      , m.properties, m.application_properties, m.time_to_live, m.dead_letter_source, m.enqueued_sequence_number,
-       m.resubmitted_from, m.transfer, m.body_kind, octet_length(m.body) AS body_size
+       m.resubmitted_from, m.transfer, m.encoded, m.body_kind, octet_length(m.body) AS body_size
   FROM clock AS c JOIN vitrine_message AS m ON m.entity_id = %(entity_id)s
  WHERE m.subqueue = ANY ('{@SUBQUEUE_MAIN,@SUBQUEUE_DEAD_LETTER,@SUBQUEUE_TRANSFER_DEAD_LETTER}')
    AND m.state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED,@STATE_SCHEDULED}') AND m.sequence_number = %(sequence_number)s;
