@@ -113,10 +113,10 @@ forgotten AS (
                      AND sequence_number >= e.head AND sequence_number < e.locked_below
                    ORDER BY sequence_number LIMIT %(max_count)s + 100 FOR UPDATE SKIP LOCKED) AS r
             WHERE r.sequence_number = ANY (ARRAY(SELECT sequence_number FROM returned))
-               OR NOT EXISTS (SELECT FROM vitrine_message AS m
-                               WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = @STATE_ACTIVE
-                                 AND m.sequence_number = r.sequence_number
-                                 AND (m.locked_until IS NULL OR m.locked_until <= e.now)))))
+               OR (SELECT true FROM vitrine_message AS m  -- not EXISTS, for which the planner may read the whole list
+                    WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = @STATE_ACTIVE
+                      AND m.sequence_number = r.sequence_number AND (m.locked_until IS NULL OR m.locked_until <= e.now)
+                    LIMIT 1) IS NULL)))
 
 -- fragment: available_columns
 -- failures: its failed deliveries, counting a lock that has ended (SB-090).
@@ -150,11 +150,13 @@ changed AS (
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, sequence_number, message_id, delivery_count, kind, locked_until,
                                        actor)
-    SELECT c.last_received_at, %(entity_id)s, %(subqueue)s, c.sequence_number, c.message_id, c.delivery_count, x.*
-      FROM changed AS c
-     CROSS JOIN LATERAL (VALUES (@EVENT_LOCK_LOST, c.old_until, c.old_holder),
-                                (@EVENT_RECEIVED, c.locked_until, %(holder)s)) AS x(kind, until, actor)
-     WHERE c.history_level = @HISTORY_FULL AND (x.kind = @EVENT_RECEIVED OR c.old_token IS NOT NULL)),
+    SELECT last_received_at, %(entity_id)s::bigint, %(subqueue)s::smallint, sequence_number, message_id, delivery_count,
+           @EVENT_LOCK_LOST, old_until, old_holder
+      FROM changed WHERE old_token IS NOT NULL AND history_level = @HISTORY_FULL
+    UNION ALL
+    SELECT last_received_at, %(entity_id)s, %(subqueue)s, sequence_number, message_id, delivery_count, @EVENT_RECEIVED,
+           locked_until, %(holder)s
+      FROM changed WHERE history_level = @HISTORY_FULL),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, op)
     SELECT %(entity_id)s::bigint, %(subqueue)s, @LEDGER_LOCKED, max(locked_until), count(*), @OP_RECEIVED FROM changed
@@ -175,15 +177,13 @@ changed AS (
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, sequence_number, message_id, kind,
                                        delivery_count, locked_until, actor, enqueued_at, first_received_at, last_received_at)
-    SELECT c.now, %(entity_id)s, %(subqueue)s, c.sequence_number, c.message_id, x.*
-      FROM changed AS c
-     CROSS JOIN LATERAL (
-           VALUES (@EVENT_LOCK_LOST, c.failures, c.old_until, c.old_holder, NULL, NULL, NULL),
-                  (@EVENT_RECEIVED_AND_DELETED, c.delivery_count, NULL, %(holder)s, c.enqueued_at,
-                   coalesce(c.first_received_at, c.now), c.now)
-           ) AS x(kind, delivery_count, until, actor, enqueued_at, first_received_at, last_received_at)
-     WHERE c.history_level > @HISTORY_OFF
-       AND (x.kind = @EVENT_RECEIVED_AND_DELETED OR c.old_token IS NOT NULL AND c.history_level = @HISTORY_FULL)),
+    SELECT now, %(entity_id)s::bigint, %(subqueue)s::smallint, sequence_number, message_id, @EVENT_LOCK_LOST, failures,
+           old_until, old_holder, NULL::timestamptz, NULL::timestamptz, NULL::timestamptz
+      FROM changed WHERE old_token IS NOT NULL AND history_level = @HISTORY_FULL
+    UNION ALL
+    SELECT now, %(entity_id)s, %(subqueue)s, sequence_number, message_id, @EVENT_RECEIVED_AND_DELETED, delivery_count, NULL,
+           %(holder)s, enqueued_at, coalesce(first_received_at, now), now
+      FROM changed WHERE history_level > @HISTORY_OFF),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, bytes, op)
     SELECT %(entity_id)s::bigint, %(subqueue)s, @STATE_ACTIVE, -count(*), -sum(size), @OP_RECEIVED_AND_DELETED FROM changed
@@ -297,16 +297,16 @@ WITH
 ,
 owned AS MATERIALIZED (
     SELECT found.*
-      FROM (SELECT DISTINCT number FROM unnest(%(numbers)b::bigint[]) AS t(number) ORDER BY number) AS t
+      FROM entity AS e
+     CROSS JOIN (SELECT DISTINCT number FROM unnest(%(numbers)b::bigint[]) AS t(number) ORDER BY number) AS t
      CROSS JOIN LATERAL (
            SELECT
                   -- include: candidate
              FROM vitrine_message AS m
             WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = @STATE_DEFERRED
               AND m.sequence_number = t.number
-              AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity))
-              AND (SELECT status FROM entity) IN ('Active', 'SendDisabled')
-              FOR UPDATE) AS found),
+              AND (m.locked_until IS NULL OR m.locked_until <= e.now) FOR UPDATE) AS found
+     WHERE e.status IN ('Active', 'SendDisabled')),
 -- include: failed
 ,
 -- include: apply_failed
