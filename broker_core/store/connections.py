@@ -22,9 +22,9 @@ from typing import Any
 import psycopg
 from psycopg.rows import namedtuple_row
 
-# Generic plans, and no sequential or bitmap scans: a plan made for an empty queue must not be kept (docs/design.md D4). With them,
-# after a VACUUM of the empty table, or before its first ANALYZE, each receive would read its whole list and sort it, although an
-# index has it in order. lock_timeout: a lock wait ends with a clear error instead of queueing clients.
+# Generic plans, and no sequential or bitmap scans: a plan made for an empty queue must not be kept (docs/design.md D4). With such
+# scans, after a VACUUM of the empty table, or before its first ANALYZE, each receive would read its whole list and sort it,
+# although an index has it in order. lock_timeout: a lock wait ends with a clear error instead of queueing clients.
 SESSION_OPTIONS = (
     "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c enable_bitmapscan=off -c random_page_cost=1.1 "
     "-c jit=off -c timezone=UTC "

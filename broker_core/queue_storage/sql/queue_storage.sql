@@ -115,10 +115,12 @@ changed AS (
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, sequence_number, message_id, kind,
                                        delivery_count, locked_until, actor)
-    SELECT now, %(entity_id)s, @SUBQUEUE_MAIN, sequence_number, message_id, @EVENT_LOCK_LOST, old_count, old_visible_at, old_holder
+    SELECT now, %(entity_id)s, @SUBQUEUE_MAIN, sequence_number, message_id, @EVENT_LOCK_LOST, old_count, old_visible_at,
+           old_holder
       FROM changed WHERE old_kind IN (@HOLD_GET, @HOLD_UPDATE) AND history_level = @HISTORY_FULL
     UNION ALL
-    SELECT now, %(entity_id)s, @SUBQUEUE_MAIN, sequence_number, message_id, @EVENT_RECEIVED, delivery_count, visible_at, %(holder)s
+    SELECT now, %(entity_id)s, @SUBQUEUE_MAIN, sequence_number, message_id, @EVENT_RECEIVED, delivery_count, visible_at,
+           %(holder)s
       FROM changed WHERE history_level = @HISTORY_FULL),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, op)
@@ -220,8 +222,8 @@ SELECT %(entity_id)s, @SUBQUEUE_MAIN, hold_kind, visible_at, -count(*), 0, NULL 
  WHERE hold_kind IS NOT NULL AND visible_at > (SELECT now FROM entity) GROUP BY hold_kind, visible_at
 
 -- name: storage_delete
--- Delete the unexpired messages (QS-073) whose current receipts are given, even if their leases have ended (QS-060, QS-063). Those
--- missing from the result were not found. A row that was changed in the meantime is judged by its new version.
+-- Delete the unexpired messages (QS-073) whose current receipts are given, even if their leases have ended (QS-060, QS-063).
+-- Those missing from the result were not found. A row that was changed in the meantime is judged by its new version.
 WITH
 -- include: storage_entity
 ,

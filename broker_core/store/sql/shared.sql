@@ -40,8 +40,8 @@ touched AS (
    FROM vitrine_entity_activity WHERE entity_id = %(entity_id)s) AS waiting
 
 -- fragment: candidate
--- The columns that settling and sweeping need of a message of entity `e`. failures: its failed deliveries, counting a lock that it has
--- (SB-090); none are counted in a dead-letter queue (SB-089). ends_at: when it expires (SB-020, SB-921).
+-- The columns that settling and sweeping need of a message of entity `e`. failures: its failed deliveries, counting a lock that
+-- it has (SB-090); none are counted in a dead-letter queue (SB-089). ends_at: when it expires (SB-020, SB-921).
 m.ctid AS tid, m.state, m.sequence_number, m.lock_token, m.locked_until AS old_until, m.message_id, m.enqueued_at,
 m.first_received_at, m.last_received_at, m.size,
 m.delivery_count + (m.lock_token IS NOT NULL AND m.subqueue = @SUBQUEUE_MAIN)::int AS failures,
