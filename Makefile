@@ -6,6 +6,7 @@
 # make test-rabbitmq  runs the same scenarios and random scripts on a RabbitMQ server on loopback and on the core, and compares them
 #             (make test-rabbitmq SECONDS=3600 SEED=7: scripts for an hour); as root it installs RabbitMQ from Debian if missing
 # make test-azurite   the same for storage queues and Azurite, installed with npm if missing (make test-azurite SEED=7 SCRIPTS=200)
+# make test-spark  the analysis on a standalone Spark cluster with an address of its own (as root: in a network namespace)
 # make clean  remove the virtual environment, not the data
 
 PYTHON ?= python3
@@ -16,7 +17,7 @@ PIP := $(IN_VENV) -m pip install --disable-pip-version-check -q
 
 export PORT VITRINE_DATA
 
-.PHONY: up test test-rabbitmq test-azurite lint bench soak mutants clean
+.PHONY: up test test-rabbitmq test-azurite test-spark lint bench soak mutants clean
 .DELETE_ON_ERROR:
 
 up: $(VENV)/base.stamp $(VENV)/spark.tried
@@ -39,6 +40,12 @@ test-azurite: export VITRINE_DIFFERENTIAL := yes
 test-azurite: $(VENV)/dev.stamp
 	@$(IN_VENV) -m tests.azurite.server
 	@$(IN_VENV) -m pytest tests/azurite -q $(ARGS); code=$$?; $(IN_VENV) manage.py embedded_postgres stop 2>/dev/null; exit $$code
+
+# Not part of `test`: it starts a cluster, and waits a minute and more for it.
+test-spark: export VITRINE_DATA := $(or $(VITRINE_DATA),$(CURDIR)/.vitrine/test)
+test-spark: export VITRINE_SPARK_CLUSTER := yes
+test-spark: $(VENV)/dev.stamp $(VENV)/spark.tried
+	@$(IN_VENV) -m pytest tests/analysis/test_cluster.py -q $(ARGS); code=$$?; $(IN_VENV) manage.py embedded_postgres stop 2>/dev/null; exit $$code
 
 lint: $(VENV)/dev.stamp
 	$(VENV)/bin/ruff check .

@@ -7,7 +7,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from django.conf import settings
 
-from broker_core.common.errors import BrokerError
 from broker_core.models import ArchiveFile, ArchiveSlice
 
 from . import schema, storage
@@ -27,7 +26,7 @@ class Damage:
         return f"{self.file.path} (day {self.file.day}, slice {self.file.slice_id}) {self.problem}."
 
 
-class ArchiveDamaged(BrokerError):
+class ArchiveDamaged(Exception):
     """Files of the archive are missing or damaged."""
 
     def __init__(self, damages: list[Damage]):

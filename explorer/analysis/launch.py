@@ -116,7 +116,7 @@ def execute(run_id: int, *, should_stop: Callable[[], bool] = lambda: False) -> 
         _end(held, AnalysisRun.CANCELLED, "Cancelled. Partial results were discarded.")
     except Stopped:
         _end(held, AnalysisRun.FAILED, "The worker was stopped before the analysis finished. Start the analysis again.")
-    except (CannotRun, JobFailed, java.JavaNotFound, BrokerError) as problem:
+    except (CannotRun, JobFailed, java.JavaNotFound, verification.ArchiveDamaged, BrokerError) as problem:
         _end(held, AnalysisRun.FAILED, str(problem))
     except Exception as problem:
         _end(held, AnalysisRun.FAILED, f"{type(problem).__name__}: {problem}")

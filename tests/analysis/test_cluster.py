@@ -19,6 +19,7 @@ from broker_core.history import schema
 from explorer.analysis import java
 from tests.analysis.conftest import NOON, a_life
 
+pytestmark = pytest.mark.skipif("VITRINE_SPARK_CLUSTER" not in os.environ, reason="make test-spark runs this")
 HOST, WORKER = "10.203.77.1", "10.203.77.2"
 SECONDS = 120
 

@@ -13,6 +13,8 @@ import psycopg
 import pytest
 from django.db import connection
 
+from broker_core.history import verification
+from broker_core.models import ArchiveFile
 from broker_core.store import connections
 from explorer.analysis import java, launch, runs
 from explorer.models import AnalysisRun
@@ -125,12 +127,19 @@ def test_a_cancelled_run_says_so_and_leaves_no_scratch(held, folder, monkeypatch
     assert not folder.scratch.exists()
 
 
+DAMAGE = verification.Damage(ArchiveFile(path="a.parquet", slice_id=7), "is missing")
+
+
 @pytest.mark.parametrize(
     ("problem", "said"),
     [
         (java.JavaNotFound("An analysis needs Java 17"), "needs Java 17"),
         (launch.JobFailed("no such column"), "no such column"),
         (launch.Stopped(), "worker was stopped"),
+        (
+            verification.ArchiveDamaged([verification.Damage(ArchiveFile(path="a.parquet", slice_id=7), "is missing")]),
+            "is missing",
+        ),
     ],
 )
 def test_a_run_that_fails_says_why(held, monkeypatch, problem, said):

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from broker_core.common.arguments import require_count, whole_numbers
-from broker_core.common.errors import InvalidArgument
+from broker_core.common.errors import InvalidArgument, NotAllowed
 from broker_core.common.limits import RELAXED, STRICT, Range
 from broker_core.common.types import (
     BodyKind,
@@ -21,6 +21,10 @@ from broker_core.common.types import (
     sequence_number_of,
 )
 from broker_core.common.values import Typed, encode_properties
+from broker_core.queue_storage.rules import errors as storage_errors
+from broker_core.rabbitmq.rules.messages import MAX_BODY
+from broker_core.service_bus.rules.sas import TokenRefused
+from broker_core.service_bus.rules.transactions import check_size
 
 # As they are stored in tables and archives.
 STORED = {
@@ -106,3 +110,30 @@ def test_a_lock_token_keeps_the_number_in_its_last_60_bits():
     assert sequence_number_of(UUID(int=2**60 - 1)) == 2**60 - 1
     assert sequence_number_of(UUID(int=2**128 - 1)) == 2**60 - 1
     assert sequence_number_of(UUID(int=2**60)) == 0
+
+
+# What clients see: HTTP statuses of Queue Storage's errors, sub-codes of refused tokens, the largest body.
+STORAGE_STATUS = {
+    storage_errors.StorageRefusal: 400, storage_errors.RequestBodyTooLarge: 413, storage_errors.MessageNotFound: 404,
+    storage_errors.QueueNotFound: 404, storage_errors.AccountNotFound: 404, storage_errors.QueueAlreadyExists: 409,
+}  # fmt: skip
+
+
+def test_the_statuses_of_queue_storage_are_the_documented_ones():
+    assert {error: error.status for error in STORAGE_STATUS} == STORAGE_STATUS
+
+
+def test_the_sub_codes_of_refused_tokens_are_the_services():
+    assert (TokenRefused.MISSING, TokenRefused.SIGNATURE, TokenRefused.AUDIENCE, TokenRefused.EXPIRED) == (
+        40100, 40103, 40104, 40106
+    )  # fmt: skip
+
+
+def test_a_rabbitmq_message_has_at_most_128_mebibytes():  # RMQ-369
+    assert MAX_BODY == 134_217_728
+
+
+def test_a_transaction_may_have_exactly_the_messages_of_its_limit():  # SB-162
+    check_size(STRICT.messages_per_transaction, STRICT)
+    with pytest.raises(NotAllowed, match="would be number 101"):
+        check_size(STRICT.messages_per_transaction + 1, STRICT)

@@ -376,6 +376,12 @@ def test_every_reason_with_the_instant_that_ends_it(facts, queue, expected):
     assert codes(facts, QUEUES[queue]) == expected
 
 
+@pytest.mark.parametrize(("ago", "when"), [(59, "in 1 s"), (60, "at the next sweep"), (61, "at the next sweep")])
+def test_when_an_expired_message_is_removed(ago, when):
+    reason = explain(Facts(expires_at=NOON - ago * SECOND), QueueFacts(), NOON)[0]
+    assert reason.change == f"It is removed {when}."
+
+
 def test_where_a_visible_message_stands():
     assert codes(Facts(), place=QueuePosition(31)) == [(Code.BEHIND, False, None)]
     assert codes(Facts(), place=QueuePosition(32)) == [(Code.BEHIND, False, None), (Code.BEYOND_REACH, False, None)]

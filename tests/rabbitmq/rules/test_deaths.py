@@ -105,6 +105,25 @@ def test_garbage_is_replaced(garbage):
     assert not any(name.startswith("x-first-death") for name in died.headers)
 
 
+@pytest.mark.parametrize(
+    ("count", "read"), [(2**62, 2**62), (2**62 + 1, 2**62), (2**63, 2**62), (1, 1), (0, 1), (-1, 1), (True, 1), ("7", 1)]
+)
+def test_a_count_is_a_positive_number_with_room_to_grow(count, read):
+    [found] = deaths.history({"x-death": [{"queue": "q", "reason": "expired", "count": count}]})
+    assert found.count == read
+
+
+@pytest.mark.parametrize("time", [True, False, "yesterday", None, 1.5])
+def test_a_time_that_is_none_is_left_out(time):
+    [found] = deaths.history({"x-death": [{"queue": "q", "reason": "expired", "time": time}]})
+    assert found.time is None
+
+
+def test_a_number_is_a_time():
+    [found] = deaths.history({"x-death": [{"queue": "q", "reason": "expired", "time": 5}]})
+    assert found.time == 5
+
+
 JSONLIKE = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text("qexpird", max_size=7),
     lambda inner: (

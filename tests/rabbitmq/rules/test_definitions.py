@@ -218,6 +218,11 @@ def test_a_time_to_live_over_ten_years_is_lowered_with_a_warning():
     ]
 
 
+def test_a_time_to_live_of_ten_years_is_kept_without_a_warning():
+    found = parse({"policies": [{**A_POLICY, "definition": {"message-ttl": 315360000000}}]})
+    assert found.policies[0].policy.definition == {"message-ttl": 315360000000} and found.warnings == []
+
+
 def test_what_is_unknown_is_told():
     assert [str(w) for w in parse({"streams": []}).warnings] == ["streams: is unknown and was ignored"]
 

@@ -24,6 +24,7 @@ def refusal(document, **options):
 def test_the_ends_of_ranges_are_accepted():
     for definition in (
         {"message-ttl": 0, "expires": 1, "max-length": 0, "max-length-bytes": 0},
+        {"delivery-limit": 0, "consumer-timeout": 0},
         {"message-ttl": 315_360_000_000, "expires": 315_360_000_000},
     ):
         assert policies.parse("p", {"pattern": "", "definition": definition}).definition == definition
@@ -183,6 +184,12 @@ def test_numbers_take_the_least():
         ("policy p", 1000, False),
         ("argument", 5000, False),
     ]
+
+
+def test_a_larger_target_group_size_wins_between_policies():
+    mine, theirs = a_policy(definition={"target-group-size": 5}), a_policy("o", definition={"target-group-size": 3})
+    assert merged_definition(mine, theirs) == {"target-group-size": 5}
+    assert merged_definition(theirs, mine) == {"target-group-size": 5}
 
 
 def test_the_argument_wins_where_values_are_no_numbers():

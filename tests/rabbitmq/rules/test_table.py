@@ -151,7 +151,7 @@ def test_tables_are_not_nested_without_end():
     table = {}
     for _ in range(MAX_DEPTH):
         table = {"a": table}
-    encode(table)
+    encode({"a": table})
     with pytest.raises(InvalidArgument, match="nested"):
         encode({"a": {"a": table}})
 

@@ -161,3 +161,9 @@ def test_signed_token_reads_back(policy, key, expires):
     token = sas.parse(sas.sign(URI, policy, key, expires))
     assert (token.policy, token.expires) == (policy, str(expires))
     assert sas.signed_by(token, [key]) and not sas.signed_by(token, [key + "x"])
+
+
+def test_a_refusal_shows_the_first_40_characters_of_an_expiry():
+    token = f"SharedAccessSignature sr=x&sig=y&skn=z&se={'9' * 41}"
+    with pytest.raises(TokenRefused, match="se='9{40}' must be"):
+        sas.parse(token)
