@@ -134,6 +134,14 @@ m.scheduled_enqueue_at, m.last_received_at, m.locked_until, m.lock_token, m.mess
 m.properties, m.application_properties, m.dead_letter_reason, m.dead_letter_description, m.dead_letter_source,
 m.enqueued_sequence_number
 
+-- fragment: received_rows
+SELECT
+       -- include: received_columns
+       , m.default_message_time_to_live, m.start, m.passes_locked, m.idle
+  FROM changed AS m
+ WHERE
+       -- include: all_available_changed_or_retry
+
 -- fragment: received
 -- Lock `available`. An earlier lock that has ended was a failed delivery (SB-090); its event is written here.
 changed AS (
@@ -247,9 +255,7 @@ WITH
 -- include: available_messages
 ,
 -- include: received
-SELECT * FROM changed
- WHERE
-       -- include: all_available_changed_or_retry
+-- include: received_rows
 ;
 
 -- name: receive_and_delete
@@ -258,9 +264,7 @@ WITH
 -- include: available_messages
 ,
 -- include: received_and_deleted
-SELECT * FROM changed
- WHERE
-       -- include: all_available_changed_or_retry
+-- include: received_rows
 ;
 
 -- name: receive_past_locked
@@ -269,9 +273,7 @@ WITH
 -- include: available_past_locked
 ,
 -- include: received
-SELECT * FROM changed
- WHERE
-       -- include: all_available_changed_or_retry
+-- include: received_rows
 ;
 
 -- name: receive_and_delete_past_locked
@@ -280,9 +282,7 @@ WITH
 -- include: available_past_locked
 ,
 -- include: received_and_deleted
-SELECT * FROM changed
- WHERE
-       -- include: all_available_changed_or_retry
+-- include: received_rows
 ;
 
 -- name: walk_from_head
