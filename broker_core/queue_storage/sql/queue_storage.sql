@@ -115,13 +115,13 @@ changed AS (
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, sequence_number, message_id, kind,
                                        delivery_count, locked_until, actor)
-    SELECT now, %(entity_id)s, @SUBQUEUE_MAIN, sequence_number, message_id, @EVENT_LOCK_LOST, old_count, old_visible_at,
-           old_holder
-      FROM changed WHERE old_kind IN (@HOLD_GET, @HOLD_UPDATE) AND history_level = @HISTORY_FULL
-    UNION ALL
     SELECT now, %(entity_id)s, @SUBQUEUE_MAIN, sequence_number, message_id, @EVENT_RECEIVED, delivery_count, visible_at,
            %(holder)s
-      FROM changed WHERE history_level = @HISTORY_FULL),
+      FROM changed WHERE history_level = @HISTORY_FULL
+    UNION ALL
+    SELECT now, %(entity_id)s, @SUBQUEUE_MAIN, sequence_number, message_id, @EVENT_LOCK_LOST, old_count, old_visible_at,
+           old_holder
+      FROM changed WHERE old_kind IN (@HOLD_GET, @HOLD_UPDATE) AND history_level = @HISTORY_FULL),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, op)
     SELECT %(entity_id)s::bigint, @SUBQUEUE_MAIN, @HOLD_GET, max(visible_at), count(*), @OP_RECEIVED FROM changed

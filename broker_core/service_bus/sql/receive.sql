@@ -159,12 +159,12 @@ events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, sequence_number, message_id, delivery_count, kind, locked_until,
                                        actor)
     SELECT last_received_at, %(entity_id)s::bigint, %(subqueue)s::smallint, sequence_number, message_id, delivery_count,
-           @EVENT_LOCK_LOST, old_until, old_holder
-      FROM changed WHERE old_token IS NOT NULL AND history_level = @HISTORY_FULL
+           @EVENT_RECEIVED, locked_until, %(holder)s
+      FROM changed WHERE history_level = @HISTORY_FULL
     UNION ALL
-    SELECT last_received_at, %(entity_id)s, %(subqueue)s, sequence_number, message_id, delivery_count, @EVENT_RECEIVED,
-           locked_until, %(holder)s
-      FROM changed WHERE history_level = @HISTORY_FULL),
+    SELECT last_received_at, %(entity_id)s, %(subqueue)s, sequence_number, message_id, delivery_count, @EVENT_LOCK_LOST,
+           old_until, old_holder
+      FROM changed WHERE old_token IS NOT NULL AND history_level = @HISTORY_FULL),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, op)
     SELECT %(entity_id)s::bigint, %(subqueue)s, @LEDGER_LOCKED, max(locked_until), count(*), @OP_RECEIVED FROM changed
@@ -185,13 +185,13 @@ changed AS (
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, sequence_number, message_id, kind,
                                        delivery_count, locked_until, actor, enqueued_at, first_received_at, last_received_at)
-    SELECT now, %(entity_id)s::bigint, %(subqueue)s::smallint, sequence_number, message_id, @EVENT_LOCK_LOST, failures,
-           old_until, old_holder, NULL::timestamptz, NULL::timestamptz, NULL::timestamptz
-      FROM changed WHERE old_token IS NOT NULL AND history_level = @HISTORY_FULL
+    SELECT now, %(entity_id)s::bigint, %(subqueue)s::smallint, sequence_number, message_id, @EVENT_RECEIVED_AND_DELETED,
+           delivery_count, NULL::timestamptz, %(holder)s, enqueued_at, coalesce(first_received_at, now), now
+      FROM changed WHERE history_level > @HISTORY_OFF
     UNION ALL
-    SELECT now, %(entity_id)s, %(subqueue)s, sequence_number, message_id, @EVENT_RECEIVED_AND_DELETED, delivery_count, NULL,
-           %(holder)s, enqueued_at, coalesce(first_received_at, now), now
-      FROM changed WHERE history_level > @HISTORY_OFF),
+    SELECT now, %(entity_id)s, %(subqueue)s, sequence_number, message_id, @EVENT_LOCK_LOST, failures, old_until, old_holder, NULL,
+           NULL, NULL
+      FROM changed WHERE old_token IS NOT NULL AND history_level = @HISTORY_FULL),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, bytes, op)
     SELECT %(entity_id)s::bigint, %(subqueue)s, @STATE_ACTIVE, -count(*), -sum(size), @OP_RECEIVED_AND_DELETED FROM changed
