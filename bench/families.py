@@ -24,7 +24,7 @@ TEXT = BODY.hex()[: len(BODY)]
 
 def run(report) -> None:
     measuring.make_bare_tables()
-    _prepare()
+    prepare()
     _queue_storage(report)
     _rabbitmq(report)
     _invisible(report)
@@ -32,7 +32,7 @@ def run(report) -> None:
     _policy(report)
 
 
-def _prepare() -> None:
+def prepare() -> None:
     if not any(n.name == ACCOUNT for n in namespaces.list_namespaces()):
         queue_storage.create_account(ACCOUNT)
         rabbitmq.create_vhost(VHOST)
@@ -44,7 +44,7 @@ def _storage_queue() -> EntityAddress:
     return address
 
 
-def _rabbit_queue(**options) -> EntityAddress:
+def rabbit_queue(**options) -> EntityAddress:
     address = EntityAddress(VHOST, f"q-{uuid4().hex[:8]}")
     rabbitmq.declare_queue(address, **options)
     return address
@@ -116,8 +116,8 @@ def _queue_storage(report) -> None:
 
 
 def _rabbitmq(report) -> None:
-    _beside(report, "publish singly, take 32, ack singly", _publish_singly, _rabbit_queue, _singly)
-    _beside(report, "publish 100, take 100, ack 100", _publish_in_batches, _rabbit_queue, _in_batches)
+    _beside(report, "publish singly, take 32, ack singly", _publish_singly, rabbit_queue, _singly)
+    _beside(report, "publish 100, take 100, ack 100", _publish_in_batches, rabbit_queue, _in_batches)
     empty()
 
 
@@ -148,7 +148,7 @@ def _invisible(report) -> None:
 
 def _expired_behind_the_head(report) -> None:
     """A get and requeue of an unexpired head before expired messages, against a queue without them."""
-    plain, crowded = _rabbit_queue(), _rabbit_queue()
+    plain, crowded = rabbit_queue(), rabbit_queue()
     namespaces.pause_clock(VHOST)
     for queue in (plain, crowded):
         rabbitmq.publish(VHOST, [rabbitmq.Publication(BODY, routing_key=queue.path)])

@@ -1,41 +1,52 @@
-"""Receivers that wait on an empty queue: the latency of a message from another process, and the cost of waiting."""
+"""Receivers that wait on empty queues: the latency of a message of the same or another process, and the cost of waiting."""
 
 from __future__ import annotations
 
+import asyncio
+import os
 import random
 import threading
 import time
-from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 from statistics import median, quantiles
 
 from broker_core import service_bus
 from broker_core.common.types import EntityAddress, Message
-from broker_core.store import connections, driver
+from broker_core.store import aio, connections
 
 from . import measuring
 from .measuring import a_queue, fork
 
 SAMPLES, FIRST = 100, 5  # the first samples, in which both sides connect and plan, are not counted
-P95_MS = 50
-WATCHED_SECONDS = 6
+P95_MS, P95_OWN_MS = 50, 20
+WAITING = 1000
+STATEMENTS, SHARE = 10, 0.05
+WATCHED_SECONDS = 10
+SECONDS_TO_REPORT = 12  # an idle connection reports its statistics after at most ten seconds
 
 
 def run(report) -> None:
     measuring.make_bare_tables()
-    delays = _delays(a_queue(), 20 if measuring.scale is measuring.SMALL else SAMPLES)
-    report.row("a waiting receiver, from before the send's commit to the receipt, p50", median(delays), "ms")
-    report.row("the same, p95", quantiles(delays, n=20)[-1], "ms", P95_MS, at_most=True)
-    looks = _statements_while_waiting(a_queue())
-    report.row(
-        "looks a second of a receiver that waits and finds nothing", looks["receive"] / WATCHED_SECONDS, "/s", 1.01, at_most=True
-    )
-    report.line("its statements of any kind", f"{sum(looks.values()) / WATCHED_SECONDS:.1f}/s", ", ".join(sorted(looks)))
-    report.line("statements of a process in which nobody waits", f"{sum(_idle().values()) / WATCHED_SECONDS:.1f}/s")
+    samples = 20 if measuring.scale is measuring.SMALL else SAMPLES
+    for title, process, limit in (
+        ("another process", fork.Process, P95_MS),
+        ("a thread of the same process", threading.Thread, P95_OWN_MS),
+    ):
+        delays = _delays(a_queue(), samples, process)
+        report.row(f"a receiver waits, from before a send's commit in {title} to the receipt, p50", median(delays), "ms")
+        report.row("the same, p95", quantiles(delays, n=20)[-1], "ms", limit, at_most=True)
+    waiting = WAITING // 10 if measuring.scale is measuring.SMALL else WAITING
+    for title, queues in (("one queue", [a_queue()]), ("a queue each", [a_queue() for _ in range(waiting)])):
+        statements, share = _cost_of_waiting(queues, waiting)
+        report.row(f"{waiting} waiting receivers, {title}, statements", statements, "/s", STATEMENTS, at_most=True)
+        report.row("the same, share of a core, process and server", share, "", SHARE, at_most=True)
 
 
-def _delays(queue: EntityAddress, samples: int) -> list[float]:
-    """Milliseconds from the call of a send, including its commit, to the return of a waiting receive in another process."""
-    sender = fork.Process(target=_send_now_and_then, args=(queue, samples))
+def _delays(queue: EntityAddress, samples: int, kind) -> list[float]:
+    """Milliseconds from the call of a send, including its commit, to the return of a waiting receive."""
+    sender = kind(target=_send_now_and_then, args=(queue, samples))
     sender.start()
     delays = []
     for _ in range(samples + FIRST):
@@ -50,32 +61,39 @@ def _send_now_and_then(queue: EntityAddress, samples: int) -> None:
     for _ in range(samples + FIRST):
         time.sleep(random.uniform(0.05, 0.3))
         service_bus.send(queue, [Message(str(time.time_ns()).encode())])
+    connections.close_all_of_this_thread()
 
 
-def _statements_while_waiting(queue: EntityAddress) -> Counter:
-    """The statements of a waiting receiver that gets no message, by name, after its first second."""
-    waiting = threading.Thread(
-        target=lambda: (service_bus.receive(queue, max_wait_seconds=WATCHED_SECONDS + 3), connections.close_all_of_this_thread())
-    )
-    waiting.start()
-    time.sleep(1.5)
-    counted = _idle()
-    waiting.join()
-    return counted
+def _cost_of_waiting(queues: Sequence[EntityAddress], receivers: int) -> tuple[float, float]:
+    """Transactions a second, and processor seconds a second of this process and the server's, while receivers wait."""
+
+    async def wait() -> tuple[float, float]:
+        calls = [service_bus.receive.aio(queues[i % len(queues)], max_wait_seconds=600) for i in range(receivers)]
+        tasks = [asyncio.create_task(call) for call in calls]
+        await asyncio.sleep(SECONDS_TO_REPORT)
+        began, before = time.monotonic(), await asyncio.to_thread(_spent)
+        await asyncio.sleep(WATCHED_SECONDS)
+        after, seconds = await asyncio.to_thread(_spent), time.monotonic() - began
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        await aio.close()
+        return (after[0] - before[0]) / seconds, (after[1] - before[1]) / seconds
+
+    return asyncio.run(wait())
 
 
-def _idle() -> Counter:
-    """The statements that this process runs in WATCHED_SECONDS, by name."""
-    counted: Counter = Counter()
-    plain = driver._execute
+def _spent() -> tuple[int, float]:
+    """The transactions of the database, and the processor seconds of this process and of the server's processes, so far."""
+    connection = connections.current()
+    (row,) = connection.execute("SELECT xact_commit AS n FROM pg_stat_database WHERE datname = current_database()").fetchall()
+    pids = [row.pid for row in connection.execute("SELECT pid FROM pg_stat_activity WHERE datname = current_database()")]
+    return row.n, time.process_time() + sum(map(_processor_seconds, pids))
 
-    def counting(statement, connection):
-        counted[statement.name] += 1
-        return plain(statement, connection)
 
-    driver._execute = counting
-    try:
-        time.sleep(WATCHED_SECONDS)
-    finally:
-        driver._execute = plain
-    return counted
+def _processor_seconds(pid: int) -> float:
+    """0 for a process that has ended, or of a server on another machine."""
+    with suppress(OSError):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return 0.0

@@ -21,7 +21,7 @@ from broker_core.common.types import EntityAddress, LockedMessage, MessageState,
 from broker_core.service_bus import entities
 
 from . import bindings, codec, queues
-from .holdings import HOLDINGS, How
+from .holdings import HOLDINGS, How, report_lost
 
 logger = logging.getLogger(__name__)
 
@@ -222,13 +222,20 @@ class Channel(virtual.Channel):
             if due or alone:
                 queue = due[0] if due else self._active_queues[0]
                 self._own_receive_at[queue] = now
-                return self._call(service_bus.receive, self._address(queue), max_count)
+                return self._complete_and_receive(self._address(queue), max_count)
             return self._call(service_bus.receive_from, [self._address(queue) for queue in self._active_queues], max_count)
         except EntityNotFound:
             self._declare_again(queue)
         except (EntityDisabled, NotAllowed) as refusal:
             logger.warning("Cannot receive: %s", refusal)
         return []
+
+    def _complete_and_receive(self, address: EntityAddress, max_count: int) -> list[LockedMessage]:
+        """Receive from a queue, and complete what was acknowledged of it."""
+        with HOLDINGS.completions(self._transport.database, address, self._transport.actor) as tokens:
+            found = self._call(service_bus.receive, address, max_count, completing=tokens)
+        report_lost(How.COMPLETE, address, found.completed.lost)
+        return found
 
     def _declare_again(self, queue: str) -> None:
         """Create a consumed queue that was deleted again, with its bindings."""

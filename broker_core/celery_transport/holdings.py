@@ -2,8 +2,9 @@
 
 They belong to the process rather than to a channel: a task that runs while its connection is re-established is acknowledged by
 its lock token alone. One thread settles in groups: requests that arrive while a statement runs share the next one, so a single
-acknowledgement is sent at once. While the database does not respond, requests wait and are tried again. If a lock ends before,
-this is logged, and the message is delivered again.
+acknowledgement is sent at once. A channel that receives from the queue takes along what is queued at that moment: both are one
+transaction. While the database does not respond, requests wait and are tried again. If a lock ends before, this is logged, and
+the message is delivered again.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import os
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -74,7 +76,7 @@ class Holdings:
         self._held: dict[str, Holding] = {}
         self._pending: deque[tuple[How, Holding]] = deque()
         self._changed = threading.Condition()
-        self._settling = False
+        self._settling = 0  # groups that are being settled
         self._thread: threading.Thread | None = None
 
     def add(self, message: LockedMessage, database: Database, actor: Actor) -> str:
@@ -111,14 +113,36 @@ class Holdings:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._pending)
-                group, self._pending, self._settling = self._pending, deque(), True
+                group, self._pending = self._pending, deque()
+                self._settling += 1
             failed = self._settle(group)
-            with self._changed:
-                self._pending.extendleft(reversed(failed))
-                self._settling = False
-                self._changed.notify_all()
+            self._end_group(failed)
             if failed:
                 time.sleep(RETRY_AFTER_SECONDS)
+
+    def _end_group(self, failed: Iterable[tuple[How, Holding]]) -> None:
+        with self._changed:
+            self._pending.extendleft(reversed(list(failed)))
+            self._settling -= 1
+            self._changed.notify_all()
+
+    @contextmanager
+    def completions(self, database: Database, address: EntityAddress, actor: Actor) -> Iterator[list[UUID]]:
+        """The tokens of a queue's messages that are queued to be completed, which the block does. If it fails, they are queued
+        again."""
+        taken: list[tuple[How, Holding]] = []
+        with self._changed:
+            pending, self._pending = self._pending, deque()
+            for how, held in pending:
+                is_taken = how is How.COMPLETE and (held.database, held.address, held.actor) == (database, address, actor)
+                (taken if is_taken else self._pending).append((how, held))
+            self._settling += 1
+        failed = taken
+        try:
+            yield [held.token for _, held in taken]
+            failed = []
+        finally:
+            self._end_group(failed)
 
     def _settle(self, group: deque[tuple[How, Holding]]) -> list[tuple[How, Holding]]:
         """Settle the messages of a group, in one call per queue and settlement. Returns those to be tried again."""
@@ -143,9 +167,13 @@ def _settle_tokens(how: How, database: Database, address: EntityAddress, actor: 
     except Exception:
         logger.exception("Could not %s %d messages of %s; they are redelivered when their locks end", how, len(tokens), address)
         return True
-    for token in report.lost:
-        logger.warning("The lock %s of %s ended before its message was settled (%s); the task may run again", token, address, how)
+    report_lost(how, address, report.lost)
     return True
+
+
+def report_lost(how: How, address: EntityAddress, tokens: Iterable[UUID]) -> None:
+    for token in tokens:
+        logger.warning("The lock %s of %s ended before its message was settled (%s); the task may run again", token, address, how)
 
 
 HOLDINGS = Holdings()

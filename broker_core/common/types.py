@@ -5,7 +5,7 @@ Instants are aware UTC datetimes, durations are timedeltas; a missing instant or
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum, Flag, IntEnum, StrEnum, auto
@@ -36,6 +36,15 @@ class MessageState(IntEnum):
     ACTIVE = 0
     DEFERRED = 1
     SCHEDULED = 2
+
+
+class WaitKind(IntEnum):
+    """What calls wait for in an entity."""
+
+    MESSAGES = 0
+    NEXT_SESSION = 1
+    THIS_SESSION = 2
+    MESSAGES_OF_SESSION = 3
 
 
 class HoldKind(IntEnum):
@@ -210,7 +219,7 @@ class Actor:
 
     def require(self, right: Right, entity: EntityAddress | str) -> None:
         """Raise NotAuthorized unless the actor has every right named."""
-        if right & ~self.rights:
+        if right._value_ & ~self.rights._value_:  # of the enum itself, `&` and `~` would take longer than the rest of the check
             raise NotAuthorized(str(self), right.name or str(right), str(entity))
 
     @classmethod
@@ -423,6 +432,14 @@ class LockedMessage(StoredMessage):
     address: EntityAddress
 
 
+class Received(list[LockedMessage]):
+    """What a receive returned that also completed messages. completed: the report on the tokens that it was to complete."""
+
+    def __init__(self, messages: Iterable[LockedMessage], completed: SettleReport):
+        super().__init__(messages)
+        self.completed = completed
+
+
 @dataclass(frozen=True, slots=True)
 class Session:
     """A locked session: its messages are delivered to this holder only, in order, until `locked_until` (SB-114).
@@ -568,13 +585,14 @@ Tokens = UUID | Sequence[UUID]  # one lock token or a list of them; a token may 
 
 def is_one_token(tokens: Tokens | str | Sequence[str]) -> bool:
     """Whether a single token was given rather than a list: a lost lock is then an error."""
-    return isinstance(tokens, UUID | str)
+    return isinstance(tokens, (UUID, str))
 
 
 def unique_tokens(tokens: Tokens | str | Sequence[str]) -> list[UUID]:
     """The tokens as UUIDs without duplicates, in the order given. Raises InvalidArgument for an invalid UUID."""
     given: Any = [tokens] if is_one_token(tokens) else tokens
     try:
-        return list(dict.fromkeys(t if isinstance(t, UUID) else UUID(t) for t in given))
+        tokens = [t if isinstance(t, UUID) else UUID(t) for t in given]
     except (ValueError, AttributeError, TypeError) as exc:
         raise InvalidArgument("lock_token", "must be a UUID as a receive returned it, or a list of them") from exc
+    return list({t.int: t for t in tokens}.values())  # hashing a UUID itself is slow

@@ -346,6 +346,7 @@ class Migration(migrations.Migration):
                 ("exclusive", models.BooleanField(default=False)),
                 ("priority", models.IntegerField(default=0)),
                 ("prefetch", models.IntegerField(default=0)),
+                ("channel_prefetch", models.IntegerField(default=0)),
                 ("arguments", models.JSONField(blank=True, default=dict)),
                 ("began_at", models.DateTimeField()),
             ],

@@ -119,6 +119,7 @@ class Consumer(models.Model):
     exclusive = models.BooleanField(default=False)
     priority = models.IntegerField(default=0)
     prefetch = models.IntegerField(default=0)
+    channel_prefetch = models.IntegerField(default=0)  # of its channel: for all its consumers together
     arguments = models.JSONField(default=dict, blank=True)
     began_at = models.DateTimeField()  # the namespace's clock
 

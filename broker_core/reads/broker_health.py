@@ -40,6 +40,7 @@ class Health:
     horizon_age:         transactions since the oldest one that may still be running; vacuum and archive wait for it.
     database_bytes, message_bytes, event_bytes: on disk, including indexes.
     ledger_waiting:      count differences not yet rolled up. connections: open connections to this database.
+    buffer_bytes:        the server's shared buffers; a backlog beyond them is read from the disk, or the system's cache.
     """
 
     read_at: datetime
@@ -51,6 +52,7 @@ class Health:
     event_bytes: int
     ledger_waiting: int
     connections: int
+    buffer_bytes: int
 
 
 @use_case

@@ -85,8 +85,11 @@ def on_entity(address: EntityAddress, attempt: Callable[[CachedEntity], Steps], 
     up once more. Raises EntityNotFound.
     """
     for is_last in (False, True):
-        was_cached = _key(address) in _entities
-        entity = yield from cached_entity(address, family)
+        entity: CachedEntity | None = _entities.get(_key(address))
+        was_cached = entity is not None
+        if entity is None or entity.family is not family:
+            entity = yield from cached_entity(address, family)
+            assert entity is not None
         try:
             result = yield from attempt(entity)
         except NotAllowed:

@@ -41,7 +41,7 @@ ROUNDS = 50  # per call; a sweep forwards the rest
 def wake_and_forward(stored: Stored) -> Steps[None]:
     """Run after a send: wake receivers and forward messages. Forwarding starts after the commit, because a transaction that holds
     a counter must not wait for a forwarder."""
-    yield from wake(stored.waiting)
+    yield from wake(stored.entity_ids, stored.waiting, subqueue=SubQueue.MAIN)
     if stored.forwards:
         yield AfterCommit(forward_on(stored.forwards))
 
@@ -74,7 +74,7 @@ def forward_from(entity_id: int) -> Steps:
         total += done
         for each in stored:
             further += each.forwards
-            yield from wake(each.waiting)
+            yield from wake(each.entity_ids, each.waiting)
         if done and more:
             further.append(entity_id)
     return total, further
@@ -224,7 +224,7 @@ def _deliver(source_id: int, target: Any, rows: Sequence[Any]) -> Steps[Stored |
     if not found:
         return None
     first = found[0].first
-    return Stored(list(range(first, first + len(rows))), found[0].waiting, found[0].forwards)
+    return Stored(list(range(first, first + len(rows))), [target.id], found[0].waiting, found[0].forwards)
 
 
 def as_sent(row: Any) -> Prepared:

@@ -8,7 +8,7 @@ from typing import Any
 
 from broker_core.common.arguments import require_count, whole_numbers
 from broker_core.common.errors import EntityNotFound, InvalidArgument, MessageTooLarge
-from broker_core.common.types import Actor, EntityAddress, MessageState, Right, Tier
+from broker_core.common.types import Actor, EntityAddress, MessageState, Right, SubQueue, Tier
 from broker_core.runtime.configured_limits import limits
 from broker_core.runtime.entity_cache import entity_id_of, forget
 from broker_core.runtime.pacing import BATCH
@@ -56,8 +56,7 @@ def resubmit(
     if not rows:
         require_sendable(address, status)
         return {}
-    if rows[0].waiting:
-        yield from wake([entity_id])
+    yield from wake([entity_id], rows[0].waiting, subqueue=SubQueue.MAIN)
     if rows[0].forwards:
         yield AfterCommit(forward_on([entity_id]))
     return {row.old_number: row.new_number for row in rows}

@@ -25,10 +25,11 @@ RULE_TRIES = 5  # attempts while the topic's rules keep changing
 
 
 class Stored(NamedTuple):
-    """The result of storing messages. numbers: None for a dropped duplicate. waiting, forwards: entities whose receivers are to
-    be woken, and entities to forward from."""
+    """The result of storing messages. numbers: None for a dropped duplicate. entity_ids: where they are stored. waiting: those
+    that processes wait for. forwards: those to forward from."""
 
     numbers: list[int | None]
+    entity_ids: Sequence[int] = ()
     waiting: Sequence[int] = ()
     forwards: Sequence[int] = ()
 
@@ -89,7 +90,7 @@ def publish(
         rows = yield call("publish", count=len(prepared), rules_version=rules.version, **params)
         if rows:
             first = rows[0].first
-            return Stored(list(range(first, first + len(prepared))), rows[0].waiting, rows[0].forwards)
+            return Stored(list(range(first, first + len(prepared))), list(picks), rows[0].waiting, rows[0].forwards)
         status = yield call("entity_status", entity_id=topic_id)
         if not status or status[0].rules_version == rules.version:
             return None

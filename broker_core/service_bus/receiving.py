@@ -2,28 +2,47 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from typing import Any
+from uuid import UUID
 
 from broker_core.common.arguments import require_count, require_kind, whole_numbers
 from broker_core.common.errors import EntityNotFound, InvalidArgument, MessageNotFound, SessionLockLost
-from broker_core.common.types import Actor, EntityAddress, LockedMessage, Right, Session
+from broker_core.common.types import (
+    Actor,
+    EntityAddress,
+    LockedMessage,
+    Received,
+    Right,
+    Session,
+    SettleReport,
+    SubQueue,
+    Tokens,
+    sequence_number_of,
+    unique_tokens,
+)
+from broker_core.runtime import dispatcher
 from broker_core.runtime.entity_cache import BoundedCache, CachedEntity, entity_id_of, forget, on_entity
 from broker_core.runtime.pacing import BATCH, HEAD_LAG, advance_head
-from broker_core.runtime.waiting import poll_for_messages
+from broker_core.runtime.wake_ups import WatchedList
 from broker_core.store import connections
-from broker_core.store.driver import AfterCommit, Steps
-from broker_core.store.rows import by_number, locked_message, stored_message
-from broker_core.store.statements import call
-from broker_core.store.use_cases import use_case
+from broker_core.store.driver import AfterCommit, Batch, Steps
+from broker_core.store.rows import by_number, locked_message, settle_report, stored_message
+from broker_core.store.statements import Statement, call
+from broker_core.store.use_cases import complete_only, use_case
 
 from .renewal import renewer
 from .rules import sessions
-from .settling import release_unclaimed
+from .settling import release, release_unclaimed, stop_renewing
 from .shared import require_receivable, run_on_entity, touch
 from .tidying import end_all_expired_locks, tidy
+from .waiting import Receiver, receive_or_wait
+
+log = logging.getLogger(__name__)
 
 
 @use_case(on_cancel=release_unclaimed)
@@ -33,6 +52,7 @@ def receive(
     *,
     max_wait_seconds: float = 0,
     auto_renew: timedelta | None = None,
+    completing: Tokens | None = None,
     actor: Actor | None = None,
 ) -> Steps:
     """Lock up to max_count messages, lowest number first (SB-061, SB-062); an empty list when there are none.
@@ -40,24 +60,31 @@ def receive(
     max_wait_seconds: how long to wait for the first one. auto_renew: this process renews the locks for that time, or until the
     messages are settled here. Due changes on the entity (expired, spent and scheduled messages) are made first, so the result is
     correct without sweeps (SB-032).
+    completing: lock tokens of this entity, whose messages are completed (SB-080) in the transaction that receives the next ones,
+    before any waiting. The result is then a Received, whose `completed` reports the tokens as `complete` does for a list; a lost
+    lock raises nothing. An entity that refuses receives completes nothing.
     """
     if auto_renew is not None:
         require_kind("auto_renew", auto_renew, timedelta)
-    receive_once = _receiver("receive", address, max_count, actor, locked_message)
-    messages = yield from wait_for_messages(receive_once, address, max_wait_seconds)
+    completion = None if completing is None else _Completion(unique_tokens(completing))
+    rows = yield from _received("receive", address, max_count, max_wait_seconds, actor, release_missed, completion)
+    messages = [locked_message(row, address) for row in rows]
+    if completion is not None:
+        messages = Received(messages, completion.report())
     if auto_renew is not None:
         for message in messages:
             renewer.hold(message, for_=auto_renew, actor=actor)
     return messages
 
 
-@use_case
+@use_case(on_cancel=complete_only)
 def receive_and_delete(
     address: EntityAddress, max_count: int = 1, *, max_wait_seconds: float = 0, actor: Actor | None = None
 ) -> Steps:
-    """Remove and return up to max_count messages; they cannot be received again (SB-060)."""
-    receive_once = _receiver("receive_and_delete", address, max_count, actor, lambda row, _: stored_message(row))
-    return (yield from wait_for_messages(receive_once, address, max_wait_seconds))
+    """Remove and return up to max_count messages; they cannot be received again (SB-060). If the call is cancelled in the moment
+    of the deletion, its messages are lost."""
+    rows = yield from _received("receive_and_delete", address, max_count, max_wait_seconds, actor, report_deleted)
+    return [stored_message(row) for row in rows]
 
 
 @use_case(on_cancel=release_unclaimed)
@@ -149,34 +176,84 @@ def peek(
     return [stored_message(row) for row in rows]
 
 
-def _receiver(name: str, address: EntityAddress, max_count: int, actor: Actor | None, as_message):
+class _Completion:
+    """Tokens to complete with the next receive. is_due: it has not been tried. rows: of those that were completed."""
+
+    def __init__(self, tokens: list[UUID]):
+        self.tokens, self.is_due = tokens, bool(tokens)
+        self.rows: list = []
+
+    def and_receive(self, entity_id: int, subqueue: SubQueue, actor: Actor, receiving: Statement) -> Steps[list]:
+        numbers = [sequence_number_of(token) for token in self.tokens]
+        completing = call(
+            "complete", entity_id=entity_id, subqueue=subqueue, actor=str(actor), numbers=numbers, tokens=self.tokens
+        )
+        completed, received = yield Batch((completing, receiving))
+        self.rows += completed
+        return received
+
+    def end(self) -> Steps[None]:
+        if self.is_due and renewer.has_locks:
+            yield AfterCommit(stop_renewing(self.tokens))
+        self.is_due = False
+
+    def report(self) -> SettleReport:
+        return settle_report(self.tokens, self.rows)
+
+
+def _received(
+    name: str,
+    address: EntityAddress,
+    max_count: int,
+    max_wait_seconds: float,
+    actor: Actor | None,
+    release: dispatcher.Release,
+    completion: _Completion | None = None,
+) -> Steps[list]:
+    """The rows of a receive; with the other calls of this process that wait for the list, by one statement."""
     actor = actor or Actor.local()
     actor.require(Right.LISTEN, address)
     require_count("max_count", max_count)
+    receiver, receive = Receiver(address, actor, max_count), partial(_receive_in_turns, name)
+    if completion is not None:
+        rows = [row for _, row in (yield from receive(receiver, [receiver], completion)).given]
+        if rows or max_wait_seconds <= 0:
+            return rows
 
-    def receive_once() -> Steps:
-        take = _Taker(name, address, actor.holder_label)
+    def watched(entity_id: int) -> WatchedList:
+        return WatchedList(entity_id, address.subqueue)
 
-        def attempt(entity: CachedEntity) -> Steps:
-            sessions.check_received_with(address, entity.requires_session, session=False)
-            return (yield from take(entity.id, max_count))
+    passes_on = name == "receive_and_delete"
+    return by_number(
+        (yield from receive_or_wait(receiver, max_wait_seconds, receive, release, watched, mode=name, passes_on=passes_on))
+    )
 
-        entity, rows, status = yield from on_entity(address, attempt)
-        entity_id, rows = entity.id, rows or []
+
+def _receive_in_turns(
+    name: str, receiver: Receiver, waiting: Sequence[Receiver], completion: _Completion | None = None
+) -> Steps[dispatcher.Received]:
+    """Receive for all that wait: for one by a statement of its own, for several in turns."""
+    address, take = receiver.address, _Taker(name, receiver, waiting, completion)
+
+    def attempt(entity: CachedEntity) -> Steps:
+        sessions.check_received_with(address, entity.requires_session, session=False)
+        return (yield from take(entity.id))
+
+    entity, rows, status = yield from on_entity(address, attempt)
+    if completion is not None:
+        yield from completion.end()
+    if status:
+        require_receivable(address, status)
+    if (status or rows[0]).idle:
+        yield AfterCommit(touch("touch_by_receive", entity.id))
+    if take.left or take.bounds_lag:
+        status = status or next(iter((yield call("entity_status", entity_id=entity.id))), None)
         if status:
-            require_receivable(address, status)
-        if (status or rows[0]).idle:
-            yield AfterCommit(touch("touch_by_receive", entity_id))
-        if len(rows) < max_count or take.bounds_lag:
-            status = status or next(iter((yield call("entity_status", entity_id=entity_id))), None)
-            if status:
-                rows = yield from _tidy_and_take(take, entity_id, rows, max_count, status)
-        return [as_message(row, address) for row in rows]
-
-    return receive_once
+            yield from _tidy_and_take(take, entity.id, status)
+    return dispatcher.Received(take.given, not take.left, entity.id)
 
 
-def _tidy_and_take(take: _Taker, entity_id: int, rows: list, max_count: int, status: Any) -> Steps[list]:
+def _tidy_and_take(take: _Taker, entity_id: int, status: Any) -> Steps[None]:
     """Make the due changes on the entity, advance the bounds of the list, and take more messages if there may be some."""
     subqueue = take.address.subqueue
     passes_locked = subqueue in status.passes_locked
@@ -185,41 +262,63 @@ def _tidy_and_take(take: _Taker, entity_id: int, rows: list, max_count: int, sta
     changed = yield from tidy(entity_id, status)
     if take.bounds_lag or changed >= BATCH:
         yield from advance_head(entity_id, subqueue)
-    if len(rows) < max_count and (changed or passes_locked and (not rows or status.locks)):
-        return by_number([*rows, *(yield from take.more(entity_id, max_count - len(rows)))])
-    return rows
+    if take.left and (changed or passes_locked and (not take.given or status.locks)):
+        yield from take.more(entity_id)
 
 
 class _Taker:
     """Runs the statement of a receive. While the receives of a list pass its locked messages, that is another statement; each
     process remembers these lists.
 
-    bounds_lag: whether the first call found messages far above the bounds of the list.
+    given: the rows with their receivers. bounds_lag: whether the first call found messages far above the bounds of the list.
     """
 
-    def __init__(self, name: str, address: EntityAddress, holder: str):
-        self.name, self.address, self.holder = name, address, holder
+    def __init__(self, name: str, receiver: Receiver, waiting: Sequence[Receiver], completion: _Completion | None):
+        self.address, self._completion = receiver.address, completion
+        self._is_for_one = len(waiting) == 1
+        self._name = name if self._is_for_one else f"{name}_in_turns"
+        self._plan: Sequence[Receiver] = (
+            [receiver] * receiver.max_count if self._is_for_one else dispatcher.turns(waiting, dispatcher.MOST_IN_A_ROUND)
+        )
+        self.given: list[tuple[Receiver, Any]] = []
         self.bounds_lag = False
 
-    def __call__(self, entity_id: int, count: int) -> Steps[list]:
+    @property
+    def left(self) -> int:
+        """How many more messages are wanted."""
+        return len(self._plan) - len(self.given)
+
+    def __call__(self, entity_id: int) -> Steps[list]:
         if (connections.current_database(), entity_id, self.address.subqueue) in _passing_locked:
-            rows = yield from self._past_locked(entity_id, count, past_deadlines=False)
+            rows = yield from self._past_locked(entity_id, past_deadlines=False)
         else:
-            rows = yield from self._run(self.name, entity_id, count)
+            rows = yield from self._run(self._name, entity_id)
         first = next((row.sequence_number for row in rows if row.sequence_number >= row.start), 0)
         self.bounds_lag = bool(rows) and first - rows[0].start > HEAD_LAG
         return rows
 
-    def more(self, entity_id: int, count: int) -> Steps[list]:
+    def more(self, entity_id: int) -> Steps[None]:
         """Take messages after the locks that had ended were ended, by the statement that is right for all lists."""
-        return (yield from self._past_locked(entity_id, count, past_deadlines=True))
+        yield from self._past_locked(entity_id, past_deadlines=True)
 
-    def _run(self, statement: str, entity_id: int, count: int, **params: Any) -> Steps[list]:
-        params |= {"subqueue": self.address.subqueue, "holder": self.holder}
-        return by_number((yield call(statement, entity_id=entity_id, max_count=count, **params)))
+    def _run(self, statement: str, entity_id: int, **params: Any) -> Steps[list]:
+        takers = self._plan[len(self.given) :]
+        params |= {"entity_id": entity_id, "subqueue": self.address.subqueue, "max_count": len(takers)}
+        if self._is_for_one:
+            params["holder"] = takers[0].holder
+        else:
+            params["holders"] = [each.holder for each in takers]
+        receiving = call(statement, **params)
+        if self._completion is not None and self._completion.is_due:
+            rows = yield from self._completion.and_receive(entity_id, self.address.subqueue, takers[0].actor, receiving)
+        else:
+            rows = yield receiving
+        rows = by_number(rows)
+        self.given += zip(takers, rows, strict=False)
+        return rows
 
-    def _past_locked(self, entity_id: int, count: int, *, past_deadlines: bool) -> Steps[list]:
-        rows = yield from self._run(f"{self.name}_past_locked", entity_id, count, past_deadlines=past_deadlines)
+    def _past_locked(self, entity_id: int, *, past_deadlines: bool) -> Steps[list]:
+        rows = yield from self._run(f"{self._name}_past_locked", entity_id, past_deadlines=past_deadlines)
         key = connections.current_database(), entity_id, self.address.subqueue
         if rows and rows[0].passes_locked:
             _passing_locked.keep(key, True)
@@ -231,10 +330,14 @@ class _Taker:
 _passing_locked = BoundedCache(100_000)  # (database, entity id, subqueue) of the lists whose receives pass locked messages
 
 
-def wait_for_messages(receive_once, address: EntityAddress, max_wait_seconds: float) -> Steps:
-    """Receive; if there are no messages, wait for a wake-up and also poll once a second (docs/design.md D8)."""
-    messages = yield from receive_once()
-    if messages or max_wait_seconds <= 0:
-        return messages
-    entity_id = yield from entity_id_of(address)
-    return (yield from poll_for_messages(receive_once, (entity_id,), max_wait_seconds))
+def release_missed(missed: Sequence[tuple[Receiver, Any]]) -> Steps[None]:
+    """Release messages whose receivers had gone; no failed delivery is counted (SB-926)."""
+    for receiver, row in missed:
+        yield from release.steps(receiver.address, [row.lock_token], actor=receiver.actor)
+
+
+def report_deleted(missed: Sequence[tuple[Receiver, Any]]) -> Steps[None]:
+    """Messages were deleted for receivers that had gone (SB-060)."""
+    for receiver, row in missed:
+        log.warning("%s: message %d was deleted for a receiver that had gone", receiver.address, row.sequence_number)
+    yield from ()

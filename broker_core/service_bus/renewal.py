@@ -87,6 +87,10 @@ class LockRenewer:
                 self._thread.start()
             self._changed.notify()
 
+    @property
+    def has_locks(self) -> bool:
+        return bool(self._held)
+
     def drop(self, tokens: Iterable[UUID]) -> None:
         """Stop renewing these locks."""
         with self._changed:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any
 
 from broker_core.common.arguments import whole_numbers
 from broker_core.common.errors import MessageNotFound, MessageTooLarge, NotAllowed, QuotaExceeded
 from broker_core.common.types import Actor, EntityAddress, EntityKind, EntityStatus, Message, Right, SubQueue
 from broker_core.runtime.entity_cache import CachedEntity, on_entity
+from broker_core.runtime.gathering import Gathering
 from broker_core.service_bus.rules.messages import Prepared
 from broker_core.store.driver import AfterCommit, Steps, all_or_none, undo
 from broker_core.store.statements import call
@@ -37,11 +39,27 @@ def send(address: EntityAddress, messages: Iterable[Message], *, actor: Actor | 
     prepared = prepare_all(address, messages)
     if not prepared:
         return []
-    _, stored, status = yield from on_entity(address, lambda entity: store(address, entity, prepared, str(actor)))
+    return (yield from _sends.call((address, str(actor)), prepared))
+
+
+def _send_together(key: tuple[EntityAddress, str], batches: Sequence[Sequence[Prepared]]) -> Steps[list[list[int | None]]]:
+    """Store the messages of several calls; returns the numbers of each."""
+    address, actor = key
+    prepared = [p for batch in batches for p in batch]
+    _, stored, status = yield from on_entity(address, lambda entity: store(address, entity, prepared, actor))
     if stored is None:
         refuse_send(address, status, prepared)
     yield from wake_and_forward(stored)
-    return stored.numbers
+    numbers = iter(stored.numbers)
+    return [list(islice(numbers, len(batch))) for batch in batches]
+
+
+def _weight(batch: Sequence[Prepared]) -> int:
+    return sum(1 + len(p.message.body) // _BODY_BYTES_LIKE_A_MESSAGE for p in batch)
+
+
+_BODY_BYTES_LIKE_A_MESSAGE = 8192  # large bodies fill a group sooner, at some 4 MB
+_sends: Gathering[Sequence[Prepared], list[int | None]] = Gathering(_send_together, size_of=_weight)
 
 
 def prepare_all(address: EntityAddress, messages: Iterable[Message]) -> list[Prepared]:
@@ -88,6 +106,7 @@ def _store(entity: CachedEntity, prepared: Sequence[Prepared], actor: str) -> St
         yield AfterCommit(touch("touch_by_send", entity.id))
     return Stored(
         list(range(sent.first, sent.first + len(prepared))),
+        [entity.id],
         [entity.id] if sent.waiting else (),
         [entity.id] if sent.forwards else (),
     )

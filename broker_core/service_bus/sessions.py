@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -17,22 +18,25 @@ from broker_core.common.errors import (
     SessionCannotBeLocked,
     SessionLockLost,
 )
-from broker_core.common.types import Actor, EntityAddress, Right, Session, SessionSummary, Tier
+from broker_core.common.types import Actor, EntityAddress, Right, Session, SessionSummary, Tier, WaitKind
 from broker_core.runtime.configured_limits import limits
+from broker_core.runtime.dispatcher import Received, Release
 from broker_core.runtime.entity_cache import CachedEntity, entity_id_of, on_entity
 from broker_core.runtime.pacing import HEAD_LAG
 from broker_core.runtime.waiting import wake
+from broker_core.runtime.wake_ups import WatchedList
 from broker_core.store.driver import Atomically, Steps
 from broker_core.store.rows import locked_message, stored_message
 from broker_core.store.statements import call
-from broker_core.store.use_cases import use_case
+from broker_core.store.use_cases import complete_only, use_case
 
-from .receiving import session_key, wait_for_messages
+from .receiving import release_missed, report_deleted, session_key
 from .renewal import Renewed, renewer
 from .rules import sessions
 from .settling import release_unclaimed, renew
 from .shared import require_receivable, run_on_entity
 from .tidying import tidy
+from .waiting import Receiver, receive_or_wait
 
 TRIES = 3  # attempts of operations that take two statements
 
@@ -67,10 +71,7 @@ def accept_session(
         require_kind("auto_renew", auto_renew, timedelta)
     if session_id is not None:
         sessions.check_session_id(session_id)
-        accept_once = _acceptor(address, _accept_this(address, session_id, actor), may_tidy=False)
-    else:
-        accept_once = _acceptor(address, _accept_next(address, max_count, actor), may_tidy=True)
-    session = yield from wait_for_messages(accept_once, address, max_wait_seconds)
+    session = yield from _accepted(Receiver(address, actor, 1, (session_id, max_count)), session_id, max_wait_seconds)
     if session is None:
         if session_id is None:
             raise NoSessionAvailable(str(address), max_wait_seconds)
@@ -91,18 +92,17 @@ def receive_from_session(
 
     Raises SessionLockLost if the session is no longer held with this token.
     """
-    address = session.address
-    receive_once = _receiver("receive_from_session", session, max_count, actor, lambda row: locked_message(row, address))
-    return (yield from wait_for_messages(receive_once, address, max_wait_seconds))
+    rows = yield from _received("receive_from_session", session, max_count, max_wait_seconds, actor, release_missed)
+    return [locked_message(row, session.address) for row in rows]
 
 
-@use_case
+@use_case(on_cancel=complete_only)
 def receive_and_delete_from_session(
     session: Session, max_count: int = 1, *, max_wait_seconds: float = 0, actor: Actor | None = None
 ) -> Steps:
     """Remove and return the session's next messages (SB-123)."""
-    receive_once = _receiver("receive_and_delete_from_session", session, max_count, actor, stored_message)
-    return (yield from wait_for_messages(receive_once, session.address, max_wait_seconds))
+    rows = yield from _received("receive_and_delete_from_session", session, max_count, max_wait_seconds, actor, report_deleted)
+    return [stored_message(row) for row in rows]
 
 
 @use_case
@@ -126,8 +126,8 @@ def close_session(session: Session, *, actor: Actor | None = None) -> Steps:
     renewer.drop([session.lock_token])
     key = yield from _key(session)
     row = yield from _while_held(session, call("close_session", **key, actor=str(actor)))
-    if row is not None and row.waiting:
-        yield from wake([key["entity_id"]])
+    if row is not None:
+        yield from wake([key["entity_id"]], row.waiting)
     return row is not None
 
 
@@ -212,47 +212,53 @@ def _while_held(session: Session, statement: Any) -> Steps:
                 raise
 
 
-def _accept_this(address: EntityAddress, session_id: str, actor: Actor) -> Callable[[CachedEntity], Steps]:
+def _accepted(receiver: Receiver, session_id: str | None, max_wait_seconds: float) -> Steps[Session | None]:
+    """Accept a session, this one or the next one; with the other calls of this process that wait for it."""
+    kind = WaitKind.NEXT_SESSION if session_id is None else WaitKind.THIS_SESSION
+
+    def watched(entity_id: int) -> WatchedList:
+        return WatchedList(entity_id, receiver.address.subqueue, kind, session_id)
+
+    found = yield from receive_or_wait(receiver, max_wait_seconds, _accept_in_turn, _close_missed, watched, mode="accept")
+    return found[0] if found else None
+
+
+def _accept_in_turn(receiver: Receiver, waiting: Sequence[Receiver]) -> Steps[Received]:
+    """A session for each of those who wait, as far as there are any, first come, first served. If there is none, due changes on
+    the entity are made, and it is tried again."""
+    address, (session_id, _) = receiver.address, receiver.asked
+    accepted: list[tuple[Receiver, Session]] = []
+
     def attempt(entity: CachedEntity) -> Steps:
         sessions.check_received_with(address, entity.requires_session, session=True)
-        token = uuid4()
-        rows = yield call(
-            "accept_session", entity_id=entity.id, session_id=session_id, session_token=token, holder=actor.holder_label
-        )
-        return _session(rows, address, token)
+        for each in waiting if session_id is None else waiting[:1]:
+            if (session := (yield from _accept(entity, each))) is None:
+                break
+            accepted.append((each, session))
+        return accepted
 
-    return attempt
-
-
-def _accept_next(address: EntityAddress, max_count: int, actor: Actor) -> Callable[[CachedEntity], Steps]:
-    def attempt(entity: CachedEntity) -> Steps:
-        sessions.check_received_with(address, entity.requires_session, session=True)
-        token = uuid4()
-        rows = yield call(
-            "accept_next_session",
-            entity_id=entity.id,
-            subqueue=address.subqueue,
-            session_token=token,
-            max_count=max_count,
-            holder=actor.holder_label,
-        )
-        return _session(rows, address, token)
-
-    return attempt
+    entity, _, status = yield from on_entity(address, attempt)
+    if status is not None:
+        require_receivable(address, status)
+        if session_id is None and (yield from tidy(entity.id, status)):
+            yield from attempt(entity)
+    return Received(accepted, len(accepted) == len(waiting), entity.id)
 
 
-def _acceptor(address: EntityAddress, attempt: Callable[[CachedEntity], Steps], *, may_tidy: bool) -> Callable[[], Steps]:
-    """A function that accepts once; if there is no session, it makes due changes on the entity and tries again."""
+def _accept(entity: CachedEntity, receiver: Receiver) -> Steps[Session | None]:
+    (session_id, max_count), token = receiver.asked, uuid4()
+    params = {"entity_id": entity.id, "session_token": token, "holder": receiver.holder}
+    if session_id is not None:
+        rows = yield call("accept_session", session_id=session_id, **params)
+    else:
+        rows = yield call("accept_next_session", subqueue=receiver.address.subqueue, max_count=max_count, **params)
+    return _session(rows, receiver.address, token)
 
-    def accept_once() -> Steps:
-        entity, session, status = yield from on_entity(address, attempt)
-        if session is None:
-            require_receivable(address, status)
-            if may_tidy and (yield from tidy(entity.id, status)):
-                session = yield from attempt(entity)
-        return session
 
-    return accept_once
+def _close_missed(missed: Sequence[tuple[Receiver, Session]]) -> Steps[None]:
+    """Close sessions whose receivers had gone."""
+    for receiver, session in missed:
+        yield from close_session.steps(session, actor=receiver.actor)
 
 
 def _session(rows: list, address: EntityAddress, token: Any) -> Session | None:
@@ -270,36 +276,47 @@ def _session(rows: list, address: EntityAddress, token: Any) -> Session | None:
     )
 
 
-def _receiver(name: str, session: Session, max_count: int, actor: Actor | None, as_message: Callable[[Any], Any]):
-    """A function that receives once from a held session; if there are too few messages, it makes due changes on the entity
-    first."""
-    actor = actor or Actor.local()
-    address = session.address
+def _received(
+    name: str, session: Session, max_count: int, max_wait_seconds: float, actor: Actor | None, release: Release
+) -> Steps[list]:
+    """The rows of a receive from a held session."""
+    address, actor = session.address, actor or Actor.local()
     actor.require(Right.LISTEN, address)
     require_count("max_count", max_count)
-    params = session_key(session, address) | {"holder": actor.holder_label}
+    session_key(session, address)
+
+    def watched(entity_id: int) -> WatchedList:
+        return WatchedList(entity_id, address.subqueue, WaitKind.MESSAGES_OF_SESSION, session.session_id, session.lock_token)
+
+    receive, receiver = partial(_receive_in_order, name), Receiver(address, actor, max_count, session)
+    return (yield from receive_or_wait(receiver, max_wait_seconds, receive, release, watched, mode=name))
+
+
+def _receive_in_order(name: str, receiver: Receiver, waiting: Sequence[Receiver]) -> Steps[Received]:
+    """Receive from a held session for the first of those who wait; if there are too few messages, due changes on the entity are
+    made first."""
+    first, session, address = waiting[0], receiver.asked, receiver.address
 
     def receive(count: int) -> Steps:
-        entity_id, rows, status = yield from run_on_entity(address, name, max_count=count, **params)
+        params = session_key(session, address) | {"holder": first.holder, "max_count": count}
+        entity_id, rows, status = yield from run_on_entity(address, name, **params)
         if status:
             require_receivable(address, status)
             raise SessionLockLost(str(address), session.session_id)
         return entity_id, rows[0].first_number, [row for row in rows if row.sequence_number is not None]
 
-    def receive_once() -> Steps:
-        entity_id, bound, rows = yield from receive(max_count)
-        if len(rows) < max_count:
-            status = yield call("entity_status", entity_id=entity_id)
-            if status and not rows:
-                require_receivable(address, status[0])
-            if status and (yield from tidy(entity_id, status[0])):
-                _, _, more = yield from receive(max_count - len(rows))
-                rows = [*rows, *more]
-        if bound is not None and (not rows or rows[0].sequence_number - bound > HEAD_LAG):
-            yield from _while_held(session, call("advance_session", **(yield from _key(session))))
-        return [as_message(row) for row in rows]
-
-    return receive_once
+    wanted = first.max_count
+    entity_id, bound, rows = yield from receive(wanted)
+    if len(rows) < wanted:
+        status = yield call("entity_status", entity_id=entity_id)
+        if status and not rows:
+            require_receivable(address, status[0])
+        if status and (yield from tidy(entity_id, status[0])):
+            _, _, more = yield from receive(wanted - len(rows))
+            rows = [*rows, *more]
+    if bound is not None and (not rows or rows[0].sequence_number - bound > HEAD_LAG):
+        yield from _while_held(session, call("advance_session", **(yield from _key(session))))
+    return Received([(first, row) for row in rows], len(rows) == wanted, entity_id)
 
 
 def _renew_locks(address: EntityAddress, tokens: Sequence[UUID], session: Session | None, actor: Actor) -> Renewed:

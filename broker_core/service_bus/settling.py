@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 from uuid import UUID
 
@@ -27,6 +28,7 @@ from broker_core.common.types import (
     unique_tokens,
 )
 from broker_core.runtime.entity_cache import cached_entity, forget
+from broker_core.runtime.gathering import Gathering
 from broker_core.runtime.waiting import wake
 from broker_core.store.driver import AfterCommit, Steps
 from broker_core.store.rows import settle_report
@@ -38,6 +40,8 @@ from .renewal import renewer
 from .rules import messages as service_bus
 from .rules import sessions
 from .shared import require_properties_fit, require_receivable, run_on_entity
+
+_MAKES_AVAILABLE = frozenset(("abandon", "release", "dead_letter"))  # dead letters are available in their own list
 
 
 @use_case
@@ -130,22 +134,56 @@ def _settle(
     tokens = unique_tokens(given)
     if not tokens:
         return SettleReport((), ())
+    report = yield from _settlements.call((name, address, str(actor), added, *params.items()), tokens)
+    return report.require_all() if is_one_token(given) else report
+
+
+def _settle_together(key: tuple, groups: Sequence[list[UUID]]) -> Steps[list[SettleReport]]:
+    """Settle the messages of several calls; returns the report of each."""
+    name, address, actor, added, *params = key
+    tokens = groups[0] if len(groups) == 1 else list(dict.fromkeys(chain.from_iterable(groups)))
     numbers = [sequence_number_of(token) for token in tokens]
     if added is not None:
         yield from require_properties_fit(address, numbers, added)
-    entity_id, rows, status = yield from run_on_entity(address, name, actor=str(actor), numbers=numbers, tokens=tokens, **params)
-    if name != "renew":
-        yield AfterCommit(_stop_renewing(tokens))
+    entity_id, rows, status = yield from run_on_entity(address, name, actor=actor, numbers=numbers, tokens=tokens, **dict(params))
+    if name != "renew" and renewer.has_locks:
+        yield AfterCommit(stop_renewing(tokens))
     if status:
         require_receivable(address, status)
-    elif getattr(rows[0], "waiting", False):
-        yield from wake([entity_id])
+    elif name in _MAKES_AVAILABLE:
+        yield from wake([entity_id], getattr(rows[0], "waiting", False))
     if rows and getattr(rows[0], "forwards", False):
         yield AfterCommit(forward_on([entity_id]))
     report = settle_report(tokens, rows)
     if report.lost:
         report = yield from _with_sessions(address, entity_id, report)
-    return report.require_all() if is_one_token(given) else report
+    return [report] if len(groups) == 1 else _shares(report, groups, several=name == "renew")
+
+
+def _shares(report: SettleReport, groups: Sequence[list[UUID]], *, several: bool) -> list[SettleReport]:
+    """Each caller's part of a report. A token given by several callers was settled by the first of them (SB-071).
+
+    several: it counts for all of them, as a renewal does.
+    """
+    settled, shares = dict(report.settled), []
+    for tokens in groups:
+        held = tuple((token, settled[token]) for token in tokens if token in settled)
+        if not several:
+            for token, _ in held:
+                del settled[token]
+        lost = set(tokens).difference(token for token, _ in held)
+        shares.append(
+            replace(
+                report,
+                settled=held,
+                lost=tuple(token for token in tokens if token in lost),
+                lost_sessions=tuple(each for each in report.lost_sessions if each[0] in lost),
+            )
+        )
+    return shares
+
+
+_settlements: Gathering[list[UUID], SettleReport] = Gathering(_settle_together)
 
 
 def _with_sessions(address: EntityAddress, entity_id: int, report: SettleReport) -> Steps:
@@ -160,7 +198,7 @@ def _with_sessions(address: EntityAddress, entity_id: int, report: SettleReport)
     return replace(report, lost_sessions=tuple((token, str(address), session) for token, session in lost))
 
 
-def _stop_renewing(tokens: Sequence[UUID]) -> Steps[None]:
+def stop_renewing(tokens: Sequence[UUID]) -> Steps[None]:
     """Run after the commit, since a rollback leaves the locks and their renewal unchanged (SB-163)."""
     renewer.drop(tokens)
     yield from ()

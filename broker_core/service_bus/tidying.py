@@ -60,8 +60,8 @@ def activate(entity_id: int, kind: str) -> Steps:
     if kind == EntityKind.TOPIC:
         return (yield from _publish_due(entity_id))
     (row,) = yield call("activate", entity_id=entity_id, max_count=BATCH)
-    if row.done and row.waiting:
-        yield from wake([entity_id])
+    if row.done:
+        yield from wake([entity_id], row.waiting)
     return row.done
 
 
@@ -97,8 +97,8 @@ def end_expired_locks(entity_id: int, *, dropped_by: str | None = None) -> Steps
         expires_deferred=False,
         properties=None,
     )
-    if row.done and row.waiting:
-        yield from wake([entity_id])
+    if row.done:
+        yield from wake([entity_id], row.waiting)
     return row
 
 

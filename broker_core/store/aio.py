@@ -1,7 +1,6 @@
 """The asynchronous driver: runs the same steps as `driver`, on one connection pool per event loop (docs/design.md D12).
 
-A statement borrows a connection while it runs; a call that waits for messages holds none. Each loop receives wake-ups over one
-listening connection.
+A statement borrows a connection while it runs; a call that waits for messages holds none.
 """
 
 from __future__ import annotations
@@ -10,7 +9,8 @@ import asyncio
 import contextvars
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import closing, suppress
+from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 import psycopg
@@ -19,70 +19,29 @@ from psycopg.rows import namedtuple_row
 from broker_core.common.errors import BrokerError
 
 from . import connections
-from .driver import _TRIES, WAKE_CHANNEL, AfterCommit, Atomically, Blocking, Listening, Steps, WaitForMessages
-from .failures import TRANSIENT, UNSTORABLE, is_unstorable, refusal, translated, unstorable
+from .direct import NotDirect, wait
+from .driver import _TRIES, AfterCommit, Atomically, Batch, Blocking, Gathered, Steps, WaitForSignal, directly
+from .failures import DATABASE_ERRORS, TRANSIENT, UNSTORABLE, is_unstorable, refusal, translated, unstorable
 from .pool import Pool
-from .statements import Statement
+from .signals import Signal
+from .statements import Statement, check
 
 T = TypeVar("T")
 POOL_SIZE = 8  # enough to keep two cores busy; further statements wait and are grouped (docs/design.md D3)
-_RECONNECT_SECONDS = 0.5
 _POLL_SECONDS = 0.02  # between checks whether a cancelled call has ended
 _log = logging.getLogger(__name__)
 
 
 class LoopResources:
-    """The pool of one event loop for one database, and the calls that wait for messages of each entity."""
+    """The pool of one event loop for one database."""
 
     def __init__(self, database: connections.Database):
-        self._database = database
         self.pool = Pool(database, POOL_SIZE, at_end=self._forget)
-        self._waiting: dict[int, set[asyncio.Event]] = {}
-        self._listener: asyncio.Task | None = None
-        self._listens = asyncio.Event()
 
     def _forget(self) -> None:
-        """Called when the loop ends: drops the references, since a cancelled task would keep its connection alive."""
-        self._listener = None
+        """Called when the loop ends."""
         for key in [key for key, resources in _resources.items() if resources is self]:
             del _resources[key]
-
-    async def close(self) -> None:
-        if self._listener:
-            self._listener.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._listener
-        await self.pool.close()
-
-    async def listen(self, step: Listening) -> Any:
-        wake = asyncio.Event()
-        for entity_id in step.entity_ids:
-            self._waiting.setdefault(entity_id, set()).add(wake)
-        if self._listener is None or self._listener.done():
-            self._listens.clear()
-            self._listener = asyncio.create_task(self._pass_on_wake_ups())
-        try:
-            await _wait_idle(self._listens, 1)  # without a listener, waiting falls back to slow polling
-            return await _drive_at(step.steps, self, wake)
-        finally:
-            for entity_id in step.entity_ids:
-                self._waiting[entity_id].discard(wake)
-                if not self._waiting[entity_id]:
-                    del self._waiting[entity_id]
-
-    async def _pass_on_wake_ups(self) -> None:
-        task = asyncio.current_task()
-        while not (task and task.cancelling()):  # also if a library below has swallowed the cancellation
-            with suppress(psycopg.Error, OSError):
-                parameters = await asyncio.to_thread(self._database.parameters)
-                async with await psycopg.AsyncConnection.connect(**parameters) as connection:
-                    await connection.execute(f"LISTEN {WAKE_CHANNEL}")
-                    self._listens.set()
-                    async for notification in connection.notifies():
-                        for wake in self._waiting.get(int(notification.payload), ()):
-                            wake.set()
-            self._listens.clear()
-            await asyncio.sleep(_RECONNECT_SECONDS)
 
 
 _resources: dict[tuple[asyncio.AbstractEventLoop, connections.Database], LoopResources] = {}
@@ -99,15 +58,18 @@ def loop_resources() -> LoopResources:
 
 
 async def close() -> None:
-    """Close the running loop's connections and listeners now rather than when the loop ends."""
+    """Close the running loop's connections now rather than when the loop ends."""
     for key in [key for key in _resources if key[0] is asyncio.get_running_loop()]:
-        await _resources.pop(key).close()
+        await _resources.pop(key).pool.close()
 
 
 async def run(steps: Steps) -> Any:
     """Run steps to completion on the loop's pool. Raises BrokerError for what the database refuses."""
-    with translated():
-        return await _drive_at(steps, loop_resources(), None)
+    try:
+        return await _drive_at(steps, loop_resources())
+    except DATABASE_ERRORS:
+        with translated():
+            raise
 
 
 class _Idle:
@@ -157,68 +119,82 @@ async def _release(releasing: Awaitable[Any]) -> None:
 
 async def _drive(steps: Steps, perform: Callable[[Any], Awaitable[Any]]) -> Any:
     """Run steps to completion; `perform` carries out each yielded step."""
-    with closing(steps):  # also if the call is cancelled
-        try:
-            step = next(steps)
-            while True:
-                try:
-                    value = await perform(step)
-                except Exception as exc:
-                    step = steps.throw(refusal(exc))
-                else:
-                    step = steps.send(value)
-        except StopIteration as end:
-            return end.value
+    try:
+        step = next(steps)
+        while True:
+            try:
+                value = await perform(step)
+            except Exception as exc:
+                step = steps.throw(refusal(exc))
+            else:
+                step = steps.send(value)
+    except StopIteration as end:
+        return end.value
+    finally:
+        steps.close()  # also if the call is cancelled
 
 
-async def _drive_at(steps: Steps, at: LoopResources, wake: asyncio.Event | None) -> Any:
-    """Run steps outside a transaction. wake: inside Listening, the event that a notification sets."""
-    return await _drive(steps, lambda step: _perform(step, at, wake))
+async def _drive_at(steps: Steps, at: LoopResources) -> Any:
+    """Run steps outside a transaction."""
+    return await _drive(steps, lambda step: _perform(step, at))
 
 
-async def _perform(step: Any, at: LoopResources, wake: asyncio.Event | None) -> Any:
+async def _perform(step: Any, at: LoopResources) -> Any:
     match step:
-        case Statement():
+        case Statement() | Batch():
             return await _execute(step, at.pool)
         case Atomically():
             later: list[Steps] = []
             async with at.pool.connection() as connection, connection.transaction():
                 value = await _drive_on(step.steps, connection, later)
             for steps in later:
-                await _drive_at(steps, at, wake)
+                await _drive_at(steps, at)
             return value
+        case Gathered():
+            return await step.gathering.run_aio(step.key, step.argument, lambda steps: _drive_at(steps, at))
         case AfterCommit():
-            return await _drive_at(step.steps, at, wake)
+            return await _drive_at(step.steps, at)
         case Blocking():
             return await asyncio.to_thread(step.call)
-        case Listening():
-            return await at.listen(step)
-        case WaitForMessages() if wake is not None:  # inside Listening
-            await _wait_idle(wake, step.seconds)
-            return wake.clear()
+        case WaitForSignal():
+            return await _wait_idle(step.signal, step.seconds)
     raise TypeError(f"a use case yielded {step!r}")
 
 
-async def _wait_idle(event: asyncio.Event, seconds: float) -> None:
-    """Wait for an event, at most so long. Nothing is held meanwhile, so `run_uncancelled` may cancel this."""
-    idle = _idle.get() or _Idle()
-    idle.is_on = True
+async def _wait_idle(signal: Signal, seconds: float) -> None:
+    """Wait for a signal, at most so long. Nothing is held meanwhile, so `run_uncancelled` may cancel this. A signal that is set
+    in the same moment goes first: the call may have been given messages, so it runs to completion."""
+    idle, event = _idle.get() or _Idle(), asyncio.Event()
+    signal.notify(partial(_set_soon, asyncio.get_running_loop(), event))
+    idle.is_on = not signal.is_set()
     try:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):  # asyncio.wait_for of Python 3.11 can swallow a cancellation
-                await event.wait()
+        if idle.is_on:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):  # asyncio.wait_for of Python 3.11 can swallow a cancellation
+                    await event.wait()
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if not signal.is_set() or _idle.get() is None or task is None:
+            raise
+        task.uncancel()
     finally:
         idle.is_on = False
+        signal.notify(None)
 
 
-async def _drive_on(steps: Steps, connection: psycopg.AsyncConnection, later: list[Steps]) -> Any:
+def _set_soon(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
+    with suppress(RuntimeError):  # the loop is closed
+        loop.call_soon_threadsafe(event.set)
+
+
+async def _drive_on(steps: Steps, connection: connections.AsyncConnection, later: list[Steps]) -> Any:
     """Run the statements of one transaction on its connection. later: collects the steps to run after the commit."""
     return await _drive(steps, lambda step: _perform_on(step, connection, later))
 
 
-async def _perform_on(step: Any, connection: psycopg.AsyncConnection, later: list[Steps]) -> Any:
+async def _perform_on(step: Any, connection: connections.AsyncConnection, later: list[Steps]) -> Any:
     match step:
-        case Statement():
+        case Statement() | Batch():
             return await _execute_on(step, connection)
         case Atomically():
             own: list[Steps] = []
@@ -226,28 +202,43 @@ async def _perform_on(step: Any, connection: psycopg.AsyncConnection, later: lis
                 value = await _drive_on(step.steps, connection, own)
             later += own
             return value
+        case Gathered():
+            return await _drive_on(step.gathering.separately(step.key, step.argument), connection, later)
         case AfterCommit():
             return later.append(step.steps)
     raise TypeError(f"a transaction yielded {step!r}")
 
 
-async def _execute(statement: Statement, pool: Pool) -> list:
+async def _execute(statement: Statement | Batch, pool: Pool) -> list:
     for tries_left in reversed(range(_TRIES)):
+        connection = await pool.take()
         try:
-            async with pool.connection() as connection:
-                return await _execute_on(statement, connection)
+            return await _execute_on(statement, connection)
         except TRANSIENT:
             if not tries_left:
                 raise
+        finally:
+            pool.put_back(connection)
     raise AssertionError("unreachable")
 
 
-async def _execute_on(statement: Statement, connection: psycopg.AsyncConnection) -> list:
-    async with psycopg.AsyncCursor(connection, row_factory=namedtuple_row) as cursor:
+async def _execute_on(statement: Statement | Batch, connection: connections.AsyncConnection) -> list:
+    try:
         try:
-            await cursor.execute(statement.sql, statement.params, binary=True)
-        except UNSTORABLE as exc:
-            if not is_unstorable(exc):
-                raise
-            raise unstorable(exc, statement.params) from exc
+            return await wait(directly(statement, connection.direct), connection)
+        except NotDirect:
+            return await _fetched(statement, connection)
+    except UNSTORABLE as exc:
+        if not is_unstorable(exc):
+            raise
+        raise unstorable(exc, statement.params) from exc
+
+
+async def _fetched(statement: Statement | Batch, connection: connections.AsyncConnection) -> list:
+    if isinstance(statement, Batch):
+        async with connection.transaction():
+            return [await _fetched(each, connection) for each in statement.statements]
+    check(statement)
+    async with psycopg.AsyncCursor(connection, row_factory=namedtuple_row) as cursor:
+        await cursor.execute(statement.sql, statement.params, binary=True)
         return await cursor.fetchall() if cursor.rownumber is not None else []

@@ -14,13 +14,14 @@ import select
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 from psycopg.rows import namedtuple_row
+
+from .direct import PreparedStatements
 
 # Generic plans, and no sequential or bitmap scans: a plan made for an empty queue must not be kept (docs/design.md D4). With such
 # scans, after a VACUUM of the empty table, or before its first ANALYZE, each receive would read its whole list and sort it,
@@ -31,11 +32,11 @@ SESSION_OPTIONS = (
     "-c lock_timeout=10s -c idle_in_transaction_session_timeout=60s"
 )
 PREPARE_AFTER = 5
+_SECONDS_TO_CANCEL = 2.0
 _DJANGO_ONLY = {"context", "cursor_factory", "prepare_threshold", "server_side_binding", "pool", "isolation_level", "assume_role"}
 
 
-@dataclass(frozen=True, slots=True)
-class Database:
+class Database(NamedTuple):  # part of the keys of caches, which a tuple's hash makes quick
     """The broker's database: a Django database alias or, outside Django, a DSN."""
 
     alias: str = "default"
@@ -56,17 +57,49 @@ class Database:
 DEFAULT = Database()
 _database: ContextVar[Database] = ContextVar("vitrine_database", default=DEFAULT)
 _callers: ContextVar[str | None] = ContextVar("vitrine_callers_transaction", default=None)
-_open: set[psycopg.Connection] = set()
+_open: set[Connection] = set()
 _at_close: list[Callable[[], None]] = []
+_pid = os.getpid()
 
 
-class _ThreadConnections(dict[Database, tuple[psycopg.Connection, int]]):
+def _note_fork() -> None:
+    global _pid
+    _pid = os.getpid()
+
+
+os.register_at_fork(after_in_child=_note_fork)
+
+
+class Connection(psycopg.Connection[Any]):
+    """A connection of a thread."""
+
+    def __init__(self, pgconn: psycopg.pq.abc.PGconn, **how: Any):
+        super().__init__(pgconn, **how)
+        self.direct, self.readable = PreparedStatements(pgconn), _readable(pgconn)
+
+
+class AsyncConnection(psycopg.AsyncConnection[Any]):
+    """A connection of an event loop."""
+
+    def __init__(self, pgconn: psycopg.pq.abc.PGconn, **how: Any):
+        super().__init__(pgconn, **how)
+        self.direct, self.readable = PreparedStatements(pgconn), _readable(pgconn)
+
+
+def _readable(pgconn: psycopg.pq.abc.PGconn) -> select.poll:
+    """Tells whether the connection's socket can be read. It accepts any descriptor; select() only those below 1,024."""
+    found = select.poll()
+    found.register(pgconn.socket, select.POLLIN)
+    return found
+
+
+class _ThreadConnections(dict[Database, tuple[Connection, int]]):
     """One thread's connections by database, each with the process that opened it. Closes them when the thread ends."""
 
     def close(self) -> None:
         while self:
             connection, pid = self.popitem()[1]
-            if pid == os.getpid():
+            if pid == _pid:
                 _forget(connection)
 
     def __del__(self) -> None:
@@ -117,12 +150,12 @@ def current() -> psycopg.Connection:
     database = _database.get()
     own = _this_thread.connections
     connection, pid = own.get(database, (None, 0))
-    if connection is not None and pid == os.getpid() and not is_dead(connection):
-        return connection
-    if connection is not None and pid == os.getpid():
+    if connection is not None and pid == _pid:
+        if not is_dead(connection):
+            return connection
         _forget(connection)
-    connection = psycopg.connect(**database.parameters())
-    own[database] = (connection, os.getpid())
+    connection = Connection.connect(**database.parameters())
+    own[database] = (connection, _pid)
     _open.add(connection)
     return connection
 
@@ -160,7 +193,14 @@ def close_all_of_this_thread() -> None:
     _this_thread.connections.close()
 
 
-def _forget(connection: psycopg.Connection) -> None:
+def abandon(connection: Connection) -> None:
+    """Cancel what the connection is doing, and close it: nobody will read the answer."""
+    with suppress(psycopg.Error):
+        connection.cancel_safe(timeout=_SECONDS_TO_CANCEL)
+    _forget(connection)
+
+
+def _forget(connection: Connection) -> None:
     _open.discard(connection)
     connection.close()
 
@@ -176,16 +216,12 @@ def _django_connection(alias: str) -> psycopg.Connection:
     return wrapper.connection
 
 
-def is_dead(connection: psycopg.Connection | psycopg.AsyncConnection) -> bool:
+def is_dead(connection: Connection | AsyncConnection) -> bool:
     """Whether the server has closed an idle connection: its socket is then readable. Sends nothing."""
-    if connection.closed:
-        return True
     try:
         # A server that shuts down sends a message first: read it, then the end of the stream behind it.
         while connection.pgconn.status == psycopg.pq.ConnStatus.OK:
-            readable = select.poll()  # accepts any descriptor; select() only those below 1,024
-            readable.register(connection.pgconn.socket, select.POLLIN)
-            if not readable.poll(0):
+            if not connection.readable.poll(0):
                 return False
             connection.pgconn.consume_input()
     except psycopg.OperationalError:

@@ -3,32 +3,43 @@
 A use case is a generator that yields the steps it needs and receives their results, so it is written once for both drivers.
 The steps are
 - a Statement: runs by itself and is committed at once; its value is the list of rows,
+- Batch(statements): runs several in one transaction and one round trip; its value is the list of rows of each,
 - Atomically(steps): runs the statements of another generator in one transaction; its value is what that generator returns,
 - AfterCommit(steps): runs steps outside any transaction; inside one they run after the commit, otherwise at once,
 - Blocking(call): makes a blocking call; its value is what the call returns,
-- Listening(steps): runs steps that may wait, while wake-ups for these entities are received; its value is what they return,
-- WaitForMessages: inside Listening, sleeps until a message is sent to one of the entities or the time is up.
+- WaitForSignal: waits until a Signal is set or the time is up. Outside transactions only,
+- Gathered(call): makes a call together with concurrent ones (`runtime.gathering`); its value is the call's result.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Generator
-from contextlib import closing
+from collections.abc import Awaitable, Callable, Generator, Hashable
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 import psycopg
 from psycopg.rows import namedtuple_row
 
 from . import connections
-from .failures import TRANSIENT, UNSTORABLE, is_unstorable, refusal, translated, unstorable
-from .statements import Statement
+from .direct import NotDirect, PreparedStatements
+from .failures import DATABASE_ERRORS, TRANSIENT, UNSTORABLE, is_unstorable, refusal, translated, unstorable
+from .signals import Signal
+from .statements import Statement, check
 
 T = TypeVar("T")
 Steps = Generator[Any, Any, T]  # of a use case; `Steps[Page]` returns a Page, a bare `Steps` anything
-WAKE_CHANNEL = "vitrine_wake"
 _TRIES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Statements that do not depend on each other's rows, to run in one transaction."""
+
+    statements: tuple[Statement, ...]
+
+    @property
+    def params(self) -> dict[str, Any]:
+        return {name: value for statement in self.statements for name, value in statement.params.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,47 +69,63 @@ class Blocking:
 
 
 @dataclass(frozen=True, slots=True)
-class Listening:
-    """Steps during which no wake-up of these entities is missed, from before the first step on."""
+class WaitForSignal:
+    """Wait at most `seconds` for a signal. May end early without one, so the caller checks again."""
 
-    entity_ids: tuple[int, ...]
-    steps: Steps
+    signal: Signal
+    seconds: float
+
+
+class Gathers(Protocol):
+    """Makes concurrent calls together. drive: runs steps outside a transaction."""
+
+    def separately(self, key: Hashable, argument: Any) -> Steps: ...
+    def run(self, key: Hashable, argument: Any, drive: Callable[[Steps], Any]) -> Any: ...
+    async def run_aio(self, key: Hashable, argument: Any, drive: Callable[[Steps], Awaitable[Any]]) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
-class WaitForMessages:
-    """Wait at most `seconds` for a wake-up. May end early without one, so the caller checks again."""
+class Gathered:
+    """A call that may be made together with concurrent calls of the same key; within a transaction it is made separately."""
 
-    entity_ids: tuple[int, ...]
-    seconds: float
+    gathering: Gathers
+    key: Hashable
+    argument: Any
 
 
 def run(steps: Steps[T]) -> T:
     """Run steps to completion on this thread's connection. Raises BrokerError for what the database refuses."""
-    with translated():
+    try:
         return _drive(steps, connections.current())
+    except DATABASE_ERRORS:
+        with translated():
+            raise
 
 
-def _drive(steps: Steps, connection: psycopg.Connection, later: list[AfterCommit] | None = None) -> Any:
+def _drive(steps: Steps, connection: psycopg.Connection | None, later: list[AfterCommit] | None = None) -> Any:
     """Run steps to completion. later: inside a transaction, collects the steps to run after it."""
-    with closing(steps):  # also if the thread is interrupted
-        try:
-            step = next(steps)
-            while True:
-                try:
-                    value = _perform(step, connection, later)
-                except Exception as exc:
-                    step = steps.throw(refusal(exc))  # steps may catch a refusal, or the exception that ended their transaction
+    try:
+        step = next(steps)
+        while True:
+            try:
+                if type(step) is WaitForSignal and later is None:
+                    connection, value = None, None  # the database may end the connection meanwhile
+                    step.signal.wait(step.seconds)
                 else:
-                    step = steps.send(value)
-        except StopIteration as end:
-            return end.value
+                    connection = connection or connections.current()
+                    value = _execute(step, connection) if type(step) is Statement else _perform(step, connection, later)
+            except Exception as exc:
+                step = steps.throw(refusal(exc))  # steps may catch a refusal, or the exception that ended their transaction
+            else:
+                step = steps.send(value)
+    except StopIteration as end:
+        return end.value
+    finally:
+        steps.close()  # also if the thread is interrupted
 
 
 def _perform(step: Any, connection: psycopg.Connection, later: list[AfterCommit] | None) -> Any:
     match step:
-        case Statement():
-            return _execute(step, connection)
         case Atomically():
             own: list[AfterCommit] = []
             with connection.transaction():
@@ -106,6 +133,12 @@ def _perform(step: Any, connection: psycopg.Connection, later: list[AfterCommit]
             for after in own:
                 _perform(after, connection, later)
             return value
+        case Batch():
+            return _execute(step, connection)
+        case Gathered() if later is not None or connections.in_callers_transaction():
+            return _drive(step.gathering.separately(step.key, step.argument), connection, later)
+        case Gathered():
+            return step.gathering.run(step.key, step.argument, lambda steps: _drive(steps, connection))
         case AfterCommit() if later is not None:
             return later.append(step)
         case AfterCommit() if step.waits_for_callers and connections.in_callers_transaction():
@@ -114,20 +147,14 @@ def _perform(step: Any, connection: psycopg.Connection, later: list[AfterCommit]
             return _drive(step.steps, connection)
         case Blocking():
             return step.call()
-        case Listening():
-            return _listen(step, connection)
-        case WaitForMessages():
-            return _wait(step, connection)
     raise TypeError(f"a use case yielded {step!r}")
 
 
-def _execute(statement: Statement, connection: psycopg.Connection) -> list:
-    """Run one statement. A deadlock changed nothing, so outside a transaction the statement is tried again."""
+def _execute(statement: Statement | Batch, connection: psycopg.Connection) -> list:
+    """Run one statement or a batch. A deadlock changed nothing, so outside a transaction it is tried again."""
     for tries_left in reversed(range(_TRIES)):
         try:
-            with psycopg.Cursor(connection, row_factory=namedtuple_row) as cursor:
-                cursor.execute(statement.sql, statement.params, binary=True)
-                return cursor.fetchall() if cursor.rownumber is not None else []
+            return _rows_of(statement, connection)
         except UNSTORABLE as exc:
             if not is_unstorable(exc):
                 raise
@@ -138,27 +165,34 @@ def _execute(statement: Statement, connection: psycopg.Connection) -> list:
     raise AssertionError("unreachable")
 
 
-def _listen(step: Listening, connection: psycopg.Connection) -> Any:
-    if connections.in_callers_transaction():
-        return _drive(step.steps, connection)
-    connection.execute(f"LISTEN {WAKE_CHANNEL}")
+def _rows_of(statement: Statement | Batch, connection: psycopg.Connection) -> list:
+    if not isinstance(connection, connections.Connection):
+        return _fetched(statement, connection)
     try:
-        return _drive(step.steps, connection)
-    finally:
-        if not connection.closed:
-            connection.execute(f"UNLISTEN {WAKE_CHANNEL}")
+        try:
+            return connection.wait(directly(statement, connection.direct))
+        except NotDirect:
+            return _fetched(statement, connection)
+    except BaseException:
+        if connection.pgconn.transaction_status == psycopg.pq.TransactionStatus.ACTIVE:  # the thread was interrupted
+            connections.abandon(connection)
+        raise
 
 
-def _wait(step: WaitForMessages, connection: psycopg.Connection) -> None:
-    if connections.in_callers_transaction():
-        time.sleep(step.seconds)
-        return
-    wanted = {str(entity_id) for entity_id in step.entity_ids}
-    deadline = time.monotonic() + step.seconds
-    while (left := deadline - time.monotonic()) > 0:
-        for notification in connection.notifies(timeout=left, stop_after=1):
-            if notification.payload in wanted:
-                return
+def directly(statement: Statement | Batch, direct: PreparedStatements) -> Generator[Any, Any, list]:
+    if isinstance(statement, Batch):
+        return direct.execute_all([(each.sql, each.params) for each in statement.statements])
+    return direct.execute(statement.sql, statement.params)
+
+
+def _fetched(statement: Statement | Batch, connection: psycopg.Connection) -> list:
+    if isinstance(statement, Batch):
+        with connection.transaction():
+            return [_fetched(each, connection) for each in statement.statements]
+    check(statement)
+    with psycopg.Cursor(connection, row_factory=namedtuple_row) as cursor:
+        cursor.execute(statement.sql, statement.params, binary=True)
+        return cursor.fetchall() if cursor.rownumber is not None else []
 
 
 class _Undo(Exception):

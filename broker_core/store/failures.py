@@ -13,6 +13,7 @@ from psycopg import errors
 from broker_core.common.arguments import storage_problem
 from broker_core.common.errors import BrokerError, BrokerUnavailable, InvalidArgument, ServerBusy, StorageFull
 
+DATABASE_ERRORS = (psycopg.Error, UnicodeEncodeError)
 # Nothing was changed, and the same statement may succeed at once.
 TRANSIENT = (errors.DeadlockDetected, errors.SerializationFailure)
 # Values that the database cannot store, or that are of the wrong type for the statement: the caller's mistake.
@@ -35,7 +36,7 @@ def translated() -> Iterator[None]:
     """Raise BrokerError in place of what psycopg raises in the block; programming errors pass unchanged."""
     try:
         yield
-    except (psycopg.Error, UnicodeEncodeError) as exc:
+    except DATABASE_ERRORS as exc:
         refusal = as_broker_error(exc)
         if refusal is None:
             raise
@@ -44,7 +45,7 @@ def translated() -> Iterator[None]:
 
 def refusal(exc: Exception) -> Exception:
     """The exception that steps receive: the BrokerError for a database error, any other exception unchanged."""
-    found = as_broker_error(exc) if isinstance(exc, (psycopg.Error, UnicodeEncodeError)) else None
+    found = as_broker_error(exc) if isinstance(exc, DATABASE_ERRORS) else None
     if found is None:
         return exc
     found.__cause__ = exc

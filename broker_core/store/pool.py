@@ -11,7 +11,6 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
 
 import psycopg
 from psycopg.pq import TransactionStatus
@@ -29,27 +28,45 @@ class Pool:
     def __init__(self, database: connections.Database, size: int, at_end: Callable[[], None]):
         self._database, self._at_end = database, at_end
         self._free = asyncio.Semaphore(size)
-        self._idle: deque[tuple[psycopg.AsyncConnection[Any], float]] = deque()  # with the time of last use, most recent last
+        self._idle: deque[tuple[connections.AsyncConnection, float]] = deque()  # with the time of last use, most recent last
         self._with_the_loop: AsyncGenerator[None] | None = None
         self._is_closed = False
 
     @asynccontextmanager
-    async def connection(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+    async def connection(self) -> AsyncIterator[connections.AsyncConnection]:
         """A connection for this caller alone. Raises psycopg.OperationalError if there is none in time."""
-        ends_at = time.monotonic() + SECONDS_TO_CONNECT
+        connection = await self.take()
         try:
-            async with asyncio.timeout_at(asyncio.get_running_loop().time() + SECONDS_TO_CONNECT):
-                await self._free.acquire()
-        except TimeoutError as exc:
-            raise psycopg.OperationalError("no connection became free in time") from exc
-        try:
-            connection = self._newest_idle() or await self._connect(ends_at)
-            try:
-                yield connection
-            finally:
-                self._return(connection)
+            yield connection
         finally:
+            self.put_back(connection)
+
+    async def take(self) -> connections.AsyncConnection:
+        """As `connection`; the caller puts it back."""
+        ends_at = time.monotonic() + SECONDS_TO_CONNECT
+        if self._free.locked():
+            try:
+                async with asyncio.timeout(SECONDS_TO_CONNECT):
+                    await self._free.acquire()
+            except TimeoutError as exc:
+                raise psycopg.OperationalError("no connection became free in time") from exc
+        else:
+            await self._free.acquire()  # at once
+        try:
+            return self._newest_idle() or await self._connect(ends_at)
+        except BaseException:
             self._free.release()
+            raise
+
+    def put_back(self, connection: connections.AsyncConnection) -> None:
+        now = time.monotonic()
+        if self._is_closed or connection.closed or connection.pgconn.transaction_status != TransactionStatus.IDLE:
+            connection.pgconn.finish()  # closes without awaiting: the call may have been cancelled
+        else:
+            self._idle.append((connection, now))
+        while self._idle and self._idle[0][1] < now - _IDLE_SECONDS:
+            self._idle.popleft()[0].pgconn.finish()
+        self._free.release()
 
     async def close(self) -> None:
         """Close the idle connections now, and every other connection after its use."""
@@ -64,7 +81,7 @@ class Pool:
             self._idle.pop()[0].pgconn.finish()
         self._at_end()
 
-    def _newest_idle(self) -> psycopg.AsyncConnection[Any] | None:
+    def _newest_idle(self) -> connections.AsyncConnection | None:
         while self._idle:
             connection, _ = self._idle.pop()
             if not connections.is_dead(connection):
@@ -72,7 +89,7 @@ class Pool:
             connection.pgconn.finish()
         return None
 
-    async def _connect(self, ends_at: float) -> psycopg.AsyncConnection[Any]:
+    async def _connect(self, ends_at: float) -> connections.AsyncConnection:
         """Open a connection; retries until the time is up if the server does not respond."""
         if self._with_the_loop is None:
             self._with_the_loop = _closing_with_the_loop(self)
@@ -80,20 +97,11 @@ class Pool:
         parameters = await asyncio.to_thread(self._database.parameters)
         while True:
             try:
-                return await psycopg.AsyncConnection.connect(**parameters)
+                return await connections.AsyncConnection.connect(**parameters)
             except psycopg.OperationalError:
                 if time.monotonic() + _PAUSE_SECONDS >= ends_at:
                     raise
             await asyncio.sleep(_PAUSE_SECONDS)
-
-    def _return(self, connection: psycopg.AsyncConnection[Any]) -> None:
-        now = time.monotonic()
-        if self._is_closed or connection.closed or connection.pgconn.transaction_status != TransactionStatus.IDLE:
-            connection.pgconn.finish()  # closes without awaiting: the call may have been cancelled
-        else:
-            self._idle.append((connection, now))
-        while self._idle and self._idle[0][1] < now - _IDLE_SECONDS:
-            self._idle.popleft()[0].pgconn.finish()
 
 
 async def _closing_with_the_loop(pool: Pool) -> AsyncGenerator[None]:

@@ -30,13 +30,12 @@ def stored_message(row: Any) -> StoredMessage:
 
 
 def locked_message(row: Any, address: EntityAddress) -> LockedMessage:
-    lock = {
-        "lock_token": row.lock_token,
-        "locked_until": row.locked_until,
-        "lock_duration": row.locked_until - row.last_received_at,
-        "address": address,
-    }
-    return _build(LockedMessage, _fields(row) | lock)
+    fields = _fields(row)
+    fields["lock_token"] = row.lock_token
+    fields["locked_until"] = row.locked_until
+    fields["lock_duration"] = row.locked_until - row.last_received_at
+    fields["address"] = address
+    return _build(LockedMessage, fields)
 
 
 def by_number(rows: list) -> list:
@@ -46,10 +45,10 @@ def by_number(rows: list) -> list:
 
 def settle_report(tokens: list[UUID], rows: list) -> SettleReport:
     """The tokens as settled (those that the statement returned) or lost, in the order given."""
-    numbers = {row.lock_token: row.sequence_number for row in rows}
+    numbers = {row.lock_token.int: row.sequence_number for row in rows}  # hashing a UUID itself is slow
     return SettleReport(
-        settled=tuple((token, numbers[token]) for token in tokens if token in numbers),
-        lost=tuple(token for token in tokens if token not in numbers),
+        settled=tuple((token, numbers[token.int]) for token in tokens if token.int in numbers),
+        lost=tuple(token for token in tokens if token.int not in numbers) if len(numbers) < len(tokens) else (),
         locked_until=getattr(rows[0], "locked_until", None) if rows else None,
         lock_duration=getattr(rows[0], "lock_duration", None) if rows else None,
     )

@@ -10,18 +10,17 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import IntEnum
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from psycopg import _queries
 
 from broker_core.common.arguments import wrong_kind
-from broker_core.common.types import BodyKind, EventKind, HistoryLevel, HoldKind, LedgerState, MessageState, SubQueue
+from broker_core.common.types import BodyKind, EventKind, HistoryLevel, HoldKind, LedgerState, MessageState, SubQueue, WaitKind
 
 PACKAGE = Path(__file__).parents[1]
 # The prefixes of names in statements, each with its enum: @STATE_ACTIVE is MessageState.ACTIVE.
@@ -35,6 +34,7 @@ NAMED: Mapping[str, type[IntEnum]] = MappingProxyType(
         "HOLD": HoldKind,
         "HISTORY": HistoryLevel,
         "BODY": BodyKind,
+        "WAIT": WaitKind,
     }
 )
 _SECTION = re.compile(r"^-- (name|fragment): (\w+)\n", re.MULTILINE)
@@ -54,8 +54,7 @@ _INCLUDE = re.compile(r"^[ \t]*-- include: (\w+)[ \t]*$", re.MULTILINE)
 _NAME = re.compile(r"@([A-Z]+)_([A-Z_]+)\b")
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
+class Statement(NamedTuple):
     """A named statement and its parameters. Use cases yield it, drivers run it."""
 
     name: str
@@ -67,18 +66,21 @@ class Statement:
 
 
 def call(name: str, /, **params: Any) -> Statement:
-    """The named statement with these parameters. Raises KeyError for an unknown name, and InvalidArgument for a parameter whose
-    type differs from the cast in the statement.
-
-    PostgreSQL would accept 'yesterday' as a timestamp, 'yes' as a boolean, and a naive datetime as one in the server's time zone.
-    Parameters of RANDOM_PREFIXES are made here.
-    """
+    """The named statement with these parameters; those of RANDOM_PREFIXES are made here. Raises KeyError for an unknown name."""
     if name not in SQL:
         raise KeyError(f"no statement {name!r} in {PACKAGE}/*/sql")
     for parameter in _PREFIXES.get(name, ()):
         params[parameter] = _random_prefix()
-    for parameter, (is_list, kind, classes) in _KINDS[name].items():
-        value = params.get(parameter)
+    return Statement(name, params)
+
+
+def check(statement: Statement) -> None:
+    """Raise InvalidArgument for a parameter whose type differs from the cast in the statement. Cursors need this check: they and
+    PostgreSQL accept 'yesterday' as a timestamp, 'yes' as a boolean, and a naive datetime as one in the server's time zone. The
+    direct path writes no such value (store/direct.py).
+    """
+    for parameter, (is_list, kind, classes) in _KINDS[statement.name].items():
+        value = statement.params.get(parameter)
         if value is None:
             continue
         if not is_list:
@@ -90,7 +92,6 @@ def call(name: str, /, **params: Any) -> Statement:
             for item in value:
                 if item is not None:
                     _require(parameter, item, kind)
-    return Statement(name, params)
 
 
 def _random_prefix() -> str:

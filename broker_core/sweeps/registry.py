@@ -38,7 +38,8 @@ def archive_events() -> dict[str, Any]:
 def maintain_event_partitions() -> dict[str, Any]:
     from broker_core.history import retention
 
-    return {"created": retention.create_partitions(), **runs.as_outcome(retention.drop_old_partitions())}
+    done = {"created": retention.create_partitions(), "indexed": retention.index_closed_partitions()}
+    return done | runs.as_outcome(retention.drop_old_partitions())
 
 
 SWEEPS = (
@@ -57,6 +58,10 @@ SWEEPS = (
     Sweep(sweeps.remove_deleted_entities, 30, "Removes the messages of deleted queues."),
     Sweep(archive_events, 600, "Writes the history to Parquet files."),
     Sweep(runs.forget_sweep_runs, 600, "Removes old records of sweep runs."),
-    Sweep(maintain_event_partitions, 3600, "Creates history partitions for the next days and drops old archived ones."),
+    Sweep(
+        maintain_event_partitions,
+        3600,
+        "Creates history partitions for the next days, indexes those of past days, and drops old archived ones.",
+    ),
     Sweep(sweeps.check_ledger, None, "Verifies all counts against the stored messages."),
 )

@@ -499,6 +499,69 @@ def test_a_crowd_of_acknowledgements_shares_statements(connection, monkeypatch):
     assert len(calls) < 10
 
 
+@pytest.fixture
+def busy_settling(connection, monkeypatch):
+    """The settling thread is busy with a first message until the event is set; the messages of a consumer that has four more."""
+    ready, begun, complete = threading.Event(), threading.Event(), service_bus.complete
+
+    def slow(address, tokens, *, actor: Actor):
+        begun.set()
+        ready.wait(20)
+        return complete(address, tokens, actor=actor)
+
+    monkeypatch.setitem(holdings._ACTIONS, holdings.How.COMPLETE, slow)
+    for number in range(8):
+        publish(connection, number)
+    inbox = Inbox(connection, prefetch=4)
+    drain(connection)
+    assert len(inbox.messages) == 4
+    inbox.messages[0].ack()
+    assert begun.wait(5)
+    yield inbox, ready
+    ready.set()
+
+
+def test_what_is_acknowledged_meanwhile_is_completed_with_the_next_receive(connection, queue, busy_settling):
+    inbox, ready = busy_settling
+    for message in inbox.messages[1:4]:
+        message.ack()
+    drain(connection)
+    assert inbox.bodies == list(range(8))
+    assert [message.sequence_number for message in service_bus.peek(queue)] == [1, 5, 6, 7, 8]
+    assert not HOLDINGS.settle_all(0)  # the first one
+    ready.set()
+    settled()
+    assert [message.sequence_number for message in service_bus.peek(queue)] == [5, 6, 7, 8]
+
+
+def test_what_a_failed_receive_was_to_complete_is_completed_later(connection, queue, busy_settling, monkeypatch):
+    inbox, ready = busy_settling
+    for message in inbox.messages[1:4]:
+        message.ack()
+
+    def fail(*args, **kwargs):
+        raise BrokerUnavailable("restarting")
+
+    monkeypatch.setattr("broker_core.celery_transport.channel.service_bus.receive", fail)
+    with pytest.raises(BrokerUnavailable):
+        drain(connection)
+    assert not HOLDINGS.settle_all(0)
+    ready.set()
+    settled()
+    assert [message.sequence_number for message in service_bus.peek(queue)] == [5, 6, 7, 8]
+
+
+def test_a_lost_lock_is_told_by_the_next_receive(connection, queue, busy_settling, caplog):
+    inbox, _ = busy_settling
+    service_bus.complete(queue, [inbox.messages[2].delivery_tag])  # its lock ends
+    with caplog.at_level(logging.WARNING):
+        for message in inbox.messages[1:4]:
+            message.ack()
+        drain(connection)
+    lost = [record.args[0] for record in caplog.records if "ended before its message was settled" in record.message]
+    assert [str(token) for token in lost] == [inbox.messages[2].delivery_tag]
+
+
 def test_a_forked_child_holds_nothing_of_its_parent(connection):
     publish(connection)
     Inbox(connection)

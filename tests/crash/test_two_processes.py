@@ -18,7 +18,7 @@ from tests.rabbitmq.rabbits import ledger_agrees
 
 from .conftest import ROOT
 
-# It consumes, prints what it is given, and acknowledges everything when it is told to.
+# It gets a message if it is told to, consumes, prints what it is given, and acknowledges everything when it is told to.
 CHILD = textwrap.dedent("""
     import json, os, select, sys
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "explorer.site.settings")
@@ -30,9 +30,13 @@ CHILD = textwrap.dedent("""
     dsn, vhost, options = sys.argv[1:]
     options = json.loads(options)
     with using(Database(dsn=dsn)):
-        channel = connect(vhost, "child").channel()
+        connection = connect(vhost, "child")
+        if options["gets"]:
+            assert connection.channel().get(options["gets"])
+        channel = connection.channel()
         channel.qos(options["prefetch"], global_=options["of_all"])
-        channel.consume("now", no_ack=options["no_ack"])
+        for queue in options["queues"]:
+            channel.consume(queue, no_ack=options["no_ack"])
         print("ready", flush=True)
         while True:
             for delivery in channel.deliveries(10, max_wait_seconds=0.5):
@@ -50,6 +54,7 @@ def queues(on_cluster):
     vhost = f"v-{uuid4().hex[:8]}"
     rabbitmq.create_vhost(vhost)
     dead = rabbitmq.declare_queue(EntityAddress(vhost, "dead")).address
+    rabbitmq.declare_queue(EntityAddress(vhost, "other"))
     arguments = {"x-message-ttl": 0, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
     return rabbitmq.declare_queue(EntityAddress(vhost, "now"), arguments=arguments).address, dead
 
@@ -58,9 +63,9 @@ def queues(on_cluster):
 def consuming(queues, dsn):
     started = []
 
-    def start(prefetch=0, of_all=False, no_ack=False):
-        options = json.dumps({"prefetch": prefetch, "of_all": of_all, "no_ack": no_ack})
-        program = [sys.executable, "-c", CHILD, dsn, queues[0].namespace, options]
+    def start(*names, prefetch=0, of_all=False, no_ack=False, gets=None):
+        options = {"prefetch": prefetch, "of_all": of_all, "no_ack": no_ack, "gets": gets, "queues": names or ["now"]}
+        program = [sys.executable, "-c", CHILD, dsn, queues[0].namespace, json.dumps(options)]
         child = subprocess.Popen(program, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
         started.append(child)
         assert child.stdout.readline() == "ready\n"
@@ -72,8 +77,9 @@ def consuming(queues, dsn):
         child.communicate()
 
 
-def send(address, *texts):
-    publish(address.namespace, [Publication(text.encode(), routing_key=address.path) for text in texts])
+def send(address, *texts, **properties):
+    given = rabbitmq.Properties(**properties)
+    publish(address.namespace, [Publication(text.encode(), routing_key=address.path, properties=given) for text in texts])
 
 
 def ready(address):
@@ -128,6 +134,35 @@ def test_what_finds_no_room_after_all_expires(queues, consuming):
     assert read(child, 1) == ["a False"]
     eventually(lambda: ready(dead) == 2)
     assert ready(now) == 0 and ledger_agrees(now) and ledger_agrees(dead)
+
+
+def test_what_finds_no_room_after_all_is_passed_on_to_a_consumer_that_has_some(queues, consuming):
+    """The first child holds a message of another queue, which takes the only place of its channel."""
+    now, dead = queues
+    other = EntityAddress(now.namespace, "other")
+    full, free = consuming("other", "now", prefetch=1, of_all=True), consuming(prefetch=1)
+    send(other, "x")
+    assert read(full, 1) == ["x False"]
+    send(now, "a")
+    assert read(free, 1) == ["a False"]
+    send(now, "b")  # now both are full
+    eventually(lambda: ready(dead) == 1)
+    print("go on", file=full.stdin)
+    assert read(full, 1) == ["acknowledged"]
+    send(now, "c")
+    assert read(full, 1) == ["c False"]
+    assert (ready(now), ready(dead)) == (0, 1) and ledger_agrees(now) and ledger_agrees(other) and ledger_agrees(dead)
+
+
+def test_a_message_that_its_connection_got_takes_no_room_of_a_consumer(queues, consuming):
+    """RMQ-144"""
+    other = EntityAddress(queues[0].namespace, "other")
+    send(other, "got")
+    child = consuming("other", prefetch=1, gets="other")
+    send(other, "a", expiration="0")
+    assert read(child, 1) == ["a False"]
+    send(other, "b", expiration="0")
+    assert rabbitmq.get_queue(other).messages == 0 and ledger_agrees(other)
 
 
 def test_without_a_consumer_it_expires(queues, consuming):

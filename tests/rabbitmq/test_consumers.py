@@ -146,14 +146,14 @@ def test_what_one_queue_refuses_costs_no_delivery_of_another(connection, channel
     for address in (one, two):
         send(address, "a")
         channel.consume(address.path)
-    take = channels.delivering.take.steps
+    take_for = channels.delivering.take_for
 
-    def busy_at_two(address, *args, **options):
-        if address == two:
+    def busy_at_two(plan):
+        if plan[0].address == two:
             raise ServerBusy("try again")
-        return take(address, *args, **options)
+        return take_for(plan)
 
-    monkeypatch.setattr(channels.delivering.take, "steps", busy_at_two)
+    monkeypatch.setattr(channels.delivering, "take_for", busy_at_two)
     found, refused = [], 0
     for _ in range(2):
         try:

@@ -9,6 +9,7 @@ import pytest
 from broker_core import queue_storage, service_bus
 from broker_core.common.errors import ServerBusy
 from broker_core.common.types import EntityAddress, Message
+from broker_core.runtime import dispatcher
 from broker_core.store import aio, connections, statements
 from broker_core.store.driver import Atomically
 from broker_core.store.statements import call
@@ -22,9 +23,9 @@ ROUNDS = 60
 async def test_receive_that_is_cancelled_while_a_wake_up_arrives_ends(queue, turns):
     task = asyncio.create_task(service_bus.receive.aio(queue, max_wait_seconds=60))
     try:
-        while not (waiting := [event for events in aio.loop_resources()._waiting.values() for event in events if event._waiters]):
+        while not (waiting := [each for each in listeners(queue) if each.signal._notify]):
             await asyncio.sleep(0.01)
-        waiting[0].set()
+        waiting[0].signal.set()
         for _ in range(turns):  # of the loop, between the wake-up and the receive's next step
             await asyncio.sleep(0)
         task.cancel()
@@ -66,6 +67,17 @@ async def test_the_steps_of_a_cancelled_call_are_ended_with_it(broker_database):
 async def _sleeps():
     text = "SELECT 1 FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep(30)%' AND state = 'active'"
     return bool(await asyncio.to_thread(lambda: connections.current().execute(text).fetchall()))
+
+
+def listeners(address):
+    """The calls of this process that wait for messages of a queue."""
+    number = entity_id(address)
+    return [
+        one
+        for (_, watched, _), found in dispatcher._dispatchers.items()
+        if watched.entity_id == number
+        for one in found._listeners
+    ]
 
 
 def fetched(text, address):

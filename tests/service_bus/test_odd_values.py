@@ -18,7 +18,8 @@ from broker_core.rabbitmq.connections import processes
 from broker_core.rabbitmq.topology import compiled
 from broker_core.service_bus.renewal import renewer
 from broker_core.service_bus.rules.entity_settings import QueueSettings
-from broker_core.store import connections, driver
+from broker_core.store import connections
+from broker_core.store.signals import Signal
 from broker_core.store.use_cases import UseCase
 
 from .odd_values import ODD, given, world
@@ -69,7 +70,7 @@ class _Undone(Exception):
 @pytest.fixture
 def everything(db, monkeypatch):
     """A world inside a transaction that is rolled back, and so is each call."""
-    monkeypatch.setattr(driver, "_wait", lambda step, connection: pytest.fail("it waits"))
+    monkeypatch.setattr(Signal, "wait", lambda signal, seconds: pytest.fail("it waits"))
     processes.leave_all()
     connections.current().execute("DELETE FROM vitrine_broker_process")
     with connections.callers_transaction():

@@ -16,7 +16,6 @@ from broker_core.service_bus import entities
 from broker_core.service_bus.rules.display_state import DisplayState
 from broker_core.service_bus.rules.filters import Rule, compile_filter
 from broker_core.store import connections
-from broker_core.store.statements import SQL
 from tests.looking import entity_id, now
 
 SECOND = timedelta(seconds=1)
@@ -450,17 +449,6 @@ def test_sweep_runs_are_newest_first_and_the_last_of_each_is_known(broker_databa
     assert (newest.duration, newest.error) == (None, "broke")
     assert reads.last_sweep_runs()[name] == newest
     assert reads.sweep_runs(name, limit=1) == [newest]
-
-
-def test_a_life_is_found_by_the_filter_that_is_kept_for_it(broker_database):
-    """Not by reading days of events: a block filter on a hash of entity and number (docs/design.md D7)."""
-    cursor = psycopg.ClientCursor(connections.current())
-    params = {"entity_id": 1, "sequence_number": 2, "max_count": 3}
-    with cursor.connection.transaction():
-        cursor.execute(SQL["allow_bitmap_scans"])
-        plan = cursor.execute(f"EXPLAIN {SQL['read_message_events']}", params).fetchall()
-    assert any("Bitmap Index Scan" in line and "hash" in line for [line] in plan)
-    assert any("hashint8extended" in line for [line] in plan)
 
 
 def test_health_names_who_holds_the_oldest_snapshot(queue):

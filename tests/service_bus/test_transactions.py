@@ -52,8 +52,9 @@ def test_sends_and_settlements_happen_together(queue):
 def test_who_waits_is_told_after_the_commit(queue):
     """Design D8: in the transaction it would wake them for what they cannot see yet, and hold the lock on notifications."""
 
-    def wait_begins():
-        yield call("wait_begins", entity_id=entity_id(queue), seconds=60)
+    def mark():
+        of_messages = {"subqueues": [0], "kinds": [0], "session_ids": [None], "session_tokens": [None]}
+        yield call("watch_entities", entity_ids=[entity_id(queue)], **of_messages, seconds=60.0, renewed_below=30.0)
 
     def sending():
         yield from service_bus.send.steps(queue, [Message(b"a")])
@@ -62,7 +63,7 @@ def test_who_waits_is_told_after_the_commit(queue):
     def together():
         return (yield Atomically(sending()))
 
-    run(wait_begins())
+    run(mark())
     assert run(together())
     assert not somebody_waits(queue)
 

@@ -51,7 +51,7 @@ def test_nothing_is_left_connected_when_a_loop_has_ended(queue):
 
     run_within(10, main)
     gc.collect()  # a connection that was just being opened ends with psycopg's last reference to it
-    eventually(lambda: connected() <= before)
+    eventually(lambda: connected() <= before, 15)  # the connection for wake-ups ends some time after the last wait
 
 
 def test_a_loop_that_was_closed_may_be_used_again_before_it_ends(queue):

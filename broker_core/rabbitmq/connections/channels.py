@@ -175,11 +175,12 @@ def qos(channel: Channel, prefetch: int = 0, *, global_: bool = False, prefetch_
         raise errors.not_implemented(f"prefetch_size!=0 ({prefetch_size})")
     if not isinstance(prefetch, int) or isinstance(prefetch, bool) or not 0 <= prefetch <= MOST_PREFETCH:
         raise InvalidArgument("prefetch", f"{prefetch!r} must be a whole number from 0 to {MOST_PREFETCH}")
-    if global_:
-        channel.prefetch_of_all = prefetch
-    else:
+    if not global_:
         channel.prefetch = prefetch
-    yield from ()
+        return
+    channel.prefetch_of_all = prefetch
+    if channel.consumers:
+        yield call("set_channel_prefetch", connection_id=channel.connection.id, channel=channel.number, prefetch=prefetch)
 
 
 @_on_channel
@@ -344,21 +345,20 @@ def _end_consumer_of_deleted_queue(channel: Channel, consumer: Consumer) -> None
 def _take(channel: Channel, group: Sequence[Consumer], count: int) -> Steps:
     """Deliveries of one queue to these consumers, in turns."""
     with local_consumers.reserve(group, count) as plan:
-        taken = (yield from _take_for(channel, group, len(plan))) if plan else []
+        taken = (yield from _take_for(channel, plan)) if plan else []
         for consumer, _ in zip(plan, taken, strict=False):
             consumer.count(1)
     return [channel.tag(d, c.entity_id, c, c.no_ack) for c, d in zip(plan, taken, strict=False)]
 
 
-def _take_for(channel: Channel, group: Sequence[Consumer], count: int) -> Steps:
-    connection, first = channel.connection, group[0]
-    who: dict[str, Any] = {"owner_id": connection.id, "holder": connection.name, "actor": connection.actor}
+def _take_for(channel: Channel, plan: Sequence[Consumer]) -> Steps:
+    first = plan[0]
     try:
-        taken = yield from delivering.take.steps(first.address, count, no_ack=first.no_ack, queue_id=first.entity_id, **who)
+        taken = yield from delivering.take_for(plan)
     except AmqpError as refusal:
         if refusal.reply_name not in ("NOT_FOUND", "RESOURCE_LOCKED"):  # redeclared as exclusive by another connection
             raise
-        for consumer in group:
+        for consumer in dict.fromkeys(plan):
             _end_consumer_of_deleted_queue(channel, consumer)
         return []
     yield from _require_still_open(channel, () if first.no_ack else taken)

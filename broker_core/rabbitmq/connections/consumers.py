@@ -62,6 +62,7 @@ def register(
         exclusive=exclusive,
         priority=level,
         prefetch=channel.prefetch,
+        channel_prefetch=channel.prefetch_of_all,
         arguments=json.dumps(stored),
     )
     if not added:

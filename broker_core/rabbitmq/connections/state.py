@@ -13,6 +13,7 @@ from broker_core.common.types import Actor, EntityAddress
 from broker_core.rabbitmq.messages import local_consumers
 from broker_core.rabbitmq.messages.delivery import Delivery
 from broker_core.rabbitmq.messages.local_consumers import Consumer, registry
+from broker_core.rabbitmq.messages.remote_delivery import DeliveryNotice
 from broker_core.rabbitmq.rules import errors
 from broker_core.rabbitmq.rules.errors import AmqpError
 from broker_core.store.driver import Steps
@@ -92,8 +93,7 @@ class ConnectionState:
             for channel in list(self.channels.values()):
                 channel.receive_overdue_notice(rest)
         elif kind == "delivered":
-            entity_id, *numbers = map(int, rest.split())
-            incoming_deliveries.take_soon(self, self._process.database, entity_id, numbers)
+            incoming_deliveries.take_soon(self, self._process.database, DeliveryNotice.parsed(rest))
 
 
 class ChannelState:

@@ -40,14 +40,14 @@ def settle_arrivals(
 
     limited: the result of `lock_for_arrivals`. zero_ttl: sequence numbers of messages with a TTL of zero, by queue name.
     """
-    yield from _settle_zero_ttl(transaction, zero_ttl)
+    yield from settle_zero_ttl(transaction, zero_ttl)
     for name in limited:
         if drops_head(transaction.topology.queues[name]):
             yield from deliver_from_head(transaction, name)
     yield from enforce_limits(transaction, limited)
 
 
-def _settle_zero_ttl(transaction: RoutingTransaction, zero_ttl: Mapping[str, Sequence[int]]) -> Steps[None]:
+def settle_zero_ttl(transaction: RoutingTransaction, zero_ttl: Mapping[str, Sequence[int]]) -> Steps[None]:
     """Deliver messages with a TTL of zero to consumers with available credit, and expire the rest (RMQ-016)."""
     for name, numbers in zero_ttl.items():
         queue = transaction.topology.queues[name]

@@ -32,8 +32,10 @@ from broker_core.store.statements import call
 from broker_core.store.use_cases import use_case
 
 from .dead_lettering import DELIVERY_LIMIT, REJECTED, dead_letter, lock_departing, process_arrivals
-from .delivery import Delivery, as_delivery
+from .delivery import Delivery, as_delivery, take_statement
 from .length_limits import is_limited, ready
+from .local_consumers import Consumer
+from .remote_delivery import holder_columns
 from .routing_transaction import RoutingTransaction, on_queue, transact
 from .tidying import clear_head, enforce_limit
 
@@ -71,18 +73,32 @@ def take(
     owner_id: int | None = None,
     holder: str | None = None,
     no_ack: bool = False,
-    queue_id: int | None = None,
     actor: Actor | None = None,
 ) -> Steps[list[Delivery]]:
     """Deliver up to max_count messages to a consumer, from the head, as Delivery. Expired messages at the head are removed
     first (RMQ-012) and never delivered (RMQ-002).
 
-    queue_id: only from this queue, not from one redeclared under the same name (RMQ-150).
     Raises AmqpError: no such queue (404), or exclusive to another connection (405).
     """
     require_count("max_count", max_count)
-    taken = yield from _take(address, max_count, no_ack, owner_id, holder, actor, queue_id=queue_id)
+    taken = yield from _take(address, max_count, no_ack, owner_id, holder, actor)
     return [as_delivery(row, address, queue) for queue, row in taken]
+
+
+def take_for(plan: Sequence[Consumer]) -> Steps[list[Delivery]]:
+    """Deliver the next messages of a queue to these consumers, one each, in order; all of them acknowledge or none.
+
+    Raises AmqpError: the queue no longer exists (404), or belongs to another connection (405).
+    """
+    first = plan[0]
+
+    def attempt(queue: QueueInfo) -> Steps:
+        if queue.id != first.entity_id:
+            return None
+        rows = yield from _take_rows(first.address, queue, len(plan), first.no_ack, holder_columns(plan))
+        return None if rows is None else [as_delivery(row, first.address, queue) for row in rows]
+
+    return (yield from on_queue(first.address, attempt, owner_id=first.owner_id))
 
 
 def _take(
@@ -94,23 +110,20 @@ def _take(
     actor: Actor | None,
     *,
     is_use: bool = False,
-    queue_id: int | None = None,
 ) -> Steps:
-    """Deliver messages, as pairs of QueueInfo and row. is_use: resets the queue's x-expires. queue_id: see `take`."""
+    """Deliver messages, as pairs of QueueInfo and row. is_use: resets the queue's x-expires."""
     actor = actor or Actor.local()
     actor.require(Right.LISTEN, address)
     if owner_id is None and not no_ack:
         raise InvalidArgument(
             "owner_id", "a delivery that is to be acknowledged belongs to a connection: pass owner_id or no_ack"
         )
-    holder_columns = {"owner_id": owner_id, "holder": holder or actor.holder_label}
+    holders: dict[str, list] = {"owner_ids": [owner_id], "holders": [holder or actor.holder_label], "consumer_ids": [None]}
 
     def attempt(queue: QueueInfo) -> Steps:
-        if queue_id not in (None, queue.id):
-            return None
         if is_use:
             yield from _check_get(address, queue)
-        rows = yield from _take_rows(address, queue, max_count, no_ack, holder_columns)
+        rows = yield from _take_rows(address, queue, max_count, no_ack, holders)
         return None if rows is None else [(queue, row) for row in rows]
 
     return (yield from on_queue(address, attempt, owner_id=owner_id))
@@ -125,25 +138,25 @@ def _check_get(address: EntityAddress, queue: QueueInfo) -> Steps:
         raise errors.not_found_queue(address.namespace, address.path)
 
 
-def _take_rows(
-    address: EntityAddress, queue: QueueInfo, max_count: int, no_ack: bool, holder_columns: Mapping[str, Any]
-) -> Steps:
-    """Rows of the deliveries; None: the queue no longer exists. Expired messages at the head are removed first (RMQ-012)."""
-    statement = "rabbit_take_no_ack" if no_ack else "rabbit_take"
-    if queue.has_priorities:
-        statement += "_by_priority"
+def _take_rows(address: EntityAddress, queue: QueueInfo, max_count: int, no_ack: bool, holders: Mapping[str, list]) -> Steps:
+    """Rows of the deliveries; None: the queue no longer exists. Expired messages at the head are removed first (RMQ-012).
 
-    def take_rows(count: int, *, past_expired: bool) -> Steps:
-        return (yield call(statement, entity_id=queue.id, max_count=count, past_expired=past_expired, **holder_columns))
+    holders: as `holder_columns`, for each of max_count messages, or one for all.
+    """
+    statement = take_statement(queue, no_ack)
 
-    rows = yield from take_rows(max_count, past_expired=False)
+    def take_rows(after: int, *, past_expired: bool) -> Steps:
+        columns = {name: values[after:] if len(values) == max_count else values for name, values in holders.items()}
+        return (yield call(statement, entity_id=queue.id, max_count=max_count - after, past_expired=past_expired, **columns))
+
+    rows = yield from take_rows(0, past_expired=False)
     if not rows:
         return None
     found, expired, is_clear = _delivered(rows), rows[0].expired, True
     if expired:
         is_clear = yield from clear_head(address.namespace, address.path)
     if expired and (not found or is_clear and len(found) < max_count):
-        found += _delivered((yield from take_rows(max_count - len(found), past_expired=not is_clear)))
+        found += _delivered((yield from take_rows(len(found), past_expired=not is_clear)))
     yield from _raise_head(queue, found, rows[0].head, force=expired)
     return found
 
@@ -179,13 +192,15 @@ def requeue(
     tokens: Iterable[UUID],
     *,
     counts: bool = True,
+    delivered: bool = True,
     kind: EventKind = EventKind.ABANDONED,
     actor: Actor | None = None,
 ) -> Steps:
     """Return deliveries to their original positions with their expiry unchanged (RMQ-020, RMQ-116). Returns a SettleReport.
 
-    counts: whether this counts as a failed delivery; at the delivery limit the message is dead-lettered (RMQ-121). kind: of
-    the event.
+    counts: whether this counts as a failed delivery; at the delivery limit the message is dead-lettered (RMQ-121). delivered:
+    False if the messages never reached their client, which then sees them without the redelivered flag (RMQ-119). kind: of the
+    event.
     """
     by, tokens = _authorized(address, tokens, actor)
     queue = yield from _find_queue(address)
@@ -193,7 +208,7 @@ def requeue(
         return SettleReport((), tuple(tokens))
 
     def steps(_: RoutingTransaction | None = None) -> Steps:
-        how = {"actor": by, "counts": counts, "kind": int(kind)}
+        how = {"actor": by, "counts": counts, "delivered": delivered, "kind": int(kind)}
         rows = yield call("rabbit_requeue", entity_id=queue.id, **_token_columns(tokens), **how)
         if rows:
             yield from _after_requeue(address, queue, rows, by)
@@ -202,6 +217,14 @@ def requeue(
     if is_limited(queue) or "delivery_limit" in queue.effective:
         return (yield from transact(address.namespace, by, steps))
     return (yield from steps())
+
+
+def requeue_undelivered(transaction: RoutingTransaction, queue: QueueInfo, tokens: Sequence[UUID]) -> Steps[list[int]]:
+    """Requeue messages that never reached their client, in the caller's transaction, which delivers or removes them. Returns
+    their sequence numbers."""
+    how = {"actor": transaction.actor, "counts": False, "delivered": False, "kind": int(EventKind.ABANDONED)}
+    rows = yield call("rabbit_requeue", entity_id=queue.id, **_token_columns(tokens), **how)
+    return sorted(row.sequence_number for row in rows)
 
 
 def _after_requeue(address: EntityAddress, queue: QueueInfo, rows: Sequence[Any], actor: str) -> Steps:

@@ -70,3 +70,8 @@ def as_delivery(row: Any, address: EntityAddress, queue: QueueInfo, *, message_c
         row.enqueued_at,
         message_count,
     )
+
+
+def take_statement(queue: QueueInfo, no_ack: bool) -> str:
+    """The name of the statement that delivers from the head of a queue."""
+    return "rabbit_take" + ("_no_ack" if no_ack else "") + ("_by_priority" if queue.has_priorities else "")

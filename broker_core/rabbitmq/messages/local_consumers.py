@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from broker_core.common.types import EntityAddress
 from broker_core.store import connections as database
@@ -41,6 +41,21 @@ class ConsumerChannel(Protocol):
     def release_unclaimed(self, found: Iterable[Delivery]) -> Steps[None]: ...
 
 
+class Candidate(Protocol):
+    """What decides whose turn it is: of a consumer of this process, or of another one (see remote_delivery)."""
+
+    priority: int
+    served: int
+    no_ack: bool
+
+    @property
+    def credit(self) -> int: ...
+
+    @property
+    def channel(self) -> Any: ...
+
+
+C = TypeVar("C", bound=Candidate)
 UNLIMITED = 2**31 - 1
 counter_lock = threading.Lock()
 _serve_order = itertools.count(1)
@@ -181,14 +196,14 @@ def outranked(consumer: Consumer) -> bool:
     )
 
 
-def in_turns(consumers: Sequence[Consumer], count: int) -> list[Consumer]:
+def in_turns(consumers: Sequence[C], count: int) -> list[C]:
     """The consumer of each of the next `count` messages of a queue: highest priority with credit first, equal priorities
     round-robin, least recently served first (RMQ-145). Shorter if there is not enough credit."""
-    plan: list[Consumer] = []
+    plan: list[C] = []
     shared_credit = {c.channel: c.channel.credit for c in consumers}
     given = dict.fromkeys(consumers, 0)
 
-    def has_credit(consumer: Consumer) -> bool:
+    def has_credit(consumer: C) -> bool:
         return given[consumer] < consumer.credit and (consumer.no_ack or shared_credit[consumer.channel] > 0)
 
     for level in sorted({c.priority for c in consumers}, reverse=True):

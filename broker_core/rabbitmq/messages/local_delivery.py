@@ -3,7 +3,6 @@ limits are enforced and for messages with a TTL of zero (RMQ-016, RMQ-922)."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,28 +12,27 @@ from broker_core.store.driver import AfterCommit, Steps
 from broker_core.store.statements import call
 
 from . import local_consumers
-from .delivery import Delivery, as_delivery
-from .remote_delivery import deliver_remotely
+from .delivery import Delivery, as_delivery, take_statement
+from .local_consumers import Consumer
+from .remote_delivery import deliver_remotely, ending_owners, holder_columns
 from .routing_transaction import RoutingTransaction
 
 MOST_BEFORE_LIMIT = 100  # maximum messages delivered before a length limit is enforced
-NO_ACK_STATEMENTS = {
-    "rabbit_deliver_by_number": "rabbit_deliver_by_number_no_ack",
-    "rabbit_take": "rabbit_take_no_ack",
-    "rabbit_take_by_priority": "rabbit_take_no_ack_by_priority",
-}
 
 
-def deliver_by_number(transaction: RoutingTransaction, name: str, queue: QueueInfo, numbers: Sequence[int]) -> Steps[list[int]]:
+def deliver_by_number(
+    transaction: RoutingTransaction, name: str, queue: QueueInfo, numbers: Sequence[int]
+) -> Steps[Sequence[int]]:
     """Deliver messages to consumers with credit, of this process first, then of others (RMQ-922). Returns the undelivered
     sequence numbers."""
-    with local_consumers.reserve(local_consumers.eligible_consumers(queue.id), len(numbers)) as plan:
-        left = list(numbers[len(plan) :])
-        for consumer in dict.fromkeys(plan):
-            given = [number for number, taker in zip(numbers, plan, strict=False) if taker is consumer]
-            if not (yield from _deliver(transaction, name, queue, consumer, "rabbit_deliver_by_number", numbers=given)):
-                left += given
-    return (yield from deliver_remotely(transaction, queue, sorted(left)))
+    with _reserve(transaction, queue, len(numbers)) as plan:
+        ending = yield from ending_owners(plan)
+        given = [(consumer, number) for consumer, number in zip(plan, numbers, strict=False) if consumer.owner_id not in ending]
+        for is_no_ack, statement in enumerate(("rabbit_deliver_by_number", "rabbit_deliver_by_number_no_ack")):
+            part = [(consumer, number) for consumer, number in given if consumer.no_ack == bool(is_no_ack)]
+            yield from _deliver(transaction, name, queue, statement, [c for c, _ in part], numbers=[n for _, n in part])
+    delivered = {number for _, number in given}
+    return (yield from deliver_remotely(transaction, queue, [number for number in numbers if number not in delivered]))
 
 
 def deliver_from_head(transaction: RoutingTransaction, name: str) -> Steps[None]:
@@ -43,31 +41,36 @@ def deliver_from_head(transaction: RoutingTransaction, name: str) -> Steps[None]
     queue = transaction.topology.queues[name]
     if queue.has_zero_ttl:
         return
-    statement = "rabbit_take_by_priority" if queue.has_priorities else "rabbit_take"
-    with local_consumers.reserve(local_consumers.eligible_consumers(queue.id), MOST_BEFORE_LIMIT) as plan:
-        for consumer, count in Counter(plan).items():
-            yield from _deliver(transaction, name, queue, consumer, statement, max_count=count, past_expired=True)
+    with _reserve(transaction, queue, MOST_BEFORE_LIMIT) as plan:
+        ending = yield from ending_owners(plan)
+        for no_ack in (False, True):
+            part = [consumer for consumer in plan if consumer.no_ack == no_ack and consumer.owner_id not in ending]
+            statement = take_statement(queue, no_ack)
+            yield from _deliver(transaction, name, queue, statement, part, max_count=len(part), past_expired=True)
+
+
+def _reserve(transaction: RoutingTransaction, queue: QueueInfo, count: int) -> Any:
+    eligible = local_consumers.eligible_consumers(queue.id)
+    return local_consumers.reserve([consumer for consumer in eligible if consumer.id not in transaction.without_credit], count)
 
 
 def _deliver(
-    transaction: RoutingTransaction, name: str, queue: QueueInfo, consumer: local_consumers.Consumer, statement: str, **which: Any
-) -> Steps[bool]:
-    """Deliver messages to a consumer after this transaction commits, and reserve its credit until then. Returns whether its
-    connection still exists."""
-    if not (yield call("hold_connection_unless_ending", connection_id=consumer.owner_id)):
-        return False
-    if consumer.no_ack:
-        statement = NO_ACK_STATEMENTS[statement]
-    rows = yield call(statement, entity_id=queue.id, owner_id=consumer.owner_id, holder=consumer.holder, **which)
+    transaction: RoutingTransaction, name: str, queue: QueueInfo, statement: str, plan: Sequence[Consumer], **which: Any
+) -> Steps[None]:
+    """Deliver messages to consumers after this transaction commits, and reserve their credit until then."""
+    if not plan:
+        return
+    rows = yield call(statement, entity_id=queue.id, **holder_columns(plan), **which)
     address = EntityAddress(transaction.vhost, name)
-    deliveries = [as_delivery(row, address, queue) for row in rows if row.sequence_number is not None]
-    if deliveries:
+    shares: dict[Consumer, list[Delivery]] = {}
+    for consumer, row in zip(plan, (row for row in rows if row.sequence_number is not None), strict=False):
+        shares.setdefault(consumer, []).append(as_delivery(row, address, queue))
+    for consumer, deliveries in shares.items():
         transaction.promises.enter_context(consumer.promise(len(deliveries)))
         yield AfterCommit(_buffer_or_release(consumer, deliveries), waits_for_callers=True)
-    return True
 
 
-def _buffer_or_release(consumer: local_consumers.Consumer, deliveries: Sequence[Delivery]) -> Steps[None]:
+def _buffer_or_release(consumer: Consumer, deliveries: Sequence[Delivery]) -> Steps[None]:
     """After the commit: buffer deliveries for the consumer, or release them if its channel was closed meanwhile."""
     if not consumer.buffer(deliveries):
         yield from consumer.channel.release_unclaimed(deliveries)

@@ -28,12 +28,14 @@ class Stale(Exception):
 @dataclass(slots=True)
 class RoutingTransaction:
     """The state of one transaction. waiting: ids of queues with receivers to wake. promises: reserved consumer credit,
-    released when the transaction has ended and its deliveries are buffered."""
+    released when the transaction has ended and its deliveries are buffered. without_credit: ids of consumers that had none for
+    its messages."""
 
     topology: Topology
     actor: str
     waiting: set[int] = field(default_factory=set)
     promises: ExitStack = field(default_factory=ExitStack)
+    without_credit: frozenset[int] = frozenset()
 
     @property
     def vhost(self) -> str:

@@ -101,12 +101,13 @@ DELETE FROM vitrine_connection WHERE id = %(connection_id)s;
 SELECT pg_notify('vitrine_connection', %(connection_id)s::bigint || ' ' || %(notice)s::text);
 
 -- name: remote_consumers
--- Connections with consumers not in `here` that can receive messages of a queue at once. credit: the prefetch of their
--- consumers less the connection's unacknowledged messages of the queue; NULL: unlimited. The ledger has the number of
--- unacknowledged messages, which bounds the scan.
+-- The consumers that may receive messages of a queue at once, without those in `excluded`; the least loaded first. credit,
+-- channel_credit: what the prefetch of the consumer and of its channel leave beside their unacknowledged messages of this queue,
+-- and thus at least what they can take; NULL: no limit. The ledger has the number of unacknowledged messages, which bounds the
+-- scan.
 WITH held AS MATERIALIZED (
-    SELECT h.owner_id, count(*) AS n
-      FROM (SELECT m.owner_id FROM vitrine_message AS m
+    SELECT h.consumer_id, count(*)::int AS n
+      FROM (SELECT m.consumer_id FROM vitrine_message AS m
              WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
                AND m.lock_token IS NOT NULL
                AND m.sequence_number >= (SELECT head FROM vitrine_queue_head
@@ -118,18 +119,21 @@ WITH held AS MATERIALIZED (
                             UNION ALL
                             SELECT n FROM vitrine_count_delta
                              WHERE entity_id = %(entity_id)s AND state = @LEDGER_LOCKED AND until = 'infinity') AS l)) AS h
-     GROUP BY h.owner_id)
-SELECT c.connection_id, x.name AS holder,
-       CASE WHEN bool_and(c.prefetch > 0 AND NOT c.no_ack) THEN greatest(sum(c.prefetch) - coalesce(max(h.n), 0),
-                                                                         0)::int END AS credit
-  FROM vitrine_consumer AS c
+     GROUP BY h.consumer_id),
+consumer AS MATERIALIZED (
+    SELECT c.*, coalesce(h.n, 0) AS held,
+           sum(coalesce(h.n, 0)) OVER (PARTITION BY c.connection_id, c.channel) AS held_by_channel
+      FROM vitrine_consumer AS c LEFT JOIN held AS h ON h.consumer_id = c.id
+     WHERE c.queue_id = %(entity_id)s)
+SELECT c.id, c.connection_id, x.name AS holder, c.channel, c.priority, c.no_ack,
+       CASE WHEN c.prefetch > 0 THEN greatest(c.prefetch - c.held, 0) END AS credit,
+       CASE WHEN c.channel_prefetch > 0 THEN greatest(c.channel_prefetch - c.held_by_channel, 0)::int END AS channel_credit
+  FROM consumer AS c
   JOIN vitrine_connection AS x ON x.id = c.connection_id
   JOIN vitrine_broker_process AS p ON p.epoch = x.epoch AND p.lease_until > clock_timestamp()
-  LEFT JOIN held AS h ON h.owner_id = c.connection_id
- WHERE c.queue_id = %(entity_id)s AND c.id <> ALL (%(here)s::bigint[])
+ WHERE c.id <> ALL (%(excluded)s::bigint[])
    AND (NOT %(one_only)s OR c.id = (SELECT min(id) FROM vitrine_consumer WHERE queue_id = %(entity_id)s))
- GROUP BY c.connection_id, x.name
- ORDER BY max(c.priority) DESC, coalesce(max(h.n), 0), c.connection_id;
+ ORDER BY c.held, c.id;
 
 -- fragment: unused_since
 -- The start of a queue's x-expires period: its last use, or the start of the database server (RMQ-047). With a manual clock,
@@ -183,9 +187,9 @@ WITH others AS MATERIALIZED (
     SELECT count(*) AS n, coalesce(bool_or(exclusive), false) AS exclusive FROM vitrine_consumer WHERE queue_id = %(queue_id)s),
 added AS (
     INSERT INTO vitrine_consumer (connection_id, channel, queue_id, tag, no_ack, exclusive, priority,
-                                  prefetch, arguments, began_at)
+                                  prefetch, channel_prefetch, arguments, began_at)
     SELECT %(connection_id)s, %(channel)s, e.id, %(tag)s, %(no_ack)s, %(exclusive)s, %(priority)s, %(prefetch)s,
-           %(arguments)s::text::jsonb, e.now
+           %(channel_prefetch)s, %(arguments)s::text::jsonb, e.now
       FROM others, vitrine_entity_now AS e
      WHERE e.id = %(queue_id)s AND NOT others.exclusive AND NOT (%(exclusive)s AND others.n > 0)
     RETURNING id),
@@ -194,6 +198,10 @@ armed AS (
      WHERE id = %(queue_id)s AND (options->>'auto_delete')::bool AND NOT (options->>'had_consumer')::bool
        AND EXISTS (SELECT FROM added))
 SELECT added.id, others.n = 0 AS is_first FROM added, others;
+
+-- name: set_channel_prefetch
+-- The prefetch of a channel, with its consumers (RMQ-141): other processes estimate by it how many messages they can take.
+UPDATE vitrine_consumer SET channel_prefetch = %(prefetch)s WHERE connection_id = %(connection_id)s AND channel = %(channel)s;
 
 -- name: remove_consumer
 -- No row: it ended with its queue, channel or connection.

@@ -22,7 +22,7 @@ AND m.sequence_number >= (SELECT head FROM vitrine_queue_head WHERE entity_id = 
 -- fragment: rabbit_available
 -- The first ready messages, or with `past_expired` the first that have not expired. Messages locked by concurrent deliveries
 -- are skipped.
-SELECT m.ctid AS tid, m.sequence_number, m.first_received_at IS NOT NULL AS redelivered,
+SELECT m.ctid AS tid, m.sequence_number, m.priority, m.first_received_at IS NOT NULL AS redelivered,
        -- include: rabbit_has_expired
        AS expired
   FROM vitrine_message AS m
@@ -45,21 +45,31 @@ available AS MATERIALIZED (
        AND m.priority IS NOT NULL
      ORDER BY m.priority DESC, m.sequence_number LIMIT %(max_count)s FOR UPDATE SKIP LOCKED)
 
+-- fragment: rabbit_place
+-- The index of a delivery's connection in `owner_ids`, `holders` and `consumer_ids`: each message in delivery order has its own,
+-- unless there is only one.
+CASE WHEN cardinality(%(owner_ids)b::bigint[]) = 1 THEN 1
+     ELSE array_position(ARRAY(SELECT sequence_number FROM available WHERE NOT expired ORDER BY priority DESC, sequence_number),
+                         m.sequence_number) END
+
 -- fragment: rabbit_delivered
--- Deliver the unexpired messages of `available` to a connection, which then holds them. `expired`: expired messages must be
+-- Deliver the unexpired messages of `available` to connections, which then hold them. `expired`: expired messages must be
 -- removed first.
 changed AS (
     UPDATE vitrine_message AS m
        SET lock_token =
                -- include: lock_token
-           , owner_id = %(owner_id)s, locked_by = %(holder)s,
+           , (owner_id, locked_by, consumer_id) = (
+               SELECT (%(owner_ids)b::bigint[])[p.i], (%(holders)b::text[])[p.i], (%(consumer_ids)b::bigint[])[p.i] FROM (SELECT
+               -- include: rabbit_place
+               AS i) AS p),
            first_received_at = coalesce(m.first_received_at, (SELECT now FROM entity)),
            last_received_at = (SELECT now FROM entity)
      WHERE m.ctid = ANY (ARRAY(SELECT tid FROM available WHERE NOT expired))
  RETURNING m.*),
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, sequence_number, message_id, kind, delivery_count, actor)
-    SELECT e.now, %(entity_id)s, @SUBQUEUE_MAIN, c.sequence_number, c.message_id, @EVENT_RECEIVED, c.delivery_count, %(holder)s
+    SELECT e.now, %(entity_id)s, @SUBQUEUE_MAIN, c.sequence_number, c.message_id, @EVENT_RECEIVED, c.delivery_count, c.locked_by
       FROM entity AS e, changed AS c WHERE e.history_level = @HISTORY_FULL),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
@@ -73,9 +83,11 @@ changed AS (DELETE FROM vitrine_message AS m WHERE m.ctid = ANY (ARRAY(SELECT ti
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, sequence_number, message_id, kind,
                                        delivery_count, actor, enqueued_at, first_received_at, last_received_at)
-    SELECT e.now, %(entity_id)s, @SUBQUEUE_MAIN, c.sequence_number, c.message_id, @EVENT_RECEIVED_AND_DELETED, c.delivery_count,
-           %(holder)s, c.enqueued_at, coalesce(c.first_received_at, e.now), e.now
-      FROM entity AS e, changed AS c WHERE e.history_level > @HISTORY_OFF),
+    SELECT e.now, %(entity_id)s, @SUBQUEUE_MAIN, m.sequence_number, m.message_id, @EVENT_RECEIVED_AND_DELETED, m.delivery_count,
+           (%(holders)b::text[])[
+               -- include: rabbit_place
+           ], m.enqueued_at, coalesce(m.first_received_at, e.now), e.now
+      FROM entity AS e, changed AS m WHERE e.history_level > @HISTORY_OFF),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, bytes, op)
     SELECT %(entity_id)s::bigint, @SUBQUEUE_MAIN, @STATE_ACTIVE, -count(*), -sum(size), @OP_RECEIVED_AND_DELETED FROM changed
@@ -247,14 +259,14 @@ WITH
 -- fragment: rabbit_by_number
 -- Messages stored by this transaction, whether or not they have expired.
 available AS MATERIALIZED (
-    SELECT m.ctid AS tid, m.sequence_number, m.first_received_at IS NOT NULL AS redelivered, false AS expired
+    SELECT m.ctid AS tid, m.sequence_number, m.priority, m.first_received_at IS NOT NULL AS redelivered, false AS expired
       FROM vitrine_message AS m
      WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
        AND m.sequence_number = ANY (%(numbers)b::bigint[])
        AND m.lock_token IS NULL FOR UPDATE)
 
 -- name: rabbit_deliver_by_number
--- Deliver these messages, just stored, to a consumer (RMQ-016).
+-- Deliver these messages, just stored, to consumers (RMQ-016).
 WITH
 -- include: rabbit_entity
 ,
@@ -262,11 +274,11 @@ WITH
 ,
 -- include: rabbit_delivered
 -- include: rabbit_deliveries
- ORDER BY c.sequence_number;
+ ORDER BY c.priority DESC, c.sequence_number;
 
 -- name: rabbit_incoming_deliveries
 -- Those of these messages that a connection holds, with their content.
-SELECT e.path, m.sequence_number, m.lock_token, m.body, m.message_id, m.properties, m.application_properties,
+SELECT e.path, m.sequence_number, m.lock_token, m.consumer_id, m.body, m.message_id, m.properties, m.application_properties,
        m.delivery_count, m.enqueued_at, m.first_received_at < m.last_received_at AS redelivered
   FROM vitrine_message AS m JOIN vitrine_entity_now AS e ON e.id = m.entity_id
  WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
@@ -275,7 +287,7 @@ SELECT e.path, m.sequence_number, m.lock_token, m.body, m.message_id, m.properti
  ORDER BY m.sequence_number;
 
 -- name: rabbit_deliver_by_number_no_ack
--- As rabbit_deliver_by_number, for a consumer that does not acknowledge.
+-- As rabbit_deliver_by_number, for consumers that do not acknowledge.
 WITH
 -- include: rabbit_entity
 ,
@@ -283,7 +295,7 @@ WITH
 ,
 -- include: rabbit_delivered_no_ack
 -- include: rabbit_deliveries
- ORDER BY c.sequence_number;
+ ORDER BY c.priority DESC, c.sequence_number;
 
 -- fragment: rabbit_owned
 -- The messages held by these tokens, in number order to avoid deadlocks.
@@ -328,7 +340,8 @@ SELECT sequence_number, lock_token FROM owned
 
 -- name: rabbit_requeue
 -- Requeue deliveries: ready again in their positions with unchanged expiry (RMQ-020, RMQ-116). Messages at the delivery limit
--- are not changed and returned as spent (RMQ-121). kind: of the event; counts: whether this is a failed delivery.
+-- are not changed and returned as spent (RMQ-121). kind: of the event; counts: whether this is a failed delivery; delivered:
+-- false if the message never reached the client, and so is not redelivered next time (RMQ-119).
 WITH
 -- include: rabbit_entity
 ,
@@ -339,7 +352,10 @@ judged AS MATERIALIZED (
                                         false) AS spent FROM owned AS o),
 changed AS (
     UPDATE vitrine_message AS m
-       SET lock_token = NULL, owner_id = NULL, locked_by = NULL, delivery_count = m.delivery_count + %(counts)s::bool::int
+       SET lock_token = NULL, owner_id = NULL, consumer_id = NULL, locked_by = NULL,
+           delivery_count = m.delivery_count + %(counts)s::bool::int,
+           first_received_at = CASE WHEN %(delivered)s OR m.delivery_count > 0 OR m.first_received_at < m.last_received_at
+                                    THEN m.first_received_at END
      WHERE m.ctid = ANY (ARRAY(SELECT tid FROM judged WHERE NOT spent)) RETURNING m.sequence_number),
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count, message_id)

@@ -22,6 +22,7 @@ from broker_core.common.types import (
 )
 from broker_core.namespaces.namespaces import Namespace, namespace_to_configure
 from broker_core.runtime.find_or_create import find_or_create
+from broker_core.runtime.waiting import wake
 from broker_core.service_bus import drop_locks
 from broker_core.service_bus.rules.entity_settings import (
     FORWARDS,
@@ -314,6 +315,7 @@ def _update(kind: EntityKind | None, address: EntityAddress, actor: Actor | None
         wanted = yield from settings_after(current, changes, namespace)
         rows = yield call("update_entity", entity_id=current.id, **as_parameters(wanted))
         yield from _after_change(current, wanted, actor)
+        yield from wake([current.id])  # they may no longer receive
         return from_row(rows[0])
 
     return (yield Atomically(steps()))
@@ -348,6 +350,7 @@ def _delete(kind: EntityKind | None, address: EntityAddress, actor: Actor | None
             yield from _delete_subscriptions(current)
         elif current.kind is SUBSCRIPTION:
             yield from fanout_changed(current.topic_id)
+        yield from wake([current.id])  # waiting calls are refused
 
     yield Atomically(steps())
 
@@ -357,6 +360,7 @@ def _delete_subscriptions(topic: Topic) -> Steps[None]:
         "list_entities", namespace=topic.address.namespace, family=FAMILY, kind=str(SUBSCRIPTION), topic_id=topic.id
     )
     yield call("delete_entities", entity_ids=[row.id for row in rows])
+    yield from wake([row.id for row in rows])
 
 
 def _get(kind: EntityKind | None, address: EntityAddress, actor: Actor | None) -> Steps:

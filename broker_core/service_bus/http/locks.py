@@ -5,15 +5,14 @@ from __future__ import annotations
 from broker_core import service_bus
 from broker_core.common.types import Actor
 
-from . import broker_properties, coalescing
+from . import broker_properties
 from .answers import Answer
 from .request import Request
 from .wire import write_json, write_rfc1123
 
 
 async def complete(request: Request, actor: Actor) -> Answer:
-    report = await coalescing.complete(request.target.address, [request.target.lock], actor=actor)
-    report.require_all()
+    await service_bus.complete.aio(request.target.address, request.target.lock, actor=actor)
     return Answer(200)
 
 

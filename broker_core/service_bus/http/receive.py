@@ -1,31 +1,48 @@
-"""POST and DELETE .../messages/head: peek-lock, and receive-and-delete, waiting up to `timeout` seconds."""
+"""POST and DELETE .../messages/head: peek-lock, and receive-and-delete, waiting up to `timeout` seconds.
+
+Concurrent requests for messages of one entity are served by one statement (runtime.dispatcher).
+"""
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 
-from broker_core.common.types import Actor
+from broker_core import service_bus
+from broker_core.common.errors import BrokerError
+from broker_core.common.types import Actor, EntityAddress, LockedMessage
 
-from . import coalescing
 from .answers import Answer, with_message
 from .request import Request
 
 NOTHING = Answer(204)
+_LEAST_SECONDS = 0.001  # only receives that may wait are combined
+_log = logging.getLogger(__name__)
 
 
 async def peek_lock(request: Request, actor: Actor) -> Answer:
     """201 with the message and the Location of its lock, or 204. If the client disconnects, the message is released."""
     address = request.target.address
-    message = await request.while_connected(coalescing.receive(address, max_wait_seconds=request.timeout_seconds, actor=actor))
-    if message is None:
+    wait = max(request.timeout_seconds, _LEAST_SECONDS)
+    found = await request.while_connected(service_bus.receive.aio(address, max_wait_seconds=wait, actor=actor))
+    if not found:
         return NOTHING
+    (message,) = found
     location = request.url(request.target.lock_path(message.sequence_number, message.lock_token))
-    undo = partial(coalescing.release, address, message, actor=actor)
+    undo = partial(_release, address, message, actor=actor)
     return with_message(201, message, headers=[("location", location)], undo=undo)
 
 
 async def receive_and_delete(request: Request, actor: Actor) -> Answer:
     """200 with the message, or 204."""
-    wait, address = request.timeout_seconds, request.target.address
-    message = await request.while_connected(coalescing.receive_and_delete(address, max_wait_seconds=wait, actor=actor))
-    return NOTHING if message is None else with_message(200, message, headers=[])
+    wait, address = max(request.timeout_seconds, _LEAST_SECONDS), request.target.address
+    found = await request.while_connected(service_bus.receive_and_delete.aio(address, max_wait_seconds=wait, actor=actor))
+    return with_message(200, found[0], headers=[]) if found else NOTHING
+
+
+async def _release(address: EntityAddress, message: LockedMessage, *, actor: Actor) -> None:
+    """Release a locked message. Errors are only logged, since the lock ends by itself."""
+    try:
+        await service_bus.release.aio(address, [message.lock_token], actor=actor)
+    except BrokerError as exc:
+        _log.warning("%s: message %d stays locked until %s: %s", address, message.sequence_number, message.locked_until, exc)

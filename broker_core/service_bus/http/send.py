@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from broker_core import service_bus
 from broker_core.common.types import Actor, Message, Right
 
-from . import batch, broker_properties, coalescing, custom_headers
+from . import batch, broker_properties, custom_headers
 from .answers import Answer
 from .request import Request
 
@@ -17,7 +18,7 @@ async def send(request: Request, actor: Actor) -> Answer:
         messages = batch.read(await request.body())
     else:
         messages = [_message(request, content_type, await request.body())]
-    await coalescing.send(request.target.address, messages, actor=actor)
+    await service_bus.send.aio(request.target.address, messages, actor=actor)
     return Answer(201)
 
 

@@ -142,6 +142,22 @@ SELECT
  WHERE
        -- include: all_available_changed_or_retry
 
+-- fragment: received_counts
+counted AS (
+    INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, op)
+    SELECT %(entity_id)s::bigint, %(subqueue)s, @LEDGER_LOCKED, max(locked_until), count(*), @OP_RECEIVED FROM changed
+    HAVING count(*) > 0),
+deadline AS (
+    INSERT INTO vitrine_lock_deadline (entity_id, subqueue, until, first_number, last_number)
+    SELECT %(entity_id)s, %(subqueue)s, max(locked_until), min(sequence_number), max(sequence_number) FROM changed
+    HAVING count(*) > 0)
+
+-- fragment: deleted_count
+counted AS (
+    INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, bytes, op)
+    SELECT %(entity_id)s::bigint, %(subqueue)s, @STATE_ACTIVE, -count(*), -sum(size), @OP_RECEIVED_AND_DELETED FROM changed
+    HAVING count(*) > 0)
+
 -- fragment: received
 -- Lock `available`. An earlier lock that has ended was a failed delivery (SB-090); its event is written here.
 changed AS (
@@ -165,14 +181,7 @@ events AS (
     SELECT last_received_at, %(entity_id)s, %(subqueue)s, sequence_number, message_id, delivery_count, @EVENT_LOCK_LOST,
            old_until, old_holder
       FROM changed WHERE old_token IS NOT NULL AND history_level = @HISTORY_FULL),
-counted AS (
-    INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, op)
-    SELECT %(entity_id)s::bigint, %(subqueue)s, @LEDGER_LOCKED, max(locked_until), count(*), @OP_RECEIVED FROM changed
-    HAVING count(*) > 0),
-deadline AS (
-    INSERT INTO vitrine_lock_deadline (entity_id, subqueue, until, first_number, last_number)
-    SELECT %(entity_id)s, %(subqueue)s, max(locked_until), min(sequence_number), max(sequence_number) FROM changed
-    HAVING count(*) > 0)
+-- include: received_counts
 
 -- fragment: received_and_deleted
 -- Delete `available`.
@@ -192,10 +201,7 @@ events AS (
     SELECT now, %(entity_id)s, %(subqueue)s, sequence_number, message_id, @EVENT_LOCK_LOST, failures, old_until, old_holder, NULL,
            NULL, NULL
       FROM changed WHERE old_token IS NOT NULL AND history_level = @HISTORY_FULL),
-counted AS (
-    INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, bytes, op)
-    SELECT %(entity_id)s::bigint, %(subqueue)s, @STATE_ACTIVE, -count(*), -sum(size), @OP_RECEIVED_AND_DELETED FROM changed
-    HAVING count(*) > 0)
+-- include: deleted_count
 
 -- fragment: lock_ends
 lock_ends AS MATERIALIZED (SELECT now + lock_duration AS at FROM entity)
@@ -288,6 +294,110 @@ WITH
 -- name: walk_from_head
 -- Let receives walk past all locked messages of a list again, until its bounds are advanced.
 UPDATE vitrine_queue_head SET locked_below = head WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s;
+
+-- fragment: turns
+-- The receiver of each message of `available`: `holders` has an entry for each message wanted, in the order of the messages.
+turns AS MATERIALIZED (
+    SELECT a.*, (%(holders)s::text[])[row_number() OVER (ORDER BY a.sequence_number)] AS holder, gen_random_uuid()::text AS random
+      FROM available AS a)
+
+-- fragment: received_in_turns
+-- As received, for the receivers of `turns`. The random bits of each token are its own, so that no receiver can derive the token
+-- of another one's message.
+changed AS (
+    UPDATE vitrine_message AS m
+       SET lock_token = (replace(left(a.random, 14), '-', '') || '8' || substr(a.random, 16, 3) || '8'
+                         || lpad(to_hex(m.sequence_number), 15, '0'))::uuid,
+           locked_by = a.holder, locked_until = a.until, delivery_count = a.failures,
+           first_received_at = coalesce(m.first_received_at, a.now), last_received_at = a.now
+      FROM turns AS a WHERE m.ctid = a.tid
+ RETURNING
+           -- include: received_columns
+           , a.holder, a.old_token, a.old_until, a.old_holder, a.history_level, a.default_message_time_to_live, a.start,
+           a.passes_locked, a.idle),
+events AS (
+    INSERT INTO vitrine_message_event (at, entity_id, subqueue, sequence_number, message_id, delivery_count, kind, locked_until,
+                                       actor)
+    SELECT c.last_received_at, %(entity_id)s, %(subqueue)s, c.sequence_number, c.message_id, c.delivery_count, x.*
+      FROM changed AS c
+     CROSS JOIN LATERAL (VALUES (@EVENT_LOCK_LOST, c.old_until, c.old_holder),
+                                (@EVENT_RECEIVED, c.locked_until, c.holder)) AS x(kind, until, actor)
+     WHERE c.history_level = @HISTORY_FULL AND (x.kind = @EVENT_RECEIVED OR c.old_token IS NOT NULL)),
+-- include: received_counts
+
+-- fragment: received_and_deleted_in_turns
+-- As received_and_deleted, for the receivers of `turns`.
+changed AS (
+    DELETE FROM vitrine_message AS m USING turns AS a WHERE m.ctid = a.tid
+ RETURNING m.size, m.first_received_at,
+           -- include: received_columns
+           , a.holder, a.old_token, a.old_until, a.old_holder, a.failures, a.now, a.history_level, a.default_message_time_to_live,
+           a.start, a.passes_locked, a.idle),
+events AS (
+    INSERT INTO vitrine_message_event (at, entity_id, subqueue, sequence_number, message_id, kind,
+                                       delivery_count, locked_until, actor, enqueued_at, first_received_at, last_received_at)
+    SELECT c.now, %(entity_id)s, %(subqueue)s, c.sequence_number, c.message_id, x.*
+      FROM changed AS c
+     CROSS JOIN LATERAL (
+           VALUES (@EVENT_LOCK_LOST, c.failures, c.old_until, c.old_holder, NULL, NULL, NULL),
+                  (@EVENT_RECEIVED_AND_DELETED, c.delivery_count, NULL, c.holder, c.enqueued_at,
+                   coalesce(c.first_received_at, c.now), c.now)
+           ) AS x(kind, delivery_count, until, actor, enqueued_at, first_received_at, last_received_at)
+     WHERE c.history_level > @HISTORY_OFF
+       AND (x.kind = @EVENT_RECEIVED_AND_DELETED OR c.old_token IS NOT NULL AND c.history_level = @HISTORY_FULL)),
+-- include: deleted_count
+
+-- name: receive_in_turns
+-- As receive, for several receivers at once: max_count messages for `holders`, in turns.
+WITH
+-- include: available_messages
+,
+-- include: turns
+,
+-- include: received_in_turns
+SELECT * FROM changed
+ WHERE
+       -- include: all_available_changed_or_retry
+;
+
+-- name: receive_in_turns_past_locked
+-- As receive_in_turns, without walking past many locked messages (docs/design.md D17).
+WITH
+-- include: available_past_locked
+,
+-- include: turns
+,
+-- include: received_in_turns
+SELECT * FROM changed
+ WHERE
+       -- include: all_available_changed_or_retry
+;
+
+-- name: receive_and_delete_in_turns
+-- As receive_in_turns, but remove the messages (SB-060).
+WITH
+-- include: available_messages
+,
+-- include: turns
+,
+-- include: received_and_deleted_in_turns
+SELECT * FROM changed
+ WHERE
+       -- include: all_available_changed_or_retry
+;
+
+-- name: receive_and_delete_in_turns_past_locked
+-- As receive_in_turns_past_locked, but remove the messages.
+WITH
+-- include: available_past_locked
+,
+-- include: turns
+,
+-- include: received_and_deleted_in_turns
+SELECT * FROM changed
+ WHERE
+       -- include: all_available_changed_or_retry
+;
 
 -- name: receive_deferred
 -- Lock deferred messages by number: all of them, or none (SB-084, SB-085, SB-912). One that has expired, or has reached the

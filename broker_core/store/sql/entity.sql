@@ -262,6 +262,31 @@ SELECT e.id, e.family, e.kind, e.requires_session, e.requires_duplicate_detectio
   FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
  WHERE lower(n.name) = lower(%(namespace)s) AND e.key = vitrine_key(n.family, %(path)s) AND e.deleted_at IS NULL;
 
+-- fragment: forwarding_sources
+-- The entities that have messages to forward to entity `e`.
+ARRAY(SELECT s.id
+        FROM vitrine_entity AS t
+       CROSS JOIN LATERAL (
+             SELECT s.* FROM vitrine_entity AS s
+              WHERE s.namespace_id = t.namespace_id AND lower(s.forward_to) = t.key AND s.deleted_at IS NULL
+             UNION ALL
+             SELECT s.* FROM vitrine_entity AS s
+              WHERE s.namespace_id = t.namespace_id AND lower(s.forward_dead_lettered_messages_to) = t.key
+                AND lower(s.forward_to) IS DISTINCT FROM t.key AND s.deleted_at IS NULL) AS s
+       WHERE t.id = e.id
+         AND (EXISTS (SELECT FROM vitrine_message WHERE entity_id = coalesce(s.topic_id, s.id) AND state = @STATE_SCHEDULED
+                                                    AND scheduled_enqueue_at <= e.now)
+              OR EXISTS (
+                 SELECT FROM unnest('{@SUBQUEUE_MAIN,@SUBQUEUE_DEAD_LETTER}'::smallint[]) AS l(subqueue)
+                  CROSS JOIN LATERAL (
+                        SELECT FROM vitrine_message AS m
+                         WHERE m.entity_id = s.id AND m.subqueue = l.subqueue AND m.state = @STATE_ACTIVE
+                           AND m.sequence_number >= (SELECT head FROM vitrine_queue_head
+                                                      WHERE entity_id = s.id AND subqueue = l.subqueue)
+                         LIMIT 1) AS m
+                  WHERE CASE l.subqueue WHEN @SUBQUEUE_MAIN THEN s.forward_to
+                             ELSE s.forward_dead_lettered_messages_to END IS NOT NULL)))
+
 -- name: entity_status
 -- Run after an operation found no messages, or too few: the entity's status, and whether maintenance has anything to do now. No
 -- row: it does not exist.
@@ -281,29 +306,8 @@ SELECT e.now, e.kind, e.topic_id, e.is_system, e.tier, e.status, e.rules_version
        -- include: may_have_expired
        AS expired,
        e.requires_session AND e.expires_whole_sessions AS whole_sessions,
-       -- Entities that have messages to forward to this one.
-       ARRAY(SELECT s.id
-               FROM vitrine_entity AS t
-              CROSS JOIN LATERAL (
-                    SELECT s.* FROM vitrine_entity AS s
-                     WHERE s.namespace_id = t.namespace_id AND lower(s.forward_to) = t.key AND s.deleted_at IS NULL
-                    UNION ALL
-                    SELECT s.* FROM vitrine_entity AS s
-                     WHERE s.namespace_id = t.namespace_id AND lower(s.forward_dead_lettered_messages_to) = t.key
-                       AND lower(s.forward_to) IS DISTINCT FROM t.key AND s.deleted_at IS NULL) AS s
-              WHERE t.id = e.id
-                AND (EXISTS (SELECT FROM vitrine_message WHERE entity_id = coalesce(s.topic_id, s.id) AND state = @STATE_SCHEDULED
-                                                           AND scheduled_enqueue_at <= e.now)
-                     OR EXISTS (
-                        SELECT FROM unnest('{@SUBQUEUE_MAIN,@SUBQUEUE_DEAD_LETTER}'::smallint[]) AS l(subqueue)
-                         CROSS JOIN LATERAL (
-                               SELECT FROM vitrine_message AS m
-                                WHERE m.entity_id = s.id AND m.subqueue = l.subqueue AND m.state = @STATE_ACTIVE
-                                  AND m.sequence_number >= (SELECT head FROM vitrine_queue_head
-                                                             WHERE entity_id = s.id AND subqueue = l.subqueue)
-                                LIMIT 1) AS m
-                         WHERE CASE l.subqueue WHEN @SUBQUEUE_MAIN THEN s.forward_to
-                                    ELSE s.forward_dead_lettered_messages_to END IS NOT NULL))) AS sources
+       -- include: forwarding_sources
+       AS sources
   FROM entity AS e;
 
 -- name: touch_by_send
@@ -322,14 +326,77 @@ WITH
 -- include: touched_by_receive
 SELECT;
 
--- name: wait_begins
--- Record that a receiver waits for this entity's messages for the next `seconds` of real time, so that senders wake it. Counts as
--- a receive (SB-195).
-UPDATE vitrine_entity_activity AS a
-   SET waiting_until = greatest(a.waiting_until, clock_timestamp() + %(seconds)s * interval '1 s'),
-       last_activity_at = greatest(a.last_activity_at, e.now), last_receive_at = greatest(a.last_receive_at, e.now)
-  FROM vitrine_entity_now AS e
- WHERE a.entity_id = e.id AND e.id = %(entity_id)s;
+-- name: watch_entities
+-- Mark the entities that a process waits for (docs/design.md D8), so that senders notify it; this counts as a receive (SB-195).
+-- For each list, whether a receive may have something to do: messages, due changes, or a refusal. No row: the entity does not
+-- exist. is_marked: otherwise another transaction is changing the mark, and the entity is to be checked again.
+WITH listed AS MATERIALIZED (
+    SELECT l.place, l.subqueue, l.kind AS list_kind, l.session_id, l.session_token, e.id, e.now, e.status, e.kind, e.topic_id,
+           e.namespace_id, e.key, e.default_message_time_to_live, e.forward_to, e.forward_dead_lettered_messages_to
+      FROM unnest(%(entity_ids)b::int8[], %(subqueues)b::int2[], %(kinds)b::int2[], %(session_ids)b::text[],
+                  %(session_tokens)b::uuid[]) WITH ORDINALITY AS l(entity_id, subqueue, kind, session_id, session_token, place)
+     CROSS JOIN LATERAL (SELECT * FROM vitrine_entity_now WHERE id = l.entity_id OFFSET 0) AS e),
+due AS MATERIALIZED (
+    SELECT a.tid, l.now
+      FROM (SELECT DISTINCT ON (id) id, now FROM listed ORDER BY id) AS l
+     CROSS JOIN LATERAL (
+           SELECT ctid AS tid FROM vitrine_entity_activity
+            WHERE entity_id = l.id
+              AND (waiting_until < clock_timestamp() + %(renewed_below)s * interval '1 s') IS NOT FALSE
+              FOR UPDATE SKIP LOCKED) AS a),
+marked AS (
+    UPDATE vitrine_entity_activity AS a
+       SET waiting_until = clock_timestamp() + %(seconds)s * interval '1 s',
+           last_activity_at = greatest(a.last_activity_at, d.now), last_receive_at = greatest(a.last_receive_at, d.now)
+      FROM due AS d WHERE a.ctid = d.tid RETURNING a.entity_id)
+SELECT e.place,
+       EXISTS (SELECT FROM marked WHERE entity_id = e.id)
+       OR EXISTS (SELECT FROM vitrine_entity_activity
+                   WHERE entity_id = e.id AND waiting_until >= clock_timestamp() + %(renewed_below)s * interval '1 s')
+       AS is_marked,
+       e.status NOT IN ('Active', 'SendDisabled')
+       OR CASE e.subqueue WHEN @SUBQUEUE_MAIN THEN e.forward_to IS NOT NULL
+               WHEN @SUBQUEUE_DEAD_LETTER THEN e.forward_dead_lettered_messages_to IS NOT NULL ELSE false END
+       OR CASE e.list_kind
+               WHEN @WAIT_MESSAGES THEN EXISTS (
+                    SELECT FROM vitrine_queue_head AS h
+                     WHERE h.entity_id = e.id AND h.subqueue = e.subqueue
+                       AND (EXISTS (SELECT FROM vitrine_message AS m
+                                     WHERE m.entity_id = e.id AND m.subqueue = e.subqueue AND m.state = @STATE_ACTIVE
+                                       AND m.sequence_number >= greatest(h.head, h.locked_below)
+                                       AND (m.lock_token IS NULL OR m.locked_until <= e.now))
+                            OR EXISTS (SELECT FROM vitrine_returned AS r
+                                        WHERE r.entity_id = e.id AND r.subqueue = e.subqueue
+                                          AND r.sequence_number >= h.head AND r.sequence_number < h.locked_below)))
+               WHEN @WAIT_NEXT_SESSION THEN EXISTS (
+                    SELECT FROM vitrine_session AS s
+                     WHERE s.entity_id + 0 = e.id AND s.first_number IS NOT NULL
+                       AND (s.locked_until IS NULL OR s.locked_until <= e.now)
+                       AND EXISTS (SELECT FROM vitrine_message AS m
+                                    WHERE m.entity_id + 0 = s.entity_id AND m.session_id = s.session_id
+                                      AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
+                                      AND m.sequence_number >= s.first_number
+                                      AND (m.lock_token IS NULL OR m.locked_until <= e.now)))
+               WHEN @WAIT_THIS_SESSION THEN NOT EXISTS (
+                    SELECT FROM vitrine_session AS s
+                     WHERE s.entity_id = e.id AND s.session_id = e.session_id AND s.locked_until > e.now)
+               ELSE NOT EXISTS (
+                    SELECT FROM vitrine_session AS s
+                     WHERE s.entity_id = e.id AND s.session_id = e.session_id AND s.lock_token = e.session_token
+                       AND s.locked_until > e.now)
+                    OR EXISTS (
+                    SELECT FROM vitrine_message AS m
+                     WHERE m.entity_id + 0 = e.id AND m.session_id = e.session_id AND m.subqueue = @SUBQUEUE_MAIN
+                       AND m.state = @STATE_ACTIVE AND (m.lock_token IS NULL OR m.locked_until <= e.now)) END
+       OR EXISTS (SELECT FROM vitrine_message WHERE entity_id = coalesce(e.topic_id, e.id) AND state = @STATE_SCHEDULED
+                                                AND scheduled_enqueue_at <= e.now)
+       OR EXISTS (SELECT FROM vitrine_lock_deadline WHERE entity_id = e.id AND until <= e.now)
+       OR
+          -- include: may_have_expired
+       OR cardinality(
+          -- include: forwarding_sources
+          ) > 0 AS is_ready
+  FROM listed AS e;
 
 -- name: wake
 -- Notify the receivers that wait for this entity, once: the first transaction to clear the mark sends the notification.

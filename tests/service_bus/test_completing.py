@@ -1,0 +1,194 @@
+"""receive(completing=...): the last messages are completed in the transaction that receives the next."""
+
+import asyncio
+from datetime import timedelta
+from uuid import UUID, uuid4
+
+import pytest
+from django.db import transaction
+
+from broker_core import service_bus
+from broker_core.common.errors import EntityDisabled, EntityNotFound, InvalidArgument, NotAllowed, NotAuthorized
+from broker_core.common.types import Actor, EntityStatus, Message, Received, Right, SettleReport
+from broker_core.runtime import entity_cache
+from broker_core.service_bus import entities
+from broker_core.service_bus.renewal import renewer
+from broker_core.store import aio, connections
+from tests.cancelling import cancelled
+from tests.looking import bodies, entity_id, events, ledger_agrees
+
+
+@pytest.fixture
+def held(queue):
+    """The first three of eight messages, received."""
+    service_bus.send(queue, [Message(str(n).encode()) for n in range(8)])
+    return tokens(service_bus.receive(queue, 3))
+
+
+def tokens(messages):
+    return [message.lock_token for message in messages]
+
+
+@pytest.fixture(params=["thread", "task"])
+def receive(request):
+    """service_bus.receive, called by a thread or a task."""
+
+    async def in_loop(*args, **kwargs):
+        try:
+            return await service_bus.receive.aio(*args, **kwargs)
+        finally:
+            await aio.close()
+
+    return service_bus.receive if request.param == "thread" else lambda *args, **kwargs: asyncio.run(in_loop(*args, **kwargs))
+
+
+def test_the_last_messages_are_completed_and_the_next_received(queue, held, receive):
+    """SB-080, SB-061"""
+    found = receive(queue, 2, completing=held)
+    assert isinstance(found, Received) and isinstance(found, list)
+    assert bodies(found) == ["3", "4"]
+    assert found.completed == SettleReport(tuple((token, n) for n, token in enumerate(held, 1)), ())
+    assert bodies(service_bus.peek(queue)) == list("34567")
+    assert len(service_bus.complete(queue, tokens(found)).settled) == 2
+    assert ledger_agrees(queue)
+
+
+def test_both_are_one_transaction(queue, held, receive):
+    receive(queue, 2, completing=held)
+    last = events(queue)[-5:]
+    assert len({event.xid for event in last}) == 1
+    assert len({event.kind for event in last}) == 2
+
+
+def test_a_whole_queue_is_drained_without_completing_separately(queue, receive):
+    service_bus.send(queue, [Message(str(n).encode()) for n in range(50)])
+    found, seen = receive(queue, 7, completing=[]), []
+    while found:
+        seen += bodies(found)
+        last, found = len(found), receive(queue, 7, completing=tokens(found))
+        assert len(found.completed.settled) == last
+    assert seen == [str(n) for n in range(50)]
+    assert service_bus.peek(queue) == [] and ledger_agrees(queue)
+
+
+def test_foreign_doubled_unknown_and_lost_tokens_are_reported_and_the_rest_is_completed(queue, make_queue, held, step, receive):
+    """SB-070, SB-071: reported as by complete; nothing is raised, and the next messages come."""
+    other = make_queue()
+    service_bus.send(other, [Message()] * 3)
+    foreign = tokens(service_bus.receive(other, 3))
+    wrong = [foreign[1], UUID(int=held[1].int ^ (1 << 127)), uuid4()]
+    found = receive(queue, 1, completing=[held[0], wrong[0], held[0], wrong[1], held[2], wrong[2]])
+    assert found.completed == SettleReport(((held[0], 1), (held[2], 3)), tuple(wrong))
+    assert bodies(found) == ["3"]
+    step(timedelta(minutes=2))
+    found = receive(queue, 1, completing=[held[1]])
+    assert found.completed == SettleReport((), (held[1],))
+    assert bodies(found) == ["1"]
+
+
+def test_a_single_lost_token_is_reported_too(queue, held, receive):
+    lost = uuid4()
+    found = receive(queue, completing=lost)
+    assert (bodies(found), found.completed.lost) == (["3"], (lost,))
+    assert receive(queue, completing=str(held[0])).completed.settled == ((held[0], 1),)
+
+
+def test_without_tokens_it_is_a_plain_receive(queue, held, receive):
+    found = receive(queue, 1, completing=[])
+    assert (bodies(found), found.completed) == (["3"], SettleReport((), ()))
+    assert type(receive(queue, 1)) is list
+
+
+def test_what_is_wrong_by_itself_changes_nothing(queue, held, receive):
+    for problem, args in (
+        (InvalidArgument, {"max_count": 0, "completing": held}),
+        (InvalidArgument, {"completing": [*held, "no token"]}),
+        (NotAuthorized, {"completing": held, "actor": Actor("key", "Sender", Right.SEND)}),
+    ):
+        with pytest.raises(problem):
+            receive(queue, **args)
+    assert len(service_bus.complete(queue, held).settled) == 3
+
+
+def test_an_entity_that_refuses_receives_completes_nothing(queue, held, receive):
+    entities.update_queue(queue, status=EntityStatus.RECEIVE_DISABLED)
+    with pytest.raises(EntityDisabled):
+        receive(queue, completing=held)
+    entities.update_queue(queue, status=EntityStatus.ACTIVE)
+    assert len(service_bus.complete(queue, held).settled) == 3
+
+
+def test_an_entity_with_sessions_is_refused(make_queue, receive):
+    queue = make_queue(requires_session=True)
+    service_bus.send(queue, [Message(session_id="a")])
+    session = service_bus.accept_session(queue, max_count=1)
+    with pytest.raises(NotAllowed):
+        receive(queue, completing=tokens(session.messages))
+    assert len(service_bus.complete(queue, tokens(session.messages)).settled) == 1
+
+
+def test_with_no_next_message_the_last_are_completed_before_the_wait(queue, receive):
+    service_bus.send(queue, [Message()])
+    held = tokens(service_bus.receive(queue))
+    found = receive(queue, completing=held, max_wait_seconds=0.2)
+    assert (list(found), found.completed.settled) == ([], ((held[0], 1),))
+    assert service_bus.peek(queue) == []
+
+
+def test_a_queue_that_was_created_again_completes_its_own(queue, receive):
+    """Its address is known with the id of the deleted one."""
+    service_bus.send(queue, [Message(b"old")])
+    service_bus.receive(queue)
+    known = dict(entity_cache._entities)
+    entities.delete_queue(queue)
+    entities.create_queue(queue)
+    service_bus.send(queue, [Message(b"a"), Message(b"b")])
+    held = tokens(service_bus.receive(queue))
+    entity_cache._entities.update(known)
+    found = receive(queue, completing=held)
+    assert (bodies(found), found.completed.settled) == (["b"], ((held[0], 1),))
+    entities.delete_queue(queue)
+    with pytest.raises(EntityNotFound):
+        receive(queue, completing=tokens(found))
+
+
+def test_dead_letters_too(queue, held, receive):
+    service_bus.dead_letter(queue, held)
+    dead = tokens(receive(queue.dead_letter, 2))
+    found = receive(queue.dead_letter, 2, completing=dead)
+    assert (bodies(found), len(found.completed.settled)) == (["2"], 2)
+    assert ledger_agrees(queue)
+
+
+def test_completed_messages_are_not_renewed(queue, receive):
+    service_bus.send(queue, [Message()] * 2)
+    held = tokens(service_bus.receive(queue, auto_renew=timedelta(minutes=5)))
+    found = receive(queue, completing=held, auto_renew=timedelta(minutes=5))
+    assert held[0] not in renewer.held() and found[0].lock_token in renewer.held()
+    service_bus.complete(queue, tokens(found))
+
+
+def test_within_a_callers_transaction_it_is_part_of_it(queue, held):
+    with transaction.atomic(), connections.callers_transaction():
+        found = service_bus.receive(queue, 2, completing=held)
+        assert (bodies(found), len(found.completed.settled)) == (["3", "4"], 3)
+        transaction.set_rollback(True)
+    assert len(service_bus.complete(queue, held).settled) == 3
+    assert bodies(service_bus.receive(queue, 2)) == ["3", "4"]
+
+
+async def test_a_cancelled_call_releases_what_it_received_and_its_completions_stand_or_do_not(queue):
+    """Either both were done and the next messages released, or neither."""
+    service_bus.send(queue, [Message()] * 60)
+    for _ in range(20):
+        held = tokens(service_bus.receive(queue, 1))
+        quick = await cancelled([service_bus.receive.aio(queue, 2, completing=held)])
+        for found in quick:
+            assert len(found.completed.settled) == 1
+            service_bus.release(queue, tokens(found))
+        service_bus.complete(queue, held)
+    await aio.close()
+    assert all(message.delivery_count == 0 for message in service_bus.peek(queue, max_count=100))
+    text = "SELECT count(*) AS n FROM vitrine_message WHERE entity_id = %s AND locked_until IS NOT NULL"
+    assert connections.current().execute(text, [entity_id(queue)]).fetchone().n == 0
+    assert len(service_bus.peek(queue, max_count=100)) == 40 and ledger_agrees(queue)
