@@ -28,11 +28,12 @@ from broker_core.common.errors import NotAllowed
 
 from .direct import PreparedStatements
 
-# Generic plans and no sequential scans: a plan made for an empty queue must not be kept (docs/design.md D4). random_page_cost:
-# otherwise, before the first ANALYZE, a list is read whole and sorted although an index has it in order. lock_timeout: a lock
-# wait ends with a clear error instead of queueing clients.
+# Generic plans, and no sequential or bitmap scans: a plan made for an empty queue must not be kept (docs/design.md D4). With such
+# scans, after a VACUUM of the empty table, or before its first ANALYZE, each receive would read its whole list and sort it,
+# although an index has it in order. lock_timeout: a lock wait ends with a clear error instead of queueing clients.
 SESSION_OPTIONS = (
-    "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c random_page_cost=1.1 -c jit=off -c timezone=UTC "
+    "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c enable_bitmapscan=off -c random_page_cost=1.1 "
+    "-c jit=off -c timezone=UTC "
     "-c lock_timeout=10s -c idle_in_transaction_session_timeout=60s"
 )
 PREPARE_AFTER = 5

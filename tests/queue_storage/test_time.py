@@ -151,8 +151,9 @@ def _commit_below_the_hint(queue, step):
     put(queue, "first")
     get(queue, visibility_timeout=3600 * SECOND)
     params = {"entity_id": entity_id(queue), "actor": "t", "holder": "t", "bodies": [b"late"], "bytes": 4}
+    params = call("storage_put", **params, visibility=timedelta(0), time_to_live=None).params
     with psycopg.connect(**connections.Database().parameters()) as other, other.transaction():
-        other.execute(SQL["storage_put"], params | {"visibility": timedelta(0), "time_to_live": None})
+        other.execute(SQL["storage_put"], params)
         step(10 * SECOND)
         run(getting._refresh_hint(entity_id(queue)))
         below = hint(queue)
@@ -206,9 +207,10 @@ def test_what_is_visible_is_found_by_its_index(queue, name):
         "entity_id": entity_id(queue), "max_count": 1, "from_start": False, "holder": "h", "visibility": SECOND, "target_id": 1,
         "actor": "a", "reason": "r", "time_to_live": SECOND,
     }  # fmt: skip
+    params = call(name, **params).params
     connection.execute("SET plan_cache_mode = force_generic_plan")
     with connection.transaction(force_rollback=True):
-        plan = "\n".join(row[0] for row in connection.execute("EXPLAIN ANALYZE " + SQL[name], params, prepare=True))
+        plan = "\n".join(row[0] for row in connection.execute(f"EXPLAIN ANALYZE {SQL[name]}", params, prepare=True))
     assert "vitrine_message_visible" in plan
     assert "rows=2200" not in plan and "rows=2000" not in plan, plan
 
@@ -227,6 +229,7 @@ def test_many_invisible_messages_do_not_slow_a_get(make_queue):
 
 def _pages_of_a_get(address):
     params = {"entity_id": entity_id(address), "max_count": 32, "from_start": False, "holder": "h", "visibility": SECOND}
+    params = call("storage_get", **params).params
     connection = connections.current()
     with connection.transaction(force_rollback=True):
         (plan,) = connection.execute("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + SQL["storage_get"], params).fetchone()[0]

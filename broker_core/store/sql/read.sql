@@ -419,6 +419,10 @@ SELECT substring(body FROM %(offset)s::int + 1 FOR %(length)s::int) AS content, 
  WHERE entity_id = %(entity_id)s AND subqueue = ANY ('{@SUBQUEUE_MAIN,@SUBQUEUE_DEAD_LETTER,@SUBQUEUE_TRANSFER_DEAD_LETTER}')
    AND state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED,@STATE_SCHEDULED}') AND sequence_number = %(sequence_number)s;
 
+-- name: allow_bitmap_scans
+-- Until the end of the transaction.
+SELECT set_config('enable_bitmapscan', 'on', true);
+
 -- name: read_message_events
 -- The events of one message, newest first. The index, on days that are over, is on the hash, so both conditions are needed.
 SELECT event_id, recorded_at, at, entity_id, subqueue, sequence_number, kind, message_id, delivery_count,

@@ -39,13 +39,15 @@ WITH
 -- include: entity
 ,
 owned AS MATERIALIZED (
-    SELECT
-           -- include: candidate
-      FROM vitrine_message AS m
-     WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
-       AND m.expires_at <= (SELECT now FROM entity)
-       AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity))
-     ORDER BY m.expires_at LIMIT %(max_count)s FOR UPDATE SKIP LOCKED),
+    SELECT found.*
+      FROM entity AS e
+     CROSS JOIN LATERAL (
+           SELECT
+                  -- include: candidate
+             FROM vitrine_message AS m
+            WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
+              AND m.expires_at <= e.now AND (m.locked_until IS NULL OR m.locked_until <= e.now)
+            ORDER BY m.expires_at LIMIT %(max_count)s FOR UPDATE SKIP LOCKED) AS found),
 -- include: expired_tail
 SELECT count(*) AS done, NULL::bigint AS last_number,
        -- include: commit
@@ -68,16 +70,18 @@ walked AS MATERIALIZED (
                                                             WHERE entity_id = %(entity_id)s AND subqueue = @SUBQUEUE_MAIN))
      ORDER BY m.sequence_number LIMIT %(max_count)s),
 owned AS MATERIALIZED (
-    SELECT
-           -- include: candidate
-      FROM vitrine_message AS m
-     WHERE m.ctid = ANY (ARRAY(SELECT tid FROM walked WHERE expires_at IS NULL
-                                  AND enqueued_at + (SELECT default_message_time_to_live
-                                                       FROM entity) <= (SELECT now FROM entity)))
-       AND m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AND m.expires_at IS NULL
-       AND m.enqueued_at + (SELECT default_message_time_to_live FROM entity) <= (SELECT now FROM entity)
-       AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity))
-       FOR UPDATE SKIP LOCKED),
+    SELECT found.*
+      FROM entity AS e
+     CROSS JOIN LATERAL (
+           SELECT
+                  -- include: candidate
+             FROM vitrine_message AS m
+            WHERE m.ctid = ANY (ARRAY(SELECT w.tid FROM walked AS w
+                                       WHERE w.expires_at IS NULL AND w.enqueued_at + e.default_message_time_to_live <= e.now))
+              AND m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AND m.expires_at IS NULL
+              AND m.enqueued_at + e.default_message_time_to_live <= e.now
+              AND (m.locked_until IS NULL OR m.locked_until <= e.now)
+              FOR UPDATE SKIP LOCKED) AS found),
 -- include: expired_tail
 SELECT (SELECT count(*) FROM owned) AS done,
        CASE WHEN (SELECT count(*) FROM walked) = %(max_count)s
@@ -116,6 +120,7 @@ found AS MATERIALIZED (
 held AS MATERIALIZED (
     SELECT m.*
       FROM (SELECT * FROM found ORDER BY sequence_number) AS f
+     CROSS JOIN entity AS e
      CROSS JOIN LATERAL (
            SELECT
                   -- include: candidate
