@@ -146,7 +146,7 @@ def _store_new(entity: CachedEntity, prepared: Sequence[Prepared], actor: str) -
     (SB-131)."""
 
     def steps() -> Steps:
-        ids = [p.message.message_id for p in prepared]
+        ids: list[Any] = [p.message.message_id for p in prepared]  # texts, as prepared
         is_new = yield from claim_ids(entity.id, ids)
         kept = [p for p, new in zip(prepared, is_new, strict=True) if new]
         stored = (yield from _store(entity, kept, actor)) if kept else (yield from _nothing_to_store(entity))
@@ -174,7 +174,7 @@ def _columns(prepared: Sequence[Prepared]) -> dict[str, Any]:
         "bodies": [bytes(m.body) for m in messages],
         "sizes": sizes,
         "bytes": sum(sizes),
-        "largest": max(len(m.body) for m in messages),
+        "largest": max(sizes),
         "message_ids": [m.message_id or new_id for m, new_id in zip(messages, ids, strict=True)],
         "body_kinds": _unless_empty([int(m.body_kind) for m in messages]),
         "session_ids": _unless_empty([m.session_id for m in messages]),
@@ -182,6 +182,7 @@ def _columns(prepared: Sequence[Prepared]) -> dict[str, Any]:
         "scheduled_at": _unless_empty([m.scheduled_enqueue_at for m in messages]),
         "properties": _unless_empty([p.properties for p in prepared]),
         "application_properties": _unless_empty([p.application_properties for p in prepared]),
+        "encoded": _unless_empty([p.encoded for p in prepared]),
     }
 
 
@@ -192,7 +193,7 @@ def _unless_empty(values: list) -> list | None:
 def refuse_send(address: EntityAddress, status: Any, prepared: Sequence[Prepared]) -> None:
     """Raise the reason why an entity rejected messages."""
     require_sendable(address, status)
-    largest = max(len(p.message.body) for p in prepared)
+    largest = max(p.size for p in prepared)
     if largest > status.largest:
         raise MessageTooLarge("message", largest, status.largest)
     raise QuotaExceeded(str(address), status.quota)

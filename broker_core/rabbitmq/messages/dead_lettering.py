@@ -71,6 +71,7 @@ def remove_and_store(
     )
     if not done or done[0].targets < len(placing.picks):  # a queue was deleted while the statement waited for its lock
         raise Stale
+    transaction.stored_in.update(done[0].stored_in)
     transaction.waiting.update(done[0].waiting)
     return dict(zip(done[0].stored_in, done[0].firsts, strict=True))
 
@@ -94,7 +95,7 @@ def _place_dead_letter(
 
 
 def as_outgoing(row: Any) -> Outgoing:
-    return Outgoing(row.sequence_number, row.size, row.message_id, row.properties, row.application_properties)
+    return Outgoing(row.sequence_number, row.size, row.message_id, row.properties, row.application_properties, row.encoded)
 
 
 def enforce_limits(transaction: RoutingTransaction, names: Iterable[str]) -> Steps[int]:

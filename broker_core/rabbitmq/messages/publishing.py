@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from broker_core.common.arguments import require_kind
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import Actor, Right
-from broker_core.rabbitmq.rules import errors, messages, table
+from broker_core.rabbitmq.rules import errors, messages, table, wire_table
 from broker_core.rabbitmq.topology import compiled
 from broker_core.rabbitmq.topology.compiled import QueueInfo, Topology
+from broker_core.runtime.gathering import Gathering
 from broker_core.runtime.waiting import wake
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
@@ -24,6 +26,8 @@ from .length_limits import is_limited
 from .placing import BLIND_KEYS, Outgoing, Placing
 from .properties import NONE, Properties, check, check_routing_key, check_short
 from .routing_transaction import TRIES_WITHOUT_LOCK, RoutingTransaction, Stale, require_current, transact
+
+_BODY_BYTES_LIKE_A_MESSAGE = 8192  # large bodies fill a group sooner, at some 4 MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +55,10 @@ class Published(NamedTuple):
 
 
 class _Prepared(NamedTuple):
-    """A validated publication. headers: as published. properties, stored_headers: as stored, without BCC."""
+    """A validated publication. headers: as published. properties, stored_headers: as stored, without BCC.
+
+    encoded: the table of headers as published, where stored_headers do not say it all.
+    """
 
     body: bytes
     message_id: str | None
@@ -61,6 +68,7 @@ class _Prepared(NamedTuple):
     exchange: str
     properties: dict[str, Any]
     stored_headers: dict[str, list] | None
+    encoded: bytes | None
 
 
 @use_case
@@ -92,9 +100,10 @@ def _prepare(publication: Publication) -> _Prepared:
     check_short("exchange", publication.exchange)
     check_routing_key(publication.routing_key)
     checked = check(publication.properties)
-    headers = publication.properties.headers
+    headers = checked.headers
     keys, kept = messages.keys_of(publication.routing_key, headers) if headers else ((publication.routing_key,), {})
     stored = {"exchange": publication.exchange, "routing_key": publication.routing_key, **checked.stored}
+    given, stored_headers = publication.properties.header_table, table.encode(kept) if kept else None
     if blind := messages.carbon_copies(headers, messages.BCC):
         stored[BLIND_KEYS] = tuple(blind)
     return _Prepared(
@@ -105,7 +114,8 @@ def _prepare(publication: Publication) -> _Prepared:
         headers,
         publication.exchange,
         stored,
-        table.encode(kept) if kept else None,
+        stored_headers,
+        None if given is None else wire_table.to_store(given, stored_headers),
     )
 
 
@@ -124,7 +134,7 @@ def _publish(known: Topology, prepared: Sequence[_Prepared], actor: str) -> Step
         return (yield from _publish_to_one(known, target, prepared, actor))
     transaction = RoutingTransaction(known, actor)
     published = yield from _publish_copies(transaction, prepared, routed)
-    yield from wake(transaction.waiting)
+    yield from wake(transaction.stored_in, transaction.waiting)
     return published
 
 
@@ -150,12 +160,20 @@ def _route(known: Topology, prepared: Sequence[_Prepared]) -> Steps:
 def _publish_to_one(
     known: Topology, target: tuple[str, QueueInfo], prepared: Sequence[_Prepared], actor: str
 ) -> Steps[list[Published]]:
-    """The common case: one queue gets all messages."""
+    """The common case: one queue gets all messages. Concurrent publications to it are stored together."""
     name, queue = target
+    first = yield from _publications.call((queue.id, known.version, actor), prepared)
+    return [Published(((name, number),)) for number in range(first, first + len(prepared))]
+
+
+def _publish_together(key: tuple[int, int, str], groups: Sequence[Sequence[_Prepared]]) -> Steps[list[Any]]:
+    """Store the messages of several calls in a queue, in order. Returns the first sequence number of each call, or Stale."""
+    queue_id, version, actor = key
+    prepared = [p for group in groups for p in group]
     rows = yield call(
         "rabbit_publish",
-        entity_id=queue.id,
-        topology_version=known.version,
+        entity_id=queue_id,
+        topology_version=version,
         actor=actor,
         bytes=sum(len(p.body) for p in prepared),
         bodies=[p.body for p in prepared],
@@ -163,12 +181,19 @@ def _publish_to_one(
         expirations=_unless_empty([p.expiration for p in prepared]),
         properties=_as_json(p.properties for p in prepared),
         headers=_unless_empty([p.stored_headers and json.dumps(p.stored_headers) for p in prepared]),
+        encoded=_unless_empty([p.encoded for p in prepared]),
     )
     if not rows:
-        raise Stale
-    if rows[0].waiting:
-        yield from wake([queue.id])
-    return [Published(((name, number),)) for number in range(rows[0].first, rows[0].first + len(prepared))]
+        return [Stale() for _ in groups]
+    yield from wake([queue_id], rows[0].waiting)
+    return list(accumulate(map(len, groups[:-1]), initial=rows[0].first))
+
+
+def _weight(prepared: Sequence[_Prepared]) -> int:
+    return sum(1 + len(p.body) // _BODY_BYTES_LIKE_A_MESSAGE for p in prepared)
+
+
+_publications: Gathering[Sequence[_Prepared], int] = Gathering(_publish_together, size_of=_weight)
 
 
 def _as_json(properties: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -187,7 +212,7 @@ def _publish_copies(
     """Store copies in all queues that accept them."""
     placing, outcomes = Placing(transaction), []
     for place, (p, names) in enumerate(zip(prepared, routed, strict=True)):
-        message = Outgoing(place, len(p.body), p.message_id, p.properties, p.stored_headers, p.expiration)
+        message = Outgoing(place, len(p.body), p.message_id, p.properties, p.stored_headers, p.encoded, p.expiration)
         outcomes.append((yield from placing.put(message, names)))
     numbers: dict[tuple[int, str], int] = {}
     if placing.picks:
@@ -201,6 +226,7 @@ def _publish_copies(
         )
         if not rows:
             raise Stale
+        transaction.stored_in.update(row.entity_id for row in rows)
         transaction.waiting.update(row.entity_id for row in rows if row.waiting)
         for row in rows:
             name = placing.names[row.entity_id]
