@@ -1,37 +1,37 @@
-"""The hot path against plain statements on the same server: 1 KB random bodies, full history, by default two connections."""
+"""The hot path against plain statements and against PGMQ on the same server: 1 KB of JSON, full history, by default two
+connections."""
 
 from __future__ import annotations
 
 import os
 import statistics
 import time
+from collections.abc import Callable
 from datetime import timedelta
+from functools import cache, partial
 from uuid import uuid4
 
-import psycopg
-
 from broker_core import namespaces, reads, service_bus, sweeps
-from broker_core.common.types import EntityAddress, Message
+from broker_core.common.types import EntityAddress, HistoryLevel
 from broker_core.service_bus import entities
 from broker_core.store import connections
 
-from . import measuring
+from . import measuring, pgmq, singles
 from .measuring import (
-    BATCH,
-    BODY,
     DELETE_BARE,
     INSERT_BARE,
     INSERT_COLUMNS,
     RECEIVE,
     a_queue,
-    against,
     bare,
+    compare,
     empty,
     fill,
     fill_bare,
     fork,
     rate,
     receive_and_complete,
+    receive_completing,
     send,
     send_and_receive,
     timed,
@@ -44,12 +44,12 @@ EXPIRY = "bench-expiry"
 def run(report) -> None:
     """All rows about single queues."""
     measuring.make_bare_tables()
+    report.line("rows against PGMQ", pgmq.version() or "not measured", "" if pgmq.version() else pgmq.MISSING)
     _first_minute(report)
     _prepared_on_an_empty_queue(report)
     _sends(report)
     _receives(report)
-    _one_at_a_time(report)
-    _in_flight(report)
+    singles.run(report)
     for dead_letters in (True, False):
         _expiry(report, dead_letters)
 
@@ -80,79 +80,64 @@ def _prepared_on_an_empty_queue(report) -> None:
 
 
 def _sends(report) -> None:
-    queue = a_queue()
+    queue, off = a_queue(), a_queue(history_level=HistoryLevel.OFF)
     plain, columns = bare(INSERT_BARE), bare(INSERT_COLUMNS)
-    ours = lambda: send(queue)  # noqa: E731
-    ratio, rates = against(ours, plain)
-    report.row("send, batches of 100, against a bare insert of id and body", ratio, "times", 0.5)
-    report.line("", f"{rates[0]:,.0f}/s", f"against {rates[1]:,.0f}/s")
-    own: dict[int, EntityAddress] = {}  # by process; created in the call that is not counted
-    ratio, rates = against(lambda: send(own.get(os.getpid()) or own.setdefault(os.getpid(), a_queue())), plain)
-    report.row("the same, to a queue for each connection", ratio, "times")
-    report.line("", f"{rates[0]:,.0f}/s", f"against {rates[1]:,.0f}/s")
-    ratio, _ = against(ours, columns)
-    report.row("send, batches of 100, against a bare insert of the same columns", ratio, "times", 0.65)
-    off = a_queue(history_level=0)
-    ratio, _ = against(lambda: send(off), plain)
-    report.row("send, batches of 100, history off", ratio, "times", 0.6)
+    compare(report, "send, batches of 100, against a bare insert of id and body", partial(send, queue), plain, 0.5)
+    compare(report, "send, batches of 100, against a bare insert of the same columns", partial(send, queue), columns, 0.65)
+    compare(report, "send, batches of 100, history off", partial(send, off), plain, 0.6)
+    if pgmq.version():
+        theirs = partial(pgmq.send, pgmq.a_queue())
+        for words, n, target in (("two connections to one queue", 2, 1.2), ("one connection", 1, 1.4)):
+            name = f"send, batches of 100, {words}, against PGMQ's send_batch"
+            compare(report, name, partial(send, queue), theirs, target, n=n)
+        compare(report, "the same, two connections, a queue each", *_to_own_queues(), 1.2)
     empty()
+
+
+def _to_own_queues() -> tuple[Callable[[], int], Callable[[], int]]:
+    """Sends to a queue of the process, which is created in the first call; that one is not counted."""
+    ours = cache(lambda _process: a_queue())
+    theirs = cache(lambda _process: pgmq.a_queue())
+    return lambda: send(ours(os.getpid())), lambda: pgmq.send(theirs(os.getpid()))
 
 
 def _receives(report) -> None:
-    def delete():
+    def delete() -> int:
         return len(connections.current().execute(DELETE_BARE, binary=True).fetchall())
 
-    for name, level, target in (("receive 32 + complete", 2, 0.28), ("receive 32 + complete, history off", 0, 0.33)):
-        queue = a_queue(history_level=level)
-        ratios, rates = [], []
-        for _ in range(measuring.scale.turns):
-            fill(queue, 60_000)
-            fill_bare(120_000)
-            ours = rate(lambda queue=queue: receive_and_complete(queue), connections_=2)
-            ratios.append(ours / rate(delete, connections_=2))
-            rates.append(ours)
-        report.row(f"{name}, against DELETE ... RETURNING of 32", statistics.median(ratios), "times", target)
-        report.line("", f"{statistics.median(rates):,.0f}/s")
-        empty()
+    for words, level, target in (("", HistoryLevel.FULL, 0.28), (", history off", HistoryLevel.OFF, 0.33)):
+        name = f"receive 32 + complete{words}, against DELETE ... RETURNING of 32"
+        _drained(report, name, target, receive_and_complete, a_queue(history_level=level), delete, fill_bare)
+    if pgmq.version():
+        name = "receive 32 + complete, against PGMQ's read + delete"
+        _drained(report, name, 1.0, receive_and_complete, a_queue(), *_of_pgmq())
+        name = "receive 32 that completes the last 32, against the same"
+        _drained(report, name, 1.1, receive_completing, a_queue(), *_of_pgmq())
 
 
-def _one_at_a_time(report) -> None:
-    queue = a_queue()
-    connection = connections.current()
-    one = psycopg.Cursor(connection)
-    times: dict[str, list[float]] = {"bare": [], "send": [], "receive": [], "complete": []}
-    for _ in range(1500):
-        times["bare"].append(timed(lambda: one.execute(INSERT_BARE, {"bodies": [BODY]}))[0])
-        times["send"].append(timed(lambda: service_bus.send(queue, [Message(BODY)]))[0])
-        seconds, (held,) = timed(lambda: service_bus.receive(queue))
-        times["receive"].append(seconds)
-        times["complete"].append(timed(lambda held=held: service_bus.complete(queue, held.lock_token))[0])
-    plain = statistics.median(times["bare"])
-    report.line("a bare single-row insert", f"{plain * 1e6:,.0f} us")
-    for name, most in (("send", 2), ("receive", 3), ("complete", 2)):
-        report.row(
-            f"one message at a time, one connection: {name}", statistics.median(times[name]) / plain, "times", most, at_most=True
-        )
-    empty()
+def _of_pgmq() -> tuple[Callable[[], int], Callable[[int], None]]:
+    queue = pgmq.a_queue()
+    return partial(pgmq.read_and_delete, queue), partial(pgmq.fill, queue)
 
 
-def _in_flight(report) -> None:
-    """A receive from a queue of which many messages are locked, against one from a queue without locked messages, in turns."""
-    held, plain, calls = measuring.scale.in_flight, 2_000, 1_500
-    queues = {"in flight": a_queue(lock_duration=timedelta(minutes=5)), "none": a_queue(lock_duration=timedelta(minutes=5))}
-    fill(queues["in flight"], held + plain)
-    fill(queues["none"], plain)
-    for _ in range(held // BATCH):
-        service_bus.receive(queues["in flight"], BATCH)
-    times: dict[str, list[float]] = {name: [] for name in queues}
-    for _ in range(calls):
-        for name, queue in queues.items():
-            seconds, (message,) = timed(lambda queue=queue: service_bus.receive(queue))
-            times[name].append(seconds)
-            if name == "none":
-                service_bus.complete(queue, message.lock_token)
-    ratio = statistics.mean(times["in flight"]) / statistics.mean(times["none"])
-    report.row(f"receive with {held:,} messages in flight, against none", ratio, "times", 2, at_most=True)
+def _drained(
+    report,
+    name: str,
+    target: float,
+    ours: Callable[[EntityAddress], int],
+    queue: EntityAddress,
+    theirs: Callable[[], int],
+    fill_theirs: Callable[[int], None],
+) -> None:
+    """A row with the ratio of two kinds of work by two connections that drain a backlog, which is filled up before each turn."""
+    turns = []
+    for _ in range(measuring.scale.turns):
+        fill(queue, 60_000)
+        fill_theirs(120_000)
+        turns.append((rate(lambda: ours(queue), connections_=2), rate(theirs, connections_=2)))
+    mine, other = (statistics.median(side) for side in zip(*turns, strict=True))
+    report.row(name, statistics.median(a / b for a, b in turns), "times", target)
+    report.line("", f"{mine:,.0f}/s", f"against {other:,.0f}/s")
     empty()
 
 
@@ -175,10 +160,11 @@ def _expiry(report, dead_letters: bool) -> None:
     beside = rate(lambda: receive_and_complete(other), connections_=1)
     sweeper.join()
     how = "to the dead-letter queue" if dead_letters else "dropped"
-    report.row(f"a receiver on another queue beside a sweep ({how}), in times of its rate alone", beside / alone, "times", 0.7)
+    name = f"a receiver beside a sweep ({how}), in times of its rate alone"
+    report.row(name, beside / alone, "times", 0.8 if dead_letters else 0.7)
     before = total - reads.counts(queue).active
     took, done = timed(_expire_the_rest)
-    report.row(f"expiring {total:,}, {how}, against a bare insert", done / took / plain, "times", 0.25 if dead_letters else 0.4)
+    report.row(f"expiring {total:,}, {how}, against a bare insert", done / took / plain, "times", 0.45 if dead_letters else 0.4)
     report.line("", f"{done / took:,.0f}/s", f"{before:,} of them beside the receiver")
     entities.delete_queue(queue)
     empty()

@@ -56,7 +56,7 @@ def _report(report, name: str, rates: dict[int, list[float]]) -> None:
         if size == least:
             continue
         ratio = statistics.median(mine / small for mine, small in zip(found, rates[least], strict=True))
-        target = LEAST if size == max(rates) else None
+        target = LEAST if size >= min(1_000_000, max(rates)) else None
         report.row(f"the same, in times of a backlog of {least:,}", ratio, "times", target)
 
 

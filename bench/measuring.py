@@ -1,10 +1,11 @@
-"""Shared by the benchmarks: the scale, queues with backlogs, and rates.
+"""Shared by the benchmarks: the scale, queues with backlogs, rates and comparisons.
 
 Each comparison alternates between its sides, so that other load affects both; the result is the median of the ratios.
 """
 
 from __future__ import annotations
 
+import base64
 import os
 import statistics
 import time
@@ -13,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing import get_context
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import psycopg
 
@@ -25,7 +26,8 @@ from broker_core.store import connections
 from broker_core.store.driver import run
 
 NAMESPACE = "bench-core"
-BODY = os.urandom(1024)
+TEXT = '{"data": "' + base64.b64encode(os.urandom(759)).decode() + '"}'  # 1 KB that is valid JSON and does not compress
+BODY = TEXT.encode()
 BATCH, RECEIVE = 100, 32
 fork = get_context("fork")
 
@@ -154,6 +156,8 @@ def empty() -> None:
 
 # The work
 
+_held: dict[int, list[UUID]] = {}  # by process, the tokens that its next receive completes
+
 
 def send(queue: EntityAddress) -> int:
     return len(service_bus.send(queue, [Message(BODY)] * BATCH))
@@ -162,6 +166,13 @@ def send(queue: EntityAddress) -> int:
 def receive_and_complete(queue: EntityAddress) -> int:
     held = service_bus.receive(queue, RECEIVE)
     return len(service_bus.complete(queue, [m.lock_token for m in held]).settled)
+
+
+def receive_completing(queue: EntityAddress) -> int:
+    """Receive RECEIVE messages and complete those that this process received before. Returns how many were completed."""
+    held = service_bus.receive(queue, RECEIVE, completing=_held.get(os.getpid(), []))
+    _held[os.getpid()] = [m.lock_token for m in held]
+    return len(held.completed.settled)
 
 
 def send_and_receive(queue: EntityAddress) -> int:
@@ -177,6 +188,13 @@ def against(ours: Callable[[], int], bare_: Callable[[], int], *, connections_: 
     pairs = [(rate(ours, connections_=connections_), rate(bare_, connections_=connections_)) for _ in range(scale.turns)]
     mine, theirs = zip(*pairs, strict=True)
     return statistics.median(a / b for a, b in pairs), (statistics.median(mine), statistics.median(theirs))
+
+
+def compare(report, name: str, ours: Callable[[], int], other: Callable[[], int], target: float, *, n: int = 2) -> None:
+    """A row with the ratio of two kinds of work by n connections, in turns, and a line with their rates."""
+    ratio, (mine, theirs) = against(ours, other, connections_=n)
+    report.row(name, ratio, "times", target)
+    report.line("", f"{mine:,.0f}/s", f"against {theirs:,.0f}/s")
 
 
 def rate(work: Callable[[], int], *, connections_: int, seconds: float | None = None) -> float:

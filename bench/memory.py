@@ -8,6 +8,7 @@ import psutil
 
 from broker_core import service_bus
 from broker_core.common.types import Message
+from explorer.site.embedded_postgres.memory import shared_buffers
 from tests.site.vitrine import Vitrine, eventually
 
 from .measuring import BODY, a_queue, in_processes, make_bare_tables
@@ -37,7 +38,7 @@ def run(report) -> None:
         report.line(
             "PostgreSQL",
             f"{sum(map(_megabytes, family)):,.0f} MB",
-            f"{len(family)} processes, 256 MB of shared buffers among them",
+            f"{len(family)} processes, shared buffers ({shared_buffers()}) among them",
         )
     finally:
         vitrine.remove()

@@ -1,10 +1,11 @@
-"""The overview with 1,000 queues and 1,000,000 messages (10,000,000 with --large): server time of the page and its counts."""
+"""The overview with 1,000 and with 100,000 queues and 1,000,000 messages (10,000,000 with --large): server time of the page, of
+its counts, and of a page of a list."""
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from statistics import median
 from uuid import uuid4
 
@@ -14,15 +15,28 @@ from django.test import Client
 
 from broker_core import namespaces, reads
 from broker_core.common.types import EntityAddress
-from broker_core.service_bus import entities
+from broker_core.reads import EntityFilter
 from broker_core.store import connections
 from broker_core.store.statements import SQL
 
 from . import measuring
+from .measuring import empty
 
-QUEUES = 1_000
+BUSY = 10_000  # at most so many queues have locks and traffic
 ROUNDS = 15
-PAGE_MS, COUNTS_MS, LIST_MS = 100, 25, 50
+
+
+@dataclass(frozen=True)
+class Size:
+    """A number of queues, and the milliseconds that the page and its counts may take."""
+
+    queues: int
+    page: float
+    counts: float
+
+
+SIZES = (Size(1_000, 80, 15), Size(100_000, 1_000, 300))
+LIST_MS = 50
 
 # Messages as a million sends would have stored them, with their counts, inserted at once since sending is not measured here.
 _FILL = """
@@ -32,9 +46,10 @@ WITH new_entities AS (
                                 requires_session, expires_whole_sessions, requires_duplicate_detection,
                                 duplicate_detection_history_time_window, drops_locks_on_change, max_size_in_megabytes,
                                 max_message_size_in_kilobytes, status, expiry_mode, history_level, hidden, created_at, updated_at)
-    SELECT n.id, 'queue-' || to_char(i, 'FM0000'), 'service_bus', 'queue', 1, '1 min', 10,
+    SELECT n.id, 'queue-' || to_char(i, 'FM000000'), 'service_bus', 'queue', 1, '1 min', 10,
            true, true, false, true, false, '10 min', false, 1024, 256, 'Active', 'eager', 2, false, now(), now()
       FROM vitrine_namespace AS n, generate_series(1, %(queues)s) AS i WHERE n.name = %(namespace)s RETURNING id),
+busy AS (SELECT id FROM new_entities ORDER BY id LIMIT %(busy)s),
 heads AS (
     INSERT INTO vitrine_queue_head (entity_id, subqueue, head) SELECT id, s, 1 FROM new_entities, generate_series(0, 2) AS s),
 counters AS (
@@ -44,15 +59,15 @@ activity AS (INSERT INTO vitrine_entity_activity (entity_id, last_activity_at) S
 counts AS (
     INSERT INTO vitrine_count_base (entity_id, subqueue, state, until, n)
     SELECT id, 0, 0, NULL::timestamptz, %(each)s FROM new_entities
-     UNION ALL SELECT id, 0, 10, now() + i * interval '10 s', 1 FROM new_entities, generate_series(-2, 9) AS i
+     UNION ALL SELECT id, 0, 10, now() + i * interval '10 s', 1 FROM busy, generate_series(-2, 9) AS i
      UNION ALL SELECT id, s, t, NULL, 0 FROM new_entities, (VALUES (0, 1), (0, 2), (1, 0)) AS v(s, t)),
 deltas AS (                                                        -- what a busy roll-up interval leaves waiting
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, op)
-    SELECT id, 0, 0, 0, 1 FROM new_entities, generate_series(1, 10)),
+    SELECT id, 0, 0, 0, 1 FROM busy, generate_series(1, 10)),
 traffic AS (
     INSERT INTO vitrine_traffic (entity_id, bucket, op, n)
     SELECT id, date_bin('10 s', now() - i * interval '10 s', 'epoch'), op, 10
-      FROM new_entities, generate_series(1, 60) AS i, (VALUES (1), (6)) AS v(op))
+      FROM busy, generate_series(1, 60) AS i, (VALUES (1), (6)) AS v(op))
 INSERT INTO vitrine_message (entity_id, sequence_number, size, enqueued_at, expires_at, message_id, body)
 SELECT id, n, 100, now() - (%(each)s - n) * interval '1 s', CASE WHEN n %% 10 = 0 THEN now() + interval '1 day' END, 'id-' || n,
        convert_to(repeat('x', 100), 'UTF8')
@@ -61,27 +76,55 @@ SELECT id, n, 100, now() - (%(each)s - n) * interval '1 s', CASE WHEN n %% 10 = 
 
 
 def run(report) -> None:
+    measuring.make_bare_tables()
+    for size in SIZES:
+        _of_size(report, size)
+
+
+def _of_size(report, size: Size) -> None:
     """Server time of the overview page and its parts in milliseconds, medians of ROUNDS."""
     namespace = f"bench-{uuid4().hex[:8]}"
     namespaces.create_namespace(namespace)
     user = get_user_model().objects.create_superuser(f"bench-{uuid4().hex[:8]}")
     try:
-        connections.current().execute(_FILL, {"namespace": namespace, "queues": QUEUES, "each": measuring.scale.listed // QUEUES})
-        connections.current().execute("ANALYZE vitrine_message, vitrine_count_base, vitrine_count_delta, vitrine_traffic")
+        _fill(namespace, size.queues)
         client = Client()
         client.force_login(user)
+        name = f"overview of {size.queues:,} queues"
         page = _milliseconds(lambda: client.get(f"/namespaces/{namespace}/", HTTP_HOST="localhost"))
-        report.row("overview page, server time", page, "ms", PAGE_MS, at_most=True)
-        report.row("overview, all reads", _milliseconds(lambda: reads.overview(namespace)), "ms", PAGE_MS, at_most=True)
+        report.row(f"{name}: the page, server time", page, "ms", size.page, at_most=True)
+        sums = _milliseconds(lambda: reads.tallies(EntityFilter(namespace=namespace)))
+        report.line(f"{name}: its sums", f"{sums:.3g} ms")
         counts = median(_ledger_milliseconds(namespace) for _ in range(ROUNDS))
-        report.row("overview, counts of all queues", counts, "ms", COUNTS_MS, at_most=True)
-        queue = EntityAddress(namespace, "queue-0500")
+        report.row(f"{name}: the counts of all", counts, "ms", size.counts, at_most=True)
+        sorted_ = _milliseconds(lambda: client.get(f"/namespaces/{namespace}/?sort=-active", HTTP_HOST="localhost"))
+        report.line(f"{name}: the page sorted by a count", f"{sorted_:.3g} ms")
+        queue = EntityAddress(namespace, "queue-000500")
+        one = _milliseconds(lambda: reads.entity(queue))
+        report.line(f"{name}: one queue's counts, rates and state", f"{one:.3g} ms")
         listing = _milliseconds(lambda: reads.list_messages(queue, cursor="below-500"))
-        report.row("a page of a list", listing, "ms", LIST_MS, at_most=True)
+        report.row(f"{name}: a page of a list", listing, "ms", LIST_MS, at_most=True)
     finally:
         user.delete()
-        for row in reads.overview(namespace):
-            entities.delete_queue(row.address)
+        _remove(namespace)
+
+
+def _fill(namespace: str, queues: int) -> None:
+    each = max(1, measuring.scale.listed // queues)
+    params = {"namespace": namespace, "queues": queues, "each": each, "busy": min(queues, BUSY)}
+    connections.current().execute(_FILL, params)
+    connections.current().execute(
+        "ANALYZE vitrine_entity, vitrine_message, vitrine_count_base, vitrine_count_delta, vitrine_traffic"
+    )
+
+
+def _remove(namespace: str) -> None:
+    """As if each queue had been deleted, and swept."""
+    empty()
+    connections.current().execute("TRUNCATE vitrine_queue_head, vitrine_entity_counter, vitrine_entity_activity, vitrine_traffic")
+    connections.current().execute(
+        "DELETE FROM vitrine_entity USING vitrine_namespace AS n WHERE n.id = namespace_id AND n.name = %s", [namespace]
+    )
 
 
 def _milliseconds(work: Callable[[], object]) -> float:
@@ -95,16 +138,13 @@ def _milliseconds(work: Callable[[], object]) -> float:
 
 
 def _ledger_milliseconds(namespace: str) -> float:
-    """The server time for summing the ledger in the overview's statement, from EXPLAIN ANALYZE."""
-    params = {
-        "ids": None,
-        "namespace": namespace,
-        "prefix": None,
-        "topic_id": None,
-        "hidden": False,
-        "expired_cap": reads.EXPIRED_CAP_OF_MANY,
-    }
-    cursor = psycopg.ClientCursor(connections.current())
-    [[found]] = cursor.execute(f"EXPLAIN (ANALYZE, TIMING ON, FORMAT JSON) {SQL['read_overview']}", params).fetchall()
-    plan = found[0]["Plan"] if isinstance(found, list) else json.loads(found)[0]["Plan"]
-    return next(node["Actual Total Time"] for node in plan["Plans"] if node.get("Subplan Name") == "CTE ledger")
+    """The server time for summing the ledger in the statement of the sums, from EXPLAIN ANALYZE."""
+    with connections.current().transaction():
+        cursor = psycopg.ClientCursor(connections.current())
+        cursor.execute(SQL["prepare_for_sums"])
+        params = EntityFilter(namespace=namespace).parameters()
+        params |= {"each": False, "with_oldest": False, "expired_cap": reads.EXPIRED_CAP_OF_MANY}
+        statement = f"EXPLAIN (ANALYZE, TIMING ON, FORMAT JSON) {SQL['read_tallies']}"
+        [[found]] = cursor.execute(statement, params).fetchall()
+    nodes = {node.get("Subplan Name"): node["Actual Total Time"] for node in found[0]["Plan"]["Plans"]}
+    return nodes["CTE lists"] + nodes["CTE holds"] - nodes["CTE entities"]  # these are read for the holds

@@ -29,7 +29,7 @@ class Report:
 
     def line(self, name: str, value: str, remark: str = "") -> None:
         """A figure without a target."""
-        print(f"   {name:<66} {value:>12}  {remark}".rstrip(), flush=True)
+        print(f"   {name:<84} {value:>12}  {remark}".rstrip(), flush=True)
 
     def row(self, name: str, value: float, unit: str, target: float | None = None, *, at_most: bool = False) -> None:
         """A figure with its target, a minimum or, with at_most, a maximum."""

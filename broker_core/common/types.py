@@ -456,6 +456,10 @@ class Session:
     state: bytes | None = None
     messages: tuple[LockedMessage, ...] = ()
 
+    @property
+    def namespace(self) -> str:
+        return self.address.namespace
+
 
 @dataclass(frozen=True, slots=True)
 class SessionSummary:

@@ -1,5 +1,5 @@
-"""Creates the day partitions of the event table ahead of time, and drops those that are older than the retention and archived.
-Then removes the rows of deleted entities that no event refers to any more.
+"""Creates the day partitions of the event table ahead of time, indexes those of days that are over, and drops those that are
+older than the retention and archived. Then removes the rows of deleted entities that no event refers to any more.
 
 Days are UTC days of `recorded_at`. Events of a day without a partition go to the default partition and are moved from there.
 """
@@ -19,9 +19,14 @@ from .archive import connected
 
 TABLE = "vitrine_message_event"
 DEFAULT = "vitrine_message_event_default"
+BLOOMS = {
+    "_message": "hashint8extended(sequence_number, entity_id) int8_bloom_ops",
+    "_message_id": "message_id text_bloom_ops",
+}
 DAYS_AHEAD = 7
 RETENTION = timedelta(days=7)
 ENTITIES = 1_000  # deleted per transaction
+CLOSED_AFTER = timedelta(hours=1)  # from the end of a day; later events of it are rare, and wait while its indexes are built
 LOCK_TIMEOUT = "2s"  # the longest that sends wait for this; the next sweep tries again
 
 
@@ -48,10 +53,22 @@ def create_partitions(today: date | None = None, *, days_before: int = 0, days_a
     """
     today = today or datetime.now(UTC).date()
     with connected() as connection:
-        present = {day for _, day in connection.execute(SQL["history_partitions"]).fetchall()}
+        present = {day for _, day, _ in connection.execute(SQL["history_partitions"]).fetchall()}
         stranded = {day for (day,) in connection.execute(SQL["history_days_in_default"]).fetchall()}
         wanted = {today + timedelta(days=offset) for offset in range(-days_before, days_ahead + 1)} | stranded
         return [day for day in sorted(wanted - present) if _create(connection, day)]
+
+
+def index_closed_partitions(today: date | None = None) -> list[date]:
+    """Create the indexes of partitions of days that are over. Returns these days.
+
+    They find the events of a message, and messages by id; the partitions without them are read whole. A partition that others
+    lock is left to the next call.
+    """
+    today = today or (datetime.now(UTC) - CLOSED_AFTER).date()
+    with connected() as connection:
+        found = connection.execute(SQL["history_partitions"]).fetchall()
+        return [day for name, day, indexed in found if day < today and not indexed and _index(connection, name)]
 
 
 def drop_old_partitions(today: date | None = None, *, retention: timedelta = RETENTION) -> Dropped:
@@ -59,7 +76,7 @@ def drop_old_partitions(today: date | None = None, *, retention: timedelta = RET
     oldest_kept = (today or datetime.now(UTC).date()) - retention
     outcome: dict[str, list] = {"dropped": [], "unarchived": [], "busy": []}
     with connected() as connection:
-        for name, day in connection.execute(SQL["history_partitions"]).fetchall():
+        for name, day, _ in connection.execute(SQL["history_partitions"]).fetchall():
             if day >= oldest_kept:
                 continue
             try:
@@ -101,6 +118,21 @@ def _create(connection: psycopg.Connection, day: date) -> bool:
     return True
 
 
+def _index(connection: psycopg.Connection, name: str) -> bool:
+    """Create both indexes of a partition. False if the table lock timed out."""
+    try:
+        with _brief_locks(connection):
+            for suffix, key in BLOOMS.items():
+                connection.execute(
+                    sql.SQL("CREATE INDEX {} ON {} USING brin ({}) WITH (pages_per_range = 32, autosummarize = on)").format(
+                        sql.Identifier(name + suffix), sql.Identifier(name), sql.SQL(key)
+                    )
+                )
+    except LockNotAvailable:
+        return False
+    return True
+
+
 def _drop_if_archived(connection: psycopg.Connection, name: str, day: date) -> tuple[int, int] | None:
     """Drop a partition if it has as many events as the manifest records for its day; otherwise return both numbers.
 
@@ -121,7 +153,7 @@ def _forget_entities(connection: psycopg.Connection) -> int:
     """Remove the rows of entities that were deleted before the first remaining day, then those of deleted namespaces. Returns the
     number of entities."""
     total, done = 0, ENTITIES
-    days = [day for _, day in connection.execute(SQL["history_partitions"]).fetchall()]
+    days = [day for _, day, _ in connection.execute(SQL["history_partitions"]).fetchall()]
     while days and done == ENTITIES:
         done = connection.execute(SQL["history_forget_entities"], {"first_day": days[0], "max_count": ENTITIES}).rowcount
         total += done

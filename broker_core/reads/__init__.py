@@ -26,6 +26,15 @@ from .entities import (
     subscriptions,
     traffic,
 )
+from .entity_lists import (
+    Counted,
+    EntityFilter,
+    Tallies,
+    Tally,
+    entities_by_id,
+    list_entities,
+    tallies,
+)
 from .messages import (
     BODY_BYTES,
     EXPIRED,

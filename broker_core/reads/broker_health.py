@@ -10,7 +10,7 @@ from typing import Any
 from broker_core.common.types import Actor, Right
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
-from broker_core.store.use_cases import use_case
+from broker_core.store.use_cases import WHOLE_DATABASE, use_case
 
 from .shared import PAGE_ROWS, require
 
@@ -40,6 +40,7 @@ class Health:
     horizon_age:         transactions since the oldest one that may still be running; vacuum and archive wait for it.
     database_bytes, message_bytes, event_bytes: on disk, including indexes.
     ledger_waiting:      count differences not yet rolled up. connections: open connections to this database.
+    buffer_bytes:        the server's shared buffers; a backlog beyond them is read from the disk, or the system's cache.
     """
 
     read_at: datetime
@@ -51,9 +52,10 @@ class Health:
     event_bytes: int
     ledger_waiting: int
     connections: int
+    buffer_bytes: int
 
 
-@use_case
+@use_case(namespace=WHOLE_DATABASE)
 def sweep_runs(name: str | None = None, limit: int = PAGE_ROWS, *, actor: Actor | None = None) -> Steps[list[SweepRun]]:
     """The latest runs of one sweep or of all, newest first."""
     require(actor, Right.BROWSE, "sweeps")
@@ -61,7 +63,7 @@ def sweep_runs(name: str | None = None, limit: int = PAGE_ROWS, *, actor: Actor 
     return [_sweep_run(row) for row in rows]
 
 
-@use_case
+@use_case(namespace=WHOLE_DATABASE)
 def last_sweep_runs(*, actor: Actor | None = None) -> Steps[dict[str, SweepRun]]:
     """The latest run of each sweep, by name."""
     require(actor, Right.BROWSE, "sweeps")
@@ -69,7 +71,7 @@ def last_sweep_runs(*, actor: Actor | None = None) -> Steps[dict[str, SweepRun]]
     return {row.name: _sweep_run(row) for row in rows}
 
 
-@use_case
+@use_case(namespace=WHOLE_DATABASE)
 def health(*, actor: Actor | None = None) -> Steps[Health]:
     """The current health of the database."""
     require(actor, Right.BROWSE, "health")

@@ -12,7 +12,7 @@ from broker_core.common.errors import EntityNotFound, InvalidArgument
 from broker_core.common.types import Actor, EntityAddress, EntityKind, EntityStatus, Family, HistoryLevel, Right
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
-from broker_core.store.use_cases import use_case
+from broker_core.store.use_cases import WHOLE_DATABASE, by_namespace, use_case
 
 from .shared import EXPIRED_CAP, EXPIRED_CAP_OF_MANY, Capped, ClockReading, clock_of, entity_id_of, require
 
@@ -128,7 +128,7 @@ class TrafficPoint:
     dead_lettered: int
 
 
-@use_case
+@use_case(namespace=WHOLE_DATABASE, combine=by_namespace)
 def namespaces(*, actor: Actor | None = None) -> Steps[list[NamespaceRow]]:
     """All namespaces by name, with their clocks."""
     require(actor, Right.BROWSE, "namespaces")
@@ -146,7 +146,7 @@ def now(namespace: str, *, actor: Actor | None = None) -> Steps[ClockReading]:
     return clock_of(rows[0])
 
 
-@use_case
+@use_case(combine=by_namespace)
 def overview(
     namespace: str | None = None, prefix: str | None = None, *, include_hidden: bool = False, actor: Actor | None = None
 ) -> Steps[list[EntityRow]]:
@@ -155,7 +155,7 @@ def overview(
     A topic is followed by its subscriptions.
     """
     require(actor, Right.BROWSE, namespace or "all namespaces")
-    return (yield from _overview(namespace=namespace, prefix=prefix, hidden=include_hidden))
+    return (yield from _listed(namespace=namespace, prefix=prefix, hidden=include_hidden))
 
 
 @use_case
@@ -163,7 +163,7 @@ def subscriptions(topic: EntityAddress, *, actor: Actor | None = None) -> Steps[
     """The overview rows of a topic's subscriptions by name, including hidden ones. Raises EntityNotFound."""
     require(actor, Right.BROWSE, topic)
     topic_id = yield from entity_id_of(topic)
-    return (yield from _overview(topic_id=topic_id, hidden=True))
+    return (yield from _listed(topic_id=topic_id, hidden=True))
 
 
 @use_case
@@ -171,7 +171,7 @@ def entity(address: EntityAddress, *, actor: Actor | None = None) -> Steps[Entit
     """The overview row of one entity. Raises EntityNotFound."""
     require(actor, Right.BROWSE, address)
     entity_id = yield from entity_id_of(address)
-    rows = yield from _overview(ids=[entity_id], hidden=True)
+    rows = yield from rows_of([entity_id])
     if not rows:
         raise EntityNotFound(str(address))
     return rows[0]
@@ -184,7 +184,7 @@ def counts(address: EntityAddress, *, actor: Actor | None = None) -> Steps[Count
     rows = yield call("read_counts", entity_id=(yield from entity_id_of(address)))
     if not rows:
         raise EntityNotFound(str(address))
-    return _counts(rows[0])
+    return counts_of(rows[0])
 
 
 @use_case
@@ -208,19 +208,22 @@ def traffic(address: EntityAddress, minutes: int = 15, *, actor: Actor | None = 
     return [_traffic_point(at, step, known.get(at)) for at in starts]
 
 
-def _overview(
-    *,
-    ids: list[int] | None = None,
-    namespace: str | None = None,
-    prefix: str | None = None,
-    topic_id: int | None = None,
-    hidden: bool,
-) -> Steps[list[EntityRow]]:
-    cap = EXPIRED_CAP if ids is not None and len(ids) == 1 else EXPIRED_CAP_OF_MANY
-    rows = yield call(
-        "read_overview", ids=ids, namespace=namespace, prefix=prefix, topic_id=topic_id, hidden=hidden, expired_cap=cap
-    )
+def rows_of(ids: list[int]) -> Steps[list[EntityRow]]:
+    """The overview rows of these entities, by namespace and path."""
+    cap = EXPIRED_CAP if len(ids) == 1 else EXPIRED_CAP_OF_MANY
+    rows = yield call("read_overview", ids=ids, with_oldest=True, expired_cap=cap)
     return [_entity_row(row, cap) for row in rows]
+
+
+def _listed(
+    *, namespace: str | None = None, prefix: str | None = None, topic_id: int | None = None, hidden: bool
+) -> Steps[list[EntityRow]]:
+    """The overview rows of all entities, Vitrine's own included, or of those in a namespace or topic or with a prefix."""
+    ids = yield call(
+        "read_listed", namespace=namespace, prefix=prefix, topic_id=topic_id, hidden=hidden, system=True, kind=None, family=None,
+        part=None, first=0, max_count=None,
+    )  # fmt: skip
+    return (yield from rows_of([row.id for row in ids]))
 
 
 def _namespace(row: Any) -> NamespaceRow:
@@ -229,20 +232,20 @@ def _namespace(row: Any) -> NamespaceRow:
     )
 
 
-def _counts(row: Any) -> Counts:
+def counts_of(row: Any) -> Counts:
     return Counts(
-        active=int(row.active),
-        locked=int(row.locked),
-        deferred=int(row.deferred),
-        scheduled=int(row.scheduled),
-        dead_letter=int(row.dead_letter),
-        transfer_dead_letter=int(row.transfer_dead_letter),
-        deferred_locked=int(row.deferred_locked),
-        dead_letter_locked=int(row.dead_letter_locked),
-        read_at=row.now,
-        delayed=int(row.delayed),
-        rescheduled=int(row.rescheduled),
-        extended=int(row.extended),
+        active=row.active,
+        locked=row.locked,
+        deferred=row.deferred,
+        scheduled=row.scheduled,
+        dead_letter=row.dead_letter,
+        transfer_dead_letter=row.transfer_dead_letter,
+        deferred_locked=row.deferred_locked,
+        dead_letter_locked=row.dead_letter_locked,
+        read_at=getattr(row, "now", None),
+        delayed=row.delayed,
+        rescheduled=row.rescheduled,
+        extended=row.extended,
     )
 
 
@@ -255,11 +258,11 @@ def _entity_row(row: Any, expired_cap: int) -> EntityRow:
         status=EntityStatus(row.status),
         hidden=row.hidden,
         history_level=HistoryLevel(row.history_level),
-        counts=_counts(row),
+        counts=counts_of(row),
         expired_pending=Capped(min(row.expired_pending, expired_cap), row.expired_pending > expired_cap),
-        size_bytes=int(row.size_bytes),
-        sent_rate=float(row.sent_rate),
-        completed_rate=float(row.completed_rate),
+        size_bytes=row.size_bytes,
+        sent_rate=row.sent_rate,
+        completed_rate=row.completed_rate,
         oldest_active_at=row.oldest_active_at,
         consumers_waiting=row.consumers_waiting,
         last_receive_at=row.last_receive_at,

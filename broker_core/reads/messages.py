@@ -25,7 +25,7 @@ from broker_core.common.types import (
 )
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
-from broker_core.store.use_cases import use_case
+from broker_core.store.use_cases import WHOLE_DATABASE, use_case
 
 from .shared import PAGE_ROWS, ClockReading, Page, Position, clock_of, entity_id_of, pairs, require
 
@@ -264,7 +264,7 @@ def list_messages(
     return search.page()
 
 
-@use_case
+@use_case(namespace=WHOLE_DATABASE)
 def messages_by_number(entity_id: int, sequence_numbers: Iterable[int], *, actor: Actor | None = None) -> Steps[list[MessageRow]]:
     """Those of these messages that are still in any list of the entity, by number."""
     require(actor, Right.BROWSE, f"entity {entity_id}")

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import Any
 
 from broker_core.common.arguments import require_count
@@ -13,7 +14,7 @@ from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import TERMINAL_KINDS, Actor, EntityAddress, EventKind, Right, SubQueue
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
-from broker_core.store.use_cases import use_case
+from broker_core.store.use_cases import WHOLE_DATABASE, use_case
 
 from .messages import SCAN_CHUNK, SCAN_ROWS, SCAN_SECONDS
 from .shared import PAGE_ROWS, LinkedMessage, Page, entity_id_of, names_of, pairs, require
@@ -104,7 +105,7 @@ class SearchResult:
     capped: bool
 
 
-@use_case
+@use_case(namespace=WHOLE_DATABASE)
 def timeline(entity_id: int, sequence_number: int, *, actor: Actor | None = None) -> Steps[list[Event]]:
     """The events of a message, present or removed, oldest first; empty: none are recorded, or no longer.
 
@@ -126,7 +127,7 @@ def timeline(entity_id: int, sequence_number: int, *, actor: Actor | None = None
     return [_event(row, names) for row in sorted(found, key=lambda row: row.event_id)]
 
 
-@use_case
+@use_case(namespace=WHOLE_DATABASE)
 def events(
     filter: EventFilter = EventFilter(), *, cursor: str | None = None, limit: int = PAGE_ROWS, actor: Actor | None = None
 ) -> Steps[Page[Event]]:
@@ -145,7 +146,11 @@ def gone(
     return (yield from _events(EventFilter(entity_id=entity_id, kinds=tuple(TERMINAL_KINDS)), cursor, limit))
 
 
-@use_case
+def _joined(results: list[SearchResult]) -> SearchResult:
+    return SearchResult(tuple(chain.from_iterable(one.found for one in results)), any(one.capped for one in results))
+
+
+@use_case(namespace=WHOLE_DATABASE, combine=_joined)
 def find(text: str, *, actor: Actor | None = None) -> Steps[SearchResult]:
     """Messages with exactly this message id in all entities, including removed ones within the retention of events."""
     require(actor, Right.BROWSE, "all namespaces")

@@ -182,7 +182,7 @@ class Dispatcher:
             if left > 0:
                 self._here.expect(self.watched.entity_id)
                 has_waited = True
-            elif self._may_leave(listener):
+            elif self.may_leave(listener):
                 if has_waited and (failure := self._here.failure) is not None:
                     raise BrokerUnavailable(failure.message) from failure
                 if not has_waited or self._here.checked_since(began, self.watched.entity_id):
@@ -280,13 +280,14 @@ class Dispatcher:
                 listener.deliver(share)
         return missed
 
-    def _may_leave(self, listener: Listener) -> bool:
-        """Whether the listener took part in a round, and in none that is running: that one may still give it messages."""
+    def may_leave(self, listener: Listener) -> bool:
+        """Whether the listener took part in a round, or wants nothing; and is in no round that is running, which may still give
+        it messages."""
         with self._lock:
             if listener in self._in_round:
                 self._overdue.add(listener)
                 return False
-            return self._listeners[listener] > 0
+            return self._listeners[listener] > 0 or not listener.wanted()
 
 
 _dispatchers: dict[tuple[connections.Database, WatchedList, Hashable], Dispatcher] = {}

@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 from broker_core.queue_storage.rules.names import origin_of
-from broker_core.reads import EntityRow
+from broker_core.reads import Counted
 from explorer.shared.family import CommonCounts
-from explorer.shared.figures import EXPIRED, Figure, at_hand
+from explorer.shared.figures import EXPIRED, at_hand
+from explorer.shared.values import Figure
 
 
-def total(entity: EntityRow) -> int:
+def total(entity: Counted) -> int:
     """All messages without expired ones: the approximate message count (QS-901)."""
     return max(0, entity.counts.active - entity.expired_pending.value)
 
 
-def delayed(entity: EntityRow) -> int:
+def delayed(entity: Counted) -> int:
     """Messages that are invisible since they were put: delayed, or rescheduled by an update."""
     return max(0, entity.counts.delayed + entity.counts.rescheduled - entity.expired_delayed)
 
 
-def leased(entity: EntityRow) -> int:
+def leased(entity: Counted) -> int:
     """Messages that are invisible since a get, including extended leases."""
     return max(0, entity.counts.locked + entity.counts.extended - entity.expired_leased)
 
 
-def is_poison(entity: EntityRow) -> bool:
+def is_poison(entity: Counted) -> bool:
     """Whether it is the poison queue of another queue. Its messages wait for an operator."""
     return origin_of(entity.address.path) is not None
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.http import HttpResponse
 from django.urls import URLPattern, URLResolver
@@ -15,13 +15,10 @@ from django.urls import URLPattern, URLResolver
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.family import definition_of
 from broker_core.common.types import Actor, EntityAddress, EventKind, Family
-from broker_core.reads import EntityRow, Explanation, MessageDetail, MessageRow
+from broker_core.reads import Counted, EntityRow, Explanation, MessageDetail, MessageRow
 
-if TYPE_CHECKING:
-    from .actions import Action
-    from .figures import Figure
-    from .presenters import Badge
-    from .shell import Act
+from .actions import Action
+from .values import Act, Badge, Figure
 
 View = Callable[..., HttpResponse]
 
@@ -103,10 +100,10 @@ class NewEntity:
 class CommonCounts:
     """Counts for a table with entities of several families; None: the family has no such messages."""
 
-    held: Callable[[EntityRow], int]
-    waiting: Callable[[EntityRow], int | None] = _none
-    deferred: Callable[[EntityRow], int | None] = _none
-    dead: Callable[[EntityRow], int | None] = _none
+    held: Callable[[Counted], int]
+    waiting: Callable[[Counted], int | None] = _none
+    deferred: Callable[[Counted], int | None] = _none
+    dead: Callable[[Counted], int | None] = _none
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +164,7 @@ class FamilyPages:
     namespaces: NamespacePages | None = None
     namespace_urls: Mapping[str, str] = field(default_factory=dict)
     tags: Callable[[EntityRow], Sequence[tuple[str, str]]] = _empty
-    needs_a_person: Callable[[EntityRow], bool] = _no
+    needs_a_person: Callable[[Counted], bool] = _no
     dead_tab: str = ""
     demo: str = ""
 

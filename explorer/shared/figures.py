@@ -2,45 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 
 from broker_core.common.types import EntityKind, Family
-from broker_core.reads import EntityRow
+from broker_core.reads import Counted, Tally
 
 from .family import CommonCounts, installed, pages_of
+from .values import Figure
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A column of counts. of: the count of an entity; None: it has no such messages. hue: colour of a count above 0."""
-
-    name: str
-    title: str
-    hint: str
-    of: Callable[[EntityRow], int | None]
-    css: str = "num"
-    hue: str = ""
-    word: str = ""  # label of the total; empty: not summed
-
-
-def at_hand(entity: EntityRow) -> int:
+def at_hand(entity: Counted) -> int:
     """How many messages a receive, a get or a consumer could get now."""
     counts = entity.counts
     invisible = counts.locked + counts.delayed + counts.rescheduled + counts.extended
     return max(0, counts.active - invisible - expired_at_hand(entity))
 
 
-def expired_at_hand(entity: EntityRow) -> int:
+def expired_at_hand(entity: Counted) -> int:
     """How many expired messages are neither leased nor delayed; those are counted as leased or delayed."""
     return entity.expired_pending.value - entity.expired_leased - entity.expired_delayed
 
 
-def if_it_holds(of: Callable[[EntityRow], int]) -> Callable[[EntityRow], int | None]:
+def if_it_holds(of: Callable[[Counted], int]) -> Callable[[Counted], int | None]:
     return lambda entity: of(entity) if entity.holds_messages else None
 
 
-def _counts(entity: EntityRow) -> CommonCounts:
+def _counts(entity: Counted) -> CommonCounts:
     return pages_of(entity.family).counts
 
 
@@ -91,11 +79,13 @@ def for_families(found: Iterable[Family]) -> tuple[Figure, ...]:
     return SEVERAL if others else pages_of(first).figures
 
 
-def sums(figures: Iterable[Figure], rows: list[EntityRow]) -> list[tuple[Figure, int]]:
+def sums(figures: Iterable[Figure], rows: Sequence[Counted]) -> list[tuple[Figure, int]]:
     """The totals of the figures over these entities."""
     return [(figure, sum(figure.of(row) or 0 for row in rows)) for figure in figures if figure.word]
 
 
-def count_of_kind(rows: list[EntityRow]) -> dict[EntityKind, int]:
-    kinds = [row.kind for row in rows]
-    return {kind: kinds.count(kind) for kind in EntityKind}
+def count_of_kind(rows: Iterable[Tally]) -> dict[EntityKind, int]:
+    counted = Counter(dict.fromkeys(EntityKind, 0))
+    for row in rows:
+        counted[row.kind] += row.entities
+    return dict(counted)

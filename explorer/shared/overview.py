@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -13,25 +13,26 @@ from django.views.decorators.http import require_GET
 from broker_core import reads
 from broker_core.common.errors import EntityNotFound
 from broker_core.common.family import installed
-from broker_core.common.types import EntityKind
-from broker_core.reads import EntityRow
+from broker_core.common.types import Actor, EntityAddress, EntityKind, Family
+from broker_core.reads import Counted, EntityFilter, EntityRow, Tallies, Tally
+from broker_core.store import connections
+from broker_core.store.connections import Database
 from explorer.demo import pages
 from explorer.live.page import FOLLOW_SECONDS, Live, LiveRequest, live
 from explorer.shared.forms.queries import KINDS, OverviewQuery
 
 from . import figures, presenters
-from .figures import Figure
 from .shell import cleaned, page, show
+from .values import Figure
 
 TABLE_SECONDS = 1.0  # between two drawings of the table
 ROWS = 100  # per page: rendering a row takes longer than reading it
 _LATE = datetime.max.replace(tzinfo=UTC)
+_UNFILTERED = {"q": "", "kind": "", "family": ""}
 _KEYS = {
-    "name": lambda e: (e.address.namespace.lower(), presenters.shown_path(e.address).lower()),
     "sent": lambda e: e.sent_rate,
     "completed": lambda e: e.completed_rate,
     "oldest": lambda e: e.oldest_active_at or _LATE,
-    "size": lambda e: e.size_bytes,
 }
 _KIND_WORDS = {EntityKind.QUEUE: "queue", EntityKind.TOPIC: "topic", EntityKind.SUBSCRIPTION: "subscription"}
 
@@ -75,12 +76,12 @@ def overview(request: HttpRequest, namespace: str | None = None) -> HttpResponse
     here = next((n for n in namespaces if namespace and n.name.lower() == namespace.lower()), None)
     if namespace and here is None:
         raise EntityNotFound(namespace, "namespace")
-    everything = reads.overview(namespace, include_hidden=query["all"], actor=request.actor)
-    rows = everything if query["all"] else without_system(everything, namespaces, namespace)
-    shown = arrange(rows, query)
-    number = query["page"] or 1
-    on_page = shown[(number - 1) * ROWS : number * ROWS]
-    counted = figures_of(here, shown)
+    wanted = filter_of(query, here)
+    is_steady = query["sort"].removeprefix("-") in ("", "name")
+    found = reads.tallies(wanted, each=not is_steady, actor=request.actor)
+    first = ((query["page"] or 1) - 1) * ROWS
+    on_page = rows_on_page(wanted, found, query["sort"], first, request.actor)
+    counted = figures_of(here, found.rows)
     context = {
         "section": "overview",
         "namespace": namespace,
@@ -94,50 +95,65 @@ def overview(request: HttpRequest, namespace: str | None = None) -> HttpResponse
         "families": families_among(namespaces),
         "entities": on_page,
         "beneath": beneath(on_page, query["sort"]),
-        "matching": len(shown),
-        "first": (number - 1) * ROWS + 1,
-        "last": min(len(shown), number * ROWS),
-        "page_before": number - 1,
-        "page_after": number + 1 if len(shown) > number * ROWS else None,
-        "totals": totals(shown, counted),
-        "any_entity": bool(rows),
-        "neglected": [e for e in shown if presenters.is_neglected(e)],
+        "matching": found.entities,
+        "first": first + 1,
+        "last": min(found.entities, first + ROWS),
+        "page_before": first // ROWS,
+        "page_after": first // ROWS + 2 if found.entities > first + ROWS else None,
+        "totals": totals(found.rows, counted),
+        "any_entity": on_page or reads.list_entities(filter_of(query | _UNFILTERED, here), limit=1, actor=request.actor),
+        "found": found,
     }
-    is_steady = query["sort"].removeprefix("-") in ("", "name")
     fragments = {"explorer/_overview_table.html": TABLE_SECONDS if is_steady else FOLLOW_SECONDS}
     if here:
         fragments["explorer/overview.html#clock"] = 0.0
-    shown_live = Live(fragments, entities=shown)
+    shown_live = Live(fragments, entities=on_page)  # the sums of entities on other pages follow after REFRESH_SECONDS
     if not isinstance(request, LiveRequest):
         context["demonstration"] = pages.shown() if namespace in (None, "demo") else None
     return show(request, "overview", context, fragment="_overview_table", live=shown_live)
 
 
-def without_system(rows: list[EntityRow], namespaces: Iterable[reads.NamespaceRow], namespace: str | None) -> list[EntityRow]:
-    """Leave out Vitrine's own entities, unless their namespace is shown."""
-    own = {n.name for n in namespaces if n.is_system}
-    return rows if namespace in own else [e for e in rows if e.address.namespace not in own]
+def filter_of(query: Mapping[str, Any], here: reads.NamespaceRow | None) -> EntityFilter:
+    """Vitrine's own entities are left out, unless their namespace is shown."""
+    return EntityFilter(
+        namespace=here.name if here else None,
+        kind=EntityKind(query["kind"]) if query["kind"] else None,
+        family=Family(query["family"]) if query["family"] else None,
+        part=query["q"].strip().lower().replace("/subscriptions/", "/"),
+        include_hidden=query["all"],
+        include_system=query["all"] or (here is not None and here.is_system),
+    )
 
 
-def arrange(rows: list[EntityRow], query: dict) -> list[EntityRow]:
-    """The rows of the kind and family whose address contains `q`, sorted by a column; "-dead" is descending."""
-    part, sort = query["q"].strip().lower().replace("/subscriptions/", "/"), query["sort"]
-    found = [
-        e for e in rows
-        if query["kind"] in ("", e.kind) and query["family"] in ("", e.family)
-        and part in f"{e.address.namespace}/{presenters.shown_path(e.address)}".lower()
-    ]  # fmt: skip
-    if sort:
-        found.sort(key=_key_of(sort.removeprefix("-")), reverse=sort.startswith("-"))
-    return found
+def rows_on_page(wanted: EntityFilter, found: Tallies, sort: str, first: int, actor: Actor) -> list[EntityRow]:
+    """The rows from place `first` on, sorted by a column; "-dead" is descending."""
+    name, limit = sort.removeprefix("-"), max(0, min(ROWS, found.entities - first))
+    if name not in ("", "name"):
+        ordered = sorted(found.rows, key=key_of(name), reverse=sort.startswith("-"))
+        return _whole_rows([row for row in ordered[first : first + limit] if row.id is not None], actor)
+    if sort == "-name":
+        return reads.list_entities(wanted, first=max(0, found.entities - first - limit), limit=limit, actor=actor)[::-1]
+    return reads.list_entities(wanted, first=first, limit=limit, actor=actor)
 
 
-def _key_of(name: str) -> Callable[[EntityRow], Any]:
+def _whole_rows(shown: Sequence[Tally], actor: Actor) -> list[EntityRow]:
+    """The rows of these entities. An id is looked up in the database of its namespace."""
+    ids: dict[Database, list[int]] = {}
+    for row in shown:
+        ids.setdefault(connections.database_of(row.address.namespace), []).append(row.id or 0)
+    found: dict[EntityAddress, EntityRow] = {}
+    for database, of_database in ids.items():
+        with connections.using(database):
+            found |= {row.address: row for row in reads.entities_by_id(of_database, actor=actor)}
+    return [found[row.address] for row in shown if row.address in found]
+
+
+def key_of(name: str) -> Callable[[Counted], Any]:
     figure = figures.by_name().get(name)
     return _KEYS[name] if figure is None else lambda e: -1 if (count := figure.of(e)) is None else count
 
 
-def figures_of(namespace: reads.NamespaceRow | None, rows: list[EntityRow]) -> tuple[Figure, ...]:
+def figures_of(namespace: reads.NamespaceRow | None, rows: Iterable[Tally]) -> tuple[Figure, ...]:
     """The columns of counts: for the namespace's family, or the families among the rows."""
     return figures.for_families({namespace.family} if namespace else {e.family for e in rows})
 
@@ -154,7 +170,7 @@ def beneath(rows: list[EntityRow], sort: str) -> set[int]:
     return {e.id for e in rows if e.topic_id in ids} if sort in ("", "name") else set()
 
 
-def totals(rows: list[EntityRow], counted: Iterable[Figure]) -> list[Sum]:
+def totals(rows: Sequence[Tally], counted: Iterable[Figure]) -> list[Sum]:
     """The totals. The rate of topics is left out, since the copies of their messages are counted."""
     kinds = [
         Sum(f"{kind}s", presenters.plural(count, word).partition(" ")[2], f"{count:,}")

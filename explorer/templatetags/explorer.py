@@ -16,8 +16,8 @@ from broker_core.common.types import EntityAddress, Family, HistoryLevel
 from broker_core.reads import EntityRow
 from explorer.shared import presenters, timeline
 from explorer.shared.family import FamilyPages, NewEntity, installed, pages_of
-from explorer.shared.figures import Figure
 from explorer.shared.preferences import Preferences
+from explorer.shared.values import Figure
 
 register = template.Library()
 register.filter("human", human)

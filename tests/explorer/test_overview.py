@@ -6,10 +6,13 @@ import pytest
 from django.urls import reverse
 
 from broker_core import reads
-from explorer.shared import overview
+from broker_core.common.types import EntityKind
+from broker_core.reads import EntityFilter
+from explorer.shared import figures, overview, presenters
 from tests.html import body_of
 
 pytestmark = pytest.mark.django_db
+pytest_plugins = ["tests.explorer.rabbitmq_office"]
 
 
 @pytest.fixture
@@ -47,3 +50,74 @@ def test_the_pager_says_which_entities_are_on_the_page(market, as_, monkeypatch,
     address = reverse("explorer:namespace", args=[market.namespace])
     html = as_("viewer").get(f"{address}?kind=subscription&page={number}").content.decode()
     assert says in html
+
+
+# The sums and the pages are computed by the database; the rows are those of `reads.overview`.
+
+
+@pytest.fixture
+def mixed(market, jobs, office):
+    """The namespaces with entities of all families and messages in every state."""
+    return {market.namespace, jobs.namespace, office.vhost}
+
+
+def in_order(client, address):
+    """The addresses on all pages of the overview."""
+    found = []
+    while address:
+        context = client.get(address).context
+        found += [entity.address for entity in context["entities"]]
+        address = context["page_after"] and f"{address.partition('&page')[0]}&page={context['page_after']}"
+    return found
+
+
+@pytest.mark.parametrize("each", [False, True])
+def test_the_sums_are_those_of_the_rows(mixed, each):
+    rows = [row for row in reads.overview() if row.address.namespace in mixed]
+    found = [row for one in mixed for row in reads.tallies(EntityFilter(namespace=one), each=each).rows]
+    for figure in figures.by_name().values():
+        assert sum(figure.of(row) or 0 for row in found) == sum(figure.of(row) or 0 for row in rows), figure.name
+    assert figures.count_of_kind(found) == {kind: [row.kind for row in rows].count(kind) for kind in EntityKind}
+    assert sum(row.neglected for row in found) == sum(map(presenters.is_neglected, rows)) > 1
+    assert sum(row.sent_rate for row in found) == pytest.approx(sum(row.sent_rate for row in rows), abs=1)
+
+
+def test_the_neglected_ones_are_named(mixed):
+    rows = [row.address for row in reads.overview() if row.address.namespace in mixed and presenters.is_neglected(row)]
+    named = [address for one in sorted(mixed) for address in reads.tallies(EntityFilter(namespace=one)).first_neglected]
+    assert sorted(named, key=str) == sorted(rows, key=str)
+
+
+@pytest.mark.parametrize("sort", ["active", "-dead", "-visible", "held", "sent", "-oldest", "-waiting"])
+def test_pages_sorted_by_a_column_are_in_its_order(mixed, as_, monkeypatch, sort):
+    monkeypatch.setattr(overview, "ROWS", 2)
+    client, key = as_("viewer"), overview.key_of(sort.removeprefix("-"))
+    for one in mixed:
+        rows = {row.address: row for row in reads.overview(one)}
+        shown = in_order(client, f"{reverse('explorer:namespace', args=[one])}?sort={sort}")
+        assert sorted(shown, key=str) == sorted(rows, key=str)
+        keys = [key(rows[address]) for address in shown]
+        assert keys == sorted(keys, reverse=sort.startswith("-"))
+
+
+@pytest.mark.parametrize("sort", ["", "name", "-name"])
+def test_pages_by_name_have_each_entity_once(mixed, as_, monkeypatch, sort):
+    monkeypatch.setattr(overview, "ROWS", 2)
+    for one in mixed:
+        rows = [row.address for row in reads.overview(one)]
+        shown = in_order(as_("viewer"), f"{reverse('explorer:namespace', args=[one])}?sort={sort}")
+        assert shown == (rows[::-1] if sort == "-name" else rows)
+
+
+@pytest.mark.parametrize(
+    ("part", "count"), [("news", 4), ("NEWS/a", 1), ("news/Subscriptions/all", 1), ("orders", 1), ("%", 0), ("subscriptions", 0)]
+)
+def test_the_filter_is_part_of_the_shown_address(market, as_, part, count):
+    context = as_("viewer").get(f"/namespaces/{market.namespace}/", {"q": part}).context
+    assert len(context["entities"]) == context["matching"] == count
+    assert context["any_entity"]
+
+
+def test_a_page_beyond_the_last_one_is_empty(market, as_):
+    for sort in ("", "-name", "dead"):
+        assert as_("viewer").get(f"/namespaces/{market.namespace}/?sort={sort}&page=9").context["entities"] == []

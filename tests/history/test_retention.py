@@ -6,11 +6,12 @@ from datetime import date, timedelta
 import psycopg
 import pytest
 
-from broker_core import namespaces, service_bus, sweeps
+from broker_core import namespaces, reads, service_bus, sweeps
 from broker_core.common.types import EntityAddress, EventKind, Message
 from broker_core.history import archive, retention
 from broker_core.service_bus import entities
 from broker_core.store import connections
+from broker_core.store.statements import SQL
 
 FIRST_OF_MARCH = date(2026, 3, 1)  # long past: no partition of the migration is near
 
@@ -54,6 +55,47 @@ def test_sending_goes_on_in_a_new_partition(postgres, happened):
     retention.create_partitions(FIRST_OF_MARCH, days_ahead=0)
     happened(EventKind.SENT, recorded_at="2026-03-01T10:00Z")
     assert rows_in(postgres, FIRST_OF_MARCH) == 1
+
+
+def test_days_that_are_over_are_indexed_and_the_newest_is_not(postgres, happened):
+    """On the newest partition an index would cost every statement; it is read whole, and messages are found in both."""
+    retention.create_partitions(FIRST_OF_MARCH, days_ahead=1)
+    second = FIRST_OF_MARCH + timedelta(days=1)
+    happened(EventKind.SENT, 1, recorded_at="2026-03-01T10:00Z", message_id="old")
+    happened(EventKind.SENT, 2, recorded_at="2026-03-02T10:00Z", message_id="new")
+    indexed = lambda: {day: found for _, day, found in postgres.execute(SQL["history_partitions"]).fetchall()}  # noqa: E731
+    assert not indexed()[FIRST_OF_MARCH]
+    assert retention.index_closed_partitions(second) == [FIRST_OF_MARCH]
+    assert indexed()[FIRST_OF_MARCH] and not indexed()[second]
+    assert retention.index_closed_partitions(second) == []
+    happened(
+        EventKind.COMPLETED, 1, recorded_at="2026-03-01T23:59Z", message_id="old"
+    )  # a transaction that began before midnight
+    entity_id = postgres.execute("SELECT DISTINCT entity_id FROM vitrine_message_event").fetchone()[0]
+    for number, message_id, events in ((1, "old", 2), (2, "new", 1)):
+        assert len(reads.timeline(entity_id, number)) == events
+        assert [one.sequence_number for one in reads.find(message_id).found] == [number]
+
+
+def test_a_past_day_that_others_write_to_is_indexed_later(postgres, monkeypatch):
+    monkeypatch.setattr(retention, "LOCK_TIMEOUT", "50ms")
+    retention.create_partitions(FIRST_OF_MARCH, days_ahead=0)
+    with psycopg.connect(**connections.Database().parameters()) as other, other.transaction():
+        other.execute(f"LOCK TABLE {retention.partition_name(FIRST_OF_MARCH)} IN ROW EXCLUSIVE MODE")
+        assert retention.index_closed_partitions() == []
+    assert retention.index_closed_partitions() == [FIRST_OF_MARCH]
+
+
+@pytest.mark.parametrize("name", ["read_message_events", "read_find_in_events"])
+def test_a_message_is_found_by_the_index_of_each_day_that_is_over(postgres, name):
+    """Not by reading days of events (docs/design.md D7)."""
+    retention.create_partitions(FIRST_OF_MARCH, days_ahead=1)
+    retention.index_closed_partitions(FIRST_OF_MARCH + timedelta(days=1))
+    cursor = psycopg.ClientCursor(connections.current())
+    params = {"entity_id": 1, "sequence_number": 2, "message_id": "x", "max_count": 3}
+    plan = "\n".join(line for [line] in cursor.execute(f"EXPLAIN {SQL[name]}", params).fetchall())
+    assert "Bitmap Index Scan on vitrine_message_event_20260301_message" in plan
+    assert "Seq Scan on vitrine_message_event_20260302" in plan
 
 
 def test_an_old_day_is_dropped_once_it_is_archived(archive_folder, postgres, happened):

@@ -58,7 +58,7 @@ def look_at_once(monkeypatch):
 # Expiry
 
 
-def test_the_instant_of_a_lives_end_is_its_end(queue, step):
+def test_a_message_expires_exactly_at_its_expiry(queue, step):
     put(queue, "a", time_to_live=10 * SECOND)
     step(10 * SECOND - timedelta(microseconds=1))
     assert texts(peek(queue)) == ["a"]
@@ -79,7 +79,7 @@ def test_an_expired_message_is_kept_for_the_grace_then_removed_by_a_sweep(make_q
         assert ledger_agrees(address)
 
 
-def test_a_get_removes_what_is_past_its_grace_when_no_sweep_runs(queue, step):
+def test_a_get_removes_messages_past_their_grace_without_a_sweep(queue, step):
     put_all(queue, ["x"] * 3, time_to_live=10 * SECOND)
     step(10 * SECOND + GRACE)
     assert get(queue) == []

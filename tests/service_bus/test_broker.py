@@ -63,7 +63,7 @@ def test_a_batch_is_stored_whole_or_not_at_all(queue):
     assert events(queue) == []
 
 
-def test_everything_sent_comes_back_as_it_was(queue):
+def test_everything_sent_is_received_unchanged(queue):
     message = Message(
         bytes(range(256)),
         message_id="m",
@@ -136,7 +136,7 @@ def test_an_unknown_queue_is_named(queue):
         sent(EntityAddress(queue.namespace, "nowhere"), "a")
 
 
-def test_a_queue_made_anew_is_found_by_those_who_knew_the_old_one(queue):
+def test_a_recreated_queue_is_found_in_spite_of_caches(queue):
     """SB-240, SB-241."""
     sent(queue, "old")
     entities.delete_queue(queue)
@@ -159,7 +159,7 @@ def test_receivers_get_disjoint_messages_in_order(queue):
     assert service_bus.receive(queue) == []
 
 
-def test_two_receivers_at_once_share_nothing(queue):
+def test_concurrent_receivers_never_get_the_same_message(queue):
     service_bus.send(queue, [Message(str(n).encode()) for n in range(300)])
     found, barrier = [[], [], [], []], threading.Barrier(4)
 
@@ -197,7 +197,7 @@ def test_complete_removes_and_a_second_time_is_lock_lost(queue):
         report.require_all()
 
 
-def test_a_set_is_settled_as_far_as_its_locks_hold(queue):
+def test_messages_with_valid_locks_are_settled_and_the_others_reported(queue):
     """SB-087."""
     sent(queue, "a", "b")
     first, second = service_bus.receive(queue, 2)
@@ -206,7 +206,7 @@ def test_a_set_is_settled_as_far_as_its_locks_hold(queue):
     assert (report.lost, report.settled) == ((first.lock_token,), ((second.lock_token, 2),))
 
 
-def test_a_lock_ends_at_its_instant(queue, step):
+def test_a_lock_ends_at_its_exact_time(queue, step):
     """SB-070, SB-090: the delivery failed, and the message is first in line again (SB-063)."""
     sent(queue, "a", "b")
     (held,) = service_bus.receive(queue)
@@ -357,7 +357,7 @@ def test_dead_letters_arrive_below_the_head_and_are_still_found(queue):
     assert bodies(service_bus.receive(queue.dead_letter, 5)) == ["a", "b"]
 
 
-def test_receive_and_delete_takes_at_once_and_counts_nothing(queue):
+def test_receive_and_delete_removes_at_once_and_counts_nothing(queue):
     """SB-060, SB-093."""
     sent(queue, "a", "b")
     (taken,) = service_bus.receive_and_delete(queue)
@@ -392,7 +392,7 @@ def test_a_lock_of_a_deferred_message_that_ends_is_a_failed_delivery(queue, step
 
 
 @pytest.mark.parametrize("dead_lettering", [False, True])
-def test_an_expired_deferred_message_is_taken_away_when_asked_for(make_queue, step, dead_lettering):
+def test_an_expired_deferred_message_is_removed_when_it_is_requested(make_queue, step, dead_lettering):
     """SB-036, SB-906."""
     queue = make_queue(dead_lettering_on_message_expiration=dead_lettering)
     sent(queue, "a", time_to_live=2 * MINUTE)
@@ -426,7 +426,7 @@ def test_expired_messages_are_never_delivered(make_queue, step, dead_lettering):
         assert dead[0].properties["DeadLetterErrorDescription"] == "The message expired and was dead lettered."
 
 
-def test_the_entitys_default_is_a_ceiling_and_is_looked_at_when_it_matters(make_queue, step):
+def test_the_entitys_default_is_a_maximum_and_is_applied_when_it_matters(make_queue, step):
     """SB-020, SB-023, SB-921."""
     queue = make_queue(default_message_time_to_live=timedelta(seconds=10))
     sent(queue, "own", time_to_live=timedelta(hours=1))
@@ -438,7 +438,7 @@ def test_the_entitys_default_is_a_ceiling_and_is_looked_at_when_it_matters(make_
     assert bodies(service_bus.receive(queue, 5)) == ["default"]
 
 
-def test_a_valid_lock_outlives_the_message_and_its_end_is_the_end(make_queue, step):
+def test_a_locked_message_expires_when_its_lock_ends(make_queue, step):
     """SB-026, SB-027, SB-920."""
     queue = make_queue(dead_lettering_on_message_expiration=True, max_delivery_count=1)
     sent(queue, "completed", "abandoned", "left", time_to_live=SECOND)
@@ -476,7 +476,7 @@ def test_a_schedule_in_the_past_is_sent_at_once(queue):
     assert bodies(service_bus.receive(queue)) == ["a"]
 
 
-def test_cancel_takes_all_or_none(queue, step):
+def test_cancelling_is_all_or_none(queue, step):
     """SB-048, SB-049."""
     later = now(queue) + MINUTE
     service_bus.send(queue, [Message(b"a", scheduled_enqueue_at=later), Message(b"b", scheduled_enqueue_at=later + MINUTE)])
@@ -551,7 +551,7 @@ def test_purge_leaves_what_is_locked_and_what_comes_later(queue):
     assert ledger_agrees(queue)
 
 
-def test_resubmit_moves_each_dead_letter_once_and_names_its_ancestor(make_queue):
+def test_resubmit_moves_each_dead_letter_once_and_refers_to_the_original(make_queue):
     """SB-105."""
     queue = make_queue()
     sent(queue, "a", "b", message_id="same")
@@ -752,7 +752,7 @@ def test_a_batch_delete_takes_what_nobody_holds_of_one_list_or_session(make_queu
         service_bus.delete_batch(queue, 0)
 
 
-def test_sends_side_by_side_keep_each_batch_together(queue):
+def test_concurrent_sends_keep_each_batch_together(queue):
     """SB-010, SB-004: whatever the order, no number twice and none left out."""
     taken: list[list[int]] = []
 

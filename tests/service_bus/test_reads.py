@@ -16,7 +16,6 @@ from broker_core.service_bus import entities
 from broker_core.service_bus.rules.display_state import DisplayState
 from broker_core.service_bus.rules.filters import Rule, compile_filter
 from broker_core.store import connections
-from broker_core.store.statements import SQL
 from tests.looking import entity_id, now
 
 SECOND = timedelta(seconds=1)
@@ -89,7 +88,7 @@ def test_the_overview_can_be_narrowed_and_leaves_hidden_ones_out(make_queue):
 
 
 @pytest.mark.parametrize("by_default", [False, True])
-def test_expired_messages_are_pending_until_somebody_acts(make_queue, step, by_default):
+def test_expired_messages_are_counted_until_they_are_removed(make_queue, step, by_default):
     queue = make_queue(default_message_time_to_live=10 * SECOND if by_default else None)
     send(queue, 3, time_to_live=None if by_default else 10 * SECOND)
     send(queue, 1, time_to_live=timedelta(seconds=5))
@@ -452,15 +451,6 @@ def test_sweep_runs_are_newest_first_and_the_last_of_each_is_known(broker_databa
     assert reads.sweep_runs(name, limit=1) == [newest]
 
 
-def test_a_life_is_found_by_the_filter_that_is_kept_for_it(broker_database):
-    """Not by reading days of events: a block filter on a hash of entity and number (docs/design.md D7)."""
-    cursor = psycopg.ClientCursor(connections.current())
-    params = {"entity_id": 1, "sequence_number": 2, "max_count": 3}
-    plan = cursor.execute(f"EXPLAIN {SQL['read_message_events']}", params).fetchall()
-    assert any("Bitmap Index Scan" in line and "hash" in line for [line] in plan)
-    assert any("hashint8extended" in line for [line] in plan)
-
-
 def test_health_names_who_holds_the_oldest_snapshot(queue):
     before = reads.health()
     assert before.database_bytes > before.message_bytes > 0
@@ -497,7 +487,7 @@ def test_browsing_needs_the_right_to_browse_and_bodies_theirs(queue):
             ask()
 
 
-def test_looking_is_no_activity(make_queue, step):
+def test_reading_is_no_activity(make_queue, step):
     """SB-190: the queue is as idle after all these questions as before."""
     queue = make_queue(auto_delete_on_idle=timedelta(minutes=5))
     send(queue)

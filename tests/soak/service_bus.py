@@ -180,13 +180,13 @@ def come_to_rest(scene: Scene) -> None:
     """What was scheduled is due: it is enqueued, published and forwarded."""
     time.sleep(SCHEDULED_SECONDS)
     sweeps.activate_scheduled()
-    sweeps.forward_messages()
+    service_bus.sweeps.forward_messages()
 
 
 def drain(scene: Scene) -> None:
     """Receive and remove what there is now."""
     sweeps.activate_scheduled()
-    sweeps.forward_messages()
+    service_bus.sweeps.forward_messages()
     for path in scene.received_from:
         _drain_list(scene.address(path))
     for path in scene.all_paths:

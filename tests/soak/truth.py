@@ -47,13 +47,15 @@ class Locks:
 
 @dataclass
 class Life:
-    """A message of an entity, as its events tell it. until: nobody else may be given it before."""
+    """A message of an entity, as its events tell it. until: nobody else may be given it before. returned_by: the transaction of
+    the last event, if that returned it to its queue."""
 
     born: Any
     until: datetime | None = None
     holder: str | None = None
     list: int = 0
     end: Any = None
+    returned_by: Any = None
 
     def held_at(self, at: datetime) -> bool:
         return self.until is not None and self.until > at
@@ -115,7 +117,10 @@ class Replay:
         if born.kind == Kind.SCHEDULED:
             self._wrong(event, "was delivered though it was scheduled")
         lives_until = born.time_to_live is not None and (born.enqueued_at or born.at) + born.time_to_live
-        if lives_until and life.list == 0 and lives_until <= event.at and event.xid != born.xid:
+        cannot_wait = born.time_to_live is not None and not born.time_to_live
+        is_passed_on = cannot_wait and event.xid == life.returned_by  # to a consumer of another process (RMQ-922)
+        is_at_once = event.xid == born.xid or is_passed_on
+        if lives_until and life.list == 0 and lives_until <= event.at and not is_at_once:
             self._wrong(event, f"was delivered after its life ended at {lives_until}")
         for number, other in self.sessions[born.session_id].items() if self.locks.in_sessions and life.list == 0 else ():
             if other.list == 0 and other is not life and other.held_at(event.at) and other.holder != event.actor:
@@ -132,6 +137,7 @@ class Replay:
         if kind is Kind.RECEIVED:
             life.holder = event.actor
         life.until = (event.locked_until or FOREVER) if kind in self.locks.holds else None
+        life.returned_by = event.xid if kind is Kind.ABANDONED else None
         if kind is Kind.DEAD_LETTERED:
             life.list = (event.details or {}).get("to_subqueue", 1)
         elif kind.is_terminal:

@@ -28,6 +28,7 @@ OF_REAL_TIME = {
     "forget_deleted": "updated_at is the database's time",
     "watch_entities": "a receiver waits in real time",
     "read_overview": "rates are messages per real second",
+    "read_tallies": "rates are messages per real second",
     "forget_ended_counts": "traffic is kept by real time",
     "read_health": "how old a snapshot is",
     "register_process": "a process's lease is of real time",

@@ -67,7 +67,7 @@ def test_every_kind_of_thing_is_exported_and_imported_as_it_was(namespace, step)
     service_bus.send(plain, [Message(b"\x00\xff", message_id="once"), Message(b"", body_kind=BodyKind.VALUE)])
     service_bus.send(topic, [Message(b"later", scheduled_enqueue_at=now(topic) + timedelta(hours=1))])
     service_bus.send(topic, [Message(b"copied and forwarded", properties={"size": 9, "name": "ax"})])
-    sweeps.forward_messages()
+    service_bus.sweeps.forward_messages()
     lines = exported(namespace, with_keys=True)
     copy = copied(namespace, with_keys=True)
     assert content(exported(copy, with_keys=True)) == content(lines)
@@ -139,7 +139,7 @@ def test_what_is_on_its_way_arrives_in_the_copy_too(make_queue, monkeypatch):
             tx.complete(via, [service_bus.receive(via)[0].lock_token])
             tx.send(target, [Message(b"x")])
     copy = copied(via.namespace)
-    sweeps.forward_messages()
+    service_bus.sweeps.forward_messages()
     assert bodies(service_bus.receive(EntityAddress(copy, target.path))) == ["x"]
     assert all(ledger_agrees(EntityAddress(copy, address.path)) for address in (via, target))
 

@@ -7,34 +7,33 @@ closes a channel closes it here too: its deliveries are requeued and its consume
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import wraps
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any, Concatenate, ParamSpec, TypeVar
 from uuid import UUID
 
 from broker_core.common.arguments import require_count, require_kind
 from broker_core.common.errors import BrokerError, InvalidArgument
 from broker_core.common.types import EntityAddress, EventKind, Right
-from broker_core.rabbitmq.messages import delivering, local_consumers, publishing, tidying
+from broker_core.rabbitmq.messages import delivering, publishing
 from broker_core.rabbitmq.messages.delivery import Delivery
-from broker_core.rabbitmq.messages.local_consumers import Consumer, registry
+from broker_core.rabbitmq.messages.local_consumers import registry
 from broker_core.rabbitmq.rules import errors
 from broker_core.rabbitmq.rules.display_state import DEFAULT_TIMEOUT
 from broker_core.rabbitmq.rules.errors import AmqpError
 from broker_core.rabbitmq.rules.names import TAG_PREFIX, generated
 from broker_core.rabbitmq.topology import compiled, queues
 from broker_core.rabbitmq.topology.vhosts import hold_vhost
+from broker_core.runtime.gathering import Gathering
 from broker_core.runtime.pacing import BATCH
-from broker_core.runtime.waiting import poll_for_messages
 from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
-from broker_core.store.use_cases import UseCase, complete_only, use_case
+from broker_core.store.use_cases import WHOLE_DATABASE, UseCase, complete_only, use_case
 
-from . import consumers, ending
-from .state import ChannelState, Tagged
+from . import consumers, ending, fetching
+from .state import ChannelState, Tagged, Unacked
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -61,6 +60,8 @@ def _on_channel(steps: Callable[Concatenate[Channel, P], Steps[T]]) -> UseCase[C
             channel.require_in_time()
             return (yield from steps(channel, *args, **kwargs))
         except AmqpError as refusal:
+            if refusal is channel.closed or refusal is channel.connection.closed:  # meanwhile, by another call
+                raise
             with suppress(BrokerError):  # unreleased messages are requeued when the connection ends
                 if refusal.is_connection_error:
                     yield from ending.close_because(channel.connection, refusal)
@@ -73,9 +74,36 @@ def _on_channel(steps: Callable[Concatenate[Channel, P], Steps[T]]) -> UseCase[C
 
 @_on_channel
 def publish(channel: Channel, publications: Sequence[Any]) -> Steps:
-    """Publish (see publishing.publish). Messages with a TTL of zero are delivered to consumers at once (RMQ-016)."""
+    """Publish (see publishing.publish). Messages with a TTL of zero are delivered to consumers at once (RMQ-016). The messages of
+    concurrent calls are stored in the order of the calls (RMQ-110)."""
+    return (yield from _publications.call(channel, list(publications)))
+
+
+def _publish_in_order(channel: Channel, batches: Sequence[Sequence[Any]]) -> Steps[list[Any]]:
+    """Publish the messages of several calls of a channel. After a refusal that closes the channel, no more is published."""
+    try:
+        published = iter((yield from _publish(channel, [publication for batch in batches for publication in batch])))
+        return [list(islice(published, len(batch))) for batch in batches]
+    except BrokerError:
+        if len(batches) == 1:
+            raise
+    outcomes: list[Any] = []
+    for batch in batches:
+        try:
+            outcomes.append((yield from _publish(channel, batch)))
+        except InvalidArgument as refusal:
+            outcomes.append(refusal)
+        except BrokerError as refusal:
+            return [*outcomes, *[refusal] * (len(batches) - len(outcomes))]
+    return outcomes
+
+
+def _publish(channel: Channel, publications: Sequence[Any]) -> Steps:
     connection = channel.connection
     return (yield from publishing.publish.steps(connection.vhost, publications, owner_id=connection.id, actor=connection.actor))
+
+
+_publications: Gathering[Sequence[Any], Any] = Gathering(_publish_in_order)
 
 
 @_on_channel
@@ -88,7 +116,7 @@ def get(channel: Channel, queue: str = "", *, no_ack: bool = False) -> Steps:
     )
     if delivery is None:
         return None
-    yield from _require_still_open(channel, () if no_ack else [delivery])
+    yield from fetching.require_still_open(channel, () if no_ack else [delivery])
     info = (yield from compiled.cached(connection.vhost)).queues.get(address.path)
     return channel.tag(delivery, info.id if info else 0, None, no_ack)
 
@@ -123,6 +151,7 @@ def consume(
     consumer = yield Atomically(registering)
     channel.consumers[tag] = consumer
     registry.add(consumer)
+    channel.signal.set()  # a call that waits also waits for its queue now
     return tag
 
 
@@ -133,6 +162,7 @@ def cancel(channel: Channel, tag: str) -> Steps:
         yield Atomically(consumers.unregister(consumer))
         registry.drop(consumer)
         channel.consumers.pop(tag, None)
+        channel.signal.set()
 
 
 @_on_channel
@@ -140,32 +170,15 @@ def deliveries(channel: Channel, max_count: int = 1, *, max_wait_seconds: float 
     """Up to max_count deliveries to the channel's consumers within their credit; waits up to max_wait_seconds for the first
     one.
 
-    Consumers of equal priority are served round-robin, higher priorities first (RMQ-145). Consumers of a deleted queue end,
-    and their tags are in `cancelled` (RMQ-146). While waiting, expired messages of other queues are dead-lettered about once a
-    second (RMQ-920).
+    Consumers of equal priority are served round-robin, higher priorities first (RMQ-145). Consumers of a deleted queue end, and
+    their tags are in `cancelled` (RMQ-146), which also ends the waiting. While waiting, expired messages of other queues are
+    dead-lettered about once a second (RMQ-920).
     """
     require_count("max_count", max_count)
 
-    def take() -> Steps:
-        channel.require_open()
-        channel.require_in_time()
-        found = _fetch_buffered(channel, max_count)
-        if not found and channel.consumers:
-            found = yield from _take_from_all(channel, max_count)
-            if not found and channel.waits and (yield from tidying.dead_letter_expired_heads(channel.connection.vhost)):
-                found = _fetch_buffered(channel, max_count) or (yield from _take_from_all(channel, max_count))
-            channel.last_fetch_was_empty = not found
-        return found
-
-    found = yield from take()
-    if found or max_wait_seconds <= 0:
-        return found
-    channel.waits = True
-    try:
-        entity_ids = tuple({consumer.entity_id for consumer in channel.consumers.values()})
-        return (yield from poll_for_messages(take, entity_ids, max_wait_seconds))
-    finally:
-        channel.waits = False
+    if max_wait_seconds > 0:
+        return (yield from fetching.wait(channel, max_count, max_wait_seconds))
+    return (yield from fetching.fetch(channel, max_count))
 
 
 @_on_channel
@@ -179,6 +192,7 @@ def qos(channel: Channel, prefetch: int = 0, *, global_: bool = False, prefetch_
         channel.prefetch = prefetch
         return
     channel.prefetch_of_all = prefetch
+    channel.credit_changed()
     if channel.consumers:
         yield call("set_channel_prefetch", connection_id=channel.connection.id, channel=channel.number, prefetch=prefetch)
 
@@ -193,14 +207,14 @@ def ack(channel: Channel, delivery_tag: int = 0, *, multiple: bool = False) -> S
 def nack(channel: Channel, delivery_tag: int = 0, *, multiple: bool = False, requeue: bool = True) -> Steps:
     """Reject deliveries: requeue, or dead-letter or drop them (RMQ-115, RMQ-116)."""
     how = delivering.requeue.steps if requeue else delivering.reject.steps
-    yield from _settle(channel, _selected_tags(channel, delivery_tag, multiple), how)
+    yield from _settle(channel, _selected_tags(channel, delivery_tag, multiple), how, requeues=requeue)
 
 
 @_on_channel
 def reject(channel: Channel, delivery_tag: int, *, requeue: bool = True) -> Steps:
     """Reject one delivery."""
     how = delivering.requeue.steps if requeue else delivering.reject.steps
-    yield from _settle(channel, _selected_tags(channel, delivery_tag, multiple=False), how)
+    yield from _settle(channel, _selected_tags(channel, delivery_tag, multiple=False), how, requeues=requeue)
 
 
 @_on_channel
@@ -208,7 +222,7 @@ def recover(channel: Channel, *, requeue: bool = True) -> Steps:
     """Requeue all deliveries that the channel holds (RMQ-125)."""
     if not requeue:
         raise errors.not_implemented("requeue=false")
-    yield from _settle(channel, list(channel.unacked), delivering.requeue.steps)
+    yield from _settle(channel, list(channel.unacked), delivering.requeue.steps, requeues=True)
 
 
 @_on_channel
@@ -246,7 +260,7 @@ def close(channel: Channel) -> Steps:
     yield from _close(channel, AmqpError("CHANNEL_ERROR", "expected 'channel.open'"))
 
 
-@use_case
+@use_case(namespace=WHOLE_DATABASE)
 def end_overdue(*, default_timeout: int = DEFAULT_TIMEOUT) -> Steps:
     """Requeue deliveries that were not acknowledged in time and notify their channels, which close at their next use
     (RMQ-126); also requeue deliveries made to a connection while it was being ended. For a sweep.
@@ -292,87 +306,6 @@ def _remove_consumers(channel: Channel) -> Steps:
     yield from consumers.remove_consumers(channel.connection.id, channel.number, held)
 
 
-def _fetch_buffered(channel: Channel, count: int) -> list[Tagged]:
-    """Deliveries buffered in memory. Deliveries kept for a cancelled call may have been settled since."""
-    found: list[Tagged] = []
-    while channel.kept and len(found) < count:
-        kept = channel.kept.popleft()
-        if kept.token is None or kept.delivery_tag in channel.unacked:
-            found.append(kept)
-    while channel.buffered and len(found) < count:
-        consumer, delivery = channel.buffered.popleft()
-        found.append(channel.tag(delivery, consumer.entity_id, consumer, consumer.no_ack))
-    return found
-
-
-def _take_from_all(channel: Channel, count: int) -> Steps:
-    """Deliveries of the queues the channel consumes from, in turn. An error of one queue is raised only if no other queue had
-    deliveries."""
-    if channel.needs_refresh():
-        yield from _refresh(channel)
-    found: list[Tagged] = []
-    for group in channel.in_turn():
-        try:
-            found += yield from _take(channel, group, count - len(found))
-        except BrokerError:
-            if not found:
-                raise
-        if found and (len(found) == count or not channel.is_open):
-            break
-    return found
-
-
-def _refresh(channel: Channel) -> Steps:
-    """Update which consumers still exist, and which are active."""
-    rows = yield call("channel_consumers", connection_id=channel.connection.id, channel=channel.number)
-    if not rows:
-        raise channel.connection.lost("another process closed it")
-    channel.refreshed_at = time.monotonic()
-    may_take = {row.consumer_id: row.may_take for row in rows}
-    for consumer in list(channel.consumers.values()):
-        if consumer.id in may_take:
-            consumer.may_take = may_take[consumer.id]
-        else:
-            _end_consumer_of_deleted_queue(channel, consumer)
-
-
-def _end_consumer_of_deleted_queue(channel: Channel, consumer: Consumer) -> None:
-    registry.drop(consumer)
-    channel.consumers.pop(consumer.tag, None)
-    channel.cancelled.append(consumer.tag)
-
-
-def _take(channel: Channel, group: Sequence[Consumer], count: int) -> Steps:
-    """Deliveries of one queue to these consumers, in turns."""
-    with local_consumers.reserve(group, count) as plan:
-        taken = (yield from _take_for(channel, plan)) if plan else []
-        for consumer, _ in zip(plan, taken, strict=False):
-            consumer.count(1)
-    return [channel.tag(d, c.entity_id, c, c.no_ack) for c, d in zip(plan, taken, strict=False)]
-
-
-def _take_for(channel: Channel, plan: Sequence[Consumer]) -> Steps:
-    first = plan[0]
-    try:
-        taken = yield from delivering.take_for(plan)
-    except AmqpError as refusal:
-        if refusal.reply_name not in ("NOT_FOUND", "RESOURCE_LOCKED"):  # redeclared as exclusive by another connection
-            raise
-        for consumer in dict.fromkeys(plan):
-            _end_consumer_of_deleted_queue(channel, consumer)
-        return []
-    yield from _require_still_open(channel, () if first.no_ack else taken)
-    return taken
-
-
-def _require_still_open(channel: Channel, taken: Sequence[Delivery]) -> Steps:
-    """Requeue deliveries made to a connection that was ended while its process was suspended, and raise why it ended."""
-    if channel.connection.is_lost and taken:
-        with suppress(BrokerError):
-            yield from channel.release_unclaimed(taken)
-    channel.connection.require_open()
-
-
 def _selected_tags(channel: Channel, delivery_tag: int, multiple: bool) -> list[int]:
     """The delivery tags that a settlement refers to. Raises AmqpError (406) if the given tag is not outstanding."""
     require_kind("delivery_tag", delivery_tag, int)  # any other unknown value would close the channel
@@ -383,10 +316,16 @@ def _selected_tags(channel: Channel, delivery_tag: int, multiple: bool) -> list[
     return [tag for tag in channel.unacked if tag <= delivery_tag] if multiple else [delivery_tag]
 
 
-def _settle(channel: Channel, tags: Sequence[int], how: Callable[..., Steps]) -> Steps:
+def _settle(channel: Channel, tags: Sequence[int], how: Callable[..., Steps], *, requeues: bool = False) -> Steps:
     """Settle deliveries queue by queue. A deleted queue is ignored (RMQ-044); if a delivery is no longer held by this
-    connection, the reason is raised."""
+    connection, the reason is raised.
+
+    Consumers may take more at once, while the settlement is being stored (RMQ-151); after a requeue only when the messages are
+    back in the queue, so that they are the next ones (RMQ-116).
+    """
     chosen = {tag: channel.unacked.pop(tag) for tag in sorted(tags)}
+    if not requeues:
+        _free(channel, chosen)
     lost: set[UUID] = set()
     try:
         for address, tokens in _by_queue(unacked.delivery for unacked in chosen.values()):
@@ -394,14 +333,23 @@ def _settle(channel: Channel, tags: Sequence[int], how: Callable[..., Steps]) ->
             lost.update(report.lost)
     except BrokerError:
         channel.unacked = dict(sorted((chosen | channel.unacked).items()))
+        if not requeues:
+            _free(channel, chosen, -1)
         raise
-    for unacked in chosen.values():
-        if unacked.consumer is not None:
-            unacked.consumer.count(-1)
+    if requeues:
+        _free(channel, chosen)
     if lost:
         yield from _raise_settlement_failure(
             channel, {unacked.entity_id for unacked in chosen.values() if unacked.delivery.token in lost}
         )
+
+
+def _free(channel: Channel, chosen: Mapping[int, Unacked], each: int = 1) -> None:
+    """Return the credit of these deliveries to their consumers; each = -1: use it again."""
+    for unacked in chosen.values():
+        if unacked.consumer is not None:
+            unacked.consumer.count(-each)
+    channel.credit_changed()
 
 
 def _raise_settlement_failure(channel: Channel, entity_ids: Iterable[int]) -> Steps:
@@ -444,6 +392,11 @@ class Channel(ChannelState):
     def release_unclaimed(self, found: Iterable[Delivery]) -> Steps[None]:
         for address, tokens in _by_queue(found):
             yield from delivering.requeue.steps(address, tokens, actor=self.connection.actor)
+
+    def release_undelivered(self, found: Iterable[Delivery]) -> Steps[None]:
+        for address, tokens in _by_queue(found):
+            actor = self.connection.actor
+            yield from delivering.requeue.steps(address, tokens, counts=False, delivered=False, actor=actor)
 
     def __enter__(self) -> Channel:
         return self

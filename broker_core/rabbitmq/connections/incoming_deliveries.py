@@ -11,7 +11,6 @@ import logging
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
@@ -26,7 +25,6 @@ from broker_core.rabbitmq.messages.local_consumers import Consumer
 from broker_core.rabbitmq.messages.remote_delivery import DeliveryNotice
 from broker_core.rabbitmq.messages.routing_transaction import RoutingTransaction, transact
 from broker_core.rabbitmq.topology import compiled
-from broker_core.runtime.waiting import wake
 from broker_core.store import connections as database
 from broker_core.store.driver import Steps, run
 from broker_core.store.statements import call
@@ -71,19 +69,13 @@ def take(connection: Any, notice: DeliveryNotice) -> Steps[None]:
     if back:
         without_credit = notice.without_credit | {row.consumer_id for row in rows}
         yield from transact(connection.vhost, str(connection.actor), partial(_pass_on, address, back, without_credit))
-    yield from wake([notice.entity_id])
 
 
 def _give(consumer: Consumer, deliveries: Sequence[Delivery]) -> Steps[Sequence[Delivery]]:
     """Buffer deliveries for a consumer as far as it has credit. Returns the others."""
     with local_consumers.reserve([consumer], len(deliveries)) as plan:
-        given, back = deliveries[: len(plan)], deliveries[len(plan) :]
-        if consumer.no_ack:  # it gets a message at most once: the message is removed before it has it
-            actor = consumer.channel.connection.actor
-            yield from delivering.acknowledge.steps(consumer.address, [one.token for one in given if one.token], actor=actor)
-        if consumer.buffer([replace(one, token=None) for one in given] if consumer.no_ack else given) or consumer.no_ack:
-            return back
-        return deliveries
+        given = (yield from delivering.acknowledged(plan, deliveries)) if plan else []
+        return deliveries[len(plan) :] if consumer.buffer(given) or consumer.no_ack else deliveries
 
 
 def _pass_on(

@@ -49,6 +49,9 @@ class Owned(Protocol):
     def receive_notice(self, notice: str) -> None:
         """Receive a notice from another process. Called from the keeper thread."""
 
+    def wake(self) -> None:
+        """Wake the calls that wait: the connection is lost. Called from the keeper thread."""
+
 
 class Process:
     """One epoch of this process. lost: why it ended; None while it is valid."""
@@ -117,6 +120,8 @@ class Process:
             self.lost = why
         self._woken.close()
         self._keeper.close()
+        for connection in list(self.owned.values()):
+            connection.wake()
 
     def _renew(self) -> None:
         began = time.monotonic()

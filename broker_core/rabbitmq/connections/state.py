@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 from broker_core.common.types import Actor, EntityAddress
 from broker_core.rabbitmq.messages import local_consumers
@@ -16,11 +16,14 @@ from broker_core.rabbitmq.messages.local_consumers import Consumer, registry
 from broker_core.rabbitmq.messages.remote_delivery import DeliveryNotice
 from broker_core.rabbitmq.rules import errors
 from broker_core.rabbitmq.rules.errors import AmqpError
+from broker_core.runtime.dispatcher import Dispatcher
 from broker_core.store.driver import Steps
+from broker_core.store.signals import Signal
 
 from . import incoming_deliveries, processes
 from .processes import ConnectionLost
 
+T = TypeVar("T")
 REFRESH_SECONDS = 1.0  # maximum age of the cached consumer state
 
 
@@ -59,6 +62,10 @@ class ConnectionState:
         self._process = process
         process.owned[self.id] = self
 
+    @property
+    def namespace(self) -> str:
+        return self.vhost
+
     def require_open(self) -> None:
         """Raise the reason if the connection is closed."""
         if self.closed is None and (why := self._process.why_lost):
@@ -84,6 +91,11 @@ class ConnectionState:
         self._process.owned.pop(self.id, None)
         return ended_by
 
+    def wake(self) -> None:
+        """Wake the calls that wait for deliveries."""
+        for channel in list(self.channels.values()):
+            channel.signal.set()
+
     def receive_notice(self, notice: str) -> None:
         """Process a notice from another process: connection closed, delivery overdue, or new deliveries."""
         kind, _, rest = notice.partition(" ")
@@ -101,7 +113,8 @@ class ChannelState:
 
     prefetch: of each consumer started from now on (RMQ-140); prefetch_of_all: of the channel (RMQ-141); 0: no limit.
     cancelled: tags of consumers that ended because their queue was deleted (RMQ-146), until the caller removes them.
-    closed: why it was closed.
+    closed: why it was closed. asked: how many deliveries the call that is waiting can return; 0 while none waits. signal: wakes
+    that call. dispatchers: those that it has joined.
     """
 
     def __init__(self, connection: ConnectionState, number: int):
@@ -113,7 +126,9 @@ class ChannelState:
         self.unacked: dict[int, Unacked] = {}
         self.cancelled: list[str] = []
         self.closed: Exception | None = None
-        self.waits = False  # a call is waiting for deliveries
+        self.asked = 0
+        self.signal = Signal()
+        self.dispatchers: tuple[Dispatcher, ...] = ()
         self.last_queue = ""
         self.refreshed_at, self.last_fetch_was_empty = 0.0, True
         self._overdue: AmqpError | None = None
@@ -123,8 +138,26 @@ class ChannelState:
         self._turn = 0
 
     @property
+    def namespace(self) -> str:
+        return self.connection.vhost
+
+    @property
     def is_open(self) -> bool:
         return self.closed is None and self.connection.closed is None
+
+    @property
+    def waits(self) -> bool:
+        """Whether a call is waiting for deliveries."""
+        return self.asked > 0
+
+    @property
+    def room(self) -> int:
+        return max(0, self.asked - len(self.buffered))
+
+    def credit_changed(self) -> None:
+        """Its consumers may be able to take more: the queues that a call waits for are looked at again."""
+        for dispatcher in self.dispatchers:
+            dispatcher.poke()
 
     @property
     def credit(self) -> int:
@@ -150,9 +183,14 @@ class ChannelState:
         for consumer in list(self.consumers.values()):
             registry.drop(consumer)
         self.connection.channels.pop(self.number, None)
+        self.signal.set()
 
     def release_unclaimed(self, found: Iterable[Delivery]) -> Steps[None]:
         """Requeue deliveries that its client does not get."""
+        raise NotImplementedError
+
+    def release_undelivered(self, found: Iterable[Delivery]) -> Steps[None]:
+        """Requeue deliveries that never reached its client: neither counted nor marked as redelivered (RMQ-119)."""
         raise NotImplementedError
 
     def receive_overdue_notice(self, notice: str) -> None:
@@ -161,6 +199,7 @@ class ChannelState:
         held = [unacked.delivery for unacked in list(self.unacked.values())] + [delivery for _, delivery in list(self.buffered)]
         if any(str(delivery.token) == token for delivery in held):
             self._overdue = errors.acknowledgement_timed_out(self.number, int(milliseconds))
+            self.signal.set()
 
     def address(self, queue: str) -> EntityAddress:
         """A queue of this virtual host; the empty name is the queue last declared on this channel (RMQ-321)."""
@@ -182,14 +221,15 @@ class ChannelState:
         return is_old or self.last_fetch_was_empty or waits_for_turn
 
     def in_turn(self) -> list[list[Consumer]]:
-        """The consumers that may take deliveries now, grouped by queue, starting with a different queue each time. Within a
-        queue, consumers with and without acknowledgement are separate groups; higher priority first, then least recently
-        served."""
-        by_queue: dict[int, dict[bool, list[Consumer]]] = {}
+        """The consumers that may take deliveries now, grouped by queue, starting with a different queue each time."""
+        by_queue: dict[int, list[Consumer]] = {}
         for consumer in sorted(self.consumers.values(), key=lambda c: (-c.priority, c.served)):
             if consumer.may_take and consumer.credit and not local_consumers.outranked(consumer):
-                by_queue.setdefault(consumer.entity_id, {}).setdefault(consumer.no_ack, []).append(consumer)
-        in_order = list(by_queue.values())
+                by_queue.setdefault(consumer.entity_id, []).append(consumer)
+        return self.rotated(list(by_queue.values()))
+
+    def rotated(self, queues: Sequence[T]) -> list[T]:
+        """Start with a different queue each time."""
         self._turn += 1
-        at = self._turn % len(in_order) if in_order else 0
-        return [group for groups in in_order[at:] + in_order[:at] for group in groups.values()]
+        at = self._turn % len(queues) if queues else 0
+        return [*queues[at:], *queues[:at]]

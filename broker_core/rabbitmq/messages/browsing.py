@@ -21,7 +21,7 @@ from broker_core.rabbitmq.rules.display_state import DEFAULT_TIMEOUT
 from broker_core.rabbitmq.topology import catalog, compiled
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
-from broker_core.store.use_cases import use_case
+from broker_core.store.use_cases import WHOLE_DATABASE, use_case
 
 HEAD_CAP = 10_000  # messages read per queue, from its head
 MOST_CONSUMERS = 1_000
@@ -138,7 +138,7 @@ class VhostCounts:
     consumers: int
 
 
-@use_case
+@use_case(namespace=WHOLE_DATABASE)
 def message_facts(entity_id: int, numbers: Iterable[int], *, actor: Actor | None = None) -> Steps:
     """MessageFacts of these messages by sequence number, without messages that are no longer in the queue."""
     _require(actor, f"entity {entity_id}")
@@ -151,7 +151,7 @@ def message_facts(entity_id: int, numbers: Iterable[int], *, actor: Actor | None
     }
 
 
-@use_case
+@use_case(namespace=WHOLE_DATABASE)
 def queue_head(entity_id: int, *, actor: Actor | None = None) -> Steps[QueueHead]:
     """The QueueHead of a queue: the first deliverable message and the expired messages around it."""
     _require(actor, f"entity {entity_id}")
@@ -246,12 +246,13 @@ def _facts(queue: catalog.StoredQueue, row: reads.MessageRow, actor: Actor | Non
     vhost, effective = queue.address.namespace, queue.effective
     head = yield from queue_head.steps(queue.id, actor=actor)
     found = yield from consumers.steps(vhost, queue.name, actor=actor)
-    holding = yield from held.steps(vhost, [queue.id], actor=actor)
+    holding = yield call("browse_held_by_consumers", entity_id=queue.id, cap=HEAD_CAP)
+    outstanding = {one.consumer_id: one.held for one in holding}
     exchange = effective.get("dead_letter_exchange")
     lost = exchange is not None and exchange not in (yield from compiled.current(vhost)).router
     timeout = timedelta(milliseconds=effective.get("consumer_timeout", DEFAULT_TIMEOUT))
     return explaining.QueueFacts(
-        consumers=_with_outstanding(found, {one.connection_id: one.count for one in holding}),
+        consumers=[explaining.ConsumerFacts(one.tag, one.connection, one.prefetch, outstanding.get(one.id, 0)) for one in found],
         single_active=bool(effective.get("single_active_consumer")),
         head=(yield from _head_before(queue.id, row, head.head, actor)),
         exact_expiry=bool(queue.options.get("exact_expiry")),
@@ -269,17 +270,6 @@ def _head_before(entity_id: int, row: reads.MessageRow, number: int | None, acto
         return None
     rows = yield from reads.messages_by_number.steps(entity_id, [number], actor=actor)
     return explaining.HeadFacts(number, rows[0].expires_at) if rows else None
-
-
-def _with_outstanding(found: Sequence[ConsumerRow], holding: Mapping[int, int]) -> list[explaining.ConsumerFacts]:
-    """Distribute a connection's unacknowledged messages over its consumers of the queue: messages do not record the consumer."""
-    left, facts = dict(holding), []
-    for one in found:
-        share = left.get(one.connection_id, 0)
-        share = min(share, one.prefetch) if one.prefetch else share
-        left[one.connection_id] = left.get(one.connection_id, 0) - share
-        facts.append(explaining.ConsumerFacts(one.tag, one.connection, one.prefetch, share))
-    return facts
 
 
 def _require(actor: Actor | None, what: EntityAddress | str) -> None:

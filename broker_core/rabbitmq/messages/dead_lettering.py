@@ -71,6 +71,7 @@ def remove_and_store(
     )
     if not done or done[0].targets < len(placing.picks):  # a queue was deleted while the statement waited for its lock
         raise Stale
+    transaction.stored_in.update(done[0].stored_in)
     transaction.waiting.update(done[0].waiting)
     return dict(zip(done[0].stored_in, done[0].firsts, strict=True))
 

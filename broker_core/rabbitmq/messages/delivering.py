@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from broker_core.common.arguments import require_count
@@ -23,6 +24,7 @@ from broker_core.rabbitmq.rules.arguments import QUORUM
 from broker_core.rabbitmq.topology import compiled, queue_expiry
 from broker_core.rabbitmq.topology.compiled import QueueInfo
 from broker_core.runtime.entity_cache import BoundedCache
+from broker_core.runtime.gathering import Gathering
 from broker_core.runtime.pacing import BATCH, HEAD_LAG, advance_head
 from broker_core.runtime.waiting import wake
 from broker_core.store import connections
@@ -86,19 +88,32 @@ def take(
 
 
 def take_for(plan: Sequence[Consumer]) -> Steps[list[Delivery]]:
-    """Deliver the next messages of a queue to these consumers, one each, in order; all of them acknowledge or none.
+    """Deliver the next messages of a queue to these consumers, one each, in order.
 
     Raises AmqpError: the queue no longer exists (404), or belongs to another connection (405).
     """
-    first = plan[0]
+    first, no_ack = plan[0], all(consumer.no_ack for consumer in plan)
 
     def attempt(queue: QueueInfo) -> Steps:
         if queue.id != first.entity_id:
             return None
-        rows = yield from _take_rows(first.address, queue, len(plan), first.no_ack, holder_columns(plan))
+        rows = yield from _take_rows(first.address, queue, len(plan), no_ack, holder_columns(plan))
         return None if rows is None else [as_delivery(row, first.address, queue) for row in rows]
 
-    return (yield from on_queue(first.address, attempt, owner_id=first.owner_id))
+    taken = yield from on_queue(first.address, attempt, owner_id=first.owner_id)
+    return taken if no_ack else (yield from acknowledged(plan, taken))
+
+
+def acknowledged(plan: Sequence[Consumer], taken: Sequence[Delivery]) -> Steps[list[Delivery]]:
+    """The deliveries that these consumers, one each, now get: for consumers without acknowledgements, which get a message at most
+    once, the messages are removed first (RMQ-114)."""
+    tokens: dict[Actor, list[UUID]] = {}
+    for consumer, one in zip(plan, taken, strict=False):
+        if consumer.no_ack and one.token:
+            tokens.setdefault(consumer.channel.connection.actor, []).append(one.token)
+    for actor, own in tokens.items():
+        yield from acknowledge.steps(plan[0].address, own, actor=actor)
+    return [replace(one, token=None) if consumer.no_ack else one for consumer, one in zip(plan, taken, strict=False)]
 
 
 def _take(
@@ -183,7 +198,12 @@ def acknowledge(address: EntityAddress, tokens: Iterable[UUID], *, actor: Actor 
     queue = yield from _find_queue(address)
     if not tokens or queue is None:
         return SettleReport((), tuple(tokens))
-    return settle_report(tokens, (yield call("rabbit_acknowledge", entity_id=queue.id, actor=by, **_token_columns(tokens))))
+    return (yield from _acknowledgements.call((queue.id, by), tokens))
+
+
+def _acknowledge(key: tuple[int, str], tokens: Sequence[UUID]) -> Steps:
+    entity_id, by = key
+    return (yield call("rabbit_acknowledge", entity_id=entity_id, actor=by, **_token_columns(tokens)))
 
 
 @use_case
@@ -203,27 +223,42 @@ def requeue(
     event.
     """
     by, tokens = _authorized(address, tokens, actor)
+    if not tokens:
+        return SettleReport((), ())
+    return (yield from _requeues.call((address, _Requeue(by, counts, delivered, int(kind))), tokens))
+
+
+class _Requeue(NamedTuple):
+    """How messages are requeued, as statement parameters."""
+
+    actor: str
+    counts: bool
+    delivered: bool
+    kind: int
+
+
+def _requeue(key: tuple[EntityAddress, _Requeue], tokens: Sequence[UUID]) -> Steps:
+    address, how = key
     queue = yield from _find_queue(address)
-    if not tokens or queue is None:
-        return SettleReport((), tuple(tokens))
+    if queue is None:
+        return []
 
     def steps(_: RoutingTransaction | None = None) -> Steps:
-        how = {"actor": by, "counts": counts, "delivered": delivered, "kind": int(kind)}
-        rows = yield call("rabbit_requeue", entity_id=queue.id, **_token_columns(tokens), **how)
+        rows = yield call("rabbit_requeue", entity_id=queue.id, **_token_columns(tokens), **how._asdict())
         if rows:
-            yield from _after_requeue(address, queue, rows, by)
-        return settle_report(tokens, rows)
+            yield from _after_requeue(address, queue, rows, how.actor)
+        return rows
 
     if is_limited(queue) or "delivery_limit" in queue.effective:
-        return (yield from transact(address.namespace, by, steps))
+        return (yield from transact(address.namespace, how.actor, steps))
     return (yield from steps())
 
 
 def requeue_undelivered(transaction: RoutingTransaction, queue: QueueInfo, tokens: Sequence[UUID]) -> Steps[list[int]]:
     """Requeue messages that never reached their client, in the caller's transaction, which delivers or removes them. Returns
     their sequence numbers."""
-    how = {"actor": transaction.actor, "counts": False, "delivered": False, "kind": int(EventKind.ABANDONED)}
-    rows = yield call("rabbit_requeue", entity_id=queue.id, **_token_columns(tokens), **how)
+    how = _Requeue(transaction.actor, counts=False, delivered=False, kind=int(EventKind.ABANDONED))
+    rows = yield call("rabbit_requeue", entity_id=queue.id, **_token_columns(tokens), **how._asdict())
     return sorted(row.sequence_number for row in rows)
 
 
@@ -237,8 +272,7 @@ def _after_requeue(address: EntityAddress, queue: QueueInfo, rows: Sequence[Any]
         yield from enforce_limit(address.namespace, address.path)
     if any(row.expired for row in rows):
         yield AfterCommit(clear_head(address.namespace, address.path))
-    if rows[0].waiting:
-        yield from wake([queue.id])
+    yield from wake([queue.id], rows[0].waiting)
 
 
 @use_case
@@ -248,7 +282,26 @@ def reject(address: EntityAddress, tokens: Iterable[UUID], *, actor: Actor | Non
     by, tokens = _authorized(address, tokens, actor)
     if not tokens:
         return SettleReport((), ())
-    return settle_report(tokens, (yield from _dead_letter_held(address, tokens, REJECTED, by)))
+    return (yield from _rejections.call((address, by), tokens))
+
+
+def _reject(key: tuple[EntityAddress, str], tokens: Sequence[UUID]) -> Steps:
+    address, by = key
+    return (yield from _dead_letter_held(address, tokens, REJECTED, by))
+
+
+def _gathering(settle: Callable[[Any, Sequence[UUID]], Steps]) -> Gathering[Sequence[UUID], SettleReport]:
+    """Concurrent settlements of a queue's deliveries are made together. settle: returns rows of the tokens that were valid."""
+
+    def together(key: Any, groups: Sequence[Sequence[UUID]]) -> Steps[list[SettleReport]]:
+        rows = yield from settle(key, list(dict.fromkeys(token for tokens in groups for token in tokens)))
+        settled = {row.lock_token: row for row in rows}
+        return [settle_report(list(tokens), [settled.pop(t) for t in tokens if t in settled]) for tokens in groups]
+
+    return Gathering(together)
+
+
+_acknowledgements, _requeues, _rejections = _gathering(_acknowledge), _gathering(_requeue), _gathering(_reject)
 
 
 def _dead_letter_held(address: EntityAddress, tokens: Sequence[UUID], reason: str, actor: str) -> Steps:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
@@ -19,6 +19,7 @@ from typing import Any, Protocol, TypeVar
 from broker_core.common.types import EntityAddress
 from broker_core.store import connections as database
 from broker_core.store.driver import Steps
+from broker_core.store.signals import Signal
 
 from .delivery import Delivery
 
@@ -29,8 +30,11 @@ class ConsumerChannel(Protocol):
     connection: Any
     outstanding: int
     promised: int
-    waits: bool
     buffered: deque
+    signal: Signal
+
+    @property
+    def waits(self) -> bool: ...
 
     @property
     def is_open(self) -> bool: ...
@@ -38,7 +42,13 @@ class ConsumerChannel(Protocol):
     @property
     def credit(self) -> int: ...
 
+    @property
+    def room(self) -> int:
+        """How many more messages the call that is waiting can return, whatever the credit of consumers."""
+
     def release_unclaimed(self, found: Iterable[Delivery]) -> Steps[None]: ...
+
+    def release_undelivered(self, found: Iterable[Delivery]) -> Steps[None]: ...
 
 
 class Candidate(Protocol):
@@ -65,9 +75,10 @@ _serve_order = itertools.count(1)
 class Consumer:
     """A consumer of this process. prefetch: maximum unacknowledged deliveries, 0 for no limit (RMQ-142).
 
-    may_take: whether it is the active consumer of a single-active-consumer queue (RMQ-148). outstanding: its unacknowledged
-    deliveries, including those not fetched yet. promised: deliveries that a running transaction is about to make. served:
-    position of its last delivery in the order of all deliveries; a new consumer is last.
+    may_take: whether it is the active consumer of a single-active-consumer queue (RMQ-148). has_ended: it was cancelled, or ended
+    with its channel or queue. outstanding: its unacknowledged deliveries, including those not fetched yet. promised: deliveries
+    that a running transaction is about to make. served: position of its last delivery in the order of all deliveries; a new
+    consumer is last.
     """
 
     id: int
@@ -79,6 +90,7 @@ class Consumer:
     priority: int
     prefetch: int
     may_take: bool
+    has_ended: bool = False
     outstanding: int = 0
     promised: int = 0
     served: int = field(default_factory=lambda: next(_serve_order))
@@ -100,15 +112,17 @@ class Consumer:
         return max(0, min(own, self.channel.credit))
 
     def buffer(self, deliveries: Sequence[Any]) -> bool:
-        """Buffer committed deliveries until its channel fetches them. Thread-safe.
+        """Buffer committed deliveries until its channel fetches them, and wake the call that waits. Thread-safe.
 
-        Returns False if the channel was closed meanwhile; the caller must then requeue the deliveries.
+        Returns False if the consumer has ended meanwhile; the caller must then requeue the deliveries. What it does not
+        acknowledge was removed already, and reaches its channel while that is open (RMQ-114).
         """
         with counter_lock:
-            if not self.channel.is_open:
+            if not self.channel.is_open or self.has_ended and not self.no_ack:
                 return False
             self.channel.buffered.extend((self, delivery) for delivery in deliveries)
         self.count(len(deliveries))
+        self.channel.signal.set()
         return True
 
     def count(self, more: int) -> None:
@@ -123,13 +137,16 @@ class Consumer:
     @contextmanager
     def promise(self, count: int) -> Iterator[None]:
         """Reserve credit for deliveries that are about to be made."""
-        with counter_lock:
-            self._promise(count)
+        self.add_promised(count)
         try:
             yield
         finally:
-            with counter_lock:
-                self._promise(-count)
+            self.add_promised(-count)
+
+    def add_promised(self, more: int) -> None:
+        """Reserve credit, or release what was reserved (negative). Thread-safe."""
+        with counter_lock:
+            self._promise(more)
 
     def _promise(self, more: int) -> None:
         if not self.no_ack:
@@ -149,6 +166,7 @@ class Registry:
             self._of.setdefault((database.current_database(), consumer.entity_id), []).append(consumer)
 
     def drop(self, consumer: Consumer) -> None:
+        consumer.has_ended = True
         with self._lock:
             for key in [key for key, found in self._of.items() if consumer in found]:
                 self._of[key].remove(consumer)
@@ -172,12 +190,16 @@ def eligible_consumers(entity_id: int) -> list[Consumer]:
     return [c for c in registry.of(entity_id) if c.may_take and c.channel.is_open]
 
 
+def unlimited(channel: Any) -> int:
+    return UNLIMITED
+
+
 @contextmanager
-def reserve(consumers: Sequence[Consumer], count: int) -> Iterator[list[Consumer]]:
+def reserve(consumers: Sequence[Consumer], count: int, room: Callable[[Any], int] = unlimited) -> Iterator[list[Consumer]]:
     """Assign the next `count` messages of a queue to consumers as `in_turns` does, and reserve their credit until the block
     ends."""
     with counter_lock:
-        plan = in_turns(consumers, count)
+        plan = in_turns(consumers, count, room)
         for consumer in plan:
             consumer._promise(1)
     try:
@@ -196,15 +218,20 @@ def outranked(consumer: Consumer) -> bool:
     )
 
 
-def in_turns(consumers: Sequence[C], count: int) -> list[C]:
+def in_turns(consumers: Sequence[C], count: int, room: Callable[[Any], int] = unlimited) -> list[C]:
     """The consumer of each of the next `count` messages of a queue: highest priority with credit first, equal priorities
-    round-robin, least recently served first (RMQ-145). Shorter if there is not enough credit."""
+    round-robin, least recently served first (RMQ-145). Shorter if there is not enough credit.
+
+    room: how many messages each channel can take, whatever its credit.
+    """
     plan: list[C] = []
     shared_credit = {c.channel: c.channel.credit for c in consumers}
+    left = {c.channel: room(c.channel) for c in consumers}
     given = dict.fromkeys(consumers, 0)
 
     def has_credit(consumer: C) -> bool:
-        return given[consumer] < consumer.credit and (consumer.no_ack or shared_credit[consumer.channel] > 0)
+        has_shared = consumer.no_ack or shared_credit[consumer.channel] > 0
+        return given[consumer] < consumer.credit and has_shared and left[consumer.channel] > 0
 
     for level in sorted({c.priority for c in consumers}, reverse=True):
         turn = deque(sorted((c for c in consumers if c.priority == level), key=lambda c: c.served))
@@ -215,5 +242,6 @@ def in_turns(consumers: Sequence[C], count: int) -> list[C]:
             plan.append(consumer)
             given[consumer] += 1
             shared_credit[consumer.channel] -= not consumer.no_ack
+            left[consumer.channel] -= 1
             turn.append(consumer)
     return plan

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from broker_core.common.arguments import require_kind
@@ -13,6 +14,7 @@ from broker_core.common.types import Actor, Right
 from broker_core.rabbitmq.rules import errors, messages, table
 from broker_core.rabbitmq.topology import compiled
 from broker_core.rabbitmq.topology.compiled import QueueInfo, Topology
+from broker_core.runtime.gathering import Gathering
 from broker_core.runtime.waiting import wake
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
@@ -24,6 +26,8 @@ from .length_limits import is_limited
 from .placing import BLIND_KEYS, Outgoing, Placing
 from .properties import NONE, Properties, check, check_routing_key, check_short
 from .routing_transaction import TRIES_WITHOUT_LOCK, RoutingTransaction, Stale, require_current, transact
+
+_BODY_BYTES_LIKE_A_MESSAGE = 8192  # large bodies fill a group sooner, at some 4 MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +128,7 @@ def _publish(known: Topology, prepared: Sequence[_Prepared], actor: str) -> Step
         return (yield from _publish_to_one(known, target, prepared, actor))
     transaction = RoutingTransaction(known, actor)
     published = yield from _publish_copies(transaction, prepared, routed)
-    yield from wake(transaction.waiting)
+    yield from wake(transaction.stored_in, transaction.waiting)
     return published
 
 
@@ -150,12 +154,20 @@ def _route(known: Topology, prepared: Sequence[_Prepared]) -> Steps:
 def _publish_to_one(
     known: Topology, target: tuple[str, QueueInfo], prepared: Sequence[_Prepared], actor: str
 ) -> Steps[list[Published]]:
-    """The common case: one queue gets all messages."""
+    """The common case: one queue gets all messages. Concurrent publications to it are stored together."""
     name, queue = target
+    first = yield from _publications.call((queue.id, known.version, actor), prepared)
+    return [Published(((name, number),)) for number in range(first, first + len(prepared))]
+
+
+def _publish_together(key: tuple[int, int, str], groups: Sequence[Sequence[_Prepared]]) -> Steps[list[Any]]:
+    """Store the messages of several calls in a queue, in order. Returns the first sequence number of each call, or Stale."""
+    queue_id, version, actor = key
+    prepared = [p for group in groups for p in group]
     rows = yield call(
         "rabbit_publish",
-        entity_id=queue.id,
-        topology_version=known.version,
+        entity_id=queue_id,
+        topology_version=version,
         actor=actor,
         bytes=sum(len(p.body) for p in prepared),
         bodies=[p.body for p in prepared],
@@ -165,10 +177,16 @@ def _publish_to_one(
         headers=_unless_empty([p.stored_headers and json.dumps(p.stored_headers) for p in prepared]),
     )
     if not rows:
-        raise Stale
-    if rows[0].waiting:
-        yield from wake([queue.id])
-    return [Published(((name, number),)) for number in range(rows[0].first, rows[0].first + len(prepared))]
+        return [Stale() for _ in groups]
+    yield from wake([queue_id], rows[0].waiting)
+    return list(accumulate(map(len, groups[:-1]), initial=rows[0].first))
+
+
+def _weight(prepared: Sequence[_Prepared]) -> int:
+    return sum(1 + len(p.body) // _BODY_BYTES_LIKE_A_MESSAGE for p in prepared)
+
+
+_publications: Gathering[Sequence[_Prepared], int] = Gathering(_publish_together, size_of=_weight)
 
 
 def _as_json(properties: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -201,6 +219,7 @@ def _publish_copies(
         )
         if not rows:
             raise Stale
+        transaction.stored_in.update(row.entity_id for row in rows)
         transaction.waiting.update(row.entity_id for row in rows if row.waiting)
         for row in rows:
             name = placing.names[row.entity_id]

@@ -27,12 +27,14 @@ class Stale(Exception):
 
 @dataclass(slots=True)
 class RoutingTransaction:
-    """The state of one transaction. waiting: ids of queues with receivers to wake. promises: reserved consumer credit,
+    """The state of one transaction. stored_in: ids of queues that got messages; waiting: of those that other processes wait for.
+    promises: reserved consumer credit,
     released when the transaction has ended and its deliveries are buffered. without_credit: ids of consumers that had none for
     its messages."""
 
     topology: Topology
     actor: str
+    stored_in: set[int] = field(default_factory=set)
     waiting: set[int] = field(default_factory=set)
     promises: ExitStack = field(default_factory=ExitStack)
     without_credit: frozenset[int] = frozenset()
@@ -54,7 +56,7 @@ def transact(vhost: str, actor: str, steps: Callable[[RoutingTransaction], Steps
     for tries_left in reversed(range(TRIES)):
         try:
             with ExitStack() as promises:
-                answer, waiting = yield Atomically(_attempt(vhost, actor, steps, promises, held=stale >= TRIES_WITHOUT_LOCK))
+                answer, transaction = yield Atomically(_attempt(vhost, actor, steps, promises, held=stale >= TRIES_WITHOUT_LOCK))
         except Stale:
             stale += 1
             compiled.mark_outdated(vhost)
@@ -62,7 +64,7 @@ def transact(vhost: str, actor: str, steps: Callable[[RoutingTransaction], Steps
             if not tries_left or not isinstance(busy.__cause__, TRANSIENT):
                 raise
         else:
-            yield from wake(waiting)
+            yield from wake(transaction.stored_in, transaction.waiting)
             return answer
     raise ServerBusy(f"'{vhost}' had deadlocks with concurrent operations {TRIES} times. Nothing was changed; retry.")
 
@@ -75,7 +77,7 @@ def _attempt(vhost: str, actor: str, steps: Callable[[RoutingTransaction], Steps
         (yield from compiled.current(vhost) if held else compiled.cached(vhost)), actor, promises=promises
     )
     answer = yield from steps(transaction)
-    return answer, transaction.waiting
+    return answer, transaction
 
 
 def require_current(known: Topology) -> Steps[None]:

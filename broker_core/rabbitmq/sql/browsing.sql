@@ -69,6 +69,16 @@ SELECT k.id, k.name, k.opened_at, p.epoch, p.label AS process, p.started_at, p.l
  WHERE lower(n.name) = lower(%(vhost)s)
  ORDER BY k.id LIMIT %(max_count)s;
 
+-- name: browse_held_by_consumers
+-- How many messages each consumer of a queue has not acknowledged. Reads at most `cap` messages, from the head of the queue.
+SELECT x.consumer_id, count(*)::int AS held
+  FROM (SELECT y.consumer_id FROM vitrine_message AS y
+         WHERE y.entity_id = %(entity_id)s AND y.subqueue = @SUBQUEUE_MAIN AND y.state = @STATE_ACTIVE
+           AND y.sequence_number >= coalesce((SELECT head FROM vitrine_queue_head
+                                               WHERE entity_id = %(entity_id)s AND subqueue = @SUBQUEUE_MAIN), 1)
+         ORDER BY y.sequence_number LIMIT %(cap)s) AS x
+ WHERE x.consumer_id IS NOT NULL GROUP BY x.consumer_id;
+
 -- name: browse_held
 -- Unacknowledged messages by queue and connection. Reads at most `cap` messages of each queue, from its head, where most of
 -- them are.

@@ -135,8 +135,10 @@ SELECT a.pid, a.application_name, a.state, a.xact_start, clock_timestamp() - a.x
  ORDER BY age(a.backend_xid) DESC LIMIT 1;
 
 -- name: history_partitions
--- The day partitions of the event table, oldest first, without the default one. Names end in the UTC day.
-SELECT c.relname AS name, to_date(right(c.relname, 8), 'YYYYMMDD') AS day
+-- The day partitions of the event table, oldest first, without the default one. Names end in the UTC day. indexed: whether the
+-- events of a message, and messages by id, have their indexes.
+SELECT c.relname AS name, to_date(right(c.relname, 8), 'YYYYMMDD') AS day,
+       to_regclass(c.relname || '_message') IS NOT NULL AS indexed
   FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid
  WHERE i.inhparent = 'vitrine_message_event'::regclass AND c.relname ~ '^vitrine_message_event_[0-9]{8}$'
  ORDER BY c.relname;

@@ -43,46 +43,38 @@ SELECT x.id, x.namespace_name, x.path FROM (
           AND CASE WHEN %(namespace)s::text IS NULL THEN NOT n.is_system ELSE lower(n.name) = lower(%(namespace)s) END) AS x
  WHERE x.at > 0 ORDER BY x.at > 1, x.namespace_name, x.path LIMIT %(max_count)s;
 
--- name: read_overview
--- Entities with exact counts (docs/design.md D9), rates and the state of their heads. The ledger is summed once for all of them;
--- each head takes one or two index probes. A lock counts only if it ends after the entity's current time.
-WITH entities AS MATERIALIZED (
-    SELECT e.*, clock_timestamp() AS real_now, n.clock_base_at IS NOT NULL AS is_manual,
-           CASE WHEN n.clock_base_at IS NULL THEN 1.0 ELSE n.clock_rate END AS rate, t.path AS topic_path
-      FROM vitrine_entity_now AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
-      LEFT JOIN vitrine_entity AS t ON t.id = e.topic_id
-     WHERE (%(ids)s::bigint[] IS NULL OR e.id = ANY (%(ids)s::bigint[]))
-       AND (%(namespace)s::text IS NULL OR lower(e.namespace_name) = lower(%(namespace)s))
-       AND (%(prefix)s::text IS NULL OR starts_with(lower(e.path), lower(%(prefix)s)))
-       AND (%(topic_id)s::bigint IS NULL OR e.topic_id = %(topic_id)s)
-       AND (%(hidden)s OR NOT e.hidden)
--- the last minute, rounded to whole buckets
-), minute AS MATERIALIZED (
-    SELECT date_bin('10 seconds', now() - interval '50 seconds', timestamptz 'epoch') AS began
-), waiting AS MATERIALIZED (                                              -- not rolled up yet; for counts and rates
-    SELECT d.entity_id, d.subqueue, d.state, d.until, d.n, d.bytes, d.op, d.at FROM vitrine_count_delta AS d
-), ledger AS MATERIALIZED (
-    SELECT l.entity_id, sum(l.bytes) FILTER (WHERE l.until IS NULL) AS bytes,
-           sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_MAIN AND l.state = @STATE_ACTIVE) AS active,
-           sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_MAIN AND l.state = @LEDGER_LOCKED) AS locked,
-           sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_MAIN AND l.state = @STATE_DEFERRED) AS deferred,
-           sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_MAIN AND l.state = @LEDGER_DEFERRED_LOCKED) AS deferred_locked,
-           sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_MAIN AND l.state = @STATE_SCHEDULED) AS scheduled,
-           sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_DEAD_LETTER
-                              AND l.state IN (@STATE_ACTIVE, @STATE_DEFERRED)) AS dead_letter,
-           sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_DEAD_LETTER
-                              AND l.state IN (@LEDGER_LOCKED, @LEDGER_DEFERRED_LOCKED)) AS dead_letter_locked,
-           sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_TRANSFER_DEAD_LETTER
-                              AND l.state IN (@STATE_ACTIVE, @STATE_DEFERRED)) AS transfer_dead_letter,
-           sum(l.n) FILTER (WHERE l.state = @LEDGER_DELAYED) AS delayed,
-           sum(l.n) FILTER (WHERE l.state = @LEDGER_RESCHEDULED) AS rescheduled,
-           sum(l.n) FILTER (WHERE l.state = @LEDGER_EXTENDED) AS extended
-      FROM (SELECT entity_id, subqueue, state, until, n, bytes FROM vitrine_count_base
-            UNION ALL SELECT entity_id, subqueue, state, until, n, bytes FROM waiting) AS l
-      JOIN entities AS e ON e.id = l.entity_id
-     WHERE l.until IS NULL OR l.until > e.now
-     GROUP BY l.entity_id
-), passed AS MATERIALIZED (
+-- fragment: sums_of_lists
+-- The messages in the rows `l` of the ledger, by list.
+sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_MAIN AND l.state = @STATE_ACTIVE)::bigint AS active,
+sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_MAIN AND l.state = @STATE_DEFERRED)::bigint AS deferred,
+sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_MAIN AND l.state = @STATE_SCHEDULED)::bigint AS scheduled,
+sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_DEAD_LETTER
+                   AND l.state IN (@STATE_ACTIVE, @STATE_DEFERRED))::bigint AS dead_letter,
+sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_TRANSFER_DEAD_LETTER
+                   AND l.state IN (@STATE_ACTIVE, @STATE_DEFERRED))::bigint AS transfer_dead_letter
+
+-- fragment: sums_of_holds
+-- The locked and invisible messages in the rows `l` of the ledger, by kind.
+sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_MAIN AND l.state = @LEDGER_LOCKED)::bigint AS locked,
+sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_MAIN AND l.state = @LEDGER_DEFERRED_LOCKED)::bigint AS deferred_locked,
+sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_DEAD_LETTER
+                   AND l.state IN (@LEDGER_LOCKED, @LEDGER_DEFERRED_LOCKED))::bigint AS dead_letter_locked,
+sum(l.n) FILTER (WHERE l.state = @LEDGER_DELAYED)::bigint AS delayed,
+sum(l.n) FILTER (WHERE l.state = @LEDGER_RESCHEDULED)::bigint AS rescheduled,
+sum(l.n) FILTER (WHERE l.state = @LEDGER_EXTENDED)::bigint AS extended
+
+-- fragment: counts
+-- The sums of a ledger `l` and of its holds `k`; 0 for those that have no row.
+coalesce(l.active, 0) AS active, coalesce(l.deferred, 0) AS deferred, coalesce(l.scheduled, 0) AS scheduled,
+coalesce(l.dead_letter, 0) AS dead_letter, coalesce(l.transfer_dead_letter, 0) AS transfer_dead_letter,
+coalesce(k.locked, 0) AS locked, coalesce(k.deferred_locked, 0) AS deferred_locked,
+coalesce(k.dead_letter_locked, 0) AS dead_letter_locked, coalesce(k.delayed, 0) AS delayed,
+coalesce(k.rescheduled, 0) AS rescheduled, coalesce(k.extended, 0) AS extended
+
+-- fragment: traffic_of_minute
+-- The messages that passed each entity in the last minute, rounded to whole buckets, by what happened to them.
+minute AS MATERIALIZED (SELECT date_bin('10 seconds', now() - interval '50 seconds', timestamptz 'epoch') AS began),
+passed AS MATERIALIZED (
     SELECT t.entity_id, sum(t.n) FILTER (WHERE t.op IN (@OP_SENT, @OP_SCHEDULED)) AS sent,
            sum(t.n) FILTER (WHERE t.op = @OP_PUBLISHED) AS published,
            sum(t.n) FILTER (WHERE t.op IN (@OP_COMPLETED, @OP_RECEIVED_AND_DELETED)) AS completed
@@ -90,10 +82,68 @@ WITH entities AS MATERIALIZED (
                 SELECT x.entity_id, x.op, x.n FROM vitrine_traffic AS x
                  WHERE x.entity_id = e.id AND x.bucket >= (SELECT began FROM minute)) AS r
             UNION ALL
-            SELECT w.entity_id, w.op, abs(w.n) FROM waiting AS w
+            SELECT w.entity_id, w.op, abs(w.n) FROM vitrine_count_delta AS w
              WHERE w.op IS NOT NULL AND w.at >= (SELECT began FROM minute)) AS t
-     GROUP BY t.entity_id
-)
+     GROUP BY t.entity_id),
+span AS MATERIALIZED (SELECT extract(epoch FROM now() - began)::float8 AS seconds FROM minute)
+
+-- fragment: oldest_active
+-- When the oldest message of e's main queue was enqueued; without with_oldest only if the entity has a default time-to-live.
+LATERAL (
+    SELECT m.enqueued_at FROM vitrine_message AS m
+     WHERE l.active > 0 AND (%(with_oldest)s::boolean OR e.default_message_time_to_live IS NOT NULL)
+       AND m.entity_id = e.id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
+       AND m.sequence_number >= coalesce((SELECT head FROM vitrine_queue_head
+                                           WHERE entity_id = e.id AND subqueue = @SUBQUEUE_MAIN), 1)
+     ORDER BY m.sequence_number LIMIT 1) AS oldest
+
+-- fragment: expired_by_own
+-- The messages of e that expired by their own time-to-live and are not locked, up to expired_cap + 1.
+LATERAL (
+    SELECT count(*) AS n, count(*) FILTER (WHERE x.visible_at > e.now AND x.hold_kind IN (@HOLD_GET, @HOLD_UPDATE)) AS leased,
+           count(*) FILTER (WHERE x.visible_at > e.now AND x.hold_kind IN (@HOLD_PUT, @HOLD_UPDATE_BEFORE_GET)) AS delayed
+      FROM (SELECT m.visible_at, m.hold_kind FROM vitrine_message AS m
+             WHERE l.active > 0 AND m.entity_id = e.id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
+               AND m.expires_at <= e.now
+               AND (m.locked_until IS NULL OR m.locked_until <= e.now) AND m.owner_id IS NULL
+             LIMIT %(expired_cap)s + 1) AS x) AS own
+
+-- fragment: expired_by_default
+-- The same by the entity's default; the oldest expire first, so only these are examined.
+LATERAL (
+    SELECT count(*) AS n
+      FROM (SELECT m.expires_at, m.enqueued_at, m.locked_until FROM vitrine_message AS m
+             WHERE l.active > 0 AND oldest.enqueued_at + e.default_message_time_to_live <= e.now
+               AND m.entity_id = e.id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
+               AND m.sequence_number >= coalesce((SELECT head FROM vitrine_queue_head
+                                                   WHERE entity_id = e.id AND subqueue = @SUBQUEUE_MAIN), 1)
+             ORDER BY m.sequence_number LIMIT %(expired_cap)s + 1) AS x
+     WHERE x.expires_at IS NULL AND x.enqueued_at + e.default_message_time_to_live <= e.now
+       AND (x.locked_until IS NULL OR x.locked_until <= e.now)) AS by_default
+
+-- name: read_overview
+-- These entities with exact counts (docs/design.md D9), rates and the state of their heads; some index probes each. A lock counts
+-- only if it ends after the entity's current time.
+WITH entities AS MATERIALIZED (
+    SELECT e.*, clock_timestamp() AS real_now, n.clock_base_at IS NOT NULL AS is_manual,
+           CASE WHEN n.clock_base_at IS NULL THEN 1.0 ELSE n.clock_rate END AS rate, t.path AS topic_path
+      FROM vitrine_entity_now AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
+      LEFT JOIN vitrine_entity AS t ON t.id = e.topic_id
+     WHERE e.id = ANY (%(ids)s::bigint[])),
+ledger AS MATERIALIZED (
+    SELECT l.entity_id, sum(l.bytes) FILTER (WHERE l.until IS NULL)::bigint AS bytes,
+           -- include: sums_of_lists
+           ,
+           -- include: sums_of_holds
+      FROM (SELECT b.*, e.now
+              FROM entities AS e CROSS JOIN LATERAL (
+                   SELECT entity_id, subqueue, state, until, n, bytes FROM vitrine_count_base WHERE entity_id = e.id) AS b
+            UNION ALL
+            SELECT d.entity_id, d.subqueue, d.state, d.until, d.n, d.bytes, e.now
+              FROM vitrine_count_delta AS d JOIN entities AS e ON e.id = d.entity_id) AS l
+     WHERE l.until IS NULL OR l.until > l.now
+     GROUP BY l.entity_id),
+-- include: traffic_of_minute
 SELECT e.id, e.namespace_name, e.path, e.kind, e.topic_id, e.requires_session, e.forward_to, e.family,
        e.effective, e.options, e.status,
        CASE e.kind WHEN 'topic' THEN (SELECT count(*)::int FROM vitrine_entity AS x
@@ -105,73 +155,144 @@ SELECT e.id, e.namespace_name, e.path, e.kind, e.topic_id, e.requires_session, e
             ELSE 0 END AS consumers,
        e.hidden, e.history_level, e.now, e.real_now,
        e.rate, e.is_manual,
-       coalesce(l.active, 0) AS active, coalesce(l.locked, 0) AS locked, coalesce(l.deferred, 0) AS deferred,
-       coalesce(l.deferred_locked, 0) AS deferred_locked, coalesce(l.scheduled, 0) AS scheduled,
-       coalesce(l.dead_letter, 0) AS dead_letter, coalesce(l.dead_letter_locked, 0) AS dead_letter_locked,
-       coalesce(l.transfer_dead_letter, 0) AS transfer_dead_letter,
-       coalesce(l.delayed, 0) AS delayed, coalesce(l.rescheduled, 0) AS rescheduled, coalesce(l.extended, 0) AS extended,
-       coalesce(k.bytes_sent, 0) + coalesce(l.bytes, 0) AS size_bytes,
+       -- include: counts
+       ,
+       coalesce(c.bytes_sent, 0) + coalesce(l.bytes, 0) AS size_bytes,
        coalesce(CASE WHEN e.kind = 'topic' THEN p.published ELSE p.sent END, 0) / s.seconds AS sent_rate,
        coalesce(p.completed, 0) / s.seconds AS completed_rate,
        coalesce(a.waiting_until > clock_timestamp(), false) AS consumers_waiting, a.last_receive_at,
        oldest.enqueued_at AS oldest_active_at, own.n + by_default.n AS expired_pending, own.leased AS expired_leased,
        own.delayed AS expired_delayed
   FROM entities AS e
- CROSS JOIN (SELECT extract(epoch FROM now() - began)::float8 AS seconds FROM minute) AS s
+ CROSS JOIN span AS s
   LEFT JOIN ledger AS l ON l.entity_id = e.id
   LEFT JOIN passed AS p ON p.entity_id = e.id
-  LEFT JOIN vitrine_entity_counter AS k ON k.entity_id = e.id
+  LEFT JOIN ledger AS k ON k.entity_id = e.id
+  LEFT JOIN vitrine_entity_counter AS c ON c.entity_id = e.id
   LEFT JOIN vitrine_entity_activity AS a ON a.entity_id = e.id
-  LEFT JOIN vitrine_queue_head AS h ON h.entity_id = e.id AND h.subqueue = @SUBQUEUE_MAIN
-  LEFT JOIN LATERAL (
-       SELECT m.enqueued_at FROM vitrine_message AS m
-        WHERE l.active > 0 AND m.entity_id = e.id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
-          AND m.sequence_number >= coalesce(h.head, 1)
-        ORDER BY m.sequence_number LIMIT 1) AS oldest ON true
- CROSS JOIN LATERAL (
-       SELECT count(*) AS n, count(*) FILTER (WHERE x.visible_at > e.now AND x.hold_kind IN (@HOLD_GET, @HOLD_UPDATE)) AS leased,
-              count(*) FILTER (WHERE x.visible_at > e.now AND x.hold_kind IN (@HOLD_PUT, @HOLD_UPDATE_BEFORE_GET)) AS delayed
-         FROM (
-           SELECT m.visible_at, m.hold_kind FROM vitrine_message AS m
-            WHERE l.active > 0 AND m.entity_id = e.id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
-              AND m.expires_at <= e.now
-              AND (m.locked_until IS NULL OR m.locked_until <= e.now) AND m.owner_id IS NULL
-            LIMIT %(expired_cap)s + 1) AS x) AS own
- -- by the entity's default the oldest expire first, so only these are examined
- CROSS JOIN LATERAL (
-       SELECT count(*) AS n FROM (
-           SELECT m.expires_at, m.enqueued_at, m.locked_until FROM vitrine_message AS m
-            WHERE l.active > 0 AND oldest.enqueued_at + e.default_message_time_to_live <= e.now
-              AND m.entity_id = e.id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
-              AND m.sequence_number >= coalesce(h.head, 1)
-            ORDER BY m.sequence_number LIMIT %(expired_cap)s + 1) AS x
-        WHERE x.expires_at IS NULL AND x.enqueued_at + e.default_message_time_to_live <= e.now
-          AND (x.locked_until IS NULL OR x.locked_until <= e.now)) AS by_default
+  LEFT JOIN
+       -- include: oldest_active
+       ON true
+ CROSS JOIN
+       -- include: expired_by_own
+ CROSS JOIN
+       -- include: expired_by_default
  ORDER BY e.namespace_name, coalesce(e.topic_path, e.path), e.topic_id IS NOT NULL, e.path;   -- a topic, then its subscriptions
+
+-- fragment: listed
+-- The entities of a namespace, topic, kind or family, or all. part: of the shown address, which is "topic/name" for a
+-- subscription; prefix: of the path. The system's own are left out unless `system` is set.
+entities AS MATERIALIZED (
+    SELECT e.id, e.namespace_name, e.path, e.kind, e.family, e.status, e.now, e.default_message_time_to_live, e.topic_id,
+           CASE WHEN e.topic_id IS NOT NULL
+                THEN (SELECT t.path FROM vitrine_entity AS t WHERE t.id = e.topic_id) END AS topic_path
+      FROM vitrine_entity_now AS e
+     WHERE (%(namespace)s::text IS NULL OR lower(e.namespace_name) = lower(%(namespace)s))
+       AND (%(topic_id)s::bigint IS NULL OR e.topic_id = %(topic_id)s)
+       AND (%(hidden)s::boolean OR NOT e.hidden) AND (%(system)s::boolean OR NOT e.is_system)
+       AND (%(kind)s::text IS NULL OR e.kind = %(kind)s) AND (%(family)s::text IS NULL OR e.family = %(family)s)
+       AND (%(prefix)s::text IS NULL OR starts_with(lower(e.path), lower(%(prefix)s)))
+       AND (%(part)s::text IS NULL
+            OR strpos(lower(e.namespace_name || '/' || CASE WHEN e.topic_id IS NULL THEN e.path
+                                                            ELSE regexp_replace(e.path, '/subscriptions/(?!.*/)', '/', 'i') END),
+                      lower(%(part)s)) > 0))
+
+-- name: read_listed
+-- The ids of the listed entities from one place on, in the order of read_overview.
+WITH
+-- include: listed
+SELECT e.id FROM entities AS e
+ ORDER BY e.namespace_name, coalesce(e.topic_path, e.path), e.topic_id IS NOT NULL, e.path
+ LIMIT %(max_count)s OFFSET %(first)s;
+
+-- name: prepare_for_sums
+-- Let the next statements of this transaction add up all entities in memory, with a plan for their number.
+SELECT set_config('work_mem', '64MB', true), set_config('plan_cache_mode', 'force_custom_plan', true) AS plans;
+
+-- name: read_tallies
+-- The listed entities added up by family, kind and whether their messages wait for an operator; or, with `each`, one by one. The
+-- ledger and the traffic are read once for all. neglected: entities with available messages that nobody has asked for within the
+-- last minute; first_neglected: the ids of the first five of all.
+WITH
+-- include: listed
+,
+lists AS MATERIALIZED (
+    SELECT l.entity_id,
+           -- include: sums_of_lists
+      FROM (SELECT entity_id, subqueue, state, n FROM vitrine_count_base WHERE until IS NULL
+            UNION ALL SELECT entity_id, subqueue, state, n FROM vitrine_count_delta WHERE until IS NULL) AS l
+     GROUP BY l.entity_id),
+holds AS MATERIALIZED (
+    SELECT l.entity_id,
+           -- include: sums_of_holds
+      FROM (SELECT entity_id, subqueue, state, until, n FROM vitrine_count_base WHERE until IS NOT NULL
+            UNION ALL SELECT entity_id, subqueue, state, until, n FROM vitrine_count_delta WHERE until IS NOT NULL) AS l
+      JOIN entities AS e ON e.id = l.entity_id
+     WHERE l.until > e.now
+     GROUP BY l.entity_id),
+-- include: traffic_of_minute
+,
+tallies AS MATERIALIZED (
+    SELECT t.*, least(t.expired_found, %(expired_cap)s) AS expired_pending,
+           t.is_idle AND NOT t.waits_for_operator
+             AND t.active - t.locked - t.delayed - t.rescheduled - t.extended
+                 > least(t.expired_found, %(expired_cap)s) - t.expired_leased - t.expired_delayed AS is_neglected
+      FROM (
+           SELECT e.id, e.namespace_name, e.path, e.kind, e.family,
+                  CASE WHEN e.kind = 'topic' THEN coalesce(p.published, 0) ELSE coalesce(p.sent, 0) END AS sent,
+                  coalesce(p.completed, 0) AS completed, oldest.enqueued_at AS oldest_active_at,
+                  own.n + by_default.n AS expired_found, own.leased AS expired_leased, own.delayed AS expired_delayed,
+                  -- the poison queue of a storage queue
+                  e.family = 'queue_storage' AND e.path LIKE '%%-poison' AS waits_for_operator,
+                  e.status IN ('Active', 'SendDisabled') AND (a.waiting_until > clock_timestamp()) IS NOT TRUE
+                    AND (a.last_receive_at >= e.now - interval '1 minute') IS NOT TRUE
+                    AND NOT (e.family = 'rabbitmq' AND EXISTS (SELECT FROM vitrine_consumer AS x WHERE x.queue_id = e.id))
+                  AS is_idle,
+                  -- include: counts
+             FROM entities AS e
+             LEFT JOIN lists AS l ON l.entity_id = e.id
+             LEFT JOIN holds AS k ON k.entity_id = e.id
+             LEFT JOIN passed AS p ON p.entity_id = e.id
+             LEFT JOIN vitrine_entity_activity AS a ON a.entity_id = e.id
+             LEFT JOIN
+                  -- include: oldest_active
+                  ON true
+            CROSS JOIN
+                  -- include: expired_by_own
+            CROSS JOIN
+                  -- include: expired_by_default
+           ) AS t)
+SELECT CASE WHEN %(each)s::boolean THEN t.id END AS id, t.family, t.kind, t.waits_for_operator,
+       min(t.namespace_name) AS namespace_name, min(t.path) AS path, count(*) AS entities,
+       sum(t.active)::bigint AS active, sum(t.locked)::bigint AS locked, sum(t.deferred)::bigint AS deferred,
+       sum(t.scheduled)::bigint AS scheduled, sum(t.dead_letter)::bigint AS dead_letter,
+       sum(t.transfer_dead_letter)::bigint AS transfer_dead_letter, sum(t.deferred_locked)::bigint AS deferred_locked,
+       sum(t.dead_letter_locked)::bigint AS dead_letter_locked, sum(t.delayed)::bigint AS delayed,
+       sum(t.rescheduled)::bigint AS rescheduled, sum(t.extended)::bigint AS extended,
+       sum(t.expired_pending)::bigint AS expired_pending, bool_or(t.expired_found > t.expired_pending) AS expired_capped,
+       sum(t.expired_leased)::bigint AS expired_leased,
+       sum(t.expired_delayed)::bigint AS expired_delayed,
+       (sum(t.sent) / s.seconds)::float8 AS sent_rate, (sum(t.completed) / s.seconds)::float8 AS completed_rate,
+       min(t.oldest_active_at) AS oldest_active_at, count(*) FILTER (WHERE t.is_neglected) AS neglected,
+       ARRAY(SELECT x.id FROM tallies AS x WHERE x.is_neglected ORDER BY x.namespace_name, x.path LIMIT 5) AS first_neglected
+  FROM tallies AS t CROSS JOIN span AS s
+ GROUP BY 1, 2, 3, 4, s.seconds
+ ORDER BY namespace_name, path;
 
 -- name: read_counts
 -- The counts of one entity from the ledger, as in read_overview.
-WITH clock AS MATERIALIZED (SELECT now FROM vitrine_entity_now WHERE id = %(entity_id)s)
-SELECT clock.now,
-       coalesce(sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_MAIN AND l.state = @STATE_ACTIVE), 0) AS active,
-       coalesce(sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_MAIN AND l.state = @LEDGER_LOCKED), 0) AS locked,
-       coalesce(sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_MAIN AND l.state = @STATE_DEFERRED), 0) AS deferred,
-       coalesce(sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_MAIN AND l.state = @LEDGER_DEFERRED_LOCKED), 0) AS deferred_locked,
-       coalesce(sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_MAIN AND l.state = @STATE_SCHEDULED), 0) AS scheduled,
-       coalesce(sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_DEAD_LETTER AND l.state IN (@STATE_ACTIVE, @STATE_DEFERRED)),
-                0) AS dead_letter,
-       coalesce(sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_DEAD_LETTER
-                                   AND l.state IN (@LEDGER_LOCKED, @LEDGER_DEFERRED_LOCKED)), 0) AS dead_letter_locked,
-       coalesce(sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_TRANSFER_DEAD_LETTER
-                                   AND l.state IN (@STATE_ACTIVE, @STATE_DEFERRED)), 0) AS transfer_dead_letter,
-       coalesce(sum(l.n) FILTER (WHERE l.state = @LEDGER_DELAYED), 0) AS delayed,
-       coalesce(sum(l.n) FILTER (WHERE l.state = @LEDGER_RESCHEDULED), 0) AS rescheduled,
-       coalesce(sum(l.n) FILTER (WHERE l.state = @LEDGER_EXTENDED), 0) AS extended
-  FROM clock LEFT JOIN (
-       SELECT subqueue, state, until, n FROM vitrine_count_base WHERE entity_id = %(entity_id)s
-       UNION ALL SELECT subqueue, state, until, n FROM vitrine_count_delta WHERE entity_id = %(entity_id)s) AS l
-    ON l.until IS NULL OR l.until > (SELECT now FROM clock)
- GROUP BY clock.now;
+WITH entity AS MATERIALIZED (SELECT now FROM vitrine_entity_now WHERE id = %(entity_id)s),
+ledger AS MATERIALIZED (
+    SELECT
+           -- include: sums_of_lists
+           ,
+           -- include: sums_of_holds
+      FROM (SELECT subqueue, state, until, n FROM vitrine_count_base WHERE entity_id = %(entity_id)s
+            UNION ALL SELECT subqueue, state, until, n FROM vitrine_count_delta WHERE entity_id = %(entity_id)s) AS l
+     WHERE l.until IS NULL OR l.until > (SELECT now FROM entity))
+SELECT e.now,
+       -- include: counts
+  FROM entity AS e CROSS JOIN ledger AS l CROSS JOIN ledger AS k;
 
 -- name: read_messages
 -- Up to max_count messages of one list that match the filter, among the next max_scanned ones in the requested direction.
@@ -299,7 +420,7 @@ SELECT substring(body FROM %(offset)s::int + 1 FOR %(length)s::int) AS content, 
    AND state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED,@STATE_SCHEDULED}') AND sequence_number = %(sequence_number)s;
 
 -- name: read_message_events
--- The events of one message, newest first. The BRIN index is on the hash, so both conditions are needed.
+-- The events of one message, newest first. The index, on days that are over, is on the hash, so both conditions are needed.
 SELECT event_id, recorded_at, at, entity_id, subqueue, sequence_number, kind, message_id, delivery_count,
        locked_until, actor, reason, enqueued_at, first_received_at, last_received_at, session_id, size, time_to_live, properties,
        application_properties, details
@@ -405,7 +526,8 @@ SELECT clock_timestamp() AS read_at, o.age AS oldest_snapshot_age, o.who AS olde
        pg_database_size(current_database()) AS database_bytes, pg_total_relation_size('vitrine_message') AS message_bytes,
        (SELECT sum(pg_total_relation_size(relid))::bigint FROM pg_partition_tree('vitrine_message_event')) AS event_bytes,
        (SELECT count(*) FROM vitrine_count_delta) AS ledger_waiting,
-       (SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()) AS connections
+       (SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()) AS connections,
+       pg_size_bytes(current_setting('shared_buffers')) AS buffer_bytes
   FROM (SELECT) AS nothing
   LEFT JOIN LATERAL (
        SELECT clock_timestamp() - xact_start AS age,

@@ -27,6 +27,12 @@ counted AS (
     -- include: failed_counts
 )
 
+-- fragment: commit
+-- The commit of this transaction waits for the disk unless it is `unflushed`. After a crash of the server, what was not flushed
+-- never happened: the messages are expired, without events, and the next sweep begins anew. Whoever acts on a message that was
+-- moved flushes the move, too.
+set_config('synchronous_commit', CASE WHEN %(unflushed)s::boolean THEN 'off' ELSE current_setting('synchronous_commit') END, true)
+
 -- name: expire
 -- Remove or dead-letter up to max_count unlocked messages whose own time-to-live has ended (SB-025, SB-033, SB-034).
 WITH
@@ -41,7 +47,9 @@ owned AS MATERIALIZED (
        AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity))
      ORDER BY m.expires_at LIMIT %(max_count)s FOR UPDATE SKIP LOCKED),
 -- include: expired_tail
-SELECT count(*) AS done, NULL::bigint AS last_number FROM owned
+SELECT count(*) AS done, NULL::bigint AS last_number,
+       -- include: commit
+  FROM owned
 HAVING
        -- include: all_failed_changed_or_retry
 ;
@@ -75,7 +83,8 @@ SELECT (SELECT count(*) FROM owned) AS done,
        CASE WHEN (SELECT count(*) FROM walked) = %(max_count)s
              AND (SELECT max(enqueued_at) FROM walked) + (SELECT default_message_time_to_live
                                                             FROM entity) <= (SELECT now FROM entity)
-            THEN (SELECT max(sequence_number) FROM walked) END AS last_number
+            THEN (SELECT max(sequence_number) FROM walked) END AS last_number,
+       -- include: commit
  WHERE
        -- include: all_failed_changed_or_retry
 ;
@@ -298,6 +307,20 @@ SELECT (SELECT count(*) FROM locks) + (SELECT count(*) FROM traffic) AS done;
 -- name: one_at_a_time
 -- Whether this transaction may do the named work, which at most one transaction does at a time.
 SELECT pg_try_advisory_xact_lock(hashtextextended('vitrine ' || %(work)s, 0)) AS mine;
+
+-- fragment: unused_since
+-- The start of a queue's x-expires period: its last use, or the start of the database server (RMQ-047). With a manual clock,
+-- only uses count.
+greatest(a.last_activity_at, (SELECT pg_postmaster_start_time() FROM vitrine_entity AS x
+                                JOIN vitrine_namespace AS n ON n.id = x.namespace_id
+                               WHERE x.id = a.entity_id AND n.clock_base_at IS NULL))
+
+-- fragment: unused_for_too_long
+-- A queue's x-expires period has ended: it has no consumer, and was last used at least that long ago (RMQ-041).
+(e.auto_delete_on_idle IS NOT NULL AND
+ -- include: unused_since
+ + e.auto_delete_on_idle <= e.now
+ AND NOT EXISTS (SELECT FROM vitrine_consumer AS c WHERE c.queue_id = e.id))
 
 -- name: idle_entities
 -- Entities without activity for their auto-delete interval (SB-190 to SB-194). Activity is written at most every 20 s, which are

@@ -36,7 +36,7 @@ class OverviewQuery(forms.Form):
 
     def clean_sort(self) -> str:
         sort = self.cleaned_data["sort"]
-        sorts = ("name", *figures.by_name(), "sent", "completed", "oldest", "size")
+        sorts = ("name", *figures.by_name(), "sent", "completed", "oldest")
         if sort and sort.removeprefix("-") not in sorts:
             raise forms.ValidationError(f"must be one of {', '.join(sorts)}; prefix it with - for descending order.")
         return sort

@@ -24,6 +24,8 @@ import psutil
 import psycopg
 from psycopg import sql
 
+from . import memory
+
 DATABASE = "vitrine"
 SUPERUSER = "postgres"
 SYSTEM_USER = "vitrine-postgres"  # PostgreSQL does not run as root, so root starts it as this user
@@ -39,7 +41,6 @@ SETTINGS = {
     "autovacuum_naptime": "5s",  # the message table changes completely within minutes
     "idle_in_transaction_session_timeout": "60s",  # an old snapshot slows every queue
     "max_wal_size": "4GB",
-    "shared_buffers": "256MB",
 }
 
 
@@ -159,7 +160,8 @@ def _initialise(folder: Path) -> None:
 def _start(folder: Path) -> None:
     """Start the server and wait until it answers. Retry, since the shared memory may still be in use after a crash."""
     deadline = time.monotonic() + PATIENCE
-    options = " ".join(f"-c {name}={shlex.quote(value)}" for name, value in SETTINGS.items())
+    settings = SETTINGS | {"shared_buffers": memory.shared_buffers()}
+    options = " ".join(f"-c {name}={shlex.quote(value)}" for name, value in settings.items())
     while True:
         if _live_postmaster(folder) is None:
             (folder / "postmaster.pid").unlink(missing_ok=True)
