@@ -76,10 +76,10 @@ class Gathering(Generic[A, R]):
         line_key = connections.current_database(), key
         line = self._of_threads.get(line_key) or self._of_threads.setdefault(line_key, _ThreadLine())
         try:
-            if line.is_led_by_this_thread():
-                return drive(self.separately(key, argument))
             if not line.is_busy():
                 return line.lead(lambda: drive(self.separately(key, argument)))
+            if line.is_led_by_this_thread():
+                return drive(self.separately(key, argument))
             own = _ThreadCall(argument, self._size_of(argument))
             return line.take_part(own, lambda arguments: drive(self._outcomes(key, arguments)))
         finally:

@@ -151,6 +151,10 @@ def _drive(steps: Steps, connection: psycopg.Connection | None, later: list[Afte
 
 def _perform(step: Any, connection: psycopg.Connection, later: list[AfterCommit] | None) -> Any:
     match step:
+        case Gathered() if later is not None or connections.in_callers_transaction():
+            return _drive(step.gathering.separately(step.key, step.argument), connection, later)
+        case Gathered():
+            return step.gathering.run(step.key, step.argument, lambda steps: _drive(steps, connection))
         case Atomically():
             own: list[AfterCommit] = []
             with connection.transaction():
@@ -160,10 +164,6 @@ def _perform(step: Any, connection: psycopg.Connection, later: list[AfterCommit]
             return value
         case Batch() | Contended():
             return _execute(step, connection)
-        case Gathered() if later is not None or connections.in_callers_transaction():
-            return _drive(step.gathering.separately(step.key, step.argument), connection, later)
-        case Gathered():
-            return step.gathering.run(step.key, step.argument, lambda steps: _drive(steps, connection))
         case AfterCommit() if later is not None:
             return later.append(step)
         case AfterCommit() if step.waits_for_callers and connections.in_callers_transaction():
