@@ -14,8 +14,8 @@ from pathlib import Path
 
 # The overview comes first: it needs a fresh database.
 PARTS = (
-    "overview", "core", "families", "fanout", "sessions", "waiting", "consumers", "growth", "trouble", "memory", "live", "http",
-    "celery", "history",
+    "overview", "core", "scale", "families", "fanout", "sessions", "waiting", "consumers", "growth", "trouble", "memory", "live",
+    "http", "celery", "history",
 )  # fmt: skip
 SCALES = ("--small", "--large")
 

@@ -31,6 +31,7 @@ from .measuring import (
     fork,
     rate,
     receive_and_complete,
+    receive_completing,
     send,
     send_and_receive,
     timed,
@@ -110,6 +111,8 @@ def _receives(report) -> None:
     if pgmq.version():
         name = "receive 32 + complete, against PGMQ's read + delete"
         _drained(report, name, 1.0, receive_and_complete, a_queue(), *_of_pgmq())
+        name = "receive 32 that completes the last 32, against the same"
+        _drained(report, name, 1.1, receive_completing, a_queue(), *_of_pgmq())
 
 
 def _of_pgmq() -> tuple[Callable[[], int], Callable[[int], None]]:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing import get_context
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import psycopg
 
@@ -156,6 +156,8 @@ def empty() -> None:
 
 # The work
 
+_held: dict[int, list[UUID]] = {}  # by process, the tokens that its next receive completes
+
 
 def send(queue: EntityAddress) -> int:
     return len(service_bus.send(queue, [Message(BODY)] * BATCH))
@@ -164,6 +166,13 @@ def send(queue: EntityAddress) -> int:
 def receive_and_complete(queue: EntityAddress) -> int:
     held = service_bus.receive(queue, RECEIVE)
     return len(service_bus.complete(queue, [m.lock_token for m in held]).settled)
+
+
+def receive_completing(queue: EntityAddress) -> int:
+    """Receive RECEIVE messages and complete those that this process received before. Returns how many were completed."""
+    held = service_bus.receive(queue, RECEIVE, completing=_held.get(os.getpid(), []))
+    _held[os.getpid()] = [m.lock_token for m in held]
+    return len(held.completed.settled)
 
 
 def send_and_receive(queue: EntityAddress) -> int:

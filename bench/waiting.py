@@ -14,6 +14,7 @@ from statistics import median, quantiles
 
 from broker_core import service_bus
 from broker_core.common.types import EntityAddress, Message
+from broker_core.runtime import dispatcher
 from broker_core.store import aio, connections
 
 from . import measuring
@@ -23,7 +24,7 @@ SAMPLES, FIRST = 100, 5  # the first samples, in which both sides connect and pl
 P95_MS, P95_OWN_MS = 50, 20
 WAITING = 1000
 STATEMENTS, SHARE = 10, 0.05
-WATCHED_SECONDS = 10
+WATCHED_SECONDS = 20
 SECONDS_TO_REPORT = 12  # an idle connection reports its statistics after at most ten seconds
 
 
@@ -70,6 +71,8 @@ def _cost_of_waiting(queues: Sequence[EntityAddress], receivers: int) -> tuple[f
     async def wait() -> tuple[float, float]:
         calls = [service_bus.receive.aio(queues[i % len(queues)], max_wait_seconds=600) for i in range(receivers)]
         tasks = [asyncio.create_task(call) for call in calls]
+        while not _all_wait(receivers):
+            await asyncio.sleep(0.5)
         await asyncio.sleep(SECONDS_TO_REPORT)
         began, before = time.monotonic(), await asyncio.to_thread(_spent)
         await asyncio.sleep(WATCHED_SECONDS)
@@ -81,6 +84,12 @@ def _cost_of_waiting(queues: Sequence[EntityAddress], receivers: int) -> tuple[f
         return (after[0] - before[0]) / seconds, (after[1] - before[1]) / seconds
 
     return asyncio.run(wait())
+
+
+def _all_wait(receivers: int) -> bool:
+    """Whether so many calls of this process have looked for messages and wait."""
+    found = list(dispatcher._dispatchers.values())
+    return sum(len(each._listeners) for each in found if not each._is_due and not each._is_running) == receivers
 
 
 def _spent() -> tuple[int, float]:

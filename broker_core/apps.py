@@ -1,4 +1,5 @@
 from django.apps import AppConfig
+from django.conf import settings
 
 
 class BrokerCoreConfig(AppConfig):
@@ -8,3 +9,6 @@ class BrokerCoreConfig(AppConfig):
 
     def ready(self):
         from . import families  # noqa: F401 - registers the installed families
+        from .store import connections
+
+        connections.assign(getattr(settings, "VITRINE_NAMESPACE_DATABASES", {}))

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 
+from broker_core.common.errors import NotAuthorized
 from broker_core.common.types import Actor, Right
 
 VIEWER, OPERATOR, ADMINISTRATOR = "viewer", "operator", "administrator"
@@ -36,6 +37,18 @@ def actors_now(user_ids: Iterable[int]) -> dict[int, Actor]:
 def role_name(user: AbstractBaseUser | AnonymousUser) -> str:
     """The name of the strongest role."""
     return _role(user) or "no role"
+
+
+def _way_out(actor: str, right: str) -> str:
+    """What a user without a right should ask for: the weakest role that includes it."""
+    if not actor.startswith("user:"):
+        return "Ask an administrator for access."
+    wanted = [Right[name] for name in right.split("|")]
+    role = next(role for role in reversed(RIGHTS) if all(each in RIGHTS[role] for each in wanted))
+    return f"The role {role} includes it; ask an administrator for access."
+
+
+NotAuthorized.way_out = _way_out
 
 
 def _role(user: AbstractBaseUser | AnonymousUser) -> str | None:

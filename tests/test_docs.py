@@ -15,7 +15,14 @@ from .fixtures import broker_database  # noqa: F401 - fixture
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
-RUNNABLE = ["README.md", "docs/entities.md", "docs/queue-storage.md", "docs/sessions.md", "docs/understanding.md"]
+RUNNABLE = [
+    "README.md",
+    "docs/entities.md",
+    "docs/messages.md",
+    "docs/queue-storage.md",
+    "docs/sessions.md",
+    "docs/understanding.md",
+]
 
 
 def blocks(page):

@@ -78,12 +78,21 @@ def start(tree: Path) -> str:
 
 
 @pytest.mark.django_db
-def test_a_family_is_removed_with_its_folders(tree):
-    shutil.rmtree(tree / "broker_core" / "queue_storage")
-    shutil.rmtree(tree / "explorer" / "queue_storage")
-    without_lines(tree / "broker_core" / "families.py", "QUEUE_STORAGE")
-    without_lines(tree / "explorer" / "families.py", "QUEUE_STORAGE")
-    assert "installed: Service Bus, RabbitMQ" in start(tree)
+@pytest.mark.parametrize(
+    ("family", "commands", "remaining"),
+    [
+        ("queue_storage", (), "Service Bus, RabbitMQ"),
+        ("rabbitmq", ("export_definitions", "import_definitions"), "Service Bus, Queue Storage"),
+    ],
+)
+def test_a_family_is_removed_with_its_folders_and_commands(tree, family, commands, remaining):
+    shutil.rmtree(tree / "broker_core" / family)
+    shutil.rmtree(tree / "explorer" / family)
+    for command in commands:
+        (tree / "broker_core" / "management" / "commands" / f"{command}.py").unlink()
+    without_lines(tree / "broker_core" / "families.py", family.upper())
+    without_lines(tree / "explorer" / "families.py", family.upper())
+    assert f"installed: {remaining}" in start(tree)
 
 
 @pytest.mark.django_db

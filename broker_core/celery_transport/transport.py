@@ -20,7 +20,7 @@ from kombu.utils.scheduling import FairCycle
 from broker_core import namespaces
 from broker_core.common.errors import BrokerError, BrokerUnavailable, ServerBusy, StorageFull
 from broker_core.common.types import Actor, Tier
-from broker_core.store.connections import Database, using
+from broker_core.store.connections import Database, database_of, using
 
 from .channel import GATHERING_SECONDS, MOST_AT_ONCE, Channel
 
@@ -97,10 +97,12 @@ class Transport(virtual.Transport):
 
     @cached_property
     def database(self) -> Database:
-        """Given by the transport option `dsn`, or by the alias of a Django database as the URL's host."""
+        """Given by the transport option `dsn`, or by the alias of a Django database as the URL's host; else the namespace's."""
         dsn = self.client.transport_options.get("dsn")
         host = self.client.hostname
-        return Database(dsn=dsn) if dsn else Database(alias=DEFAULT_ALIAS if host in _NO_ALIAS else host)
+        if dsn:
+            return Database(dsn=dsn)
+        return database_of(self.namespace) if host in _NO_ALIAS else Database(host)
 
     @cached_property
     def namespace(self) -> str:

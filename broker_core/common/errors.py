@@ -70,10 +70,15 @@ class NotAllowed(BrokerError):
 
 
 class NotAuthorized(BrokerError):
-    """The actor lacks a right."""
+    """The actor lacks a right.
+
+    way_out: (actor, right) -> what to do about it. A site whose users have roles sets it to a text that names the role.
+    """
+
+    way_out: ClassVar[Callable[[str, str], str]] = lambda actor, right: "Ask an administrator for access."
 
     def __init__(self, actor: str, right: str, entity: str):
-        super().__init__(f"{actor} does not have the right {right} on {entity}. Ask an administrator for access.")
+        super().__init__(f"{actor} does not have the right {right} on {entity}. {type(self).way_out(actor, right)}")
         self.actor, self.right, self.entity = actor, right, entity
 
 

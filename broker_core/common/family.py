@@ -21,6 +21,29 @@ def _nothing(*_: Any) -> Steps:
     yield from ()
 
 
+def _no_counts(*_: Any) -> Steps:
+    yield from ()
+    return {}
+
+
+def _zero(*_: Any) -> Steps:
+    yield from ()
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """A background task. every_seconds: the default interval, which an administrator can change; None: once a night."""
+
+    run: Callable[[], Any]
+    every_seconds: int | None
+    description: str
+
+    @property
+    def name(self) -> str:
+        return self.run.__name__
+
+
 @dataclass(frozen=True, slots=True)
 class FamilyDefinition:
     """What a family provides.
@@ -36,6 +59,11 @@ class FamilyDefinition:
     check_tier:     (namespace, tier) -> steps that raise NotAllowed if an entity of the namespace does not fit the tier.
     has_expired:    (row of `entities_with_due`) -> whether the entity may have expired messages.
     expire:         (that row, deadline, pause) -> steps that remove expired messages and return their number.
+    end_locks, activate: (that row, deadline) -> steps that end expired locks, or enqueue due scheduled messages, and return their
+                    number.
+    clock_stepped:  (namespace) -> steps that do what else a step of its clock made due, and return counts by name.
+    sweeps:         the background tasks that only this family needs.
+    groups:         the statement that groups messages for bulk resubmission (reads.groups); empty: the family has none.
     delete_idle:    (row of `idle_entities`) -> steps that delete an idle entity and return whether it was deleted.
     create_namespace: (name, description, tier, actor) -> the namespace created.
     delete_namespace: the use case that deletes a namespace by its name.
@@ -69,6 +97,11 @@ class FamilyDefinition:
     transfer: ModuleType
     namespace_created: Callable[[int], Steps] = _nothing
     check_tier: Callable[[Any, Any], Steps] = _nothing
+    end_locks: Callable[[Any, float], Steps] = _zero
+    activate: Callable[[Any, float], Steps] = _zero
+    clock_stepped: Callable[[str], Steps] = _no_counts
+    sweeps: tuple[Sweep, ...] = ()
+    groups: str = ""
     delivery_timeout_ms: int | None = None
     paths_have_case: bool = False
 

@@ -10,11 +10,14 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum, Flag, IntEnum, StrEnum, auto
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import unquote
 from uuid import UUID
 
 from .errors import InvalidArgument, LockLost, NotAuthorized, SessionLockLost
+
+if TYPE_CHECKING:
+    from .amqp_sections import AmqpSections
 
 DEAD_LETTER_QUEUE = "$DeadLetterQueue"
 TRANSFER = "$Transfer"
@@ -322,11 +325,16 @@ class EntityAddress:
 
 
 class BodyKind(IntEnum):
-    """The AMQP section of a body; HTTP and Python bodies are data."""
+    """The AMQP sections of a body. A body of the kind DATA is the content of its only section, as with HTTP and Python; of the
+    others, it is the encoded sections (common.amqp_message)."""
 
     DATA = 0
     SEQUENCE = 1
     VALUE = 2
+    DATA_SECTIONS = 3  # several, or none
+
+
+MessageId = str | UUID | int | bytes  # AMQP's string, uuid, ulong and binary
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,13 +343,13 @@ class Message:
 
     time_to_live: None means the entity's default applies (SB-021).
     properties:   application properties by name; plain Python values or values.Typed.
-    extra:        further broker properties, stored and returned unchanged (user-id, content-encoding ...).
+    amqp:         what the broker only keeps: durable and priority, annotations, user id, times, footer.
     """
 
     body: bytes = b""
-    message_id: str | None = None
+    message_id: MessageId | None = None
     session_id: str | None = None
-    correlation_id: str | None = None
+    correlation_id: MessageId | None = None
     subject: str | None = None
     content_type: str | None = None
     to: str | None = None
@@ -352,8 +360,8 @@ class Message:
     time_to_live: timedelta | None = None
     scheduled_enqueue_at: datetime | None = None
     properties: Mapping[str, Any] = field(default_factory=dict)
-    extra: Mapping[str, str] = field(default_factory=dict)
     body_kind: BodyKind = BodyKind.DATA
+    amqp: AmqpSections | None = None
 
 
 # Broker properties stored in one JSON column, by their names in Message; the others have columns of their own.
@@ -375,8 +383,10 @@ class StoredMessage:
 
     delivery_count:          failed deliveries so far (SB-090), 0 inside a dead-letter queue (SB-089).
     expires_at:              from its own time-to-live, else from the entity's default.
-    broker_properties:       correlation_id, subject, content_type ... as sent, present ones only.
+    message_id:              as sent, with its type; correlation_id likewise.
+    broker_properties:       correlation_id, subject, content_type ... as text, present ones only.
     raw_application_properties: name -> [AMQP type, text]; `.properties` gives Python values.
+    encoded:                 sections as sent, where the other fields do not say it all; `.amqp` reads them.
     """
 
     sequence_number: int
@@ -386,7 +396,7 @@ class StoredMessage:
     expires_at: datetime | None
     time_to_live: timedelta | None
     scheduled_enqueue_at: datetime | None
-    message_id: str | None
+    message_id: MessageId | None
     session_id: str | None
     body: bytes
     body_kind: BodyKind
@@ -396,18 +406,31 @@ class StoredMessage:
     dead_letter_description: str | None
     dead_letter_source: str | None
     enqueued_sequence_number: int | None
+    encoded: bytes | None
 
     @cached_property
     def properties(self) -> dict[str, Any]:
         """Application properties as Python values, with the dead-letter reason and description (SB-082)."""
         from .values import decode_properties
 
-        found = decode_properties(self.raw_application_properties)
+        return decode_properties(self.stored_properties)
+
+    @property
+    def stored_properties(self) -> dict[str, list]:
+        """As raw_application_properties, with the dead-letter reason and description (SB-082)."""
+        found = dict(self.raw_application_properties)
         if self.dead_letter_reason is not None:
-            found["DeadLetterReason"] = self.dead_letter_reason
+            found["DeadLetterReason"] = ["string", self.dead_letter_reason]
         if self.dead_letter_description is not None:
-            found["DeadLetterErrorDescription"] = self.dead_letter_description
+            found["DeadLetterErrorDescription"] = ["string", self.dead_letter_description]
         return found
+
+    @cached_property
+    def amqp(self) -> AmqpSections | None:
+        """What the sender gave beside the other fields; None: nothing."""
+        from .amqp_sections import AmqpSections
+
+        return None if self.encoded is None else AmqpSections.stored(self.encoded)
 
     @property
     def subject(self) -> str | None:
@@ -418,8 +441,9 @@ class StoredMessage:
         return self.broker_properties.get("content_type")
 
     @property
-    def correlation_id(self) -> str | None:
-        return self.broker_properties.get("correlation_id")
+    def correlation_id(self) -> MessageId | None:
+        text = self.broker_properties.get("correlation_id")
+        return text if self.amqp is None else self.amqp.typed_id("correlation-id", text)
 
 
 @dataclass(frozen=True)
@@ -455,6 +479,10 @@ class Session:
     lock_duration: timedelta
     state: bytes | None = None
     messages: tuple[LockedMessage, ...] = ()
+
+    @property
+    def namespace(self) -> str:
+        return self.address.namespace
 
 
 @dataclass(frozen=True, slots=True)

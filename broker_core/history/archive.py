@@ -14,7 +14,6 @@ from datetime import date, datetime
 import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
-from django.conf import settings
 from psycopg.conninfo import make_conninfo
 from psycopg.rows import namedtuple_row
 
@@ -156,7 +155,7 @@ def _write_slice(connection: psycopg.Connection, opened, system_identifier: int)
     """Write a slice's files and mark it done. Returns its number of events."""
     events = read_arrow(connection, "history_slice_events", from_xid=opened.from_xid, to_xid=opened.to_xid)
     events = events.append_column("day", pc.cast(events["recorded_at"], pa.date32()))
-    archive = storage.open_archive(settings.ARCHIVE_URL)
+    archive = storage.archive_here()
     facts = {"slice": opened.id, "system_identifier": system_identifier}
     files = [file for part in _by_day_and_namespace(events) for file in _write_part(archive, part, opened.id, facts)]
     columns = {name: [getattr(file, name) for file in files] for name in _WrittenFile.__slots__}

@@ -13,7 +13,7 @@ from typing import Any
 from broker_core.common.types import EventKind
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
-from broker_core.store.use_cases import use_case
+from broker_core.store.use_cases import WHOLE_DATABASE, use_case
 
 MAX_EVENTS = 5_000
 
@@ -33,7 +33,7 @@ class NewEvents:
 
 
 class Follower:
-    """A reader's position in the event table. Not thread-safe."""
+    """A reader's position in the event table of one database. Not thread-safe."""
 
     def __init__(self) -> None:
         self._snapshot: str | None = None
@@ -66,12 +66,12 @@ class Follower:
         self._snapshot = None
 
 
-@use_case
+@use_case(namespace=WHOLE_DATABASE)
 def _start() -> Steps:
     rows = yield call("feed_start")
     return rows[0]
 
 
-@use_case
+@use_case(namespace=WHOLE_DATABASE)
 def _new_events(previous: str, watched: list[int], max_events: int) -> Steps[list[Any]]:
     return (yield call("feed", previous=previous, watched=watched, max_events=max_events))

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.conf import settings
 from django.db.models import Max, Sum
 
 from broker_core.models import ArchiveFile, ArchiveSlice
@@ -30,7 +29,7 @@ class LifeFiles:
 
     def addresses(self, *, schema_version: int | None = None) -> list[str]:
         """Where to open the files; only those of a schema version, if one is given."""
-        archive = storage.open_archive(settings.ARCHIVE_URL)
+        archive = storage.archive_here()
         return [archive.address(file.path) for file in self.files if schema_version in (None, file.schema_version)]
 
 

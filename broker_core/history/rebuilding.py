@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from django.conf import settings
 
 from broker_core.common.types import EventKind
 from broker_core.models import ArchiveFile, ArchiveSlice
@@ -29,7 +28,7 @@ class Rebuilt:
 def rebuild_lives() -> Rebuilt:
     """Write the lives of schema version 1 again as the current version: unknown times-to-live become NULL, or what the event of
     the message's sending says. An interrupted call can be repeated. Raises OSError for a file that cannot be read."""
-    archive = storage.open_archive(settings.ARCHIVE_URL)
+    archive = storage.archive_here()
     by_namespace: dict[int, list[ArchiveFile]] = defaultdict(list)
     for file in _files(ArchiveFile.LIVES).filter(schema_version=1):
         by_namespace[file.namespace_id].append(file)

@@ -15,8 +15,18 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
+from django.conf import settings
+
+from broker_core.store.connections import DEFAULT, current_database
 
 PARQUET = {"compression": "zstd", "row_group_size": 1_000_000}
+
+
+def archive_here() -> "Folder | Remote":
+    """The archive of the current database. Each has its own, since each counts its slices and namespaces from one."""
+    database = current_database()
+    at = settings.ARCHIVE_URL if database.alias == DEFAULT.alias else f"{settings.ARCHIVE_URL}/databases/{database.alias}"
+    return open_archive(at)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from django.conf import settings
 
 from broker_core.models import ArchiveFile, ArchiveSlice
 
@@ -46,7 +45,7 @@ def finished_files() -> Iterable[ArchiveFile]:
 
 def damages(files: Iterable[ArchiveFile], *, deep: bool = False) -> Iterator[Damage]:
     """The damaged ones of these files. deep: also read each file whole and compare its checksum; otherwise only its footer."""
-    archive = storage.open_archive(settings.ARCHIVE_URL)
+    archive = storage.archive_here()
     for file in files:
         problem = _problem(archive, file, deep)
         if problem:

@@ -53,6 +53,7 @@ CREATE TABLE vitrine_message (
     session_id              text COLLATE "C",         -- case-sensitive (SB-932)
     properties              jsonb,
     application_properties  jsonb,
+    encoded                 bytea,                    -- what the sender encoded, where the other columns do not say it all
     dead_letter_reason      text,
     dead_letter_description text,
     dead_letter_source      text,

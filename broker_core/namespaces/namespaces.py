@@ -12,9 +12,10 @@ from broker_core.common.limits import Limits
 from broker_core.common.types import Actor, EntityAddress, Family, Right, Tier
 from broker_core.runtime.configured_limits import limits
 from broker_core.runtime.find_or_create import find_or_create
+from broker_core.store.connections import require_here
 from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
-from broker_core.store.use_cases import use_case
+from broker_core.store.use_cases import WHOLE_DATABASE, by_namespace, use_case
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class Namespace:
         return limits(None if self.is_system else self.tier)
 
 
-@use_case
+@use_case(namespace="name")
 def create_namespace(
     name: str,
     description: str = "",
@@ -54,6 +55,7 @@ def create_namespace(
     """
     actor = actor or Actor.local()
     actor.require(Right.MANAGE, name)
+    require_here(name)
     definition = definition_of(family)
     definition.check_namespace_name(name)
     _check_description(description)
@@ -71,7 +73,7 @@ def create_namespace(
     return (yield Atomically(steps()))
 
 
-@use_case
+@use_case(namespace="name")
 def ensure_namespace(
     name: str,
     description: str = "",
@@ -89,17 +91,18 @@ def ensure_namespace(
     return (yield from find_or_create(lambda: get_namespace.steps(name, actor=actor), create))
 
 
-@use_case
+@use_case(namespace="name")
 def get_namespace(name: str, *, actor: Actor | None = None) -> Steps[Namespace]:
     """The namespace of this name, compared case-insensitively."""
     (actor or Actor.local()).require(Right.BROWSE, name)
+    require_here(name)
     rows = yield call("get_namespace", name=name)
     if not rows:
         raise EntityNotFound(name, "namespace")
     return _namespace(rows[0])
 
 
-@use_case
+@use_case(namespace=WHOLE_DATABASE, combine=by_namespace)
 def list_namespaces(*, actor: Actor | None = None) -> Steps[list[Namespace]]:
     """All namespaces by name."""
     (actor or Actor.local()).require(Right.BROWSE, "namespaces")
@@ -107,7 +110,7 @@ def list_namespaces(*, actor: Actor | None = None) -> Steps[list[Namespace]]:
     return [_namespace(row) for row in rows]
 
 
-@use_case
+@use_case(namespace="name")
 def update_namespace(
     name: str, *, description: str | None = None, tier: Tier | str | None = None, actor: Actor | None = None
 ) -> Steps[Namespace]:
@@ -130,7 +133,7 @@ def update_namespace(
     return (yield Atomically(steps()))
 
 
-@use_case
+@use_case(namespace="name")
 def delete_namespace(name: str, *, actor: Actor | None = None) -> Steps[None]:
     """Delete a namespace without entities. Its name can be reused at once. The history of its deleted entities stays readable
     until the end of the retention, under the namespace's name with the time of deletion."""
@@ -167,6 +170,7 @@ def hold_whole(name: str, family: Family) -> Steps:
 def of_family(name: str, family: Family, actor: Actor | None) -> Steps:
     """The namespace of this name. Raises EntityNotFound; NotAllowed if it is of another family."""
     (actor or Actor.local()).require(Right.BROWSE, name)
+    require_here(name)
     rows = yield call("get_namespace", name=name)
     if not rows:
         raise EntityNotFound(name, definition_of(family).container_noun)
@@ -208,6 +212,7 @@ def namespace_to_configure(address: EntityAddress, actor: Actor, family: Family 
 
 def hold_namespace(name: str) -> Steps[Namespace]:
     """Lock a namespace: nobody else can change its tier or entities until the transaction ends."""
+    require_here(name)
     rows = yield call("hold_namespace", name=name)
     if not rows:
         raise EntityNotFound(name, "namespace")

@@ -29,7 +29,7 @@ from broker_core.queue_storage.rules.options import (
 from broker_core.runtime.find_or_create import find_or_create
 from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
-from broker_core.store.use_cases import use_case
+from broker_core.store.use_cases import WHOLE_DATABASE, by_namespace, use_case
 
 from .shared import FAMILY, authorize, one_row
 
@@ -76,13 +76,13 @@ class AccountContents(NamedTuple):
     messages: int
 
 
-@use_case
+@use_case(namespace="name")
 def create_account(name: str, description: str = "", *, actor: Actor | None = None) -> Steps:
     """Create a storage account: a Namespace of this family, with its own clock. Raises EntityExists."""
     return (yield from namespaces.create_namespace.steps(name, description, family=FAMILY, actor=actor))
 
 
-@use_case
+@use_case(namespace="name")
 def ensure_account(name: str, description: str = "", *, actor: Actor | None = None) -> Steps:
     """Return the storage account of this name; create it if it does not exist. An existing one is not changed.
 
@@ -95,19 +95,19 @@ def ensure_account(name: str, description: str = "", *, actor: Actor | None = No
     return (yield from find_or_create(lambda: get_account.steps(name, actor=actor), create))
 
 
-@use_case
+@use_case(namespace="name")
 def get_account(name: str, *, actor: Actor | None = None) -> Steps:
     """A storage account as a Namespace. Raises EntityNotFound, and NotAllowed for a namespace of another family."""
     return (yield from of_family(name, FAMILY, actor))
 
 
-@use_case
+@use_case(namespace=WHOLE_DATABASE, combine=by_namespace)
 def list_accounts(*, actor: Actor | None = None) -> Steps:
     """All storage accounts, as Namespaces, by name."""
     return [found for found in (yield from namespaces.list_namespaces.steps(actor=actor)) if found.family is FAMILY]
 
 
-@use_case
+@use_case(namespace="name")
 def preview_delete_account(name: str, *, actor: Actor | None = None) -> Steps:
     """The AccountContents that deleting an account would delete now. Requires MANAGE, as deleting does."""
     (actor or Actor.local()).require(Right.MANAGE, name)
@@ -115,7 +115,7 @@ def preview_delete_account(name: str, *, actor: Actor | None = None) -> Steps:
     return _contents((yield from contents(account.id)))
 
 
-@use_case
+@use_case(namespace="name")
 def delete_account(name: str, *, actor: Actor | None = None) -> Steps:
     """Delete a storage account with its queues and their messages. Returns what was deleted, as AccountContents.
 

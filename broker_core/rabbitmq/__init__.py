@@ -5,7 +5,7 @@ as InvalidPolicy; nothing is stored then. Changes need the right MANAGE, reads B
 """
 
 from broker_core.rabbitmq.connections.channels import Channel
-from broker_core.rabbitmq.connections.connections import Connection, connect, force_close, recover_dead
+from broker_core.rabbitmq.connections.connections import Connection, connect, end_connections, force_close, recover_dead
 from broker_core.rabbitmq.connections.state import Tagged
 from broker_core.rabbitmq.definitions import Outcome, Result, export_definitions, import_definitions
 from broker_core.rabbitmq.messages.delivering import acknowledge, get, purge_queue, reject, requeue, take

@@ -107,7 +107,7 @@ def _read(vhost: str, exported: Definitions, actor: Actor | None) -> Steps:
 # Import
 
 
-@use_case
+@use_case(namespace="vhost")
 def import_definitions(document: Any, vhost: str | None = None, *, actor: Actor | None = None) -> Steps:
     """Create and update the objects of a definitions file. Returns an Outcome for each object.
 

@@ -10,6 +10,7 @@ from broker_core.namespaces import Namespace
 from broker_core.rabbitmq.rules.names import check_new_queue_name, check_vhost_name
 
 from . import transfer
+from .connections import channels, connections
 from .messages import tidying
 from .rules import display_state, explaining
 from .topology import queue_expiry
@@ -49,5 +50,7 @@ RABBITMQ = FamilyDefinition(
     admin="broker_core.rabbitmq.admin",
     paths_have_case=True,
     transfer=transfer,
+    clock_stepped=lambda namespace: channels.end_overdue.steps(),
+    sweeps=connections.SWEEPS,
     delivery_timeout_ms=display_state.DEFAULT_TIMEOUT,
 )

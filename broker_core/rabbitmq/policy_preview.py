@@ -100,6 +100,10 @@ class PolicyPreview(Preview):
     governed: tuple[int, int] = (0, 0)
 
     @property
+    def namespace(self) -> str:
+        return self.vhost
+
+    @property
     def lives(self) -> int:
         """Ready messages whose expiry would be computed from another TTL (RMQ-902)."""
         return sum(queue.messages for queue in self.queues if any(key.key == "message_ttl" for key in queue.keys))

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from broker_core.common.errors import BrokerError
+from broker_core.common.errors import BrokerError, InvalidArgument
 from broker_core.common.types import EntityAddress, Family
 from broker_core.rabbitmq.messages.placing import BLIND_KEYS
 from broker_core.rabbitmq.policies import apply_policies
@@ -29,7 +29,7 @@ from broker_core.transfer.lines import Fields, instant, line
 from broker_core.transfer.part import Given
 
 from .rules import arguments as checks
-from .rules import names, policies, table
+from .rules import names, policies, table, wire_table
 
 _PREDECLARED = {exchange.name: exchange for exchange in PREDECLARED if exchange.name}
 _ROUTED_BY = ("exchange", "routing_key")
@@ -128,6 +128,12 @@ class Reader(part.Reader):
 
     def message(self, content: Fields) -> dict[str, Any]:
         return {"priority": content.whole("priority", optional=True, least=0, most=255)}
+
+    def check_encoded(self, row: Mapping[str, Any], content: Fields) -> None:
+        try:
+            wire_table.decode(row["encoded"] or b"")
+        except InvalidArgument as exc:
+            content.refuse("encoded", exc.problem)
 
     def check_message(self, row: Mapping[str, Any], given: Given, content: Fields) -> None:
         part.only_main_and_active(row, content)

@@ -31,7 +31,7 @@ class VhostContents:
     connections: int
 
 
-@use_case
+@use_case(namespace="name")
 def preview_delete_vhost(name: str, *, actor: Actor | None = None) -> Steps[VhostContents]:
     """The contents that would be deleted with a virtual host now. Needs MANAGE."""
     (actor or Actor.local()).require(Right.MANAGE, name)
@@ -39,7 +39,7 @@ def preview_delete_vhost(name: str, *, actor: Actor | None = None) -> Steps[Vhos
     return (yield from _contents(host.id, host.name, actor))
 
 
-@use_case
+@use_case(namespace="name")
 def delete_vhost(name: str, *, actor: Actor | None = None) -> Steps:
     """Delete a virtual host with its queues, messages, exchanges, bindings and policies; its connections are closed, and their
     clients notified (RMQ-396). Nothing is dead-lettered. Returns the deleted VhostContents.

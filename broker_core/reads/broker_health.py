@@ -10,7 +10,7 @@ from typing import Any
 from broker_core.common.types import Actor, Right
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
-from broker_core.store.use_cases import use_case
+from broker_core.store.use_cases import WHOLE_DATABASE, use_case
 
 from .shared import PAGE_ROWS, require
 
@@ -55,7 +55,7 @@ class Health:
     buffer_bytes: int
 
 
-@use_case
+@use_case(namespace=WHOLE_DATABASE)
 def sweep_runs(name: str | None = None, limit: int = PAGE_ROWS, *, actor: Actor | None = None) -> Steps[list[SweepRun]]:
     """The latest runs of one sweep or of all, newest first."""
     require(actor, Right.BROWSE, "sweeps")
@@ -63,7 +63,7 @@ def sweep_runs(name: str | None = None, limit: int = PAGE_ROWS, *, actor: Actor 
     return [_sweep_run(row) for row in rows]
 
 
-@use_case
+@use_case(namespace=WHOLE_DATABASE)
 def last_sweep_runs(*, actor: Actor | None = None) -> Steps[dict[str, SweepRun]]:
     """The latest run of each sweep, by name."""
     require(actor, Right.BROWSE, "sweeps")
@@ -71,7 +71,7 @@ def last_sweep_runs(*, actor: Actor | None = None) -> Steps[dict[str, SweepRun]]
     return {row.name: _sweep_run(row) for row in rows}
 
 
-@use_case
+@use_case(namespace=WHOLE_DATABASE)
 def health(*, actor: Actor | None = None) -> Steps[Health]:
     """The current health of the database."""
     require(actor, Right.BROWSE, "health")

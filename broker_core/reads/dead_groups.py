@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker_core.common.types import Actor, EntityAddress, Right, SubQueue
+from broker_core.common.errors import NotAllowed
+from broker_core.common.family import definition_of
+from broker_core.common.types import Actor, EntityAddress, Right
+from broker_core.runtime.entity_cache import row_of
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 from broker_core.store.use_cases import use_case
 
-from .shared import entity_id_of, require
+from .shared import require
 
 SCAN_CAP = 10_000
 
@@ -44,10 +47,14 @@ class Groups:
 
 @use_case
 def groups(address: EntityAddress, *, actor: Actor | None = None) -> Steps[Groups]:
-    """The groups among the SCAN_CAP oldest messages of a dead-letter queue or a storage queue. Raises EntityNotFound."""
+    """The groups among the SCAN_CAP oldest messages of a dead-letter queue or a storage queue. Raises EntityNotFound; NotAllowed
+    for an entity of a family without them."""
     require(actor, Right.BROWSE, address)
-    name = "dead_letter_groups" if address.subqueue is SubQueue.DEAD_LETTER else "storage_groups"
-    rows = yield call(name, entity_id=(yield from entity_id_of(address)), scan_cap=SCAN_CAP)
+    entity = yield from row_of(address)
+    family = definition_of(entity.family)
+    if not family.groups:
+        raise NotAllowed(f"'{address}' is a {family.queue_noun}, whose messages are not resubmitted in groups.")
+    rows = yield call(family.groups, entity_id=entity.id, scan_cap=SCAN_CAP)
     scanned = rows[0].scanned if rows else 0
     found = tuple(DeadLetterGroup(row.origin, row.reason, tuple(row.numbers), row.held) for row in rows)
     return Groups(found, scanned, scanned >= SCAN_CAP)

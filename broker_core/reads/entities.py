@@ -12,7 +12,7 @@ from broker_core.common.errors import EntityNotFound, InvalidArgument
 from broker_core.common.types import Actor, EntityAddress, EntityKind, EntityStatus, Family, HistoryLevel, Right
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
-from broker_core.store.use_cases import use_case
+from broker_core.store.use_cases import WHOLE_DATABASE, by_namespace, use_case
 
 from .shared import EXPIRED_CAP, EXPIRED_CAP_OF_MANY, Capped, ClockReading, clock_of, entity_id_of, require
 
@@ -128,7 +128,7 @@ class TrafficPoint:
     dead_lettered: int
 
 
-@use_case
+@use_case(namespace=WHOLE_DATABASE, combine=by_namespace)
 def namespaces(*, actor: Actor | None = None) -> Steps[list[NamespaceRow]]:
     """All namespaces by name, with their clocks."""
     require(actor, Right.BROWSE, "namespaces")
@@ -146,7 +146,7 @@ def now(namespace: str, *, actor: Actor | None = None) -> Steps[ClockReading]:
     return clock_of(rows[0])
 
 
-@use_case
+@use_case(combine=by_namespace)
 def overview(
     namespace: str | None = None, prefix: str | None = None, *, include_hidden: bool = False, actor: Actor | None = None
 ) -> Steps[list[EntityRow]]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
 from broker_core.common.types import Actor, EntityAddress, EntityKind, Family, Right
 from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
-from broker_core.store.use_cases import use_case
+from broker_core.store.use_cases import WHOLE_DATABASE, by_namespace, use_case
 
 from .entities import Counts, EntityRow, counts_of, rows_of
 from .shared import EXPIRED_CAP_OF_MANY, PAGE_ROWS, Capped, names_of, require
@@ -91,7 +92,12 @@ class Tallies:
         return sum(row.neglected for row in self.rows)
 
 
-@use_case
+def _joined(results: list[Tallies]) -> Tallies:
+    neglected = tuple(chain.from_iterable(one.first_neglected for one in results))
+    return Tallies(tuple(chain.from_iterable(one.rows for one in results)), neglected[:5])
+
+
+@use_case(namespace="filter", combine=_joined)
 def tallies(filter: EntityFilter = EntityFilter(), *, each: bool = False, actor: Actor | None = None) -> Steps[Tallies]:
     """The sums of the entities that match, or, with `each`, the counts of each of them. Without `each`, the cost of an entity is
     some microseconds."""
@@ -102,17 +108,18 @@ def tallies(filter: EntityFilter = EntityFilter(), *, each: bool = False, actor:
     return Tallies(tuple(_tally(row) for row in rows), tuple(names[one] for one in first if one in names))
 
 
-@use_case
+@use_case(namespace="filter", combine=by_namespace)
 def list_entities(
     filter: EntityFilter, *, first: int = 0, limit: int = PAGE_ROWS, actor: Actor | None = None
 ) -> Steps[list[EntityRow]]:
-    """Some of the entities that match, in the order of `overview`, from place `first` on."""
+    """Some of the entities that match, in the order of `overview`, from place `first` on; of each database, if there are
+    several."""
     require(actor, Right.BROWSE, filter.namespace or "all namespaces")
     ids = yield call("read_listed", **filter.parameters(), first=first, max_count=limit)
     return (yield from rows_of([row.id for row in ids]))
 
 
-@use_case
+@use_case(namespace=WHOLE_DATABASE)
 def entities_by_id(ids: Sequence[int], *, actor: Actor | None = None) -> Steps[list[EntityRow]]:
     """The overview rows of these entities in this order, without those that no longer exist."""
     require(actor, Right.BROWSE, "entities")

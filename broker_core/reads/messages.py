@@ -25,7 +25,7 @@ from broker_core.common.types import (
 )
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
-from broker_core.store.use_cases import use_case
+from broker_core.store.use_cases import WHOLE_DATABASE, use_case
 
 from .shared import PAGE_ROWS, ClockReading, Page, Position, clock_of, entity_id_of, pairs, require
 
@@ -194,6 +194,7 @@ class MessageDetail:
     resubmitted_from: {"entity_id", "sequence_number", ...} of the dead letter from which it was created; None: it was not.
     body_size:        bytes of the body, which `body` returns.
     transfer:         {"hops": how often it was forwarded, "to": path to which it is being forwarded}; empty: it was sent here.
+    encoded:          what the sender encoded, where the other fields do not say it all (docs/messages.md).
     """
 
     row: MessageRow
@@ -207,6 +208,7 @@ class MessageDetail:
     body_size: int
     clock: ClockReading
     transfer: Mapping = field(default_factory=dict)
+    encoded: bytes | None = None
 
     @property
     def came_from_elsewhere(self) -> bool:
@@ -264,7 +266,7 @@ def list_messages(
     return search.page()
 
 
-@use_case
+@use_case(namespace=WHOLE_DATABASE)
 def messages_by_number(entity_id: int, sequence_numbers: Iterable[int], *, actor: Actor | None = None) -> Steps[list[MessageRow]]:
     """Those of these messages that are still in any list of the entity, by number."""
     require(actor, Right.BROWSE, f"entity {entity_id}")
@@ -417,4 +419,5 @@ def _detail(row: Any) -> MessageDetail:
         body_size=row.body_size,
         clock=clock_of(row),
         transfer=row.transfer or {},
+        encoded=row.encoded,
     )

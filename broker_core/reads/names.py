@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 
 from broker_core.common.types import Actor, EntityAddress, EntityKind, Right
 from broker_core.store.driver import Steps
@@ -25,13 +26,17 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Names found, at most as many as requested. more: whether there are others."""
+    """Names found, at most as many as requested of each database. more: whether there are others."""
 
     found: tuple[Name, ...]
     more: bool
 
 
-@use_case
+def _joined(results: list[Names]) -> Names:
+    return Names(tuple(chain.from_iterable(one.found for one in results)), any(one.more for one in results))
+
+
+@use_case(combine=_joined)
 def names(
     part: str = "",
     *,

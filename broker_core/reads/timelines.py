@@ -6,14 +6,15 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import Any
 
 from broker_core.common.arguments import require_count
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import TERMINAL_KINDS, Actor, EntityAddress, EventKind, Right, SubQueue
-from broker_core.store.driver import Steps
-from broker_core.store.statements import call
-from broker_core.store.use_cases import use_case
+from broker_core.store.driver import Atomically, Steps
+from broker_core.store.statements import Statement, call
+from broker_core.store.use_cases import WHOLE_DATABASE, use_case
 
 from .messages import SCAN_CHUNK, SCAN_ROWS, SCAN_SECONDS
 from .shared import PAGE_ROWS, LinkedMessage, Page, entity_id_of, names_of, pairs, require
@@ -104,7 +105,7 @@ class SearchResult:
     capped: bool
 
 
-@use_case
+@use_case(namespace=WHOLE_DATABASE)
 def timeline(entity_id: int, sequence_number: int, *, actor: Actor | None = None) -> Steps[list[Event]]:
     """The events of a message, present or removed, oldest first; empty: none are recorded, or no longer.
 
@@ -118,7 +119,8 @@ def timeline(entity_id: int, sequence_number: int, *, actor: Actor | None = None
     while wanted and len(seen) < TIMELINE_MESSAGES:
         place = wanted.pop()
         seen.add(place)
-        rows = yield call("read_message_events", entity_id=place[0], sequence_number=place[1], max_count=TIMELINE_EVENTS)
+        events_of = call("read_message_events", entity_id=place[0], sequence_number=place[1], max_count=TIMELINE_EVENTS)
+        rows = yield from _with_bitmap_scans(events_of)
         found += rows
         links = {(entity, number) for row in rows for entity, number in _links(row) if number is not None}
         wanted += links - seen - set(wanted)
@@ -126,7 +128,17 @@ def timeline(entity_id: int, sequence_number: int, *, actor: Actor | None = None
     return [_event(row, names) for row in sorted(found, key=lambda row: row.event_id)]
 
 
-@use_case
+def _with_bitmap_scans(statement: Statement) -> Steps[list]:
+    """Run a statement that uses a BRIN index, which only a bitmap scan reads; others avoid those (store/connections.py)."""
+
+    def steps() -> Steps[list]:
+        yield call("allow_bitmap_scans")
+        return (yield statement)
+
+    return (yield Atomically(steps()))
+
+
+@use_case(namespace=WHOLE_DATABASE)
 def events(
     filter: EventFilter = EventFilter(), *, cursor: str | None = None, limit: int = PAGE_ROWS, actor: Actor | None = None
 ) -> Steps[Page[Event]]:
@@ -145,14 +157,18 @@ def gone(
     return (yield from _events(EventFilter(entity_id=entity_id, kinds=tuple(TERMINAL_KINDS)), cursor, limit))
 
 
-@use_case
+def _joined(results: list[SearchResult]) -> SearchResult:
+    return SearchResult(tuple(chain.from_iterable(one.found for one in results)), any(one.capped for one in results))
+
+
+@use_case(namespace=WHOLE_DATABASE, combine=_joined)
 def find(text: str, *, actor: Actor | None = None) -> Steps[SearchResult]:
     """Messages with exactly this message id in all entities, including removed ones within the retention of events."""
     require(actor, Right.BROWSE, "all namespaces")
     text = text.strip()
     if not text:
         return SearchResult((), False)
-    in_events = yield call("read_find_in_events", message_id=text, max_count=FOUND_CAP)
+    in_events = yield from _with_bitmap_scans(call("read_find_in_events", message_id=text, max_count=FOUND_CAP))
     rows = yield call("read_find_in_messages", message_id=text, max_scanned=SCAN_ROWS, max_count=FOUND_CAP)
     in_table, capped = [row for row in rows if row.sequence_number is not None], rows[0].scanned >= SCAN_ROWS
     places = [(row.entity_id, row.sequence_number) for row in in_events]

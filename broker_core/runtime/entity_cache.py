@@ -67,6 +67,7 @@ def cached_entity(address: EntityAddress, family: Family = Family.SERVICE_BUS) -
 def row_of(address: EntityAddress) -> Steps:
     """The current row of the entity behind an address. Raises EntityNotFound."""
     require_kind("address", address, EntityAddress)
+    connections.require_here(address.namespace)
     rows = yield call("find_entity", namespace=address.namespace, path=address.path)
     if not rows:
         raise EntityNotFound(str(address))

@@ -12,7 +12,8 @@ from broker_core.store.statements import call
 BATCH = 500  # messages per transaction
 ROUNDS = 20  # maximum number of batches as part of another operation; a sweep does the rest
 HEAD_LAG = 500  # distance between where a receive begins and the numbers it finds, from which advancing the bounds pays
-PAUSE_SHARE = 3.0  # pause after a sweep's batch, in multiples of its duration, so that receivers keep most of their rate
+SWEEP_SECONDS = 20.0  # maximum duration of a sweep's run; the rest is left to the next one
+PAUSE_SHARE = 5.0  # pause after a sweep's batch, in multiples of its duration, so that receivers keep most of their rate
 
 
 def in_batches(batch: Callable[[], Steps], deadline: float, pause: Callable[[float], None]) -> Steps:

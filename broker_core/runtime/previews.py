@@ -78,6 +78,10 @@ class Preview:
         require_kind("subject", self.subject, EntityAddress)
         return cast(EntityAddress, self.subject)
 
+    @property
+    def namespace(self) -> str:
+        return self.address.namespace
+
     def count(self, what: StrEnum) -> int:
         """The number of messages with this effect, in all lists."""
         return sum(effect.count for effect in self.effects if effect.what is what)

@@ -38,7 +38,8 @@ def wake(entity_ids: Iterable[int], marked: bool | Collection[int] = True, *, su
     subqueue: the only list of theirs that changed; None if others may have changed.
     """
     entity_ids = list(entity_ids)
-    yield AfterCommit(_poke(entity_ids, subqueue), waits_for_callers=True)
+    if wake_ups().has_calls:  # one that begins to wait before the commit finds the messages by its first or second check
+        yield AfterCommit(_poke(entity_ids, subqueue), waits_for_callers=True)
     for entity_id in entity_ids:
         if marked is True or marked is not False and entity_id in marked:
             yield AfterCommit(_notify(entity_id))

@@ -61,6 +61,7 @@ class _Entity:
     checked_at: float = 0.0
     check_at: float | None = None  # when to check it before the regular check
     confirmed_at: float = 0.0  # when the last check that succeeded began
+    poked_at: float = 0.0  # when a commit of this process woke its calls
     left_at: float = 0.0  # when the last call left
 
 
@@ -108,10 +109,14 @@ class WakeUps:
     def poke(self, entity_ids: Iterable[int], subqueue: int | None = None) -> None:
         """Messages of these entities may have become available, or the entities were changed. subqueue: in this list only."""
         for entity_id in entity_ids:
-            if entity_id in self._entities:
-                for watched, poke in self._pokes(entity_id):
-                    if subqueue in (None, watched.subqueue):
-                        poke()
+            if (entity := self._entities.get(entity_id)) is not None:
+                entity.poked_at = time.monotonic()
+                self._poke_all(entity_id, subqueue)
+
+    @property
+    def has_calls(self) -> bool:
+        """Whether any call of this process waits, or did a moment ago."""
+        return bool(self._entities)
 
     @property
     def failure(self) -> BrokerError | None:
@@ -173,7 +178,7 @@ class WakeUps:
                 del self._entities[entity_id]
             ends = self._is_stopping or not (self._entities or self._left_behind)
             if ends:
-                self._thread = None
+                self._thread = self._failure = None
                 for entity in self._entities.values():
                     entity.marked_until = 0.0
             return ends
@@ -209,9 +214,12 @@ class WakeUps:
         with self._lock:
             found: dict[WatchedList, None] = {}
             for entity in self._entities.values():
-                if is_regular or (entity.check_at is not None and entity.check_at <= now):
+                is_early = entity.check_at is not None and entity.check_at <= now
+                if is_regular or is_early:
                     found.update(dict.fromkeys(watched for watched, _ in entity.pokes))
-                    entity.check_at, entity.checked_at = None, now
+                    entity.checked_at = now
+                if is_early:
+                    entity.check_at = None
             return list(found)
 
     def _check(self, lists: list[WatchedList]) -> None:
@@ -223,7 +231,8 @@ class WakeUps:
             for watched in lists:
                 if (entity := self._entities.get(watched.entity_id)) is not None:
                     entity.confirmed_at = began
-                    self._marked(entity, watched in found and found[watched].is_marked, began)
+                    if watched in found:
+                        self._marked(entity, found[watched].is_marked, began)
         for watched in lists:
             if watched not in found or found[watched].is_ready:
                 for each, poke in self._pokes(watched.entity_id):
@@ -238,15 +247,23 @@ class WakeUps:
             entity.check_at = at + SECONDS_TO_SECOND_CHECK
 
     def _notified(self, entity_id: int) -> None:
+        """The sender has removed the mark. If a commit of this process has just woken the calls, the notification is probably its
+        own; the check that sets the mark again wakes them for another one."""
         with self._lock:
-            entity = self._entities.get(entity_id)
+            entity, now = self._entities.get(entity_id), time.monotonic()
             if entity is None:
                 return
-            entity.marked_until = 0.0  # the sender has removed the mark
+            entity.marked_until = 0.0
             if entity.pokes:
-                soonest = max(time.monotonic(), entity.checked_at + SECONDS_BETWEEN_MARKS)
+                soonest = max(now, entity.checked_at + SECONDS_BETWEEN_MARKS)
                 entity.check_at = min(soonest, entity.check_at or soonest)
-        self.poke([entity_id])
+        if now > entity.poked_at + SECONDS_BETWEEN_MARKS:
+            self._poke_all(entity_id)
+
+    def _poke_all(self, entity_id: int, subqueue: int | None = None) -> None:
+        for watched, poke in self._pokes(entity_id):
+            if subqueue in (None, watched.subqueue):
+                poke()
 
     def _pokes(self, entity_id: int) -> list[tuple[WatchedList, Poke]]:
         with self._lock:

@@ -6,6 +6,10 @@ nothing is stored or changed when they do. Rights: Send to send, schedule and ca
 to resubmit and purge.
 """
 
+from broker_core.common.amqp_message import body_value, encode_body, encode_message, read_message, sections
+from broker_core.common.amqp_sections import AmqpSections, Section
+
+from . import sweeps
 from .operating import delete_batch, drop_locks, purge, resubmit
 from .reading import RuleRow, explain, rules_of
 from .receiving import peek, receive, receive_and_delete, receive_deferred, receive_from

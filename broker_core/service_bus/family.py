@@ -15,7 +15,7 @@ from broker_core.service_bus.rules.entity_settings import check_namespace_name, 
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 
-from . import shared_access, tidying, transfer
+from . import shared_access, sweeps, tidying, transfer
 from .entities import create_queue, delete_entity
 from .rules import display_state, explaining
 
@@ -75,4 +75,8 @@ SERVICE_BUS = FamilyDefinition(
     transfer=transfer,
     namespace_created=_add_root_policy,
     check_tier=_check_tier,
+    end_locks=tidying.end_locks,
+    activate=tidying.activate_all,
+    sweeps=sweeps.SWEEPS,
+    groups="dead_letter_groups",
 )

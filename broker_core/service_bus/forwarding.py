@@ -138,7 +138,7 @@ def _refusals(rows: Sequence[Any], path: str, target: Any) -> dict[int, CannotFo
     destination = target and Destination(
         target.path, EntityKind(target.kind), EntityStatus(target.status), target.requires_session, target.largest
     )
-    return {row.sequence_number: why_not_forward(_hops(row), row.session_id, path, destination, len(row.body)) for row in rows}
+    return {row.sequence_number: why_not_forward(_hops(row), row.session_id, path, destination, row.size) for row in rows}
 
 
 def _store_until_full(source_id: int, target: Any, rows: Sequence[Any]) -> Steps:
@@ -235,6 +235,7 @@ def as_sent(row: Any) -> Prepared:
         row.size,
         None if row.properties is None else json.dumps(row.properties),
         None if row.application_properties is None else json.dumps(row.application_properties),
+        row.encoded,
     )
 
 

@@ -35,7 +35,7 @@ def resubmit(
     """Move dead letters back to their queue, in one transaction (SB-105). Returns old number -> new number.
 
     Numbers missing from the result do not exist or are locked. The new messages record their origin; `properties` are added to
-    them, and `body` replaces theirs. Raises MessageTooLarge for a body over the entity's limit (SB-007), or if a message would
+    them, and `body` replaces theirs. Raises MessageTooLarge for a message over the entity's limit (SB-007), or if a message would
     exceed the limit on application properties.
     """
     actor = actor or Actor.local()
@@ -45,9 +45,10 @@ def resubmit(
         return {}
     if body is not None:
         service_bus.check_body(body)
-        _, status = yield from _entity_status(address)
-        if len(body) > status.largest:
-            raise MessageTooLarge("body", len(body), status.largest)
+        entity_id, status = yield from _entity_status(address)
+        (row,) = yield call("largest_beside_body", entity_id=entity_id, numbers=numbers)
+        if (size := len(body) + row.size) > status.largest:
+            raise MessageTooLarge("message", size, status.largest)
     patch = service_bus.properties_json(properties)
     yield from require_properties_fit(address.dead_letter, numbers, patch)
     entity_id, rows, status = yield from run_on_entity(

@@ -104,7 +104,7 @@ def columns(prepared: Sequence[Prepared], entries: Sequence[Entry], picks: dict[
     sizes, ids = [entry.prepared.size for entry in entries], new_ids(len(prepared))
     return {
         "bodies": [bytes(p.message.body) for p in prepared],
-        "largest": max(len(p.message.body) for p in prepared),
+        "largest": max(p.size for p in prepared),
         "bytes": sum(sizes[i - 1] for chosen in picks.values() for i in chosen),
         "places": [entry.place for entry in entries],
         "sizes": sizes,
@@ -115,6 +115,7 @@ def columns(prepared: Sequence[Prepared], entries: Sequence[Entry], picks: dict[
         "scheduled_at": [m.scheduled_enqueue_at for m in messages],
         "properties": [entry.prepared.properties for entry in entries],
         "application_properties": [entry.prepared.application_properties for entry in entries],
+        "encoded": [entry.prepared.encoded for entry in entries],
         "enqueued_at": [entry.origin.enqueued_at for entry in entries],
         "enqueued_numbers": [entry.origin.enqueued_number for entry in entries],
         "lists": [int(entry.list_) for entry in entries],

@@ -15,7 +15,7 @@ from broker_core.reads.shared import entity_id_of, require
 from broker_core.service_bus.rules.filters import Rule, rule_from_json
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
-from broker_core.store.use_cases import use_case
+from broker_core.store.use_cases import WHOLE_DATABASE, use_case
 
 from .rules import explaining
 
@@ -50,7 +50,7 @@ def explain(address: EntityAddress, sequence_number: int, *, actor: Actor | None
     return None
 
 
-@use_case
+@use_case(namespace=WHOLE_DATABASE)
 def rules_of(subscription_ids: Iterable[int], *, actor: Actor | None = None) -> Steps[dict[int, list[RuleRow]]]:
     """Rules by subscription id, each list ordered by name; subscriptions without rules are left out."""
     require(actor, Right.BROWSE, "rules")

@@ -9,6 +9,7 @@ from typing import Any
 from broker_core.common.arguments import whole_numbers
 from broker_core.common.errors import MessageNotFound, MessageTooLarge, NotAllowed, QuotaExceeded
 from broker_core.common.types import Actor, EntityAddress, EntityKind, EntityStatus, Message, Right, SubQueue
+from broker_core.runtime.contention import send_in_turn
 from broker_core.runtime.entity_cache import CachedEntity, on_entity
 from broker_core.runtime.gathering import Gathering
 from broker_core.service_bus.rules.messages import Prepared
@@ -98,7 +99,9 @@ def _store(entity: CachedEntity, prepared: Sequence[Prepared], actor: str) -> St
     if entity.kind is EntityKind.TOPIC:
         return (yield from _store_in_topic(entity, prepared, actor))
     statement = "send_to_sessions" if entity.requires_session else "send"
-    rows = yield call(statement, entity_id=entity.id, subqueue=SubQueue.MAIN, actor=actor, **_columns(prepared))
+    columns = _columns(prepared)
+    send_all = call(statement, entity_id=entity.id, subqueue=SubQueue.MAIN, actor=actor, **columns)
+    rows = yield from send_in_turn(entity.id, send_all, len(prepared))
     if not rows:
         return None
     sent = rows[0]
@@ -143,7 +146,7 @@ def _store_new(entity: CachedEntity, prepared: Sequence[Prepared], actor: str) -
     (SB-131)."""
 
     def steps() -> Steps:
-        ids = [p.message.message_id for p in prepared]
+        ids: list[Any] = [p.message.message_id for p in prepared]  # texts, as prepared
         is_new = yield from claim_ids(entity.id, ids)
         kept = [p for p, new in zip(prepared, is_new, strict=True) if new]
         stored = (yield from _store(entity, kept, actor)) if kept else (yield from _nothing_to_store(entity))
@@ -171,7 +174,7 @@ def _columns(prepared: Sequence[Prepared]) -> dict[str, Any]:
         "bodies": [bytes(m.body) for m in messages],
         "sizes": sizes,
         "bytes": sum(sizes),
-        "largest": max(len(m.body) for m in messages),
+        "largest": max(sizes),
         "message_ids": [m.message_id or new_id for m, new_id in zip(messages, ids, strict=True)],
         "body_kinds": _unless_empty([int(m.body_kind) for m in messages]),
         "session_ids": _unless_empty([m.session_id for m in messages]),
@@ -179,6 +182,7 @@ def _columns(prepared: Sequence[Prepared]) -> dict[str, Any]:
         "scheduled_at": _unless_empty([m.scheduled_enqueue_at for m in messages]),
         "properties": _unless_empty([p.properties for p in prepared]),
         "application_properties": _unless_empty([p.application_properties for p in prepared]),
+        "encoded": _unless_empty([p.encoded for p in prepared]),
     }
 
 
@@ -189,7 +193,7 @@ def _unless_empty(values: list) -> list | None:
 def refuse_send(address: EntityAddress, status: Any, prepared: Sequence[Prepared]) -> None:
     """Raise the reason why an entity rejected messages."""
     require_sendable(address, status)
-    largest = max(len(p.message.body) for p in prepared)
+    largest = max(p.size for p in prepared)
     if largest > status.largest:
         raise MessageTooLarge("message", largest, status.largest)
     raise QuotaExceeded(str(address), status.quota)

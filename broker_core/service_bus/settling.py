@@ -168,18 +168,13 @@ def _shares(report: SettleReport, groups: Sequence[list[UUID]], *, several: bool
     settled, shares = dict(report.settled), []
     for tokens in groups:
         held = tuple((token, settled[token]) for token in tokens if token in settled)
+        lost = tuple(token for token in tokens if token not in settled)
         if not several:
             for token, _ in held:
                 del settled[token]
-        lost = set(tokens).difference(token for token, _ in held)
-        shares.append(
-            replace(
-                report,
-                settled=held,
-                lost=tuple(token for token in tokens if token in lost),
-                lost_sessions=tuple(each for each in report.lost_sessions if each[0] in lost),
-            )
-        )
+        sessions_lost = tuple(each for each in report.lost_sessions if each[0] in lost)
+        until = (report.locked_until, report.lock_duration) if held else (None, None)
+        shares.append(SettleReport(held, lost, *until, lost_sessions=sessions_lost))
     return shares
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from broker_core.common.types import BROKER, EntityKind, SubQueue
 from broker_core.runtime.pacing import BATCH, ROUNDS, in_batches, in_rounds
 from broker_core.runtime.waiting import wake
+from broker_core.store.connections import in_callers_transaction
 from broker_core.store.driver import Atomically, Steps, all_or_none, undo
 from broker_core.store.statements import call
 
@@ -110,12 +112,30 @@ def end_all_expired_locks(entity_id: int) -> Steps[bool]:
     return False
 
 
+def end_locks(entity: Any, deadline: float) -> Steps:
+    """Release all messages of an entity whose lock has ended, for a sweep. Returns how many."""
+    total, deadlines = 0, BATCH
+    while deadlines == BATCH and time.monotonic() < deadline:
+        row = yield from end_expired_locks(entity.entity_id)
+        total, deadlines = total + row.done, row.deadlines
+    return total
+
+
+def activate_all(entity: Any, deadline: float) -> Steps:
+    """Enqueue all due scheduled messages of an entity, for a sweep. Returns how many."""
+    total, done = 0, BATCH
+    while done == BATCH and time.monotonic() < deadline:
+        done = yield from activate(entity.entity_id, entity.kind)
+        total += done
+    return total
+
+
 def _expire_some(entity_id: int, status: Any) -> Steps:
     """Dead-letter or drop a batch of expired messages (SB-033, SB-034, SB-037). Returns how many."""
     if status.whole_sessions:
         return (yield from expire_sessions(entity_id, 0)).done
-    (own,) = yield _expiring("expire", entity_id)
-    (default,) = yield _expiring("expire_by_default", entity_id, from_number=0)
+    (own,) = yield _expiring("expire", entity_id, unflushed=False)
+    (default,) = yield _expiring("expire_by_default", entity_id, from_number=0, unflushed=False)
     return own.done + default.done
 
 
@@ -134,7 +154,7 @@ def expire(entity: Any, deadline: float, pause: Callable[[float], None]) -> Step
 
 def _expired_by_own(entity_id: int) -> Callable[[], Steps]:
     def batch() -> Steps:
-        (row,) = yield _expiring("expire", entity_id)
+        (row,) = yield _expiring("expire", entity_id, unflushed=not in_callers_transaction())
         return row.done, row.done == BATCH
 
     return batch
@@ -145,7 +165,8 @@ def _expired_by_default(entity_id: int) -> Callable[[], Steps]:
 
     def batch() -> Steps:
         nonlocal from_number
-        (row,) = yield _expiring("expire_by_default", entity_id, from_number=from_number)
+        unflushed = not in_callers_transaction()
+        (row,) = yield _expiring("expire_by_default", entity_id, from_number=from_number, unflushed=unflushed)
         from_number = (row.last_number or 0) + 1
         return row.done, row.last_number is not None
 

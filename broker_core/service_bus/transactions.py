@@ -20,7 +20,7 @@ from broker_core.service_bus.rules.messages import Prepared
 from broker_core.service_bus.rules.transactions import SECONDS_AT_MOST, check_namespace, check_scope, check_size
 from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
-from broker_core.store.use_cases import UseCase
+from broker_core.store.use_cases import UseCase, use_case
 
 from . import settling
 from .forwarding import forward_on
@@ -103,17 +103,18 @@ class Transaction:
         If an operation fails, its error is raised (LockLost for a lost lock) and nothing is done. Raises TransactionEnded after
         rollback, commit, or two minutes (SB-162).
         """
-        return self._commit()
+        return _commit(self)
 
     async def commit_aio(self) -> list:
         """`commit`, under asyncio."""
-        return await self._commit.aio()
+        return await _commit.aio(self)
 
     @property
-    def _commit(self) -> UseCase:
-        return UseCase(self._commit_steps)
+    def namespace(self) -> str | None:
+        """The namespace of its entities; None before the first operation."""
+        return self._addresses[0].namespace if self._addresses else None
 
-    def _commit_steps(self) -> Steps:
+    def commit_steps(self) -> Steps:
         self._check_open()
         self._end("was committed")
         for tries_left in reversed(range(TRIES)):
@@ -162,6 +163,11 @@ class Transaction:
     def _end(self, how: str) -> None:
         if self._ended is None:
             self._ended = how
+
+
+@use_case
+def _commit(transaction: Transaction) -> Steps:
+    return (yield from transaction.commit_steps())
 
 
 def transaction(

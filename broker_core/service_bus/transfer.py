@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from broker_core.common.types import EntityAddress, EntityKind, MessageState, SubQueue, Tier
+from broker_core.common import amqp_message
+from broker_core.common.amqp_sections import AmqpSections
+from broker_core.common.errors import InvalidArgument
+from broker_core.common.types import BodyKind, EntityAddress, EntityKind, MessageState, SubQueue, Tier
 from broker_core.runtime.configured_limits import limits
 from broker_core.service_bus.entities.kinds import as_parameters, from_row
 from broker_core.service_bus.rules.entity_settings import (
@@ -65,6 +68,16 @@ class Reader(part.Reader):
     def entity_stored(self, address: EntityAddress, given: Given, entity_id: int) -> None:
         if given.kind is EntityKind.TOPIC:
             self.topics[address.path.lower()] = entity_id
+
+    def check_encoded(self, row: Mapping[str, Any], content: Fields) -> None:
+        try:
+            amqp_message.check_body(BodyKind(row["body_kind"]), row["body"])
+        except InvalidArgument as exc:
+            content.refuse("body", exc.problem)
+        try:
+            AmqpSections.parse(row["encoded"] or b"")
+        except InvalidArgument as exc:
+            content.refuse("encoded", exc.problem)
 
     def check_message(self, row: Mapping[str, Any], given: Given, content: Fields) -> None:
         if row["subqueue"] != SubQueue.MAIN:

@@ -20,7 +20,7 @@ from broker_core.common.errors import BrokerError
 
 from . import connections
 from .direct import NotDirect, wait
-from .driver import _TRIES, AfterCommit, Atomically, Batch, Blocking, Gathered, Steps, WaitForSignal, directly
+from .driver import _TRIES, AfterCommit, Atomically, Batch, Blocking, Contended, Gathered, Steps, WaitForSignal, directly
 from .failures import DATABASE_ERRORS, TRANSIENT, UNSTORABLE, is_unstorable, refusal, translated, unstorable
 from .pool import Pool
 from .signals import Signal
@@ -141,7 +141,7 @@ async def _drive_at(steps: Steps, at: LoopResources) -> Any:
 
 async def _perform(step: Any, at: LoopResources) -> Any:
     match step:
-        case Statement() | Batch():
+        case Statement() | Batch() | Contended():
             return await _execute(step, at.pool)
         case Atomically():
             later: list[Steps] = []
@@ -194,7 +194,7 @@ async def _drive_on(steps: Steps, connection: connections.AsyncConnection, later
 
 async def _perform_on(step: Any, connection: connections.AsyncConnection, later: list[Steps]) -> Any:
     match step:
-        case Statement() | Batch():
+        case Statement() | Batch() | Contended():
             return await _execute_on(step, connection)
         case Atomically():
             own: list[Steps] = []
@@ -209,11 +209,11 @@ async def _perform_on(step: Any, connection: connections.AsyncConnection, later:
     raise TypeError(f"a transaction yielded {step!r}")
 
 
-async def _execute(statement: Statement | Batch, pool: Pool) -> list:
+async def _execute(step: Statement | Batch | Contended, pool: Pool) -> list:
     for tries_left in reversed(range(_TRIES)):
         connection = await pool.take()
         try:
-            return await _execute_on(statement, connection)
+            return await _execute_on(step, connection)
         except TRANSIENT:
             if not tries_left:
                 raise
@@ -222,22 +222,23 @@ async def _execute(statement: Statement | Batch, pool: Pool) -> list:
     raise AssertionError("unreachable")
 
 
-async def _execute_on(statement: Statement | Batch, connection: connections.AsyncConnection) -> list:
+async def _execute_on(step: Statement | Batch | Contended, connection: connections.AsyncConnection) -> list:
     try:
         try:
-            return await wait(directly(statement, connection.direct), connection)
+            return await wait(directly(step, connection), connection)
         except NotDirect:
-            return await _fetched(statement, connection)
+            return await _fetched(step, connection)
     except UNSTORABLE as exc:
         if not is_unstorable(exc):
             raise
-        raise unstorable(exc, statement.params) from exc
+        raise unstorable(exc, step.params) from exc
 
 
-async def _fetched(statement: Statement | Batch, connection: connections.AsyncConnection) -> list:
-    if isinstance(statement, Batch):
+async def _fetched(step: Statement | Batch | Contended, connection: connections.AsyncConnection) -> list:
+    if isinstance(step, Batch):
         async with connection.transaction():
-            return [await _fetched(each, connection) for each in statement.statements]
+            return [await _fetched(each, connection) for each in step.statements]
+    statement = step.statement if isinstance(step, Contended) else step
     check(statement)
     async with psycopg.AsyncCursor(connection, row_factory=namedtuple_row) as cursor:
         await cursor.execute(statement.sql, statement.params, binary=True)

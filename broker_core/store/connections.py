@@ -1,4 +1,7 @@
-"""The broker's own connections to Postgres.
+"""The broker's own connections to Postgres, and the database of each namespace.
+
+`database_of` alone decides which database holds a namespace (docs/scale.md). A use case runs in the database of its namespace;
+other code names the namespace with `of`, or a database with `using`.
 
 Hot statements need generic index plans, short transactions and binary parameters. Django's connection offers none of these and
 may be inside a caller's transaction. Each thread therefore has one connection here, made from the parameters of a Django database
@@ -13,7 +16,7 @@ import os
 import select
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -21,13 +24,16 @@ from typing import Any, NamedTuple
 import psycopg
 from psycopg.rows import namedtuple_row
 
+from broker_core.common.errors import NotAllowed
+
 from .direct import PreparedStatements
 
-# Generic plans and no sequential scans: a plan made for an empty queue must not be kept (docs/design.md D4). random_page_cost:
-# otherwise, before the first ANALYZE, a list is read whole and sorted although an index has it in order. lock_timeout: a lock
-# wait ends with a clear error instead of queueing clients.
+# Generic plans, and no sequential or bitmap scans: a plan made for an empty queue must not be kept (docs/design.md D4). With such
+# scans, after a VACUUM of the empty table, or before its first ANALYZE, each receive would read its whole list and sort it,
+# although an index has it in order. lock_timeout: a lock wait ends with a clear error instead of queueing clients.
 SESSION_OPTIONS = (
-    "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c random_page_cost=1.1 -c jit=off -c timezone=UTC "
+    "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c enable_bitmapscan=off -c random_page_cost=1.1 "
+    "-c jit=off -c timezone=UTC "
     "-c lock_timeout=10s -c idle_in_transaction_session_timeout=60s"
 )
 PREPARE_AFTER = 5
@@ -54,6 +60,8 @@ class Database(NamedTuple):  # part of the keys of caches, which a tuple's hash 
 
 
 DEFAULT = Database()
+_elsewhere: dict[str, Database] = {}  # the namespaces that are not in DEFAULT, in lower case
+_chosen: ContextVar[Database | None] = ContextVar("vitrine_chosen_database", default=None)  # by `using`, for all namespaces
 _database: ContextVar[Database] = ContextVar("vitrine_database", default=DEFAULT)
 _callers: ContextVar[str | None] = ContextVar("vitrine_callers_transaction", default=None)
 _open: set[Connection] = set()
@@ -114,14 +122,76 @@ class _ThreadLocal(threading.local):
 _this_thread = _ThreadLocal()
 
 
+def assign(aliases: Mapping[str, str]) -> None:
+    """Set the Django database aliases of the namespaces that are not in the default database: the setting
+    VITRINE_NAMESPACE_DATABASES. Raises ValueError for an unknown alias."""
+    from django.db import connections
+
+    for namespace, alias in aliases.items():
+        if alias not in connections:
+            raise ValueError(
+                f"VITRINE_NAMESPACE_DATABASES puts the namespace {namespace!r} into {alias!r}, which is not in DATABASES. "
+                f"Use one of {', '.join(connections)}."
+            )
+    _elsewhere.clear()
+    _elsewhere.update({namespace.lower(): Database(alias) for namespace, alias in aliases.items()})
+
+
+def database_of(namespace: str) -> Database:
+    """The database that holds a namespace: its entities, messages and history."""
+    return _chosen.get() or _elsewhere.get(namespace.lower(), DEFAULT)
+
+
+def databases() -> tuple[Database, ...]:
+    """All databases that hold namespaces; inside `using`, or a caller's transaction, that one."""
+    if (alias := _callers.get()) is not None:
+        return (Database(alias),)
+    chosen = _chosen.get()
+    return (chosen,) if chosen else tuple(dict.fromkeys((DEFAULT, *_elsewhere.values())))
+
+
+def are_several() -> bool:
+    """Whether any namespace is in another database than the default one."""
+    return bool(_elsewhere)
+
+
 @contextmanager
-def using(database: Database) -> Iterator[None]:
-    """Run the broker calls inside the block against this database instead of Django's default."""
+def of(namespace: str | None) -> Iterator[None]:
+    """Run the block in the database of this namespace. None: in the current database."""
+    if namespace is None:
+        yield
+        return
+    database, alias = database_of(namespace), _callers.get()
+    if alias is not None and database != Database(alias):
+        raise NotAllowed(
+            f"The namespace '{namespace}' is in the database '{database.alias}', but the open transaction is in '{alias}'. "
+            f"Use callers_transaction('{database.alias}') inside a transaction of that database."
+        )
     token = _database.set(database)
     try:
         yield
     finally:
         _database.reset(token)
+
+
+def require_here(namespace: str) -> None:
+    """Raise NotAllowed if a namespace is in another database than the operation that concerns it: no transaction spans two."""
+    if database_of(namespace) != _database.get():
+        raise NotAllowed(
+            f"The namespace '{namespace}' is in the database '{database_of(namespace).alias}', but this operation runs in "
+            f"'{_database.get().alias}'. Run one operation for each database."
+        )
+
+
+@contextmanager
+def using(database: Database) -> Iterator[None]:
+    """Run the broker calls inside the block against this database, whatever their namespaces."""
+    chosen, token = _chosen.set(database), _database.set(database)
+    try:
+        yield
+    finally:
+        _database.reset(token)
+        _chosen.reset(chosen)
 
 
 @contextmanager
@@ -138,6 +208,7 @@ def callers_transaction(alias: str = "default") -> Iterator[None]:
 
 
 def current_database() -> Database:
+    """The database of the operation that runs now."""
     return _database.get()
 
 

@@ -27,6 +27,8 @@ from psycopg.adapt import Transformer
 from psycopg.rows import _make_nt
 from psycopg.waiting import Wait
 
+from .statements import Statement
+
 Steps = Generator[Any, Any, list]  # of psycopg: yields what to wait for on the socket
 MAX_PREPARED = 100  # statements of one connection; each takes about 0.2 MB of the server's memory
 _BINARY = pq.Format.BINARY
@@ -76,15 +78,9 @@ class PreparedStatements:
 
     def execute(self, sql: str, params: Mapping[str, Any]) -> Steps:
         """Run a statement; the steps are waited for by the connection. Raises NotDirect, or what the server refuses."""
-        pgconn = self._pgconn
-        if pgconn.transaction_status != pq.TransactionStatus.IDLE:
-            raise NotDirect
         for is_last in (False, True):
-            prepared = self._prepared[sql] if sql in self._prepared else (yield from self._prepare(sql))
-            if prepared is None:
-                raise NotDirect
-            values = prepared.written(params)
-            pgconn.send_query_prepared(prepared.name, values, prepared.formats, _BINARY)
+            prepared = yield from self._prepared_for(sql)
+            self._send(prepared, prepared.written(params))
             try:
                 result = yield from self._result()
             except _OUTDATED:
@@ -95,50 +91,64 @@ class PreparedStatements:
                 return prepared.rows(result) if result.nfields else []
         raise AssertionError("unreachable")
 
-    def execute_all(self, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> Steps:
-        """Run statements in one transaction and one round trip. Returns the rows of each. Raises as `execute`."""
-        pgconn = self._pgconn
-        if pgconn.transaction_status != pq.TransactionStatus.IDLE:
-            raise NotDirect
+    def execute_behind(self, before: Statement, statement: Statement, after: Statement) -> Steps:
+        """In one round trip, run two statements in a transaction, and another one after its commit. Returns the second one's rows
+        when all have succeeded. Raises OperationalError if only the third has failed."""
         for is_last in (False, True):
-            statements, values = [], []
-            for sql, params in calls:
-                prepared = self._prepared[sql] if sql in self._prepared else (yield from self._prepare(sql))
-                if prepared is None:
-                    raise NotDirect
-                statements.append(prepared)
-                values.append(prepared.written(params))
-            pgconn.enter_pipeline_mode()
-            for statement, written in zip(statements, values, strict=True):
-                pgconn.send_query_prepared(statement.name, written, statement.formats, _BINARY)
-            pgconn.pipeline_sync()
+            prepared = []
+            for each in (before, statement, after):
+                prepared.append((yield from self._prepared_for(each.sql)))
+            values = [p.written(each.params) for p, each in zip(prepared, (before, statement, after), strict=True)]
+            committed, afterwards = yield from self._pipeline(prepared, values, commits_after=(2, 3))
             try:
-                results = yield from self._results(len(statements))
+                result = self._checked(committed, 2)[1]
+            except _OUTDATED:
+                if is_last:
+                    raise
+                self._prepared.clear()
+                continue
+            try:
+                yield from self._end(afterwards, after)
+            except psycopg.Error as exc:
+                raise psycopg.OperationalError(f"whether the call was made is unknown: {exc}") from exc
+            return prepared[1].rows(result)
+        raise AssertionError("unreachable")
+
+    def execute_all(self, statements: Sequence[Statement]) -> Steps:
+        """Run statements in one transaction and one round trip. Returns the rows of each. Raises as `execute`."""
+        for is_last in (False, True):
+            prepared = []
+            for each in statements:
+                prepared.append((yield from self._prepared_for(each.sql)))
+            values = [p.written(each.params) for p, each in zip(prepared, statements, strict=True)]
+            [results] = yield from self._pipeline(prepared, values, commits_after=(len(prepared),))
+            try:
+                self._checked(results, len(prepared))
             except _OUTDATED:
                 if is_last:
                     raise
                 self._prepared.clear()
             else:
-                found = zip(statements, results, strict=True)
-                return [statement.rows(result) if result.nfields else [] for statement, result in found]
+                return [p.rows(result) if result.nfields else [] for p, result in zip(prepared, results, strict=True)]
         raise AssertionError("unreachable")
 
-    def _results(self, count: int) -> Generator[Any, Any, list[pq.abc.PGresult]]:
-        """The results of a pipeline, which is left. They count only when its end is reached: the commit comes after the rows."""
-        found: list[pq.abc.PGresult] = []
-        results = yield from generators.execute(self._pgconn)
-        while results and results[0].status != pq.ExecStatus.PIPELINE_SYNC:
-            found += results
-            results = yield from generators.fetch_many(self._pgconn)
-        if not results:
-            raise psycopg.OperationalError("the connection was lost")
-        self._pgconn.exit_pipeline_mode()
-        for result in found:
-            if result.status not in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
-                raise self._error(result)
-        if len(found) != count:
-            raise psycopg.OperationalError("the connection was lost")
-        return found
+    def _end(self, results: list[pq.abc.PGresult], after: Statement) -> Generator[Any, Any, None]:
+        try:
+            self._checked(results, 1)
+        except _OUTDATED:
+            self._prepared.clear()
+            yield from self.execute(after.sql, after.params)
+
+    def _prepared_for(self, sql: str) -> Generator[Any, Any, Prepared]:
+        if self._pgconn.transaction_status != pq.TransactionStatus.IDLE:
+            raise NotDirect
+        prepared = self._prepared[sql] if sql in self._prepared else (yield from self._prepare(sql))
+        if prepared is None:
+            raise NotDirect
+        return prepared
+
+    def _send(self, prepared: Prepared, values: list[bytes | None]) -> None:
+        self._pgconn.send_query_prepared(prepared.name, values, prepared.formats, _BINARY)
 
     def _prepare(self, sql: str) -> Generator[Any, Any, Prepared | None]:
         if len(self._prepared) >= MAX_PREPARED:
@@ -164,13 +174,44 @@ class PreparedStatements:
 
     def _result(self) -> Generator[Any, Any, pq.abc.PGresult]:
         """The result of what was sent. It counts only when the server has ended its answer: the commit comes after the rows."""
-        results = yield from generators.execute(self._pgconn)
+        return self._checked((yield from generators.execute(self._pgconn)), 1)[0]
+
+    def _pipeline(
+        self, prepared: Sequence[Prepared], values: Sequence[list[bytes | None]], *, commits_after: tuple[int, ...]
+    ) -> Generator[Any, Any, list[list[pq.abc.PGresult]]]:
+        """Send statements with a synchronization point, which commits, after some of them. Returns the results before each point.
+        They count only when the point is reached: the commit comes after the rows."""
+        self._pgconn.enter_pipeline_mode()
+        for place, (each, written) in enumerate(zip(prepared, values, strict=True), 1):
+            self._send(each, written)
+            if place in commits_after:
+                self._pgconn.pipeline_sync()
+        yield from generators.send(self._pgconn)
+        found = yield from self._results_until_syncs(len(commits_after))
+        self._pgconn.exit_pipeline_mode()
+        return found
+
+    def _results_until_syncs(self, count: int) -> Generator[Any, Any, list[list[pq.abc.PGresult]]]:
+        found: list[list[pq.abc.PGresult]] = [[]]
+        while len(found) <= count:
+            result = yield from generators.fetch(self._pgconn)
+            if self._pgconn.status != pq.ConnStatus.OK:
+                raise psycopg.OperationalError("the connection was lost")
+            if result is None:  # the end of a statement's results
+                continue
+            if result.status == pq.ExecStatus.PIPELINE_SYNC:
+                found.append([])
+            else:
+                found[-1].append(result)
+        return found[:count]
+
+    def _checked(self, results: list[pq.abc.PGresult], count: int) -> list[pq.abc.PGresult]:
         for result in results:
             if result.status not in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
                 raise self._error(result)
-        if len(results) != 1:
+        if len(results) != count:
             raise psycopg.OperationalError("the connection was lost")
-        return results[0]
+        return results
 
     def _error(self, result: pq.abc.PGresult) -> psycopg.Error:
         error = errors.error_from_result(result)

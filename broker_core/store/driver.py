@@ -4,6 +4,7 @@ A use case is a generator that yields the steps it needs and receives their resu
 The steps are
 - a Statement: runs by itself and is committed at once; its value is the list of rows,
 - Batch(statements): runs several in one transaction and one round trip; its value is the list of rows of each,
+- Contended(statement): a Statement that others wait for: committed first, flushed afterwards, and answered then,
 - Atomically(steps): runs the statements of another generator in one transaction; its value is what that generator returns,
 - AfterCommit(steps): runs steps outside any transaction; inside one they run after the commit, otherwise at once,
 - Blocking(call): makes a blocking call; its value is what the call returns,
@@ -21,10 +22,11 @@ import psycopg
 from psycopg.rows import namedtuple_row
 
 from . import connections
-from .direct import NotDirect, PreparedStatements
+from .direct import NotDirect
+from .direct import Steps as DirectSteps
 from .failures import DATABASE_ERRORS, TRANSIENT, UNSTORABLE, is_unstorable, refusal, translated, unstorable
 from .signals import Signal
-from .statements import Statement, check
+from .statements import Statement, call, check
 
 T = TypeVar("T")
 Steps = Generator[Any, Any, T]  # of a use case; `Steps[Page]` returns a Page, a bare `Steps` anything
@@ -40,6 +42,29 @@ class Batch:
     @property
     def params(self) -> dict[str, Any]:
         return {name: value for statement in self.statements for name, value in statement.params.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Contended:
+    """A statement that holds a lock which others wait for. It is committed before the log is flushed, so that the lock is free
+    during the flush, and its rows are returned after the flush. Inside a transaction it is only the statement.
+
+    entity_id: senders to this entity take turns by an advisory lock; None: they meet at the entity's counter.
+    """
+
+    statement: Statement
+    entity_id: int | None
+
+    @property
+    def params(self) -> dict[str, Any]:
+        return self.statement.params
+
+    def parts(self, server_version: int) -> tuple[Statement, Statement, Statement]:
+        """The statements of its round trip: the first two are a transaction, the last one flushes the log."""
+        before = call("commit_unflushed")
+        if self.entity_id is not None:
+            before = call("commit_unflushed_in_turn", entity_id=self.entity_id)
+        return before, self.statement, call("flush" if server_version >= 170_000 else "flush_by_commit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +158,7 @@ def _perform(step: Any, connection: psycopg.Connection, later: list[AfterCommit]
             for after in own:
                 _perform(after, connection, later)
             return value
-        case Batch():
+        case Batch() | Contended():
             return _execute(step, connection)
         case Gathered() if later is not None or connections.in_callers_transaction():
             return _drive(step.gathering.separately(step.key, step.argument), connection, later)
@@ -150,45 +175,51 @@ def _perform(step: Any, connection: psycopg.Connection, later: list[AfterCommit]
     raise TypeError(f"a use case yielded {step!r}")
 
 
-def _execute(statement: Statement | Batch, connection: psycopg.Connection) -> list:
+def _execute(step: Statement | Batch | Contended, connection: psycopg.Connection) -> list:
     """Run one statement or a batch. A deadlock changed nothing, so outside a transaction it is tried again."""
     for tries_left in reversed(range(_TRIES)):
         try:
-            return _rows_of(statement, connection)
+            return _rows_of(step, connection)
         except UNSTORABLE as exc:
             if not is_unstorable(exc):
                 raise
-            raise unstorable(exc, statement.params) from exc
+            raise unstorable(exc, step.params) from exc
         except TRANSIENT:
             if not tries_left or connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
                 raise
     raise AssertionError("unreachable")
 
 
-def _rows_of(statement: Statement | Batch, connection: psycopg.Connection) -> list:
+def directly(
+    step: Statement | Batch | Contended, connection: connections.Connection | connections.AsyncConnection
+) -> DirectSteps:
+    match step:
+        case Contended():
+            return connection.direct.execute_behind(*step.parts(connection.pgconn.server_version))
+        case Batch():
+            return connection.direct.execute_all(step.statements)
+    return connection.direct.execute(step.sql, step.params)
+
+
+def _rows_of(step: Statement | Batch | Contended, connection: psycopg.Connection) -> list:
     if not isinstance(connection, connections.Connection):
-        return _fetched(statement, connection)
+        return _fetched(step, connection)
     try:
         try:
-            return connection.wait(directly(statement, connection.direct))
+            return connection.wait(directly(step, connection))
         except NotDirect:
-            return _fetched(statement, connection)
+            return _fetched(step, connection)
     except BaseException:
         if connection.pgconn.transaction_status == psycopg.pq.TransactionStatus.ACTIVE:  # the thread was interrupted
             connections.abandon(connection)
         raise
 
 
-def directly(statement: Statement | Batch, direct: PreparedStatements) -> Generator[Any, Any, list]:
-    if isinstance(statement, Batch):
-        return direct.execute_all([(each.sql, each.params) for each in statement.statements])
-    return direct.execute(statement.sql, statement.params)
-
-
-def _fetched(statement: Statement | Batch, connection: psycopg.Connection) -> list:
-    if isinstance(statement, Batch):
+def _fetched(step: Statement | Batch | Contended, connection: psycopg.Connection) -> list:
+    if isinstance(step, Batch):
         with connection.transaction():
-            return [_fetched(each, connection) for each in statement.statements]
+            return [_fetched(each, connection) for each in step.statements]
+    statement = step.statement if isinstance(step, Contended) else step
     check(statement)
     with psycopg.Cursor(connection, row_factory=namedtuple_row) as cursor:
         cursor.execute(statement.sql, statement.params, binary=True)

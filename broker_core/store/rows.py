@@ -6,12 +6,14 @@ from operator import attrgetter
 from typing import Any, TypeVar
 from uuid import UUID
 
+from broker_core.common.amqp_sections import AmqpSections
 from broker_core.common.types import (
     JSON_PROPERTIES,
     BodyKind,
     EntityAddress,
     LockedMessage,
     Message,
+    MessageId,
     MessageState,
     SettleReport,
     StoredMessage,
@@ -73,7 +75,7 @@ def _fields(row: Any) -> dict[str, Any]:
         "expires_at": ends_at,
         "time_to_live": row.time_to_live,
         "scheduled_enqueue_at": row.scheduled_enqueue_at,
-        "message_id": row.message_id,
+        "message_id": row.message_id if row.encoded is None else _typed_id(row),
         "session_id": row.session_id,
         "body": row.body,
         "body_kind": _BODY_KINDS[row.body_kind],
@@ -83,13 +85,18 @@ def _fields(row: Any) -> dict[str, Any]:
         "dead_letter_description": row.dead_letter_description,
         "dead_letter_source": row.dead_letter_source,
         "enqueued_sequence_number": row.enqueued_sequence_number,
+        "encoded": row.encoded,
     }
 
 
+def _typed_id(row: Any) -> MessageId | None:
+    return AmqpSections.stored(row.encoded).typed_id("message-id", row.message_id)
+
+
 def sent_message(row: Any) -> Message:
-    """The message as it was sent, its properties with their types."""
-    broker = dict(row.properties or {})
-    known = {name: broker.pop(name) for name in JSON_PROPERTIES if name in broker}
+    """The message as it was sent, its properties with their types, its ids as text."""
+    broker = row.properties or {}
+    known = {name: broker[name] for name in JSON_PROPERTIES if name in broker}
     return Message(
         body=row.body,
         message_id=row.message_id,
@@ -97,7 +104,7 @@ def sent_message(row: Any) -> Message:
         time_to_live=row.time_to_live,
         scheduled_enqueue_at=row.scheduled_enqueue_at,
         properties=decode_properties(row.application_properties or {}),
-        extra=broker,
         body_kind=BodyKind(row.body_kind),
+        amqp=None if row.encoded is None else AmqpSections.stored(row.encoded),
         **known,
     )

@@ -2,7 +2,8 @@
 (docs/design.md D5).
 
 Each sweep works in bounded batches, each a short transaction. It may run several times at once, since locked rows are skipped. A
-sweep returns counts by name; an empty dict, or zeros, mean that there was nothing to do.
+sweep returns counts by name; an empty dict, or zeros, mean that there was nothing to do. Each family provides its part of them,
+and sweeps of its own (FamilyDefinition).
 """
 
 from __future__ import annotations
@@ -12,23 +13,19 @@ from collections.abc import Callable
 from typing import Any
 
 from broker_core.common.errors import BrokerError
-from broker_core.common.family import definition_of
+from broker_core.common.family import definition_of, installed
 from broker_core.common.types import EntityAddress, SubQueue
-from broker_core.rabbitmq.connections import channels, connections
-from broker_core.runtime.pacing import BATCH, advance_head
-from broker_core.service_bus import forwarding, tidying
+from broker_core.runtime.pacing import BATCH, SWEEP_SECONDS, advance_head
 from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
-from broker_core.store.use_cases import use_case
+from broker_core.store.use_cases import WHOLE_DATABASE, use_case
 
 ROLL_UP_BATCH = 20_000
-SEEN_BATCH = 5_000
-SECONDS_AT_MOST = 20.0  # per run; the rest is left to the next one
 
 
 @use_case
 def expire_messages(
-    *, namespace: str | None = None, seconds_at_most: float = SECONDS_AT_MOST, pause: Callable[[float], None] = time.sleep
+    *, namespace: str | None = None, seconds_at_most: float = SWEEP_SECONDS, pause: Callable[[float], None] = time.sleep
 ) -> Steps:
     """Remove or dead-letter expired messages, except in entities whose expiry mode does not allow it now (SB-902, QS-074,
     RMQ-012). namespace: only in this one."""
@@ -41,28 +38,23 @@ def expire_messages(
 
 
 @use_case
-def end_locks(*, namespace: str | None = None, seconds_at_most: float = SECONDS_AT_MOST) -> Steps:
+def end_locks(*, namespace: str | None = None, seconds_at_most: float = SWEEP_SECONDS) -> Steps:
     """End the locks that have expired: count a failed delivery, dead-letter after the last one allowed, and expire messages whose
     time-to-live has ended (SB-070, SB-090, SB-091). namespace: only in this one."""
     deadline, total = time.monotonic() + seconds_at_most, 0
     for entity in (yield call("entities_with_due", namespace=namespace)):
-        while entity.locks and time.monotonic() < deadline:
-            row = yield from tidying.end_expired_locks(entity.entity_id)
-            total += row.done
-            if row.deadlines < BATCH:
-                break
+        if entity.locks:
+            total += yield from definition_of(entity.family).end_locks(entity, deadline)
     return {"locks_ended": total}
 
 
 @use_case
-def activate_scheduled(*, namespace: str | None = None, seconds_at_most: float = SECONDS_AT_MOST) -> Steps:
+def activate_scheduled(*, namespace: str | None = None, seconds_at_most: float = SWEEP_SECONDS) -> Steps:
     """Move due scheduled messages to the end of their queue (SB-047). namespace: only in this one."""
     deadline, total = time.monotonic() + seconds_at_most, 0
     for entity in (yield call("entities_with_due", namespace=namespace)):
-        done = BATCH
-        while entity.scheduled and done == BATCH and time.monotonic() < deadline:
-            done = yield from tidying.activate(entity.entity_id, entity.kind)
-            total += done
+        if entity.scheduled:
+            total += yield from definition_of(entity.family).activate(entity, deadline)
     return {"activated": total}
 
 
@@ -74,48 +66,13 @@ def follow_clock(namespace: str, *, seconds_at_most: float = 1.0) -> Steps:
     """
     done = yield from activate_scheduled.steps(namespace=namespace, seconds_at_most=seconds_at_most)
     done |= yield from end_locks.steps(namespace=namespace, seconds_at_most=seconds_at_most)
-    done |= yield from channels.end_overdue.steps()
+    for family in installed():
+        done |= yield from family.clock_stepped(namespace)
     done |= yield from expire_messages.steps(namespace=namespace, seconds_at_most=seconds_at_most)
     return done | (yield from delete_idle_entities.steps(namespace=namespace))
 
 
-@use_case
-def forward_messages(*, seconds_at_most: float = SECONDS_AT_MOST) -> Steps:
-    """Forward messages whose forwarding failed, or was interrupted, when they were stored (SB-170, SB-178, SB-166)."""
-    deadline, total = time.monotonic() + seconds_at_most, 0
-    for entity_id in {row.entity_id: None for row in (yield call("entities_with_transfers"))}:
-        if time.monotonic() < deadline:
-            total += yield from forwarding.forward_on([entity_id])
-    return {"forwarded": total}
-
-
-@use_case
-def forget_seen_ids(*, seconds_at_most: float = SECONDS_AT_MOST) -> Steps:
-    """Remove message ids outside the window of duplicate detection (SB-132, SB-137)."""
-    deadline, total, done = time.monotonic() + seconds_at_most, 0, SEEN_BATCH
-    while done == SEEN_BATCH and time.monotonic() < deadline:
-        (row,) = yield call("forget_seen_ids", max_count=SEEN_BATCH)
-        done = row.done
-        total += done
-    return {"forgotten": total}
-
-
-@use_case
-def forget_sessions(*, seconds_at_most: float = SECONDS_AT_MOST) -> Steps:
-    """Process sessions whose lock ended without a close: remove those without messages and state, and set the first number of the
-    others (SB-111)."""
-    deadline, total = time.monotonic() + seconds_at_most, 0
-    for entity in (yield call("session_entities")):
-        after = None
-        while time.monotonic() < deadline:
-            done, after = yield Atomically(tidying.settle_sessions(entity.entity_id, after, BATCH))
-            total += done
-            if after is None:
-                break
-    return {"sessions": total}
-
-
-@use_case
+@use_case(namespace=WHOLE_DATABASE)
 def advance_heads() -> Steps:
     """Advance the heads of lists, so that receives skip removed messages."""
     heads = yield call("heads")
@@ -139,16 +96,8 @@ def delete_idle_entities(*, namespace: str | None = None) -> Steps:
     return {"deleted": deleted} if deleted else {}
 
 
-@use_case
-def end_connections() -> Steps:
-    """Release the messages and queues of dead processes (RMQ-123); close channels whose delivery timed out (RMQ-126)."""
-    ended = yield from connections.recover_dead.steps()
-    overdue = yield from channels.end_overdue.steps()
-    return ended | overdue
-
-
-@use_case
-def remove_deleted_entities(*, seconds_at_most: float = SECONDS_AT_MOST) -> Steps:
+@use_case(namespace=WHOLE_DATABASE)
+def remove_deleted_entities(*, seconds_at_most: float = SWEEP_SECONDS) -> Steps:
     """Remove the messages and other rows of deleted entities (SB-240), with an event for each message."""
     deadline, total, entities_done = time.monotonic() + seconds_at_most, 0, 0
     for entity in (yield call("deleted_entities")):
@@ -162,8 +111,8 @@ def remove_deleted_entities(*, seconds_at_most: float = SECONDS_AT_MOST) -> Step
     return {"messages": total, "entities": entities_done}
 
 
-@use_case
-def roll_up_counts(*, seconds_at_most: float = SECONDS_AT_MOST) -> Steps:
+@use_case(namespace=WHOLE_DATABASE)
+def roll_up_counts(*, seconds_at_most: float = SWEEP_SECONDS) -> Steps:
     """Fold the ledger's differences into its sums and into traffic per ten seconds (docs/design.md D9)."""
     deadline, total, done = time.monotonic() + seconds_at_most, 0, ROLL_UP_BATCH
     while done == ROLL_UP_BATCH and time.monotonic() < deadline:
@@ -172,7 +121,7 @@ def roll_up_counts(*, seconds_at_most: float = SECONDS_AT_MOST) -> Steps:
     return {"folded": total, "forgotten": _done((yield Atomically(_on_sums("forget_ended_counts"))))}
 
 
-@use_case
+@use_case(namespace=WHOLE_DATABASE)
 def check_ledger() -> Steps:
     """Compare the ledger with the stored messages and correct it. A difference is a bug in the broker, so all are reported."""
     differences = yield call("check_ledger")

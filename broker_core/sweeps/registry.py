@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import math
 from typing import Any
 
-from broker_core import sweeps
+from broker_core import families, sweeps  # noqa: F401 - registers the installed families
 from broker_core.common.errors import ServerBusy
+from broker_core.common.family import Sweep, installed
 
 from . import runs
-
-
-@dataclass(frozen=True, slots=True)
-class Sweep:
-    """every_seconds: the default interval, which an administrator can change; None: once a night."""
-
-    run: Callable[[], Any]
-    every_seconds: int | None
-    description: str
-
-    @property
-    def name(self) -> str:
-        return self.run.__name__
 
 
 def archive_events() -> dict[str, Any]:
@@ -42,18 +29,12 @@ def maintain_event_partitions() -> dict[str, Any]:
     return done | runs.as_outcome(retention.drop_old_partitions())
 
 
-SWEEPS = (
+_SHARED = (
     Sweep(sweeps.activate_scheduled, 2, "Enqueues scheduled messages that are due."),
-    Sweep(sweeps.forward_messages, 2, "Forwards messages that could not be forwarded on send."),
     Sweep(sweeps.expire_messages, 5, "Removes expired messages, or moves them to the dead-letter queue."),
     Sweep(sweeps.end_locks, 5, "Counts expired locks as failed deliveries and dead-letters messages that reached their maximum."),
-    Sweep(
-        sweeps.end_connections, 5, "Requeues messages and deletes exclusive queues of dead connections; ends overdue deliveries."
-    ),
     Sweep(sweeps.roll_up_counts, 5, "Merges the entries from which counts and rates are computed."),
     Sweep(sweeps.delete_idle_entities, 5, "Deletes queues that reached their AutoDeleteOnIdle or x-expires time."),
-    Sweep(sweeps.forget_seen_ids, 30, "Removes message ids that are outside the duplicate detection window."),
-    Sweep(sweeps.forget_sessions, 30, "Removes sessions that have no messages and no state."),
     Sweep(sweeps.advance_heads, 30, "Advances queue heads past removed messages, so that receives skip them."),
     Sweep(sweeps.remove_deleted_entities, 30, "Removes the messages of deleted queues."),
     Sweep(archive_events, 600, "Writes the history to Parquet files."),
@@ -65,3 +46,5 @@ SWEEPS = (
     ),
     Sweep(sweeps.check_ledger, None, "Verifies all counts against the stored messages."),
 )
+_OF_FAMILIES = (sweep for family in installed() for sweep in family.sweeps)
+SWEEPS = tuple(sorted((*_SHARED, *_OF_FAMILIES), key=lambda sweep: sweep.every_seconds or math.inf))

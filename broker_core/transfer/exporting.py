@@ -30,7 +30,7 @@ PAGE_SESSIONS = 20  # each has a state of at most one megabyte
 PAGE_SEEN = 5_000
 
 
-@use_case
+@use_case(namespace="names")
 def export(
     names: Sequence[str] | None, write: Callable[[str], Any], *, with_keys: bool = False, actor: Actor | None = None
 ) -> Steps:
@@ -44,6 +44,8 @@ def export(
     actor.require(Right.MANAGE | Right.SEE_BODIES, ", ".join(names or ["all namespaces"]))
     if connections.in_callers_transaction():
         raise NotAllowed("An export reads each entity in its own snapshot. Call it outside a transaction.")
+    for name in names or ():
+        connections.require_here(name)
     namespaces = yield call("export_namespaces", names=None if names is None else list(names))
     _require_found(names, namespaces)
     write(line(FORMAT, {"version": VERSION, "exported_at": instant(datetime.now(UTC)), "with_keys": with_keys}))

@@ -17,6 +17,7 @@ from broker_core.common.types import Actor, EntityAddress, EntityKind, Family, R
 from broker_core.service_bus import shared_access
 from broker_core.service_bus.rules.entity_settings import check_policy_name
 from broker_core.service_bus.rules.filters import rule_from_json
+from broker_core.store.connections import require_here
 from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import Statement, call
 from broker_core.store.use_cases import use_case
@@ -29,7 +30,7 @@ BATCH_BYTES = 8 * 2**20
 LAST_NUMBER = 2**60 - 1  # the largest that fits into a lock token
 
 
-@use_case
+@use_case(namespace="name")
 def import_(source: Iterable[str | bytes], *, name: str | None = None, actor: Actor | None = None) -> Steps:
     """Import the lines of an export. Returns the names of "namespaces" and the numbers of "entities" and "messages" as a dict.
 
@@ -192,6 +193,7 @@ class _Import:
             now, rate = fields.instant("now"), fields.number("rate")
             fields.done()
         content.done()
+        require_here(name)
         rows = yield call(
             "import_namespace",
             name=name,

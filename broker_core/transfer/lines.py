@@ -18,8 +18,9 @@ from typing import Any, BinaryIO, Literal, NoReturn, overload
 from uuid import UUID
 
 from broker_core.common.durations import format_iso
-from broker_core.common.errors import InvalidArgument
+from broker_core.common.errors import BrokerError, InvalidArgument
 from broker_core.common.types import BodyKind, MessageState, SubQueue
+from broker_core.common.values import decode_properties, encode_properties
 
 FORMAT = "vitrine-export"
 VERSION = 2
@@ -77,6 +78,7 @@ def message(row: Any) -> dict[str, Any]:
         "enqueued_sequence_number": row.enqueued_sequence_number,
         "resubmitted_from": row.resubmitted_from,
         "transfer": row.transfer,
+        "encoded": in_base64(row.encoded),
         "body": in_base64(row.body),
     }
 
@@ -110,11 +112,13 @@ def read_message(content: Fields, part: Any) -> dict[str, Any]:
         "enqueued_sequence_number": content.whole("enqueued_sequence_number", optional=True, least=0),
         "resubmitted_from": content.json_text("resubmitted_from"),
         "transfer": content.json_text("transfer"),
+        "encoded": content.bytes_("encoded", optional=True),
         "body": content.bytes_("body"),
         **dict.fromkeys(FAMILY_COLUMNS),
         **part.message(content),
     }
     content.done()
+    part.check_encoded(found, content)
     if found["state"] == MessageState.SCHEDULED and found["scheduled_enqueue_at"] is None:
         content.refuse("scheduled_enqueue_at", "is required for a scheduled message")
     if found["subqueue"] == SubQueue.DEAD_LETTER and found["dead_lettered_at"] is None:
@@ -228,10 +232,14 @@ class Fields:
     def duration(self, name: str, *, optional: bool = False) -> timedelta | None:
         return parse_duration(self._take(name, lambda value: value is not None, "is missing", optional), f"{self.where}.{name}")
 
-    def bytes_(self, name: str) -> bytes:
-        text = self._take(name, lambda value: isinstance(value, str), "must be base64", False)
+    @overload
+    def bytes_(self, name: str, *, optional: Literal[False] = False) -> bytes: ...
+    @overload
+    def bytes_(self, name: str, *, optional: Literal[True]) -> bytes | None: ...
+    def bytes_(self, name: str, *, optional: bool = False) -> bytes | None:
+        text = self._take(name, lambda value: isinstance(value, str), "must be base64", optional)
         try:
-            return base64.b64decode(text, validate=True)
+            return None if text is None else base64.b64decode(text, validate=True)
         except (binascii.Error, ValueError) as exc:
             self.refuse(name, f"is not valid base64: {exc}")
 
@@ -295,11 +303,11 @@ def is_texts(value: dict) -> bool:
 
 
 def is_typed(value: dict) -> bool:
-    """Whether it maps names to [type, text], as in common.values; the text of a null is None."""
-    return all(
-        isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str) and (pair[1] is None or isinstance(pair[1], str))
-        for pair in value.values()
-    )
+    """Whether it maps names to [type, text], as in common.values."""
+    try:
+        return encode_properties(decode_properties(value)) == value
+    except (BrokerError, ValueError, TypeError, AttributeError, ArithmeticError):
+        return False
 
 
 def _storable(value: Any) -> bool:

@@ -58,6 +58,11 @@ class Reader:
         """The columns of a message that only this family has."""
         return {}
 
+    def check_encoded(self, row: Mapping[str, Any], content: Fields) -> None:
+        """Refuse a body or an encoding that a front end could not have sent."""
+        if row["encoded"] is not None:
+            content.refuse("encoded", "must be missing: this family has no encoded messages")
+
     def check_message(self, row: Mapping[str, Any], given: Given, content: Fields) -> None:
         """Refuse a message in a list or state from which it could never be received."""
 

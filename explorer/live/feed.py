@@ -1,6 +1,6 @@
 """The live feed: polls for events of the watched pages several times per second, and sends the fragments that changed.
 
-Each process has one feed, which reads the database in one thread with one connection, independent of the number of viewers. A
+Each process has one feed, which reads each database in one thread with one connection, independent of the number of viewers. A
 page is rendered once for all viewers with the same rights. The in-memory channel layer suffices, since each web process has its
 own feed.
 
@@ -30,8 +30,9 @@ from channels.layers import get_channel_layer
 from broker_core.common.errors import BrokerError
 from broker_core.common.types import EventKind
 from broker_core.history.feed import Follower, NewEvents
-from broker_core.reads import ClockReading
+from broker_core.reads import ClockReading, EntityRow
 from broker_core.store import connections
+from broker_core.store.connections import Database
 from explorer.shared.presenters import epoch_ms
 
 from .page import REFRESH_SECONDS, Live, View, comparable, rows_left, seconds_to_deadline
@@ -67,14 +68,14 @@ class Watched:
     not_before: float = 0.0
     touched: dict[int, dict[int, EventKind]] = field(default_factory=dict)
 
-    def note(self, news: NewEvents) -> None:
-        """Note the events that concern the page."""
-        if news.overflow or news.clocks_moved:
+    def note(self, news: Mapping[Database, NewEvents]) -> None:
+        """Note the events of each database that concern the page."""
+        if any(one.overflow or one.clocks_moved for one in news.values()):
             self.due, self.drawn_at = 0.0, {}
         if self.live is None:
             return
         for entity in self.live.entities:
-            happened = news.latest.get(entity.id)
+            happened = news[connections.database_of(entity.address.namespace)].latest.get(entity.id)
             if happened and (self.live.number is None or self.live.number in happened):
                 self.touched.setdefault(entity.id, {}).update(happened)
 
@@ -146,7 +147,7 @@ class Feed:
     def __init__(self) -> None:
         self.task: asyncio.Task | None = None
         self._pages: dict[str, Watched] = {}
-        self._follower = Follower()
+        self._followers = {database: Follower() for database in connections.databases()}
         self._thread = ThreadPoolExecutor(1, "vitrine-feed")
         self._read_at = time.monotonic()
 
@@ -255,7 +256,9 @@ class Feed:
     def _drawn(self, page: Watched) -> str | None:
         """Render the whole page. Returns the frame for its other viewers."""
         try:
-            self._follower.begin()
+            for database, follower in self._followers.items():
+                with connections.using(database):
+                    follower.begin()
             return page.draw(len(self._pages), all_fragments=True)
         except psycopg.OperationalError:
             return None
@@ -274,7 +277,7 @@ class Feed:
     def _tick(self, pages: list[Watched], loop: asyncio.AbstractEventLoop) -> float:
         """Render the pages that are due and send their frames. Returns the processor time used, in seconds."""
         began = time.thread_time()
-        news = self._follower.read({entity.id for page in pages if page.live for entity in page.live.entities})
+        news = self._news([entity for page in pages if page.live for entity in page.live.entities])
         for page in pages:
             page.note(news)
             now = time.monotonic()
@@ -290,8 +293,20 @@ class Feed:
                 asyncio.run_coroutine_threadsafe(self._send(page.group, frame, page.version), loop)
         return time.thread_time() - began
 
+    def _news(self, entities: Iterable[EntityRow]) -> dict[Database, NewEvents]:
+        """The new events of these entities, by database."""
+        watched: dict[Database, set[int]] = {database: set() for database in self._followers}
+        for entity in entities:
+            watched[connections.database_of(entity.address.namespace)].add(entity.id)
+        news = {}
+        for database, ids in watched.items():
+            with connections.using(database):
+                news[database] = self._followers[database].read(ids)
+        return news
+
     def _close(self) -> None:
-        self._follower.forget()
+        for follower in self._followers.values():
+            follower.forget()
         connections.close_all_of_this_thread()
 
 

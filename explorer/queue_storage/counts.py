@@ -5,7 +5,8 @@ from __future__ import annotations
 from broker_core.queue_storage.rules.names import origin_of
 from broker_core.reads import Counted
 from explorer.shared.family import CommonCounts
-from explorer.shared.figures import EXPIRED, Figure, at_hand
+from explorer.shared.figures import EXPIRED, at_hand
+from explorer.shared.values import Figure
 
 
 def total(entity: Counted) -> int:

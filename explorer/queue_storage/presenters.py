@@ -6,7 +6,7 @@ from broker_core.common.types import EventKind
 from broker_core.queue_storage.rules.display_state import DisplayState
 from broker_core.reads import MessageRow
 from explorer.shared.family import EventTexts
-from explorer.shared.presenters import Badge
+from explorer.shared.values import Badge
 
 _BADGES = {
     DisplayState.VISIBLE: Badge("visible", "active", "active"),

@@ -21,6 +21,7 @@ from broker_core.rabbitmq.messages import browsing
 from broker_core.rabbitmq.messages.browsing import ConnectionRow, HeldInQueue
 from broker_core.rabbitmq.messages.delivering import Delivery
 from broker_core.reads import EntityRow
+from broker_core.store import connections
 from explorer.rabbitmq.forms.topology import ConsumeForm
 from explorer.roles import actor_for
 from explorer.shared.presenters import plural
@@ -263,8 +264,9 @@ def _close_on_sign_out(request: HttpRequest | None, user: AbstractBaseUser | Non
     actor = actor_for(user)
     for vhost in session.get(SESSION_KEY, {}):
         try:
-            if (row := manual_consumers.find_elsewhere(user.pk, vhost, actor=actor)) is not None:
-                rabbitmq.force_close(row.id, f"{actor.name} has signed out", actor=actor)
+            with connections.of(vhost):  # connections are closed by id
+                if (row := manual_consumers.find_elsewhere(user.pk, vhost, actor=actor)) is not None:
+                    rabbitmq.force_close(row.id, f"{actor.name} has signed out", actor=actor)
         except BrokerError:  # signing out goes on; its process closes the connection when it is idle
             continue
 

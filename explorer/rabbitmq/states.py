@@ -7,8 +7,7 @@ from broker_core.rabbitmq.rules.deaths import MOVED
 from broker_core.rabbitmq.rules.display_state import DisplayState
 from broker_core.reads import EntityRow, MessageRow
 from explorer.shared.family import CommonCounts, EventTexts
-from explorer.shared.figures import Figure
-from explorer.shared.presenters import Badge
+from explorer.shared.values import Badge, Figure
 
 _BADGES = {
     DisplayState.READY: Badge("ready", "active", "active"),

@@ -13,7 +13,7 @@ from explorer.shared.presenters import azure_name
 
 from . import entity, message, namespaces, presenters, receiver, resubmitting, send, settings, settling, urls
 
-_PARTS = ("overview_new", "overview_empty", "message_links", "message_facts", "message_held", "message_why")
+_PARTS = ("overview_new", "overview_empty", "message_links", "message_facts", "message_held", "message_why", "message_extra")
 
 SERVICE_BUS = FamilyPages(
     family=Family.SERVICE_BUS,

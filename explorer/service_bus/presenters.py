@@ -10,8 +10,8 @@ from broker_core.reads import MessageRow
 from broker_core.service_bus.rules.display_state import DisplayState
 from broker_core.service_bus.rules.filters import FalseFilter, Filter, SqlFilter, TrueFilter
 from explorer.shared.family import CommonCounts
-from explorer.shared.figures import DEAD, EXPIRED, Figure, if_it_holds
-from explorer.shared.presenters import Badge
+from explorer.shared.figures import DEAD, EXPIRED, if_it_holds
+from explorer.shared.values import Badge, Figure
 
 _BADGES = {
     DisplayState.AVAILABLE: Badge("active", "active", "active"),

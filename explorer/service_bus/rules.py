@@ -13,6 +13,7 @@ from django.views.decorators.http import require_GET, require_http_methods
 from broker_core import reads, service_bus
 from broker_core.common.errors import EntityNotFound, FilterEvaluationError, InvalidArgument
 from broker_core.common.types import Actor, EntityAddress, EntityKind, Message, Right
+from broker_core.common.values import text_of
 from broker_core.reads import EntityRow
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.filters import MessageView, Rule
@@ -219,5 +220,5 @@ def _query_like(request: HttpRequest, address: EntityAddress, number: str) -> Qu
     for name, (kind, text) in detail.application_properties.items():
         query.appendlist("property_name", name)
         query.appendlist("property_type", kind)
-        query.appendlist("property_value", text or "")
+        query.appendlist("property_value", text_of(text) or "")
     return query

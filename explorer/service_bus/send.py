@@ -11,6 +11,7 @@ from django.views.decorators.http import require_http_methods
 from broker_core import reads, service_bus
 from broker_core.common.errors import NotAllowed
 from broker_core.common.types import EntityAddress, EntityKind, HistoryLevel, Right
+from broker_core.common.values import text_of
 from broker_core.reads import EntityRow
 from explorer.service_bus.forms.send import CONTENT_TYPES, SendForm
 from explorer.shared import presenters
@@ -109,6 +110,6 @@ def _initial_from(request: HttpRequest, address: EntityAddress) -> dict:
         return {}
     initial: dict[str, Any] = {name: detail.broker_properties.get(name, "") for name in _FIELDS}
     initial |= {"session_id": detail.row.session_id, "time_to_live": detail.time_to_live}
-    initial["properties"] = [(name, kind, text or "") for name, (kind, text) in detail.application_properties.items()]
+    initial["properties"] = [(name, kind, text_of(text) or "") for name, (kind, text) in detail.application_properties.items()]
     initial["body"] = text_to_copy(request, address, int(number), detail.body_size)
     return initial

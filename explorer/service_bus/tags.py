@@ -8,10 +8,12 @@ from django.utils.html import format_html
 from broker_core.service_bus.rules.filters import Rule
 
 from . import presenters
+from .amqp_fields import amqp_fields
 
 register = template.Library()
 register.filter("deliveries", presenters.deliveries)
 register.filter("meaning", presenters.meaning)
+register.filter("amqp_fields", amqp_fields)
 
 
 @register.simple_tag

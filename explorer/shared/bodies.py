@@ -10,8 +10,11 @@ from xml.dom import minidom
 from xml.parsers.expat import ExpatError
 
 from broker_core import reads
-from broker_core.common.types import Actor, EntityAddress, Right
+from broker_core.common.amqp_message import payload
+from broker_core.common.types import Actor, BodyKind, EntityAddress, Right
 from broker_core.reads import MessageRow
+
+from .amqp_values import body_as_text
 
 LOOKED_AT = 200  # messages of a list that are searched for those that an actor holds
 PREVIEW_BYTES = 600
@@ -33,10 +36,15 @@ class Readable:
     note: str = ""
 
 
-def readable(content: bytes, total: int, content_type: str | None) -> Readable:
-    """The first `content` of a body of `total` bytes: indented JSON or XML, text, or a hex dump."""
+def readable(content: bytes, total: int, content_type: str | None, kind: BodyKind = BodyKind.DATA) -> Readable:
+    """The first `content` of a body of `total` bytes: indented JSON or XML, text, or a hex dump; of encoded AMQP, its values."""
     if total == 0:
         return Readable("nothing", "", "The body is empty.")
+    if kind is not BodyKind.DATA and len(content) >= total:
+        known = payload(kind, content)
+        if known == content:
+            return Readable(*body_as_text(kind, content), "Shown as JSON; types that JSON lacks are named.")
+        return readable(known, len(known), content_type)
     cut = "" if len(content) >= total else f"The first {len(content):,} of {total:,} bytes."
     text = _as_text(content, is_cut=bool(cut))
     if text is None:
@@ -138,9 +146,9 @@ def preview_of(address: EntityAddress, row: MessageRow, actor: Actor) -> str | N
     if Right.SEE_BODIES not in actor.rights:
         return None
     body = reads.body(address, row.sequence_number, length=PREVIEW_BYTES, actor=actor)
-    return preview(body.content, body.total, body.content_type) if body else ""
+    return preview(body.content, body.total, body.content_type, body.kind) if body else ""
 
 
-def preview(content: bytes, total: int, content_type: str | None) -> str:
-    shown = readable(content[:PREVIEW_BYTES], total, content_type)
+def preview(content: bytes, total: int, content_type: str | None, kind: BodyKind = BodyKind.DATA) -> str:
+    shown = readable(content[:PREVIEW_BYTES], total, content_type, kind)
     return shown.text or shown.note

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.http import HttpResponse
 from django.urls import URLPattern, URLResolver
@@ -17,11 +17,8 @@ from broker_core.common.family import definition_of
 from broker_core.common.types import Actor, EntityAddress, EventKind, Family
 from broker_core.reads import Counted, EntityRow, Explanation, MessageDetail, MessageRow
 
-if TYPE_CHECKING:
-    from .actions import Action
-    from .figures import Figure
-    from .presenters import Badge
-    from .shell import Act
+from .actions import Action
+from .values import Act, Badge, Figure
 
 View = Callable[..., HttpResponse]
 

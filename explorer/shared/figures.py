@@ -4,25 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from broker_core.common.types import EntityKind, Family
 from broker_core.reads import Counted, Tally
 
 from .family import CommonCounts, installed, pages_of
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A column of counts. of: the count of an entity; None: it has no such messages. hue: colour of a count above 0."""
-
-    name: str
-    title: str
-    hint: str
-    of: Callable[[Counted], int | None]
-    css: str = "num"
-    hue: str = ""
-    word: str = ""  # label of the total; empty: not summed
+from .values import Figure
 
 
 def at_hand(entity: Counted) -> int:

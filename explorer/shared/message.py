@@ -93,7 +93,7 @@ def _body(request: HttpRequest, address: EntityAddress, number: int, detail: Mes
     if detail.body_size > bodies.SHOWN_AT_ONCE and not wanted:
         return {"body": None, "body_is_large": True}
     found = reads.body(address, number, length=bodies.SHOWN_ON_DEMAND, actor=request.actor)
-    return {"body": bodies.readable(found.content, found.total, found.content_type) if found else None}
+    return {"body": bodies.readable(found.content, found.total, found.content_type, found.kind) if found else None}
 
 
 def properties(detail: MessageDetail | None, first: Event | None, of_family: MessagePage) -> list[tuple[str, str]]:

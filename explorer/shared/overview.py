@@ -13,15 +13,17 @@ from django.views.decorators.http import require_GET
 from broker_core import reads
 from broker_core.common.errors import EntityNotFound
 from broker_core.common.family import installed
-from broker_core.common.types import Actor, EntityKind, Family
+from broker_core.common.types import Actor, EntityAddress, EntityKind, Family
 from broker_core.reads import Counted, EntityFilter, EntityRow, Tallies, Tally
+from broker_core.store import connections
+from broker_core.store.connections import Database
 from explorer.demo import pages
 from explorer.live.page import FOLLOW_SECONDS, Live, LiveRequest, live
 from explorer.shared.forms.queries import KINDS, OverviewQuery
 
 from . import figures, presenters
-from .figures import Figure
 from .shell import cleaned, page, show
+from .values import Figure
 
 TABLE_SECONDS = 1.0  # between two drawings of the table
 ROWS = 100  # per page: rendering a row takes longer than reading it
@@ -128,10 +130,22 @@ def rows_on_page(wanted: EntityFilter, found: Tallies, sort: str, first: int, ac
     name, limit = sort.removeprefix("-"), max(0, min(ROWS, found.entities - first))
     if name not in ("", "name"):
         ordered = sorted(found.rows, key=key_of(name), reverse=sort.startswith("-"))
-        return reads.entities_by_id([row.id for row in ordered[first : first + limit] if row.id is not None], actor=actor)
+        return _whole_rows([row for row in ordered[first : first + limit] if row.id is not None], actor)
     if sort == "-name":
         return reads.list_entities(wanted, first=max(0, found.entities - first - limit), limit=limit, actor=actor)[::-1]
     return reads.list_entities(wanted, first=first, limit=limit, actor=actor)
+
+
+def _whole_rows(shown: Sequence[Tally], actor: Actor) -> list[EntityRow]:
+    """The rows of these entities. An id is looked up in the database of its namespace."""
+    ids: dict[Database, list[int]] = {}
+    for row in shown:
+        ids.setdefault(connections.database_of(row.address.namespace), []).append(row.id or 0)
+    found: dict[EntityAddress, EntityRow] = {}
+    for database, of_database in ids.items():
+        with connections.using(database):
+            found |= {row.address: row for row in reads.entities_by_id(of_database, actor=actor)}
+    return [found[row.address] for row in shown if row.address in found]
 
 
 def key_of(name: str) -> Callable[[Counted], Any]:

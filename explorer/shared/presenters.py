@@ -13,6 +13,7 @@ from broker_core.runtime.previews import Effect
 
 from .family import pages_of
 from .figures import at_hand
+from .values import Badge
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SUBQUEUE_SLUGS = {
@@ -21,15 +22,6 @@ SUBQUEUE_SLUGS = {
     SubQueue.TRANSFER_DEAD_LETTER: "transfer-dead-letter",
 }
 SUBQUEUES = {slug: subqueue for subqueue, slug in SUBQUEUE_SLUGS.items()}
-
-
-@dataclass(frozen=True, slots=True)
-class Badge:
-    """A message's state as a word, an icon and a colour. hue, icon: names in the style sheet and the sprite."""
-
-    word: str
-    hue: str
-    icon: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,29 +16,19 @@ from django.views.decorators.vary import vary_on_headers
 
 from broker_core.common.errors import (
     BrokerError,
-    BrokerUnavailable,
     EntityNotFound,
     InvalidArgument,
-    MessageNotFound,
-    NotAuthorized,
-    ServerBusy,
 )
 from broker_core.common.types import EntityAddress, Right, SubQueue
 from broker_core.reads import EntityRow
+from broker_core.store import connections
 from explorer import audit
 from explorer.live.page import Live, LiveAnswer, LiveRequest
 from explorer.roles import actor_for
 
 from .presenters import SUBQUEUES
+from .values import Act, status_of
 
-_STATUS = (
-    (EntityNotFound, 404),
-    (MessageNotFound, 404),
-    (NotAuthorized, 403),
-    (InvalidArgument, 400),
-    (ServerBusy, 503),
-    (BrokerUnavailable, 503),
-)
 _HEADINGS = {400: "Invalid request", 403: "Permission denied", 404: "Not found", 409: "Conflict", 503: "Temporarily unavailable"}
 
 
@@ -48,18 +38,6 @@ class BadQuery(Exception):
     def __init__(self, problems: list[tuple[str, str]]):
         super().__init__(problems)
         self.problems = problems
-
-
-@dataclass(frozen=True, slots=True)
-class Act:
-    """The outcome of an action: its result, or the error."""
-
-    result: Any = None
-    error: BrokerError | None = None
-
-    @property
-    def status(self) -> int:
-        return 200 if self.error is None else status_of(self.error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,26 +68,32 @@ class May:
 
 
 def page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
-    """A view for signed-in users: sets request.actor, and renders errors as a page or fragment with their status."""
+    """A view for signed-in users: sets request.actor, and renders errors as a page or fragment with their status. Runs in the
+    database of the namespace in its address."""
 
     @login_required
     @vary_on_headers("HX-Request", "Cookie")
     @wraps(view)
     def wrapped(request: HttpRequest, *args, **kwargs) -> HttpResponse:
-        if isinstance(request, LiveRequest):
-            return _live_answer(view, request, *args, **kwargs)
-        request.actor = actor_for(request.user)
-        try:
-            return view(request, *args, **kwargs)
-        except BadQuery as exc:
-            return refusal(request, 400, "This link is invalid or out of date.", problems=exc.problems)
-        except EntityNotFound as exc:
-            noun = "queue or topic" if exc.what == "messaging entity" else exc.what
-            return refusal(request, status_of(exc), f"There is no {noun} named {exc.entity}.", error=exc)
-        except BrokerError as exc:
-            return refusal(request, status_of(exc), str(exc), error=exc)
+        with connections.of(kwargs.get("namespace")):
+            if isinstance(request, LiveRequest):
+                return _live_answer(view, request, *args, **kwargs)
+            request.actor = actor_for(request.user)
+            return _answer(view, request, *args, **kwargs)
 
     return wrapped
+
+
+def _answer(view: Callable[..., HttpResponse], request: HttpRequest, *args, **kwargs) -> HttpResponse:
+    try:
+        return view(request, *args, **kwargs)
+    except BadQuery as exc:
+        return refusal(request, 400, "This link is invalid or out of date.", problems=exc.problems)
+    except EntityNotFound as exc:
+        noun = "queue or topic" if exc.what == "messaging entity" else exc.what
+        return refusal(request, status_of(exc), f"There is no {noun} named {exc.entity}.", error=exc)
+    except BrokerError as exc:
+        return refusal(request, status_of(exc), str(exc), error=exc)
 
 
 def _live_answer(view: Callable[..., HttpResponse], request: LiveRequest, *args, **kwargs) -> HttpResponse:
@@ -193,10 +177,6 @@ def wants_fragment(request: HttpRequest) -> bool:
 def draws(request: HttpRequest, fragment: str) -> bool:
     """Whether to render a part that htmx never requests: with the whole page, or for the live feed."""
     return request.wants(fragment) if isinstance(request, LiveRequest) else not wants_fragment(request)
-
-
-def status_of(error: BrokerError) -> int:
-    return next((status for kind, status in _STATUS if isinstance(error, kind)), 409)
 
 
 def act(

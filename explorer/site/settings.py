@@ -156,6 +156,9 @@ DATABASES = {
     }
 }
 
+DATABASE_ROUTERS = ["broker_core.store.router.BrokerRouter"]
+VITRINE_NAMESPACE_DATABASES: dict[str, str] = {}  # namespace -> alias in DATABASES: see docs/scale.md
+
 # --- Celery: see explorer/site/celery.py ------------------------------------------------------------------------------
 CELERY_BROKER_URL = environment.get("CELERY_BROKER_URL") or "vitrine://default/system"
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True

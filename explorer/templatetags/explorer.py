@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 from datetime import datetime, timedelta
+from typing import Any
 from urllib.parse import quote
 
 from django import template
@@ -16,8 +18,8 @@ from broker_core.common.types import EntityAddress, Family, HistoryLevel
 from broker_core.reads import EntityRow
 from explorer.shared import presenters, timeline
 from explorer.shared.family import FamilyPages, NewEntity, installed, pages_of
-from explorer.shared.figures import Figure
 from explorer.shared.preferences import Preferences
+from explorer.shared.values import Figure
 
 register = template.Library()
 register.filter("human", human)
@@ -243,3 +245,16 @@ def quoted(text: str) -> str:
 def seconds(delta: timedelta) -> str:
     """A duration in seconds with its fraction: 0.042 s."""
     return f"{delta.total_seconds():.3f} s" if delta < timedelta(seconds=10) else human(delta)
+
+
+@register.filter
+def stored_text(content: Any) -> Any:
+    """The text of a stored property or header: of a null "null"; a NUL, for which it is base64, is shown as a symbol."""
+    if content is None:
+        return "null"
+    if not (isinstance(content, list) and len(content) == 1 and isinstance(content[0], str)):
+        return content
+    try:
+        return base64.b64decode(content[0]).decode().replace("\x00", "␀")
+    except UnicodeDecodeError:
+        return content[0]

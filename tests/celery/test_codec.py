@@ -62,6 +62,7 @@ def received(message, delivery_count=0):
         dead_letter_description=None,
         dead_letter_source=None,
         enqueued_sequence_number=None,
+        encoded=None,
         address=EntityAddress("shop", "celery"),
         lock_token=TOKEN,
         locked_until=NOON + timedelta(minutes=1),

@@ -100,7 +100,7 @@ LOCK_IS_FREE = "SELECT pg_try_advisory_xact_lock(hashtextextended('vitrine epoch
 ALL = [(i, i < 5) for i in range(10)]
 
 
-def test_a_killed_process_frees_all_it_held_at_once(queue, child):
+def test_a_killed_process_releases_all_its_messages_at_once(queue, child):
     assert recover_dead() == {}
     assert names(queue) == ["brief", "exclusive", "q"]
     with connect(queue.namespace) as connection, pytest.raises(AmqpError, match="in exclusive use$"):

@@ -90,7 +90,7 @@ def read(child, count):
     return [child.stdout.readline().strip() for _ in range(count)]
 
 
-def test_a_message_that_cannot_wait_is_delivered_to_another_process(queues, consuming):
+def test_a_message_with_a_ttl_of_zero_is_delivered_to_another_process(queues, consuming):
     now, dead = queues
     child = consuming(prefetch=2)
     began = time.monotonic()

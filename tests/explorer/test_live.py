@@ -19,6 +19,7 @@ from django.urls import reverse
 
 from broker_core import namespaces, queue_storage, rabbitmq, service_bus
 from broker_core.common.types import Actor, EntityAddress, Message, Right
+from broker_core.history.feed import Follower
 from broker_core.reads import ClockReading
 from broker_core.service_bus import entities
 from explorer.live import feed as feeds
@@ -457,9 +458,8 @@ async def test_a_stepped_clock_is_told(queue, cookie):
 async def test_too_many_events_at_once_lose_nothing_that_is_shown(queue, cookie, monkeypatch):
     """Over the cap the reader knows not all that happened, so it reads the pages anew."""
     communicator, _ = await opened(page_of(queue), cookie())
-    follower = Feed.here()._follower
-    read_all = type(follower).read
-    monkeypatch.setattr(type(follower), "read", lambda self, ids: read_all(self, ids, max_events=2))
+    read_all = Follower.read
+    monkeypatch.setattr(Follower, "read", lambda self, ids: read_all(self, ids, max_events=2))
     service_bus.send(queue, [Message(b"x")] * 7)
     told = await frame(communicator, has_list)
     assert len(rows(told)) == 7

@@ -12,8 +12,9 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import AsyncClient, Client
 from django.urls import reverse
 
-from broker_core import reads, service_bus
-from broker_core.common.types import EntityAddress, Message, MessageState
+from broker_core import namespaces, queue_storage, rabbitmq, reads, service_bus
+from broker_core.common.errors import NotAuthorized
+from broker_core.common.types import Actor, EntityAddress, Message, MessageState, Right
 from broker_core.common.values import Typed
 from broker_core.service_bus import entities
 from explorer.models import AuditRecord
@@ -156,9 +157,39 @@ def test_a_viewer_who_acts_anyway_is_refused_and_written_down(pages, as_):
     for address, data in acts:
         response = client.post(address, data, headers=FRAGMENT)
         assert response.status_code == 403 and "does not have the right" in body_of(response), address
+        assert "The role operator includes it" in body_of(response), address
     assert AuditRecord.objects.filter(actor=f"user:{client.user.username}", outcome="refused").count() == len(acts)
     after = reads.counts(pages.shop)
     assert (after.active, after.locked, after.dead_letter) == (before.active, before.locked, before.dead_letter)
+
+
+@pytest.mark.parametrize(
+    ("kind", "right", "role"),
+    [
+        ("user", Right.BROWSE, "viewer"),
+        ("user", Right.BROWSE | Right.SEE_BODIES, "operator"),
+        ("user", Right.SEND, "operator"),
+        ("user", Right.MANAGE, "administrator"),
+        ("key", Right.MANAGE, None),
+    ],
+)
+def test_a_refusal_names_the_right_and_for_a_user_the_role_that_has_it(kind, right, role):
+    with pytest.raises(NotAuthorized) as refused:
+        Actor(kind, "vera").require(right, "space/orders")
+    way_out = f"The role {role} includes it; ask an administrator for access." if role else "Ask an administrator for access."
+    assert str(refused.value) == f"{kind}:vera does not have the right {right.name} on space/orders. {way_out}"
+
+
+def test_an_empty_queue_says_so(as_, db):
+    namespaces.ensure_namespace("empty")
+    entities.create_queue(EntityAddress("empty", "q"))
+    rabbitmq.ensure_vhost("empty-host")
+    rabbitmq.declare_queue(EntityAddress("empty-host", "q"))
+    queue_storage.ensure_account("emptyaccount")
+    queue_storage.create_queue(EntityAddress("emptyaccount", "queue"))
+    for at, text in (("empty/q", "no active messages"), ("empty-host/q", "no messages"), ("emptyaccount/queue", "no messages")):
+        page = " ".join(body_of(as_("viewer").get(f"/entities/{at}")).split())
+        assert f"· {text} ·" in page, at
 
 
 def test_posts_need_the_csrf_token(pages, as_):

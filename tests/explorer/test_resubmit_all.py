@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from broker_core import namespaces, queue_storage, reads, service_bus
-from broker_core.common.errors import EntityNotFound, NotAuthorized
+from broker_core import namespaces, queue_storage, rabbitmq, reads, service_bus
+from broker_core.common.errors import EntityNotFound, NotAllowed, NotAuthorized
 from broker_core.common.types import Actor, EntityAddress, Message, Right
 from explorer.models import AuditRecord
 from explorer.shared import resubmit_all
@@ -67,6 +67,12 @@ def test_groups_tell_what_may_go_and_what_is_held(dead, poison):
         reads.groups(EntityAddress(dead.namespace, "none").dead_letter)
     with pytest.raises(NotAuthorized):
         reads.groups(dead.dead_letter, actor=Actor("user", "eve", Right.NONE))
+
+
+def test_a_queue_of_rabbitmq_has_no_groups(dead, vhost):
+    rabbitmq.declare_queue(EntityAddress(vhost, "q"))
+    with pytest.raises(NotAllowed, match="is a RabbitMQ queue"):
+        reads.groups(EntityAddress(vhost, "q"))
 
 
 def test_no_more_is_looked_at_than_the_cap(dead, monkeypatch):

@@ -15,7 +15,7 @@ from broker_core.queue_storage import delete, get, getting, peek, put, put_all, 
 from broker_core.queue_storage.rules.errors import MessageNotFound, PopReceiptMismatch, QueueNotFound
 from broker_core.runtime.pacing import BATCH
 from broker_core.store import connections
-from broker_core.store.statements import SQL
+from broker_core.store.statements import SQL, call
 from tests.eventually import eventually
 from tests.looking import entity_id, events, ledger_agrees
 
@@ -136,7 +136,7 @@ def test_what_meets_a_change_under_way_waits_and_decides_anew(queue, how):
     }  # fmt: skip
     answer = meanwhile(
         SQL["storage_update"],
-        params,
+        call("storage_update", **params).params,
         {
             "delete": lambda: delete(queue, *key),
             "update": lambda: update(queue, *key, visibility_timeout=SECOND),
@@ -166,7 +166,8 @@ def test_what_waits_for_a_message_that_becomes_visible_after_it_began(queue, ste
             "message_ids": [message.message_id],
             "receipts": [message.pop_receipt],
         }
-        other.execute(SQL["storage_update"], {**key, "actor": "t", "holder": "t", "visibility": 0 * SECOND, "body": None})
+        change = call("storage_update", **key, actor="t", holder="t", visibility=0 * SECOND, body=None)
+        other.execute(change.sql, change.params)
 
     lock = "SELECT FROM vitrine_message WHERE entity_id = %s FOR UPDATE"
     assert meanwhile(lock, [entity_id(queue)], lambda: action(queue), make_visible) in (1, [1])
@@ -186,12 +187,12 @@ def test_a_get_that_meets_another_does_not_wait_for_it(queue):
     put_all(queue, [*"ab"])
     params = {"entity_id": entity_id(queue), "max_count": 1, "from_start": True, "holder": "t", "visibility": SECOND}
     with psycopg.connect(**connections.Database().parameters()) as other, other.transaction():
-        other.execute(SQL["storage_get"], params)
+        other.execute(SQL["storage_get"], call("storage_get", **params).params)
         assert [m.text for m in get(queue, 2)] == ["b"]
     assert ledger_agrees(queue)
 
 
-def test_spent_messages_are_moved_once_by_whoever_comes_first(make_queue, step):
+def test_messages_over_the_dequeue_limit_are_moved_once_by_concurrent_gets(make_queue, step):
     address = make_queue(max_dequeue_count=1)
     put_all(address, ["bad"] * 200)
     for _ in range(7):

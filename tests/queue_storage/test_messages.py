@@ -43,7 +43,7 @@ def take(address, **options):
 # Put
 
 
-def test_put_tells_what_it_stored(queue):
+def test_put_returns_the_stored_message(queue):
     at = now(queue)
     message = put(queue, "hello", visibility_timeout=5 * SECOND, time_to_live=60 * SECOND)
     assert (message.inserted_at, message.visible_at, message.expires_at) == (at, at + 5 * SECOND, at + 60 * SECOND)
@@ -54,13 +54,13 @@ def test_put_tells_what_it_stored(queue):
     assert ledger_agrees(queue)
 
 
-def test_without_a_visibility_timeout_it_is_visible_at_once(queue):
+def test_without_a_visibility_timeout_a_message_is_visible_at_once(queue):
     put(queue, "a")
     (seen,) = peek(queue)
     assert (seen.text, seen.dequeue_count) == ("a", 0)
 
 
-def test_without_a_life_it_lives_seven_days_and_with_none_for_ever(queue, step):
+def test_the_default_ttl_is_seven_days_and_none_means_no_expiry(queue, step):
     week, ever = put(queue, "week"), put(queue, "ever", time_to_live=None)
     assert week.expires_at - week.inserted_at == timedelta(days=7)
     assert ever.expires_at is None
@@ -76,7 +76,7 @@ def test_a_life_that_would_pass_the_year_9999_never_ends(queue):
     assert put(queue, "c", time_to_live=timedelta(days=365_000)).expires_at == at + timedelta(days=365_000)
 
 
-def test_a_put_that_is_wrong_stores_nothing_and_wins_over_a_missing_queue(queue):
+def test_an_invalid_put_stores_nothing_and_is_reported_before_a_missing_queue(queue):
     missing = EntityAddress(queue.namespace, "nowhere")
     put_wrongly: Any = put
     for address in (queue, missing):
@@ -98,7 +98,7 @@ def test_a_put_that_is_wrong_stores_nothing_and_wins_over_a_missing_queue(queue)
     assert events(queue) == []
 
 
-def test_a_delay_as_long_as_the_default_life_expires_as_it_becomes_visible(queue, step):
+def test_a_delay_equal_to_the_default_ttl_expires_as_it_becomes_visible(queue, step):
     put(queue, "a", visibility_timeout=timedelta(days=7))
     step(timedelta(days=7))
     assert get(queue) == []
@@ -129,7 +129,7 @@ def test_the_receipt_of_a_put_is_lost_with_the_first_get(queue):
 # Get
 
 
-def test_get_makes_invisible_counts_and_gives_a_new_receipt(queue, step):
+def test_get_hides_the_message_counts_and_issues_a_new_receipt(queue, step):
     first = put(queue, "a")
     got = take(queue)
     assert (got.dequeue_count, got.visible_at, got.inserted_at) == (1, now(queue) + LEASE, first.inserted_at)
@@ -143,12 +143,12 @@ def test_get_makes_invisible_counts_and_gives_a_new_receipt(queue, step):
     assert ledger_agrees(queue)
 
 
-def test_an_empty_queue_gives_an_empty_list_at_once(queue):
+def test_an_empty_queue_returns_an_empty_list_at_once(queue):
     assert get(queue, 32) == []
     assert peek(queue, 32) == []
 
 
-def test_a_get_that_is_wrong_wins_over_a_missing_queue(queue):
+def test_an_invalid_get_is_reported_before_a_missing_queue(queue):
     missing = EntityAddress(queue.namespace, "nowhere")
     put(queue, "a")
     for address in (queue, missing):
@@ -161,12 +161,12 @@ def test_a_get_that_is_wrong_wins_over_a_missing_queue(queue):
     assert take(queue).dequeue_count == 1
 
 
-def test_receipts_are_one_for_each_message(queue):
+def test_each_message_has_its_own_receipt(queue):
     put_all(queue, [*"abc"])
     assert len({message.pop_receipt for message in get(queue, 3)}) == 3
 
 
-def test_a_lease_may_reach_over_the_end_of_the_life(queue, step):
+def test_a_lease_may_end_after_the_message_expires(queue, step):
     put(queue, "a", time_to_live=10 * SECOND)
     got = take(queue, visibility_timeout=60 * SECOND)
     assert got.visible_at > got.expires_at
@@ -196,7 +196,7 @@ def test_put_order_without_delays(queue):
     assert texts(get(queue, 4)) == ["e", "f"]
 
 
-def test_what_became_visible_earlier_comes_first(queue, step):
+def test_messages_are_returned_in_the_order_in_which_they_became_visible(queue, step):
     put(queue, "two", visibility_timeout=2 * SECOND)
     put(queue, "one", visibility_timeout=SECOND)
     put(queue, "zero")
@@ -205,7 +205,7 @@ def test_what_became_visible_earlier_comes_first(queue, step):
     assert texts(peek(queue, 32)) == texts(get(queue, 32)) == ["zero", "one", "two", "late"]
 
 
-def test_a_message_that_is_given_back_goes_behind_those_visible_earlier(queue, step):
+def test_a_released_message_comes_after_those_visible_earlier(queue, step):
     put_all(queue, [*"ab"])
     held = take(queue)
     step(SECOND)
@@ -235,7 +235,7 @@ def test_peek_shows_nothing_invisible(queue, step):
     assert texts(peek(queue, 32)) == ["there"]
 
 
-def test_peek_reaches_no_further_than_32(queue):
+def test_peek_returns_at_most_32_messages(queue):
     put_all(queue, [str(i) for i in range(40)])
     assert texts(peek(queue, 32)) == [str(i) for i in range(32)]
     with pytest.raises(OutOfRangeQueryParameterValue):
@@ -245,7 +245,7 @@ def test_peek_reaches_no_further_than_32(queue):
 # Update
 
 
-def test_update_gives_a_new_receipt_and_a_new_time(queue, step):
+def test_update_returns_a_new_receipt_and_a_new_time(queue, step):
     put(queue, "a", time_to_live=3600 * SECOND)
     got = take(queue)
     step(10 * SECOND)
@@ -274,7 +274,7 @@ def test_updates_are_counted_until_the_next_get(queue, step):
     assert reads.message(queue, 1).row.renewals == 0
 
 
-def test_update_to_zero_gives_the_message_back(queue):
+def test_update_to_zero_makes_the_message_visible(queue):
     put(queue, "a")
     got = take(queue)
     update(queue, got.message_id, got.pop_receipt, visibility_timeout=timedelta(0))
@@ -291,7 +291,7 @@ def test_update_replaces_the_text_only_if_one_is_given(queue, text, expected):
     assert ledger_agrees(queue)
 
 
-def test_the_receipt_before_an_update_is_dead(queue):
+def test_an_update_invalidates_the_previous_receipt(queue):
     put(queue, "a")
     got = take(queue)
     update(queue, got.message_id, got.pop_receipt, visibility_timeout=SECOND)
@@ -317,7 +317,7 @@ def test_the_queue_is_checked_first_then_the_message_then_the_receipt(queue):
     assert texts(peek(queue, 2)) == ["a", "b"]
 
 
-def test_update_works_after_the_lease_as_long_as_nobody_took_the_message(queue, step):
+def test_update_works_after_the_lease_until_the_next_get(queue, step):
     put(queue, "a")
     got = take(queue)
     step(LEASE + SECOND)
@@ -329,7 +329,7 @@ def test_update_works_after_the_lease_as_long_as_nobody_took_the_message(queue, 
     assert ledger_agrees(queue)
 
 
-def test_an_expired_message_is_not_there_to_be_updated_or_deleted(queue, step):
+def test_an_expired_message_cannot_be_updated_or_deleted(queue, step):
     message = put(queue, "a", time_to_live=SECOND)
     step(SECOND)
     with pytest.raises(MessageNotFound):
@@ -338,7 +338,7 @@ def test_an_expired_message_is_not_there_to_be_updated_or_deleted(queue, step):
         delete(queue, message.message_id, message.pop_receipt)
 
 
-def test_an_update_may_reach_over_the_end_of_the_life_unless_the_queue_is_strict(make_queue, step):
+def test_an_update_may_extend_beyond_the_expiry_unless_the_queue_is_strict(make_queue, step):
     strict, lenient = make_queue(strict_visibility=True), make_queue()
     for address in (strict, lenient):
         message = put(address, "a", time_to_live=10 * SECOND)
@@ -353,7 +353,7 @@ def test_an_update_may_reach_over_the_end_of_the_life_unless_the_queue_is_strict
         assert ledger_agrees(address)
 
 
-def test_an_update_that_is_wrong_changes_nothing(queue):
+def test_an_invalid_update_changes_nothing(queue):
     message = put(queue, "a")
     with pytest.raises(MissingRequiredQueryParameter):
         update(queue, message.message_id, None, visibility_timeout=SECOND)
@@ -373,7 +373,7 @@ def test_an_update_that_is_wrong_changes_nothing(queue):
 # Delete and clear
 
 
-def test_delete_is_for_good(queue, step):
+def test_a_deleted_message_is_not_found_again(queue, step):
     put(queue, "a")
     got = take(queue)
     delete(queue, got.message_id, got.pop_receipt)
@@ -387,7 +387,7 @@ def test_delete_is_for_good(queue, step):
     assert ledger_agrees(queue)
 
 
-def test_delete_works_after_the_lease_until_somebody_takes_the_message(queue, step):
+def test_delete_works_after_the_lease_until_the_next_get(queue, step):
     put_all(queue, [*"ab"])
     first, second = get(queue, 2)
     step(LEASE)
@@ -449,7 +449,7 @@ def test_what_is_no_address_is_refused(broker_database, wrong):
             get(EntityAddress(*parts))
 
 
-def test_clear_removes_all_and_what_was_held_is_not_found(queue, step):
+def test_clear_removes_all_messages_also_leased_ones(queue, step):
     put_all(queue, ["x"] * 1200)
     put(queue, "later", visibility_timeout=60 * SECOND)
     put(queue, "short", time_to_live=SECOND)
@@ -505,7 +505,7 @@ def test_each_operation_needs_its_right(queue):
         clear(queue, actor=Actor("key", "k", enough))
 
 
-def test_families_keep_to_themselves(queue, namespace):
+def test_operations_of_another_family_are_refused(queue, namespace):
     bus = EntityAddress(namespace, "bus-queue")
     entities.create_queue(bus)
     with pytest.raises(NotAllowed):

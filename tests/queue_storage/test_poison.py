@@ -53,7 +53,7 @@ def origin(address, number=1):
     return connections.current().execute(query, [entity_id(address), number]).fetchone()[0]
 
 
-def test_a_message_got_as_often_as_allowed_moves_with_the_next_get(make_queue, step):
+def test_a_message_at_the_dequeue_limit_moves_with_the_next_get(make_queue, step):
     address = make_queue(max_dequeue_count=2)
     original = put(address, "bad", time_to_live=3600 * SECOND)
     assert fail(address, step, 2)[0].dequeue_count == 2
@@ -67,7 +67,7 @@ def test_a_message_got_as_often_as_allowed_moves_with_the_next_get(make_queue, s
     assert ledger_agrees(address) and ledger_agrees(poison_of(address))
 
 
-def test_what_moved_is_linked_in_both_directions(make_queue, step):
+def test_moved_messages_are_linked_in_both_directions(make_queue, step):
     address = make_queue(max_dequeue_count=1)
     original = put(address, "bad")
     fail(address, step, 1)
@@ -97,7 +97,7 @@ def test_a_sweep_moves_it_once_its_lease_has_ended(make_queue, step):
     assert ledger_agrees(address)
 
 
-def test_the_last_get_allowed_may_still_delete_or_go_on(make_queue, step):
+def test_the_last_allowed_get_can_still_delete_or_extend(make_queue, step):
     address = make_queue(max_dequeue_count=1)
     put_all(address, [*"ab"])
     first, second = get(address, 2)
@@ -125,13 +125,13 @@ def test_a_get_gives_what_is_behind_many_spent_messages(make_queue, step, monkey
     assert ledger_agrees(address) and ledger_agrees(poison_of(address))
 
 
-def test_without_a_limit_a_message_comes_back_for_ever(queue, step):
+def test_without_a_limit_a_message_is_delivered_any_number_of_times(queue, step):
     put(queue, "a")
     assert fail(queue, step, 30)[0].dequeue_count == 30
     assert [q.name for q in list_queues(queue.namespace)] == [queue.path]
 
 
-def test_a_poison_queue_has_none_itself(account, step):
+def test_a_poison_queue_has_no_poison_queue(account, step):
     address = EntityAddress(account, "orders-poison")
     create_queue(address, max_dequeue_count=1)
     put(address, "a")
@@ -282,7 +282,7 @@ def codes(address, number):
     return [(reason.code, reason.ends_at) for reason in found.reasons]
 
 
-def test_every_invisible_message_has_its_reason_and_its_instant(queue, step):
+def test_every_invisible_message_has_a_reason_and_an_end(queue, step):
     at = now(queue)
     put(queue, "delayed", visibility_timeout=60 * SECOND)
     message = put(queue, "rescheduled")
@@ -307,7 +307,7 @@ def test_every_invisible_message_has_its_reason_and_its_instant(queue, step):
         queue_storage.explain(EntityAddress(queue.namespace, "nowhere"), 1)
 
 
-def test_an_update_over_the_end_of_the_life_is_flagged(queue):
+def test_an_update_beyond_the_expiry_is_flagged(queue):
     at = now(queue)
     message = put(queue, "a", time_to_live=10 * SECOND)
     update(queue, message.message_id, message.pop_receipt, visibility_timeout=100 * SECOND)

@@ -146,7 +146,7 @@ def test_options_are_changed_one_by_one(account):
     assert get_queue(address).poison_queue == "grave"
 
 
-def test_a_deleted_queue_is_gone_with_its_messages_and_its_name_is_free(queue):
+def test_a_deleted_queue_is_removed_with_its_messages_and_its_name_can_be_reused(queue):
     put(queue, "a")
     delete_queue(queue)
     for operation in (lambda: put(queue, "b"), lambda: get(queue), lambda: delete_queue(queue), lambda: clear(queue)):
@@ -161,7 +161,7 @@ def test_a_deleted_queue_is_gone_with_its_messages_and_its_name_is_free(queue):
     assert [m.text for m in get(queue)] == ["new"]
 
 
-def test_the_count_is_exact_and_has_delayed_leased_and_visible_ones_but_no_expired_ones(queue, step):
+def test_the_count_is_exact_and_excludes_expired_messages(queue, step):
     put_all(queue, [*"abc"])
     put(queue, "delayed", visibility_timeout=60 * SECOND)
     put_all(queue, [*"xy"], time_to_live=10 * SECOND)

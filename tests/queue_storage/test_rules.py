@@ -109,7 +109,7 @@ def test_a_delay_out_of_range(visibility):
 
 
 @pytest.mark.parametrize("life", [0, -2, 0.5])
-def test_a_life_that_is_none(life):
+def test_a_ttl_below_one_second_is_refused(life):
     code, status, details = refused(messages.check_put, timedelta(0), life * SECOND)
     assert (code, status, details["QueryParameterName"]) == ("InvalidQueryParameterValue", 400, "messagettl")
     assert details["QueryParameterValue"] == str(life)
@@ -117,7 +117,7 @@ def test_a_life_that_is_none(life):
 
 
 @pytest.mark.parametrize(("visibility", "life"), [(10, 10), (11, 10), (604_800, 604_800)])
-def test_a_delay_as_long_as_the_life_that_was_given(visibility, life):
+def test_a_delay_equal_to_the_given_ttl(visibility, life):
     code, status, details = refused(messages.check_put, visibility * SECOND, life * SECOND)
     assert (code, status, details["QueryParameterName"]) == ("InvalidQueryParameterValue", 400, "visibilitytimeout")
 
@@ -137,7 +137,7 @@ def test_a_count_that_is_no_number(count):
     assert refused(messages.check_count, count)[0] == "InvalidQueryParameterValue"
 
 
-def test_what_an_update_cannot_do_without():
+def test_the_required_arguments_of_an_update():
     receipt = uuid4()
     for args, name in (((None, SECOND), "popreceipt"), (("", SECOND), "popreceipt"), ((receipt, None), "visibilitytimeout")):
         expected = "MissingRequiredQueryParameter", 400, {"QueryParameterName": name}
@@ -146,7 +146,7 @@ def test_what_an_update_cannot_do_without():
     messages.check_update(receipt, timedelta(0))
 
 
-def test_of_several_things_that_are_wrong_the_text_is_told_first_then_the_visibility_timeout():
+def test_of_several_errors_the_text_is_reported_first_then_the_visibility_timeout():
     receipt = uuid4()
     assert refused(messages.check_update, receipt, -SECOND, "x" * 65_537)[0] == "RequestBodyTooLarge"
     assert refused(messages.check_update, receipt, -SECOND, "\x01" * 65_537)[0] == "InvalidXmlDocument"
@@ -166,7 +166,7 @@ def test_a_text_over_the_limit(text):
 
 
 @pytest.mark.parametrize("text", ["\x00", "a\x01b", "\x0b", "\x1f", "\ud800", "\ufffe", "\uffff"])
-def test_a_text_that_no_document_can_hold(text):
+def test_a_text_that_xml_cannot_contain(text):
     assert refused(messages.encode_text, text) == ("InvalidXmlDocument", 400, {})
 
 
@@ -187,7 +187,7 @@ def test_refusals_are_also_those_of_every_family():
 # Metadata and options
 
 
-def test_values_of_metadata_have_no_blanks_around_them():
+def test_values_of_metadata_are_stripped():
     assert options.check_metadata({"a": " \tx  y\t ", "b": "  "}) == {"a": "x  y", "b": ""}
 
 
@@ -308,7 +308,7 @@ class Facts:
         (Facts(NOON + SECOND, HoldKind.GET, NOON), DisplayState.EXPIRED),  # first of all
     ],
 )
-def test_what_a_message_is(facts, expected):
+def test_the_display_state_of_a_message(facts, expected):
     assert display_state.display_state(facts, NOON) is expected
     assert (why_not(facts, NOON) is None) == (expected is DisplayState.VISIBLE)
 
@@ -372,7 +372,7 @@ def codes(facts, queue=QUEUES["plain"], place=QueuePosition()):
         ),
     ],
 )
-def test_every_reason_with_the_instant_that_ends_it(facts, queue, expected):
+def test_every_reason_with_its_end(facts, queue, expected):
     assert codes(facts, QUEUES[queue]) == expected
 
 

@@ -58,7 +58,7 @@ def look_at_once(monkeypatch):
 # Expiry
 
 
-def test_the_instant_of_a_lives_end_is_its_end(queue, step):
+def test_a_message_expires_exactly_at_its_expiry(queue, step):
     put(queue, "a", time_to_live=10 * SECOND)
     step(10 * SECOND - timedelta(microseconds=1))
     assert texts(peek(queue)) == ["a"]
@@ -79,7 +79,7 @@ def test_an_expired_message_is_kept_for_the_grace_then_removed_by_a_sweep(make_q
         assert ledger_agrees(address)
 
 
-def test_a_get_removes_what_is_past_its_grace_when_no_sweep_runs(queue, step):
+def test_a_get_removes_messages_past_their_grace_without_a_sweep(queue, step):
     put_all(queue, ["x"] * 3, time_to_live=10 * SECOND)
     step(10 * SECOND + GRACE)
     assert get(queue) == []
@@ -151,8 +151,9 @@ def _commit_below_the_hint(queue, step):
     put(queue, "first")
     get(queue, visibility_timeout=3600 * SECOND)
     params = {"entity_id": entity_id(queue), "actor": "t", "holder": "t", "bodies": [b"late"], "bytes": 4}
+    params = call("storage_put", **params, visibility=timedelta(0), time_to_live=None).params
     with psycopg.connect(**connections.Database().parameters()) as other, other.transaction():
-        other.execute(SQL["storage_put"], params | {"visibility": timedelta(0), "time_to_live": None})
+        other.execute(SQL["storage_put"], params)
         step(10 * SECOND)
         run(getting._refresh_hint(entity_id(queue)))
         below = hint(queue)
@@ -206,9 +207,10 @@ def test_what_is_visible_is_found_by_its_index(queue, name):
         "entity_id": entity_id(queue), "max_count": 1, "from_start": False, "holder": "h", "visibility": SECOND, "target_id": 1,
         "actor": "a", "reason": "r", "time_to_live": SECOND,
     }  # fmt: skip
+    params = call(name, **params).params
     connection.execute("SET plan_cache_mode = force_generic_plan")
     with connection.transaction(force_rollback=True):
-        plan = "\n".join(row[0] for row in connection.execute("EXPLAIN ANALYZE " + SQL[name], params, prepare=True))
+        plan = "\n".join(row[0] for row in connection.execute(f"EXPLAIN ANALYZE {SQL[name]}", params, prepare=True))
     assert "vitrine_message_visible" in plan
     assert "rows=2200" not in plan and "rows=2000" not in plan, plan
 
@@ -227,6 +229,7 @@ def test_many_invisible_messages_do_not_slow_a_get(make_queue):
 
 def _pages_of_a_get(address):
     params = {"entity_id": entity_id(address), "max_count": 32, "from_start": False, "holder": "h", "visibility": SECOND}
+    params = call("storage_get", **params).params
     connection = connections.current()
     with connection.transaction(force_rollback=True):
         (plan,) = connection.execute("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + SQL["storage_get"], params).fetchone()[0]

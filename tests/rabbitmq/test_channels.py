@@ -40,7 +40,7 @@ def test_tags_count_from_one_on_each_channel_for_gets_and_consumers(connection, 
 
 @pytest.mark.parametrize("settle", ["ack", "nack", "reject"])
 @pytest.mark.parametrize("tag", [0, 1, 99])
-def test_an_unknown_tag_ends_the_channel(connection, queue, settle, tag):
+def test_an_unknown_tag_closes_the_channel(connection, queue, settle, tag):
     send(queue, "a", "b")
     channel = connection.channel()
     assert channel.get("q").delivery_tag == 1
@@ -79,7 +79,7 @@ def test_tags_of_another_channel_are_unknown(connection, queue):
         connection.channel().ack(1)
 
 
-def test_what_needs_no_acknowledgement_is_gone_at_once_and_prefetch_does_not_count(channel, queue):
+def test_without_acknowledgements_messages_are_removed_at_once_and_prefetch_is_ignored(channel, queue):
     send(queue, *"abcd")
     channel.qos(1)
     assert channel.get("q", no_ack=True).body == b"a"
@@ -108,7 +108,7 @@ def test_a_requeue_restores_the_original_position(channel, queue):
     assert bodies(get_all(channel)) == "0134"
 
 
-def test_giving_all_back_at_once_keeps_the_order(channel, queue):
+def test_requeueing_all_at_once_keeps_the_order(channel, queue):
     send(queue, *"abc")
     for _ in range(3):
         channel.get("q")
@@ -153,7 +153,7 @@ def test_recover_requeues_all_of_the_channel(connection, queue):
         connection.channel()
 
 
-def test_acknowledging_a_delivery_of_a_queue_that_is_gone_is_silent(channel, queue):
+def test_acknowledging_a_delivery_of_a_deleted_queue_succeeds(channel, queue):
     send(queue, *"abc")
     for _ in range(3):
         channel.get("q")
@@ -166,7 +166,7 @@ def test_acknowledging_a_delivery_of_a_queue_that_is_gone_is_silent(channel, que
     assert bodies(get_all(channel)) == "new"
 
 
-def test_a_get_tells_how_many_are_ready_behind_it(channel, queue):
+def test_a_get_returns_the_number_of_ready_messages_behind_it(channel, queue):
     send(queue, *"abc")
     delivery = channel.get("q")
     assert (delivery.delivery_tag, delivery.redelivered, delivery.exchange, delivery.routing_key) == (1, False, "", "q")
@@ -176,7 +176,7 @@ def test_a_get_tells_how_many_are_ready_behind_it(channel, queue):
     assert channel.get("q") is None
 
 
-def test_no_name_means_the_queue_last_declared(connection, channel):
+def test_an_empty_name_means_the_queue_last_declared(connection, channel):
     for use in ("get", "consume", "delete_queue"):
         with pytest.raises(AmqpError, match="^NOT_FOUND - no previously declared queue$"):
             getattr(connection.channel(), use)()
@@ -189,7 +189,7 @@ def test_no_name_means_the_queue_last_declared(connection, channel):
     assert not is_there(address)
 
 
-def test_prefetch_counts_for_each_consumer_begun_later(channel, queue):
+def test_prefetch_applies_to_each_consumer_started_later(channel, queue):
     send(queue, *"0123456789")
     channel.consume("q", tag="before")
     channel.cancel("before")
@@ -272,7 +272,7 @@ def test_a_refusal_ends_the_channel_with_all_it_holds(connection, queue):
 
 
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
-def test_a_delivery_not_acknowledged_in_time_comes_back_and_ends_its_channel(connection, kind):
+def test_a_delivery_not_acknowledged_in_time_is_requeued_and_closes_its_channel(connection, kind):
     """Also one that was got (RMQ-126)."""
     address = connection.channel().declare_queue("slow", type=kind).address
     send(address, *"abc")

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import pytest
 
-from broker_core import namespaces, rabbitmq, sweeps
+from broker_core import namespaces, rabbitmq
 from broker_core.common.errors import BrokerUnavailable, InvalidArgument, NotAuthorized
 from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.rabbitmq.connections import channels, ending, processes
@@ -311,7 +311,7 @@ def test_what_a_forgotten_connection_held_is_given_back(vhost, queue, monkeypatc
     assert bodies([forgotten.channel().get(queue.path)]) == "a"
     del forgotten
     gc.collect()
-    eventually(sweeps.end_connections)
+    eventually(rabbitmq.end_connections)
     assert bodies([kept.channel().get(queue.path)]) == "a"
     kept.close()
 
@@ -324,7 +324,7 @@ def test_a_connection_that_could_not_be_ended_is_ended_later(vhost, queue, monke
     with monkeypatch.context() as patched, pytest.raises(BrokerUnavailable):
         patched.setattr(ending, "end", _cut_off)
         connection.close()
-    eventually(sweeps.end_connections)
+    eventually(rabbitmq.end_connections)
     with rabbit.connect(vhost) as other:
         assert bodies([other.channel().get(queue.path)]) == "a"
 

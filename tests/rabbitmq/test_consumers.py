@@ -44,7 +44,7 @@ def test_who_consumes_is_known_to_all(connection, channel, queue):
     assert rabbitmq.declare_queue(queue, passive=True).consumers == 0
 
 
-def test_exclusive_means_alone(connection, queue):
+def test_an_exclusive_consumer_is_the_only_one(connection, queue):
     text = f"^ACCESS_REFUSED - queue 'q' in vhost '{queue.namespace}' in exclusive use$"
     with as_another_process(), rabbitmq.connect(queue.namespace) as another:
         channel = connection.channel()
@@ -74,7 +74,7 @@ def test_consumers_of_a_channel_get_messages_in_turns(channel, queue):
     assert [d.consumer_tag for d in channel.deliveries(6)] == ["a", "b", "c"] * 2
 
 
-def test_whose_turn_it_is_does_not_depend_on_when_one_looks(channel, queue):
+def test_round_robin_does_not_depend_on_when_consumers_poll(channel, queue):
     """RMQ-145"""
     for tag in "ab":
         channel.consume("q", tag=tag)
@@ -100,7 +100,7 @@ def test_who_acknowledges_takes_turns_with_who_does_not(channel, queue):
     assert served == ["a", "b", "a", "b"]
 
 
-def test_nobody_has_a_quorum_queue_to_himself(connection, channel):
+def test_a_quorum_queue_refuses_exclusive_consumers(connection, channel):
     """RMQ-386"""
     channel.declare_queue("quorum", type="quorum")
     channel.consume("quorum", exclusive=True)
@@ -108,7 +108,7 @@ def test_nobody_has_a_quorum_queue_to_himself(connection, channel):
     assert connection.channel().consume("quorum", exclusive=True)
 
 
-def test_a_quorum_queue_with_a_single_active_consumer_is_consumed_from_alone(connection, channel, vhost):
+def test_a_get_from_a_quorum_queue_with_a_single_active_consumer_is_refused(connection, channel, vhost):
     """RMQ-387"""
     for type in ("classic", "quorum"):
         channel.declare_queue(type, type=type, arguments={"x-single-active-consumer": True})
@@ -252,11 +252,11 @@ def test_cancelling_requeues_nothing(channel, queue):
     assert ledger_agrees(queue)
 
 
-def test_cancelling_an_unknown_tag_is_fine(channel):
+def test_cancelling_an_unknown_tag_succeeds(channel):
     channel.cancel("nobody")
 
 
-def test_a_deleted_queue_ends_its_consumers_and_the_channel_goes_on(connection, channel, queue):
+def test_a_deleted_queue_cancels_its_consumers_and_the_channel_stays_open(connection, channel, queue):
     channel.consume("q", tag="t")
     send(queue, "before")
     assert bodies(channel.deliveries(1)) == "before"
@@ -287,7 +287,7 @@ def test_consuming_from_a_queue_that_is_not_there_is_refused(connection):
     assert refused.value.reply_code == 404
 
 
-def test_an_auto_delete_queue_goes_with_its_last_consumer(connection):
+def test_an_auto_delete_queue_is_deleted_with_its_last_consumer(connection):
     channel = connection.channel()
     address = channel.declare_queue("brief", auto_delete=True).address
     send(address, "a")
@@ -302,7 +302,7 @@ def test_an_auto_delete_queue_goes_with_its_last_consumer(connection):
     second.ack(1)
 
 
-def test_two_that_consume_exclusively_at_once_are_one(vhost, queue, fresh_epoch):
+def test_of_two_concurrent_exclusive_consumers_one_is_refused(vhost, queue, fresh_epoch):
     """Side by side, from connections of their own: exactly one of them may."""
     opened = [rabbitmq.connect(vhost) for _ in range(4)]
     done = []

@@ -45,7 +45,7 @@ def test_the_four_reasons(vhost, reason):
     assert (death.reason, death.queue, death.count, death.exchange, death.routing_keys) == (reason, "q", 1, "", ("q",))
 
 
-def test_it_is_told_on_both_sides(vhost):
+def test_dead_lettering_is_recorded_in_both_queues(vhost):
     """RMQ-911: the old number ends, the new one begins, each names the other."""
     dead = r.declare(vhost, "dead")
     q = with_dlx(vhost)
@@ -58,7 +58,7 @@ def test_it_is_told_on_both_sides(vhost):
     assert sent.details == {"from": {"entity": entity_id(q), "path": "q", "sequence_number": 2, "reason": "rejected"}}
 
 
-def test_without_an_exchange_for_it_it_is_dropped(vhost):
+def test_without_a_dead_letter_exchange_a_message_is_dropped(vhost):
     """RMQ-061: none, one that is not there, one that leads nowhere; the reason is told."""
     none, missing = r.declare(vhost, "none"), r.declare(vhost, "missing", dead_letter_exchange="gone")
     nowhere = r.declare(vhost, "nowhere", dead_letter_exchange="amq.direct")
@@ -93,7 +93,7 @@ def test_its_own_keys_or_the_one_for_dead_letters(vhost):
     assert r.read_out(copy) == ["1"]
 
 
-def test_blind_keys_are_routed_by_and_told_to_nobody(vhost):
+def test_bcc_keys_route_and_are_removed(vhost):
     """RMQ-395: also at later deaths, until a queue has a key of its own for its dead."""
     rabbitmq.declare_exchange(vhost, "dlx", "direct")
     first, second, last = (r.declare(vhost, name, dead_letter_exchange="dlx") for name in ("first", "second", "last"))
@@ -226,7 +226,7 @@ def test_a_rejection_lets_it_go_round_for_ever(vhost):
     assert r.ledger_agrees(q)
 
 
-def test_it_is_moved_whole_or_not_at_all(vhost):
+def test_dead_lettering_is_atomic(vhost):
     """RMQ-074, RMQ-075, RMQ-911: in one transaction, so it is never in both queues, nor in none."""
     dead = r.declare(vhost, "dead")
     q = with_dlx(vhost)
@@ -260,7 +260,7 @@ def test_an_argument_beats_a_policy(vhost):
     assert (r.read_out(by_argument), r.read_out(by_policy)) == (["q"], ["plain"])
 
 
-def test_the_default_exchange_may_be_the_one(vhost):
+def test_the_dead_letter_exchange_may_be_the_default_exchange(vhost):
     """RMQ-077: with the queue's own key it comes back."""
     q = r.declare(vhost, dead_letter_exchange="")
     r.send(q, "x")
@@ -268,7 +268,7 @@ def test_the_default_exchange_may_be_the_one(vhost):
     assert r.deaths(r.get(q))[0].queue == "q"
 
 
-def test_they_arrive_in_the_order_they_died_in(vhost):
+def test_dead_letters_arrive_in_the_order_of_dead_lettering(vhost):
     """RMQ-078"""
     dead = r.declare(vhost, "dead")
     q = with_dlx(vhost, max_length=2)
@@ -282,7 +282,7 @@ def test_they_arrive_in_the_order_they_died_in(vhost):
     assert r.read_out(dead) == ["5", "3", "1"]
 
 
-def test_a_dead_letter_may_reach_many(vhost):
+def test_a_dead_letter_may_be_routed_to_several_queues(vhost):
     """RMQ-079: through any exchange, an internal one too; an alternate exchange serves where there is no way."""
     rabbitmq.declare_exchange(vhost, "dlx", "fanout", internal=True)
     targets = [r.declare(vhost, f"t{n}") for n in range(3)]

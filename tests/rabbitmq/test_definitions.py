@@ -95,7 +95,7 @@ def test_the_same_again_changes_nothing(broker_database):
     assert export_definitions(vhost) == before
 
 
-def test_what_differs_is_updated_or_kept_as_it_was(broker_database):
+def test_differing_objects_are_updated_or_kept(broker_database):
     """RMQ-927"""
     vhost = new_name()
     import_definitions(a_file(vhost))

@@ -124,7 +124,7 @@ def test_releasing_finds_what_is_held_among_many(vhost):
     assert r.count(q) == 700 and r.ledger_agrees(q)
 
 
-def test_only_a_quorum_queue_tells_how_often_it_came_back(vhost):
+def test_only_a_quorum_queue_reports_the_delivery_count(vhost):
     """RMQ-120"""
     for q in (r.declare(vhost, "classic"), r.declare(vhost, "quorum", type="quorum")):
         r.send(q, 1, headers={"mine": "kept"})
@@ -235,7 +235,7 @@ def test_priorities(vhost):
     assert r.read_out(q) == ["5", "None", "0"]
 
 
-def test_without_the_argument_priorities_mean_nothing(vhost):
+def test_without_the_argument_priorities_are_ignored(vhost):
     """RMQ-161, RMQ-361"""
     q = r.declare(vhost, type="quorum")
     for priority in (1, 9):
@@ -243,7 +243,7 @@ def test_without_the_argument_priorities_mean_nothing(vhost):
     assert r.read_out(q) == ["1", "9"]
 
 
-def test_priorities_are_not_for_policies(vhost):
+def test_priorities_cannot_be_set_by_a_policy(vhost):
     """RMQ-162"""
     with pytest.raises(InvalidPolicy, match="not recognised policy settings"):
         r.policy(vhost, max_priority=5)

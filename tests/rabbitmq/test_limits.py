@@ -37,7 +37,7 @@ def test_bytes_of_ready_bodies_count(vhost):
     assert r.present(q) == [3, 4, 5] and r.ledger_agrees(q)
 
 
-def test_the_oldest_go(vhost):
+def test_the_oldest_messages_are_dropped(vhost):
     """RMQ-091"""
     dead = r.declare(vhost, "dead")
     q = r.declare(vhost, max_length=3, dead_letter_exchange="", dead_letter_routing_key="dead")
@@ -49,7 +49,7 @@ def test_the_oldest_go(vhost):
     assert r.ledger_agrees(q) and r.ledger_agrees(dead)
 
 
-def test_one_that_is_too_large_goes_itself(vhost):
+def test_a_message_larger_than_the_limit_is_dropped_itself(vhost):
     """RMQ-092: with all that was before it."""
     q = r.declare(vhost, max_length_bytes=3)
     r.send(q, "a", "toolong")
@@ -110,7 +110,7 @@ def test_what_is_refused_counts_where_it_is_dead_lettered(vhost):
     assert r.ledger_agrees(dead) and r.ledger_agrees(last)
 
 
-def test_one_queue_refuses_and_the_others_keep_it(vhost):
+def test_one_queue_rejects_and_the_others_accept(vhost):
     """RMQ-095"""
     full, free = r.declare(vhost, "full", max_length=0, overflow="reject-publish"), r.declare(vhost, "free")
     for q in (full, free):
@@ -150,7 +150,7 @@ def test_a_limit_far_below_what_is_there(vhost):
     assert r.present(q) == [*(d.number for d in held), *range(1296, 1301)] and r.ledger_agrees(q)
 
 
-def test_the_lower_limit_counts(vhost):
+def test_the_lower_limit_applies(vhost):
     """RMQ-098: of an argument and a policy; for overflow the argument does."""
     for argument, by_policy in ((50, 2), (2, 50)):
         q = r.declare(vhost, f"q{argument}", max_length=argument, overflow="reject-publish")
@@ -158,7 +158,7 @@ def test_the_lower_limit_counts(vhost):
         assert [p.refused for p in r.send(q, 1, 2, 3)] == [False, False, True]
 
 
-def test_in_a_priority_queue_the_highest_goes_first(vhost):
+def test_in_a_priority_queue_the_highest_priority_is_dropped_first(vhost):
     """RMQ-099"""
     q = r.declare(vhost, max_length=2, max_priority=9)
     for priority in (5, 1, 3):

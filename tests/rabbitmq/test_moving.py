@@ -60,7 +60,7 @@ def agree(*addresses):
 # Where to
 
 
-def test_each_goes_back_to_where_it_died(dead, orders, bills):
+def test_each_message_returns_to_the_queue_that_dead_lettered_it(dead, orders, bills):
     """RMQ-390"""
     r.send(orders, "o1", "o2")
     r.send(bills, "b1")
@@ -135,7 +135,7 @@ def test_all_is_kept_but_the_deaths(vhost, dead, orders):
     assert back.properties.expiration is None and not back.redelivered and back.delivery_count == 0
 
 
-def test_what_is_moved_is_lost_in_no_cycle(vhost, orders):
+def test_a_moved_message_is_not_dropped_as_a_cycle(vhost, orders):
     """RMQ-391, RMQ-072: with its deaths as they were, this one would be dropped in the queue where it died first."""
     dead = with_dlx(vhost, "slow-dead", key="last", message_ttl=100)
     q = with_dlx(vhost, "q", key="slow-dead", message_ttl=100)
@@ -266,7 +266,7 @@ def leave_refused(vhost, dead, orders):
         (leave_no_queue, "dead"), (leave_refused, "dead"),
     ],
 )  # fmt: skip
-def test_what_cannot_go_stays_and_the_report_says_why(vhost, dead, orders, leave, source):
+def test_messages_that_cannot_be_moved_stay_and_are_reported(vhost, dead, orders, leave, source):
     """RMQ-392"""
     brief = r.declare(vhost, "brief", message_ttl=100, dead_letter_exchange="", dead_letter_routing_key="brief")
     r.send(orders, "x")
@@ -468,7 +468,7 @@ GROUPS = [
 
 
 @pytest.mark.parametrize(("of", "to", "expected"), GROUPS)
-def test_one_group_goes_and_the_others_are_neither_moved_nor_told_of(mixed, of, to, expected, small_batches):
+def test_only_the_selected_group_is_moved_and_reported(mixed, of, to, expected, small_batches):
     """RMQ-397"""
     before = set(r.present(mixed))
     would = rabbitmq.preview_move(mixed, to, of=of)

@@ -97,7 +97,7 @@ def test_an_operator_policy_has_fewer_keys(vhost, put):
     assert rabbitmq.list_policies(vhost) == []
 
 
-def test_numbers_take_the_least_and_the_rest_the_argument(declare, put):
+def test_the_lowest_number_applies_and_otherwise_the_argument(declare, put):
     """RMQ-205, RMQ-904, RMQ-076, RMQ-049: who won each key is told, and who else said a value."""
     address = declare(message_ttl=5000, max_length=3, dead_letter_exchange="mine", overflow="reject-publish", expires=1000)
     put("p", {"message-ttl": 1000, "max-length": 100, "dead-letter-exchange": "theirs", "overflow": "drop-head", "expires": 4000})
@@ -126,7 +126,7 @@ def test_numbers_take_the_least_and_the_rest_the_argument(declare, put):
     ]
 
 
-def test_what_is_shown_is_the_policies_without_arguments(declare, put):
+def test_effective_policies_are_shown_without_arguments(declare, put):
     """RMQ-206, with its example."""
     address = declare(message_ttl=5000, max_length=3)
     put("p", {"message-ttl": 1000, "max-length": 100, "dead-letter-exchange": "px"})
@@ -217,7 +217,7 @@ def test_a_policys_expiry_counts_from_its_application(vhost, declare, put):
         rabbitmq.declare_queue(address, passive=True)
 
 
-def test_the_shorter_expiry_holds(vhost, declare, put):
+def test_the_shorter_expiry_applies(vhost, declare, put):
     """RMQ-049"""
     put("p", {"expires": 1000}, pattern="^q")
     declare("q1", expires=4000)
@@ -239,7 +239,7 @@ def test_a_lower_limit_trims_at_once(vhost, declare, put, publish):
     assert rabbitmq.get(address, no_ack=True).body == b"7"
 
 
-def test_a_shorter_time_to_live_holds_for_what_is_there(vhost, declare, put, publish):
+def test_a_shorter_ttl_applies_to_waiting_messages(vhost, declare, put, publish):
     """RMQ-902, RMQ-903: the instant it had may be earlier, and is kept when the policy goes."""
     address = declare()
     publish("old")
@@ -252,7 +252,7 @@ def test_a_shorter_time_to_live_holds_for_what_is_there(vhost, declare, put, pub
     assert rabbitmq.get(address, no_ack=True).body == b"new"
 
 
-def test_a_longer_time_to_live_keeps_the_instant_a_message_had(vhost, declare, put, publish):
+def test_a_longer_ttl_keeps_the_earlier_expiry_of_a_message(vhost, declare, put, publish):
     """RMQ-903: neither a longer one, nor none."""
     put("p", {"message-ttl": 1000})
     address = declare()

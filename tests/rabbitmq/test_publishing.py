@@ -62,7 +62,7 @@ def test_properties_come_back_as_they_were(vhost):
         assert (found.properties, found.body, found.exchange, found.routing_key) == (EVERYTHING, b"", "amq.fanout", "key")
 
 
-def test_copies_live_apart(vhost):
+def test_copies_are_independent(vhost):
     q, other = declare(vhost), declare(vhost, "other")
     for address in (q, other):
         rabbitmq.bind_queue(vhost, address.path, "amq.fanout")
@@ -108,7 +108,7 @@ def test_a_bad_carbon_copy_is_refused(vhost):
         rabbitmq.publish(vhost, [Publication(b"x", routing_key="q", properties=Properties(headers={"CC": "q"}))])
 
 
-def test_mandatory_and_unroutable_is_told(vhost):
+def test_an_unroutable_mandatory_message_is_returned(vhost):
     (published,) = rabbitmq.publish(vhost, [Publication(b"x", routing_key="nobody", mandatory=True)])
     assert published == ((), False, True)
 
@@ -159,7 +159,7 @@ def test_too_large_a_body_is_refused(vhost):
         (Publication(b"", routing_key="q", properties=Properties(headers={"a": object()})), InvalidArgument, "object"),
     ],
 )
-def test_what_cannot_be_published_stores_nothing(vhost, publication, error, problem):
+def test_an_invalid_publication_stores_nothing(vhost, publication, error, problem):
     q = declare(vhost)
     with pytest.raises(error, match=problem):
         rabbitmq.publish(vhost, [Publication(b"fine", routing_key="q"), publication])

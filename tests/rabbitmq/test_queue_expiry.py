@@ -51,7 +51,7 @@ def sweep():
     return [row.path for row in idle() if run(queue_expiry.delete_idle(row))]
 
 
-def test_an_unused_queue_is_gone_with_its_messages(vhost, expiring_queue):
+def test_an_unused_queue_is_deleted_with_its_messages(vhost, expiring_queue):
     other = declared(vhost, 1000, "other")
     send(expiring_queue, "a")
     step(vhost, 999)
@@ -63,7 +63,7 @@ def test_an_unused_queue_is_gone_with_its_messages(vhost, expiring_queue):
     assert sweep() == []
 
 
-def test_without_any_sweep_it_is_gone_for_whoever_uses_it(connection):
+def test_without_a_sweep_an_expired_queue_is_not_found(connection):
     vhost = connection.vhost
     for i, use in enumerate(("get", "consume", "declare", "declare passively", "get without a channel", "delete")):
         address = declared(vhost, 1000, f"q{i}")
@@ -86,7 +86,7 @@ def test_without_any_sweep_it_is_gone_for_whoever_uses_it(connection):
 
 
 @pytest.mark.parametrize("use", ["get", "get nothing", "declare", "declare passively", "declare quorum"])
-def test_gets_and_declarations_renew(vhost, use):
+def test_gets_and_declarations_restart_the_expiry(vhost, use):
     kind = "quorum" if use == "declare quorum" else "classic"
     address = declared(vhost, 1000, type=kind)
     if use == "get":
@@ -107,7 +107,7 @@ def test_gets_and_declarations_renew(vhost, use):
     assert sweep() == ["brief"]
 
 
-def test_publishing_binding_purging_looking_and_holding_a_message_do_not_renew(connection):
+def test_publishing_binding_purging_browsing_and_unacked_messages_do_not_restart_the_expiry(connection):
     vhost = connection.vhost
     addresses = {use: declared(vhost, 1000, use) for use in ("publish", "bind", "purge", "look", "hold")}
     send(addresses["hold"], "a")
@@ -126,7 +126,7 @@ def test_publishing_binding_purging_looking_and_holding_a_message_do_not_renew(c
     assert not any(map(is_there, addresses.values()))
 
 
-def test_consumers_keep_it_and_its_time_begins_when_the_last_goes(connection):
+def test_consumers_keep_a_queue_and_its_expiry_starts_when_the_last_one_ends(connection):
     vhost = connection.vhost
     address = declared(vhost, 1000)
     first, second = connection.channel(), connection.channel()
@@ -186,7 +186,7 @@ def test_a_process_that_connects_uses_no_queue(fresh_epoch, vhost):
 
 
 @pytest.mark.parametrize(("beyond", "goes"), [(60_000, False), (-1, True)])
-def test_the_time_begins_anew_when_the_database_server_does(vhost, beyond, goes):
+def test_a_restart_of_the_database_restarts_the_expiry(vhost, beyond, goes):
     """RMQ-047: as where a node of RabbitMQ starts. Only a clock that shows real time knows when that was."""
     [(uptime,)] = query("SELECT ceil(1000 * extract(epoch FROM clock_timestamp() - pg_postmaster_start_time()))::bigint")
     lively = f"lively {vhost}"
@@ -220,7 +220,7 @@ def test_argument_and_policy_combine_by_minimum(vhost, argument, policy):
     assert not is_there(address)
 
 
-def test_an_auto_delete_queue_goes_by_whatever_is_first(connection):
+def test_an_auto_delete_queue_is_deleted_by_whichever_comes_first(connection):
     vhost = connection.vhost
     never_used = declared(vhost, 700, "never", auto_delete=True)
     step(vhost, 700)
@@ -233,7 +233,7 @@ def test_an_auto_delete_queue_goes_by_whatever_is_first(connection):
     assert not is_there(used)
 
 
-def test_an_expired_queue_dead_letters_nothing_and_its_bindings_go(vhost):
+def test_an_expired_queue_dead_letters_nothing_and_its_bindings_are_deleted(vhost):
     dead = rabbitmq.declare_queue(EntityAddress(vhost, "dead")).address
     arguments = {"x-expires": 1000, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
     address = rabbitmq.declare_queue(EntityAddress(vhost, "brief"), arguments=arguments).address

@@ -167,7 +167,7 @@ def test_a_second_declaration_that_says_the_same_is_accepted(q):
     assert rabbitmq.get_queue(q).arguments == {"x-message-ttl": 1000, "foo": 1}
 
 
-def test_a_passive_declaration_only_asks(vhost, q):
+def test_a_passive_declaration_only_checks(vhost, q):
     """RMQ-328"""
     with refused("NOT_FOUND", f"no queue 'q' in vhost '{vhost}'"):
         declare_queue(q, passive=True)
@@ -205,7 +205,7 @@ def test_a_declaration_renews_the_life_of_a_queue(vhost, q):
 # Exclusive queues
 
 
-def test_an_exclusive_queue_is_its_connections(vhost, q, connect):
+def test_an_exclusive_queue_belongs_to_its_connection(vhost, q, connect):
     """RMQ-330"""
     mine, other = connect(), connect()
     assert declare_queue(q, exclusive=True, owner_id=mine).created
@@ -248,7 +248,7 @@ def test_a_connection_that_has_ended_owns_nothing_new(vhost, q):
 # Deleting
 
 
-def test_what_is_not_there(vhost, q):
+def test_a_missing_queue(vhost, q):
     """RMQ-325"""
     assert delete_queue(q, if_unused=True, if_empty=True) == 0
     missing = f"no queue 'q' in vhost '{vhost}'"

@@ -83,7 +83,7 @@ def test_a_virtual_host_without_queues_goes_with_all_it_has(vhost):
     assert exchanges(vhost) == SYSTEM
 
 
-def test_a_virtual_host_goes_with_all_in_it(vhost):
+def test_a_virtual_host_is_deleted_with_its_contents(vhost):
     """RMQ-396: what goes is told before; its connections are closed, and its name is free."""
     make_queues(vhost, "q", "other")
     rabbitmq.declare_exchange(vhost, "x")
@@ -225,7 +225,7 @@ def test_deleting_an_exchange(vhost):
         rabbitmq.delete_exchange(vhost, "amq.direct")
 
 
-def test_an_auto_delete_exchange_goes_with_its_last_binding(vhost):
+def test_an_auto_delete_exchange_is_deleted_with_its_last_binding(vhost):
     """RMQ-313; and so do those before it that lived by their bindings to it."""
     make_queues(vhost, "q")
     for name in ("first", "second", "third"):

@@ -25,7 +25,7 @@ def exactly(address):
 @pytest.mark.parametrize(
     ("by_queue", "own", "lives"), [(500, None, 500), (None, "500", 500), (500, "900", 500), (900, "500", 500)]
 )
-def test_the_lower_time_counts(vhost, by_queue, own, lives):
+def test_the_lower_ttl_applies(vhost, by_queue, own, lives):
     """RMQ-008: and the instant itself is too late (RMQ-002)."""
     q = r.declare(vhost, **({"message_ttl": by_queue} if by_queue else {}))
     r.send(q, "x", expiration=own)
@@ -37,7 +37,7 @@ def test_the_lower_time_counts(vhost, by_queue, own, lives):
     assert r.get(q) is None and r.present(q) == [] and r.ledger_agrees(q)
 
 
-def test_policies_take_part_in_the_lower_time(vhost):
+def test_the_lower_ttl_includes_policies(vhost):
     """RMQ-008, as measured: argument, policy, operator policy."""
     q = r.declare(vhost, message_ttl=5000)
     r.policy(vhost, message_ttl=1000)
@@ -67,7 +67,7 @@ def test_a_plus_and_zeros_in_front_are_accepted(vhost):
     assert r.read_out(q) == ["b"]
 
 
-def test_the_instant_is_fixed_when_it_enters_the_queue(vhost):
+def test_the_expiry_is_fixed_when_a_message_enters_the_queue(vhost):
     """RMQ-010, RMQ-903: raising the time, or taking it away, changes nothing for what is there."""
     q = r.declare(vhost)
     r.policy(vhost, message_ttl=500)
@@ -82,7 +82,7 @@ def test_the_instant_is_fixed_when_it_enters_the_queue(vhost):
     assert r.read_out(q) == ["z"]
 
 
-def test_each_copy_has_its_own_life(vhost):
+def test_each_copy_has_its_own_ttl(vhost):
     """RMQ-011"""
     short, plain = r.declare(vhost, "short", message_ttl=300), r.declare(vhost, "plain")
     for q in (short, plain):
@@ -92,7 +92,7 @@ def test_each_copy_has_its_own_life(vhost):
     assert r.read_out(short) == [] and r.read_out(plain) == ["x"]
 
 
-def test_an_expired_message_behind_a_living_one_stays_and_is_counted(vhost):
+def test_an_expired_message_behind_an_unexpired_one_stays_and_is_counted(vhost):
     """RMQ-013, RMQ-014: and it is gone as soon as it comes to the head."""
     q = r.declare(vhost)
     r.send(q, "long", expiration="60000")
@@ -114,7 +114,7 @@ def test_the_head_expires_without_a_consumer(vhost):
     assert [e.kind for e in events(q, 1)] == [EventKind.SENT, EventKind.EXPIRED]
 
 
-def test_one_time_for_all_expires_in_order_and_in_time(vhost):
+def test_messages_with_the_same_ttl_expire_in_order_and_in_time(vhost):
     """RMQ-015"""
     q = r.declare(vhost, message_ttl=100)
     for n in range(4):
@@ -133,7 +133,7 @@ def test_without_a_sweep_expired_messages_are_not_delivered(vhost):
     assert r.present(q) == [701] and r.ledger_agrees(q)
 
 
-def test_more_expired_than_are_taken_away_at_once(vhost, monkeypatch):
+def test_a_delivery_skips_more_expired_messages_than_one_batch(vhost, monkeypatch):
     """What lives is delivered all the same, and a few more deliveries clear the rest."""
     monkeypatch.setattr("broker_core.runtime.pacing.ROUNDS", 1)
     q = r.declare(vhost, message_ttl=100)
@@ -147,7 +147,7 @@ def test_more_expired_than_are_taken_away_at_once(vhost, monkeypatch):
     assert r.take(q, 5) == [] and r.present(q) == [1201, 1202]
 
 
-def test_what_is_unacknowledged_does_not_expire(vhost):
+def test_unacknowledged_messages_do_not_expire(vhost):
     """RMQ-019"""
     q = r.declare(vhost, message_ttl=100)
     r.send(q, "x")
@@ -157,7 +157,7 @@ def test_what_is_unacknowledged_does_not_expire(vhost):
     assert rabbitmq.acknowledge(q, r.tokens(held)).settled
 
 
-def test_a_requeue_keeps_the_instant(vhost):
+def test_a_requeue_keeps_the_expiry(vhost):
     """RMQ-020: given back before it, it goes at it; given back after it, it goes at once and is not redelivered."""
     dead = r.declare(vhost, "dead")
     q = r.declare(vhost, message_ttl=600, dead_letter_exchange="", dead_letter_routing_key="dead")
@@ -173,7 +173,7 @@ def test_a_requeue_keeps_the_instant(vhost):
     assert r.ledger_agrees(q)
 
 
-def test_waiting_behind_one_that_is_held_does_not_keep_alive(vhost):
+def test_waiting_behind_an_unacked_message_does_not_prevent_expiry(vhost):
     """RMQ-021"""
     q = r.declare(vhost, message_ttl=100)
     r.send(q, "held", "waits")
@@ -182,7 +182,7 @@ def test_waiting_behind_one_that_is_held_does_not_keep_alive(vhost):
     assert r.expire(q) == 1 and r.present(q) == [1]
 
 
-def test_nothing_lives_longer_because_nobody_was_there(vhost):
+def test_messages_expire_without_consumers(vhost):
     """RMQ-022: instants are stored, so they pass while no process runs."""
     q = r.declare(vhost)
     r.send(q, "short", expiration="1000")
@@ -205,7 +205,7 @@ def test_a_policy_counts_for_what_is_there(vhost):
     assert r.text(r.get(q)) == "young"
 
 
-def test_with_retroactive_ttl_off_a_policy_leaves_what_is_there(vhost):
+def test_with_retroactive_ttl_off_a_policy_does_not_affect_waiting_messages(vhost):
     """RMQ-023, RMQ-024: as measured. New ones behind them wait for their head (RMQ-012)."""
     q = r.declare(vhost)
     rabbitmq.set_queue_option(q, retroactive_ttl=False)
@@ -221,7 +221,7 @@ def test_with_retroactive_ttl_off_a_policy_leaves_what_is_there(vhost):
     assert r.read_out(q) == ["old"]
 
 
-def test_a_time_to_live_of_nothing_expires_at_once(vhost):
+def test_a_ttl_of_zero_expires_at_once(vhost):
     """RMQ-016, RMQ-018: it was routed, no get sees it, and it is dead-lettered."""
     dead = r.declare(vhost, "dead")
     by_queue = r.declare(vhost, "q0", message_ttl=0, dead_letter_exchange="", dead_letter_routing_key="dead")
@@ -243,7 +243,7 @@ def test_a_message_of_no_life_behind_others_waits_for_the_head(vhost):
     assert r.read_out(q) == ["lives"] and r.present(q) == []
 
 
-def test_a_time_to_live_of_nothing_reaches_a_consumer_with_room(vhost):
+def test_a_ttl_of_zero_reaches_a_consumer_with_credit(vhost):
     """RMQ-016, RMQ-017: with a prefetch of 2, two of five; and these expire when they come back."""
     dead = r.declare(vhost, "dead")
     q = r.declare(vhost, message_ttl=0, dead_letter_exchange="", dead_letter_routing_key="dead")
@@ -272,7 +272,7 @@ def test_all_of_them_reach_a_consumer_without_limit(vhost):
         assert r.present(q) == [] and r.ledger_agrees(q)
 
 
-def test_behind_a_higher_priority_it_stays_and_is_counted(vhost):
+def test_an_expired_message_behind_a_higher_priority_stays_and_is_counted(vhost):
     """RMQ-027"""
     q = r.declare(vhost, max_priority=5)
     r.send(q, "low", priority=1, expiration="300")
@@ -283,7 +283,7 @@ def test_behind_a_higher_priority_it_stays_and_is_counted(vhost):
     assert r.get(q) is None and r.present(q) == [2] and r.ledger_agrees(q)
 
 
-def test_exactly_means_anywhere(vhost):
+def test_exact_expiry_removes_messages_at_any_position(vhost):
     """RMQ-901: of a queue that is told so, also behind a living one and in any priority."""
     q = r.declare(vhost)
     exactly(q)
@@ -313,7 +313,7 @@ def test_a_purge_and_a_deletion_dead_letter_nothing(vhost):
     assert r.present(dead) == []
 
 
-def test_expired_messages_are_told_as_events(vhost):
+def test_expired_messages_are_recorded_as_events(vhost):
     """RMQ-029 has no counter of them; here each has its event."""
     q = r.declare(vhost)
     r.send(q, *range(5), expiration="100")

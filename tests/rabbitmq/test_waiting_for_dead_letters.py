@@ -28,7 +28,7 @@ def chain(vhost, *times_to_live):
     return declare_queue(EntityAddress(vhost, f"q{len(times_to_live)}")).address
 
 
-def test_who_waits_gets_what_expires_in_queues_that_nobody_looks_at(vhost, channel):
+def test_a_waiting_consumer_gets_dead_letters_of_queues_without_consumers(vhost, channel):
     last = chain(vhost, 1000)
     send(EntityAddress(vhost, "q0"), "x", "y")
     channel.consume(last.path)

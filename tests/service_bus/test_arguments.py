@@ -59,8 +59,8 @@ def test_a_messages_texts_are_named(queue, name, text):
 
 @pytest.mark.parametrize("text", [NUL, HALF], ids=ascii)
 def test_what_else_is_stored_with_messages_is_named(queue, text):
-    with pytest.raises(InvalidArgument, match="^(application property|property 'n')"):
-        service_bus.send(queue, [Message(properties={"n": text})])
+    with pytest.raises(InvalidArgument, match="^application property"):
+        service_bus.send(queue, [Message(properties={text: "n"})])
     with pytest.raises(InvalidArgument, match="^actor: "):
         service_bus.send(queue, [Message()], actor=Actor("user", text, Right.ALL))
     with pytest.raises(InvalidArgument, match="^user_metadata: "):
@@ -177,7 +177,7 @@ def test_what_is_no_number_is_refused(queue, wrong):
 
 
 @pytest.mark.parametrize("wrong", [5, "x", [1], b"x", True], ids=repr)
-@pytest.mark.parametrize("name", ["time_to_live", "scheduled_enqueue_at", "properties", "extra"])
+@pytest.mark.parametrize("name", ["time_to_live", "scheduled_enqueue_at", "properties", "amqp"])
 def test_a_messages_other_fields_are_named(queue, name, wrong):
     with pytest.raises(InvalidArgument, match=f"^{name}: must be "):
         service_bus.send(queue, [Message(**{name: wrong})])
@@ -202,7 +202,7 @@ def test_what_is_inside_of_arguments_is_named(queue, vhost):
         (lambda: Actor("user", untyped(5)), "name"),
         (lambda: rabbitmq.publish(vhost, [Publication(b"", properties=untyped(None))]), "properties"),
         (lambda: rabbitmq.publish(vhost, [Publication(b"", properties=Properties(headers=untyped(5)))]), "headers"),
-        (lambda: service_bus.send(queue, [Message(extra=untyped({"a": object()}))]), "extra"),
+        (lambda: service_bus.send(queue, [Message(amqp=untyped({"a": object()}))]), "amqp"),
     ):
         with pytest.raises(InvalidArgument) as refused:
             call()

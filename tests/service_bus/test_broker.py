@@ -7,6 +7,8 @@ from datetime import timedelta
 import pytest
 
 from broker_core import service_bus, sweeps
+from broker_core.common.amqp_message import encode_message
+from broker_core.common.amqp_sections import AmqpSections
 from broker_core.common.errors import (
     EntityDisabled,
     EntityNotFound,
@@ -63,7 +65,7 @@ def test_a_batch_is_stored_whole_or_not_at_all(queue):
     assert events(queue) == []
 
 
-def test_everything_sent_comes_back_as_it_was(queue):
+def test_everything_sent_is_received_unchanged(queue):
     message = Message(
         bytes(range(256)),
         message_id="m",
@@ -77,7 +79,7 @@ def test_everything_sent_comes_back_as_it_was(queue):
         partition_key="s",
         time_to_live=MINUTE,
         properties={"n": 1, "nothing": None, "bytes": b"\x00"},
-        extra={"user_id": "u"},
+        amqp=AmqpSections(user_id=b"u"),
     )
     service_bus.send(queue, [message])
     (found,) = service_bus.receive(queue)
@@ -93,8 +95,8 @@ def test_everything_sent_comes_back_as_it_was(queue):
         "reply_to": "reply",
         "reply_to_session_id": "rs",
         "partition_key": "s",
-        "user_id": "u",
     }
+    assert found.amqp.user_id == b"u"
 
 
 def test_an_empty_body_is_legal_and_a_message_without_id_gets_one(queue):
@@ -108,10 +110,17 @@ def test_an_empty_body_is_legal_and_a_message_without_id_gets_one(queue):
 
 def test_too_large_a_message_is_refused_and_nothing_stored(queue):
     """SB-007."""
+    limit = 256 * 1024
     with pytest.raises(MessageTooLarge, match="262,144"):
-        service_bus.send(queue, [Message(b"small"), Message(b"x" * (256 * 1024 + 1))])
+        service_bus.send(queue, [Message(b"small"), Message(b"x" * (limit + 1))])
     assert service_bus.peek(queue) == []
-    service_bus.send(queue, [Message(b"x" * (256 * 1024), content_type="text/plain", properties={"n": 1})])
+    # The limit is that of the whole message as AMQP encodes it: its header, properties and application properties count.
+    footer = AmqpSections(footer={"f": 1})
+    for fields in ({"message_id": "m"}, {"time_to_live": MINUTE}, {"properties": {"n": 1}}, {"amqp": footer}):
+        overhead = len(encode_message(Message(b"", **{"message_id": "x" * 32} | fields))) + 3  # the length of a long body
+        service_bus.send(queue, [Message(b"x" * (limit - overhead), **fields)])
+        with pytest.raises(MessageTooLarge, match=r"The message has 262,145 bytes"):
+            service_bus.send(queue, [Message(b"x" * (limit - overhead + 1), **fields)])
 
 
 def test_a_full_queue_refuses_until_there_is_room(make_queue, settings):
@@ -136,7 +145,7 @@ def test_an_unknown_queue_is_named(queue):
         sent(EntityAddress(queue.namespace, "nowhere"), "a")
 
 
-def test_a_queue_made_anew_is_found_by_those_who_knew_the_old_one(queue):
+def test_a_recreated_queue_is_found_in_spite_of_caches(queue):
     """SB-240, SB-241."""
     sent(queue, "old")
     entities.delete_queue(queue)
@@ -159,7 +168,7 @@ def test_receivers_get_disjoint_messages_in_order(queue):
     assert service_bus.receive(queue) == []
 
 
-def test_two_receivers_at_once_share_nothing(queue):
+def test_concurrent_receivers_never_get_the_same_message(queue):
     service_bus.send(queue, [Message(str(n).encode()) for n in range(300)])
     found, barrier = [[], [], [], []], threading.Barrier(4)
 
@@ -197,7 +206,7 @@ def test_complete_removes_and_a_second_time_is_lock_lost(queue):
         report.require_all()
 
 
-def test_a_set_is_settled_as_far_as_its_locks_hold(queue):
+def test_messages_with_valid_locks_are_settled_and_the_others_reported(queue):
     """SB-087."""
     sent(queue, "a", "b")
     first, second = service_bus.receive(queue, 2)
@@ -206,7 +215,7 @@ def test_a_set_is_settled_as_far_as_its_locks_hold(queue):
     assert (report.lost, report.settled) == ((first.lock_token,), ((second.lock_token, 2),))
 
 
-def test_a_lock_ends_at_its_instant(queue, step):
+def test_a_lock_ends_at_its_exact_time(queue, step):
     """SB-070, SB-090: the delivery failed, and the message is first in line again (SB-063)."""
     sent(queue, "a", "b")
     (held,) = service_bus.receive(queue)
@@ -357,7 +366,7 @@ def test_dead_letters_arrive_below_the_head_and_are_still_found(queue):
     assert bodies(service_bus.receive(queue.dead_letter, 5)) == ["a", "b"]
 
 
-def test_receive_and_delete_takes_at_once_and_counts_nothing(queue):
+def test_receive_and_delete_removes_at_once_and_counts_nothing(queue):
     """SB-060, SB-093."""
     sent(queue, "a", "b")
     (taken,) = service_bus.receive_and_delete(queue)
@@ -392,7 +401,7 @@ def test_a_lock_of_a_deferred_message_that_ends_is_a_failed_delivery(queue, step
 
 
 @pytest.mark.parametrize("dead_lettering", [False, True])
-def test_an_expired_deferred_message_is_taken_away_when_asked_for(make_queue, step, dead_lettering):
+def test_an_expired_deferred_message_is_removed_when_it_is_requested(make_queue, step, dead_lettering):
     """SB-036, SB-906."""
     queue = make_queue(dead_lettering_on_message_expiration=dead_lettering)
     sent(queue, "a", time_to_live=2 * MINUTE)
@@ -426,7 +435,7 @@ def test_expired_messages_are_never_delivered(make_queue, step, dead_lettering):
         assert dead[0].properties["DeadLetterErrorDescription"] == "The message expired and was dead lettered."
 
 
-def test_the_entitys_default_is_a_ceiling_and_is_looked_at_when_it_matters(make_queue, step):
+def test_the_entitys_default_is_a_maximum_and_is_applied_when_it_matters(make_queue, step):
     """SB-020, SB-023, SB-921."""
     queue = make_queue(default_message_time_to_live=timedelta(seconds=10))
     sent(queue, "own", time_to_live=timedelta(hours=1))
@@ -438,7 +447,7 @@ def test_the_entitys_default_is_a_ceiling_and_is_looked_at_when_it_matters(make_
     assert bodies(service_bus.receive(queue, 5)) == ["default"]
 
 
-def test_a_valid_lock_outlives_the_message_and_its_end_is_the_end(make_queue, step):
+def test_a_locked_message_expires_when_its_lock_ends(make_queue, step):
     """SB-026, SB-027, SB-920."""
     queue = make_queue(dead_lettering_on_message_expiration=True, max_delivery_count=1)
     sent(queue, "completed", "abandoned", "left", time_to_live=SECOND)
@@ -476,7 +485,7 @@ def test_a_schedule_in_the_past_is_sent_at_once(queue):
     assert bodies(service_bus.receive(queue)) == ["a"]
 
 
-def test_cancel_takes_all_or_none(queue, step):
+def test_cancelling_is_all_or_none(queue, step):
     """SB-048, SB-049."""
     later = now(queue) + MINUTE
     service_bus.send(queue, [Message(b"a", scheduled_enqueue_at=later), Message(b"b", scheduled_enqueue_at=later + MINUTE)])
@@ -551,7 +560,7 @@ def test_purge_leaves_what_is_locked_and_what_comes_later(queue):
     assert ledger_agrees(queue)
 
 
-def test_resubmit_moves_each_dead_letter_once_and_names_its_ancestor(make_queue):
+def test_resubmit_moves_each_dead_letter_once_and_refers_to_the_original(make_queue):
     """SB-105."""
     queue = make_queue()
     sent(queue, "a", "b", message_id="same")
@@ -573,7 +582,7 @@ def test_a_resubmitted_body_has_its_own_size_and_the_entitys_limit(queue):
     sent(queue, "a")
     service_bus.dead_letter(queue, tokens(service_bus.receive(queue, 1)))
     with pytest.raises(MessageTooLarge):
-        service_bus.resubmit(queue.dead_letter, [1], body=b"x" * (256 * 1024 + 1))
+        service_bus.resubmit(queue.dead_letter, [1], body=b"x" * (256 * 1024))  # with its id, it is larger than that
     assert service_bus.resubmit(queue.dead_letter, [1], body=b"x" * 1000) == {1: 2}
     (size,) = (
         connections.current().execute("SELECT size FROM vitrine_message WHERE entity_id = %s", [entity_id(queue)]).fetchone()
@@ -752,7 +761,7 @@ def test_a_batch_delete_takes_what_nobody_holds_of_one_list_or_session(make_queu
         service_bus.delete_batch(queue, 0)
 
 
-def test_sends_side_by_side_keep_each_batch_together(queue):
+def test_concurrent_sends_keep_each_batch_together(queue):
     """SB-010, SB-004: whatever the order, no number twice and none left out."""
     taken: list[list[int]] = []
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from broker_core import service_bus, sweeps
+from broker_core import service_bus
 from broker_core.common.errors import MessageTooLarge
 from broker_core.common.types import EntityAddress, Message
 from broker_core.service_bus import entities
@@ -24,7 +24,7 @@ def named(body, message_id="id", **more):
     return Message(body, message_id=message_id, **more)
 
 
-def test_a_duplicate_is_accepted_and_dropped_and_told_on_the_one_that_was_kept(queue):
+def test_a_duplicate_is_accepted_dropped_and_recorded_on_the_original(queue):
     """SB-130, SB-131, SB-931: by its id alone."""
     assert service_bus.send(queue, [named(b"first")]) == [1]
     assert service_bus.send(queue, [named(b"other body", properties={"n": 1})]) == [None]
@@ -46,7 +46,7 @@ def test_the_window_begins_with_the_first_and_ends(queue, step):
     assert service_bus.send(queue, [named(b"4")]) == [None]
 
 
-def test_a_new_window_counts_at_once(queue, step):
+def test_a_new_window_applies_at_once(queue, step):
     """SB-137."""
     service_bus.send(queue, [named(b"1")])
     step(MINUTE)
@@ -65,7 +65,7 @@ def test_inside_a_batch_the_first_is_kept_and_the_others_are_stored(queue):
     assert bodies(service_bus.receive(queue, 5)) == ["a", "c"]
 
 
-def test_scheduled_messages_take_part_when_they_are_sent(queue, step):
+def test_scheduled_messages_are_checked_when_they_are_sent(queue, step):
     """SB-050, SB-136: in both directions."""
     later = now(queue) + MINUTE
     assert service_bus.send(queue, [named(b"scheduled", "1", scheduled_enqueue_at=later)]) == [1]
@@ -83,7 +83,7 @@ def test_a_refused_send_remembers_no_id(queue):
     assert service_bus.send(queue, [named(b"small")]) == [1]
 
 
-def test_a_topic_detects_them_once_for_all_its_subscriptions(namespace):
+def test_a_topic_detects_duplicates_once_for_all_its_subscriptions(namespace):
     """SB-133."""
     topic = EntityAddress(namespace, "topic")
     entities.create_topic(topic, requires_duplicate_detection=True)
@@ -98,7 +98,7 @@ def test_ids_outside_the_window_are_forgotten_by_the_sweep(queue, step):
     service_bus.send(queue, [named(b"x", str(i)) for i in range(20)])
     step(11 * MINUTE)
     service_bus.send(queue, [named(b"x", "new")])
-    assert sweeps.forget_seen_ids()["forgotten"] >= 20
+    assert service_bus.sweeps.forget_seen_ids()["forgotten"] >= 20
     left = connections.current().execute("SELECT message_id FROM vitrine_seen_id WHERE entity_id = %s", [entity_id(queue)])
     assert [row[0] for row in left] == ["new"]
 
@@ -109,5 +109,5 @@ def test_the_sweep_neither_waits_for_an_id_that_is_seen_anew_nor_forgets_it(queu
     step(11 * MINUTE)
     with ThreadPoolExecutor(1) as other, connections.current().transaction():
         assert service_bus.send(queue, [named(b"anew")]) == [3]
-        assert other.submit(sweeps.forget_seen_ids).result(5)["forgotten"] >= 1  # the other one
+        assert other.submit(service_bus.sweeps.forget_seen_ids).result(5)["forgotten"] >= 1  # the other one
     assert service_bus.send(queue, [named(b"duplicate")]) == [None]

@@ -104,7 +104,7 @@ def test_a_dead_letter_is_delivered_from_its_own_queue(queue):
     assert "(Broken)" in found.reasons[0].text
 
 
-def test_an_end_that_comes_from_the_default_is_marked_as_computed(make_queue, step):
+def test_an_expiry_from_the_default_is_marked_as_computed(make_queue, step):
     """SB-028, SB-903."""
     queue = make_queue(default_message_time_to_live=60 * SECOND)
     service_bus.send(queue, [Message(b"x"), Message(b"x", time_to_live=30 * SECOND)])

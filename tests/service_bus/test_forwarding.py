@@ -16,7 +16,7 @@ from tests.looking import bodies, entity_id, events, ledger_agrees, now
 MINUTE = timedelta(minutes=1)
 
 
-def test_messages_go_on_in_their_order_and_keep_their_first_number(make_queue):
+def test_messages_are_forwarded_in_order_and_keep_their_original_number(make_queue):
     """SB-170, SB-172."""
     last = make_queue()
     middle = make_queue(forward_to=last.path)
@@ -32,7 +32,7 @@ def test_messages_go_on_in_their_order_and_keep_their_first_number(make_queue):
     assert service_bus.peek(first) == [] and [e.kind for e in events(first)][-1] == 17
 
 
-def test_nobody_receives_where_messages_are_forwarded_but_may_peek(make_queue):
+def test_a_forwarding_entity_allows_peek_but_no_receive(make_queue):
     """SB-171, SB-104."""
     target = make_queue()
     source = make_queue(forward_to=target.path)
@@ -58,12 +58,12 @@ def test_what_was_there_before_is_forwarded_by_the_sweep(make_queue):
     target, source = make_queue(), make_queue()
     service_bus.send(source, [Message(b"%d" % i) for i in range(250)])
     entities.update_queue(source, forward_to=target.path)
-    assert sweeps.forward_messages()["forwarded"] == 250
+    assert service_bus.sweeps.forward_messages()["forwarded"] == 250
     assert [m.body for m in service_bus.peek(target, max_count=300)] == [b"%d" % i for i in range(250)]
     assert ledger_agrees(source) and ledger_agrees(target)
 
 
-def test_the_fifth_hop_is_one_too_many(make_queue):
+def test_a_message_is_forwarded_at_most_four_times(make_queue):
     """SB-173: the message is dead-lettered where it stopped."""
     queues = [make_queue()]
     for _ in range(5):
@@ -100,7 +100,7 @@ def test_a_circle_ends_by_its_hops(make_queue):
         ),
     ],
 )
-def test_what_cannot_arrive_is_dead_lettered_at_its_source(make_queue, spoil, reason):
+def test_a_message_that_cannot_be_forwarded_is_dead_lettered_at_its_source(make_queue, spoil, reason):
     """SB-174, SB-177, SB-242: the sender is not told."""
     target = make_queue()
     source = make_queue(forward_to=target.path)
@@ -142,7 +142,7 @@ def test_a_subscription_forwards_too(make_queue, namespace):
     assert (message.body, message.enqueued_sequence_number) == (b"m", 1)
 
 
-def test_dead_letters_go_on_with_their_reason_and_their_source(make_queue):
+def test_dead_letters_are_forwarded_with_their_reason_and_source(make_queue):
     """SB-104, SB-178, SB-929."""
     graveyard = make_queue()
     queue = make_queue(forward_dead_lettered_messages_to=graveyard.path)
@@ -155,7 +155,7 @@ def test_dead_letters_go_on_with_their_reason_and_their_source(make_queue):
     assert service_bus.peek(queue.dead_letter) == [] and ledger_agrees(queue) and ledger_agrees(graveyard)
 
 
-def test_dead_letters_that_expired_or_failed_go_on_as_well(make_queue, step):
+def test_dead_letters_that_expired_or_failed_are_forwarded_too(make_queue, step):
     graveyard = make_queue()
     queue = make_queue(
         forward_dead_lettered_messages_to=graveyard.path, dead_lettering_on_message_expiration=True, max_delivery_count=1
@@ -168,7 +168,7 @@ def test_dead_letters_that_expired_or_failed_go_on_as_well(make_queue, step):
     assert reasons == {b"expires": "TTLExpiredException", b"fails": "MaxDeliveryCountExceeded"}
 
 
-def test_a_dead_letter_that_cannot_go_on_is_in_the_transfer_dead_letter_queue(make_queue):
+def test_a_dead_letter_that_cannot_be_forwarded_moves_to_the_transfer_dead_letter_queue(make_queue):
     graveyard = make_queue()
     queue = make_queue(forward_dead_lettered_messages_to=graveyard.path)
     entities.delete_queue(graveyard)
@@ -181,7 +181,7 @@ def test_a_dead_letter_that_cannot_go_on_is_in_the_transfer_dead_letter_queue(ma
     assert ledger_agrees(queue)
 
 
-def test_a_forwarded_message_keeps_its_life_lowered_by_its_destination(make_queue):
+def test_a_forwarded_message_keeps_its_ttl_lowered_by_its_destination(make_queue):
     """SB-040."""
     target = make_queue(default_message_time_to_live=5 * MINUTE)
     source = make_queue(forward_to=target.path)
@@ -216,7 +216,7 @@ def test_as_many_arrive_as_have_room(make_queue):
     service_bus.send(source, [Message(b"%02d" % i + b"x" * 100_000) for i in range(12)])
     set_megabytes(target, 1)
     entities.update_queue(source, forward_to=target.path)
-    sweeps.forward_messages()
+    service_bus.sweeps.forward_messages()
     assert [m.body[:2] for m in service_bus.peek(target)] == [b"%02d" % i for i in range(10)]
     assert [m.body[:2] for m in service_bus.peek(source.dead_letter)] == [b"10", b"11"]
     assert ledger_agrees(source) and ledger_agrees(target)
@@ -227,10 +227,10 @@ def test_what_did_not_arrive_where_duplicates_are_detected_is_no_duplicate(make_
     via, full = make_queue(), make_queue(requires_duplicate_detection=True)
     set_megabytes(full, 0)
     send_via(via, full, b"one", b"two")
-    sweeps.forward_messages()
+    service_bus.sweeps.forward_messages()
     assert service_bus.peek(full) == []
     set_megabytes(full, 1024)
-    sweeps.forward_messages()
+    service_bus.sweeps.forward_messages()
     assert bodies(service_bus.peek(full)) == ["one", "two"] and ledger_agrees(full) and ledger_agrees(via)
 
 
@@ -243,7 +243,7 @@ def test_a_full_destination_keeps_none_waiting_but_its_own(make_queue):
     send_via(via, free, b"past them")
     assert bodies(service_bus.peek(free)) == ["past them"]
     set_megabytes(full, 1024)
-    sweeps.forward_messages()
+    service_bus.sweeps.forward_messages()
     assert bodies(service_bus.peek(full, max_count=200)) == [str(i) for i in range(60)] * 2
     assert all(ledger_agrees(address) for address in (via, full, free))
 

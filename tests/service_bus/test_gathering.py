@@ -18,6 +18,7 @@ from broker_core.common.errors import (
     LockLost,
     MessageTooLarge,
     NotAuthorized,
+    SessionLockLost,
 )
 from broker_core.common.types import Actor, EntityStatus, Message, Right, SettleReport
 from broker_core.service_bus import entities, sending, settling
@@ -383,9 +384,30 @@ def test_settlements_with_different_properties_are_not_combined(queue, held, cal
 
 
 def test_a_renewal_asked_for_twice_is_reported_to_both(queue, held, callers):
-    calls = [(service_bus.renew, queue, held[1]), (service_bus.renew, queue, held[1])]
-    _, one, two = gathered(callers, slow_settlements(queue), (service_bus.renew, queue, held[0]), calls)
+    calls = [
+        (service_bus.renew, queue, held[1]),
+        (service_bus.renew, queue, held[1]),
+        (service_bus.renew, queue, [unknown(held[2])]),
+    ]
+    _, one, two, lost = gathered(callers, slow_settlements(queue), (service_bus.renew, queue, held[0]), calls)
     assert one == two and one.settled == ((held[1], 2),)
+    assert lost == SettleReport((), (unknown(held[2]),))  # and no new end of a lock
+
+
+def test_a_lost_session_is_reported_to_who_gave_its_tokens(make_queue, step, callers):
+    """SB-117: a token raises SessionLockLost; a list has it in its report."""
+    queue = make_queue(requires_session=True)
+    service_bus.send(queue, [Message(session_id="kept")] + [Message(session_id="lost")] * 2 + [Message(session_id="kept")])
+    kept, lost = (service_bus.accept_session(queue, name, max_count=2) for name in ("kept", "lost"))
+    step(timedelta(seconds=40))
+    service_bus.renew_session(kept)
+    step(timedelta(seconds=40))
+    (a, d), (b, c) = ([message.lock_token for message in session.messages] for session in (kept, lost))
+    calls = [(service_bus.complete, queue, b), complete(queue, c, d), complete(queue, unknown(d))]
+    first, one, two, three = gathered(callers, slow_settlements(queue), complete(queue, a), calls)
+    assert [len(first.settled), type(one), one.session_id] == [1, SessionLockLost, "lost"]
+    assert two == SettleReport(((d, 4),), (c,), lost_sessions=((c, str(queue), "lost"),))
+    assert (three.lost, three.lost_sessions) == ((unknown(d),), ())
 
 
 def test_properties_that_fit_one_message_only_are_refused_for_the_other(queue, callers):

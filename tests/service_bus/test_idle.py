@@ -72,7 +72,7 @@ def test_an_idle_subscription_is_deleted_and_frees_its_name(topic, subscription,
         (lambda s: entities.create_subscription(s.topic.subscription("sister")), False),
     ],
 )
-def test_what_is_activity_of_a_subscription(topic, subscription, step, act, alive):
+def test_the_activity_of_a_subscription(topic, subscription, step, act, alive):
     """SB-192."""
     service_bus.send(topic, [Message(b"a")])
     step(4 * MIN)
@@ -95,7 +95,7 @@ def test_what_is_activity_of_a_subscription(topic, subscription, step, act, aliv
         lambda t: entities.create_rule(t.subscription("s"), NEVER_MATCHES),
     ],
 )
-def test_what_happens_in_its_subscriptions_is_activity_of_a_topic(brief_topic, step, act):
+def test_activity_of_its_subscriptions_is_activity_of_a_topic(brief_topic, step, act):
     """SB-191."""
     step(4 * MIN)
     act(brief_topic)

@@ -283,7 +283,7 @@ class BrokerAgainstNetwork(RuleBasedStateMachine):
     def tidy(self):
         sweeps.activate_scheduled()
         sweeps.expire_messages(pause=lambda _: None)
-        sweeps.forward_messages()
+        service_bus.sweeps.forward_messages()
         self.network.tidy(self.now)
 
     @property

@@ -88,7 +88,7 @@ def test_the_overview_can_be_narrowed_and_leaves_hidden_ones_out(make_queue):
 
 
 @pytest.mark.parametrize("by_default", [False, True])
-def test_expired_messages_are_pending_until_somebody_acts(make_queue, step, by_default):
+def test_expired_messages_are_counted_until_they_are_removed(make_queue, step, by_default):
     queue = make_queue(default_message_time_to_live=10 * SECOND if by_default else None)
     send(queue, 3, time_to_live=None if by_default else 10 * SECOND)
     send(queue, 1, time_to_live=timedelta(seconds=5))
@@ -487,7 +487,7 @@ def test_browsing_needs_the_right_to_browse_and_bodies_theirs(queue):
             ask()
 
 
-def test_looking_is_no_activity(make_queue, step):
+def test_reading_is_no_activity(make_queue, step):
     """SB-190: the queue is as idle after all these questions as before."""
     queue = make_queue(auto_delete_on_idle=timedelta(minutes=5))
     send(queue)

@@ -227,7 +227,7 @@ class SessionsAgainstModel(RuleBasedStateMachine):
     def sweep(self):
         sweeps.end_locks()
         sweeps.expire_messages(pause=lambda _: None)
-        sweeps.forget_sessions()
+        service_bus.sweeps.forget_sessions()
         sweeps.advance_heads()
         sweeps.roll_up_counts()
 

@@ -71,7 +71,7 @@ def test_a_message_without_session_id_is_refused_by_its_place(queue):
     assert service_bus.list_sessions(queue) == []
 
 
-def test_receivers_without_session_and_sessions_without_need_are_refused(queue, make_queue):
+def test_receives_without_a_session_and_sessions_of_other_entities_are_refused(queue, make_queue):
     """SB-110."""
     sent(queue, "a1")
     for call_it in (service_bus.receive, service_bus.receive_and_delete, lambda q: service_bus.receive_deferred(q, [1])):
@@ -174,7 +174,7 @@ def test_a_held_session_cannot_be_accepted_by_another(queue, step):
     assert service_bus.accept_session(queue, "a").lock_token != first.lock_token
 
 
-def test_session_ids_are_told_apart_by_case(queue):
+def test_session_ids_are_case_sensitive(queue):
     """SB-932."""
     service_bus.send(queue, [Message(b"1", session_id="A"), Message(b"2", session_id="a")])
     assert [service_bus.accept_session(queue, max_count=5).session_id for _ in "12"] == ["A", "a"]
@@ -265,7 +265,7 @@ def test_messages_are_locked_as_long_as_their_session(queue, step):
     assert ledger_agrees(queue)
 
 
-def test_locks_of_a_sessions_messages_are_not_renewed_alone(queue):
+def test_locks_of_a_sessions_messages_cannot_be_renewed_singly(queue):
     """SB-065."""
     sent(queue, "a1")
     session = service_bus.accept_session(queue, max_count=1)
@@ -273,7 +273,7 @@ def test_locks_of_a_sessions_messages_are_not_renewed_alone(queue):
         service_bus.renew(queue, tokens(session.messages))
 
 
-def test_a_session_may_be_received_from_for_good(queue):
+def test_a_session_can_be_received_from_with_deletion(queue):
     """SB-123, SB-093."""
     sent(queue, "a1", "b1", "a2")
     session = service_bus.accept_session(queue)
@@ -356,7 +356,7 @@ def test_peek_of_a_session_shows_what_is_true_now(queue, step):
     assert (scheduled.enqueued_at, scheduled.expires_at) == (due, due + 5 * MINUTE)
 
 
-def test_peek_shows_one_session_to_anybody(queue):
+def test_any_client_can_peek_a_session(queue):
     """SB-145."""
     sent(queue, "a1", "b1", "a2")
     sent(queue, "a3", scheduled_enqueue_at=now(queue) + MINUTE)
@@ -408,7 +408,7 @@ def test_the_sweep_of_ended_locks_counts_the_same(queue, step):
     assert bodies(service_bus.accept_session(queue, max_count=5).messages) == ["a2"]
 
 
-def test_closing_gives_back_without_counting(queue):
+def test_closing_a_session_releases_without_counting(queue):
     """SB-118, SB-092."""
     sent(queue, "a1", "a2", "a3")
     session = service_bus.accept_session(queue, max_count=3)
@@ -497,7 +497,7 @@ def _drop(queue):
 # What a session is
 
 
-def test_a_session_is_there_while_it_has_messages_or_state(queue):
+def test_a_session_exists_while_it_has_messages_or_state(queue):
     """SB-111."""
     sent(queue, "a1", "a2")
     session = service_bus.accept_session(queue, max_count=1)
@@ -516,7 +516,7 @@ def test_a_session_is_there_while_it_has_messages_or_state(queue):
     assert session_row(queue, "a") is None
 
 
-def test_state_is_bytes_that_outlive_the_messages(queue, step):
+def test_session_state_remains_without_messages(queue, step):
     """SB-119."""
     sent(queue, "a1")
     session = service_bus.accept_session(queue, max_count=1)
@@ -525,7 +525,7 @@ def test_state_is_bytes_that_outlive_the_messages(queue, step):
     service_bus.complete(queue, tokens(session.messages))
     step(2 * MINUTE)
     sweeps.end_locks()
-    sweeps.forget_sessions()
+    service_bus.sweeps.forget_sessions()
     later = service_bus.accept_session(queue, "a")
     assert later.state == service_bus.get_session_state(later) == b"\x00\xff"
     service_bus.set_session_state(later, b"")
@@ -540,7 +540,7 @@ def test_state_is_bytes_that_outlive_the_messages(queue, step):
         service_bus.set_session_state(later, text)
 
 
-def test_sessions_are_listed_by_what_they_have_and_by_when_their_state_was_set(queue, step):
+def test_sessions_are_listed_by_messages_and_by_the_time_of_their_state(queue, step):
     """SB-122."""
     sent(queue, "c1", "a1")
     held = service_bus.accept_session(queue, "b")
@@ -566,15 +566,15 @@ def test_the_sweep_forgets_what_nobody_closed(queue, step):
         session = service_bus.accept_session(queue, max_count=1)
         service_bus.complete(queue, tokens(session.messages))
     held = service_bus.accept_session(queue, "d")
-    assert sweeps.forget_sessions() == {"sessions": 0}  # all are held
+    assert service_bus.sweeps.forget_sessions() == {"sessions": 0}  # all are held
     step(MINUTE - SECOND)
     service_bus.close_session(held)
     held = service_bus.accept_session(queue, "d")
     step(SECOND)
-    assert sweeps.forget_sessions() == {"sessions": 3}
+    assert service_bus.sweeps.forget_sessions() == {"sessions": 3}
     assert [session_row(queue, name) is None for name in "abcd"] == [True, False, True, False]
     assert session_row(queue, "b").first_number == 3
-    assert sweeps.forget_sessions() == {"sessions": 0}
+    assert service_bus.sweeps.forget_sessions() == {"sessions": 0}
 
 
 def test_the_sweep_goes_through_all_sessions_page_by_page(queue, step):
@@ -619,7 +619,7 @@ def test_the_bound_of_a_long_session_is_raised_while_it_is_held(queue):
 
 
 @pytest.mark.parametrize("dead_letters", [True, False])
-def test_one_expired_message_ends_the_life_of_its_session(make_queue, step, dead_letters):
+def test_one_expired_message_expires_its_session(make_queue, step, dead_letters):
     """SB-037, SB-901: found by a receive with no sweep; other sessions live on."""
     queue = make_queue(requires_session=True, dead_lettering_on_message_expiration=dead_letters)
     sent(queue, "a1", "b1", "a2")
@@ -675,7 +675,7 @@ def test_an_expired_message_that_is_given_back_takes_its_session_along(make_queu
         assert sorted(bodies(service_bus.receive(queue.dead_letter, 5))) == ["a1", "a2"]
 
 
-def test_messages_expire_one_by_one_where_sessions_live_on(make_queue, step):
+def test_with_per_message_expiry_sessions_remain(make_queue, step):
     """SB-901."""
     queue = make_queue(requires_session=True, expires_whole_sessions=False, dead_lettering_on_message_expiration=True)
     sent(queue, "a1")
@@ -737,7 +737,7 @@ def test_the_example_of_the_page_runs(broker_database):
 # Several at once
 
 
-def test_eight_receivers_share_the_sessions_in_order(queue):
+def test_eight_receivers_get_each_session_in_order(queue):
     """SB-114: each message once, each session in order, none with two holders."""
     for k in range(5):
         service_bus.send(queue, [Message(str(k).encode(), session_id=f"s{n}") for n in range(200)])

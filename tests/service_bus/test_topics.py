@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 
 from broker_core import namespaces, service_bus, sweeps
+from broker_core.common.amqp_sections import AmqpSections
 from broker_core.common.errors import EntityDisabled, EntityNotFound, MessageTooLarge, NotAllowed, QuotaExceeded
 from broker_core.common.types import EntityAddress, EntityStatus, Message
 from broker_core.runtime import entity_cache
@@ -59,17 +60,17 @@ def test_everything_sent_is_in_every_copy(topic):
     copies = subscribe(topic, "all"), subscribe(topic, "too")
     sent = Message(
         b"\x00\xff", message_id="m", session_id="s", subject="hello", content_type="text/x", correlation_id="c", to="t",
-        reply_to="r", properties={"n": 7, "f": 1.5, "none": None}, extra={"user_id": "u"},
+        reply_to="r", properties={"n": 7, "f": 1.5, "none": None}, amqp=AmqpSections(user_id=b"u"),
     )  # fmt: skip
     service_bus.send(topic, [sent])
     for copy in copies:
         (got,) = service_bus.receive(copy, 1)
         assert (got.body, got.message_id, got.session_id, got.subject) == (b"\x00\xff", "m", "s", "hello")
         assert got.properties == {"n": 7, "f": 1.5, "none": None}
-        assert got.broker_properties["user_id"] == "u" and got.broker_properties["to"] == "t"
+        assert got.amqp.user_id == b"u" and got.broker_properties["to"] == "t"
 
 
-def test_a_message_nobody_takes_is_sent_and_gone(topic):
+def test_a_message_without_matching_subscriptions_is_accepted_and_dropped(topic):
     nobody = subscribe(topic, "nobody", "1 = 0")
     assert service_bus.send(topic, [Message(b"x")]) == [1]
     assert service_bus.receive(nobody, 1) == [] and service_bus.peek(topic) == []
@@ -102,7 +103,7 @@ def test_correlation_filters_find_their_subscription_alone(topic):
     assert [bodies(service_bus.receive(address, 5)) for address in wanted] == [[], [], [], ["three"], []]
 
 
-def test_rules_count_for_what_is_sent_after_them(topic):
+def test_rules_apply_to_messages_sent_later(topic):
     """SB-216, SB-221: a rule, or a subscription, changes nothing that is stored."""
     where = subscribe(topic, "s", "color = 'red'")
     service_bus.send(topic, [Message(b"1", properties={"color": "blue"})])
@@ -138,7 +139,7 @@ def test_a_copy_without_a_session_id_is_dead_lettered_where_one_is_needed(topic)
     assert bodies(service_bus.receive(plain, 5)) == ["none", "some"]
 
 
-def test_a_copy_lives_as_long_as_the_smallest_of_three(make_topic, step):
+def test_a_copy_expires_by_the_lowest_of_three_ttls(make_topic, step):
     """SB-022: message, topic and subscription; a copy without a time-to-live of its own lives by the two defaults of now."""
     topic = make_topic(default_message_time_to_live=10 * MINUTE)
     short = subscribe(topic, "short", default_message_time_to_live=5 * MINUTE)
@@ -155,7 +156,7 @@ def test_a_copy_lives_as_long_as_the_smallest_of_three(make_topic, step):
     assert bodies(service_bus.receive(long, 5)) == ["longer", "none"]
 
 
-def test_scheduled_messages_wait_at_the_topic_and_are_judged_when_due(topic, step):
+def test_scheduled_messages_wait_at_the_topic_and_are_filtered_when_due(topic, step):
     """SB-051, SB-047, SB-024: the rules of then, the number of then, the instant they were scheduled for."""
     where = subscribe(topic, "s", "color = 'red'")
     due = now(topic) + MINUTE
@@ -191,7 +192,7 @@ def test_a_scheduled_message_of_a_topic_can_be_cancelled(topic):
     assert service_bus.peek(topic) == [] and service_bus.peek(where) == []
 
 
-def test_an_instant_that_an_action_sets_waits_for_the_next_entity(topic, make_queue, step):
+def test_a_scheduled_time_set_by_an_action_applies_at_the_next_entity(topic, make_queue, step):
     """SB-052: it is not honoured in the subscription; where the copy is forwarded to, it is."""
     later = (now(topic) + 10 * MINUTE).strftime("%Y-%m-%dT%H:%M:%SZ")
     rule = Rule("later", compile_filter("1 = 1"), compile_action(f"SET sys.ScheduledEnqueueTimeUtc = '{later}'"))
@@ -206,7 +207,7 @@ def test_an_instant_that_an_action_sets_waits_for_the_next_entity(topic, make_qu
 
 
 @pytest.mark.parametrize("status", [EntityStatus.DISABLED, EntityStatus.SEND_DISABLED])
-def test_a_topic_that_takes_no_sends_refuses_and_its_subscriptions_still_deliver(topic, status):
+def test_a_send_disabled_topic_refuses_sends_and_its_subscriptions_deliver(topic, status):
     """SB-231, SB-235."""
     where = subscribe(topic, "s")
     service_bus.send(topic, [Message(b"before")])
@@ -216,7 +217,7 @@ def test_a_topic_that_takes_no_sends_refuses_and_its_subscriptions_still_deliver
     assert bodies(service_bus.receive(where, 1)) == ["before"]
 
 
-def test_messages_flow_into_a_disabled_subscription(topic):
+def test_a_disabled_subscription_still_receives_copies(topic):
     """SB-234."""
     where = subscribe(topic, "s", status=EntityStatus.DISABLED)
     service_bus.send(topic, [Message(b"m")])

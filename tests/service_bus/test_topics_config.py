@@ -355,7 +355,7 @@ def test_changing_needs_the_right_to_manage_and_looking_does_not(change):
     assert [len(entities.list_entities("space", actor=VIEWER)), len(entities.list_rules(ALL, actor=VIEWER))] == [2, 1]
 
 
-def test_a_subscription_gets_nothing_from_before_it_was_there():
+def test_a_subscription_gets_no_earlier_messages():
     """SB-221."""
     late = NEWS.subscription("late")
     service_bus.send(NEWS, [Message(b"before")])
@@ -486,7 +486,7 @@ def test_a_tier_that_is_none_is_refused(tier):
 
 
 @pytest.mark.parametrize("setting", ["forward_to", "forward_dead_lettered_messages_to"])
-def test_what_is_forwarded_to_is_there_and_keeps_its_spelling(setting):
+def test_a_destination_must_exist_and_keeps_its_spelling(setting):
     entities.create_queue(ORDERS)
     target = EntityAddress("space", "Target")
     with pytest.raises(InvalidArgument, match="'target' is not a queue or topic of 'space'; create it first") as refused:
@@ -518,7 +518,7 @@ def test_a_source_cannot_forward_to_itself_its_topic_or_a_subscription(setting):
 
 
 @pytest.mark.parametrize("setting", ["forward_to", "forward_dead_lettered_messages_to"])
-def test_a_source_with_sessions_cannot_forward_but_be_forwarded_to(setting):
+def test_an_entity_with_sessions_cannot_forward_but_can_be_a_destination(setting):
     """SB-175."""
     entities.create_queue(ORDERS, requires_session=True)
     entities.update_subscription(ALL, **named(setting, "orders"))
@@ -537,7 +537,7 @@ def test_longer_loops_are_allowed():
     assert entities.update_queue(ORDERS, forward_to="other").settings.forward_to == "other"
 
 
-def test_what_forwards_is_never_idle():
+def test_an_entity_that_forwards_is_never_idle():
     """SB-193."""
     entities.create_queue(ORDERS)
     made = entities.create_subscription(NEWS.subscription("s"), forward_to="orders", auto_delete_on_idle=5 * MIN)
@@ -589,7 +589,7 @@ def test_each_kind_shows_its_own_settings():
 
 
 @pytest.mark.parametrize("drops", [False, True])
-def test_a_change_ends_the_locks_where_the_entity_says_so(drops):
+def test_a_change_drops_locks_if_the_entity_is_configured_to(drops):
     """SB-072, SB-907."""
     entities.create_queue(ORDERS, drops_locks_on_change=drops)
     service_bus.send(ORDERS, [Message(b"x")])

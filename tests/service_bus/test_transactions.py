@@ -33,7 +33,7 @@ def received(queue, *sent):
     return service_bus.receive(queue, len(sent))
 
 
-def test_sends_and_settlements_happen_together(queue):
+def test_sends_and_settlements_are_committed_together(queue):
     a, b, c = received(queue, b"a", b"b", b"c")
     with service_bus.transaction() as tx:
         tx.complete(queue, [a.lock_token])
@@ -77,7 +77,7 @@ def test_the_answers_come_in_the_order_of_the_operations(queue):
     assert numbers == [2, 3] and report.locked_until == now(queue) + MINUTE
 
 
-def test_a_lost_lock_undoes_everything(queue, step):
+def test_a_lost_lock_rolls_back_the_transaction(queue, step):
     (message,) = received(queue, b"a")
     tx = service_bus.transaction()
     tx.send(queue, [Message(b"new")])
@@ -122,7 +122,7 @@ def test_an_error_in_the_block_rolls_back(queue):
     assert service_bus.peek(queue) == []
 
 
-def test_a_transaction_is_about_one_entity_or_a_topic_and_its_subscriptions(make_queue, namespace):
+def test_a_transaction_covers_one_entity_or_a_topic_and_its_subscriptions(make_queue, namespace):
     """SB-161."""
     one, two = make_queue(), make_queue()
     tx = service_bus.transaction()
@@ -142,7 +142,7 @@ def test_a_transaction_is_about_one_entity_or_a_topic_and_its_subscriptions(make
     assert bodies(service_bus.receive(where, 5)) == ["second"]
 
 
-def test_two_minutes_and_a_hundred_messages_are_the_most(queue):
+def test_a_transaction_has_at_most_two_minutes_and_a_hundred_messages(queue):
     """SB-162."""
     seconds = iter([0.0, 0.0, 121.0, 121.0])
     tx = service_bus.transaction(clock=lambda: next(seconds))
@@ -181,7 +181,7 @@ def test_by_way_of_an_entity_other_entities_get_messages_with_the_same_commit(ma
         tx.send(EntityAddress("elsewhere", "q"), [Message(b"x")])
 
 
-def test_by_way_of_the_topic_of_a_subscription(make_queue, namespace):
+def test_a_send_via_the_topic_of_a_subscription(make_queue, namespace):
     """SB-167: where the work came from a subscription, its topic is the way."""
     topic = EntityAddress(namespace, "topic")
     entities.create_topic(topic)
@@ -201,7 +201,7 @@ def test_by_way_of_the_topic_of_a_subscription(make_queue, namespace):
     assert stuck.body == b"stuck" and service_bus.complete(topic.transfer_dead_letter, [stuck.lock_token]).settled
 
 
-def test_what_cannot_go_on_by_way_of_an_entity(make_queue):
+def test_a_send_via_an_entity_that_cannot_be_forwarded(make_queue):
     """SB-166, SB-917: disabled: its transfer dead-letter queue; deleted: refused; full: it waits."""
     via, disabled, deleted, full = make_queue(), make_queue(), make_queue(), make_queue()
     service_bus.send(deleted, [Message(b"known to this process")])

@@ -1,7 +1,7 @@
-"""python -m tests.soak [--seconds 180] [--seed N] [--kinds queues topics sessions storage rabbit]
+"""python -m tests.soak [--seconds 180] [--kills 200] [--seed N] [--kinds queues topics sessions storage rabbit]
 
-A soak on a database of its own. The data folder is VITRINE_DATA, else .vitrine/soak. Prints what was done, and what was
-wrong; then the exit code is 1.
+A soak on a database of its own, then kills of its whole server. The data folder is VITRINE_DATA, else .vitrine/soak. Prints what
+was done, and what was wrong; then the exit code is 1. A server named by DATABASE_URL is not killed.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from .families import KINDS
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description="Clients, kills and sweeps; then all is checked.")
     parser.add_argument("--seconds", type=float, default=180)
+    parser.add_argument("--kills", type=int, default=200, help="of the whole database server under contended senders")
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     options = parser.parse_args()
@@ -35,6 +36,7 @@ def main() -> int:
     from explorer.site.embedded_postgres import server
 
     from .database import dsn_of_django
+    from .killed_server import KilledServer
     from .storm import Soak
 
     call_command("migrate", verbosity=0)
@@ -42,11 +44,18 @@ def main() -> int:
         print(f"{options.seconds:g} s of {', '.join(options.kinds)}, seed {options.seed}", flush=True)
         findings = Soak(dsn_of_django(), Path(folder), options.seconds, options.seed, tuple(options.kinds)).run()
     print(findings.tell())
+    wrong = findings.wrong
+    if options.kills and not settings.DATABASE_URL:
+        with tempfile.TemporaryDirectory(prefix="vitrine-kills-") as folder:
+            server_folder = Path(settings.EMBEDDED_POSTGRES)
+            outcome = KilledServer(server_folder, dsn_of_django(), Path(folder), options.kills, options.seed).run()
+        print(outcome.tell())
+        wrong = [*wrong, *outcome.wrong]
     close_all()
     if not settings.DATABASE_URL:
         server.stop(settings.EMBEDDED_POSTGRES)
-    print(f"{len(findings.wrong)} findings")
-    return bool(findings.wrong)
+    print(f"{len(wrong)} findings")
+    return bool(wrong)
 
 
 if __name__ == "__main__":

@@ -396,7 +396,7 @@ def come_to_rest(scene: Scene) -> None:
     )
     ends_at = time.monotonic() + REST_SECONDS
     while time.monotonic() < ends_at:
-        sweeps.end_connections()
+        rabbitmq.end_connections()
         if not connections.current().execute(query, [scene.namespace]).fetchone().n:
             break
         time.sleep(0.1)

@@ -46,7 +46,7 @@ def send(client: Client) -> None:
     client.count += len(batch)
     if path == "talks":
         batch = [_in_session(client, message) for message in batch]
-    ids = [message.message_id for message in batch]
+    ids = [str(message.message_id) for message in batch]
     client.journal.write("sends", copies={each: sorted(taken_by(each)) if path == "topic" else [path] for each in ids})
     while True:
         try:
@@ -180,13 +180,13 @@ def come_to_rest(scene: Scene) -> None:
     """What was scheduled is due: it is enqueued, published and forwarded."""
     time.sleep(SCHEDULED_SECONDS)
     sweeps.activate_scheduled()
-    sweeps.forward_messages()
+    service_bus.sweeps.forward_messages()
 
 
 def drain(scene: Scene) -> None:
     """Receive and remove what there is now."""
     sweeps.activate_scheduled()
-    sweeps.forward_messages()
+    service_bus.sweeps.forward_messages()
     for path in scene.received_from:
         _drain_list(scene.address(path))
     for path in scene.all_paths:

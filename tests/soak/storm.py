@@ -18,9 +18,9 @@ from pathlib import Path
 
 import psycopg
 
-from broker_core import sweeps
 from broker_core.common.errors import BrokerError
 from broker_core.store.connections import Database, close_all_of_this_thread, using
+from broker_core.sweeps import registry
 
 from .clients import END, work
 from .families import KINDS, parts_of
@@ -35,6 +35,7 @@ SWEEPS = (
     "expire_messages", "end_locks", "activate_scheduled", "forward_messages", "forget_sessions", "advance_heads",
     "roll_up_counts", "end_connections", "delete_idle_entities", "remove_deleted_entities",
 )  # fmt: skip
+RUN = {sweep.name: sweep.run for sweep in registry.SWEEPS}
 OFTEN = tuple(name for name in reversed(SWEEPS) if name != "advance_heads")  # which asks for each queue there is
 START_SECONDS, DRAIN_SECONDS, RECOVERY_SECONDS = 30, 30, 60
 
@@ -134,7 +135,7 @@ class Soak:
             while not self._over.is_set():
                 for name in names:
                     try:
-                        getattr(sweeps, name)()
+                        RUN[name]()
                     except BrokerError as refusal:
                         self.done["refused sweeps"] += 1
                         if not refusal.retryable:

@@ -134,9 +134,9 @@ def test_a_lost_connection_is_reported_as_an_unknown_outcome(table, named, run):
     assert run(Batch((named(INSERT, n=1), named(COUNT, n=0)))) == [[(1,)], [(1, 0)]]
 
 
-def test_a_server_that_dies_without_a_word_is_an_operational_error(table):
+def test_a_server_that_dies_without_a_word_is_an_operational_error(table, named):
     connection = connections.current()
-    steps = connection.direct.execute_all([(COUNT, {"n": 1}), ("SELECT pg_sleep(%(n)s::int)", {"n": 30})])
+    steps = connection.direct.execute_all([named(COUNT, n=1), named("SELECT pg_sleep(%(n)s::int)", n=30)])
     wanted, sleeps = (
         next(steps),
         "SELECT FROM pg_stat_activity WHERE pid = %s AND query LIKE 'SELECT pg_sleep%%' AND state = 'active'",

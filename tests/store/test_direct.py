@@ -11,6 +11,7 @@ import threading
 import time
 from datetime import UTC, date, datetime, timedelta
 from inspect import signature
+from typing import Any
 from uuid import UUID, uuid4
 
 import psycopg
@@ -84,7 +85,7 @@ def test_psycopg_has_the_internals_that_the_direct_path_is_built_on():
     """If this fails after an update of psycopg, read its changes, adapt store/direct.py, and then widen requirements.txt."""
     assert signature(_make_nt).parameters.keys() == {"enc", "names"}
     assert (int(Wait.R), int(Wait.W), int(Ready.R), int(Ready.W)) == (1, 2, 1, 2)
-    parameters = {
+    parameters: dict[Any, list[str]] = {
         Transformer.set_loader_types: ["self", "types", "format"],
         Transformer.set_pgresult: ["self", "result", "set_loaders", "format"],
         Transformer.load_rows: ["self", "row0", "row1", "make_row"],
@@ -370,3 +371,91 @@ def test_a_wait_for_a_lock_is_refused_as_before(queue, named):
     finally:
         holder.close()
         connections.close_all_of_this_thread()
+
+
+# A contended statement: committed, then flushed, then answered
+
+
+def behind(connection, statement, after="SELECT 1 AS flushed", before="SELECT set_config('synchronous_commit', 'off', true)"):
+    parts = [Statement(text, {}) if isinstance(text, str) else text for text in (before, statement, after)]
+    return connection.wait(connection.direct.execute_behind(*parts))
+
+
+@pytest.fixture
+def texts(monkeypatch):
+    """Statements by their text: Statement("SELECT 1", {})."""
+
+    class Texts(dict):
+        def __missing__(self, name):
+            return name
+
+    monkeypatch.setattr(statements, "SQL", Texts(SQL))
+
+
+@pytest.mark.usefixtures("texts")
+class TestBehind:
+    def test_the_rows_are_those_of_the_second_statement(self, connection):
+        connection.execute("CREATE TEMPORARY TABLE t (n int)")
+        insert = Statement("INSERT INTO t VALUES (%(n)s) RETURNING n, current_setting('synchronous_commit') AS mode", {"n": 5})
+        seen = "SELECT current_setting('synchronous_commit') AS mode, count(*) FROM t"
+        assert behind(connection, insert, seen) == [(5, "off")]
+        assert directly(connection, seen) == [("on", 1)]
+        assert connection.pgconn.pipeline_status == pq.PipelineStatus.OFF
+
+    def test_an_error_of_the_first_two_undoes_both(self, connection):
+        connection.execute("CREATE TEMPORARY TABLE t (n int)")
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            behind(connection, "SELECT 1 / 0", before="INSERT INTO t VALUES (1)")
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            behind(connection, "INSERT INTO t VALUES (1)", before="SELECT 1 / (SELECT 0)")
+        assert directly(connection, "SELECT count(*) FROM t") == [(0,)]
+        assert behind(connection, "SELECT 1 AS one") == [(1,)]
+
+    def test_a_commit_that_fails_is_an_error(self, connection):
+        connection.execute("CREATE TEMPORARY TABLE late (n int UNIQUE DEFERRABLE INITIALLY DEFERRED)")
+        twice = "INSERT INTO late SELECT 1 FROM generate_series(1, 2) RETURNING n"
+        with pytest.raises(psycopg.errors.UniqueViolation):
+            behind(connection, twice)
+        assert behind(connection, "SELECT count(*) FROM late") == [(0,)]
+
+    def test_a_flush_that_fails_leaves_the_outcome_unknown(self, connection):
+        connection.execute("CREATE TEMPORARY TABLE t (n int)")
+        with pytest.raises(psycopg.OperationalError, match="unknown: division by zero"):
+            behind(connection, "INSERT INTO t VALUES (1) RETURNING n", after="SELECT 1 / (SELECT 0)")
+        assert directly(connection, "SELECT count(*) FROM t") == [(1,)]
+
+    @pytest.mark.parametrize("at", range(3))
+    def test_a_lost_connection_is_an_operational_error(self, connection, at):
+        parts = ["SELECT 1", "SELECT 2", "SELECT 3"]
+        parts[at] = "SELECT pg_terminate_backend(pg_backend_pid())"
+        with pytest.raises(psycopg.OperationalError):
+            behind(connection, parts[1], parts[2], parts[0])
+        assert connection.closed
+
+    @pytest.mark.parametrize("name", range(3))
+    def test_a_statement_that_was_deallocated_is_prepared_anew(self, connection, name):
+        connection.execute("CREATE TEMPORARY TABLE t (n int)")
+        insert = "INSERT INTO t VALUES (1) RETURNING n"
+        assert behind(connection, insert) == [(1,)]
+        prepared = "SELECT name FROM pg_prepared_statements WHERE name LIKE 'vitrine%' ORDER BY name"
+        connection.execute(f"DEALLOCATE {connection.execute(prepared).fetchall()[name].name}")
+        assert behind(connection, insert) == [(1,)]
+        assert directly(connection, "SELECT count(*) FROM t") == [(2,)]
+
+    def test_in_a_transaction_it_is_left_to_the_cursor(self, connection):
+        with connection.transaction(), pytest.raises(NotDirect):
+            behind(connection, "SELECT 1")
+
+    @pytest.mark.parametrize("kind", [KeyboardInterrupt, SoftTimeLimit])
+    def test_an_interrupted_one_leaves_no_connection_in_use(self, connection, kind):
+        def interrupt(*_):
+            raise kind
+
+        before = signal.signal(signal.SIGUSR1, interrupt)
+        try:
+            threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGUSR1)).start()
+            with pytest.raises(kind):
+                run(driver.Contended(Statement("SELECT pg_sleep(20)", {}), None))
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+        assert run(Statement("SELECT 1 AS one", {})) == [(1,)]

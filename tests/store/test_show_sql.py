@@ -2,12 +2,17 @@
 
 import io
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from django.core.management import CommandError, call_command
 
 from broker_core.management.commands.show_sql import PLANNED
 from broker_core.store.statements import SQL
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def shown(*args):
@@ -43,6 +48,15 @@ def test_the_plan_is_the_one_the_broker_uses(db):
     text = shown("receive", "--explain")
     assert re.search(r"Index Scan using vitrine_message_pkey on vitrine_message", text)
     assert "$1" in text
+
+
+def test_a_reader_that_closes_the_pipe_ends_it_quietly():
+    """As in `manage.py show_sql | head`."""
+    with subprocess.Popen(
+        [sys.executable, "manage.py", "show_sql"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        process.stdout.close()
+        assert (process.stderr.read(), process.wait(60)) == (b"", 0)
 
 
 def test_a_plan_needs_a_statement_that_has_one():

@@ -33,18 +33,14 @@ def test_each_statement_says_what_it_promises():
 
 
 def test_a_family_uses_no_fragment_of_another():
-    """A family's folder can be removed: statements include only fragments of their own family and of `store`.
-
-    The two exceptions are what RabbitMQ calls an unused queue, which a sweep and the display of the next change read.
-    """
+    """A family's folder can be removed: statements include only fragments of their own family and of `store`."""
     owners: dict[str, str] = {}
     includes: list[tuple[str, str]] = []
     for file in PACKAGE.glob("*/sql/*.sql"):
         owner, text = file.relative_to(PACKAGE).parts[0], file.read_text()
         owners |= dict.fromkeys(re.findall(r"^-- fragment: (\w+)", text, re.MULTILINE), owner)
         includes += [(owner, fragment) for fragment in re.findall(r"-- include: (\w+)", text)]
-    foreign = {(user, fragment) for user, fragment in includes if owners[fragment] not in (user, "store")}
-    assert foreign <= {("store", "unused_since"), ("store", "unused_for_too_long")}
+    assert {(user, fragment) for user, fragment in includes if owners[fragment] not in (user, "store")} == set()
 
 
 def test_the_numbers_in_statements_have_names():

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
+from django.db import connection, transaction
 
 from broker_core import service_bus, sweeps
 from broker_core.common.errors import EntityNotFound
@@ -12,7 +13,7 @@ from broker_core.common.types import ExpiryMode, HistoryLevel, Message
 from broker_core.service_bus import entities
 from broker_core.store import connections, driver
 from broker_core.store.driver import run
-from broker_core.store.statements import call
+from broker_core.store.statements import SQL, call
 from tests.looking import bodies, entity_id, events, ledger_agrees, now
 
 SECOND = timedelta(seconds=1)
@@ -24,7 +25,7 @@ def expire():
 
 
 @pytest.mark.parametrize("dead_lettering", [False, True])
-def test_expired_messages_leave_at_their_instant(make_queue, step, dead_lettering):
+def test_expired_messages_are_removed_at_their_expiry(make_queue, step, dead_lettering):
     """SB-033, SB-034."""
     queue = make_queue(dead_lettering_on_message_expiration=dead_lettering)
     for seconds in (4, 5, 6):
@@ -38,7 +39,29 @@ def test_expired_messages_leave_at_their_instant(make_queue, step, dead_letterin
     assert ledger_agrees(queue)
 
 
-def test_messages_that_live_by_the_default_leave_too_behind_any_number_of_others(make_queue, step):
+@pytest.mark.parametrize("statement", ["expire", "expire_by_default"])
+@pytest.mark.parametrize(("unflushed", "commits"), [(True, "off"), (False, "on")])
+def test_only_a_sweep_of_its_own_commits_without_waiting_for_the_disk(queue, statement, unflushed, commits):
+    own = connections.current()
+    given = {"entity_id": entity_id(queue), "subqueue": 0, "max_count": 5, "properties": None, "from_number": 0}
+    with own.transaction():
+        own.execute(SQL[statement], given | {"unflushed": unflushed})
+        assert own.execute("SHOW synchronous_commit").fetchone() == (commits,)
+    assert own.execute("SHOW synchronous_commit").fetchone() == ("on",)
+
+
+def test_a_sweep_in_a_callers_transaction_leaves_its_commit_alone(make_queue, step):
+    queue = make_queue(default_message_time_to_live=MINUTE)
+    service_bus.send(queue, [Message(b"by default"), Message(b"by its own", time_to_live=SECOND)])
+    step(MINUTE)
+    with transaction.atomic(), connections.callers_transaction():
+        assert expire() == {"expired": 2}
+        with connection.cursor() as cursor:
+            cursor.execute("SHOW synchronous_commit")
+            assert cursor.fetchone() == ("on",)
+
+
+def test_messages_that_expire_by_the_default_are_removed_behind_any_number_of_others(make_queue, step):
     """SB-921: 1,200 locked ones at the head do not hide the expired ones behind them."""
     queue = make_queue(default_message_time_to_live=MINUTE, lock_duration=timedelta(minutes=5))
     service_bus.send(queue, [Message(b"held")] * 1200)
@@ -74,7 +97,7 @@ def test_sweeps_are_told_of_what_may_be_due_alone(make_queue, step):
     assert due() == []
 
 
-def test_expiry_on_activity_waits_for_somebody_who_listens(make_queue, step):
+def test_expiry_on_activity_waits_for_a_receiver(make_queue, step):
     """SB-030, SB-902."""
     queue = make_queue(expiry_mode=ExpiryMode.ON_ACTIVITY)
     service_bus.send(queue, [Message(b"a", time_to_live=SECOND)])
@@ -85,7 +108,7 @@ def test_expiry_on_activity_waits_for_somebody_who_listens(make_queue, step):
     assert service_bus.peek(queue) == []
 
 
-def test_ended_locks_are_taken_back(make_queue, step):
+def test_expired_locks_are_ended(make_queue, step):
     """SB-070, SB-090, SB-091: in the queue and in its dead-letter queue."""
     queue = make_queue(max_delivery_count=2)
     service_bus.send(queue, [Message(b"a"), Message(b"b")])
@@ -161,7 +184,7 @@ def test_idleness_goes_by_the_namespaces_clock_alone(make_queue, step):
     assert sweeps.delete_idle_entities() == {"deleted": [str(queue)]}
 
 
-def test_an_idle_queue_is_deleted_and_looking_is_no_activity(make_queue, step):
+def test_an_idle_queue_is_deleted_and_reading_is_no_activity(make_queue, step):
     """SB-190, SB-194."""
     queue = make_queue(auto_delete_on_idle=timedelta(minutes=5))
     step(timedelta(minutes=4))
@@ -195,7 +218,7 @@ def test_a_waiting_receiver_keeps_its_queue(make_queue, step):
     waiter.join()
 
 
-def test_scheduled_messages_keep_a_queue_alive(make_queue, step):
+def test_scheduled_messages_keep_a_queue_from_being_idle(make_queue, step):
     """SB-918."""
     queue = make_queue(auto_delete_on_idle=timedelta(minutes=5))
     service_bus.send(queue, [Message(b"a", scheduled_enqueue_at=now(queue) + timedelta(hours=2))])

@@ -1,6 +1,8 @@
 """manage.py show_sql [NAME] [--explain]: prints a statement as it is run, and its plan."""
 
+import os
 import re
+import sys
 from collections.abc import Callable
 from difflib import get_close_matches
 
@@ -21,7 +23,14 @@ class Command(BaseCommand):
         parser.add_argument("name", nargs="?", help="a statement's name, such as receive")
         parser.add_argument("--explain", action="store_true", help="also print its generic plan on the configured database")
 
-    def handle(self, *, name, explain, **options):
+    def handle(self, *args, **options):
+        try:
+            self._print(options["name"], options["explain"])
+            self.stdout.flush()
+        except BrokenPipeError:  # a reader such as head has closed the pipe; Python must not flush into it again at exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+    def _print(self, name, explain):
         if name is None:
             if explain:
                 raise CommandError("--explain needs the name of a statement, such as: show_sql receive --explain")

@@ -89,46 +89,50 @@ WITH
 -- include: storage_entity
 ,
 available AS MATERIALIZED (
-    SELECT m.ctid AS tid, m.sequence_number, m.message_id, m.visible_at AS old_visible_at, m.hold_kind,
-           m.locked_by AS old_holder, m.delivery_count,
-           -- include: storage_spent
-           AS spent
-      FROM vitrine_message AS m
-     WHERE
-           -- include: storage_visible
-       AND
-           -- include: storage_from_hint
-     ORDER BY m.visible_at, m.sequence_number LIMIT %(max_count)s FOR UPDATE SKIP LOCKED),
+    SELECT found.*, e.now, e.now + %(visibility)s::interval AS visible_at, e.history_level
+      FROM entity AS e
+     CROSS JOIN LATERAL (
+           SELECT m.ctid AS tid, m.visible_at AS old_visible_at, m.hold_kind AS old_kind, m.locked_by AS old_holder,
+                  m.delivery_count AS old_count,
+                  -- include: storage_spent
+                  AS spent
+             FROM vitrine_message AS m
+            WHERE
+                  -- include: storage_visible
+              AND
+                  -- include: storage_from_hint
+            ORDER BY m.visible_at, m.sequence_number LIMIT %(max_count)s FOR UPDATE SKIP LOCKED) AS found),
 changed AS (
     UPDATE vitrine_message AS m
        SET lock_token =
                -- include: lock_token
-           , locked_by = %(holder)s, visible_at = (SELECT now FROM entity) + %(visibility)s::interval,
-           hold_kind = @HOLD_GET, renewals = 0, held_since = (SELECT now FROM entity), delivery_count = m.delivery_count + 1,
-           first_received_at = coalesce(m.first_received_at, (SELECT now FROM entity)),
-           last_received_at = (SELECT now FROM entity)
-     WHERE m.ctid = ANY (ARRAY(SELECT tid FROM available WHERE NOT spent))
- RETURNING m.sequence_number, m.message_id, m.lock_token, m.enqueued_at, m.expires_at, m.visible_at, m.delivery_count, m.body),
+           , locked_by = %(holder)s, visible_at = a.visible_at, hold_kind = @HOLD_GET, renewals = 0, held_since = a.now,
+           delivery_count = m.delivery_count + 1, first_received_at = coalesce(m.first_received_at, a.now),
+           last_received_at = a.now
+      FROM available AS a WHERE m.ctid = a.tid AND NOT a.spent
+ RETURNING m.sequence_number, m.message_id, m.lock_token, m.enqueued_at, m.expires_at, m.visible_at, m.delivery_count, m.body,
+           a.now, a.history_level, a.old_visible_at, a.old_kind, a.old_holder, a.old_count),
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, sequence_number, message_id, kind,
                                        delivery_count, locked_until, actor)
-    SELECT e.now, %(entity_id)s, @SUBQUEUE_MAIN, x.*
-      FROM entity AS e, (
-           SELECT sequence_number, message_id, @EVENT_RECEIVED, delivery_count, visible_at, %(holder)s FROM changed
-           UNION ALL
-           SELECT sequence_number, message_id, @EVENT_LOCK_LOST, delivery_count, old_visible_at, old_holder FROM available
-            WHERE hold_kind IN (@HOLD_GET, @HOLD_UPDATE) AND NOT spent) AS x
-     WHERE e.history_level = @HISTORY_FULL),
+    SELECT now, %(entity_id)s, @SUBQUEUE_MAIN, sequence_number, message_id, @EVENT_RECEIVED, delivery_count, visible_at,
+           %(holder)s
+      FROM changed WHERE history_level = @HISTORY_FULL
+    UNION ALL
+    SELECT now, %(entity_id)s, @SUBQUEUE_MAIN, sequence_number, message_id, @EVENT_LOCK_LOST, old_count, old_visible_at,
+           old_holder
+      FROM changed WHERE old_kind IN (@HOLD_GET, @HOLD_UPDATE) AND history_level = @HISTORY_FULL),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, op)
-    SELECT %(entity_id)s::bigint, @SUBQUEUE_MAIN, @HOLD_GET, visible_at, count(*), @OP_RECEIVED FROM changed GROUP BY visible_at),
+    SELECT %(entity_id)s::bigint, @SUBQUEUE_MAIN, @HOLD_GET, max(visible_at), count(*), @OP_RECEIVED FROM changed
+    HAVING count(*) > 0),
 -- include: touched_by_receive
-SELECT c.*, m.spent FROM (SELECT count(*) FILTER (WHERE spent) AS spent, count(*) FILTER (WHERE NOT spent) AS fit
-                            FROM available) AS m
-  LEFT JOIN (changed AS c JOIN available AS a USING (sequence_number)) ON true
+SELECT c.*, m.spent
+  FROM (SELECT count(*) FILTER (WHERE spent) AS spent, count(*) FILTER (WHERE NOT spent) AS fit FROM available) AS m
+  LEFT JOIN changed AS c ON true
  WHERE (c.sequence_number IS NOT NULL OR m.spent > 0)
    AND (SELECT CASE WHEN (SELECT count(*) FROM changed) = m.fit THEN true ELSE vitrine_try_again() END)
- ORDER BY a.old_visible_at, c.sequence_number;
+ ORDER BY c.old_visible_at, c.sequence_number;
 
 -- name: storage_refresh_hint
 -- Find the first visible message without using the hint, and set the hint to it, so that messages committed below the old hint
@@ -218,20 +222,24 @@ SELECT %(entity_id)s, @SUBQUEUE_MAIN, hold_kind, visible_at, -count(*), 0, NULL 
  WHERE hold_kind IS NOT NULL AND visible_at > (SELECT now FROM entity) GROUP BY hold_kind, visible_at
 
 -- name: storage_delete
--- Delete messages (QS-060). Those missing from the result were not found under the given receipt.
+-- Delete the unexpired messages (QS-073) whose current receipts are given, even if their leases have ended (QS-060, QS-063).
+-- Those missing from the result were not found. A row that was changed in the meantime is judged by its new version.
 WITH
 -- include: storage_entity
 ,
--- include: storage_owned
-,
 affected AS (
-    DELETE FROM vitrine_message AS m WHERE m.ctid = ANY (ARRAY(SELECT tid FROM owned))
+    DELETE FROM vitrine_message AS m
+     USING entity AS e
+     WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
+       AND m.sequence_number = ANY (%(numbers)b::bigint[])
+       AND (m.lock_token IN (SELECT unnest(%(receipts)b::uuid[]))) IS TRUE
+       AND (m.message_id IN (SELECT unnest(%(message_ids)b::text[]))) IS TRUE
+       AND (m.expires_at > e.now) IS NOT FALSE
  RETURNING
            -- include: storage_columns
 ),
 -- include: storage_removed
-SELECT sequence_number, message_id FROM affected
- WHERE (SELECT CASE WHEN (SELECT count(*) FROM affected) = (SELECT count(*) FROM owned) THEN true ELSE vitrine_try_again() END);
+SELECT sequence_number, message_id FROM affected;
 
 -- name: storage_update
 -- Give a message a new receipt, make it invisible for `visibility` from now, and replace its text if one is given (QS-045,

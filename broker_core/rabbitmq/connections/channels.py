@@ -30,7 +30,7 @@ from broker_core.runtime.gathering import Gathering
 from broker_core.runtime.pacing import BATCH
 from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
-from broker_core.store.use_cases import UseCase, complete_only, use_case
+from broker_core.store.use_cases import WHOLE_DATABASE, UseCase, complete_only, use_case
 
 from . import consumers, ending, fetching
 from .state import ChannelState, Tagged, Unacked
@@ -260,7 +260,7 @@ def close(channel: Channel) -> Steps:
     yield from _close(channel, AmqpError("CHANNEL_ERROR", "expected 'channel.open'"))
 
 
-@use_case
+@use_case(namespace=WHOLE_DATABASE)
 def end_overdue(*, default_timeout: int = DEFAULT_TIMEOUT) -> Steps:
     """Requeue deliveries that were not acknowledged in time and notify their channels, which close at their next use
     (RMQ-126); also requeue deliveries made to a connection while it was being ended. For a sweep.

@@ -12,13 +12,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from broker_core.common.errors import BrokerError, InvalidArgument
+from broker_core.common.family import Sweep
 from broker_core.common.types import Actor, Right
 from broker_core.rabbitmq.rules import errors
 from broker_core.store.driver import Blocking, Steps
 from broker_core.store.statements import call
-from broker_core.store.use_cases import complete_only, use_case
+from broker_core.store.use_cases import WHOLE_DATABASE, complete_only, use_case
 
-from . import ending, processes
+from . import channels, ending, processes
 from .channels import Channel
 from .state import ConnectionState
 
@@ -85,7 +86,7 @@ def close(connection: Connection) -> Steps[None]:
     yield from ending.close_because(connection, errors.connection_forced("the connection was closed"))
 
 
-@use_case
+@use_case(namespace=WHOLE_DATABASE)
 def force_close(connection_id: int, reason: str = "Closed via management plugin", *, actor: Actor | None = None) -> Steps:
     """Close a connection of any process; its client gets the reason at its next use. Returns whether the connection existed."""
     (actor or Actor.local()).require(Right.OPERATE, f"connection {connection_id}")
@@ -94,7 +95,7 @@ def force_close(connection_id: int, reason: str = "Closed via management plugin"
     return ended
 
 
-@use_case
+@use_case(namespace=WHOLE_DATABASE)
 def recover_dead() -> Steps:
     """End the connections of dead processes: killed, so that their lock is free, or with an expired lease.
 
@@ -110,3 +111,16 @@ def recover_dead() -> Steps:
                     raise
         yield call("delete_process", epoch=dead.epoch)
     return {"connections": ended} if ended else {}
+
+
+@use_case(namespace=WHOLE_DATABASE)
+def end_connections() -> Steps:
+    """Release the messages and queues of dead processes (RMQ-123); close channels whose delivery timed out (RMQ-126)."""
+    ended = yield from recover_dead.steps()
+    overdue = yield from channels.end_overdue.steps()
+    return ended | overdue
+
+
+SWEEPS = (
+    Sweep(end_connections, 5, "Requeues messages and deletes exclusive queues of dead connections; ends overdue deliveries."),
+)

@@ -62,6 +62,10 @@ class ConnectionState:
         self._process = process
         process.owned[self.id] = self
 
+    @property
+    def namespace(self) -> str:
+        return self.vhost
+
     def require_open(self) -> None:
         """Raise the reason if the connection is closed."""
         if self.closed is None and (why := self._process.why_lost):
@@ -133,6 +137,10 @@ class ChannelState:
         self.kept: deque[Tagged] = deque()  # deliveries of a cancelled call, for the next one
         self._tags = count(1)
         self._turn = 0
+
+    @property
+    def namespace(self) -> str:
+        return self.connection.vhost
 
     @property
     def is_open(self) -> bool:

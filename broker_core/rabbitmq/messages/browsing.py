@@ -21,7 +21,7 @@ from broker_core.rabbitmq.rules.display_state import DEFAULT_TIMEOUT
 from broker_core.rabbitmq.topology import catalog, compiled
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
-from broker_core.store.use_cases import use_case
+from broker_core.store.use_cases import WHOLE_DATABASE, use_case
 
 HEAD_CAP = 10_000  # messages read per queue, from its head
 MOST_CONSUMERS = 1_000
@@ -138,7 +138,7 @@ class VhostCounts:
     consumers: int
 
 
-@use_case
+@use_case(namespace=WHOLE_DATABASE)
 def message_facts(entity_id: int, numbers: Iterable[int], *, actor: Actor | None = None) -> Steps:
     """MessageFacts of these messages by sequence number, without messages that are no longer in the queue."""
     _require(actor, f"entity {entity_id}")
@@ -151,7 +151,7 @@ def message_facts(entity_id: int, numbers: Iterable[int], *, actor: Actor | None
     }
 
 
-@use_case
+@use_case(namespace=WHOLE_DATABASE)
 def queue_head(entity_id: int, *, actor: Actor | None = None) -> Steps[QueueHead]:
     """The QueueHead of a queue: the first deliverable message and the expired messages around it."""
     _require(actor, f"entity {entity_id}")

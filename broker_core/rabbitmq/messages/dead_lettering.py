@@ -95,7 +95,7 @@ def _place_dead_letter(
 
 
 def as_outgoing(row: Any) -> Outgoing:
-    return Outgoing(row.sequence_number, row.size, row.message_id, row.properties, row.application_properties)
+    return Outgoing(row.sequence_number, row.size, row.message_id, row.properties, row.application_properties, row.encoded)
 
 
 def enforce_limits(transaction: RoutingTransaction, names: Iterable[str]) -> Steps[int]:

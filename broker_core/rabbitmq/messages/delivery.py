@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from broker_core.common.types import EntityAddress
+from broker_core.rabbitmq.rules import wire_table
 from broker_core.rabbitmq.rules.arguments import QUORUM
 from broker_core.rabbitmq.topology.compiled import QueueInfo
 
@@ -33,6 +34,7 @@ class Delivery:
     is_quorum: bool
     raw_properties: dict[str, Any]
     raw_headers: dict[str, list] | None
+    encoded: bytes | None
     message_id: str | None
     enqueued_at: Any
     message_count: int | None = None
@@ -49,10 +51,19 @@ class Delivery:
     def properties(self) -> Properties:
         """Properties as published (RMQ-009, RMQ-360). In a quorum queue with the header x-delivery-count: for gets always, for
         consumers once it is above zero (RMQ-120)."""
-        headers = self.raw_headers or {}
+        return read(self.raw_properties, self.message_id, self._headers)
+
+    @property
+    def header_table(self) -> bytes | None:
+        """The headers as AMQP 0-9-1 encodes them, unchanged ones as they were published; None: no table, not even an empty
+        one."""
+        return wire_table.merged(self.encoded, self._headers)
+
+    @property
+    def _headers(self) -> dict[str, list] | None:
         if self.is_quorum and (self.delivery_count or self.message_count is not None):
-            headers = headers | {DELIVERY_COUNT: ["signedint", str(self.delivery_count)]}
-        return read(self.raw_properties, self.message_id, headers)
+            return (self.raw_headers or {}) | {DELIVERY_COUNT: ["signedint", str(self.delivery_count)]}
+        return self.raw_headers
 
 
 def as_delivery(row: Any, address: EntityAddress, queue: QueueInfo, *, message_count: int | None = None) -> Delivery:
@@ -66,6 +77,7 @@ def as_delivery(row: Any, address: EntityAddress, queue: QueueInfo, *, message_c
         queue.type == QUORUM,
         row.properties,
         row.application_properties,
+        row.encoded,
         row.message_id,
         row.enqueued_at,
         message_count,

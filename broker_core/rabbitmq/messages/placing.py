@@ -24,7 +24,7 @@ PLACE_PROPERTIES = ("exchange", "routing_key", BLIND_KEYS)
 
 
 class Outgoing(NamedTuple):
-    """A message to be stored. place: identifies its body in the statement. properties, headers: as stored.
+    """A message to be stored. place: identifies its body in the statement. properties, headers, encoded: as stored.
 
     expiration: its own TTL in milliseconds. origin: details for the event of a dead letter.
     """
@@ -34,6 +34,7 @@ class Outgoing(NamedTuple):
     message_id: str | None
     properties: Mapping[str, Any]
     headers: Mapping[str, list] | None
+    encoded: bytes | None
     expiration: int | None = None
     origin: Mapping[str, Any] | None = None
 
@@ -127,6 +128,7 @@ class Placing:
             "expirations": [e.expiration for e in entries],
             "properties": [json.dumps(e.properties) for e in entries],
             "headers": [None if e.headers is None else json.dumps(e.headers) for e in entries],
+            "encoded": [e.encoded for e in entries],
             "details": [None if e.origin is None else json.dumps(e.origin) for e in entries],
             "entity_ids": list(self.picks),
             "picks": ["{" + ",".join(map(str, chosen)) + "}" for chosen in self.picks.values()],

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from broker_core.common.arguments import require_kind
 from broker_core.common.errors import InvalidArgument
-from broker_core.rabbitmq.rules import messages, table
+from broker_core.rabbitmq.rules import messages, table, wire_table
 
 MAX_SHORT = 255  # bytes of a short string
 SHORT = (
@@ -22,8 +22,9 @@ SHORT = (
 class Properties:
     """Basic properties; None: not set. headers: a field table, see rabbitmq.rules.table.
 
+    header_table: instead of headers, the table as a client encoded it (rules.wire_table); empty bytes are an empty table.
     expiration: the TTL in milliseconds as a string of digits (RMQ-005). delivery_mode: 1, or 2 for persistent. timestamp:
-    whole seconds.
+    whole seconds; their number since 1970 for one after the year 9999.
     """
 
     content_type: str | None = None
@@ -34,31 +35,33 @@ class Properties:
     reply_to: str | None = None
     expiration: str | None = None
     message_id: str | None = None
-    timestamp: datetime | None = None
+    timestamp: datetime | int | None = None
     type: str | None = None
     user_id: str | None = None
     app_id: str | None = None
     cluster_id: str | None = None
     headers: Mapping[str, Any] = field(default_factory=dict)
+    header_table: bytes | None = None
 
 
 NONE = Properties()
-_STORED = tuple(f.name for f in fields(Properties) if f.name not in ("message_id", "timestamp", "headers"))
+_STORED = tuple(f.name for f in fields(Properties) if f.name not in ("message_id", "timestamp", "headers", "header_table"))
 
 
 class Checked(NamedTuple):
-    """Validated properties as stored, without exchange and routing key. expiration: milliseconds."""
+    """Validated properties as stored, without exchange and routing key. expiration: milliseconds. headers: decoded."""
 
     message_id: str | None
     stored: dict[str, Any]
     expiration: int | None
+    headers: Mapping[str, Any]
 
 
 def check(properties: Properties) -> Checked:
     """Raises AmqpError for properties that RabbitMQ refuses (RMQ-006, RMQ-361), InvalidArgument for those that AMQP cannot
     encode."""
     if properties is NONE:
-        return Checked(None, {}, None)
+        return Checked(None, {}, None, NONE.headers)
     require_kind("properties", properties, Properties)
     require_kind("headers", properties.headers, Mapping)
     for name in SHORT:
@@ -69,14 +72,19 @@ def check(properties: Properties) -> Checked:
     life = messages.check_properties(stored)
     if properties.timestamp is not None:
         stored["timestamp"] = _seconds(properties.timestamp)
-    return Checked(properties.message_id, stored, life)
+    if properties.header_table is None:
+        return Checked(properties.message_id, stored, life, properties.headers)
+    require_kind("header_table", properties.header_table, bytes)
+    if properties.headers:
+        raise InvalidArgument("header_table", "cannot be given together with headers")
+    return Checked(properties.message_id, stored, life, wire_table.decode(properties.header_table))
 
 
 def read(stored: Mapping[str, Any], message_id: str | None, headers: Mapping[str, list] | None) -> Properties:
     """Properties as delivered, from stored ones."""
     found = {name: stored[name] for name in _STORED if name in stored}
     if "timestamp" in stored:
-        found["timestamp"] = datetime.fromtimestamp(stored["timestamp"], UTC)
+        found["timestamp"] = _instant(stored["timestamp"])
     return Properties(**found, message_id=message_id, headers=table.decode(headers or {}))
 
 
@@ -93,7 +101,16 @@ def _check_short(name: str, value: Any) -> None:
         raise InvalidArgument(name, f"must have at most {MAX_SHORT} bytes and no NUL character")
 
 
+def _instant(seconds: int) -> datetime | int:
+    try:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, ValueError, OSError):  # some clients send milliseconds
+        return seconds
+
+
 def _seconds(timestamp: Any) -> int:
+    if type(timestamp) is int and 0 <= timestamp < 2**64:
+        return timestamp
     if not isinstance(timestamp, datetime) or timestamp.tzinfo is None or timestamp.microsecond or timestamp.timestamp() < 0:
         raise InvalidArgument("timestamp", f"{timestamp!r} must be a datetime with a time zone, in whole seconds since 1970")
     return int(timestamp.timestamp())

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from broker_core.common.arguments import require_kind
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import Actor, Right
-from broker_core.rabbitmq.rules import errors, messages, table
+from broker_core.rabbitmq.rules import errors, messages, table, wire_table
 from broker_core.rabbitmq.topology import compiled
 from broker_core.rabbitmq.topology.compiled import QueueInfo, Topology
 from broker_core.runtime.gathering import Gathering
@@ -55,7 +55,10 @@ class Published(NamedTuple):
 
 
 class _Prepared(NamedTuple):
-    """A validated publication. headers: as published. properties, stored_headers: as stored, without BCC."""
+    """A validated publication. headers: as published. properties, stored_headers: as stored, without BCC.
+
+    encoded: the table of headers as published, where stored_headers do not say it all.
+    """
 
     body: bytes
     message_id: str | None
@@ -65,6 +68,7 @@ class _Prepared(NamedTuple):
     exchange: str
     properties: dict[str, Any]
     stored_headers: dict[str, list] | None
+    encoded: bytes | None
 
 
 @use_case
@@ -96,9 +100,10 @@ def _prepare(publication: Publication) -> _Prepared:
     check_short("exchange", publication.exchange)
     check_routing_key(publication.routing_key)
     checked = check(publication.properties)
-    headers = publication.properties.headers
+    headers = checked.headers
     keys, kept = messages.keys_of(publication.routing_key, headers) if headers else ((publication.routing_key,), {})
     stored = {"exchange": publication.exchange, "routing_key": publication.routing_key, **checked.stored}
+    given, stored_headers = publication.properties.header_table, table.encode(kept) if kept else None
     if blind := messages.carbon_copies(headers, messages.BCC):
         stored[BLIND_KEYS] = tuple(blind)
     return _Prepared(
@@ -109,7 +114,8 @@ def _prepare(publication: Publication) -> _Prepared:
         headers,
         publication.exchange,
         stored,
-        table.encode(kept) if kept else None,
+        stored_headers,
+        None if given is None else wire_table.to_store(given, stored_headers),
     )
 
 
@@ -175,6 +181,7 @@ def _publish_together(key: tuple[int, int, str], groups: Sequence[Sequence[_Prep
         expirations=_unless_empty([p.expiration for p in prepared]),
         properties=_as_json(p.properties for p in prepared),
         headers=_unless_empty([p.stored_headers and json.dumps(p.stored_headers) for p in prepared]),
+        encoded=_unless_empty([p.encoded for p in prepared]),
     )
     if not rows:
         return [Stale() for _ in groups]
@@ -205,7 +212,7 @@ def _publish_copies(
     """Store copies in all queues that accept them."""
     placing, outcomes = Placing(transaction), []
     for place, (p, names) in enumerate(zip(prepared, routed, strict=True)):
-        message = Outgoing(place, len(p.body), p.message_id, p.properties, p.stored_headers, p.expiration)
+        message = Outgoing(place, len(p.body), p.message_id, p.properties, p.stored_headers, p.encoded, p.expiration)
         outcomes.append((yield from placing.put(message, names)))
     numbers: dict[tuple[int, str], int] = {}
     if placing.picks:

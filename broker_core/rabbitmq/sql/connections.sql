@@ -135,20 +135,6 @@ SELECT c.id, c.connection_id, x.name AS holder, c.channel, c.priority, c.no_ack,
    AND (NOT %(one_only)s OR c.id = (SELECT min(id) FROM vitrine_consumer WHERE queue_id = %(entity_id)s))
  ORDER BY c.held, c.id;
 
--- fragment: unused_since
--- The start of a queue's x-expires period: its last use, or the start of the database server (RMQ-047). With a manual clock,
--- only uses count.
-greatest(a.last_activity_at, (SELECT pg_postmaster_start_time() FROM vitrine_entity AS x
-                                JOIN vitrine_namespace AS n ON n.id = x.namespace_id
-                               WHERE x.id = a.entity_id AND n.clock_base_at IS NULL))
-
--- fragment: unused_for_too_long
--- A queue's x-expires period has ended: it has no consumer, and was last used at least that long ago (RMQ-041).
-(e.auto_delete_on_idle IS NOT NULL AND
- -- include: unused_since
- + e.auto_delete_on_idle <= e.now
- AND NOT EXISTS (SELECT FROM vitrine_consumer AS c WHERE c.queue_id = e.id))
-
 -- name: use_queue
 -- Record the use of a queue by a get, a declaration or a consumer, which restarts its x-expires (RMQ-041) unless it has
 -- expired.

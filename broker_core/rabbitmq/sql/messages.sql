@@ -95,8 +95,8 @@ counted AS (
 
 -- fragment: rabbit_deliveries
 -- A row for each delivery; if the queue exists, at least one row, with sequence_number NULL if nothing was delivered.
-SELECT c.sequence_number, c.lock_token, c.body, c.message_id, c.properties, c.application_properties, c.delivery_count,
-       c.enqueued_at, c.priority, c.expires_at, a.redelivered, s.expired,
+SELECT c.sequence_number, c.lock_token, c.body, c.message_id, c.properties, c.application_properties, c.encoded,
+       c.delivery_count, c.enqueued_at, c.priority, c.expires_at, a.redelivered, s.expired,
        (SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = @SUBQUEUE_MAIN) AS head
   FROM entity AS e
  CROSS JOIN (SELECT coalesce(bool_or(expired), false) AS expired, count(*) FILTER (WHERE NOT expired) AS n FROM available) AS s
@@ -118,15 +118,15 @@ numbers AS (
  RETURNING c.next_number - cardinality(%(bodies)b::bytea[]) AS first, e.now, e.message_ttl, e.max_priority, e.history_level),
 stored AS (
     INSERT INTO vitrine_message (entity_id, sequence_number, size, enqueued_at, expires_at, time_to_live, message_id, properties,
-                                 application_properties, priority, body)
+                                 application_properties, encoded, priority, body)
     SELECT %(entity_id)s, n.first + t.i - 1, octet_length(t.body), n.now, n.now + x.life, x.life,
-           t.message_id, t.properties::jsonb, t.headers::jsonb,
+           t.message_id, t.properties::jsonb, t.headers::jsonb, t.encoded,
            CASE WHEN n.max_priority > 0 THEN least(coalesce((t.properties::jsonb ->> 'priority')::int, 0), n.max_priority) END,
            t.body
       FROM numbers AS n,
            unnest(%(bodies)b::bytea[], %(message_ids)b::text[], %(expirations)b::int8[],
-                  %(properties)b::text[], %(headers)b::text[])
-           WITH ORDINALITY AS t(body, message_id, expiration, properties, headers, i)
+                  %(properties)b::text[], %(headers)b::text[], %(encoded)b::bytea[])
+           WITH ORDINALITY AS t(body, message_id, expiration, properties, headers, encoded, i)
      CROSS JOIN LATERAL (SELECT least(t.expiration * interval '1 ms', n.message_ttl) AS life) AS x
  RETURNING sequence_number, size, enqueued_at, time_to_live, message_id, properties, application_properties),
 events AS (
@@ -150,7 +150,7 @@ SELECT n.first, n.now,
 given AS MATERIALIZED (
     SELECT %(places)b::int8[] AS places, %(sizes)b::int8[] AS sizes, %(message_ids)b::text[] AS message_ids,
            %(expirations)b::int8[] AS expirations, %(properties)b::text[] AS properties, %(headers)b::text[] AS headers,
-           %(details)b::text[] AS details),
+           %(details)b::text[] AS details, %(encoded)b::bytea[] AS encoded),
 target AS MATERIALIZED (
     SELECT t.entity_id, t.picks::int[] AS picks, e.path, e.history_level, e.message_ttl, e.max_priority
       FROM gate, (SELECT * FROM unnest(%(entity_ids)b::int8[], %(picks)b::text[]) AS t(entity_id, picks) ORDER BY entity_id) AS t
@@ -168,7 +168,7 @@ placed AS MATERIALIZED (
     SELECT n.entity_id, n.path, n.history_level, n.first + p.at - 1 AS sequence_number,
            g.places[x.i] AS place, g.sizes[x.i] AS size, g.message_ids[x.i] AS message_id,
            least(g.expirations[x.i] * interval '1 ms', n.message_ttl) AS life, g.properties[x.i]::jsonb AS properties,
-           g.headers[x.i]::jsonb AS headers, g.details[x.i]::jsonb AS details, n.max_priority
+           g.headers[x.i]::jsonb AS headers, g.encoded[x.i] AS encoded, g.details[x.i]::jsonb AS details, n.max_priority
       FROM given AS g CROSS JOIN numbers AS n CROSS JOIN LATERAL generate_subscripts(n.picks, 1) AS p(at)
      CROSS JOIN LATERAL (SELECT n.picks[p.at] AS i) AS x),
 sent AS (
@@ -183,11 +183,11 @@ arrived AS (
     SELECT entity_id, @SUBQUEUE_MAIN, @STATE_ACTIVE, cardinality(picks), @OP_SENT FROM numbers)
 
 -- fragment: rabbit_copy_columns
-entity_id, sequence_number, size, enqueued_at, expires_at, time_to_live, message_id, properties, application_properties, priority,
-body
+entity_id, sequence_number, size, enqueued_at, expires_at, time_to_live, message_id, properties, application_properties, encoded,
+priority, body
 
 -- fragment: rabbit_copy
-p.entity_id, p.sequence_number, p.size, g.now, g.now + p.life, p.life, p.message_id, p.properties, p.headers,
+p.entity_id, p.sequence_number, p.size, g.now, g.now + p.life, p.life, p.message_id, p.properties, p.headers, p.encoded,
 CASE WHEN p.max_priority > 0 THEN least(coalesce((p.properties ->> 'priority')::int, 0), p.max_priority) END
 
 -- name: rabbit_publish_copies
@@ -279,7 +279,7 @@ WITH
 -- name: rabbit_incoming_deliveries
 -- Those of these messages that a connection holds, with their content.
 SELECT e.path, m.sequence_number, m.lock_token, m.consumer_id, m.body, m.message_id, m.properties, m.application_properties,
-       m.delivery_count, m.enqueued_at, m.first_received_at < m.last_received_at AS redelivered
+       m.encoded, m.delivery_count, m.enqueued_at, m.first_received_at < m.last_received_at AS redelivered
   FROM vitrine_message AS m JOIN vitrine_entity_now AS e ON e.id = m.entity_id
  WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
    AND m.sequence_number = ANY (%(numbers)b::bigint[])
@@ -428,7 +428,8 @@ m.sequence_number, m.message_id, m.priority, m.lock_token, m.size, (SELECT now F
 -- include: rabbit_has_expired
 AS expired,
 CASE WHEN %(dead_letters)s THEN m.properties END AS properties,
-CASE WHEN %(dead_letters)s THEN m.application_properties END AS application_properties
+CASE WHEN %(dead_letters)s THEN m.application_properties END AS application_properties,
+CASE WHEN %(dead_letters)s THEN m.encoded END AS encoded
 
 -- name: rabbit_lock_departing_by_token
 -- Lock the messages held by these tokens for removal.

@@ -72,7 +72,8 @@ WITH queue AS MATERIALIZED (
       FROM fated GROUP BY id, sequence_number, place
 )
 SELECT q.id AS entity_id, q.now, q.n::bigint AS ready, coalesce(s.seen, 0)::bigint AS seen,
-       m.sequence_number, m.size, m.message_id, p.before, p.after, m.properties, m.application_properties
+       m.sequence_number, m.size, m.message_id, p.before, p.after, m.properties, m.application_properties,
+       m.encoded
   FROM queue AS q
   LEFT JOIN (SELECT id, count(*) AS seen FROM looked_at GROUP BY id) AS s ON s.id = q.id
   LEFT JOIN (paired AS p JOIN vitrine_message AS m

@@ -18,7 +18,7 @@ from broker_core.rabbitmq.rules.names import DEFAULT_EXCHANGE
 from broker_core.runtime.find_or_create import find_or_create
 from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import Statement, call
-from broker_core.store.use_cases import use_case
+from broker_core.store.use_cases import WHOLE_DATABASE, by_namespace, use_case
 
 # The default exchange is not stored: it is bound to every queue by name.
 STORED = [exchange for exchange in PREDECLARED if exchange.name != DEFAULT_EXCHANGE]
@@ -33,7 +33,7 @@ class HeldVhost:
     name: str
 
 
-@use_case
+@use_case(namespace="name")
 def create_vhost(name: str, description: str = "", *, actor: Actor | None = None) -> Steps:
     """Create a virtual host with its seven predeclared exchanges (RMQ-300). Returns the Namespace.
 
@@ -48,7 +48,7 @@ def create_vhost(name: str, description: str = "", *, actor: Actor | None = None
     return (yield Atomically(steps()))
 
 
-@use_case
+@use_case(namespace="name")
 def ensure_vhost(name: str, description: str = "", *, actor: Actor | None = None) -> Steps:
     """The virtual host of this name, created if it does not exist; an existing one is not changed."""
 
@@ -58,13 +58,13 @@ def ensure_vhost(name: str, description: str = "", *, actor: Actor | None = None
     return (yield from find_or_create(lambda: get_vhost.steps(name, actor=actor), create))
 
 
-@use_case
+@use_case(namespace="name")
 def get_vhost(name: str, *, actor: Actor | None = None) -> Steps:
     """A virtual host as a Namespace. Raises EntityNotFound, and NotAllowed for a namespace of another family."""
     return (yield from of_family(name, Family.RABBITMQ, actor))
 
 
-@use_case
+@use_case(namespace=WHOLE_DATABASE, combine=by_namespace)
 def list_vhosts(*, actor: Actor | None = None) -> Steps:
     """All virtual hosts, as Namespaces, by name."""
     found = yield from namespaces.list_namespaces.steps(actor=actor)

@@ -36,7 +36,7 @@ from broker_core.service_bus.rules.entity_settings import (
 from broker_core.service_bus.rules.filters import DEFAULT_RULE_NAME, Rule
 from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
-from broker_core.store.use_cases import use_case
+from broker_core.store.use_cases import by_namespace, use_case
 
 from . import rules
 from .kinds import Entity, Subscription, Topic, as_parameters, defaults_of, from_row
@@ -204,13 +204,13 @@ def get_entity(address: EntityAddress, *, actor: Actor | None = None) -> Steps:
     return (yield from _get(None, address, actor))
 
 
-@use_case
+@use_case(combine=by_namespace)
 def list_queues(namespace: str | None = None, *, actor: Actor | None = None) -> Steps:
     """The queues of a namespace, or of all, by address."""
     return (yield from _list(QUEUE, namespace, actor))
 
 
-@use_case
+@use_case(combine=by_namespace)
 def list_topics(namespace: str | None = None, *, actor: Actor | None = None) -> Steps:
     """The topics of a namespace, or of all, by address."""
     return (yield from _list(TOPIC, namespace, actor))
@@ -224,7 +224,7 @@ def list_subscriptions(topic: EntityAddress, *, actor: Actor | None = None) -> S
     return [from_row(row) for row in rows]
 
 
-@use_case
+@use_case(combine=by_namespace)
 def list_entities(namespace: str | None = None, *, actor: Actor | None = None) -> Steps:
     """Queues, topics and subscriptions of a namespace, or of all, by address; a topic is followed by its subscriptions."""
     return (yield from _list(None, namespace, actor))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from xml.sax.saxutils import escape
 
+from broker_core.common.amqp_message import payload
 from broker_core.common.errors import BrokerError
 from broker_core.common.types import StoredMessage
 from broker_core.service_bus.rules.sas import SCHEME
@@ -36,11 +37,13 @@ class Answer:
 
 
 def with_message(status: int, message: StoredMessage, *, headers: list[tuple[str, str]], undo=None) -> Answer:
-    """A response with the message's body, unchanged, and its properties in headers."""
+    """A response with the content of the message's body, unchanged, and its properties in headers."""
     own = [(broker_properties.HEADER, write_json(broker_properties.write(message)))]
     if message.content_type is not None:
         own.append(("content-type", _CONTROL.sub("", message.content_type)))
-    return Answer(status, [*headers, *own, *custom_headers.write(message.properties)], message.body, undo)
+    return Answer(
+        status, [*headers, *own, *custom_headers.write(message.properties)], payload(message.body_kind, message.body), undo
+    )
 
 
 def error_answer(exc: BrokerError, path: str) -> Answer:

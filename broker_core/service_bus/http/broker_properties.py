@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from broker_core.common.amqp_sections import text_of_id
 from broker_core.common.durations import FOREVER, of_seconds, parse_timespan
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import LockedMessage, StoredMessage
@@ -26,7 +27,7 @@ _TEXTS = {
     "ViaPartitionKey": "via_partition_key",
     "ContentType": "content_type",
 }
-_IN_COLUMNS = ("message_id", "session_id")
+_ELSEWHERE = ("message_id", "session_id", "content_type")
 _FOREVER_SECONDS = 922337203685.47754  # what the service shows for "never": the largest .NET TimeSpan
 
 
@@ -56,12 +57,10 @@ def read(properties: Any, where: str) -> dict[str, Any]:
 def write(message: StoredMessage) -> dict[str, Any]:
     """The properties of a received message. TimeToLive is the effective one (SB-029); DeliveryCount includes this delivery."""
     kept = message.broker_properties
-    answer: dict[str, Any] = {
-        key: getattr(message, name) if name in _IN_COLUMNS else kept.get(name)
-        for key, name in _TEXTS.items()
-        if name != "content_type"
-    }
+    answer: dict[str, Any] = {key: kept.get(name) for key, name in _TEXTS.items() if name not in _ELSEWHERE}
     answer |= {
+        "MessageId": None if message.message_id is None else text_of_id(message.message_id),
+        "SessionId": message.session_id,
         "DeliveryCount": message.delivery_count + 1,
         "SequenceNumber": message.sequence_number,
         "EnqueuedSequenceNumber": message.enqueued_sequence_number,

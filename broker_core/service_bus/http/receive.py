@@ -10,7 +10,7 @@ from functools import partial
 
 from broker_core import service_bus
 from broker_core.common.errors import BrokerError
-from broker_core.common.types import Actor, EntityAddress, LockedMessage
+from broker_core.common.types import Actor, EntityAddress, LockedMessage, unique_tokens
 
 from .answers import Answer, with_message
 from .request import Request
@@ -45,7 +45,8 @@ async def _complete(request: Request, actor: Actor) -> list[tuple[str, str]]:
     text = request.header(COMPLETE)
     if text is None:
         return []
-    report = await service_bus.complete.aio(request.target.address, [token.strip() for token in text.split(",")], actor=actor)
+    tokens = unique_tokens([token.strip() for token in text.split(",")])
+    report = await service_bus.complete.aio(request.target.address, tokens, actor=actor)
     return [(LOST_LOCKS, ", ".join(map(str, report.lost)))] if report.lost else []
 
 

@@ -127,6 +127,11 @@ class Plan:
     problems: list[Problem] = field(default_factory=list)
 
     @property
+    def namespace(self) -> str | None:
+        """The first namespace. A plan is applied in one transaction, so its namespaces are in one database."""
+        return self.namespaces[0].name if self.namespaces else None
+
+    @property
     def rejected(self) -> list[Problem]:
         return [p for p in self.problems if not p.unsupported]
 

@@ -17,7 +17,7 @@ class Destination:
     kind: EntityKind
     status: EntityStatus
     requires_session: bool
-    largest: int  # body, in bytes
+    largest: int  # message, in bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,15 @@ plain functions in tests/service_bus/specification.py, which the models there co
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from broker_core.common import amqp_message, amqp_size
+from broker_core.common.amqp_sections import AmqpSections
 from broker_core.common.arguments import require_kind, require_storable
 from broker_core.common.durations import FOREVER
 from broker_core.common.errors import InvalidArgument, MessageTooLarge, NotAllowed
@@ -33,19 +37,31 @@ def check_may_dead_letter(subqueue: SubQueue) -> None:
 
 
 class Prepared(NamedTuple):  # created for each message sent; a tuple is the fastest
-    """A checked message, ready to be stored. size: bytes of body and properties. The properties are JSON; None if empty."""
+    """A checked message, ready to be stored. Its ids are text. The properties are JSON; None if empty.
+
+    size: bytes of the whole message, encoded in AMQP (SB-007). encoded: sections that the other columns do not give back.
+    """
 
     message: Message
     time_to_live: timedelta | None
     size: int
     properties: str | None
     application_properties: str | None
+    encoded: bytes | None = None
 
 
 _BYTES_OF_A_CHARACTER = 4  # at most, in UTF-8
-_TEXTS = ("message_id", "session_id", *JSON_PROPERTIES)
 _SHORT = ("message_id", "session_id", "partition_key", "via_partition_key", "reply_to_session_id")
+# The texts of a message, as amqp_size has them, and those that AMQP has in annotations.
+_TEXTS = (*amqp_size.TEXTS, "partition_key", "via_partition_key")
+_LIMITED = tuple(
+    (name, STRICT.message_id if name in _SHORT else sys.maxsize, name in JSON_PROPERTIES) for name in _TEXTS
+)  # name, most characters, whether it is stored as JSON
 _texts_of = attrgetter(*_TEXTS)  # one call for all; it runs for each message sent
+_UNTYPED = frozenset({str, type(None)})  # classes of an id that needs no type beside its text
+_NO_TEXTS = (None,) * len(_TEXTS)
+_NEW_ID = "x" * 32  # of the length of the id that a message without one gets
+_ONLY_A_NEW_ID = amqp_size.of_properties((_NEW_ID,))
 
 
 def prepare(message: Message) -> Prepared:
@@ -57,23 +73,40 @@ def prepare(message: Message) -> Prepared:
     if type(message) is not Message:
         require_kind("messages", message, Message)
     check_body(message.body)
-    if type(message.properties) is not dict or type(message.extra) is not dict or type(message.body_kind) is not BodyKind:
+    if type(message.properties) is not dict or type(message.body_kind) is not BodyKind:
         _check_kinds(message)
+    if message.body_kind is not BodyKind.DATA:
+        amqp_message.check_body(BodyKind(message.body_kind), message.body)
+    if message.amqp is not None:
+        _check_amqp(message.amqp)
     texts = _texts_of(message)
-    if any(texts):
-        _check_texts(message)
+    size, broker = amqp_size.of_data(len(message.body)) + _ONLY_A_NEW_ID, {}
+    if texts != _NO_TEXTS:
+        if message.message_id.__class__ not in _UNTYPED or message.correlation_id.__class__ not in _UNTYPED:
+            message = amqp_message.with_text_ids(message)
+            texts = _texts_of(message)
+        broker = _checked_texts(message, texts)
+        size += amqp_size.of_properties(texts if texts[0] else (_NEW_ID, *texts[1:])) - _ONLY_A_NEW_ID
+        if texts[-2:] != (None, None):
+            size += amqp_size.of_annotations(*texts[-2:], is_scheduled=message.scheduled_enqueue_at is not None)
     if message.scheduled_enqueue_at is not None:
         require_kind("scheduled_enqueue_at", message.scheduled_enqueue_at, datetime)
         if message.scheduled_enqueue_at.tzinfo is None:
             raise InvalidArgument("scheduled_enqueue_at", "needs a time zone")
-    broker = {name: text for name, text in zip(_TEXTS[2:], texts[2:], strict=True) if text is not None} if any(texts) else {}
-    if message.extra:
-        broker |= _checked_extra(message.extra)
-    broker_json = json.dumps(broker) if broker else None
-    application_json = properties_json(message.properties)
-    size = len(message.body) + len(message.message_id or "") + len(message.session_id or "")
-    size += len(broker_json or "") + len(application_json or "")
-    return Prepared(message, _time_to_live(message.time_to_live), size, broker_json, application_json)
+        if texts[-2:] == (None, None):
+            size += amqp_size.of_annotations(is_scheduled=True)
+    time_to_live = _time_to_live(message.time_to_live)
+    if time_to_live is not None:
+        size += amqp_size.of_header(time_to_live)
+    application_json = None
+    if message.properties:
+        stored = encode_properties(message.properties)
+        application_json = _as_json(stored)
+        size += amqp_size.of_application_properties(stored)
+    if message.amqp is not None or message.body_kind is not BodyKind.DATA:
+        size = len(amqp_message.encode_message(message if texts[0] else replace(message, message_id=_NEW_ID)))
+    encoded = None if message.amqp is None else message.amqp.raw
+    return Prepared(message, time_to_live, size, json.dumps(broker) if broker else None, application_json, encoded)
 
 
 def check_body(body: Any) -> None:
@@ -83,16 +116,19 @@ def check_body(body: Any) -> None:
 
 def properties_json(properties: Mapping[str, Any] | None) -> str | None:
     """Application properties as stored; None if there are none. Raises InvalidArgument and MessageTooLarge."""
-    if not properties:
-        return None
-    encoded = encode_properties(properties)
-    for name, (_, text) in encoded.items():
-        if (len(name) + len(text or "")) * _BYTES_OF_A_CHARACTER > STRICT.one_property:
-            _check_property_fits(name, text or "")
-    stored = json.dumps(encoded)
-    if len(stored) > STRICT.all_properties:  # escapes are never shorter than UTF-8
-        check_properties_fit(len(json.dumps(encoded, ensure_ascii=False).encode()))
-    return stored
+    return _as_json(encode_properties(properties)) if properties else None
+
+
+def _as_json(stored: Mapping[str, list]) -> str:
+    """Encoded application properties as JSON, if they are within the limits."""
+    for name, (_, content) in stored.items():
+        text = content[0] if content.__class__ is list else content or ""
+        if (len(name) + len(text)) * _BYTES_OF_A_CHARACTER > STRICT.one_property:
+            _check_property_fits(name, text)
+    encoded = json.dumps(stored)
+    if len(encoded) > STRICT.all_properties:  # escapes are never shorter than UTF-8
+        check_properties_fit(len(json.dumps(stored, ensure_ascii=False).encode()))
+    return encoded
 
 
 def check_properties_fit(size: int, sequence_number: int | None = None) -> None:
@@ -114,33 +150,33 @@ def _check_property_fits(name: str, text: str) -> None:
 def _check_kinds(message: Message) -> None:
     """Check fields that are nearly always of exactly the declared type."""
     require_kind("properties", message.properties, Mapping)
-    require_kind("extra", message.extra, Mapping)
     if message.body_kind not in tuple(BodyKind):
         raise InvalidArgument("body_kind", f"must be one of BodyKind, not {repr(message.body_kind)[:80]}")
 
 
-def _checked_extra(extra: Mapping[str, Any]) -> dict[str, Any]:
-    for name, value in extra.items():
-        require_kind("extra", name, str)
-        require_storable("extra", name)
-        if isinstance(value, str):
-            require_storable("extra", value)
-        elif not isinstance(value, int | float | None):
-            raise InvalidArgument("extra", f"{name!r} must be a string or a number, not {repr(value)[:80]}")
-    return dict(extra)
+def _check_amqp(amqp: Any) -> None:
+    require_kind("amqp", amqp, AmqpSections)
+    AmqpSections.parse(amqp.raw)
 
 
-def _check_texts(message: Message) -> None:
-    for name, value in zip(_TEXTS, _texts_of(message), strict=True):
+def _checked_texts(message: Message, texts: Sequence[Any]) -> dict[str, str]:
+    """The texts that are stored as JSON."""
+    broker = {}
+    for (name, most, in_json), value in zip(_LIMITED, texts, strict=True):
         if value is None:
             continue
         if not isinstance(value, str):
             raise InvalidArgument(name, f"must be a string, not {type(value).__name__}")
         require_storable(name, value)
-        if name in _SHORT and len(value) > STRICT.message_id:
-            raise InvalidArgument(name, f"has {len(value)} characters; at most {STRICT.message_id} are allowed")
+        if len(value) > most:
+            raise InvalidArgument(name, f"has {len(value)} characters; at most {most} are allowed")
+        if in_json:
+            broker[name] = value
+    if message.content_type is not None and not message.content_type.isascii():
+        raise InvalidArgument("content_type", "must be ASCII")
     if message.session_id and message.partition_key and message.session_id != message.partition_key:
         raise InvalidArgument("partition_key", "must equal session_id where both are set (SB-009)")
+    return broker
 
 
 def _time_to_live(asked: timedelta | None) -> timedelta | None:

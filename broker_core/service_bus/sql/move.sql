@@ -129,8 +129,9 @@ taken AS (DELETE FROM vitrine_message AS m USING chosen AS c WHERE m.ctid = c.ti
 stored AS (
     INSERT INTO vitrine_message (entity_id, sequence_number, size, body_kind, enqueued_at, expires_at,
                                  time_to_live, message_id, session_id, properties, application_properties,
-                                 enqueued_sequence_number, resubmitted_from, body)
-    SELECT %(entity_id)s, n.first + t.place, t.new_size, t.body_kind, e.now,
+                                 enqueued_sequence_number, resubmitted_from, encoded, body)
+    SELECT %(entity_id)s, n.first + t.place, t.new_size,
+           CASE WHEN %(body)b::bytea IS NULL THEN t.body_kind ELSE @BODY_DATA END, e.now,
            CASE WHEN t.time_to_live IS NOT NULL THEN e.now + least(t.time_to_live, e.default_message_time_to_live) END,
            CASE WHEN t.time_to_live IS NOT NULL THEN least(t.time_to_live, e.default_message_time_to_live) END,
            t.message_id, t.session_id, t.properties,
@@ -138,7 +139,7 @@ stored AS (
            t.enqueued_sequence_number,
            jsonb_build_object('sequence_number', t.sequence_number, 'reason', t.dead_letter_reason, 'at', e.now,
                               'times', coalesce((t.resubmitted_from->>'times')::int, 0) + 1),
-           coalesce(%(body)b::bytea, t.body)
+           t.encoded, coalesce(%(body)b::bytea, t.body)
       FROM taken AS t, numbers AS n, entity AS e
  RETURNING *),
 events AS (
@@ -168,6 +169,12 @@ SELECT t.sequence_number AS old_number, n.first + t.place AS new_number, (SELECT
   FROM taken AS t, numbers AS n
  WHERE (SELECT CASE WHEN (SELECT count(*) FROM taken) = (SELECT count(*) FROM chosen) THEN true ELSE vitrine_try_again() END)
  ORDER BY t.sequence_number;
+
+-- name: largest_beside_body
+-- What the largest of these dead letters has beside its body, in bytes.
+SELECT coalesce(max(size - octet_length(body)), 0) AS size FROM vitrine_message
+ WHERE entity_id = %(entity_id)s AND subqueue = @SUBQUEUE_DEAD_LETTER AND state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED}')
+   AND sequence_number = ANY (%(numbers)b::bigint[]);
 
 -- name: purge
 -- Delete up to max_count messages of one list, lowest number first, enqueued before an instant if one is given; locked ones stay

@@ -9,15 +9,16 @@ entries AS MATERIALIZED (
     SELECT t.i::int AS i, t.place, t.size, coalesce(t.body_kind, @BODY_DATA) AS body_kind, t.message_id, t.session_id,
            t.time_to_live, t.scheduled_at, t.properties::jsonb AS properties,
            t.application_properties::jsonb AS application_properties, t.enqueued_at, t.enqueued_number,
-           coalesce(t.list, @SUBQUEUE_MAIN) AS list, t.reason, t.description, t.source, t.transfer::jsonb AS transfer,
+           t.encoded, coalesce(t.list, @SUBQUEUE_MAIN) AS list, t.reason, t.description, t.source, t.transfer::jsonb AS transfer,
            (%(bodies)b::bytea[])[t.place + 1] AS body
       FROM unnest(%(places)b::int4[], %(sizes)b::int4[], %(body_kinds)b::int2[], %(message_ids)b::text[], %(session_ids)b::text[],
                   %(times_to_live)s::interval[], %(scheduled_at)s::timestamptz[], %(properties)b::text[],
                   %(application_properties)b::text[], %(enqueued_at)s::timestamptz[], %(enqueued_numbers)b::int8[],
                   %(lists)b::int2[], %(reasons)b::text[], %(descriptions)b::text[], %(sources)b::text[],
-                  %(transfers)b::text[]) WITH ORDINALITY
+                  %(transfers)b::text[], %(encoded)b::bytea[]) WITH ORDINALITY
            AS t(place, size, body_kind, message_id, session_id, time_to_live, scheduled_at, properties,
-                application_properties, enqueued_at, enqueued_number, list, reason, description, source, transfer, i)),
+                application_properties, enqueued_at, enqueued_number, list, reason, description, source, transfer,
+                encoded, i)),
 target AS MATERIALIZED (
     SELECT id, path, kind, default_message_time_to_live, history_level, requires_session, forward_to,
            forward_dead_lettered_messages_to
@@ -38,7 +39,7 @@ stored AS (
     INSERT INTO vitrine_message (entity_id, subqueue, sequence_number, state, size, body_kind, enqueued_at,
                                  expires_at, time_to_live, scheduled_enqueue_at, message_id, session_id, properties,
                                  application_properties, enqueued_sequence_number, dead_letter_reason, dead_letter_description,
-                                 dead_letter_source, dead_lettered_at, transfer, body)
+                                 dead_letter_source, dead_lettered_at, transfer, encoded, body)
     SELECT c.entity_id, m.list, n.first + c.place,
            CASE WHEN x.is_scheduled THEN @STATE_SCHEDULED ELSE @STATE_ACTIVE END, m.size, m.body_kind, x.enqueued_at,
            CASE WHEN NOT x.is_scheduled AND m.time_to_live IS NOT NULL
@@ -47,7 +48,7 @@ stored AS (
            m.scheduled_at, m.message_id, m.session_id, m.properties, m.application_properties,
            coalesce(m.enqueued_number, g.first + m.place), m.reason, m.description,
            CASE m.list WHEN @SUBQUEUE_DEAD_LETTER THEN t.path ELSE m.source END,
-           CASE m.list WHEN @SUBQUEUE_DEAD_LETTER THEN g.now END, m.transfer, m.body
+           CASE m.list WHEN @SUBQUEUE_DEAD_LETTER THEN g.now END, m.transfer, m.encoded, m.body
       FROM gate AS g, copies AS c JOIN numbers AS n USING (entity_id) JOIN entries AS m USING (i)
       JOIN target AS t ON t.id = c.entity_id
      CROSS JOIN LATERAL (

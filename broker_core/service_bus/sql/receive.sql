@@ -113,10 +113,10 @@ forgotten AS (
                      AND sequence_number >= e.head AND sequence_number < e.locked_below
                    ORDER BY sequence_number LIMIT %(max_count)s + 100 FOR UPDATE SKIP LOCKED) AS r
             WHERE r.sequence_number = ANY (ARRAY(SELECT sequence_number FROM returned))
-               OR NOT EXISTS (SELECT FROM vitrine_message AS m
-                               WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = @STATE_ACTIVE
-                                 AND m.sequence_number = r.sequence_number
-                                 AND (m.locked_until IS NULL OR m.locked_until <= e.now)))))
+               OR (SELECT true FROM vitrine_message AS m  -- not EXISTS, for which the planner may read the whole list
+                    WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = @STATE_ACTIVE
+                      AND m.sequence_number = r.sequence_number AND (m.locked_until IS NULL OR m.locked_until <= e.now)
+                    LIMIT 1) IS NULL)))
 
 -- fragment: available_columns
 -- failures: its failed deliveries, counting a lock that has ended (SB-090).
@@ -132,7 +132,15 @@ m.delivery_count + (m.lock_token IS NOT NULL AND m.subqueue = @SUBQUEUE_MAIN)::i
 m.subqueue, m.state, m.sequence_number, m.delivery_count, m.enqueued_at, m.expires_at, m.time_to_live,
 m.scheduled_enqueue_at, m.last_received_at, m.locked_until, m.lock_token, m.message_id, m.session_id, m.body, m.body_kind,
 m.properties, m.application_properties, m.dead_letter_reason, m.dead_letter_description, m.dead_letter_source,
-m.enqueued_sequence_number
+m.enqueued_sequence_number, m.encoded
+
+-- fragment: received_rows
+SELECT
+       -- include: received_columns
+       , m.default_message_time_to_live, m.start, m.passes_locked, m.idle
+  FROM changed AS m
+ WHERE
+       -- include: all_available_changed_or_retry
 
 -- fragment: received_counts
 counted AS (
@@ -166,11 +174,13 @@ changed AS (
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, sequence_number, message_id, delivery_count, kind, locked_until,
                                        actor)
-    SELECT c.last_received_at, %(entity_id)s, %(subqueue)s, c.sequence_number, c.message_id, c.delivery_count, x.*
-      FROM changed AS c
-     CROSS JOIN LATERAL (VALUES (@EVENT_LOCK_LOST, c.old_until, c.old_holder),
-                                (@EVENT_RECEIVED, c.locked_until, %(holder)s)) AS x(kind, until, actor)
-     WHERE c.history_level = @HISTORY_FULL AND (x.kind = @EVENT_RECEIVED OR c.old_token IS NOT NULL)),
+    SELECT last_received_at, %(entity_id)s::bigint, %(subqueue)s::smallint, sequence_number, message_id, delivery_count,
+           @EVENT_RECEIVED, locked_until, %(holder)s
+      FROM changed WHERE history_level = @HISTORY_FULL
+    UNION ALL
+    SELECT last_received_at, %(entity_id)s, %(subqueue)s, sequence_number, message_id, delivery_count, @EVENT_LOCK_LOST,
+           old_until, old_holder
+      FROM changed WHERE old_token IS NOT NULL AND history_level = @HISTORY_FULL),
 -- include: received_counts
 
 -- fragment: received_and_deleted
@@ -184,15 +194,13 @@ changed AS (
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, sequence_number, message_id, kind,
                                        delivery_count, locked_until, actor, enqueued_at, first_received_at, last_received_at)
-    SELECT c.now, %(entity_id)s, %(subqueue)s, c.sequence_number, c.message_id, x.*
-      FROM changed AS c
-     CROSS JOIN LATERAL (
-           VALUES (@EVENT_LOCK_LOST, c.failures, c.old_until, c.old_holder, NULL, NULL, NULL),
-                  (@EVENT_RECEIVED_AND_DELETED, c.delivery_count, NULL, %(holder)s, c.enqueued_at,
-                   coalesce(c.first_received_at, c.now), c.now)
-           ) AS x(kind, delivery_count, until, actor, enqueued_at, first_received_at, last_received_at)
-     WHERE c.history_level > @HISTORY_OFF
-       AND (x.kind = @EVENT_RECEIVED_AND_DELETED OR c.old_token IS NOT NULL AND c.history_level = @HISTORY_FULL)),
+    SELECT now, %(entity_id)s::bigint, %(subqueue)s::smallint, sequence_number, message_id, @EVENT_RECEIVED_AND_DELETED,
+           delivery_count, NULL::timestamptz, %(holder)s, enqueued_at, coalesce(first_received_at, now), now
+      FROM changed WHERE history_level > @HISTORY_OFF
+    UNION ALL
+    SELECT now, %(entity_id)s, %(subqueue)s, sequence_number, message_id, @EVENT_LOCK_LOST, failures, old_until, old_holder, NULL,
+           NULL, NULL
+      FROM changed WHERE old_token IS NOT NULL AND history_level = @HISTORY_FULL),
 -- include: deleted_count
 
 -- fragment: lock_ends
@@ -253,9 +261,7 @@ WITH
 -- include: available_messages
 ,
 -- include: received
-SELECT * FROM changed
- WHERE
-       -- include: all_available_changed_or_retry
+-- include: received_rows
 ;
 
 -- name: receive_and_delete
@@ -264,9 +270,7 @@ WITH
 -- include: available_messages
 ,
 -- include: received_and_deleted
-SELECT * FROM changed
- WHERE
-       -- include: all_available_changed_or_retry
+-- include: received_rows
 ;
 
 -- name: receive_past_locked
@@ -275,9 +279,7 @@ WITH
 -- include: available_past_locked
 ,
 -- include: received
-SELECT * FROM changed
- WHERE
-       -- include: all_available_changed_or_retry
+-- include: received_rows
 ;
 
 -- name: receive_and_delete_past_locked
@@ -286,9 +288,7 @@ WITH
 -- include: available_past_locked
 ,
 -- include: received_and_deleted
-SELECT * FROM changed
- WHERE
-       -- include: all_available_changed_or_retry
+-- include: received_rows
 ;
 
 -- name: walk_from_head
@@ -407,16 +407,16 @@ WITH
 ,
 owned AS MATERIALIZED (
     SELECT found.*
-      FROM (SELECT DISTINCT number FROM unnest(%(numbers)b::bigint[]) AS t(number) ORDER BY number) AS t
+      FROM entity AS e
+     CROSS JOIN (SELECT DISTINCT number FROM unnest(%(numbers)b::bigint[]) AS t(number) ORDER BY number) AS t
      CROSS JOIN LATERAL (
            SELECT
                   -- include: candidate
              FROM vitrine_message AS m
             WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = @STATE_DEFERRED
               AND m.sequence_number = t.number
-              AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity))
-              AND (SELECT status FROM entity) IN ('Active', 'SendDisabled')
-              FOR UPDATE) AS found),
+              AND (m.locked_until IS NULL OR m.locked_until <= e.now) FOR UPDATE) AS found
+     WHERE e.status IN ('Active', 'SendDisabled')),
 -- include: failed
 ,
 -- include: apply_failed
@@ -440,7 +440,7 @@ CASE WHEN due.now THEN found.scheduled_enqueue_at ELSE found.enqueued_at END AS 
 CASE WHEN due.now THEN found.scheduled_enqueue_at + found.time_to_live ELSE found.expires_at END AS expires_at,
 found.time_to_live, found.scheduled_enqueue_at, found.message_id, found.session_id, found.body, found.body_kind, found.properties,
 found.application_properties, found.dead_letter_reason, found.dead_letter_description, found.dead_letter_source,
-found.enqueued_sequence_number, e.default_message_time_to_live
+found.enqueued_sequence_number, found.encoded, e.default_message_time_to_live
 
 -- name: peek
 -- Up to max_count messages in any state, from a number on, in number order, unchanged (SB-140, SB-141). A peek counts as activity

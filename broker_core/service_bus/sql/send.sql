@@ -26,19 +26,22 @@ numbers AS (
            e.history_level, e.forwards),
 stored AS (
     INSERT INTO vitrine_message (entity_id, sequence_number, state, size, body_kind, enqueued_at, expires_at, time_to_live,
-                                 scheduled_enqueue_at, message_id, session_id, properties, application_properties, body)
+                                 scheduled_enqueue_at, message_id, session_id, properties, application_properties, encoded, body)
     SELECT %(entity_id)s, n.first + t.i - 1, CASE WHEN t.scheduled_at > n.due_before THEN @STATE_SCHEDULED ELSE @STATE_ACTIVE END,
            t.size, coalesce(t.body_kind, @BODY_DATA), n.now,
            -- Only a time-to-live of its own is stored; that of a scheduled message starts when it is due (SB-024).
            CASE WHEN (t.scheduled_at > n.due_before) IS NOT TRUE AND t.time_to_live IS NOT NULL
                 THEN n.now + least(t.time_to_live, n.default_message_time_to_live) END,
            CASE WHEN t.time_to_live IS NOT NULL THEN least(t.time_to_live, n.default_message_time_to_live) END,
-           t.scheduled_at, t.message_id, t.session_id, t.properties::jsonb, t.application_properties::jsonb, t.body
+           t.scheduled_at, t.message_id, t.session_id, t.properties::jsonb, t.application_properties::jsonb, t.encoded,
+           t.body
       FROM numbers AS n,
            unnest(%(bodies)b::bytea[], %(sizes)b::int4[], %(body_kinds)b::int2[],
                   %(message_ids)b::text[], %(session_ids)b::text[], %(times_to_live)s::interval[],
-                  %(scheduled_at)s::timestamptz[], %(properties)b::text[], %(application_properties)b::text[]) WITH ORDINALITY
-           AS t(body, size, body_kind, message_id, session_id, time_to_live, scheduled_at, properties, application_properties, i)
+                  %(scheduled_at)s::timestamptz[], %(properties)b::text[], %(application_properties)b::text[],
+                  %(encoded)b::bytea[]) WITH ORDINALITY
+           AS t(body, size, body_kind, message_id, session_id, time_to_live, scheduled_at, properties, application_properties,
+                encoded, i)
  RETURNING entity_id, subqueue, sequence_number, state, size, enqueued_at, time_to_live, scheduled_enqueue_at,
            message_id, session_id, properties, application_properties),
 events AS (

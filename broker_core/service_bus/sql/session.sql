@@ -176,7 +176,7 @@ owned AS MATERIALIZED (
             WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = @STATE_DEFERRED
               AND m.sequence_number = t.number
               AND m.session_id = s.session_id
-              AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity))
+              AND (m.locked_until IS NULL OR m.locked_until <= e.now)
               AND
                   -- include: takes_receivers
               FOR UPDATE) AS found),
@@ -220,13 +220,14 @@ owned AS MATERIALIZED (
                       AND m.state = t.state
                       AND m.sequence_number BETWEEN d.first AND d.last AND m.locked_until > (SELECT now FROM entity)) AS m
              ORDER BY m.sequence_number) AS h
+     CROSS JOIN entity AS e
      CROSS JOIN LATERAL (
            SELECT
                   -- include: candidate
              FROM vitrine_message AS m
             WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = h.state
               AND m.sequence_number = h.sequence_number
-              AND m.locked_until > (SELECT now FROM entity) FOR UPDATE) AS found)
+              AND m.locked_until > e.now FOR UPDATE) AS found)
 
 -- name: renew_session
 -- Extend the session's lock and those of its messages to lock_duration from now (SB-116).
@@ -424,13 +425,14 @@ found AS MATERIALIZED (
 owned AS MATERIALIZED (
     SELECT m.*
       FROM (SELECT * FROM found ORDER BY sequence_number) AS f
+     CROSS JOIN entity AS e
      CROSS JOIN LATERAL (
            SELECT
                   -- include: candidate
              FROM vitrine_message AS m
             WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
               AND m.sequence_number = f.sequence_number
-              AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity)) FOR UPDATE) AS m),
+              AND (m.locked_until IS NULL OR m.locked_until <= e.now) FOR UPDATE) AS m),
 -- include: expired_tail
 SELECT (SELECT count(*) FROM owned) AS done, ARRAY(SELECT session_id FROM expired_sessions ORDER BY session_id) AS session_ids,
        CASE WHEN (SELECT count(*) FROM scanned) = %(max_count)s

@@ -6,16 +6,15 @@
 -- SB-233).
 owned AS MATERIALIZED (
     SELECT found.*
-      FROM (SELECT * FROM unnest(%(numbers)b::bigint[], %(tokens)b::uuid[]) AS t(number, token) ORDER BY number) AS t
+      FROM entity AS e
+     CROSS JOIN (SELECT * FROM unnest(%(numbers)b::bigint[], %(tokens)b::uuid[]) AS t(number, token) ORDER BY number) AS t
      CROSS JOIN LATERAL (
            SELECT
                   -- include: candidate
              FROM vitrine_message AS m
             WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED}')
-              AND m.sequence_number = t.number AND m.lock_token = t.token
-              AND m.locked_until > (SELECT now FROM entity)
-              AND (SELECT status FROM entity) IN ('Active', 'SendDisabled')
-              FOR UPDATE) AS found)
+              AND m.sequence_number = t.number AND m.lock_token = t.token AND m.locked_until > e.now FOR UPDATE) AS found
+     WHERE e.status IN ('Active', 'SendDisabled'))
 
 -- fragment: unlocked_counts
 -- The opposite ledger rows of locks that end early.
@@ -26,14 +25,15 @@ SELECT %(entity_id)s::bigint, %(subqueue)s::smallint, (@LEDGER_LOCKED + state)::
 -- name: complete
 -- Delete the messages that these tokens hold (SB-080). Unlike the other settlements it needs no row locks in advance: a DELETE
 -- judges a row that was changed in the meantime by its new version. The index returns the rows in the order of their numbers, so
--- that concurrent settlements cannot deadlock.
+-- that concurrent settlements cannot deadlock. IS TRUE makes the server look tokens up in a hash table.
 WITH entity AS MATERIALIZED (
     SELECT now, history_level FROM vitrine_entity_now WHERE id = %(entity_id)s AND status IN ('Active', 'SendDisabled')),
 changed AS (
     DELETE FROM vitrine_message AS m
      USING entity AS e
      WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED}')
-       AND m.sequence_number = ANY (%(numbers)b::bigint[]) AND m.lock_token = ANY (%(tokens)b::uuid[]) AND m.locked_until > e.now
+       AND m.sequence_number = ANY (%(numbers)b::bigint[])
+       AND (m.lock_token IN (SELECT unnest(%(tokens)b::uuid[]))) IS TRUE AND m.locked_until > e.now
  RETURNING m.sequence_number, m.lock_token, m.state, m.size, m.delivery_count, m.locked_until, m.enqueued_at, m.first_received_at,
            m.last_received_at, m.message_id, e.now, e.history_level),
 events AS (

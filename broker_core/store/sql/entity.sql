@@ -264,9 +264,16 @@ SELECT e.id, e.family, e.kind, e.requires_session, e.requires_duplicate_detectio
 
 -- fragment: forwarding_sources
 -- The entities that have messages to forward to entity `e`.
-ARRAY(SELECT s.id FROM vitrine_entity AS s JOIN vitrine_entity AS t ON t.id = e.id
-       WHERE s.namespace_id = t.namespace_id AND s.deleted_at IS NULL
-         AND (lower(s.forward_to) = t.key OR lower(s.forward_dead_lettered_messages_to) = t.key)
+ARRAY(SELECT s.id
+        FROM vitrine_entity AS t
+       CROSS JOIN LATERAL (
+             SELECT s.* FROM vitrine_entity AS s
+              WHERE s.namespace_id = t.namespace_id AND lower(s.forward_to) = t.key AND s.deleted_at IS NULL
+             UNION ALL
+             SELECT s.* FROM vitrine_entity AS s
+              WHERE s.namespace_id = t.namespace_id AND lower(s.forward_dead_lettered_messages_to) = t.key
+                AND lower(s.forward_to) IS DISTINCT FROM t.key AND s.deleted_at IS NULL) AS s
+       WHERE t.id = e.id
          AND (EXISTS (SELECT FROM vitrine_message WHERE entity_id = coalesce(s.topic_id, s.id) AND state = @STATE_SCHEDULED
                                                     AND scheduled_enqueue_at <= e.now)
               OR EXISTS (

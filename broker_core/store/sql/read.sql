@@ -406,7 +406,7 @@ SELECT
 -- include: clock_columns
 -- include: message_columns
      , m.properties, m.application_properties, m.time_to_live, m.dead_letter_source, m.enqueued_sequence_number,
-       m.resubmitted_from, m.transfer, m.body_kind, octet_length(m.body) AS body_size
+       m.resubmitted_from, m.transfer, m.encoded, m.body_kind, octet_length(m.body) AS body_size
   FROM clock AS c JOIN vitrine_message AS m ON m.entity_id = %(entity_id)s
  WHERE m.subqueue = ANY ('{@SUBQUEUE_MAIN,@SUBQUEUE_DEAD_LETTER,@SUBQUEUE_TRANSFER_DEAD_LETTER}')
    AND m.state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED,@STATE_SCHEDULED}') AND m.sequence_number = %(sequence_number)s;
@@ -418,6 +418,10 @@ SELECT substring(body FROM %(offset)s::int + 1 FOR %(length)s::int) AS content, 
   FROM vitrine_message
  WHERE entity_id = %(entity_id)s AND subqueue = ANY ('{@SUBQUEUE_MAIN,@SUBQUEUE_DEAD_LETTER,@SUBQUEUE_TRANSFER_DEAD_LETTER}')
    AND state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED,@STATE_SCHEDULED}') AND sequence_number = %(sequence_number)s;
+
+-- name: allow_bitmap_scans
+-- Until the end of the transaction.
+SELECT set_config('enable_bitmapscan', 'on', true);
 
 -- name: read_message_events
 -- The events of one message, newest first. The index, on days that are over, is on the hash, so both conditions are needed.

@@ -40,12 +40,12 @@ touched AS (
    FROM vitrine_entity_activity WHERE entity_id = %(entity_id)s) AS waiting
 
 -- fragment: candidate
--- The columns that settling and sweeping need of a message. failures: its failed deliveries, counting a lock that it has
--- (SB-090); none are counted in a dead-letter queue (SB-089). ends_at: when it expires (SB-020, SB-921).
+-- The columns that settling and sweeping need of a message of entity `e`. failures: its failed deliveries, counting a lock that
+-- it has (SB-090); none are counted in a dead-letter queue (SB-089). ends_at: when it expires (SB-020, SB-921).
 m.ctid AS tid, m.state, m.sequence_number, m.lock_token, m.locked_until AS old_until, m.message_id, m.enqueued_at,
 m.first_received_at, m.last_received_at, m.size,
 m.delivery_count + (m.lock_token IS NOT NULL AND m.subqueue = @SUBQUEUE_MAIN)::int AS failures,
-coalesce(m.expires_at, m.enqueued_at + (SELECT default_message_time_to_live FROM entity)) AS ends_at
+coalesce(m.expires_at, m.enqueued_at + e.default_message_time_to_live) AS ends_at
 
 -- fragment: may_have_expired
 -- Whether the main list of entity `e` has expired messages, by their own expires_at, or may have some that expire by the default

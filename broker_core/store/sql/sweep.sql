@@ -27,21 +27,31 @@ counted AS (
     -- include: failed_counts
 )
 
+-- fragment: commit
+-- The commit of this transaction waits for the disk unless it is `unflushed`. After a crash of the server, what was not flushed
+-- never happened: the messages are expired, without events, and the next sweep begins anew. Whoever acts on a message that was
+-- moved flushes the move, too.
+set_config('synchronous_commit', CASE WHEN %(unflushed)s::boolean THEN 'off' ELSE current_setting('synchronous_commit') END, true)
+
 -- name: expire
 -- Remove or dead-letter up to max_count unlocked messages whose own time-to-live has ended (SB-025, SB-033, SB-034).
 WITH
 -- include: entity
 ,
 owned AS MATERIALIZED (
-    SELECT
-           -- include: candidate
-      FROM vitrine_message AS m
-     WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
-       AND m.expires_at <= (SELECT now FROM entity)
-       AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity))
-     ORDER BY m.expires_at LIMIT %(max_count)s FOR UPDATE SKIP LOCKED),
+    SELECT found.*
+      FROM entity AS e
+     CROSS JOIN LATERAL (
+           SELECT
+                  -- include: candidate
+             FROM vitrine_message AS m
+            WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
+              AND m.expires_at <= e.now AND (m.locked_until IS NULL OR m.locked_until <= e.now)
+            ORDER BY m.expires_at LIMIT %(max_count)s FOR UPDATE SKIP LOCKED) AS found),
 -- include: expired_tail
-SELECT count(*) AS done, NULL::bigint AS last_number FROM owned
+SELECT count(*) AS done, NULL::bigint AS last_number,
+       -- include: commit
+  FROM owned
 HAVING
        -- include: all_failed_changed_or_retry
 ;
@@ -60,22 +70,25 @@ walked AS MATERIALIZED (
                                                             WHERE entity_id = %(entity_id)s AND subqueue = @SUBQUEUE_MAIN))
      ORDER BY m.sequence_number LIMIT %(max_count)s),
 owned AS MATERIALIZED (
-    SELECT
-           -- include: candidate
-      FROM vitrine_message AS m
-     WHERE m.ctid = ANY (ARRAY(SELECT tid FROM walked WHERE expires_at IS NULL
-                                  AND enqueued_at + (SELECT default_message_time_to_live
-                                                       FROM entity) <= (SELECT now FROM entity)))
-       AND m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AND m.expires_at IS NULL
-       AND m.enqueued_at + (SELECT default_message_time_to_live FROM entity) <= (SELECT now FROM entity)
-       AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity))
-       FOR UPDATE SKIP LOCKED),
+    SELECT found.*
+      FROM entity AS e
+     CROSS JOIN LATERAL (
+           SELECT
+                  -- include: candidate
+             FROM vitrine_message AS m
+            WHERE m.ctid = ANY (ARRAY(SELECT w.tid FROM walked AS w
+                                       WHERE w.expires_at IS NULL AND w.enqueued_at + e.default_message_time_to_live <= e.now))
+              AND m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AND m.expires_at IS NULL
+              AND m.enqueued_at + e.default_message_time_to_live <= e.now
+              AND (m.locked_until IS NULL OR m.locked_until <= e.now)
+              FOR UPDATE SKIP LOCKED) AS found),
 -- include: expired_tail
 SELECT (SELECT count(*) FROM owned) AS done,
        CASE WHEN (SELECT count(*) FROM walked) = %(max_count)s
              AND (SELECT max(enqueued_at) FROM walked) + (SELECT default_message_time_to_live
                                                             FROM entity) <= (SELECT now FROM entity)
-            THEN (SELECT max(sequence_number) FROM walked) END AS last_number
+            THEN (SELECT max(sequence_number) FROM walked) END AS last_number,
+       -- include: commit
  WHERE
        -- include: all_failed_changed_or_retry
 ;
@@ -107,6 +120,7 @@ found AS MATERIALIZED (
 held AS MATERIALIZED (
     SELECT m.*
       FROM (SELECT * FROM found ORDER BY sequence_number) AS f
+     CROSS JOIN entity AS e
      CROSS JOIN LATERAL (
            SELECT
                   -- include: candidate
@@ -298,6 +312,20 @@ SELECT (SELECT count(*) FROM locks) + (SELECT count(*) FROM traffic) AS done;
 -- name: one_at_a_time
 -- Whether this transaction may do the named work, which at most one transaction does at a time.
 SELECT pg_try_advisory_xact_lock(hashtextextended('vitrine ' || %(work)s, 0)) AS mine;
+
+-- fragment: unused_since
+-- The start of a queue's x-expires period: its last use, or the start of the database server (RMQ-047). With a manual clock,
+-- only uses count.
+greatest(a.last_activity_at, (SELECT pg_postmaster_start_time() FROM vitrine_entity AS x
+                                JOIN vitrine_namespace AS n ON n.id = x.namespace_id
+                               WHERE x.id = a.entity_id AND n.clock_base_at IS NULL))
+
+-- fragment: unused_for_too_long
+-- A queue's x-expires period has ended: it has no consumer, and was last used at least that long ago (RMQ-041).
+(e.auto_delete_on_idle IS NOT NULL AND
+ -- include: unused_since
+ + e.auto_delete_on_idle <= e.now
+ AND NOT EXISTS (SELECT FROM vitrine_consumer AS c WHERE c.queue_id = e.id))
 
 -- name: idle_entities
 -- Entities without activity for their auto-delete interval (SB-190 to SB-194). Activity is written at most every 20 s, which are

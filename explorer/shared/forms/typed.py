@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -13,7 +14,7 @@ from django.http import QueryDict
 
 from broker_core.common.durations import parse_human_or_iso
 from broker_core.common.errors import InvalidArgument
-from broker_core.common.values import TYPES, Typed, encode_properties
+from broker_core.common.values import TYPES, Typed, decode_property, encode_properties
 
 EMPTY_ROWS = 3
 Row = tuple[str, str, str]  # name, type, text
@@ -64,7 +65,7 @@ def typed_value(name: str, kind: str, text: str, what: str = "application proper
         raise InvalidArgument(name or what, f"the type {kind!r} must be one of {', '.join(TYPES)}")
     readers: dict[str, Callable[[str], Any]] = {
         "null": lambda t: None, "boolean": _boolean, "timestamp": _timestamp, "binary": _binary, "uuid": UUID,
-        "timespan": lambda t: parse_human_or_iso(t, name), "float": float, "double": float,
+        "timespan": lambda t: _timespan(t, name), "float": float, "double": float, "described": _binary,
     }  # fmt: skip
     is_integer = "int" in kind or kind in ("long", "ulong", "short", "ushort", "byte", "ubyte")
     try:
@@ -81,7 +82,15 @@ def _boolean(text: str) -> bool:
     return text.strip().lower() == "true"
 
 
-def _timestamp(text: str) -> datetime:
+def _timespan(text: str, name: str) -> timedelta | Decimal | None:
+    """A duration as people write it, or as stored: microseconds, with one decimal place if they need it."""
+    stored = text.strip().lstrip("-").replace(".", "", 1).isdigit()
+    return decode_property("timespan", text.strip()) if stored else parse_human_or_iso(text, name)
+
+
+def _timestamp(text: str) -> datetime | int:
+    if text.strip().lstrip("-").isdigit() and len(text.strip()) > 8:
+        return int(text)  # as stored: milliseconds, outside the years 1 to 9999
     at = datetime.fromisoformat(text.strip())
     return at if at.tzinfo else at.replace(tzinfo=UTC)
 

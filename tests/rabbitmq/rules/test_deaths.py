@@ -48,7 +48,7 @@ def test_the_first_death():
     assert repr(decode(encode(died.headers))) == repr(died.headers)
 
 
-def test_properties_are_kept_but_for_the_expiration():
+def test_properties_are_kept_except_for_the_expiration():
     died = die(properties=PROPERTIES | {"expiration": "700"}, reason=Reason.REJECTED)
     assert died.properties == PROPERTIES
     assert died.headers["x-death"][0]["original-expiration"] == "700"
@@ -99,7 +99,7 @@ def test_a_client_continues_the_count():
         [{"queue": "q"}],
     ],
 )
-def test_garbage_is_replaced(garbage):
+def test_an_invalid_x_death_is_replaced(garbage):
     died = die({"x-death": garbage})
     assert [(d.queue, d.reason, d.count) for d in deaths.history(died.headers)] == [("q", "expired", 1)]
     assert not any(name.startswith("x-first-death") for name in died.headers)

@@ -28,7 +28,7 @@ def test_a_virtual_host_begins_with_seven_exchanges():
     assert [e.name for e in PREDECLARED if e.internal] == ["amq.rabbitmq.trace"]
 
 
-def test_the_default_exchange_is_not_touched():
+def test_the_default_exchange_cannot_be_changed():
     text = "ACCESS_REFUSED - operation not permitted on the default exchange"
     assert refusal(arguments.check_exchange, "/", "", "direct", {}, exists=True).text == text
     assert refusal(arguments.check_exchange_deletion, "/", "").text == text
@@ -60,7 +60,7 @@ def test_the_prefix_amq_is_reserved():
         ({"type": "topic", "internal": True}, "'type' for exchange 'w.x' in vhost '/': received 'topic' but current is 'direct'"),
     ],
 )
-def test_a_second_declaration_must_be_the_same(changes, text):
+def test_a_redeclaration_must_be_equivalent(changes, text):
     current = ExchangeDef("w.x")
     arguments.check_equivalent_exchange("/", current, ExchangeDef("w.x"))
     error = refusal(arguments.check_equivalent_exchange, "/", current, ExchangeDef("w.x", **changes))

@@ -92,7 +92,7 @@ def test_what_is_nested_without_end_is_refused_with_its_beginning():
         assert refusal({"pattern": "", "definition": {key: endless}}).startswith("[" * 21 + "...]")
 
 
-def test_pattern_and_definition_must_be_there():
+def test_pattern_and_definition_are_required():
     assert refusal({"definition": TTL}) == "[{key_missing,pattern}]"
     assert refusal({"pattern": ""}) == "[{key_missing,definition}]"
 

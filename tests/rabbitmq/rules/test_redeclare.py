@@ -106,7 +106,7 @@ def test_unknown_arguments_are_not_compared():
     check_equivalent_queue("/", a_queue({"foo": 1}), a_queue({"bar": [2]}))
 
 
-def test_of_several_differences_the_first_is_told():
+def test_of_several_differences_the_first_is_reported():
     """RMQ-384: in an order that is another for quorum queues, where the type says it."""
     more = {"x-message-ttl": 5, "x-expires": 5, "x-overflow": "drop-head", "x-dead-letter-exchange": "d"}
     assert problem({}, more).startswith("inequivalent arg 'x-expires'")

@@ -137,7 +137,7 @@ def test_every_queue_is_bound_to_the_default_exchange():
     assert "" in router and "x" in router and "y" not in router
 
 
-def test_what_is_not_there_is_not_found():
+def test_a_missing_exchange_is_not_found():
     with pytest.raises(AmqpError) as refused:
         routed(a_router(), exchange="w.none")
     assert refused.value.text == "NOT_FOUND - no exchange 'w.none' in vhost '/'"

@@ -50,7 +50,7 @@ def _types(value):
 
 
 @given(st.dictionaries(NAMES, VALUES, max_size=5))
-def test_a_table_comes_back_as_it_was(table):
+def test_a_table_round_trips(table):
     stored = json.loads(json.dumps(encode(table)))
     assert "\x00" not in json.dumps(stored, ensure_ascii=False)  # PostgreSQL could not keep it
     found = decode(stored)

@@ -13,10 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker_core import service_bus
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import BodyKind, EntityAddress, LockedMessage, Message, MessageState, StoredMessage
 from broker_core.common.values import Typed, decode_properties, encode_properties
-from broker_core.service_bus.http import batch, broker_properties, custom_headers, wire
+from broker_core.service_bus.http import answers, batch, broker_properties, custom_headers, wire
+from broker_core.service_bus.rules.messages import prepare
+from tests import amqp_values
 
 NOON = datetime(2026, 11, 21, 12, 0, 0, 250_000, tzinfo=UTC)
 NOON_TEXT = "Sat, 21 Nov 2026 12:00:00 GMT"
@@ -43,6 +46,7 @@ def stored(cls=StoredMessage, **changes):
         "dead_letter_description": None,
         "dead_letter_source": None,
         "enqueued_sequence_number": None,
+        "encoded": None,
     }
     return cls(**fields | changes)
 
@@ -479,3 +483,35 @@ def test_any_json_is_a_batch_or_a_refusal(items):
 def test_any_header_is_a_property_or_a_refusal(headers):
     with suppress(InvalidArgument):
         encode_properties(custom_headers.read(headers.items()))
+
+
+@given(amqp_values.messages())
+def test_a_message_sent_by_amqp_can_be_received_by_http(encoded):
+    """Of its body, what a client can use that knows no AMQP; its ids as text."""
+    sent = service_bus.read_message(encoded)
+    prepared = prepare(sent)
+    broker = json.loads(prepared.properties or "{}")
+    message = stored(
+        body=sent.body, body_kind=sent.body_kind, message_id=sent.message_id, broker_properties=broker,
+        raw_application_properties=json.loads(prepared.application_properties or "{}"), encoded=prepared.encoded,
+    )  # fmt: skip
+    answer = answers.with_message(200, message, headers=[])
+    assert all(name and "\n" not in text for name, text in answer.headers) and answer.raw_headers()
+    told = json.loads(dict(answer.headers)["BrokerProperties"])
+    assert told["MessageId"] == prepared.message.message_id and told.get("CorrelationId") == broker.get("correlation_id")
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "content"),
+    [
+        (BodyKind.DATA, b"\x00", b"\x00"),
+        (BodyKind.DATA_SECTIONS, [b"a", b"b"], b"ab"),
+        (BodyKind.VALUE, "größe", "größe".encode()),
+        (BodyKind.VALUE, b"\x00", b"\x00"),
+        (BodyKind.VALUE, 5, bytes.fromhex("0053775405")),
+        (BodyKind.SEQUENCE, [[]], bytes.fromhex("00537645")),
+    ],
+)
+def test_the_content_of_a_body(kind, value, content):
+    body = service_bus.encode_body(kind, value)
+    assert answers.with_message(200, stored(body=body, body_kind=kind), headers=[]).body == content

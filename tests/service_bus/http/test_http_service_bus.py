@@ -51,9 +51,7 @@ def refused(response: httpx.Response, status: int, sub_code: int) -> str:
 # Messages there and back
 
 
-@pytest.mark.parametrize(
-    "body", [b"", b"\x00", EVERY_BYTE, EVERY_BYTE * KILOBYTE], ids=["empty", "1 byte", "every byte", "256 KB"]
-)
+@pytest.mark.parametrize("body", [b"", b"\x00", EVERY_BYTE, EVERY_BYTE * 1023], ids=["empty", "1 byte", "every byte", "255 KB"])
 def test_body_comes_back_byte_for_byte(queue, body):
     assert (queue.send(body).status_code, queue.send(body).status_code) == (201, 201)
     locked, taken = queue.lock(), queue.take()

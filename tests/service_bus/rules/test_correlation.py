@@ -44,7 +44,7 @@ def test_each_field_is_compared_with_the_property_of_its_name(field):
     assert not matches(filter, **{other: "x" for other in FIELDS if other != field})
 
 
-def test_everything_named_must_be_equal():
+def test_all_given_properties_must_be_equal():
     """SB-F16."""
     filter = CorrelationFilter(subject="order", to="t", properties={"Color": "red", "amount": 5})
     right = {"subject": "order", "to": "t", "properties": {"COLOR": "red", "amount": 5, "more": 1}}
@@ -74,7 +74,7 @@ EQUAL = [
 ]
 
 
-def test_values_are_equal_within_their_kind_alone():
+def test_values_are_equal_only_within_their_type():
     """SB-F17."""
     for i, group in enumerate(EQUAL):
         for j, other in enumerate(EQUAL):
@@ -157,7 +157,7 @@ RULES = [
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
-def test_a_kept_rule_comes_back_as_it_was(rule):
+def test_a_stored_rule_round_trips(rule):
     """SB-F20."""
     assert rule_from_json(json.loads(json.dumps(rule_to_json(rule)))) == rule
 

@@ -185,7 +185,7 @@ def test_values_that_are_refused_name_the_setting(name, value):
     assert refused.value.name == name
 
 
-def test_what_is_not_given_takes_the_services_default():
+def test_omitted_settings_take_the_services_default():
     assert new_settings(EntityKind.QUEUE, {}) == QueueSettings()
     assert new_settings(EntityKind.QUEUE, {"max_delivery_count": 3}) == QueueSettings(max_delivery_count=3)
     assert new_settings(EntityKind.QUEUE, QueueSettings(lock_duration=30 * S)) == QueueSettings(lock_duration=30 * S)

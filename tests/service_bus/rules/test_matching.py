@@ -55,7 +55,7 @@ def test_rules_without_actions_give_one_copy():
     assert not found.changed
 
 
-def test_each_rule_with_an_action_gives_a_copy_of_its_own():
+def test_each_rule_with_an_action_creates_its_own_copy():
     """SB-212, SB-215."""
     found = match(subscription(1, Rule("one", RED, MARK), Rule("two", TrueFilter(), compile_action("SET color = 'x'"))))
     assert not found.plain
@@ -81,7 +81,7 @@ def test_five_rules_of_which_two_have_actions_give_three_copies():
     assert sorted((copy.entity_id, copy.rule_name) for copy in found.changed) == [(1, "a1"), (1, "a2"), (2, "a1"), (2, "a2")]
 
 
-def test_what_no_rule_matches_is_not_delivered():
+def test_a_message_that_no_rule_matches_is_not_delivered():
     """SB-214, SB-F12: Unknown is no match."""
     unknown = compile_filter("missing = 1")
     found = match(
@@ -91,7 +91,7 @@ def test_what_no_rule_matches_is_not_delivered():
     assert list(found.changed) == []
 
 
-def test_system_properties_change_in_the_copy_alone():
+def test_system_properties_change_only_in_the_copy():
     """SB-217, SB-052."""
     action = compile_action(
         "SET sys.MessageId = 'other' SET sys.SessionId = 's' SET sys.ScheduledEnqueueTimeUtc = '2026-01-01T12:00:00Z'"
@@ -104,7 +104,7 @@ def test_system_properties_change_in_the_copy_alone():
 
 @pytest.mark.parametrize("bad", [Rule("bad", BAD), Rule("bad", BAD, MARK), Rule("bad", TrueFilter(), BAD_ACTION)])
 @pytest.mark.parametrize("dead_letter", [True, False])
-def test_a_failing_rule_takes_the_place_of_all_copies_of_its_subscription(bad, dead_letter):
+def test_a_failing_rule_replaces_all_copies_of_its_subscription(bad, dead_letter):
     """SB-218, SB-F19: one dead letter, or nothing; other subscriptions are not concerned."""
     rules = [TrueFilter(), CorrelationFilter(subject="order"), Rule("a", RED, MARK), bad, Rule("z", RED, MARK)]
     found = match(subscription(1, *rules, dead_letter=dead_letter), subscription(2, RED), subscription(3, TrueFilter()))
@@ -162,7 +162,7 @@ def test_a_copy_that_could_not_be_kept_is_a_failure():
         assert "is invalid" in copy.dead_letter_description
 
 
-def test_without_a_session_id_there_is_no_life_where_sessions_are_required():
+def test_a_copy_without_a_session_id_is_dead_lettered_where_sessions_are_required():
     """SB-008: plain copies, and changed ones unless the action sets the id."""
     rules = [Rule("set", TrueFilter(), compile_action("SET sys.SessionId = 's'")), Rule("mark", TrueFilter(), MARK)]
     subscriptions = [

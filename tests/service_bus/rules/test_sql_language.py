@@ -153,7 +153,7 @@ def test_what_is_understood(text):
         ("a = 1 OR " * 114 + "a", 1025, "1,027 characters", "at most 1,024"),
     ],
 )
-def test_a_refusal_names_the_column_what_is_there_and_what_would_be_right(text, column, found, expected):
+def test_a_syntax_error_names_the_column_the_token_and_what_is_expected(text, column, found, expected):
     """SB-F01."""
     with pytest.raises(InvalidFilter) as refused:
         compile_filter(text)
@@ -206,7 +206,7 @@ def test_precedence(text, expected):
     assert ask(text) is expected
 
 
-def test_names_have_no_case_and_the_first_of_two_counts():
+def test_names_are_case_insensitive_and_the_first_of_two_applies():
     """SB-F03."""
     view = MessageView.of(Message(properties={"Größe": 1, "größe": 2}))
     assert ask("GRÖSSE IS NULL AND GRÖßE = 1", view=view) is True
@@ -268,7 +268,7 @@ def test_values_of_one_kind_are_compared(text, expected):
         ("color + raw = 'red'", "binary data cannot be converted to a string"),
     ],
 )
-def test_what_cannot_be_decided_says_why(text, problem):
+def test_a_comparison_that_cannot_be_evaluated_fails_with_the_reason(text, problem):
     """SB-218, SB-F05 to SB-F09."""
     with pytest.raises(FilterEvaluationError, match=problem):
         ask(text)
@@ -287,7 +287,7 @@ def test_what_cannot_be_decided_says_why(text, problem):
         ("3 * 4 - 2", 10),
     ],
 )
-def test_numbers_count_as_in_csharp(text, expected):
+def test_numbers_are_computed_as_in_csharp(text, expected):
     """SB-F06."""
     assert compile_action(f"SET x = {text}").apply(Message()).properties["x"] == expected
     assert ask(f"{text} = @n", {"n": expected}) is True
@@ -304,7 +304,7 @@ def test_numbers_count_as_in_csharp(text, expected):
         ("1 + 2 + 'a'", "3a"),
     ],
 )
-def test_plus_joins_texts(text, expected):
+def test_plus_concatenates_strings(text, expected):
     """SB-F07."""
     assert compile_action(f"SET x = {text}").apply(Message()).properties == {"x": expected}
 
@@ -496,7 +496,6 @@ def test_parameters():
         {"x": datetime(2026, 1, 1)},
         {"x": 2**64},
         {"x": 1, "@X": 2},
-        {"x": "\x00"},
     ],
 )
 def test_a_parameter_of_no_use_is_refused_by_name(parameters):
@@ -646,7 +645,7 @@ def test_what_the_broker_sets_cannot_be_changed(name):
 
 
 @pytest.mark.parametrize("text", ["SET amount = missing", "SET amount = NULL", "SET sys.Label = missing + 1", "SET n = nothing"])
-def test_unknown_changes_nothing(text):
+def test_set_to_unknown_or_null_changes_nothing(text):
     """SB-264."""
     assert changed(text) == MESSAGE
 

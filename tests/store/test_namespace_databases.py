@@ -1,0 +1,293 @@
+"""A namespace may be in a database of its own (docs/scale.md): all that concerns it happens there, nothing in the default one."""
+
+import ast
+import asyncio
+import gc
+import importlib
+import pkgutil
+import threading
+from datetime import timedelta
+from pathlib import Path
+
+import psycopg
+import pytest
+from django.core.management import call_command
+from django.db import connection, transaction
+from django.db import connections as django_connections
+from django.urls import reverse
+
+import broker_core
+from broker_core import namespaces, queue_storage, rabbitmq, reads, service_bus, tasks
+from broker_core.common.errors import EntityNotFound, NotAllowed
+from broker_core.common.types import EntityAddress, Message
+from broker_core.models import ArchiveFile, Entity, SweepRun
+from broker_core.rabbitmq.messages.publishing import Publication
+from broker_core.service_bus import entities
+from broker_core.store import connections
+from broker_core.store.connections import Database
+from broker_core.store.use_cases import UseCase
+from explorer.live.feed import Feed
+
+ALIAS = "elsewhere"
+NEAR, FAR = EntityAddress("near", "orders"), EntityAddress("Far", "orders")
+TABLES = ("vitrine_namespace", "vitrine_entity", "vitrine_message", "vitrine_message_event", "vitrine_count_delta")
+
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", ALIAS])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _second_database(django_db_setup, django_db_blocker):
+    """An empty, migrated database of the same server, as the Django database ALIAS."""
+    name = f"{connection.settings_dict['NAME']}_{ALIAS}"
+    with django_db_blocker.unblock():
+        server = psycopg.connect(**Database().parameters() | {"dbname": "postgres"})
+        server.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+        server.execute(f"CREATE DATABASE {name}")
+        django_connections.settings[ALIAS] = {**connection.settings_dict, "NAME": name}
+        call_command("migrate", database=ALIAS, verbosity=0)
+    yield
+    with django_db_blocker.unblock():
+        connections.close_all()
+        django_connections[ALIAS].close()
+        del django_connections.settings[ALIAS], django_connections[ALIAS]
+        server.execute(f"DROP DATABASE {name} WITH (FORCE)")
+        server.close()
+
+
+@pytest.fixture
+def two_databases(_second_database):
+    connections.assign({"FAR": ALIAS})
+    with psycopg.connect(**Database(ALIAS).parameters()) as server:  # of the test before: Django does not know these tables
+        server.execute("TRUNCATE vitrine_message, vitrine_message_event, vitrine_count_delta")
+    yield
+    connections.assign({})
+
+
+@pytest.fixture
+def queues(two_databases):
+    """A queue in each database, of the same path and, since both are empty, often of the same id."""
+    for queue in (NEAR, FAR):
+        namespaces.create_namespace(queue.namespace)
+        entities.create_queue(queue, dead_lettering_on_message_expiration=True)
+    return NEAR, FAR
+
+
+def rows(alias, table):
+    with psycopg.connect(**Database(alias).parameters()) as server:
+        return server.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+
+
+def all_rows(alias):
+    return {table: rows(alias, table) for table in TABLES}
+
+
+def test_a_namespace_lives_in_its_database_and_leaves_nothing_in_the_default_one(two_databases):
+    before = all_rows("default")
+    namespaces.create_namespace("Far")
+    entities.create_queue(FAR)
+    numbers = service_bus.send(FAR, [Message(b"1"), Message(b"2"), Message(b"3")])
+    locked = service_bus.receive(FAR, 2)
+    assert numbers == [1, 2, 3] and [m.body for m in locked] == [b"1", b"2"]
+    assert service_bus.complete(FAR, [locked[0].lock_token]).lost == ()
+    service_bus.abandon(FAR, [locked[1].lock_token])
+    assert reads.counts(FAR).active == 2
+    with service_bus.transaction() as unit:
+        unit.send(FAR, [Message(b"4")])
+    assert [m.sequence_number for m in service_bus.peek(FAR)] == [2, 3, 4]
+    assert all_rows("default") == before
+    assert rows(ALIAS, "vitrine_message") == 3 and rows(ALIAS, "vitrine_message_event") >= 7
+
+
+async def test_asynchronous_calls_and_those_combined_run_there_too(queues):
+    before = all_rows("default")
+    await asyncio.gather(*(service_bus.send.aio(FAR, [Message(b"%d" % n)]) for n in range(10)))
+    waiting = asyncio.create_task(service_bus.receive.aio(FAR, 20, max_wait_seconds=5))
+    locked = await waiting
+    assert sorted(m.body for m in locked) == [b"%d" % n for n in range(10)]
+    await asyncio.gather(*(service_bus.complete.aio(FAR, [m.lock_token]) for m in locked))
+    assert all_rows("default") == before and rows(ALIAS, "vitrine_message_event") == 30
+
+
+async def test_combined_calls_to_queues_of_the_same_id_stay_apart(queues):
+    calls = [service_bus.send.aio(queue, [Message(queue.namespace.encode())]) for queue in queues for _ in range(10)]
+    await asyncio.gather(*calls)
+    assert [{m.body for m in service_bus.peek(queue)} for queue in queues] == [{b"near"}, {b"Far"}]
+
+
+def test_a_waiting_receive_is_woken_by_a_send_in_its_database(queues):
+    found = []
+    waiting = threading.Thread(target=lambda: found.extend(service_bus.receive(FAR, max_wait_seconds=20)))
+    waiting.start()
+    service_bus.send(FAR, [Message(b"1")])
+    waiting.join(20)
+    assert [m.body for m in found] == [b"1"]
+
+
+def test_queues_of_the_same_id_in_two_databases_are_never_mixed_up(queues):
+    service_bus.send(NEAR, [Message(b"near")])
+    service_bus.send(FAR, [Message(b"far")] * 2)
+    assert [m.body for m in service_bus.receive(NEAR, 5)] == [b"near"]
+    assert [m.body for m in service_bus.receive_from([FAR], 5)] == [b"far"] * 2
+    assert (reads.counts(NEAR).locked, reads.counts(FAR).locked) == (1, 2)
+
+
+def test_sweeps_run_in_each_database_and_are_recorded_there(queues):
+    for queue in queues:
+        namespaces.pause_clock(queue.namespace)
+        service_bus.send(queue, [Message(b"short", time_to_live=timedelta(seconds=5))])
+        namespaces.step_clock(queue.namespace, timedelta(seconds=5))
+    assert tasks.expire_messages() == {"default": {"expired": 1}, ALIAS: {"expired": 1}}
+    assert [m.body for m in service_bus.peek(FAR.dead_letter)] == [b"short"]
+    assert [SweepRun.objects.using(alias).latest("id").name for alias in ("default", ALIAS)] == ["expire_messages"] * 2
+
+
+def test_a_sweep_that_fails_in_one_database_runs_in_the_others(queues, monkeypatch):
+    from broker_core.sweeps import runs
+
+    def broken():
+        if connections.current_database().alias == "default":
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        runs.recorded_in_each_database("broken", broken)
+    assert SweepRun.objects.using("default").latest("id").error == "ZeroDivisionError: "
+    assert SweepRun.objects.using(ALIAS).latest("id").error == ""
+
+
+def test_the_archive_of_each_database_has_its_own_folder(queues, settings, tmp_path):
+    settings.ARCHIVE_URL = str(tmp_path)
+    for queue in queues:
+        service_bus.send(queue, [Message(b"1")])
+        assert service_bus.receive_and_delete(queue)
+    assert {outcome["slices"] for outcome in tasks.archive_events().values()} == {1}
+    for alias, folder in (("default", tmp_path), (ALIAS, tmp_path / "databases" / ALIAS)):
+        paths = list(ArchiveFile.objects.using(alias).values_list("path", flat=True))
+        assert paths and all((folder / path).is_file() for path in paths)
+
+
+def test_lists_over_all_namespaces_add_up_the_databases(queues):
+    service_bus.send(FAR, [Message(b"1", message_id="m-1")])
+    assert [n.name for n in namespaces.list_namespaces() if not n.is_system] == ["Far", "near"]
+    assert [row.address for row in reads.overview() if row.address.path == "orders"] == [FAR, NEAR]
+    assert {row.address for row in entities.list_queues()} >= {FAR, NEAR}
+    assert {name.address for name in reads.names("orders").found} == {FAR, NEAR}
+    assert [found.address for found in reads.find("m-1").found] == [FAR]
+    with connections.of("far"):  # where an id says nothing of its namespace
+        assert len(reads.timeline(reads.entity(FAR).id, 1)) == 1
+        assert list(Entity.objects.filter(path="orders").values_list("namespace__name", flat=True)) == ["Far"]
+
+
+def test_pages_show_each_namespace_from_its_database(queues, client, person):
+    client.force_login(person())
+    service_bus.send(NEAR, [Message(b"1", message_id="in-near")])
+    service_bus.send(FAR, [Message(b"1", message_id="in-far", subject="of the far queue")])
+    service_bus.receive_and_delete(NEAR)
+    overview = client.get(reverse("explorer:overview")).content.decode()
+    assert f"entities/{NEAR}" in overview and f"entities/{FAR}" in overview
+    by_size = client.get(reverse("explorer:overview"), {"sort": "-sent"}).content.decode()
+    assert f"entities/{NEAR}" in by_size and f"entities/{FAR}" in by_size
+    assert "of the far queue" in client.get(f"/entities/{FAR}?tab=active").content.decode()
+    message = client.get(f"/messages/{FAR}/1").content.decode()  # with its timeline, which is read by the entity's id
+    assert "in-far" in message and "in-near" not in message and "received and deleted" not in message.lower()
+    assert "received and deleted" in client.get(f"/messages/{NEAR}/1").content.decode().lower()
+
+
+async def test_the_live_feed_follows_the_events_of_each_database(queues):
+    from channels.db import database_sync_to_async
+
+    def read():
+        feed = Feed()
+        watched = [reads.entity(queue) for queue in queues]
+        feed._news(watched)
+        service_bus.send(FAR, [Message(b"1")])
+        return watched, feed._news(watched)
+
+    (near, far), news = await database_sync_to_async(read)()
+    assert set(news[Database(ALIAS)].latest[far.id]) == {1}
+    assert news[Database()].latest.get(near.id) is None
+
+
+def test_the_other_families_and_their_connections_run_there_too(two_databases):
+    connections.assign({"far-host": ALIAS, "faraccount": ALIAS})
+    before = all_rows("default")
+    rabbitmq.create_vhost("far-host")
+    address = EntityAddress("far-host", "work")
+    rabbitmq.declare_queue(address)
+    rabbitmq.publish("far-host", [Publication(b"job", "", "work")])
+    with rabbitmq.connect("far-host") as opened:
+        channel = opened.channel()
+        channel.consume("work")
+        (delivery,) = channel.deliveries(max_wait_seconds=5)
+        channel.ack(delivery.delivery_tag)
+    queue_storage.create_account("faraccount")
+    queue_storage.create_queue(EntityAddress("faraccount", "work"))
+    queue_storage.put(EntityAddress("faraccount", "work"), "text")
+    assert [m.text for m in queue_storage.get(EntityAddress("faraccount", "work"))] == ["text"]
+    assert all_rows("default") == before
+
+
+def test_no_transaction_spans_two_databases(queues):
+    with transaction.atomic(), connections.callers_transaction():
+        service_bus.send(NEAR, [Message(b"1")])
+        with pytest.raises(NotAllowed, match="'Far' is in the database 'elsewhere', but the open transaction is in 'default'"):
+            service_bus.send(FAR, [Message(b"1")])
+    with transaction.atomic(ALIAS), connections.callers_transaction(ALIAS):
+        service_bus.send(FAR, [Message(b"2")])
+    assert [m.body for m in service_bus.peek(FAR)] == [b"2"]
+    with pytest.raises(NotAllowed, match="Run one operation for each database"):
+        service_bus.receive_from([NEAR, FAR])
+
+
+def test_a_chosen_database_holds_all_namespaces_of_the_block(queues):
+    with connections.using(Database()):
+        with pytest.raises(EntityNotFound):
+            service_bus.send(FAR, [Message(b"1")])
+        assert connections.databases() == (Database(),)
+
+
+def test_an_unknown_database_is_refused_by_name(two_databases):
+    with pytest.raises(ValueError, match="'orders' into 'nowhere', which is not in DATABASES. Use one of default, elsewhere"):
+        connections.assign({"orders": "nowhere"})
+
+
+# The seam: nothing goes round it
+
+
+def test_every_use_case_says_which_namespace_it_concerns():
+    for module in pkgutil.walk_packages(broker_core.__path__, "broker_core."):
+        if ".migrations" not in module.name:
+            importlib.import_module(module.name)
+    found = [one for one in gc.get_objects() if type(one) is UseCase and one.__module__.startswith("broker_core.")]
+    silent = {f"{one.__module__}.{one.__qualname__}" for one in found if one.namespace_parameter is None}
+    assert len(found) > 150
+    assert not silent, "declare the namespace's parameter, or WHOLE_DATABASE, with @use_case(namespace=...)"
+
+
+# Modules that may open connections or run steps themselves, and how they choose the database.
+DIRECT = {
+    "broker_core/history/archive.py",  # `connected`, in the current database: a sweep sets it
+    "broker_core/management/commands/show_sql.py",  # any database: it explains statements
+    "broker_core/runtime/wake_ups.py",  # `using` its database
+    "broker_core/rabbitmq/connections/incoming_deliveries.py",  # `using` the database of its process
+    "broker_core/rabbitmq/connections/processes.py",  # one epoch for each database
+    "explorer/site/embedded_postgres/server.py",  # starts the server
+}
+
+
+def test_no_other_module_connects_or_runs_steps_itself():
+    """Reads the source: psycopg.connect, connections.current(), Database.parameters(), driver.run and aio.run."""
+    root = Path(broker_core.__path__[0]).parent
+    files = [file for package in ("broker_core", "explorer") for file in (root / package).rglob("*.py")]
+    outside = [file for file in files if file.parent.name != "store"]
+    assert {str(file.relative_to(root)) for file in outside if _connects(ast.parse(file.read_text()))} == DIRECT
+
+
+def _connects(tree):
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    imported = {(node.module, name.name) for node in imports for name in node.names}
+    called = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    return bool(
+        imported & {("broker_core.store.driver", "run"), ("broker_core.store.connections", "current")}
+        or called & {"psycopg.connect", "psycopg.AsyncConnection.connect", "connections.current", "driver.run", "aio.run"}
+        or any(name.endswith(("atabase.parameters", "atabase().parameters")) for name in called)
+    )
