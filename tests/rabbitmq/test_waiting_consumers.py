@@ -26,6 +26,7 @@ from tests.looking import entity_id, ledger_agrees
 from .connected import bodies, query, send
 
 LONG = 30
+AT_ONCE = {"properties": rabbitmq.Properties(expiration="0")}
 GIVEN_BACK = "SELECT 1 FROM vitrine_message WHERE entity_id = %s AND lock_token IS NULL AND last_received_at IS NOT NULL"
 
 
@@ -389,7 +390,7 @@ def test_what_was_taken_for_a_consumer_that_is_gone_comes_back_as_if_never_deliv
     monkeypatch.setattr(delivering, "take_for", and_cancel)
     send(queue, "a")
     eventually(lambda: query(GIVEN_BACK, entity_id(queue)))
-    eventually(lambda: channel.outstanding == channel.promised == 0)
+    eventually(lambda: channel.outstanding == channel.promised == channel.sought == 0)
     assert not channel.buffered
     monkeypatch.undo()
     assert [(d.body, d.redelivered) for d in rabbitmq.take(queue, 5, no_ack=True)] == [(b"a", False)]
@@ -457,6 +458,34 @@ def test_consumers_that_disappear_in_every_instant_lose_nothing(fresh_epoch, que
     assert got == Counter(range(rounds))
     assert query("SELECT 1 FROM vitrine_message WHERE entity_id = %s", entity_id(queue)) == []
     assert rabbitmq.get_queue(queue).messages == 0 and ledger_agrees(queue)
+
+
+@pytest.mark.parametrize("of_all", [False, True])
+def test_a_look_that_is_under_way_takes_no_room_from_a_message_that_cannot_wait(
+    no_timers, connection, queue, monkeypatch, of_all
+):
+    """RMQ-016: nor does the consumer get more than its prefetch if the look finds something, which goes back."""
+    channel = connection.channel()
+    channel.qos(1, global_=of_all)
+    channel.consume("q")
+    waiting = Waiting(channel)
+    settled(channel)
+    take_for = delivering.take_for
+
+    def meanwhile(plan):
+        monkeypatch.undo()
+        thread = threading.Thread(target=lambda: (send(queue, "now", **AT_ONCE), connections.close_all_of_this_thread()))
+        thread.start()
+        thread.join()
+        return (yield from take_for(plan))
+
+    monkeypatch.setattr(delivering, "take_for", meanwhile)
+    send(queue, "later")
+    assert bodies(waiting.result()) == "now"
+    eventually(lambda: query(GIVEN_BACK, entity_id(queue)))
+    assert channel.outstanding == 1 and not channel.buffered
+    channel.ack(1)
+    assert [(d.body, d.redelivered) for d in channel.deliveries(5)] == [(b"later", False)]
 
 
 def test_turns_count_what_a_channel_asked_for():

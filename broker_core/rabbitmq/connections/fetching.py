@@ -101,10 +101,8 @@ class _Listener:
         return min(consumer.credit, consumer.channel.room)
 
     def deliver(self, received: Sequence[Delivery]) -> None:
-        is_taken = self.consumer.buffer(received)
-        self.consumer.add_promised(-len(received))
-        if not is_taken:
-            wake_ups().run_soon(lambda: _give_back(self.consumer, received))
+        if back := self.consumer.deliver_sought(received):
+            wake_ups().run_soon(lambda: _give_back(self.consumer, back))
 
 
 class _Waiting:
@@ -193,8 +191,8 @@ def _receive(_: _Listener, hungry: Sequence[_Listener]) -> Steps[Received]:
 
 def _release(missed: Sequence[tuple[_Listener, Delivery]]) -> Steps[None]:
     """Give back what was taken for consumers whose call ended in that instant."""
+    local_consumers.stop_seeking(listener.consumer for listener, _ in missed)
     for listener, delivery in missed:
-        listener.consumer.add_promised(-1)
         yield from _give_back(listener.consumer, [delivery])
 
 
@@ -262,11 +260,13 @@ def _end_consumer_of_deleted_queue(consumer: Consumer) -> None:
 def _take(channel: ChannelState, consumers: Sequence[Consumer], count: int) -> Steps[list[Tagged]]:
     """Deliveries of one queue to a channel's consumers, in turns."""
     given, _ = yield from _take_in_turns(consumers, count)
-    for consumer, _ in given:
-        consumer.count(1)
-        consumer.add_promised(-1)
+    if channel.connection.is_lost:
+        local_consumers.stop_seeking(consumer for consumer, _ in given)
     yield from require_still_open(channel, [delivery for consumer, delivery in given if not consumer.no_ack])
-    return [channel.tag(delivery, consumer.entity_id, consumer, consumer.no_ack) for consumer, delivery in given]
+    for consumer, delivery in given:
+        if consumer.deliver_sought([delivery]):
+            yield from _give_back(consumer, [delivery])
+    return _fetch_buffered(channel, count)
 
 
 def _take_in_turns(
@@ -274,19 +274,18 @@ def _take_in_turns(
 ) -> Steps[tuple[list[tuple[Consumer, Delivery]], int]]:
     """Take messages of one queue for these consumers, in turns. Returns them, with their credit still reserved, and how many were
     wanted."""
-    with local_consumers.reserve(consumers, count, room) as plan:
-        try:
-            taken = (yield from delivering.take_for(plan)) if plan else []
-        except AmqpError as refusal:
-            if refusal.reply_name not in ("NOT_FOUND", "RESOURCE_LOCKED"):  # redeclared as exclusive by another connection
-                raise
-            for consumer in consumers:
-                _end_consumer_of_deleted_queue(consumer)
-            return [], 0
-        given = list(zip(plan, taken, strict=False))
-        for consumer, _ in given:
-            consumer.add_promised(1)
-    return given, len(plan)
+    plan = local_consumers.seek(consumers, count, room)
+    taken: Sequence[Delivery] = ()
+    try:
+        taken = (yield from delivering.take_for(plan)) if plan else ()
+    except AmqpError as refusal:
+        if refusal.reply_name not in ("NOT_FOUND", "RESOURCE_LOCKED"):  # redeclared as exclusive by another connection
+            raise
+        for consumer in consumers:
+            _end_consumer_of_deleted_queue(consumer)
+    finally:
+        local_consumers.stop_seeking(plan[len(taken) :])
+    return list(zip(plan, taken, strict=False)), len(plan)
 
 
 def require_still_open(channel: ChannelState, taken: Sequence[Delivery]) -> Steps[None]:

@@ -122,6 +122,7 @@ class ChannelState:
         self.prefetch = self.prefetch_of_all = 0
         self.outstanding = 0  # unacknowledged deliveries of consumers, including cancelled ones
         self.promised = 0  # deliveries that running transactions are about to make
+        self.sought = 0  # messages that are being sought for its consumers
         self.consumers: dict[str, Consumer] = {}
         self.unacked: dict[int, Unacked] = {}
         self.cancelled: list[str] = []
@@ -161,7 +162,12 @@ class ChannelState:
 
     @property
     def credit(self) -> int:
-        """How many more deliveries its consumers may receive together."""
+        """How many more messages may be sought for its consumers together."""
+        return max(0, self.firm_credit - self.sought) if self.prefetch_of_all else local_consumers.UNLIMITED
+
+    @property
+    def firm_credit(self) -> int:
+        """How many more deliveries its consumers may receive together, whatever is being sought for them."""
         taken = self.outstanding + self.promised
         return max(0, self.prefetch_of_all - taken) if self.prefetch_of_all else local_consumers.UNLIMITED
 

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Protocol, TypeVar
 
 from broker_core.common.types import EntityAddress
@@ -30,6 +31,7 @@ class ConsumerChannel(Protocol):
     connection: Any
     outstanding: int
     promised: int
+    sought: int
     buffered: deque
     signal: Signal
 
@@ -41,6 +43,9 @@ class ConsumerChannel(Protocol):
 
     @property
     def credit(self) -> int: ...
+
+    @property
+    def firm_credit(self) -> int: ...
 
     @property
     def room(self) -> int:
@@ -93,6 +98,7 @@ class Consumer:
     has_ended: bool = False
     outstanding: int = 0
     promised: int = 0
+    sought: int = 0
     served: int = field(default_factory=lambda: next(_serve_order))
 
     @property
@@ -105,11 +111,19 @@ class Consumer:
 
     @property
     def credit(self) -> int:
-        """How many more deliveries it may receive now; unlimited with no_ack (RMQ-114)."""
+        """How many more messages may be sought for it now; unlimited with no_ack (RMQ-114)."""
+        return self._left(self.sought, self.channel.credit)
+
+    @property
+    def firm_credit(self) -> int:
+        """How many more deliveries it may receive now, whatever is being sought for it."""
+        return self._left(0, self.channel.firm_credit)
+
+    def _left(self, sought: int, of_channel: int) -> int:
         if self.no_ack:
             return UNLIMITED
-        own = self.prefetch - self.outstanding - self.promised if self.prefetch else UNLIMITED
-        return max(0, min(own, self.channel.credit))
+        own = self.prefetch - self.outstanding - self.promised - sought if self.prefetch else UNLIMITED
+        return max(0, min(own, of_channel))
 
     def buffer(self, deliveries: Sequence[Any]) -> bool:
         """Buffer committed deliveries until its channel fetches them, and wake the call that waits. Thread-safe.
@@ -147,6 +161,21 @@ class Consumer:
         """Reserve credit, or release what was reserved (negative). Thread-safe."""
         with counter_lock:
             self._promise(more)
+
+    def deliver_sought(self, deliveries: Sequence[Any]) -> Sequence[Any]:
+        """Buffer deliveries that were sought for it, as far as it has not used its credit otherwise since. Returns the others,
+        which the caller must requeue. Thread-safe."""
+        with counter_lock:
+            self.seek(-len(deliveries))
+            most = len(deliveries) if self.no_ack else self.firm_credit
+        given = deliveries[:most]
+        return deliveries[most:] if self.buffer(given) else deliveries
+
+    def seek(self, more: int) -> None:
+        """Reserve credit for messages that may be there; deliveries that cannot wait may use it all the same (RMQ-016)."""
+        if not self.no_ack:
+            self.sought += more
+            self.channel.sought += more
 
     def _promise(self, more: int) -> None:
         if not self.no_ack:
@@ -195,11 +224,10 @@ def unlimited(channel: Any) -> int:
 
 
 @contextmanager
-def reserve(consumers: Sequence[Consumer], count: int, room: Callable[[Any], int] = unlimited) -> Iterator[list[Consumer]]:
-    """Assign the next `count` messages of a queue to consumers as `in_turns` does, and reserve their credit until the block
-    ends."""
+def reserve(consumers: Sequence[Consumer], count: int) -> Iterator[list[Consumer]]:
+    """Assign `count` messages of a queue to consumers as `in_turns` does, and reserve their credit until the block ends."""
     with counter_lock:
-        plan = in_turns(consumers, count, room)
+        plan = in_turns(consumers, count, credit=attrgetter("firm_credit"))
         for consumer in plan:
             consumer._promise(1)
     try:
@@ -210,6 +238,22 @@ def reserve(consumers: Sequence[Consumer], count: int, room: Callable[[Any], int
                 consumer._promise(-1)
 
 
+def seek(consumers: Sequence[Consumer], count: int, room: Callable[[Any], int]) -> list[Consumer]:
+    """The consumer of each of the next messages of a queue, if they are there. `Consumer.deliver_sought` or `stop_seeking`
+    must follow."""
+    with counter_lock:
+        plan = in_turns(consumers, count, room)
+        for consumer in plan:
+            consumer.seek(1)
+    return plan
+
+
+def stop_seeking(plan: Iterable[Consumer]) -> None:
+    with counter_lock:
+        for consumer in plan:
+            consumer.seek(-1)
+
+
 def outranked(consumer: Consumer) -> bool:
     """Whether a consumer of higher priority in this process is waiting for messages of the same queue and has credit."""
     return any(
@@ -218,20 +262,25 @@ def outranked(consumer: Consumer) -> bool:
     )
 
 
-def in_turns(consumers: Sequence[C], count: int, room: Callable[[Any], int] = unlimited) -> list[C]:
+def in_turns(
+    consumers: Sequence[C],
+    count: int,
+    room: Callable[[Any], int] = unlimited,
+    credit: Callable[[Any], int] = attrgetter("credit"),
+) -> list[C]:
     """The consumer of each of the next `count` messages of a queue: highest priority with credit first, equal priorities
     round-robin, least recently served first (RMQ-145). Shorter if there is not enough credit.
 
-    room: how many messages each channel can take, whatever its credit.
+    room: how many messages each channel can take, whatever its credit. credit: of a consumer, or of a channel.
     """
     plan: list[C] = []
-    shared_credit = {c.channel: c.channel.credit for c in consumers}
+    shared_credit = {c.channel: credit(c.channel) for c in consumers}
     left = {c.channel: room(c.channel) for c in consumers}
     given = dict.fromkeys(consumers, 0)
 
     def has_credit(consumer: C) -> bool:
         has_shared = consumer.no_ack or shared_credit[consumer.channel] > 0
-        return given[consumer] < consumer.credit and has_shared and left[consumer.channel] > 0
+        return given[consumer] < credit(consumer) and has_shared and left[consumer.channel] > 0
 
     for level in sorted({c.priority for c in consumers}, reverse=True):
         turn = deque(sorted((c for c in consumers if c.priority == level), key=lambda c: c.served))
