@@ -11,7 +11,7 @@ from broker_core.common.types import Actor, EntityAddress, Message, Right
 from broker_core.rabbitmq import Properties, Publication
 from broker_core.rabbitmq.connections import channels
 from broker_core.rabbitmq.rules.policies import Policy
-from broker_core.reads import EventFilter, MessageFilter
+from broker_core.reads import EntityFilter, EventFilter, MessageFilter
 from broker_core.reads.shared import entity_id_of
 from broker_core.service_bus import entities, preview, shared_access
 from broker_core.service_bus.rules.emulator_config import read
@@ -237,7 +237,7 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
             "connect": lambda: {"vhost": w.vhost},
             "close": lambda: {"connection": _channel(w).connection},
             "force_close": lambda: {"connection_id": _channel(w).connection.id},
-            "recover_dead": dict,
+            "*": dict,
         },
         "rabbitmq.definitions": {
             "export_definitions": lambda: {"vhost": w.vhost},
@@ -299,6 +299,10 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
             "subscriptions": lambda: {"topic": w.topic},
             "*": lambda: at,
         },
+        "reads.entity_lists": {
+            "entities_by_id": lambda: {"ids": [w.entity_id]},
+            "*": lambda: {"filter": EntityFilter()},
+        },
         "reads.messages": {
             "list_messages": lambda: at | {"filter": MessageFilter()},
             "messages_by_number": lambda: {"entity_id": w.entity_id, "sequence_numbers": [1]},
@@ -313,6 +317,7 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
             "gone": lambda: at,
             "find": lambda: {"text": "x"},
         },
+        "service_bus.sweeps": {"*": dict},
         "service_bus.shared_access": {
             "create_policy": lambda: {"scope": w.queue, "name": "new", "send": True},
             "list_policies": lambda: {"scope": w.ns},
