@@ -166,12 +166,12 @@ def test_the_archive_of_each_database_has_its_own_folder(queues, settings, tmp_p
 
 
 def test_lists_over_all_namespaces_add_up_the_databases(queues):
-    service_bus.send(FAR, [Message(b"1", message_id="m-1")])
+    service_bus.send(FAR, [Message(b"1", message_id="far-away")])
     assert [n.name for n in namespaces.list_namespaces() if not n.is_system] == ["Far", "near"]
     assert [row.address for row in reads.overview() if row.address.path == "orders"] == [FAR, NEAR]
     assert {row.address for row in entities.list_queues()} >= {FAR, NEAR}
     assert {name.address for name in reads.names("orders").found} == {FAR, NEAR}
-    assert [found.address for found in reads.find("m-1").found] == [FAR]
+    assert [found.address for found in reads.find("far-away").found] == [FAR]
     with connections.of("far"):  # where an id says nothing of its namespace
         assert len(reads.timeline(reads.entity(FAR).id, 1)) == 1
         assert list(Entity.objects.filter(path="orders").values_list("namespace__name", flat=True)) == ["Far"]
