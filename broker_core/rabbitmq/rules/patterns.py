@@ -29,12 +29,12 @@ _PCRE_SAYS = {
 }
 # Syntax with the same meaning in both. `regex` also has fuzzy matching such as {e<=1}, counts such as {,3}, and its own flags and
 # escapes. Possessive, to prevent backtracking.
-_SAME = re.compile(
+_SAME = regex.compile(  # by `regex`: possessive repetitions of `re` are wrong before Python 3.11.5
     r"""(?: \\[pP]\{[^}]*\} | \\[^LMUVmuv] | \\\Z                                             # escapes
           | \[\^?\]? (?: [^\]\\\[] | \\. | \[(?::\^?\w+:\])? )*+ (?:\]|\Z)                    # sets of characters
           | \( (?: (?!\?) | \?(?: [imsx]*(?:-[imsx]+)?[:)] | [=!|>\#<&(] | P[<=>] | R\) | [+-]?\d+\) ))   # groups
           | \{\d+(?:,\d*)?\} | [^\\{\[(] )*+""",
-    re.VERBOSE | re.DOTALL,
+    regex.VERBOSE | regex.DOTALL,
 )
 
 
