@@ -135,7 +135,7 @@ def test_select_rows_and_act_by_keyboard_then_the_focus_is_not_lost(pages, brows
     page.keyboard.press("Enter")
     page.wait_for_selector("#notices :text('Resubmitted')")
     assert reads.counts(pages.shop).dead_letter == 0
-    assert page.evaluate(f"{FOCUSED} !== document.body")
+    page.wait_for_function(f"() => {FOCUSED} !== document.body")  # once the answer has settled
 
 
 def test_release_get_and_delete_in_a_storage_queue_by_keyboard(jobs, browser):
