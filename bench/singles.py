@@ -29,7 +29,7 @@ def run(report) -> None:
     _in_flight(report)
     _eight_connections(report)
     _many_callers(report, "threads", _by_threads, 6)
-    _many_callers(report, "asyncio tasks", _by_tasks, 12)
+    _many_callers(report, "asyncio tasks", _by_tasks, 6)
     empty()
 
 
