@@ -169,7 +169,10 @@ class StoreAgainstModel(RuleBasedStateMachine):
         delivery = rabbitmq.get(self._address(name), no_ack=True)
         assert (delivery and delivery.number) == (alive[0][0] if alive else None)
         if alive:
-            del queue.messages[alive[0][0]]
+            there = self._there()[name]
+            if any(number not in there for number in queue.messages if number != delivery.number):
+                self._expire_head(queue)  # those before the message; one behind it is at the head only from now on
+            del queue.messages[delivery.number]
 
     @precondition(lambda self: self._held())
     @rule(data=st.data(), how=st.sampled_from(["acknowledge", "requeue", "requeue", "reject"]), counts=st.booleans())
