@@ -149,6 +149,6 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ),
     ("rabbit_acknowledge", "AND m.lock_token = t.token", "", DELIVERING),
     ("rabbit_deliver_by_number", "count(*), sum(size), @OP_RECEIVED FROM changed", "0, 0, @OP_RECEIVED FROM changed", CONSUMERS),
-    ("remote_consumers", "sum(c.prefetch) - coalesce(max(h.n), 0),", "sum(c.prefetch),", TWO),
-    ("remote_consumers", "c.queue_id = %(entity_id)s AND", "false AND", TWO),
+    ("remote_consumers", "greatest(c.prefetch - c.held, 0)", "c.prefetch", TWO),
+    ("remote_consumers", "WHERE c.queue_id = %(entity_id)s)", "WHERE false)", TWO),
 ]
