@@ -224,7 +224,7 @@ def test_a_lock_ends_at_its_exact_time(queue, step):
     step(MINUTE)
     assert service_bus.complete(queue, [held.lock_token]).lost
     assert service_bus.renew(queue, [held.lock_token]).lost
-    again = service_bus.receive(queue, 2)
+    again = service_bus.receive(queue) + service_bus.receive(queue)  # one by one: the first is not found by a second look
     assert bodies(again) == ["a", "b"]
     assert [m.delivery_count for m in again] == [1, 0]
 
