@@ -11,28 +11,14 @@ import pytest
 from psycopg import pq
 
 from broker_core.common.errors import BrokerUnavailable
-from broker_core.store import aio, connections, driver, statements
+from broker_core.store import aio, connections, driver
 from broker_core.store.driver import Atomically, Batch
-from broker_core.store.statements import SQL, Statement
 from tests.eventually import eventually
 
 INSERT, COUNT = (
     "INSERT INTO batch_test VALUES (%(n)s::int) RETURNING n",
     "SELECT count(*) AS n, %(n)s::int AS given FROM batch_test",
 )
-
-
-@pytest.fixture
-def named(monkeypatch):
-    """named(sql, **params): a statement with this text."""
-
-    def make(sql, **params):
-        name = f"test_{abs(hash(sql))}"
-        monkeypatch.setitem(SQL, name, sql)
-        monkeypatch.setitem(statements._KINDS, name, {})
-        return Statement(name, params)
-
-    return make
 
 
 @pytest.fixture

@@ -44,19 +44,6 @@ def connection(db):
     return connections.current()
 
 
-@pytest.fixture
-def named(monkeypatch):
-    """named(sql, **params): a step that runs this text."""
-
-    def make(sql, **params):
-        name = f"test_{abs(hash(sql))}"
-        monkeypatch.setitem(SQL, name, sql)
-        monkeypatch.setitem(statements._KINDS, name, {})
-        return Statement(name, params)
-
-    return make
-
-
 def run(step):
     def steps():
         return (yield step)
