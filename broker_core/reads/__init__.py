@@ -51,8 +51,10 @@ from .messages import (
 )
 from .names import (
     MOST_NAMES,
+    DeletedEntity,
     Name,
     Names,
+    deleted_entity,
     names,
 )
 from .next_changes import (

@@ -13,13 +13,18 @@ MAX_SELECTED = reads.PAGE_ROWS
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """An action on the message. why_not: the reason why it is disabled; empty: enabled. says: what it does."""
+    """An action on the message. why_not: the reason why it is disabled; empty: enabled. says: what it does.
+
+    url: of the page that asks for more; empty: the button acts. is_danger: it deletes something.
+    """
 
     name: str
     label: str
     icon: str
     why_not: str = ""
     says: str = ""
+    url: str = ""
+    is_danger: bool = False
 
 
 def selected_numbers(given: Sequence[str]) -> list[int]:

@@ -8,9 +8,10 @@ from datetime import datetime, timedelta
 
 from broker_core.common.durations import human
 from broker_core.common.types import EntityAddress, EventKind, Family
-from broker_core.reads import Event, LinkedMessage
+from broker_core.reads import Event, LinkedMessage, MessageRow
 
 from .family import EventTexts, pages_of
+from .presenters import deadline
 
 SHORTEST_GAP = timedelta(milliseconds=500)
 
@@ -28,13 +29,15 @@ class Words:
 class Entry:
     """One line of the timeline: an event (words is set), or the gap before the next one (words is None).
 
-    note: a second sentence. elsewhere: address and number of the event if they differ from the page's.
+    since: the gap goes on since then; its duration follows the text. note: a second sentence.
+    elsewhere: address and number of the event if they differ from the page's.
     links: the messages that it was moved to, or was created from.
     """
 
     text: str
     words: Words | None = None
     at: datetime | None = None
+    since: datetime | None = None
     actor: str | None = None
     note: str = ""
     elsewhere: tuple[EntityAddress | None, int] | None = None
@@ -136,11 +139,29 @@ def entries(events: Sequence[Event], entity_id: int, sequence_number: int, famil
         elsewhere = None if here else (event.address, event.sequence_number)
         lines.append(
             Entry(
-                _text(event, times, texts), words(event.kind, family, event.reason), event.at, event.actor,
+                _text(event, times, texts), words(event.kind, family, event.reason), event.at, None, event.actor,
                 _note(event, texts), elsewhere, _links(event, entity_id, sequence_number),
             )
         )  # fmt: skip
     return lines
+
+
+_AHEAD = {
+    "lock ends in": "Lock will end", "due in": "Will be enqueued", "visible in": "Will be visible again",
+    "lease ends in": "Lease will end", "expires in": "Will expire",
+}  # fmt: skip
+
+
+def present(events: Sequence[Event], row: MessageRow, family: Family) -> list[Entry]:
+    """What a present message does since its last event, and the next change that is known."""
+    found = []
+    says = texts_of(family).gaps.get(events[-1].kind) if events else None
+    if says:
+        found.append(Entry(says.partition("{0}")[0].strip(), since=events[-1].at))
+    due = deadline(row)
+    if due is not None:
+        found.append(Entry(_AHEAD.get(due.words, "Will expire"), at=due.at))
+    return found
 
 
 def _with_renewals_grouped(events: Sequence[Event]) -> list[tuple[Event, int]]:

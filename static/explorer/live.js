@@ -87,6 +87,10 @@
     for (const bar of document.querySelectorAll("progress[data-to]")) {
       bar.value = Math.min(1, Math.max(0, (now - bar.dataset.from) / (bar.dataset.to - bar.dataset.from)));
     }
+    for (const ring of document.querySelectorAll("[data-ring-to]")) {
+      const { ringFrom: from, ringTo: to } = ring.dataset;
+      ring.setAttribute("stroke-dasharray", `${(100 * Math.min(1, Math.max(0, (to - now) / (to - from)))).toFixed(1)} 100`);
+    }
     for (const element of document.querySelectorAll("[data-since]")) {
       const age = ageText(Math.max(0, now + skew(element, now) - Number(element.dataset.since)));
       setText(element, "inWords" in element.dataset && age !== "now" ? `${age} ago` : age);

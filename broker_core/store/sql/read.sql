@@ -32,6 +32,17 @@ SELECT n.id, n.name, n.family, n.description, n.is_system, n.created_at, c.now, 
 SELECT e.id, n.name AS namespace_name, e.path FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
  WHERE e.id = ANY (%(ids)s::bigint[]);
 
+-- name: read_deleted_entity
+-- The entity with this id, or the last one with this path, that was deleted and whose row still exists, with its namespace's clock.
+SELECT e.id, n.name AS namespace_name, e.path, e.kind, e.family, e.history_level, e.deleted_at,
+       c.now, clock_timestamp() AS real_now, n.clock_rate AS rate, n.clock_base_at IS NOT NULL AS is_manual
+  FROM vitrine_entity AS e
+  JOIN vitrine_namespace AS n ON n.id = e.namespace_id
+  JOIN vitrine_namespace_now AS c ON c.id = n.id
+ WHERE lower(n.name) = lower(%(namespace)s) AND e.deleted_at IS NOT NULL AND e.key = vitrine_key(e.family, %(path)s)
+   AND (%(entity_id)s::bigint IS NULL OR e.id = %(entity_id)s)
+ ORDER BY e.deleted_at DESC, e.id DESC LIMIT 1;
+
 -- name: read_names
 -- The names of existing entities of some kinds that contain a text; names that begin with it come first.
 SELECT x.id, x.namespace_name, x.path FROM (
