@@ -35,13 +35,19 @@ from .entity_lists import (
     list_entities,
     tallies,
 )
+from .filters import (
+    MessageFilter,
+    Token,
+    exactly,
+    parse_filter,
+    parse_tokens,
+)
 from .messages import (
     BODY_BYTES,
     EXPIRED,
     Body,
     Explanation,
     MessageDetail,
-    MessageFilter,
     MessageRow,
     Tab,
     body,
