@@ -17,14 +17,12 @@ from .entities import (
     Counts,
     EntityRow,
     NamespaceRow,
-    TrafficPoint,
     counts,
     entity,
     namespaces,
     now,
     overview,
     subscriptions,
-    traffic,
 )
 from .entity_lists import (
     Counted,
@@ -42,6 +40,7 @@ from .filters import (
     parse_filter,
     parse_tokens,
 )
+from .locks import Holder, Lock, LockFilter, Locks, locks
 from .messages import (
     BODY_BYTES,
     EXPIRED,
@@ -87,4 +86,14 @@ from .timelines import (
     find,
     gone,
     timeline,
+)
+from .traffic import (
+    MOST_MINUTES,
+    RECENT_MINUTES,
+    Recent,
+    Times,
+    TrafficPoint,
+    namespace_traffic,
+    recent_traffic,
+    traffic,
 )
