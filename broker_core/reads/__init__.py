@@ -17,14 +17,12 @@ from .entities import (
     Counts,
     EntityRow,
     NamespaceRow,
-    TrafficPoint,
     counts,
     entity,
     namespaces,
     now,
     overview,
     subscriptions,
-    traffic,
 )
 from .entity_lists import (
     Counted,
@@ -82,4 +80,14 @@ from .timelines import (
     find,
     gone,
     timeline,
+)
+from .traffic import (
+    MOST_MINUTES,
+    RECENT_MINUTES,
+    Recent,
+    Times,
+    TrafficPoint,
+    namespace_traffic,
+    recent_traffic,
+    traffic,
 )

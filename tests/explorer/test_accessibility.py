@@ -185,7 +185,7 @@ def test_a_range_is_selected_with_shift(pages, browser):
 
 def test_the_key_sheet_opens_and_gives_the_focus_back(pages, browser):
     page = browser()
-    page.goto("/")
+    page.goto("/entities/")
     page.keyboard.press("j")
     page.keyboard.press("?")
     assert page.locator("#keys").is_visible()
@@ -194,16 +194,16 @@ def test_the_key_sheet_opens_and_gives_the_focus_back(pages, browser):
     assert page.evaluate(f"{FOCUSED}.className") == "row-link"
     page.keyboard.press("g")
     page.keyboard.press("a")
-    page.wait_for_url("**/audit/")
+    page.wait_for_url("**/activity/")
 
 
 def test_single_keys_can_be_switched_off_and_never_act_while_typing(pages, browser):
     page = browser()
-    page.goto("/")
+    page.goto("/entities/")
     page.focus("#q")
     page.keyboard.type("gs?")
     assert not page.locator("#keys").is_visible() and page.input_value("#q") == "gs?"
-    page.goto("/")
+    page.goto("/entities/")
     page.keyboard.press("?")
     page.click("#keys button[name=shortcuts]")
     page.wait_for_load_state()
@@ -233,10 +233,10 @@ def test_focus_is_visible_and_never_hidden_behind_the_bar(pages, browser):
 
 def test_filtering_the_overview_while_typing_keeps_the_focus_and_the_address(pages, browser):
     page = browser()
-    page.goto("/")
+    page.goto("/entities/")
     page.focus("#q")
     page.keyboard.type(pages.shop.namespace)
-    page.wait_for_url(f"**/?q={pages.shop.namespace}*")
+    page.wait_for_url(f"**/entities/?q={pages.shop.namespace}*")
     page.wait_for_selector("#overview tbody tr:nth-child(6)")
     expect(page.locator("#overview tbody tr")).to_have_count(6)
     expect(page.locator("#q")).to_be_focused()

@@ -148,7 +148,7 @@ async def test_pages_of_other_sites_are_refused(queue, cookie, settings, origin)
     assert not await socket_to(page_of(queue), cookie(), origin).connect()
 
 
-@pytest.mark.parametrize("page", ["/audit/", "/nothing/at/all", "//evil.example/"])
+@pytest.mark.parametrize("page", ["/activity/", "/nothing/at/all", "//evil.example/"])
 async def test_what_has_nothing_live_is_refused(queue, cookie, page):
     assert not await socket_to(page, cookie()).connect()
 
@@ -422,7 +422,7 @@ async def test_one_socket_can_turn_to_another_page(queue, cookie):
     service_bus.send(queue, [Message(b"x", scheduled_enqueue_at=datetime.now(UTC) + timedelta(hours=1))])
     told = await frame(communicator, rows)
     assert "due in" in next(iter(rows(told).values()))
-    for nonsense in ("", "[]", '{"page": 5}', '{"page": "/audit/"}', "\x00", json.dumps({"page": "x" * 5000})):
+    for nonsense in ("", "[]", '{"page": 5}', '{"page": "/activity/"}', "\x00", json.dumps({"page": "x" * 5000})):
         await communicator.send(nonsense)
     service_bus.send(queue, [Message(b"x", scheduled_enqueue_at=datetime.now(UTC) + timedelta(hours=1))])
     await frame(communicator, lambda told: len(rows(told)) == 2)  # it lives on
@@ -778,10 +778,10 @@ def test_browser_the_next_tab_is_as_live_as_the_first(queue, see):
 
 
 def test_browser_the_overview_and_a_message_page_follow(queue, see):
-    page = see("/")
+    page = see("/entities/")
     service_bus.send(queue, [Message(b"x")] * 4)
     page.wait_for_function("() => [...document.querySelectorAll('td[id$=-active]')].some(td => td.textContent.trim() === '4')")
-    page.goto(page.url.rstrip("/") + f"/messages/{queue.namespace}/{queue.path}/1")
+    page.goto(page.url.removesuffix("/entities/") + f"/messages/{queue.namespace}/{queue.path}/1")
     page.wait_for_selector('#live[data-live="live"]')
     service_bus.receive(queue)
     page.wait_for_selector("#message >> text=Received with peek-lock")

@@ -321,6 +321,11 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
             "gone": lambda: at,
             "find": lambda: {"text": "x"},
         },
+        "reads.traffic": {
+            "recent_traffic": lambda: {"ids": [w.entity_id]},
+            "namespace_traffic": lambda: {"namespace": w.ns},
+            "*": lambda: at,
+        },
         "service_bus.sweeps": {"*": dict},
         "service_bus.shared_access": {
             "create_policy": lambda: {"scope": w.queue, "name": "new", "send": True},

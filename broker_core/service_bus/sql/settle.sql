@@ -94,7 +94,9 @@ events AS (
      WHERE e.history_level > @HISTORY_OFF),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
-    -- include: unlocked_counts
+    SELECT %(entity_id)s::bigint, %(subqueue)s::smallint, (@LEDGER_LOCKED + state)::smallint, old_until, -count(*)::int,
+           0::bigint, @OP_ABANDONED::smallint
+      FROM owned GROUP BY state, old_until
     UNION ALL
     -- include: failed_counts
 )
