@@ -33,6 +33,7 @@ from .entity_lists import (
     list_entities,
     tallies,
 )
+from .locks import Holder, Lock, LockFilter, Locks, locks
 from .messages import (
     BODY_BYTES,
     EXPIRED,

@@ -214,7 +214,8 @@ SELECT sequence_number, lock_token, (SELECT forward_dead_lettered_messages_to IS
 -- fragment: renewed
 -- Extend the locks of `owned` to lock_duration from now.
 changed AS (
-    UPDATE vitrine_message AS m SET locked_until = (SELECT now + lock_duration FROM entity)
+    UPDATE vitrine_message AS m
+       SET locked_until = (SELECT now + lock_duration FROM entity), renewals = coalesce(m.renewals, 0) + 1
      WHERE m.ctid = ANY (ARRAY(SELECT tid FROM owned))
  RETURNING m.sequence_number, m.state, m.locked_until),
 events AS (

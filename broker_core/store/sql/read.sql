@@ -664,3 +664,79 @@ SELECT what, at, number
         AND NOT EXISTS (SELECT FROM vitrine_consumer AS c WHERE c.queue_id = e.id))) AS x
  WHERE at IS NOT NULL
  ORDER BY at, number LIMIT 1;
+
+-- name: read_lock_places
+-- The listed entities with locked messages, and those that may have locked sessions. held: how many messages are locked, leased or
+-- unacknowledged, from the ledger.
+WITH
+-- include: listed
+, held AS MATERIALIZED (
+    SELECT l.entity_id, sum(l.n)::bigint AS n
+      FROM (SELECT entity_id, state, until, n FROM vitrine_count_base WHERE until IS NOT NULL
+            UNION ALL SELECT entity_id, state, until, n FROM vitrine_count_delta WHERE until IS NOT NULL) AS l
+      JOIN entities AS e ON e.id = l.entity_id
+     WHERE l.until > e.now AND l.state IN (@LEDGER_LOCKED, @LEDGER_DEFERRED_LOCKED, @LEDGER_EXTENDED)
+     GROUP BY l.entity_id)
+SELECT e.id, e.namespace_name, e.path, e.family, greatest(h.n, 0) AS held
+  FROM entities AS e JOIN vitrine_entity AS x ON x.id = e.id LEFT JOIN held AS h ON h.entity_id = e.id
+ WHERE h.n > 0 OR x.requires_session;
+
+-- fragment: locks_of_entities
+-- The locked messages and sessions of these entities. Locked messages of Service Bus are found through the deadlines of their
+-- locks, leased ones by when they become visible, unacknowledged ones from the head of their queue; at most `cap` of each are
+-- examined in an entity.
+places AS MATERIALIZED (
+    SELECT e.id AS entity_id, e.namespace_name, e.path, e.family, e.now, e.lock_duration, e.requires_session, t.place
+      FROM unnest(%(entity_ids)s::bigint[]) WITH ORDINALITY AS t(id, place) JOIN vitrine_entity_now AS e ON e.id = t.id),
+locks AS MATERIALIZED (
+    SELECT p.place, s.session_id AS key, NULL::bigint AS number, @SUBQUEUE_MAIN::smallint AS subqueue, s.session_id, NULL AS message_id,
+           s.locked_by AS holder, s.locked_until - p.lock_duration AS since, s.locked_until AS until, NULL::integer AS renewals
+      FROM places AS p CROSS JOIN LATERAL (
+           SELECT * FROM vitrine_session AS s
+            WHERE s.entity_id = p.entity_id AND p.requires_session ORDER BY s.session_id LIMIT %(cap)s) AS s
+     WHERE s.locked_until > p.now
+    UNION ALL
+    SELECT DISTINCT ON (p.place, m.sequence_number) p.place, NULL, m.sequence_number, m.subqueue, m.session_id, m.message_id,
+           m.locked_by, m.last_received_at, m.locked_until, coalesce(m.renewals, 0)
+      FROM places AS p CROSS JOIN LATERAL (
+           SELECT until, subqueue, first_number, last_number FROM vitrine_lock_deadline
+            WHERE entity_id = p.entity_id AND until > p.now ORDER BY until DESC LIMIT %(cap)s) AS d
+     CROSS JOIN LATERAL (
+           SELECT * FROM vitrine_message AS m
+            WHERE m.entity_id = p.entity_id AND m.subqueue = d.subqueue AND m.state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED}')
+              AND m.sequence_number BETWEEN d.first_number AND d.last_number AND m.locked_until = d.until) AS m
+    UNION ALL
+    SELECT p.place, NULL, m.sequence_number, m.subqueue, NULL, m.message_id, m.locked_by, m.held_since, m.visible_at, m.renewals
+      FROM places AS p CROSS JOIN LATERAL (
+           SELECT * FROM vitrine_message AS m
+            WHERE m.entity_id = p.entity_id AND p.family = 'queue_storage' AND m.visible_at IS NOT NULL AND m.visible_at > p.now
+            ORDER BY m.visible_at, m.sequence_number LIMIT %(cap)s) AS m
+     WHERE m.hold_kind IN (@HOLD_GET, @HOLD_UPDATE) AND (m.expires_at > p.now) IS NOT FALSE
+    UNION ALL
+    SELECT p.place, NULL, m.sequence_number, m.subqueue, NULL, m.message_id, m.locked_by, m.last_received_at, NULL, NULL
+      FROM places AS p CROSS JOIN LATERAL (
+           SELECT * FROM vitrine_message AS m
+            WHERE m.entity_id = p.entity_id AND p.family = 'rabbitmq' AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
+              AND m.sequence_number >= coalesce((SELECT head FROM vitrine_queue_head
+                                                  WHERE entity_id = p.entity_id AND subqueue = @SUBQUEUE_MAIN), 1)
+            ORDER BY m.sequence_number LIMIT %(cap)s) AS m
+     WHERE m.owner_id IS NOT NULL)
+
+-- name: read_locks
+-- The locks of these entities, in this order: of each, its sessions by id, then its messages by number. after_session,
+-- after_number: where a page begins in the first of them. holder: a part of the holder's name.
+WITH
+-- include: locks_of_entities
+SELECT p.entity_id, p.namespace_name, p.path, p.family, p.now, l.*
+  FROM locks AS l JOIN places AS p ON p.place = l.place
+ WHERE (%(holder)s::text IS NULL OR strpos(lower(l.holder), lower(%(holder)s)) > 0)
+   AND (l.place > 1 OR l.number > coalesce(%(after_number)s::bigint, -1)
+        OR %(after_number)s::bigint IS NULL AND (%(after_session)s::text IS NULL OR l.key > %(after_session)s COLLATE "C"))
+ ORDER BY l.place, l.number NULLS FIRST, l.key LIMIT %(max_count)s;
+
+-- name: read_lock_holders
+-- Who holds the locks of these entities, those with the most first.
+WITH
+-- include: locks_of_entities
+SELECT l.holder, count(*) FILTER (WHERE l.number IS NOT NULL) AS messages, count(*) FILTER (WHERE l.number IS NULL) AS sessions
+  FROM locks AS l WHERE l.holder IS NOT NULL GROUP BY l.holder ORDER BY count(*) DESC, l.holder;

@@ -117,6 +117,42 @@ found AS MATERIALIZED (
               AND
                   -- include: lock_ended_or_spent
            ) AS m),
+-- include: ended_locks
+SELECT (SELECT count(*) FROM ended) AS deadlines, (SELECT count(*) FROM held) AS done,
+       (SELECT count(*) FROM failed WHERE fate <> 'keep') AS buried,
+       -- include: waiting
+ WHERE
+       -- include: all_ended_or_retry
+;
+
+-- name: end_locks_of
+-- End the valid locks of these messages now, on behalf of `actor` (SB-077): as if they had expired. Their deadlines stay, and find
+-- nothing when they pass.
+WITH
+-- include: entity
+,
+bound AS MATERIALIZED (SELECT 'infinity'::timestamptz AS until),
+found AS MATERIALIZED (
+    SELECT m.subqueue, m.state, m.sequence_number
+      FROM (SELECT DISTINCT number FROM unnest(%(numbers)b::bigint[]) AS t(number)) AS t
+     CROSS JOIN LATERAL (
+           SELECT subqueue, state, sequence_number FROM vitrine_message AS m
+            WHERE m.entity_id = %(entity_id)s
+              AND m.subqueue = ANY ('{@SUBQUEUE_MAIN,@SUBQUEUE_DEAD_LETTER,@SUBQUEUE_TRANSFER_DEAD_LETTER}')
+              AND m.state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED}') AND m.sequence_number = t.number
+              AND m.locked_until > (SELECT now FROM entity)) AS m),
+-- include: ended_locks
+SELECT coalesce((SELECT array_agg(sequence_number ORDER BY sequence_number) FROM held WHERE lock_token IS NOT NULL),
+                '{}') AS numbers,
+       (SELECT forward_dead_lettered_messages_to IS NOT NULL FROM entity)
+       AND EXISTS (SELECT FROM failed WHERE fate = 'dead_letter') AS forwards,
+       -- include: waiting
+ WHERE
+       -- include: all_ended_or_retry
+;
+
+-- fragment: ended_locks
+-- The messages of `found` whose lock has ended by `bound`, and what becomes of them.
 held AS MATERIALIZED (
     SELECT m.*
       FROM (SELECT * FROM found ORDER BY sequence_number) AS f
@@ -157,7 +193,8 @@ events AS (
       FROM entity AS e, (
            SELECT subqueue, coalesce(locked_by, 'process:broker') AS actor, @EVENT_LOCK_LOST::smallint AS kind, sequence_number,
                   failures, old_until AS locked_until, NULL::timestamptz AS enqueued_at, NULL::timestamptz AS first_received_at,
-                  NULL::timestamptz AS last_received_at, message_id, NULL AS reason,
+                  NULL::timestamptz AS last_received_at, message_id,
+                  CASE WHEN old_until > (SELECT now FROM entity) THEN %(reason)s::text END AS reason,
                   CASE WHEN old_until > (SELECT now FROM entity)
                        THEN jsonb_build_object('dropped_by', %(actor)s::text) END AS details
              FROM held WHERE lock_token IS NOT NULL AND (SELECT history_level FROM entity) = @HISTORY_FULL
@@ -173,14 +210,12 @@ counted AS (
     SELECT %(entity_id)s, subqueue, (@LEDGER_LOCKED + state)::smallint, old_until, -count(*)::int, 0::bigint, NULL::smallint
       FROM held WHERE old_until > (SELECT now FROM entity) GROUP BY subqueue, state, old_until
 )
-SELECT (SELECT count(*) FROM ended) AS deadlines, (SELECT count(*) FROM held) AS done,
-       (SELECT count(*) FROM failed WHERE fate <> 'keep') AS buried,
-       -- include: waiting
- WHERE
-       -- include: all_failed_changed_or_retry
-   AND (SELECT CASE WHEN (SELECT count(*) FROM unlocked) + (SELECT count(*) FROM failed WHERE fate <> 'keep')
-                         = (SELECT count(*) FROM held)
-                    THEN true ELSE vitrine_try_again() END);
+
+-- fragment: all_ended_or_retry
+-- include: all_failed_changed_or_retry
+AND (SELECT CASE WHEN (SELECT count(*) FROM unlocked) + (SELECT count(*) FROM failed WHERE fate <> 'keep')
+                      = (SELECT count(*) FROM held)
+                 THEN true ELSE vitrine_try_again() END)
 
 -- fragment: lock_ended_or_spent
 -- A message whose lock has ended, or an unlocked one at its maximum delivery count, which may have been lowered.
