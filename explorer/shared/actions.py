@@ -13,9 +13,10 @@ MAX_SELECTED = reads.PAGE_ROWS
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """An action on the message. why_not: the reason why it is disabled; empty: enabled. says: what it does.
+    """An action on the message.
 
-    url: of the page that asks for more; empty: the button acts. is_danger: it deletes something.
+    why_not: the reason why it is disabled; empty: enabled. says: what it does. asks_reason: whether a dialog asks for the
+    operator's reason first, which is posted as "reason".
     """
 
     name: str
@@ -23,8 +24,7 @@ class Action:
     icon: str
     why_not: str = ""
     says: str = ""
-    url: str = ""
-    is_danger: bool = False
+    asks_reason: bool = False
 
 
 def selected_numbers(given: Sequence[str]) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.http import HttpRequest
@@ -34,7 +34,8 @@ def context_of(request: HttpRequest, address: EntityAddress, number: int, done: 
     actor = request.actor
     detail = reads.message(entity.address, number, actor=actor) if isinstance(entity, EntityRow) else None
     events = reads.timeline(entity.id, number, actor=actor)
-    own = [event for event in events if (event.entity_id, event.sequence_number) == (entity.id, number)]
+    here = [event for event in events if (event.entity_id, event.sequence_number) == (entity.id, number)]
+    own = [event for event in here if event.kind != EventKind.SETTLE_REFUSED]  # those that changed it
     if detail is None and not own:
         raise MessageGone(entity.address, number)
     record = MessageRecord(entity.address, number, detail, own)
@@ -61,6 +62,7 @@ def context_of(request: HttpRequest, address: EntityAddress, number: int, done: 
         "reasons": [reason for reason in explanation.reasons if reason.code not in line.covers] if explanation else [],
         "explanation": explanation,
         "entries": timeline.entries(events, entity.id, number, entity.family),
+        "late": late_settlement(here, actor),
         "now": timeline.present(own, record.row, entity.family) if record.row else [],
         "facts": [*of_family.facts(record), *properties(stored, of_family)],
         "application_properties": [(name, kind, *_shown(kind, text)) for name, (kind, text) in sent.items()],
@@ -93,6 +95,17 @@ def _entity(request: HttpRequest, address: EntityAddress) -> tuple[EntityRow | D
     if entity is None:
         raise EntityNotFound(str(address))
     return entity, None
+
+
+def late_settlement(events: Sequence[Event], actor: Any) -> str:
+    """The last settlement of a message that was refused, explained; empty: none was."""
+    refused = next((event for event in reversed(events) if event.kind == EventKind.SETTLE_REFUSED), None)
+    if refused is None:
+        return ""
+    found = timeline.autopsy(refused, events)
+    who = actor_name(refused.actor, actor) or "a receiver"
+    history = f" The lock was {found.history}." if found.history else ""
+    return f"{found.title}, {who} at {refused.at:%H:%M:%S} UTC.{history}"
 
 
 def gone_line(last: Event, entity: EntityRow | DeletedEntity, of_family: MessagePage, actor: Any) -> StateLine:

@@ -67,6 +67,7 @@ _WORDS = {
     EventKind.RECEIVED_AND_DELETED: Words("received and deleted", "done", "gone"),
     EventKind.DROPPED: Words("dropped", "cross", "gone"),
     EventKind.MOVED: Words("moved", "forward", "dead"),
+    EventKind.SETTLE_REFUSED: Words("settlement refused", "warning", "expired"),
 }
 
 _TEXTS = {
@@ -91,6 +92,7 @@ _TEXTS = {
     EventKind.RECEIVED_AND_DELETED: "Received and deleted in one step",
     EventKind.DROPPED: "Dropped",
     EventKind.MOVED: "Moved",
+    EventKind.SETTLE_REFUSED: "Settlement refused",
 }
 
 # What a message does after an event of this kind; {0} is the duration.
@@ -112,7 +114,7 @@ COMMON = EventTexts({}, {}, _GAPS)
 
 def leaving(family: Family, *staying: EventKind) -> Callable[[EventKind], str]:
     """What became of a message that left its list, in a word; empty for events that are no reason to leave."""
-    return lambda kind: "" if kind in staying else words(kind, family).word
+    return lambda kind: "" if kind in (*staying, EventKind.SETTLE_REFUSED) else words(kind, family).word
 
 
 def words(kind: EventKind, family: Family | None = None, reason: str | None = None) -> Words:
@@ -137,6 +139,10 @@ def entries(events: Sequence[Event], entity_id: int, sequence_number: int, famil
             lines.append(Entry(gap))
         here = (event.entity_id, event.sequence_number) == (entity_id, sequence_number)
         elsewhere = None if here else (event.address, event.sequence_number)
+        if event.kind == EventKind.SETTLE_REFUSED:
+            found = autopsy(event, events)
+            lines.append(Entry(found.title, words(event.kind), event.at, None, event.actor, found.history, elsewhere))
+            continue
         lines.append(
             Entry(
                 _text(event, times, texts), words(event.kind, family, event.reason), event.at, None, event.actor,
@@ -146,6 +152,39 @@ def entries(events: Sequence[Event], entity_id: int, sequence_number: int, famil
     return lines
 
 
+@dataclass(frozen=True, slots=True)
+class Autopsy:
+    """Why a settlement was refused. title: what was refused, and how late it was. history: of the lock: taken, renewed, ended."""
+
+    title: str
+    history: str
+
+
+def autopsy(refused: Event, events: Sequence[Event]) -> Autopsy:
+    """Why a settlement was refused, from the events of the message before it."""
+    what = f"{(refused.reason or 'settlement').capitalize()} refused"
+    of_actor = [e for e in events if e.event_id < refused.event_id and e.actor == refused.actor]
+    taken = next((e for e in reversed(of_actor) if e.kind == EventKind.RECEIVED), None)
+    if taken is None:
+        return Autopsy(f"{what}: no valid lock", "")
+    since = [e for e in events if taken.event_id < e.event_id < refused.event_id]
+    renewals = [e for e in since if e.kind == EventKind.RENEWED and e.actor == refused.actor]
+    until = (renewals[-1] if renewals else taken).locked_until
+    renewed = f"renewed {'once' if len(renewals) == 1 else f'{len(renewals)} times'}" if renewals else "never renewed"
+    history = f"taken at {taken.at:%H:%M:%S}, {renewed}"
+    ended = next((e for e in since if e.kind in _ENDS_A_LOCK and (until is None or e.at < until)), None)
+    if ended is not None:
+        said = "settled" if ended.actor == refused.actor else "released"
+        return Autopsy(f"{what}: the lock had been {said} before", f"{history}, {said} at {ended.at:%H:%M:%S}")
+    if until is None or refused.at < until:
+        return Autopsy(f"{what}: another lock token was given", history)
+    return Autopsy(f"{what}: {human(refused.at - until)} too late", f"{history}, ended at {until:%H:%M:%S}")
+
+
+_ENDS_A_LOCK = (
+    EventKind.COMPLETED, EventKind.ABANDONED, EventKind.RELEASED, EventKind.DEFERRED, EventKind.DEAD_LETTERED,
+    EventKind.LOCK_LOST,
+)  # fmt: skip
 _AHEAD = {
     "lock ends in": "Lock will end", "due in": "Will be enqueued", "visible in": "Will be visible again",
     "lease ends in": "Lease will end", "expires in": "Will expire",
@@ -257,6 +296,10 @@ def _note(event: Event, texts: EventTexts) -> str:
         parts.append(f"invisible for {human(datetime.fromisoformat(event.details['visible_at']) - event.at)}")
     if "text_bytes" in event.details:
         parts.append(f"new text of {event.details['text_bytes']:,} bytes")
+    if "dropped_by" in event.details:
+        parts.append(f"released by {event.details['dropped_by']}")
+    if event.kind in (EventKind.LOCK_LOST, EventKind.RELEASED, EventKind.ABANDONED) and event.reason:
+        parts.append(event.reason)
     if "held_by" in event.details:
         parts.append(f"previously leased by {event.details['held_by']}")
     description = event.details.get("description")
