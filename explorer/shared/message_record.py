@@ -11,6 +11,7 @@ from broker_core import reads
 from broker_core.common.errors import BrokerError, EntityNotFound, InvalidArgument, MessageNotFound
 from broker_core.common.types import EntityAddress, EventKind, Right
 from broker_core.reads import DeletedEntity, EntityRow, Event, MessageDetail
+from explorer import audit
 
 from . import bodies, related, timeline
 from .family import MessagePage, MessageRecord, pages_of
@@ -58,6 +59,7 @@ def context_of(request: HttpRequest, address: EntityAddress, number: int, done: 
         "first": record.first,
         "last": record.last,
         "message_id": message_id,
+        "gone_at": None if detail else deleted.deleted_at if deleted and not own[-1].kind.is_terminal else own[-1].at,
         "state": line,
         "reasons": [reason for reason in explanation.reasons if reason.code not in line.covers] if explanation else [],
         "explanation": explanation,
@@ -119,13 +121,19 @@ def gone_line(last: Event, entity: EntityRow | DeletedEntity, of_family: Message
             said, f"Published{by}", "Topics do not store messages: each matching subscription has a copy of its own."
         )
     if isinstance(entity, DeletedEntity):
-        return StateLine(
-            said, f"{words.word.capitalize()}{by}", f"The {entity.kind} was deleted. This is the record of the message."
-        )
+        ended = last.kind.is_terminal
+        title = f"{words.word.capitalize()}{by}" if ended else f"Deleted with its {entity.kind}{_deleted_by(entity, actor)}"
+        return StateLine(said, title, f"The {entity.kind} was deleted. This is the record of the message.")
     if not last.kind.is_terminal:
         return StateLine(said, "No longer here", f"The last known event is: {words.word}{by}.")
     text = f"It is no longer in the {entity.kind}. This is its record, kept as long as its events are."
     return StateLine(said, f"{words.word.capitalize()}{by}", text)
+
+
+def _deleted_by(entity: DeletedEntity, actor: Any) -> str:
+    """Who deleted an entity in the explorer; empty if a client did."""
+    record = audit.last_done(f"delete {entity.kind}", entity.address)
+    return f" by {actor_name(record.actor, actor)}" if record else ""
 
 
 def stored_properties(record: MessageRecord) -> Mapping[str, Any]:

@@ -47,7 +47,8 @@
     if (summary) summary.textContent = selected.length ? `${selected.length} selected` : "Select messages to act on them.";
     $$("[data-bulk]").forEach((button) => {
       $("[data-label]", button).textContent = `${button.dataset.bulk} ${selected.length || "selected"}`;
-      if (!button.dataset.forbidden) button.disabled = selected.length === 0;
+      const wanted = Number(button.dataset.exactly) || 0; // how many the action takes; 0: any number
+      if (!button.dataset.forbidden) button.disabled = wanted ? selected.length !== wanted : selected.length === 0;
     });
   }
 
