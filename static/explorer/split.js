@@ -134,9 +134,10 @@
 
   function onSubmit(event) {
     const form = event.target;
-    if (!pane().contains(form) || form.method !== "post" || !MESSAGE.test(new URL(form.action).pathname)) return;
+    const action = form.getAttribute("action") ?? ""; // not form.action: that is a button of this name
+    if (!pane().contains(form) || !MESSAGE.test(action)) return;
     event.preventDefault();
-    fetchPane(new URL(form.action).pathname, query(), { method: "POST", body: new FormData(form, event.submitter) });
+    fetchPane(action, query(), { method: "POST", body: new FormData(form, event.submitter) });
   }
 
   let walking = 0;
