@@ -41,7 +41,7 @@ PLACES = (
     Place("entities", "Entities", "list", "explorer:entities", "g o"),
     Place("search", "Find a message", "search", "explorer:search", "g f"),
     Place("locks", "Locks", "locked", "explorer:locks", "g l"),
-    Place("analyses", "Analyses", "chart", "explorer:analysis_runs", "g n"),
+    Place("insights", "Insights", "chart", "explorer:insights", "g n"),
     Place("help", "Learn", "book", "explorer:help", "g h"),
     Place("audit", "Activity", "audit", "explorer:audit", "g a", is_low=True),
     Place("system", "System", "system", "explorer:system", "g s", is_low=True),

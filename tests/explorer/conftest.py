@@ -111,6 +111,13 @@ def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[st
         "storage_queue_new": [f"/new-storage-queue/?namespace={jobs.namespace}"],
         "locks": ["/locks/", f"/locks/?q={queue.namespace}&holder=worker"],
         "search": ["/find/", "/find/?q=order-2", "/find/?q=nothing"],
+        "insights": [
+            "/insights/",
+            *(f"/insights/?range={one}" for one in ("5m", "1d", "7d", "90d")),
+            f"/insights/?entity={at}",
+            f"/insights/?entity={topic}",
+            f"/insights/?namespace={jobs.namespace}",
+        ],
         "system": ["/system/"],
         "audit": ["/activity/", "/activity/?outcome=refused"],
         "help": ["/learn/"],
