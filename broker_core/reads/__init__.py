@@ -13,6 +13,7 @@ from .broker_health import (
     sweep_runs,
 )
 from .dead_groups import DeadLetterGroup, Groups, groups
+from .deleted_entities import DeletedEntity, deleted_entity
 from .entities import (
     Counts,
     EntityRow,

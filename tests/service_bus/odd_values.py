@@ -307,6 +307,7 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
             "*": lambda: {"filter": EntityFilter()},
         },
         "reads.messages": {
+            "deleted_entity": lambda: at | {"entity_id": 1},
             "list_messages": lambda: at | {"filter": MessageFilter()},
             "messages_by_number": lambda: {"entity_id": w.entity_id, "sequence_numbers": [1]},
             "*": lambda: at | {"sequence_number": 4},
