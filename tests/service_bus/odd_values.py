@@ -295,6 +295,7 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
         },
         "reads.broker_health": {"*": dict},
         "reads.dead_groups": {"*": lambda: {"address": w.queue.dead_letter}},
+        "reads.deleted_entities": {"*": lambda: at | {"entity_id": 1}},
         "reads.entities": {
             "namespaces": dict,
             "overview": dict,
@@ -307,7 +308,6 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
             "*": lambda: {"filter": EntityFilter()},
         },
         "reads.messages": {
-            "deleted_entity": lambda: at | {"entity_id": 1},
             "list_messages": lambda: at | {"filter": MessageFilter()},
             "messages_by_number": lambda: {"entity_id": w.entity_id, "sequence_numbers": [1]},
             "*": lambda: at | {"sequence_number": 4},
