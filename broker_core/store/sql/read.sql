@@ -779,11 +779,13 @@ SELECT e.id, e.namespace_name, e.path, e.family, greatest(h.n, 0) AS held
 -- locks, leased ones by when they become visible, unacknowledged ones from the head of their queue; at most `cap` of each are
 -- examined in an entity.
 places AS MATERIALIZED (
-    SELECT e.id AS entity_id, e.namespace_name, e.path, e.family, e.now, e.lock_duration, e.requires_session, t.place
-      FROM unnest(%(entity_ids)s::bigint[]) WITH ORDINALITY AS t(id, place) JOIN vitrine_entity_now AS e ON e.id = t.id),
+    SELECT e.id AS entity_id, e.namespace_name, e.path, e.family, e.now, e.lock_duration, e.requires_session, t.place,
+           n.clock_base_at IS NOT NULL AS is_manual
+      FROM unnest(%(entity_ids)s::bigint[]) WITH ORDINALITY AS t(id, place) JOIN vitrine_entity_now AS e ON e.id = t.id
+      JOIN vitrine_namespace AS n ON n.id = e.namespace_id),
 locks AS MATERIALIZED (
-    SELECT p.place, s.session_id AS key, NULL::bigint AS number, @SUBQUEUE_MAIN::smallint AS subqueue, s.session_id, NULL AS message_id,
-           s.locked_by AS holder, s.locked_until - p.lock_duration AS since, s.locked_until AS until, NULL::integer AS renewals
+    SELECT p.place, s.session_id AS key, NULL::bigint AS number, @SUBQUEUE_MAIN::smallint AS subqueue, s.session_id,
+           NULL AS message_id, s.locked_by AS holder, s.locked_until - p.lock_duration AS since, s.locked_until AS until, NULL::integer AS renewals
       FROM places AS p CROSS JOIN LATERAL (
            SELECT * FROM vitrine_session AS s
             WHERE s.entity_id = p.entity_id AND p.requires_session ORDER BY s.session_id LIMIT %(cap)s) AS s
@@ -820,7 +822,7 @@ locks AS MATERIALIZED (
 -- after_number: where a page begins in the first of them. holder: a part of the holder's name.
 WITH
 -- include: locks_of_entities
-SELECT p.entity_id, p.namespace_name, p.path, p.family, p.now, l.*
+SELECT p.entity_id, p.namespace_name, p.path, p.family, p.now, p.is_manual, l.*
   FROM locks AS l JOIN places AS p ON p.place = l.place
  WHERE (%(holder)s::text IS NULL OR strpos(lower(l.holder), lower(%(holder)s)) > 0)
    AND (l.place > 1 OR l.number > coalesce(%(after_number)s::bigint, -1)
@@ -828,8 +830,8 @@ SELECT p.entity_id, p.namespace_name, p.path, p.family, p.now, l.*
  ORDER BY l.place, l.number NULLS FIRST, l.key LIMIT %(max_count)s;
 
 -- name: read_lock_holders
--- Who holds the locks of these entities, those with the most first.
+-- Who holds the locks of these entities, those with the most first. holder: a part of the name.
 WITH
 -- include: locks_of_entities
 SELECT l.holder, count(*) FILTER (WHERE l.number IS NOT NULL) AS messages, count(*) FILTER (WHERE l.number IS NULL) AS sessions
-  FROM locks AS l WHERE l.holder IS NOT NULL GROUP BY l.holder ORDER BY count(*) DESC, l.holder;
+  FROM locks AS l WHERE strpos(lower(coalesce(l.holder, '')), lower(%(holder)s::text)) > 0 GROUP BY l.holder ORDER BY count(*) DESC, l.holder;

@@ -133,5 +133,16 @@ class AuditQuery(forms.Form):
     before = forms.IntegerField(required=False, min_value=1)
 
 
+class LockQuery(forms.Form):
+    """holder, q: parts of the holder's name and of the entity's address. all: also system entities. cursor: from the previous
+    page."""
+
+    holder = forms.CharField(required=False, max_length=200, label="Holder")
+    q = forms.CharField(required=False, max_length=330, label="Entity")
+    family = forms.ChoiceField(required=False, choices=families, label="Family")
+    all = forms.BooleanField(required=False)
+    cursor = forms.CharField(required=False, max_length=1_000, widget=forms.HiddenInput)
+
+
 class SearchQuery(forms.Form):
     q = forms.CharField(required=False, max_length=128, label="Message id", strip=True)
