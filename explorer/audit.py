@@ -27,22 +27,12 @@ def record_refusal(actor: Actor, action: str, *, target: str, detail: str) -> No
     _write(actor, action, None, AuditRecord.Outcome.REFUSED, target=target, detail=detail)
 
 
-def last_done(action: str, address: EntityAddress) -> AuditRecord | None:
-    """The last record that a user did this to this entity."""
-    records = AuditRecord.objects.filter(namespace=address.namespace, path=_path(address), action=action)
-    return records.filter(outcome=AuditRecord.Outcome.DONE).first()
-
-
-def _path(address: EntityAddress) -> str:
-    return str(address).partition("/")[2]
-
-
 def _write(actor: Actor, action: str, address: EntityAddress | None, outcome: str, *, target: str, **values: str) -> None:
     AuditRecord.objects.create(
         actor=str(actor)[:200],
         action=action,
         namespace=address.namespace if address else "",
-        path=_path(address) if address else "",
+        path=str(address).partition("/")[2] if address else "",
         target=target[:MAX_TARGET],
         outcome=outcome,
         **values,

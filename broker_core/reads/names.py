@@ -1,18 +1,17 @@
-"""Finds entities by name, for suggestions, and deleted ones by address; without counts, so it is fast with very many entities."""
+"""Finds entities by name, for suggestions; without counts, so it is fast with very many entities."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
 from itertools import chain
 
-from broker_core.common.types import Actor, EntityAddress, EntityKind, Family, HistoryLevel, Right
+from broker_core.common.types import Actor, EntityAddress, EntityKind, Right
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 from broker_core.store.use_cases import use_case
 
-from .shared import ClockReading, clock_of, require
+from .shared import require
 
 MOST_NAMES = 50
 
@@ -31,19 +30,6 @@ class Names:
 
     found: tuple[Name, ...]
     more: bool
-
-
-@dataclass(frozen=True, slots=True)
-class DeletedEntity:
-    """An entity that was deleted, whose events may still be kept. deleted_at: database time."""
-
-    id: int
-    address: EntityAddress
-    kind: EntityKind
-    family: Family
-    history_level: HistoryLevel
-    deleted_at: datetime
-    clock: ClockReading
 
 
 def _joined(results: list[Names]) -> Names:
@@ -67,19 +53,3 @@ def names(
     require(actor, Right.BROWSE, namespace or "all namespaces")
     rows = yield call("read_names", part=part, namespace=namespace, kinds=[str(kind) for kind in kinds], max_count=limit + 1)
     return Names(tuple(Name(row.id, EntityAddress(row.namespace_name, row.path)) for row in rows[:limit]), len(rows) > limit)
-
-
-@use_case
-def deleted_entity(
-    address: EntityAddress, *, entity_id: int | None = None, actor: Actor | None = None
-) -> Steps[DeletedEntity | None]:
-    """The entity that was deleted last at this address, or the one with this id; None: there is none, or no longer."""
-    require(actor, Right.BROWSE, address)
-    rows = yield call("read_deleted_entity", namespace=address.namespace, path=address.path, entity_id=entity_id)
-    if not rows:
-        return None
-    [row] = rows
-    return DeletedEntity(
-        row.id, EntityAddress(row.namespace_name, row.path), EntityKind(row.kind), Family(row.family),
-        HistoryLevel(row.history_level), row.deleted_at, clock_of(row),
-    )  # fmt: skip

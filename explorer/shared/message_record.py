@@ -11,8 +11,6 @@ from broker_core import reads
 from broker_core.common.errors import BrokerError, EntityNotFound, InvalidArgument, MessageNotFound
 from broker_core.common.types import EntityAddress, EventKind, Right
 from broker_core.reads import DeletedEntity, EntityRow, Event, MessageDetail
-from explorer import audit
-
 from . import bodies, related, timeline
 from .family import MessagePage, MessageRecord, pages_of
 from .presenters import actor_name, typed_text
@@ -121,19 +119,14 @@ def gone_line(last: Event, entity: EntityRow | DeletedEntity, of_family: Message
             said, f"Published{by}", "Topics do not store messages: each matching subscription has a copy of its own."
         )
     if isinstance(entity, DeletedEntity):
-        ended = last.kind.is_terminal
-        title = f"{words.word.capitalize()}{by}" if ended else f"Deleted with its {entity.kind}{_deleted_by(entity, actor)}"
+        ended, name = last.kind.is_terminal, actor_name(entity.deleted_by, actor)
+        deleter = f" by {name}" if name else ""
+        title = f"{words.word.capitalize()}{by}" if ended else f"Deleted with its {entity.kind}{deleter}"
         return StateLine(said, title, f"The {entity.kind} was deleted. This is the record of the message.")
     if not last.kind.is_terminal:
         return StateLine(said, "No longer here", f"The last known event is: {words.word}{by}.")
     text = f"It is no longer in the {entity.kind}. This is its record, kept as long as its events are."
     return StateLine(said, f"{words.word.capitalize()}{by}", text)
-
-
-def _deleted_by(entity: DeletedEntity, actor: Any) -> str:
-    """Who deleted an entity in the explorer; empty if a client did."""
-    record = audit.last_done(f"delete {entity.kind}", entity.address)
-    return f" by {actor_name(record.actor, actor)}" if record else ""
 
 
 def stored_properties(record: MessageRecord) -> Mapping[str, Any]:
