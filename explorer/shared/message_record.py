@@ -11,6 +11,7 @@ from broker_core import reads
 from broker_core.common.errors import BrokerError, EntityNotFound, InvalidArgument, MessageNotFound
 from broker_core.common.types import EntityAddress, EventKind, Right
 from broker_core.reads import DeletedEntity, EntityRow, Event, MessageDetail
+
 from . import bodies, related, timeline
 from .family import MessagePage, MessageRecord, pages_of
 from .presenters import actor_name, typed_text
