@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
 from django.views.decorators.http import require_GET
 from django_celery_beat.models import PeriodicTask
 
@@ -14,6 +15,7 @@ from broker_core import reads
 from broker_core.common.durations import human
 from broker_core.reads import SweepRun
 
+from .attention import Task
 from .presenters import age
 from .shell import page, show
 
@@ -34,16 +36,26 @@ class Sweep:
     lateness: str
 
 
+def tasks() -> list[Task]:
+    """All background tasks with their lateness, for the rules of what needs a person."""
+    return [Task(one.name, one.lateness) for one in listed(reads.last_sweep_runs(), timezone.now())]
+
+
+def listed(runs: Mapping[str, SweepRun], now: datetime) -> list[Sweep]:
+    """All background tasks by name."""
+    known = PeriodicTask.objects.select_related("interval", "crontab").exclude(task="celery.backend_cleanup").order_by("name")
+    return [sweep(task, runs.get(_run_name(task)), now) for task in known]
+
+
 @page
 @require_GET
 def sweeps(request: HttpRequest) -> HttpResponse:
     health = reads.health(actor=request.actor)
     runs = reads.last_sweep_runs(actor=request.actor)
-    tasks = PeriodicTask.objects.select_related("interval", "crontab").exclude(task="celery.backend_cleanup").order_by("name")
-    listed = [sweep(task, runs.get(_run_name(task)), health.read_at) for task in tasks]
+    shown = listed(runs, health.read_at)
     recent = reads.sweep_runs(limit=20, actor=request.actor)
     context = {
-        "section": "system", "sweeps": listed, "late": [s for s in listed if s.lateness], "health": health,
+        "section": "system", "sweeps": shown, "late": [s for s in shown if s.lateness], "health": health,
         "recent": [(run, run.name.replace("_", " "), did(run.outcome)) for run in recent],
     }  # fmt: skip
     return show(request, "sweeps", context)
