@@ -23,7 +23,7 @@ from .shared import (
     overview,
     preferences,
     search,
-    sweeps,
+    system,
 )
 
 app_name = "explorer"
@@ -37,7 +37,7 @@ urlpatterns = [
     path("clocks/<namespace:namespace>/", clocks.clock, name="clock"),
     path("locks/", locks.locks, name="locks"),
     path("find/", search.search, name="search"),
-    path("system/", sweeps.sweeps, name="system"),
+    path("system/", system.system, name="system"),
     path("activity/", audit_log.audit_log, name="audit"),
     path("learn/", glossary.glossary, name="help"),
     path("demonstration/", demonstration.demonstration, name="demonstration"),

@@ -304,6 +304,7 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
             "subscriptions": lambda: {"topic": w.topic},
             "*": lambda: at,
         },
+        "reads.attention": {"*": lambda: {"filter": EntityFilter()}},
         "reads.entity_lists": {
             "entities_by_id": lambda: {"ids": [w.entity_id]},
             "*": lambda: {"filter": EntityFilter()},

@@ -23,6 +23,12 @@ def families() -> list[tuple[str, str]]:
     return [("", "all"), *((str(one.family), one.title) for one in installed())]
 
 
+class NowQuery(forms.Form):
+    """namespace: only its entities."""
+
+    namespace = forms.CharField(required=False, max_length=255)
+
+
 class OverviewQuery(forms.Form):
     """q: part of an address. kind, family: only these. sort: a column, with a minus for descending order. all: also hidden and
     system entities."""
