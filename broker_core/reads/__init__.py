@@ -27,11 +27,14 @@ from .entities import (
 from .entity_lists import (
     Counted,
     EntityFilter,
+    Item,
     Tallies,
     Tally,
+    Tree,
     entities_by_id,
     list_entities,
     tallies,
+    tree,
 )
 from .locks import Holder, Lock, LockFilter, Locks, locks
 from .messages import (
