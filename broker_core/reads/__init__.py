@@ -36,6 +36,13 @@ from .entity_lists import (
     tallies,
     tree,
 )
+from .filters import (
+    MessageFilter,
+    Token,
+    exactly,
+    parse_filter,
+    parse_tokens,
+)
 from .locks import Holder, Lock, LockFilter, Locks, locks
 from .messages import (
     BODY_BYTES,
@@ -43,7 +50,6 @@ from .messages import (
     Body,
     Explanation,
     MessageDetail,
-    MessageFilter,
     MessageRow,
     Tab,
     body,

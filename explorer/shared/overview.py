@@ -59,9 +59,10 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A row of the table: a namespace, a group, or an entity. level: its depth. item: of a group; toggle: the link that opens or closes it.
+    """A row of the table: a namespace, a group, or an entity.
 
-    more: how many entities of an open group are left out. beneath: a subscription below its topic.
+    level: its depth. item: of a group. toggle: the link that opens or closes it. more: how many entities of an open group are
+    left out. beneath: a subscription below its topic.
     """
 
     level: int
@@ -115,13 +116,14 @@ def overview(request: HttpRequest, namespace: str | None = None) -> HttpResponse
         "query": query,
         "sort": sort,
         "every_column": every[1:],
+        "figures": counted,
         "columns": shown_columns(every, query["columns"]),
         "kinds": KINDS,
         "families": families_among(namespaces),
         "lines": lines,
         "entities": on_page,
         "matching": found.totals.entities,
-        "count": found.count,
+        "row_count": found.count,
         "first": first + 1,
         "last": min(found.count, first + ROWS),
         "page_before": first // ROWS,
@@ -205,8 +207,8 @@ def lines_of(
     made: list[Line] = []
     level, last = 0, None
     for item in found.items:
-        if has_heads and item.namespace != last:
-            made.append(Line(0, namespace=namespaces.get(item.namespace), parts=found.namespaces.get(item.namespace, ())))
+        if has_heads and item.namespace != last and item.namespace in namespaces:
+            made.append(Line(0, namespace=namespaces[item.namespace], parts=found.namespaces.get(item.namespace, ())))
             level, last = 1, item.namespace
         alias = connections.database_of(item.namespace).alias
         if item.prefix is None:

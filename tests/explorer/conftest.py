@@ -109,6 +109,7 @@ def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[st
         "namespace_new": ["/new-namespace/", "/new-namespace/?family=queue_storage"],
         "namespace_delete": [f"/delete-namespace/{queue.namespace}/", f"/delete-namespace/{jobs.namespace}/"],
         "storage_queue_new": [f"/new-storage-queue/?namespace={jobs.namespace}"],
+        "locks": ["/locks/", f"/locks/?q={queue.namespace}&holder=worker"],
         "search": ["/find/", "/find/?q=order-2", "/find/?q=nothing"],
         "insights": [
             "/insights/",
