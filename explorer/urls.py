@@ -12,6 +12,7 @@ from .demo import pages as demonstration
 from .shared import (
     audit_log,
     clocks,
+    configuration,
     deleted,
     glossary,
     insights,
@@ -23,6 +24,7 @@ from .shared import (
     preferences,
     search,
     sweeps,
+    tail,
 )
 
 app_name = "explorer"
@@ -51,6 +53,9 @@ urlpatterns = [
     path(f"resubmit-all/{ENTITY}", by_family("resubmit_all"), name="resubmit_all"),
     path(f"bodies/{ENTITY}/<int:sequence_number>", message.body, name="body"),
     path(f"messages/{ENTITY}/<int:sequence_number>", message.message, name="message"),
+    path("tail/", tail.tail, name="tail"),
+    path("configuration/", configuration.configuration, name="configuration"),
+    path("configuration/export/", configuration.export_configuration, name="configuration_export"),
     path("insights/", insights.insights, name="insights"),
     path("analyses/", pages.analysis_runs, name="analysis_runs"),
     path("analyses/new/", pages.analysis_new, name="analysis_new"),

@@ -361,6 +361,18 @@ def seconds(delta: timedelta) -> str:
 
 
 @register.filter
+def prefix_of(address: EntityAddress, here: Any) -> str:
+    """What stands before an entity's own name in a list: its namespace, unless the list is of one, and its topic."""
+    return f"{'' if here else f'{address.namespace}/'}{f'{address.topic.path}/' if address.topic else ''}"
+
+
+@register.filter
+def quoted_address(address: EntityAddress) -> str:
+    """An address as a parameter of a link."""
+    return quote(str(address), safe="/")
+
+
+@register.filter
 def length_of_time(number: int) -> str:
     """A number of seconds in words."""
     return human(timedelta(seconds=number))

@@ -696,6 +696,9 @@ WITH looked_at AS MATERIALIZED (
 ), found AS (
     SELECT * FROM looked_at
      WHERE (%(entity_id)s::bigint IS NULL OR entity_id = %(entity_id)s)
+       AND (%(namespace)s::text IS NULL
+            OR entity_id IN (SELECT e.id FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
+                              WHERE lower(n.name) = lower(%(namespace)s)))
        AND (%(kinds)s::smallint[] IS NULL OR kind = ANY (%(kinds)s::smallint[]))
        AND (%(actor)s::text IS NULL OR actor = %(actor)s)
        AND (%(message_id)s::text IS NULL OR message_id = %(message_id)s)
