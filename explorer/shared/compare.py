@@ -69,7 +69,7 @@ def compare(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
         "same": [row for row in rows if not row.differs],
         **_bodies(sides),
     }
-    return show(request, "compare", context, fragment="compare")
+    return show(request, "compare", context)
 
 
 def _side(request: HttpRequest, address: EntityAddress, name: str) -> dict[str, Any]:

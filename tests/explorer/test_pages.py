@@ -413,7 +413,7 @@ def test_create_change_delete(pages, as_):
 
     assert client.post(f"/delete/{address}", {"name": "wrong"}).status_code == 400
     assert client.post(f"/delete/{address}", {"name": "fresh"}).status_code == 302
-    assert client.get(f"/entities/{address}").status_code == 404
+    assert "Deleted" in body_of(client.get(f"/entities/{address}")), "its record"
 
 
 def test_what_was_previewed_is_saved_or_shown_anew_where_the_queue_has_changed(pages, as_):
