@@ -96,10 +96,10 @@ class StorageQuery(forms.Form):
 
 
 def _given(values: Mapping[str, str]) -> dict[str, Any]:
-    return {name: values.get(field) or None for name, field in _FILTER_FIELDS.items()}
+    return {name: values.get(field) or None for name, field in FILTER_FIELDS.items()}
 
 
-_FILTER_FIELDS = {
+FILTER_FIELDS = {
     "message_id": "id", "body_text": "text", "property_name": "property", "property_value": "value", "reason": "reason",
     "session_id": "session",
 }  # fmt: skip
