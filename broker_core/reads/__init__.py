@@ -17,14 +17,12 @@ from .entities import (
     Counts,
     EntityRow,
     NamespaceRow,
-    TrafficPoint,
     counts,
     entity,
     namespaces,
     now,
     overview,
     subscriptions,
-    traffic,
 )
 from .entity_lists import (
     Counted,
@@ -35,6 +33,7 @@ from .entity_lists import (
     list_entities,
     tallies,
 )
+from .locks import Holder, Lock, LockFilter, Locks, locks
 from .messages import (
     BODY_BYTES,
     EXPIRED,
@@ -81,4 +80,14 @@ from .timelines import (
     find,
     gone,
     timeline,
+)
+from .traffic import (
+    MOST_MINUTES,
+    RECENT_MINUTES,
+    Recent,
+    Times,
+    TrafficPoint,
+    namespace_traffic,
+    recent_traffic,
+    traffic,
 )

@@ -105,9 +105,10 @@ class MessageRow:
     delivery_count: failed deliveries, including a lock that has ended but was not processed yet (SB-090).
     locked_until, locked_by, lock_token: of the last lock if it was not settled; it may have ended, see `display_state`. It began
                   at last_received_at or at its last renewal.
+    renewals:     how often its lock was renewed since it was received; in a storage queue, updated since the last get.
     size:         bytes of body and properties; in a RabbitMQ queue, of the body.
-    visible_at, hold_kind, held_since, renewals: in a storage queue: when the message becomes or became visible, why and since
-                  when it was invisible, and how often it was updated since the last get.
+    visible_at, hold_kind, held_since: in a storage queue: when the message becomes or became visible, why and since when it was
+                  invisible.
     owner_id:     in a RabbitMQ queue: the connection that has not acknowledged it. priority: in a priority queue.
     """
 

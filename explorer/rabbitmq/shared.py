@@ -79,7 +79,7 @@ def draw(
     part = f"explorer/rabbitmq/_{template}.html"
     known = places(vhost.name, f"rabbitmq_{place}")
     whole = {
-        "section": "overview",
+        "section": "entities",
         "vhost": vhost,
         "clock": vhost.clock,
         "places": known,

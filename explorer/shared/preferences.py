@@ -55,6 +55,6 @@ def preferences(request: HttpRequest) -> HttpResponse:
 
 
 def safe_next(request: HttpRequest, target: str) -> str:
-    """The requested URL if it is on this site, else the overview."""
+    """The requested URL if it is on this site, else the first page."""
     safe = url_has_allowed_host_and_scheme(target, allowed_hosts={request.get_host()}, require_https=request.is_secure())
-    return target if safe else reverse("explorer:overview")
+    return target if safe else reverse("explorer:now")

@@ -120,7 +120,7 @@ def refusal(
 def about(request: HttpRequest, entity: EntityRow) -> dict[str, Any]:
     """Context of every page about an entity."""
     return {
-        "section": "overview",
+        "section": "entities",
         "may": May(request.actor.rights),
         "entity": entity,
         "address": entity.address,
@@ -161,7 +161,7 @@ def show_form(
         if field in form.fields:
             form.add_error(field, error.problem)
     status = done.status if error else 400 if is_bad else 200
-    return show(request, name, {"section": "overview", "form": form, "error": error, **context}, fragment=name, status=status)
+    return show(request, name, {"section": "entities", "form": form, "error": error, **context}, fragment=name, status=status)
 
 
 def wants_fragment(request: HttpRequest) -> bool:

@@ -65,7 +65,7 @@ CSRF_COOKIE_NAME = "vitrine_csrf"
 SESSION_COOKIE_PATH = CSRF_COOKIE_PATH = f"{PATH_PREFIX}/"
 SIGN_IN_LINK_SECONDS = 3600
 LOGIN_URL = "explorer:sign_in"
-LOGIN_REDIRECT_URL = "explorer:overview"
+LOGIN_REDIRECT_URL = "explorer:now"
 LOGOUT_REDIRECT_URL = "explorer:sign_in"
 CSRF_FAILURE_VIEW = "explorer.site.errors.csrf_failure"
 AUTHENTICATION_BACKENDS = ["explorer.shared.sign_in_limits.LimitedPasswords"]

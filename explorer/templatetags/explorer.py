@@ -16,6 +16,7 @@ from django.utils.timezone import now as real_now
 from broker_core.common.durations import format_iso, human
 from broker_core.common.types import EntityAddress, Family, HistoryLevel
 from broker_core.reads import EntityRow
+from explorer.shared import navigation as places
 from explorer.shared import presenters, timeline
 from explorer.shared.family import FamilyPages, NewEntity, installed, pages_of
 from explorer.shared.preferences import Preferences
@@ -185,6 +186,12 @@ def with_query(context, **changes) -> str:
 def preferences(context) -> Preferences:
     request = context.get("request")
     return Preferences.of(request.COOKIES) if request else Preferences()
+
+
+@register.simple_tag(takes_context=True)
+def navigation(context) -> list[list[places.Place]]:
+    """The places of the navigation for the signed-in user, in groups."""
+    return places.in_groups(places.places(context["request"].user))
 
 
 @register.simple_tag

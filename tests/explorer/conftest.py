@@ -102,16 +102,17 @@ def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[st
     topic, carts = f"{queue.namespace}/market/news", f"{queue.namespace}/carts"
     eu, vips = f"{topic}/Subscriptions/eu", f"{topic}/Subscriptions/vips"
     return {
-        "overview": ["/", "/?q=orders&sort=-dead&all=1"],
+        "now": ["/"],
+        "entities": ["/entities/", "/entities/?q=orders&sort=-dead&all=1"],
         "namespace": [f"/namespaces/{queue.namespace}/", f"/namespaces/{jobs.namespace}/?sort=-leased"],
         "clock": [f"/clocks/{queue.namespace}/", f"/clocks/{jobs.namespace}/?entity={jobs.path}"],
         "namespace_new": ["/new-namespace/", "/new-namespace/?family=queue_storage"],
         "namespace_delete": [f"/delete-namespace/{queue.namespace}/", f"/delete-namespace/{jobs.namespace}/"],
         "storage_queue_new": [f"/new-storage-queue/?namespace={jobs.namespace}"],
         "search": ["/find/", "/find/?q=order-2", "/find/?q=nothing"],
-        "sweeps": ["/sweeps/"],
-        "audit": ["/audit/", "/audit/?outcome=refused"],
-        "help": ["/words/"],
+        "system": ["/system/"],
+        "audit": ["/activity/", "/activity/?outcome=refused"],
+        "help": ["/learn/"],
         "entity_new": ["/new/queue/", "/new/topic/", "/new/subscription/"],
         "entity_settings": [f"/settings/{one}" for one in (at, topic, eu, stored)],
         "entity_delete": [f"/delete/{one}" for one in (at, topic, eu, stored)],

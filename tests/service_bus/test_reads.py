@@ -433,7 +433,7 @@ def test_traffic_has_every_stretch_and_what_just_happened(queue):
     assert sum(point.sent for point in points) == 5
     assert sum(point.completed for point in points) == 2
     assert sum(point.dead_lettered for point in points) == 1
-    assert len(reads.traffic(queue, 24 * 60)) == 180
+    assert len(reads.traffic(queue, 24 * 60)) == 144  # of ten minutes
 
 
 def test_sweep_runs_are_newest_first_and_the_last_of_each_is_known(broker_database):
