@@ -148,7 +148,7 @@ def _refused(number: int, problem: BrokerError) -> Work:
 def _work(operation: Operation, numbers: list[int]) -> Work:
     kind, _, name = operation.actor.partition(":")
     batch = Batch(operation, numbers, Actor(kind, name, Right.ALL))
-    family = pages_of(operation.family).operations
+    family: Any = pages_of(operation.family).operations  # that the family has the kind was checked at the start
     match operation.kind:
         case Kind.PURGE:
             return lambda: core.hide(batch, held_too=family.hides_held)

@@ -1,8 +1,8 @@
 """Celery for the ready-made site, running on the broker itself (docs/design.md D2).
 
 Two workers: one for the queues `sweeps` (short and frequent tasks) and `operations` (slices of ten seconds), with four threads,
-and one for `analysis` (one at a time; a Spark run takes minutes and must not delay the sweeps). Neither pool forks, so each worker
-is one process of about 110 MB.
+and one for `analysis` (one at a time; a Spark run takes minutes and must not delay the sweeps). Neither pool forks, so each
+worker is one process of about 110 MB.
 """
 
 import os

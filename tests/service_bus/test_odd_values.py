@@ -14,6 +14,7 @@ from psycopg.pq import TransactionStatus
 
 import broker_core
 from broker_core.common.errors import BrokerError
+from broker_core.operations import ClaimLost
 from broker_core.rabbitmq.connections import processes
 from broker_core.rabbitmq.topology import compiled
 from broker_core.service_bus.renewal import renewer
@@ -60,7 +61,7 @@ WRITTEN = f"SELECT sum({CHANGED}) FROM unnest(ARRAY{[f'vitrine_{name}' for name 
 
 
 # A wrong type is the annotations' business: Python's own errors will do, as long as nothing is stored.
-REFUSALS = (BrokerError, TypeError, AttributeError, ValueError)
+REFUSALS = (BrokerError, ClaimLost, TypeError, AttributeError, ValueError)
 
 
 class _Undone(Exception):

@@ -10,6 +10,7 @@ SELECT e.id, e.path, e.family, e.namespace_name, e.now, c.next_number - 1 AS hig
   FROM vitrine_entity_now AS e JOIN vitrine_entity_counter AS c ON c.entity_id = e.id WHERE e.id = %(entity_id)s;
 
 -- name: operation_create
+-- Record a requested operation.
 INSERT INTO vitrine_operation (id, kind, actor, family, namespace, path, entity_id, selection, options, counted, pace, state,
                                done, skipped, failed, reasons, listed, position, undone, undo_position, requested_at, claimed_by,
                                message)
@@ -58,9 +59,11 @@ UPDATE vitrine_operation
 RETURNING *;
 
 -- name: operation_set_pace
+-- Change the pace of an operation that is not over.
 UPDATE vitrine_operation SET pace = %(pace)s::float8 WHERE id = %(id)s AND state IN ('queued', 'running', 'paused') RETURNING *;
 
 -- name: operation
+-- One operation.
 SELECT *, clock_timestamp() AS read_at FROM vitrine_operation WHERE id = %(id)s;
 
 -- name: operations
