@@ -33,6 +33,13 @@ from .entity_lists import (
     list_entities,
     tallies,
 )
+from .filters import (
+    MessageFilter,
+    Token,
+    exactly,
+    parse_filter,
+    parse_tokens,
+)
 from .locks import Holder, Lock, LockFilter, Locks, locks
 from .messages import (
     BODY_BYTES,
@@ -40,7 +47,6 @@ from .messages import (
     Body,
     Explanation,
     MessageDetail,
-    MessageFilter,
     MessageRow,
     Tab,
     body,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import chain
 from typing import Any
 
@@ -17,11 +17,12 @@ from broker_core.store.statements import call
 from broker_core.store.use_cases import WHOLE_DATABASE, use_case
 
 from .entity_lists import EntityFilter
-from .shared import PAGE_ROWS, require
+from .shared import PAGE_ROWS, Capped, require
 
 EXAMINED = 20_000  # locks of an entity that are examined
 EXAMINED_AT_ONCE = 2_000  # locks, by the ledger, of the entities that one statement reads
 MOST_HOLDERS = 20
+MOST_COUNTED = 20_000  # locks, by the ledger, whose holders are counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,8 @@ class Lock:
     """A lock on a message or, without a number, on a session.
 
     since: when the message was received or the session's lock began or was renewed. until: when it ends by itself; None: with its
-    connection. renewals: since it was received; None: unknown, or its family has none. read_at: the namespace's clock.
+    connection. renewals: since it was received; None: unknown, or its family has none. read_at: the namespace's clock, which is
+    stepped or paused if clock_is_manual.
     """
 
     entity_id: int
@@ -51,10 +53,15 @@ class Lock:
     until: datetime | None
     renewals: int | None
     read_at: datetime
+    clock_is_manual: bool
 
     @property
     def is_session(self) -> bool:
         return self.number is None
+
+    @property
+    def time_left(self) -> timedelta | None:
+        return None if self.until is None else self.until - self.read_at
 
     @property
     def dom_id(self) -> str:
@@ -84,13 +91,13 @@ class Holder:
 class Locks:
     """A page of locks in the order of their entities' names.
 
-    next_cursor: for the next page; None: this is the last one. messages: how many messages are locked in all listed entities,
-    whoever holds them, by the ledger. holders: those with the most locks among the first that were examined.
+    next_cursor: for the next page; None: this is the last one. matching: how many locks match the filter. holders: those of the
+    locks that match, with the most first; at most MOST_HOLDERS.
     """
 
     rows: tuple[Lock, ...]
     next_cursor: str | None
-    messages: int
+    matching: Capped
     holders: tuple[Holder, ...]
 
 
@@ -99,7 +106,8 @@ def _joined(results: list[Locks]) -> Locks:
     rows = sorted(chain.from_iterable(one.rows for one in results), key=lambda row: _order(row.address))[:PAGE_ROWS]
     is_more = any(one.next_cursor for one in results) or sum(len(one.rows) for one in results) > len(rows)
     holders = _largest(chain.from_iterable(one.holders for one in results))
-    return Locks(tuple(rows), rows[-1].cursor if is_more and rows else None, sum(one.messages for one in results), holders)
+    matching = Capped(sum(one.matching.value for one in results), any(one.matching.capped for one in results))
+    return Locks(tuple(rows), rows[-1].cursor if is_more and rows else None, matching, holders)
 
 
 @use_case(namespace=WHOLE_DATABASE, combine=_joined)
@@ -123,20 +131,32 @@ def locks(
         found += map(_lock, rows)
         if len(found) > limit:
             break
-    holders = yield from _holders(places)
+    matching, holders = yield from _holders(places, filter.holder)
     shown = tuple(found[:limit])
-    return Locks(shown, shown[-1].cursor if len(found) > limit else None, sum(row.held for row in places), holders)
+    return Locks(shown, shown[-1].cursor if len(found) > limit else None, matching, _largest(holders))
 
 
-def _holders(places: Sequence[Any]) -> Steps[tuple[Holder, ...]]:
-    """The holders of the first entities' locks."""
-    first = next(iter(_chunks(places)), [])
-    rows = yield call("read_lock_holders", entity_ids=[row.id for row in first], cap=EXAMINED)
-    return _largest(Holder(row.holder, row.messages, row.sessions) for row in rows)
+def _holders(places: Sequence[Any], holder: str) -> Steps[tuple[Capped, list[Holder]]]:
+    """How many locks match, and who holds them; of the first MOST_COUNTED."""
+    found: list[Holder] = []
+    counted = 0
+    for chunk in _chunks(places):
+        if counted >= MOST_COUNTED:
+            return Capped(sum(one.locks for one in found), capped=True), found
+        rows = yield call("read_lock_holders", entity_ids=[row.id for row in chunk], cap=EXAMINED, holder=holder)
+        found += [Holder(row.holder or "", row.messages, row.sessions) for row in rows]
+        counted += sum(row.held for row in chunk)
+    return Capped(sum(one.locks for one in found)), found
 
 
 def _largest(holders: Iterable[Holder]) -> tuple[Holder, ...]:
-    return tuple(sorted(holders, key=lambda one: (-one.locks, one.name))[:MOST_HOLDERS])
+    """The holders with the most locks, each once."""
+    sums: dict[str, tuple[int, int]] = {}
+    for one in holders:
+        messages, sessions = sums.get(one.name, (0, 0))
+        sums[one.name] = messages + one.messages, sessions + one.sessions
+    joined = (Holder(name, *counts) for name, counts in sums.items() if name)
+    return tuple(sorted(joined, key=lambda one: (-one.locks, one.name))[:MOST_HOLDERS])
 
 
 def _chunks(places: Sequence[Any]) -> Iterable[list[Any]]:
@@ -186,4 +206,5 @@ def _lock(row: Any) -> Lock:
         until=row.until,
         renewals=row.renewals,
         read_at=row.now,
+        clock_is_manual=row.is_manual,
     )

@@ -27,6 +27,8 @@ from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 from broker_core.store.use_cases import WHOLE_DATABASE, use_case
 
+from . import matching
+from .filters import MessageFilter
 from .shared import PAGE_ROWS, ClockReading, Page, Position, clock_of, entity_id_of, pairs, require
 
 SCAN_ROWS = 200_000  # maximum number of rows examined by a search
@@ -64,34 +66,6 @@ _TAB_LISTS = {
     Tab.DEAD_LETTER: (SubQueue.DEAD_LETTER, MessageState.ACTIVE),
     Tab.TRANSFER_DEAD_LETTER: (SubQueue.TRANSFER_DEAD_LETTER, MessageState.ACTIVE),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class MessageFilter:
-    """Conditions on the messages of a list. All conditions that are not None must hold.
-
-    message_id, subject, correlation_id, reason: contains the text (case-insensitive).
-    body_text:      the body contains this text in UTF-8 (case-sensitive; requires Right.SEE_BODIES).
-    property_name:  has an application property of exactly this name; property_value: whose text is exactly this.
-    session_id:     is exactly this.
-    holds:          in a storage or RabbitMQ queue, why the message cannot be received, one of: 0, it can; 10, 12, 13, 14, it is
-                    invisible or unacknowledged (HoldKind); EXPIRED.
-    held_by:        the label of the current holder, or of the last one if it did not settle the message.
-    """
-
-    message_id: str | None = None
-    body_text: str | None = None
-    property_name: str | None = None
-    property_value: str | None = None
-    reason: str | None = None
-    subject: str | None = None
-    correlation_id: str | None = None
-    session_id: str | None = None
-    holds: tuple[int, ...] | None = None
-    held_by: str | None = None
-
-    def __bool__(self) -> bool:
-        return any(getattr(self, name) is not None for name in self.__slots__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,10 +224,10 @@ def list_messages(
 
     `tab` selects the list; the sub-queue of `address` is ignored. `cursor` is a page's next_cursor or previous_cursor.
     A search examines at most `max_scanned` rows and starts no further chunk after `max_seconds`.
-    Raises EntityNotFound, InvalidArgument for an invalid cursor, NotAuthorized for a body_text without Right.SEE_BODIES.
+    Raises EntityNotFound, InvalidArgument for an invalid cursor, NotAuthorized for conditions on bodies without Right.SEE_BODIES.
     """
     require(actor, Right.BROWSE, address)
-    if filter.body_text is not None:
+    if filter.needs_bodies:
         require(actor, Right.SEE_BODIES, address)
     require_count("limit", limit)
     entity_id = yield from entity_id_of(address)
@@ -317,7 +291,12 @@ class _Search:
     found: list = field(default_factory=list)
     scanned: int = 0
     capped: bool = False
+    not_json: int = 0
     last: Any = None  # the last chunk's first row, which has the clock even if nothing was found
+    conditions: dict[str, Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.conditions = matching.parameters(self.filter)
 
     def run(self) -> Steps:
         beyond, narrow = self.position.number, bool(self.filter) or self.tab == Tab.LOCKED
@@ -328,6 +307,7 @@ class _Search:
                 return  # the entity was deleted
             self.last = rows[0]
             self.scanned += self.last.scanned
+            self.not_json += self.last.not_json
             self.found += [row for row in rows if row.sequence_number is not None]
             if len(self.found) > self.limit or self.last.at_end:
                 return
@@ -337,15 +317,11 @@ class _Search:
                 return
 
     def _parameters(self, beyond: int, max_scanned: int) -> dict[str, Any]:
-        f = self.filter
         return {
             "entity_id": self.entity_id, "subqueue": int(self.tab.subqueue), "state": int(self.tab.state),
             "locked_only": self.tab == Tab.LOCKED, "descending": self.position.downwards, "beyond": beyond,
             "max_scanned": max_scanned, "max_bytes": SCAN_BYTES, "max_count": self.limit + 1 - len(self.found),
-            "message_id": f.message_id, "subject": f.subject, "correlation_id": f.correlation_id, "reason": f.reason,
-            "session_id": f.session_id, "property_name": f.property_name, "property_value": f.property_value,
-            "body_text": None if f.body_text is None else f.body_text.encode(),
-            "holds": None if f.holds is None else list(f.holds), "held_by": f.held_by,
+            **self.conditions,
         }  # fmt: skip
 
     @property
@@ -362,7 +338,15 @@ class _Search:
         previous_cursor = None if first is None else f"{backward}-{first}"
         if self.position.backwards:
             rows, next_cursor, previous_cursor = rows[::-1], previous_cursor, next_cursor
-        return Page(tuple(map(message_row, rows)), next_cursor, previous_cursor, self.scanned, self.capped, clock_of(self.last))
+        return Page(
+            tuple(map(message_row, rows)),
+            next_cursor,
+            previous_cursor,
+            self.scanned,
+            self.capped,
+            clock_of(self.last),
+            self.not_json,
+        )
 
 
 def message_row(row: Any) -> MessageRow:

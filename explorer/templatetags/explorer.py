@@ -255,6 +255,12 @@ def seconds(delta: timedelta) -> str:
 
 
 @register.filter
+def length_of_time(number: int) -> str:
+    """A number of seconds in words."""
+    return human(timedelta(seconds=number))
+
+
+@register.filter
 def stored_text(content: Any) -> Any:
     """The text of a stored property or header: of a null "null"; a NUL, for which it is base64, is shown as a symbol."""
     if content is None:

@@ -286,8 +286,8 @@ def end_overdue(*, default_timeout: int = DEFAULT_TIMEOUT) -> Steps:
 def release(
     address: EntityAddress, sequence_numbers: Iterable[int], *, reason: str | None = None, actor: Actor | None = None
 ) -> Steps[list[int]]:
-    """Requeue unacknowledged messages, for an operator (RMQ-928). Each counts as a return, and the channel that holds it closes at
-    its next use. Returns the numbers of those that were unacknowledged. reason: for the messages' history."""
+    """Requeue unacknowledged messages, for an operator (RMQ-928). Each counts as a return, and the channel that holds it closes
+    at its next use. Returns the numbers of those that were unacknowledged. reason: for the messages' history."""
     actor = actor or Actor.local()
     actor.require(Right.OPERATE, address)
     require_reason(reason)

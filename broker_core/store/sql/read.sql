@@ -295,6 +295,86 @@ SELECT e.now,
        -- include: counts
   FROM entity AS e CROSS JOIN ledger AS l CROSS JOIN ledger AS k;
 
+-- fragment: matches
+-- Whether message `m` of an entity with clock `c` matches the conditions of a filter (reads/matching.py), except those on values
+-- in JSON. Conditions of a kind are parallel arrays, NULL if there are none; in each, a condition that does not hold is looked
+-- for. A negated condition holds if the text, property or number is missing.
+AND (%(holds)s::smallint[] IS NULL OR CASE
+     -- an unacknowledged message does not expire (RMQ-019)
+     WHEN m.owner_id IS NOT NULL THEN @LEDGER_LOCKED
+     WHEN least(m.expires_at, m.enqueued_at + c.default_message_time_to_live) <= c.now THEN -1
+     WHEN m.visible_at > c.now THEN coalesce(m.hold_kind, @HOLD_GET) ELSE 0 END = ANY (%(holds)s::smallint[]))
+AND (%(text_fields)s::text[] IS NULL OR NOT EXISTS (
+     SELECT FROM unnest(%(text_fields)s::text[], %(text_patterns)s::text[], %(text_exact)s::boolean[],
+                        %(text_negated)s::boolean[]) AS t(field, pattern, exact, negated)
+      CROSS JOIN LATERAL (SELECT CASE t.field
+            WHEN 'id' THEN m.message_id
+            WHEN 'session' THEN m.session_id COLLATE "default"
+            WHEN 'reason' THEN m.dead_letter_reason
+            WHEN 'description' THEN m.dead_letter_description
+            WHEN 'held-by' THEN m.locked_by
+            WHEN 'entity' THEN c.namespace_name || '/' || c.path
+            WHEN 'any' THEN concat_ws(E'\n', m.message_id, m.properties ->> 'correlation_id', m.properties ->> 'subject',
+                                      m.session_id, m.dead_letter_reason, m.dead_letter_description)
+            ELSE m.properties ->> t.field END AS value OFFSET 0) AS v
+      WHERE coalesce(CASE WHEN t.exact THEN v.value LIKE t.pattern
+                     ELSE lower(v.value) LIKE lower(t.pattern) END, false) = t.negated))
+AND (%(property_names)s::text[] IS NULL OR NOT EXISTS (
+     SELECT FROM unnest(%(property_names)s::text[], %(property_operators)s::text[], %(property_patterns)s::text[],
+                        %(property_texts)s::text[], %(property_numbers)s::numeric[], %(property_negated)s::boolean[])
+                 AS t(name, operator, pattern, text, number, negated)
+      CROSS JOIN LATERAL (SELECT m.application_properties -> t.name ->> 1 AS value OFFSET 0) AS v
+      CROSS JOIN LATERAL (SELECT CASE
+            WHEN t.number IS NULL THEN CASE WHEN v.value COLLATE "C" < t.text THEN -1 WHEN v.value = t.text THEN 0 ELSE 1 END
+            WHEN v.value ~ '^-?\d+(\.\d+)?([eE][+-]?\d{1,3})?$' THEN sign(v.value::numeric - t.number) END AS order OFFSET 0) AS o
+      WHERE coalesce(CASE t.operator
+            WHEN '' THEN m.application_properties ? t.name
+            WHEN ':' THEN lower(v.value) LIKE lower(t.pattern)
+            WHEN '=' THEN v.value LIKE t.pattern
+            WHEN '>' THEN v.value IS NOT NULL AND o.order > 0
+            WHEN '>=' THEN v.value IS NOT NULL AND o.order >= 0
+            WHEN '<' THEN v.value IS NOT NULL AND o.order < 0
+            WHEN '<=' THEN v.value IS NOT NULL AND o.order <= 0 END, false) = t.negated))
+AND (%(number_fields)s::text[] IS NULL OR NOT EXISTS (
+     SELECT FROM unnest(%(number_fields)s::text[], %(number_lows)s::bigint[], %(number_highs)s::bigint[],
+                        %(number_negated)s::boolean[]) AS t(field, low, high, negated)
+      CROSS JOIN LATERAL (SELECT CASE t.field
+            WHEN 'number' THEN m.sequence_number WHEN 'deliveries' THEN m.delivery_count WHEN 'size' THEN m.size
+            WHEN 'priority' THEN m.priority END AS value OFFSET 0) AS v
+      WHERE (v.value IS NOT NULL AND coalesce(v.value >= t.low, true) AND coalesce(v.value <= t.high, true)) = t.negated))
+AND (%(time_fields)s::text[] IS NULL OR NOT EXISTS (
+     SELECT FROM unnest(%(time_fields)s::text[], %(time_starts)s::timestamptz[], %(time_ends)s::timestamptz[],
+                        %(age_lows)s::interval[], %(age_highs)s::interval[], %(time_negated)s::boolean[])
+                 AS t(field, starts, ends, low, high, negated)
+      CROSS JOIN LATERAL (SELECT CASE WHEN t.field IN ('dead-at', 'dead-age') THEN m.dead_lettered_at
+                                 ELSE m.enqueued_at END AS value OFFSET 0) AS v
+      WHERE (v.value IS NOT NULL AND coalesce(v.value >= t.starts, true) AND coalesce(v.value < t.ends, true)
+             AND coalesce(v.value <= c.now - t.low, true) AND coalesce(v.value > c.now - t.high, true)) = t.negated))
+AND (%(states)s::text[] IS NULL OR NOT EXISTS (
+     SELECT FROM unnest(%(states)s::text[], %(state_negated)s::boolean[]) AS t(state, negated)
+      CROSS JOIN LATERAL (SELECT
+            m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AS waits,
+            m.owner_id IS NOT NULL OR coalesce(m.locked_until > c.now, false) AS held,
+            coalesce(CASE WHEN c.family = 'rabbitmq' THEN least(m.expires_at, m.enqueued_at + c.default_message_time_to_live)
+                     ELSE coalesce(m.expires_at, m.enqueued_at + c.default_message_time_to_live) END <= c.now, false) AS ended,
+            coalesce(m.visible_at > c.now, false) AS invisible OFFSET 0) AS s
+      WHERE CASE t.state
+            WHEN 'active' THEN s.waits AND NOT s.held AND NOT s.ended AND NOT s.invisible
+            WHEN 'locked' THEN s.held OR s.invisible AND NOT s.ended
+            WHEN 'expired' THEN s.waits AND s.ended AND NOT s.held
+            WHEN 'deferred' THEN m.state = @STATE_DEFERRED
+            WHEN 'scheduled' THEN m.state = @STATE_SCHEDULED
+            WHEN 'dead' THEN m.subqueue <> @SUBQUEUE_MAIN
+            ELSE false END = t.negated))
+AND (%(body_parts)s::bytea[] IS NULL OR NOT EXISTS (
+     SELECT FROM unnest(%(body_parts)s::bytea[], %(body_negated)s::boolean[]) AS t(part, negated)
+      WHERE (position(t.part IN m.body) > 0) = t.negated))
+
+-- fragment: json_matches
+-- Whether the conditions on values in JSON hold; NULL: there are some, and the body is not JSON.
+CASE WHEN %(json_paths)s::text[] IS NULL THEN true
+     ELSE vitrine_json_matches(m.body, %(json_paths)s::text[], %(json_negated)s::boolean[]) END
+
 -- name: read_messages
 -- Up to max_count messages of one list that match the filter, among the next max_scanned ones in the requested direction.
 -- Without a match there is one row without a number, with `scanned` and `last_scanned`.
@@ -309,52 +389,48 @@ WITH
 ), looked_at AS MATERIALIZED (
     (SELECT ctid AS tid, sequence_number FROM vitrine_message
       WHERE %(descending)s::boolean AND entity_id = %(entity_id)s AND subqueue = %(subqueue)s AND state = %(state)s
-        AND sequence_number < %(beyond)s AND sequence_number >= (SELECT number FROM head)
+        AND sequence_number < %(beyond)s AND sequence_number <= %(highest)s
+        AND sequence_number >= greatest((SELECT number FROM head), %(lowest)s)
       ORDER BY sequence_number DESC LIMIT %(max_scanned)s)
     UNION ALL
     (SELECT ctid AS tid, sequence_number FROM vitrine_message
       WHERE NOT %(descending)s::boolean AND entity_id = %(entity_id)s AND subqueue = %(subqueue)s AND state = %(state)s
-        AND sequence_number > %(beyond)s AND sequence_number >= (SELECT number FROM head)
+        AND sequence_number > %(beyond)s AND sequence_number <= %(highest)s
+        AND sequence_number >= greatest((SELECT number FROM head), %(lowest)s)
       ORDER BY sequence_number LIMIT %(max_scanned)s)
 ), taken AS MATERIALIZED (
-    SELECT tid, sequence_number FROM looked_at WHERE %(body_text)s::bytea IS NULL
+    SELECT tid, sequence_number FROM looked_at WHERE NOT %(reads_bodies)s::boolean
     UNION ALL
     SELECT tid, sequence_number FROM (
         SELECT ctid AS tid, sequence_number,
                sum(size) OVER (ORDER BY CASE WHEN %(descending)s::boolean THEN -sequence_number
                                              ELSE sequence_number END) - size AS before
-          FROM vitrine_message WHERE ctid = ANY (ARRAY(SELECT tid FROM looked_at WHERE %(body_text)s::bytea IS NOT NULL))) AS x
+          FROM vitrine_message WHERE ctid = ANY (ARRAY(SELECT tid FROM looked_at WHERE %(reads_bodies)s::boolean))) AS x
      WHERE before < %(max_bytes)s
-), found AS MATERIALIZED (
-    SELECT
--- include: message_columns
+), judged AS MATERIALIZED (                                                   -- matches NULL: the body is not JSON
+    SELECT m.ctid AS tid, m.sequence_number,
+-- include: json_matches
+           AS matches
       FROM vitrine_message AS m, clock AS c
      WHERE m.ctid = ANY (ARRAY(SELECT tid FROM taken))
        AND (NOT %(locked_only)s::boolean OR m.locked_until > c.now)
-       AND (%(message_id)s::text IS NULL OR strpos(lower(m.message_id), lower(%(message_id)s)) > 0)
-       AND (%(subject)s::text IS NULL OR strpos(lower(m.properties ->> 'subject'), lower(%(subject)s)) > 0)
-       AND (%(correlation_id)s::text IS NULL OR strpos(lower(m.properties ->> 'correlation_id'), lower(%(correlation_id)s)) > 0)
-       AND (%(reason)s::text IS NULL OR strpos(lower(m.dead_letter_reason), lower(%(reason)s)) > 0)
-       AND (%(session_id)s::text IS NULL OR m.session_id = %(session_id)s)
-       AND (%(property_name)s::text IS NULL OR m.application_properties ? %(property_name)s)
-       AND (%(property_value)s::text IS NULL OR m.application_properties -> %(property_name)s ->> 1 = %(property_value)s)
-       AND (%(body_text)s::bytea IS NULL OR position(%(body_text)s::bytea IN m.body) > 0)
-       AND (%(held_by)s::text IS NULL OR m.locked_by = %(held_by)s)
-       AND (%(holds)s::smallint[] IS NULL OR CASE
-            -- an unacknowledged message does not expire (RMQ-019)
-            WHEN m.owner_id IS NOT NULL THEN @LEDGER_LOCKED
-            WHEN least(m.expires_at, m.enqueued_at + c.default_message_time_to_live) <= c.now THEN -1
-            WHEN m.visible_at > c.now THEN coalesce(m.hold_kind, @HOLD_GET) ELSE 0 END = ANY (%(holds)s::smallint[]))
-     ORDER BY CASE WHEN %(descending)s::boolean THEN -m.sequence_number ELSE m.sequence_number END
-     LIMIT %(max_count)s
+-- include: matches
+), found AS MATERIALIZED (
+    SELECT
+-- include: message_columns
+      FROM vitrine_message AS m
+     WHERE m.ctid = ANY (ARRAY(
+           SELECT tid FROM judged WHERE matches
+            ORDER BY CASE WHEN %(descending)s::boolean THEN -sequence_number ELSE sequence_number END LIMIT %(max_count)s))
 )
 SELECT
 -- include: clock_columns
-       s.scanned, s.last_scanned, s.scanned = l.n AND l.n < %(max_scanned)s AS at_end, f.*
+       s.scanned, s.last_scanned, s.scanned = l.n AND l.n < %(max_scanned)s AS at_end, j.not_json, f.*
   FROM clock AS c
  CROSS JOIN (SELECT count(*) AS scanned, CASE WHEN %(descending)s::boolean THEN min(sequence_number) ELSE max(sequence_number) END
                     AS last_scanned FROM taken) AS s
  CROSS JOIN (SELECT count(*) AS n FROM looked_at) AS l
+ CROSS JOIN (SELECT count(*) FILTER (WHERE matches IS NULL) AS not_json FROM judged) AS j
   LEFT JOIN found AS f ON true
  ORDER BY CASE WHEN %(descending)s::boolean THEN -f.sequence_number ELSE f.sequence_number END;
 
@@ -686,11 +762,13 @@ SELECT e.id, e.namespace_name, e.path, e.family, greatest(h.n, 0) AS held
 -- locks, leased ones by when they become visible, unacknowledged ones from the head of their queue; at most `cap` of each are
 -- examined in an entity.
 places AS MATERIALIZED (
-    SELECT e.id AS entity_id, e.namespace_name, e.path, e.family, e.now, e.lock_duration, e.requires_session, t.place
-      FROM unnest(%(entity_ids)s::bigint[]) WITH ORDINALITY AS t(id, place) JOIN vitrine_entity_now AS e ON e.id = t.id),
+    SELECT e.id AS entity_id, e.namespace_name, e.path, e.family, e.now, e.lock_duration, e.requires_session, t.place,
+           n.clock_base_at IS NOT NULL AS is_manual
+      FROM unnest(%(entity_ids)s::bigint[]) WITH ORDINALITY AS t(id, place) JOIN vitrine_entity_now AS e ON e.id = t.id
+      JOIN vitrine_namespace AS n ON n.id = e.namespace_id),
 locks AS MATERIALIZED (
-    SELECT p.place, s.session_id AS key, NULL::bigint AS number, @SUBQUEUE_MAIN::smallint AS subqueue, s.session_id, NULL AS message_id,
-           s.locked_by AS holder, s.locked_until - p.lock_duration AS since, s.locked_until AS until, NULL::integer AS renewals
+    SELECT p.place, s.session_id AS key, NULL::bigint AS number, @SUBQUEUE_MAIN::smallint AS subqueue, s.session_id,
+           NULL AS message_id, s.locked_by AS holder, s.locked_until - p.lock_duration AS since, s.locked_until AS until, NULL::integer AS renewals
       FROM places AS p CROSS JOIN LATERAL (
            SELECT * FROM vitrine_session AS s
             WHERE s.entity_id = p.entity_id AND p.requires_session ORDER BY s.session_id LIMIT %(cap)s) AS s
@@ -727,7 +805,7 @@ locks AS MATERIALIZED (
 -- after_number: where a page begins in the first of them. holder: a part of the holder's name.
 WITH
 -- include: locks_of_entities
-SELECT p.entity_id, p.namespace_name, p.path, p.family, p.now, l.*
+SELECT p.entity_id, p.namespace_name, p.path, p.family, p.now, p.is_manual, l.*
   FROM locks AS l JOIN places AS p ON p.place = l.place
  WHERE (%(holder)s::text IS NULL OR strpos(lower(l.holder), lower(%(holder)s)) > 0)
    AND (l.place > 1 OR l.number > coalesce(%(after_number)s::bigint, -1)
@@ -735,8 +813,8 @@ SELECT p.entity_id, p.namespace_name, p.path, p.family, p.now, l.*
  ORDER BY l.place, l.number NULLS FIRST, l.key LIMIT %(max_count)s;
 
 -- name: read_lock_holders
--- Who holds the locks of these entities, those with the most first.
+-- Who holds the locks of these entities, those with the most first. holder: a part of the name.
 WITH
 -- include: locks_of_entities
 SELECT l.holder, count(*) FILTER (WHERE l.number IS NOT NULL) AS messages, count(*) FILTER (WHERE l.number IS NULL) AS sessions
-  FROM locks AS l WHERE l.holder IS NOT NULL GROUP BY l.holder ORDER BY count(*) DESC, l.holder;
+  FROM locks AS l WHERE strpos(lower(coalesce(l.holder, '')), lower(%(holder)s::text)) > 0 GROUP BY l.holder ORDER BY count(*) DESC, l.holder;
