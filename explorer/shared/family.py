@@ -5,7 +5,7 @@ explorer/families.py registers the installed families. Shared pages and template
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -156,6 +156,8 @@ class FamilyOperations:
     move:     (batch) -> the same: moves messages to the operation's target (options["to"]) in the namespace.
     target_words: (target) -> the target in words.
     release:  (batch) -> the outcome: ends the locks of messages. None: the family has no such operation.
+    releases: the tabs with messages that can be released.
+    move_form: the form of a move, with `options()`, where it differs from that of explorer/operations/forms.py.
     resubmits: (tab, entity row) -> whether messages of this list can be resubmitted.
     hides_held: whether a purge also removes messages that somebody holds.
     largest_body: (entity row) -> the maximum size of a repaired body, in bytes.
@@ -166,6 +168,8 @@ class FamilyOperations:
     move: Callable[[Batch], Any] | None = None
     target_words: Callable[[Any], str] = "to {}".format
     release: Callable[[Batch], Any] | None = None
+    releases: Collection[str] = ()
+    move_form: Any = None
     resubmits: Callable[[str, EntityRow], bool] = _no
     hides_held: bool = False
     largest_body: int = 256 * 1024
