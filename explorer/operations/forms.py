@@ -46,9 +46,7 @@ class PaceForm(forms.Form):
 class MoveForm(PaceForm):
     """Where messages are moved to: another entity of the namespace."""
 
-    to = forms.CharField(
-        max_length=260, label="Queue or topic", widget=forms.TextInput(attrs=_PLAIN | {"list": "targets"})
-    )
+    to = forms.CharField(max_length=260, label="Queue or topic", widget=forms.TextInput(attrs=_PLAIN | {"list": "targets"}))
     field_order = ("to", "pace")
 
     def options(self) -> dict[str, Any]:

@@ -6,18 +6,16 @@ from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect
 from django.urls import reverse
-from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from broker_core import operations as core
 from broker_core import reads
 from broker_core.common.errors import InvalidArgument
-from broker_core.common.types import Actor, EntityAddress, Right
+from broker_core.common.types import Actor, EntityAddress, EntityKind, Right
 from broker_core.operations import Kind, Operation
 from explorer.live.page import Live, live
 from explorer.shared import shell
 from explorer.shared.actions import selected_numbers
-from explorer.shared.family import pages_of
 from explorer.shared.presenters import numbered
 
 from . import control, presenters
@@ -71,7 +69,7 @@ def operation(request: HttpRequest, operation_id: int) -> HttpResponse:
 def operation_change(request: HttpRequest, operation_id: int) -> HttpResponse:
     """Pause, resume, stop or undo an operation, or change its pace."""
     found = _found(operation_id, request.actor)
-    action = request.POST.get("action", "")
+    action = request.POST.get("action") or request.GET.get("action", "")
     if action == "pace":
         form = PaceForm(request.POST)
         if not form.is_valid():
@@ -86,7 +84,7 @@ def operation_change(request: HttpRequest, operation_id: int) -> HttpResponse:
     done = shell.act(request, f"{action} operation", found.selection.address, call, target=f"operation {found.id}", says=says)
     if done.error:
         shell.notify_error(request, done.error)
-    return HttpResponseRedirect(_next(request) or reverse("explorer:operation", args=(found.id,)))
+    return HttpResponseRedirect(presenters.local(request.GET.get("next", "")) or reverse("explorer:operation", args=(found.id,)))
 
 
 @require_http_methods(["GET", "POST"])
@@ -103,31 +101,24 @@ def operation_new(request: HttpRequest, namespace: str, path: str) -> HttpRespon
     numbers = None if values["all"] or request.method != "POST" else selected_numbers(request.POST.getlist("numbers"))
     chosen = selection(entity.address, entity.family, values["tab"], numbers=numbers, filter=values["filter"])
     counted = count(chosen, actor=request.actor, up_to=values["up_to"])
-    asked = _form_of(kind, entity)
+    asked = FORMS.get(kind, PaceForm)
     details = asked(request.POST) if values["confirmed"] else asked()
     many = counted.count > presenters.MOST_AT_ONCE or not counted.is_exact
-    if not values["confirmed"] and (request.method != "POST" or kind in FORMS or many) or details.is_bound and not details.is_valid():
+    asks = request.method != "POST" or kind in FORMS or many
+    if (details.is_bound and not details.is_valid()) or (asks and not values["confirmed"]):
         return _ask(request, entity, kind, counted, details, values)
     options = details.options() if details.is_bound else {}
     pace = details.cleaned_data["pace"] if details.is_bound else None
     done = shell.act(
         request, str(kind), counted.selection.address,
         lambda: start(kind, chosen, actor=request.actor, options=options, pace=pace, up_to=counted.selection.up_to),
-        target=_target(counted),
+        target=_target(counted), says=presenters.report, undo=lambda one: presenters.undo_url(one, values["next"]),
     )  # fmt: skip
     if done.error:
         return _ask(request, entity, kind, counted, details, values, error=done.error)
-    return _started(request, done.result, values)
-
-
-def _started(request: HttpRequest, operation: Operation, values: dict) -> HttpResponse:
-    """A small operation is reported in its list, with Undo; a large one has its own page."""
-    if operation.is_open:
-        return redirect("explorer:operation", operation.id)
-    tags = f"operation-{operation.id}" + (" undo" if operation.can_be_undone else "")
-    level = messages.SUCCESS if operation.done else messages.WARNING
-    messages.add_message(request, level, presenters.report(operation), extra_tags=tags)
-    return HttpResponseRedirect(_next(request) or _list_url(operation))
+    if done.result.is_open:  # it has a page of its own, with its progress
+        return redirect("explorer:operation", done.result.id)
+    return HttpResponseRedirect(presenters.local(values["next"]) or presenters.list_url(done.result))
 
 
 def _ask(
@@ -153,15 +144,9 @@ def _ask(
 
 
 def _targets(entity: reads.EntityRow, actor: Actor) -> list[str]:
-    found = reads.names(f"{entity.address.namespace}/", kinds=("queue", "topic"), limit=MOST_TARGETS, actor=actor).found
-    here = entity.address
-    return [one.path for one in found if one.namespace.lower() == here.namespace.lower() and one.path != here.path]
-
-
-def _form_of(kind: Kind, entity: reads.EntityRow) -> type[PaceForm]:
-    if kind is Kind.MOVE and (own := pages_of(entity.family).operations.move_form):
-        return own
-    return FORMS.get(kind, PaceForm)
+    kinds, here = (EntityKind.QUEUE, EntityKind.TOPIC), entity.address
+    found = reads.names(namespace=here.namespace, kinds=kinds, limit=MOST_TARGETS, actor=actor).found
+    return [one.address.path for one in found if one.address.path != here.path]
 
 
 def _target(counted: Counted) -> str:
@@ -177,15 +162,3 @@ def _found(operation_id: int, actor: Actor) -> Operation:
         raise Http404(f"There is no operation {operation_id}.")
     actor.require(Right.BROWSE, found.address)
     return found
-
-
-def _next(request: HttpRequest) -> str:
-    """The page to return to, if it is one of this site."""
-    url = request.POST.get("next", "")
-    return url if url_has_allowed_host_and_scheme(url, allowed_hosts=None) else ""
-
-
-def _list_url(operation: Operation) -> str:
-    address = operation.address
-    url = reverse("explorer:entity", args=(address.namespace, address.path))
-    return f"{url}?tab={operation.selection.tab}" if operation.selection.tab else url

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
+from urllib.parse import urlencode
+
+from django.urls import reverse
+from django.utils.http import url_has_allowed_host_and_scheme
 
 from broker_core.common.durations import human
 from broker_core.common.types import Actor
@@ -52,13 +56,14 @@ STATES = {
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A button of a list. all: its text for everything that the list shows now."""
+    """A button of a list. all: its text for everything that the list shows now. page: where it posts to, if not to the page that
+    starts operations."""
 
     kind: Kind
     icon: str
     verb: str
     all: str = ""
-    asks: bool = False
+    page: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,20 +182,44 @@ def offers(entity: EntityRow, tab: str, filter: str, *, actor: Actor) -> dict:
         (Kind.ARCHIVE, not locked),
         (Kind.DISCARD, not locked),
     ]
-    found = [_offer(kind, counted.text, bool(filter)) for kind, has in kinds if has]
+    own_page = {Kind.MOVE: provided.move_page(entity.address)}
+    found = [_offer(kind, counted.text, bool(filter), own_page.get(kind, "")) for kind, has in kinds if has]
     return {"operate": found, "counted": counted, "operate_filter": filter} if found else {}
 
 
-def _offer(kind: Kind, number: str, filtered: bool) -> Offer:
+def _offer(kind: Kind, number: str, filtered: bool, page: str) -> Offer:
     """Discarding everything is called a purge."""
     verb = VERBS[kind]
     in_all = VERBS[Kind.PURGE].verb if kind is Kind.DISCARD else verb.verb
     text = f"{in_all} {number} that match" if filtered else f"{in_all} all {number}"
     with_all = kind in (Kind.DISCARD, Kind.RESUBMIT, Kind.MOVE)
-    asks = kind is Kind.MOVE
-    return Offer(kind, verb.icon, verb.verb, f"{text}{'…' if asks else ''}" if with_all else "", asks)
+    return Offer(kind, verb.icon, verb.verb, f"{text}{'…' if kind is Kind.MOVE else ''}" if with_all else "", page)
 
 
 def title_of(kind: Kind, chosen: Selection, number: str) -> str:
     verb = VERBS[kind].verb
     return f"{verb} {number} messages" if number != "1" else f"{verb} 1 message"
+
+
+def page_of(operation: Operation) -> str:
+    return reverse("explorer:operation", args=(operation.id,))
+
+
+def local(url: str) -> str:
+    """The address of a page to return to, if it is one of this site."""
+    return url if url_has_allowed_host_and_scheme(url, allowed_hosts=None) else ""
+
+
+def undo_url(operation: Operation, back_to: str) -> str:
+    """Where the notice's Undo button posts to; empty: it cannot be undone."""
+    if not operation.can_be_undone:
+        return ""
+    query = urlencode({"action": "undo", "next": local(back_to) or list_url(operation)})
+    return f"{reverse('explorer:operation_change', args=(operation.id,))}?{query}"
+
+
+def list_url(operation: Operation) -> str:
+    """The list that the operation worked on."""
+    address = operation.address
+    url = reverse("explorer:entity", args=(address.namespace, address.path))
+    return f"{url}?tab={operation.selection.tab}" if operation.selection.tab else url

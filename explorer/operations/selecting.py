@@ -57,9 +57,7 @@ def selection(
     return Selection(address, tab, place, None if numbers is None else tuple(sorted(set(numbers))), filter)
 
 
-def count(
-    chosen: Selection, *, actor: Actor, up_to: int | None = None, seconds: float = COUNT_SECONDS
-) -> Counted:
+def count(chosen: Selection, *, actor: Actor, up_to: int | None = None, seconds: float = COUNT_SECONDS) -> Counted:
     """How many messages a selection matches now, and the highest number, so that later ones are left alone.
 
     up_to: as counted before: none with a higher number. seconds: how long a filter may search.
@@ -77,9 +75,7 @@ def _as_named(chosen: Selection, address: EntityAddress) -> EntityAddress:
     return EntityAddress(address.namespace, address.path, chosen.address.subqueue)
 
 
-def _matching(
-    chosen: Selection, entity: reads.EntityRow, actor: Actor, up_to: int | None, seconds: float
-) -> tuple[int, bool]:
+def _matching(chosen: Selection, entity: reads.EntityRow, actor: Actor, up_to: int | None, seconds: float) -> tuple[int, bool]:
     if chosen.numbers is not None:
         return len(chosen.numbers), True
     place = chosen.place

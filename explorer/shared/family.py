@@ -157,7 +157,7 @@ class FamilyOperations:
     target_words: (target) -> the target in words.
     release:  (batch) -> the outcome: ends the locks of messages. None: the family has no such operation.
     releases: the tabs with messages that can be released.
-    move_form: the form of a move, with `options()`, where it differs from that of explorer/operations/forms.py.
+    move_page: (address) -> the URL of the family's own page that asks where to move messages.
     resubmits: (tab, entity row) -> whether messages of this list can be resubmitted.
     hides_held: whether a purge also removes messages that somebody holds.
     largest_body: (entity row) -> the maximum size of a repaired body, in bytes.
@@ -169,7 +169,7 @@ class FamilyOperations:
     target_words: Callable[[Any], str] = "to {}".format
     release: Callable[[Batch], Any] | None = None
     releases: Collection[str] = ()
-    move_form: Any = None
+    move_page: Callable[[EntityAddress], str] = lambda _: ""
     resubmits: Callable[[str, EntityRow], bool] = _no
     hides_held: bool = False
     largest_body: int = 256 * 1024

@@ -217,9 +217,3 @@ def consuming(entity: EntityRow) -> str:
 def azure_name(name: str) -> str:
     """A property's Azure name: content_type -> ContentType."""
     return "".join(word.capitalize() for word in name.replace("-", "_").split("_"))
-
-
-def operation_of(message: Any) -> int | None:
-    """The operation that a notice reports; None: another notice."""
-    found = re.search(r"\boperation-(\d+)", getattr(message, "extra_tags", "") or "")
-    return int(found[1]) if found else None

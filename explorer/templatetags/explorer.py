@@ -37,7 +37,6 @@ register.filter("consuming", presenters.consuming)
 register.filter("shown_path", presenters.shown_path)
 register.filter("tags", presenters.tags)
 register.filter("effect_verb", presenters.effect_verb)
-register.filter("operation_of", presenters.operation_of)
 register.filter("family_pages", pages_of)
 register.filter("family_texts", lambda family: pages_of(family).texts)
 
