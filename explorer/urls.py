@@ -13,6 +13,7 @@ from .operations import pages as operating
 from .shared import (
     audit_log,
     clocks,
+    deleted,
     glossary,
     insights,
     locks,
@@ -43,7 +44,7 @@ urlpatterns = [
     path("preferences/", preferences.preferences, name="preferences"),
     path("new-namespace/", namespaces.create, name="namespace_new"),
     path("delete-namespace/<namespace:namespace>/", namespaces.delete, name="namespace_delete"),
-    path(f"entities/{ENTITY}", by_family("entity"), name="entity"),
+    path(f"entities/{ENTITY}", deleted.or_record(by_family("entity")), name="entity"),
     path(f"settings/{ENTITY}", by_family("entity_settings"), name="entity_settings"),
     path(f"delete/{ENTITY}", by_family("entity_delete"), name="entity_delete"),
     path(f"send/{ENTITY}", by_family("send"), name="send"),
