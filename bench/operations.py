@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 from broker_core import operations as core
 from broker_core.common.types import Actor, EntityAddress, Family, Right
@@ -27,9 +28,9 @@ def run(report) -> None:
     fill(queue, messages)
     for kind in (Kind.PURGE, Kind.MOVE):
         options = {"to": other.path} if kind is Kind.MOVE else None
-        operation, seconds = _timed(lambda: _run(kind, queue, options))
+        operation, seconds = _timed(partial(_run, kind, queue, options))
         report.row(f"{kind} {messages:,} messages", operation.done / seconds, "messages/s")
-        _, seconds = _timed(lambda: _undo(operation))
+        _, seconds = _timed(partial(_undo, operation))
         report.row(f"undo of that {kind}", operation.done / seconds, "messages/s")
     work = _work(a_queue())
     connections.close_all()  # no connection crosses the fork

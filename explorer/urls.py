@@ -13,6 +13,7 @@ from .operations import pages as operating
 from .shared import (
     audit_log,
     clocks,
+    compare,
     deleted,
     glossary,
     insights,
@@ -50,6 +51,7 @@ urlpatterns = [
     path(f"send/{ENTITY}", by_family("send"), name="send"),
     path(f"receive/<slug:subqueue>/{ENTITY}", by_family("receiver"), name="receiver"),
     path(f"resubmit-all/{ENTITY}", by_family("resubmit_all"), name="resubmit_all"),
+    path(f"compare/{ENTITY}", compare.compare, name="compare"),
     path(f"bodies/{ENTITY}/<int:sequence_number>", message.body, name="body"),
     path(f"messages/{ENTITY}/<int:sequence_number>", message.message, name="message"),
     path("insights/", insights.insights, name="insights"),

@@ -7,8 +7,9 @@ from typing import Any
 
 from broker_core import rabbitmq
 from broker_core.common.types import LedgerState
-from broker_core.operations import Batch, Place
+from broker_core.operations import NOT_THERE, Batch, Outcome, Place, Skip
 from broker_core.rabbitmq import Back, DeadLetterOrigin, ToExchange, ToQueue
+from broker_core.rabbitmq.connections import channels
 from broker_core.rabbitmq.messages.moving import Target
 from broker_core.reads import EXPIRED
 from broker_core.store.driver import Steps
@@ -52,6 +53,12 @@ def _move(batch: Batch) -> Steps:
     return (yield from _to(batch, read_target(options["to"]), of))
 
 
+def _release(batch: Batch) -> Steps:
+    released = yield from channels.release.steps(batch.operation.selection.address.main, batch.numbers, actor=batch.actor)
+    left = set(batch.numbers) - set(released)
+    return Outcome(len(released), dict.fromkeys(left, Skip(f"not held, or {NOT_THERE}")))
+
+
 OPERATIONS = FamilyOperations(
     lists={
         "messages": Place(),
@@ -61,6 +68,8 @@ OPERATIONS = FamilyOperations(
     },
     resubmit=lambda batch: _to(batch, Back()),
     move=_move,
+    release=_release,
+    releases=("unacked",),
     move_page=lambda address: link("move", address.namespace, address.path),
     target_words=lambda stored: in_words(read_target(stored)),
     resubmits=lambda tab, _: tab in ("messages", "ready"),

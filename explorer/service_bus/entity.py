@@ -16,7 +16,7 @@ from broker_core.service_bus import entities
 from broker_core.service_bus.rules.entity_settings import SERVICE_NAMES
 from explorer.live.page import FILTERED_SECONDS, HEAD_SECONDS, HISTORY_SECONDS, Live, live, refresh_seconds
 from explorer.operations.presenters import offers
-from explorer.shared import timeline
+from explorer.shared import split, timeline
 from explorer.shared.forms.queries import HISTORY, RULES, SESSIONS, SUBSCRIPTIONS, EntityQuery
 from explorer.shared.glance import TRAFFIC_MINUTES, Glance, spark
 from explorer.shared.lists import TabView
@@ -78,6 +78,7 @@ def entity(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
         "tab": tab,
         "form": form,
         **_listing(request, entity, form, tab),
+        **split.context(request, entity.address),
     }
     if draws(request, HEAD):
         effective = entities.effective(address, actor=request.actor)
@@ -91,17 +92,18 @@ def entity(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
         "service_bus/entity",
         context,
         fragment="service_bus/_messages",
-        live=_live(entity, tab, context),
+        live=_live(request, entity, tab, context),
     )
 
 
-def _live(entity: EntityRow, tab: str, context: dict) -> Live:
+def _live(request: HttpRequest, entity: EntityRow, tab: str, context: dict) -> Live:
     shown = [entity, *(row for row, _ in context.get("subscriptions", ()))]
     slow = FILTERED_SECONDS if context.get("filtered") else HISTORY_SECONDS if tab in (HISTORY, SESSIONS) else 0.0
     return Live(
-        {HEAD: HEAD_SECONDS, "explorer/service_bus/_messages.html": slow},
+        {HEAD: HEAD_SECONDS, "explorer/service_bus/_messages.html": slow, **split.fragments(request)},
         entities=shown,
         refresh_seconds=refresh_seconds(shown),
+        personal=bool(request.GET.get("m")),
         word=timeline.leaving(Family.SERVICE_BUS, *_STAYING),
     )
 

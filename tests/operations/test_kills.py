@@ -8,6 +8,7 @@ import threading
 from collections import Counter
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -75,7 +76,7 @@ def spawner(broker_database):
     dsn = connections.current().info.dsn
     environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "explorer.site.settings"}
     program = [sys.executable, "-c", SPAWNER, dsn]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "bufsize": 1}
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "bufsize": 1}
     with subprocess.Popen(program, cwd=ROOT, env=environment, **pipes) as process:
         assert process.stdout.readline() == "ready\n"
         yield process
