@@ -9,6 +9,7 @@ from explorer.shared.family import installed
 from . import addresses
 from .analysis import pages
 from .demo import pages as demonstration
+from .operations import pages as operating
 from .shared import (
     audit_log,
     clocks,
@@ -59,6 +60,10 @@ urlpatterns = [
     path("configuration/", configuration.configuration, name="configuration"),
     path("configuration/export/", configuration.export_configuration, name="configuration_export"),
     path("insights/", insights.insights, name="insights"),
+    path("operations/", operating.operations, name="operations"),
+    path("operations/<int:operation_id>/", operating.operation, name="operation"),
+    path("operations/<int:operation_id>/change/", operating.operation_change, name="operation_change"),
+    path(f"operate/{ENTITY}", operating.operation_new, name="operation_new"),
     path("analyses/", pages.analysis_runs, name="analysis_runs"),
     path("analyses/new/", pages.analysis_new, name="analysis_new"),
     path("analyses/<int:run_id>/", pages.analysis_run, name="analysis_run"),

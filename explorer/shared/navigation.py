@@ -60,6 +60,7 @@ PLACES = (
     Place("entities", "Entities", "list", "explorer:entities", "g o", count="entities"),
     Place("search", "Find a message", "search", "explorer:search", "g f"),
     Place("locks", "Locks", "locked", "explorer:locks", "g l", count="held"),
+    Place("operations", "Operations", "operations", "explorer:operations", "g r"),
     Place("insights", "Insights", "chart", "explorer:insights", "g n"),
     Place("help", "Learn", "book", "explorer:help", "g h"),
     Place("audit", "Activity", "audit", "explorer:audit", "g a", is_low=True),
