@@ -30,11 +30,14 @@ from .entities import (
 from .entity_lists import (
     Counted,
     EntityFilter,
+    Item,
     Tallies,
     Tally,
+    Tree,
     entities_by_id,
     list_entities,
     tallies,
+    tree,
 )
 from .filters import (
     MessageFilter,

@@ -340,5 +340,5 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
         "sweeps.runs": {"*": dict},
         "sweeps": {"follow_clock": lambda: {"namespace": w.ns}, "*": dict},
         "service_bus.emulator_config": {"apply_plan": lambda: {"plan": read(EMULATOR)}},
-        "transfer.importing": {"import_": lambda: {"source": EXPORT}},
+        "transfer.importing": {"*": lambda: {"source": EXPORT}},
     }
