@@ -16,7 +16,7 @@ from .conftest import FRAGMENT, addresses_of
 pytest_plugins = ["tests.explorer.rabbitmq_office"]
 
 ELSEWHERE = {
-    "preferences", "demonstration", "body", "analysis_runs", "analysis_new", "analysis_run", "analysis_cancel", "analysis_csv",
+    "preferences", "configuration_export", "demonstration", "body", "analysis_runs", "analysis_new", "analysis_run", "analysis_cancel", "analysis_csv",
     "names", "rabbitmq_export",
 }  # fmt: skip
 AZURE = SimpleNamespace(
