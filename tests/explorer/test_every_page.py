@@ -16,8 +16,8 @@ from .conftest import FRAGMENT, addresses_of
 pytest_plugins = ["tests.explorer.rabbitmq_office"]
 
 ELSEWHERE = {
-    "preferences", "configuration_export", "demonstration", "body", "analysis_runs", "analysis_new", "analysis_run", "analysis_cancel", "analysis_csv",
-    "names", "rabbitmq_export",
+    "preferences", "demonstration", "body", "analysis_runs", "analysis_new", "analysis_run", "analysis_cancel", "analysis_csv",
+    "names", "rabbitmq_export", "configuration_export",
 }  # fmt: skip
 AZURE = SimpleNamespace(
     changes=("/new", "/settings/", "/delete/", "/delete-namespace/", "/rules/", "/delete-rule/",
@@ -31,7 +31,7 @@ AZURE = SimpleNamespace(
              "/purge/locked/{at}", "/bodies/{at}/999", "/settings/{ns}/none"),
     refusal=(404,),
 )  # fmt: skip
-AZURE.whole = (*AZURE.changes, "/learn/")  # not asked for as a fragment
+AZURE.whole = (*AZURE.changes, "/learn/", "/configuration/")  # not asked for as a fragment
 RABBITMQ = SimpleNamespace(
     changes=("/rabbitmq/new/", "/rabbitmq/delete/", "/rabbitmq/policies/user/", "/rabbitmq/policies/operator/", "/delete/",
              "/rabbitmq/purge/", "/rabbitmq/move/"),
