@@ -9,6 +9,7 @@ from explorer.shared.family import installed
 from . import addresses
 from .analysis import pages
 from .demo import pages as demonstration
+from .operations import pages as operating
 from .shared import (
     audit_log,
     clocks,
@@ -24,7 +25,7 @@ from .shared import (
     overview,
     preferences,
     search,
-    sweeps,
+    system,
     tail,
 )
 
@@ -39,7 +40,7 @@ urlpatterns = [
     path("clocks/<namespace:namespace>/", clocks.clock, name="clock"),
     path("locks/", locks.locks, name="locks"),
     path("find/", search.search, name="search"),
-    path("system/", sweeps.sweeps, name="system"),
+    path("system/", system.system, name="system"),
     path("activity/", audit_log.audit_log, name="audit"),
     path("learn/", glossary.glossary, name="help"),
     path("demonstration/", demonstration.demonstration, name="demonstration"),
@@ -59,6 +60,10 @@ urlpatterns = [
     path("configuration/", configuration.configuration, name="configuration"),
     path("configuration/export/", configuration.export_configuration, name="configuration_export"),
     path("insights/", insights.insights, name="insights"),
+    path("operations/", operating.operations, name="operations"),
+    path("operations/<int:operation_id>/", operating.operation, name="operation"),
+    path("operations/<int:operation_id>/change/", operating.operation_change, name="operation_change"),
+    path(f"operate/{ENTITY}", operating.operation_new, name="operation_new"),
     path("analyses/", pages.analysis_runs, name="analysis_runs"),
     path("analyses/new/", pages.analysis_new, name="analysis_new"),
     path("analyses/<int:run_id>/", pages.analysis_run, name="analysis_run"),

@@ -102,7 +102,7 @@ def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[st
     topic, carts = f"{queue.namespace}/market/news", f"{queue.namespace}/carts"
     eu, vips = f"{topic}/Subscriptions/eu", f"{topic}/Subscriptions/vips"
     return {
-        "now": ["/"],
+        "now": ["/", f"/?namespace={queue.namespace}"],
         "entities": ["/entities/", "/entities/?q=orders&sort=-dead&all=1"],
         "namespace": [f"/namespaces/{queue.namespace}/", f"/namespaces/{jobs.namespace}/?sort=-leased"],
         "clock": [f"/clocks/{queue.namespace}/", f"/clocks/{jobs.namespace}/?entity={jobs.path}"],
@@ -151,12 +151,17 @@ def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[st
             f"/entities/{stored}?tab=visible&text=job&order=oldest",
             f"/entities/{stored}-poison",
         ],
-        "purge": [f"/purge/active/{at}", f"/purge/active/{carts}?session=s"],
+        "operations": ["/operations/"],
+        "operation_new": [
+            f"/operate/{at}?kind=purge&tab=active",
+            f"/operate/{at}?kind=move&tab=dead-letter&filter=reason:Payment",
+            f"/operate/{at}?kind=repair&tab=dead-letter",
+            f"/operate/{stored}?kind=purge&tab=all",
+        ],
         "resubmit_all": [
             *(f"/resubmit-all/{one}" for one in (at, f"{stored}-poison")),
             f'/resubmit-all/{at}?group=[null,"PaymentRefused"]',
         ],
-        "clear": [f"/clear/{stored}"],
         "send": [f"/send/{at}", f"/send/{at}?like=5", f"/send/{topic}", f"/send/{stored}", f"/send/{stored}?like=8"],
         "receiver": [
             f"/receive/main/{at}",

@@ -749,6 +749,94 @@ sum(t.waiting_sum) AS waiting_sum, max(t.waiting_max) AS waiting_max, vitrine_hi
 sum(t.processing_sum) AS processing_sum, max(t.processing_max) AS processing_max,
 vitrine_histogram_sum(t.processing) AS processing
 
+-- name: read_candidates
+-- Some of the entities that may need a person: `most` of each sort, those with the most messages first. What the reader then
+-- decides on exact counts is among them: neglected ones may turn out to have no available message. candidates: how many there are
+-- of any sort. oldest_received: the age of the oldest message that has a receiver. Without a candidate there is one row with them
+-- only. has_new: dead letters, or messages of a poison queue, came since `since`; a few more entities are marked than have any.
+-- quota_share: of the stored bytes of a queue, or of the messages of a RabbitMQ queue with a length limit.
+WITH
+-- include: listed
+,
+lists AS MATERIALIZED (
+    SELECT l.entity_id, sum(l.bytes)::bigint AS bytes,
+           -- include: sums_of_lists
+      FROM (SELECT entity_id, subqueue, state, n, bytes FROM vitrine_count_base WHERE until IS NULL
+            UNION ALL SELECT entity_id, subqueue, state, n, bytes FROM vitrine_count_delta WHERE until IS NULL) AS l
+     GROUP BY l.entity_id),
+grown AS MATERIALIZED (
+    SELECT entity_id, bool_or(dead_change > 0) AS in_dead, bool_or(active_change > 0) AS in_main
+      FROM vitrine_traffic WHERE step = 60 AND bucket >= %(since)s AND entity_id > 0 AND (dead_change > 0 OR active_change > 0)
+     GROUP BY entity_id
+    UNION ALL
+    SELECT entity_id, bool_or(subqueue <> @SUBQUEUE_MAIN), bool_or(subqueue = @SUBQUEUE_MAIN)
+      FROM vitrine_count_delta WHERE n > 0 AND until IS NULL AND at >= %(since)s GROUP BY entity_id),
+known AS MATERIALIZED (
+    SELECT e.id, EXISTS (SELECT FROM grown AS g WHERE g.entity_id = e.id
+                            AND CASE WHEN e.family = 'queue_storage' THEN g.in_main ELSE g.in_dead END) AS has_new,
+           coalesce(l.active, 0) AS active, e.status <> 'Active' AS is_disabled,
+           CASE WHEN e.family = 'queue_storage' AND e.path LIKE '%%-poison' THEN coalesce(l.active, 0)
+                ELSE coalesce(l.dead_letter, 0) + coalesce(l.transfer_dead_letter, 0) END AS dead,
+           l.active > 0 AND (a.waiting_until > clock_timestamp()) IS NOT TRUE
+             AND (a.last_receive_at >= e.now - interval '1 minute') IS NOT TRUE
+             AND NOT (e.family = 'rabbitmq' AND EXISTS (SELECT FROM vitrine_consumer AS x WHERE x.queue_id = e.id)) AS is_idle,
+           oldest.enqueued_at <= e.now - %(older_than)s AS is_old, e.now - oldest.enqueued_at AS age,
+           e.family = 'queue_storage' AND e.path LIKE '%%-poison' AS waits_for_operator,
+           CASE e.family WHEN 'service_bus' THEN (coalesce(c.bytes_sent, 0) + coalesce(l.bytes, 0))
+                                                 / (q.max_size_in_megabytes * 1048576.0)
+                         WHEN 'rabbitmq' THEN coalesce(l.active, 0)::float8 / nullif((q.effective ->> 'max_length')::float8, 0)
+           END::float8 AS quota_share
+      FROM entities AS e
+      JOIN vitrine_entity AS q ON q.id = e.id
+      LEFT JOIN lists AS l ON l.entity_id = e.id
+      LEFT JOIN vitrine_entity_counter AS c ON c.entity_id = e.id
+      LEFT JOIN vitrine_entity_activity AS a ON a.entity_id = e.id
+      LEFT JOIN
+           -- include: oldest_active
+           ON true
+     WHERE e.kind <> 'topic' OR e.status <> 'Active'),
+ranked AS (
+    SELECT k.*, least(
+               CASE WHEN k.is_dead THEN row_number() OVER (PARTITION BY k.is_dead ORDER BY k.has_new DESC, k.dead DESC, k.id) END,
+               CASE WHEN k.is_idle THEN row_number() OVER (PARTITION BY k.is_idle ORDER BY k.active DESC, k.id) END,
+               CASE WHEN k.is_disabled THEN row_number() OVER (PARTITION BY k.is_disabled ORDER BY k.active DESC, k.id) END,
+               CASE WHEN k.is_old THEN row_number() OVER (PARTITION BY k.is_old ORDER BY k.age DESC, k.id) END,
+               CASE WHEN k.quota_share >= %(fuller_than)s
+                    THEN row_number() OVER (PARTITION BY k.quota_share >= %(fuller_than)s ORDER BY k.quota_share DESC, k.id) END
+           ) AS place
+      FROM (SELECT *, dead >= %(many_dead)s OR (dead > 0 AND has_new) AS is_dead FROM known) AS k)
+SELECT r.id, r.quota_share, s.*
+  FROM (SELECT count(*) FILTER (WHERE place IS NOT NULL) AS candidates,
+               max(age) FILTER (WHERE NOT is_idle AND NOT waits_for_operator) AS oldest_received FROM ranked) AS s
+  LEFT JOIN ranked AS r ON r.place <= %(most)s;
+
+-- name: read_depth_changes
+-- How the messages of each of these entities changed by minute since `since`, and how long the completed ones had waited.
+SELECT t.entity_id, date_bin('1 min', t.at, 'epoch') AS at, sum(t.active_change)::bigint AS active_change,
+       sum(t.dead_change)::bigint AS dead_change, sum(t.completed)::bigint AS completed, sum(t.waiting_sum)::float8 AS waiting_sum
+  FROM (SELECT entity_id, bucket AS at, active_change, dead_change,
+               CASE WHEN waiting_sum > 0 THEN completed ELSE 0 END AS completed, waiting_sum
+          FROM vitrine_traffic WHERE entity_id = ANY (%(ids)s::bigint[]) AND step = 60 AND bucket >= %(since)s
+        UNION ALL
+        SELECT entity_id, at, CASE WHEN subqueue = @SUBQUEUE_MAIN AND state = @STATE_ACTIVE THEN n ELSE 0 END,
+               CASE WHEN subqueue IN (@SUBQUEUE_DEAD_LETTER, @SUBQUEUE_TRANSFER_DEAD_LETTER)
+                     AND state IN (@STATE_ACTIVE, @STATE_DEFERRED) THEN n ELSE 0 END, 0, 0
+          FROM vitrine_count_delta WHERE entity_id = ANY (%(ids)s::bigint[]) AND at >= %(since)s AND until IS NULL) AS t
+ GROUP BY 1, 2;
+
+-- name: read_top_reasons
+-- The most frequent reason among the latest dead letters of each of these entities.
+SELECT DISTINCT ON (g.entity_id) g.* FROM (
+       SELECT e.id AS entity_id, m.reason, min(m.description) AS description, count(*) AS n,
+              sum(count(*)) OVER (PARTITION BY e.id)::bigint AS scanned
+         FROM unnest(%(ids)s::bigint[]) AS e(id) CROSS JOIN LATERAL (
+              SELECT dead_letter_reason AS reason, left(dead_letter_description, 200) AS description FROM vitrine_message
+               WHERE entity_id = e.id AND subqueue = @SUBQUEUE_DEAD_LETTER AND state = @STATE_ACTIVE
+               ORDER BY sequence_number DESC LIMIT %(scan_cap)s) AS m
+        GROUP BY e.id, m.reason) AS g
+ WHERE g.reason IS NOT NULL
+ ORDER BY g.entity_id, g.n DESC, g.reason;
+
 -- name: read_traffic
 -- The traffic of some entities, or of namespaces (as in vitrine_traffic: their negative ids), added up by intervals of `width`
 -- seconds since `since`, from the rows of one step and from what was not rolled up yet. Empty intervals have no row. active_now

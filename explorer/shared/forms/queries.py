@@ -25,6 +25,12 @@ def families() -> list[tuple[str, str]]:
     return [("", "all"), *((str(one.family), one.title) for one in installed())]
 
 
+class NowQuery(forms.Form):
+    """namespace: only its entities."""
+
+    namespace = forms.CharField(required=False, max_length=255)
+
+
 class Names(forms.Field):
     """A parameter that may be given several times: a list of texts of at most max_length characters."""
 
