@@ -13,6 +13,7 @@ from .shared import (
     audit_log,
     clocks,
     compare,
+    configuration,
     deleted,
     glossary,
     insights,
@@ -23,7 +24,8 @@ from .shared import (
     overview,
     preferences,
     search,
-    sweeps,
+    system,
+    tail,
 )
 
 app_name = "explorer"
@@ -37,7 +39,7 @@ urlpatterns = [
     path("clocks/<namespace:namespace>/", clocks.clock, name="clock"),
     path("locks/", locks.locks, name="locks"),
     path("find/", search.search, name="search"),
-    path("system/", sweeps.sweeps, name="system"),
+    path("system/", system.system, name="system"),
     path("activity/", audit_log.audit_log, name="audit"),
     path("learn/", glossary.glossary, name="help"),
     path("demonstration/", demonstration.demonstration, name="demonstration"),
@@ -53,6 +55,9 @@ urlpatterns = [
     path(f"compare/{ENTITY}", compare.compare, name="compare"),
     path(f"bodies/{ENTITY}/<int:sequence_number>", message.body, name="body"),
     path(f"messages/{ENTITY}/<int:sequence_number>", message.message, name="message"),
+    path("tail/", tail.tail, name="tail"),
+    path("configuration/", configuration.configuration, name="configuration"),
+    path("configuration/export/", configuration.export_configuration, name="configuration_export"),
     path("insights/", insights.insights, name="insights"),
     path("analyses/", pages.analysis_runs, name="analysis_runs"),
     path("analyses/new/", pages.analysis_new, name="analysis_new"),
