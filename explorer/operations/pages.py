@@ -10,9 +10,10 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from broker_core import operations as core
 from broker_core import reads
-from broker_core.common.errors import InvalidArgument
+from broker_core.common.errors import InvalidArgument, NotAuthorized
 from broker_core.common.types import Actor, EntityAddress, EntityKind, Right
 from broker_core.operations import Kind, Operation
+from explorer import audit
 from explorer.live.page import Live, live
 from explorer.shared import shell
 from explorer.shared.actions import selected_numbers
@@ -95,9 +96,12 @@ def operation_new(request: HttpRequest, namespace: str, path: str) -> HttpRespon
     values = shell.cleaned(form)
     kind = Kind(values["kind"])
     entity = reads.entity(EntityAddress(namespace, path), actor=request.actor)
-    request.actor.require(Right.OPERATE, entity.address)
-    if kind is Kind.REPAIR:
-        request.actor.require(Right.SEE_BODIES, entity.address)
+    try:
+        request.actor.require(Right.OPERATE | (Right.SEE_BODIES if kind is Kind.REPAIR else Right.NONE), entity.address)
+    except NotAuthorized as refused:
+        if request.method == "POST":
+            audit.refused(request.actor, str(kind), entity.address, refused)
+        raise
     numbers = None if values["all"] or request.method != "POST" else selected_numbers(request.POST.getlist("numbers"))
     chosen = selection(entity.address, entity.family, values["tab"], numbers=numbers, filter=values["filter"])
     counted = count(chosen, actor=request.actor, up_to=values["up_to"])
