@@ -13,7 +13,7 @@ from .broker_health import (
     sweep_runs,
 )
 from .dead_groups import DeadLetterGroup, Groups, groups
-from .dead_letters import DeadGroup, DeadGroups, dead_groups, description_pattern
+from .dead_letters import MOST_GROUPS, DeadGroup, DeadGroups, dead_groups, description_pattern
 from .entities import (
     Counts,
     EntityRow,

@@ -310,7 +310,8 @@ AND (%(text_fields)s::text[] IS NULL OR NOT EXISTS (
       CROSS JOIN LATERAL (SELECT CASE t.field
             WHEN 'id' THEN m.message_id
             WHEN 'session' THEN m.session_id COLLATE "default"
-            WHEN 'reason' THEN m.dead_letter_reason
+            WHEN 'reason' THEN coalesce(m.dead_letter_reason, CASE c.family WHEN 'queue_storage' THEN m.resubmitted_from ->> 'reason' END)
+            WHEN 'origin' THEN m.resubmitted_from ->> 'path'
             WHEN 'description' THEN m.dead_letter_description
             WHEN 'held-by' THEN m.locked_by
             WHEN 'entity' THEN c.namespace_name || '/' || c.path
@@ -865,7 +866,7 @@ scanned AS MATERIALIZED (
                   coalesce(CASE p.family WHEN 'service_bus' THEN m.dead_letter_reason
                                 WHEN 'rabbitmq' THEN m.application_properties -> 'x-last-death-reason' ->> 1
                                 ELSE m.resubmitted_from ->> 'reason' END, '') AS reason,
-                  coalesce(CASE p.family WHEN 'service_bus' THEN nullif(m.dead_letter_source, p.path)
+                  coalesce(CASE p.family WHEN 'service_bus' THEN ''
                                 WHEN 'rabbitmq' THEN m.application_properties -> 'x-last-death-queue' ->> 1
                                 ELSE m.resubmitted_from ->> 'path' END, '') AS origin,
                   CASE p.family WHEN 'rabbitmq' THEN coalesce(m.application_properties ? 'x-death-before-move', false)
