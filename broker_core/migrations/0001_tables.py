@@ -543,6 +543,7 @@ class Migration(migrations.Migration):
                             (20, "published"),
                             (21, "dropped"),
                             (22, "moved"),
+                            (23, "restored"),
                         ]
                     ),
                 ),

@@ -12,6 +12,7 @@ from explorer.shared.family import FamilyPages, LockPages, MessagePage, Namespac
 from explorer.shared.presenters import azure_name
 
 from . import accounts, counts, message, presenters, putting, queue, receiver, requeuing, settings, urls
+from .operations import OPERATIONS
 
 _PARTS = ("overview_new", "overview_empty", "message_links", "message_facts", "message_held", "message_why")
 
@@ -54,6 +55,7 @@ QUEUE_STORAGE = FamilyPages(
     counts=counts.COUNTS,
     new_entities=(NewEntity("storage queue", "queue", partial(reverse, "explorer:storage_queue_new")),),
     urls=urls.urlpatterns,
+    operations=OPERATIONS,
     namespaces=NamespacePages(accounts.create, accounts.delete, accounts.contents),
     needs_a_person=counts.is_poison,
     demo="explorer.queue_storage.demo",

@@ -11,6 +11,7 @@ from broker_core.common.types import Family
 from explorer.shared.family import FamilyPages, LockPages, MessagePage, NewEntity, PageTexts
 
 from . import message, queue, queues, states
+from .operations import OPERATIONS
 
 _PARTS = ("overview_links", "overview_new", "overview_empty", "message_links", "message_facts", "message_extra", "message_why")
 
@@ -50,6 +51,7 @@ RABBITMQ = FamilyPages(
     ),
     figures=states.FIGURES,
     counts=states.COUNTS,
+    operations=OPERATIONS,
     new_entities=(NewEntity("RabbitMQ queue", "queue", partial(reverse, "explorer:rabbitmq_queue_new_where")),),
     urls=[path("rabbitmq/", include("explorer.rabbitmq.urls"))],
     namespace_urls={"namespace_new": "rabbitmq_vhost_new", "namespace_delete": "rabbitmq_vhost_delete"},

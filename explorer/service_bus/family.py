@@ -13,6 +13,7 @@ from explorer.shared.family import FamilyPages, LockPages, MessagePage, Namespac
 from explorer.shared.presenters import azure_name
 
 from . import entity, message, namespaces, presenters, receiver, resubmitting, send, settings, settling, urls
+from .operations import OPERATIONS
 
 _PARTS = ("overview_new", "overview_empty", "message_links", "message_facts", "message_held", "message_why", "message_extra")
 
@@ -63,6 +64,7 @@ SERVICE_BUS = FamilyPages(
         NewEntity(str(kind), str(kind), partial(reverse, "explorer:entity_new", args=(str(kind),))) for kind in EntityKind
     ),
     urls=urls.urlpatterns,
+    operations=OPERATIONS,
     namespaces=NamespacePages(namespaces.create, namespaces.delete),
     dead_tab="?tab=dead-letter",
     demo="explorer.service_bus.demo",

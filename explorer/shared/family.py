@@ -15,6 +15,7 @@ from django.urls import URLPattern, URLResolver
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.family import definition_of
 from broker_core.common.types import Actor, EntityAddress, EventKind, Family
+from broker_core.operations import Batch, Place
 from broker_core.reads import Counted, EntityRow, Explanation, MessageDetail, MessageRow
 
 from .actions import Action
@@ -147,6 +148,30 @@ class PageTexts:
 
 
 @dataclass(frozen=True, slots=True)
+class FamilyOperations:
+    """How operations on many messages work in the family. Each callable returns steps that run in the batch's transaction.
+
+    lists:    by the name of a tab, the list it shows. Tabs that are missing have no messages to operate on.
+    resubmit: (batch) -> where each message is now, and why others stayed: moves failed messages back to where they came from.
+    move:     (batch) -> the same: moves messages to the operation's target (options["to"]) in the namespace.
+    target_words: (target) -> the target in words.
+    release:  (batch) -> the outcome: ends the locks of messages. None: the family has no such operation.
+    resubmits: (tab, entity row) -> whether messages of this list can be resubmitted.
+    hides_held: whether a purge also removes messages that somebody holds.
+    largest_body: (entity row) -> the maximum size of a repaired body, in bytes.
+    """
+
+    lists: Mapping[str, Place]
+    resubmit: Callable[[Batch], Any] | None = None
+    move: Callable[[Batch], Any] | None = None
+    target_words: Callable[[Any], str] = "to {}".format
+    release: Callable[[Batch], Any] | None = None
+    resubmits: Callable[[str, EntityRow], bool] = _no
+    hides_held: bool = False
+    largest_body: int = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
 class FamilyPages:
     """What a family provides for shared pages.
 
@@ -166,6 +191,7 @@ class FamilyPages:
     tags:        (entity row) -> tags that a list shows beside the name, each with its meaning.
     needs_a_person: (entity row) -> whether its messages wait for an operator instead of a receiver.
     dead_tab:    query of the list to which the count of dead letters links.
+    operations:  how operations on many messages work.
     demo:        name of the module with the family's part of the demo (explorer/demo/parts.py); empty: none.
     """
 
@@ -182,6 +208,7 @@ class FamilyPages:
     figures: tuple[Figure, ...]
     counts: CommonCounts
     new_entities: tuple[NewEntity, ...]
+    operations: FamilyOperations
     namespaces: NamespacePages | None = None
     namespace_urls: Mapping[str, str] = field(default_factory=dict)
     tags: Callable[[EntityRow], Sequence[tuple[str, str]]] = _empty

@@ -64,6 +64,7 @@ _WORDS = {
     EventKind.RECEIVED_AND_DELETED: Words("received and deleted", "done", "gone"),
     EventKind.DROPPED: Words("dropped", "cross", "gone"),
     EventKind.MOVED: Words("moved", "forward", "dead"),
+    EventKind.RESTORED: Words("restored", "back", "active"),
 }
 
 _TEXTS = {
@@ -88,6 +89,7 @@ _TEXTS = {
     EventKind.RECEIVED_AND_DELETED: "Received and deleted in one step",
     EventKind.DROPPED: "Dropped",
     EventKind.MOVED: "Moved",
+    EventKind.RESTORED: "Restored by undoing an operation",
 }
 
 # What a message does after an event of this kind; {0} is the duration.
@@ -102,6 +104,8 @@ _GAPS = {
     EventKind.LOCK_LOST: "waited {0} for the next receiver",
     EventKind.DEFERRED: "deferred for {0}",
     EventKind.DEAD_LETTERED: "in dead letters for {0}",
+    EventKind.PURGED: "removed for {0}",
+    EventKind.RESUBMITTED: "elsewhere for {0}",
 }
 
 COMMON = EventTexts({}, {}, _GAPS)
