@@ -8,6 +8,7 @@ from explorer.shared.family import installed
 
 from . import addresses
 from .analysis import pages
+from .dead_letters import group, inbox
 from .demo import pages as demonstration
 from .shared import (
     audit_log,
@@ -33,6 +34,8 @@ urlpatterns = [
     path("entities/", overview.overview, name="entities"),
     path("namespaces/<namespace:namespace>/", overview.overview, name="namespace"),
     path("clocks/<namespace:namespace>/", clocks.clock, name="clock"),
+    path("dead-letters/", inbox.inbox, name="dead_letters"),
+    path(f"dead-letters/<slug:subqueue>/{ENTITY}", group.group, name="dead_letter_group"),
     path("locks/", locks.locks, name="locks"),
     path("find/", search.search, name="search"),
     path("system/", sweeps.sweeps, name="system"),

@@ -8,15 +8,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
 
-from django.http import QueryDict
+from django.utils.timezone import now as real_now
 
 from broker_core import reads
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import Actor, EntityAddress, Family, MessageState, Right, SubQueue
 from broker_core.operations import Operation, Place, Selection, entity_status
-from broker_core.reads import MessageFilter, Tab
+from broker_core.reads import MessageFilter, Tab, parse_filter
 from explorer.shared.family import pages_of
-from explorer.shared.forms.queries import FILTER_FIELDS
 
 COUNT_SECONDS = 2.0  # of counting what a filter matches
 COUNT_PAGE = 1_000
@@ -141,9 +140,5 @@ def tab_of(place: Place) -> Tab:
 
 
 def message_filter(text: str) -> MessageFilter:
-    """The conditions of a filter as a page's address writes them. Raises InvalidArgument."""
-    given = QueryDict(text)
-    unknown = set(given) - set(FILTER_FIELDS.values())
-    if unknown:
-        raise InvalidArgument("filter", f"has the unknown field {sorted(unknown)[0]!r}")
-    return MessageFilter(**{name: given.get(field) or None for name, field in FILTER_FIELDS.items()})
+    """The conditions of a filter in the language of reads.filters. Raises FilterError."""
+    return parse_filter(text, now=real_now())

@@ -53,6 +53,7 @@ OPERATIONS = FamilyOperations(
     },
     resubmit=lambda batch: _to(batch, Back()),
     move=_move,
+    target=lambda name: target_json(ToQueue(name)),
     target_words=lambda stored: in_words(read_target(stored)),
     resubmits=lambda tab, _: tab in ("messages", "ready"),
     largest_body=128 * 1024 * 1024,

@@ -39,5 +39,6 @@ OPERATIONS = FamilyOperations(
     resubmit=_resubmit,
     move=_move,
     resubmits=lambda tab, _: tab == Tab.DEAD_LETTER,
+    sets_properties=True,
     largest_body=100 * 1024 * 1024,
 )

@@ -154,9 +154,11 @@ class FamilyOperations:
     lists:    by the name of a tab, the list it shows. Tabs that are missing have no messages to operate on.
     resubmit: (batch) -> where each message is now, and why others stayed: moves failed messages back to where they came from.
     move:     (batch) -> the same: moves messages to the operation's target (options["to"]) in the namespace.
+    target:   (name of a queue) -> the target of a move to it.
     target_words: (target) -> the target in words.
     release:  (batch) -> the outcome: ends the locks of messages. None: the family has no such operation.
     resubmits: (tab, entity row) -> whether messages of this list can be resubmitted.
+    sets_properties: whether a repair can set properties.
     hides_held: whether a purge also removes messages that somebody holds.
     largest_body: (entity row) -> the maximum size of a repaired body, in bytes.
     """
@@ -164,9 +166,11 @@ class FamilyOperations:
     lists: Mapping[str, Place]
     resubmit: Callable[[Batch], Any] | None = None
     move: Callable[[Batch], Any] | None = None
+    target: Callable[[str], Any] = str
     target_words: Callable[[Any], str] = "to {}".format
     release: Callable[[Batch], Any] | None = None
     resubmits: Callable[[str, EntityRow], bool] = _no
+    sets_properties: bool = False
     hides_held: bool = False
     largest_body: int = 256 * 1024
 
