@@ -25,7 +25,7 @@ from . import notes
 SECONDS = 5.0  # the newest messages of all lists are grouped so often while somebody looks
 SECONDS_OF_MANY = 20.0
 MANY = 50_000
-MINUTES = 5  # of the newest period of a trend
+GROWING = 10  # messages within five minutes
 
 
 class InboxQuery(forms.Form):
@@ -54,6 +54,11 @@ class Line:
     def recent(self) -> int:
         """How many failed in the last five minutes."""
         return self.group.recent[-1]
+
+    @property
+    def is_growing(self) -> bool:
+        """Whether so many failed in the last five minutes that a person should look at it now."""
+        return self.recent >= GROWING
 
     @property
     def recent_hour(self) -> int:

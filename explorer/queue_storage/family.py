@@ -11,7 +11,7 @@ from broker_core.common.types import Family
 from explorer.shared.family import FamilyPages, LockPages, MessagePage, NamespacePages, NewEntity, PageTexts
 from explorer.shared.presenters import azure_name
 
-from . import accounts, counts, message, presenters, putting, queue, receiver, requeuing, settings, urls
+from . import accounts, counts, message, presenters, putting, queue, receiver, settings, urls
 from .operations import OPERATIONS
 
 _PARTS = ("overview_new", "overview_empty", "message_links", "message_facts", "message_held", "message_why")
@@ -24,7 +24,6 @@ QUEUE_STORAGE = FamilyPages(
         "entity_delete": settings.delete,
         "send": putting.put,
         "receiver": receiver.receiver,
-        "resubmit_all": requeuing.poison,
     },
     parts={name: f"explorer/queue_storage/_{name}.html" for name in _PARTS},
     message=MessagePage(

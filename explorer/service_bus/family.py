@@ -12,7 +12,7 @@ from explorer.shared import timeline
 from explorer.shared.family import FamilyPages, LockPages, MessagePage, NamespacePages, NewEntity, PageTexts
 from explorer.shared.presenters import azure_name
 
-from . import entity, message, namespaces, presenters, receiver, resubmitting, send, settings, settling, urls
+from . import entity, message, namespaces, presenters, receiver, send, settings, settling, urls
 from .operations import OPERATIONS
 
 _PARTS = ("overview_new", "overview_empty", "message_links", "message_facts", "message_held", "message_why", "message_extra")
@@ -25,7 +25,6 @@ SERVICE_BUS = FamilyPages(
         "entity_delete": settings.delete,
         "send": send.send,
         "receiver": receiver.receiver,
-        "resubmit_all": resubmitting.dead_letters,
     },
     parts={name: f"explorer/service_bus/_{name}.html" for name in _PARTS},
     message=MessagePage(

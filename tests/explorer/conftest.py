@@ -147,9 +147,11 @@ def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[st
             f"/entities/{stored}-poison",
         ],
         "purge": [f"/purge/active/{at}", f"/purge/active/{carts}?session=s"],
-        "resubmit_all": [
-            *(f"/resubmit-all/{one}" for one in (at, f"{stored}-poison")),
-            f'/resubmit-all/{at}?group=[null,"PaymentRefused"]',
+        "dead_letters": ["/dead-letters/", f"/dead-letters/?q={queue.namespace}&text=Payment"],
+        "dead_letter_group": [
+            f"/dead-letters/dead-letter/{at}",
+            f"/dead-letters/dead-letter/{at}?filter=reason%3DPaymentRefused&m=2&tried=2",
+            f"/dead-letters/main/{stored}-poison",
         ],
         "clear": [f"/clear/{stored}"],
         "send": [f"/send/{at}", f"/send/{at}?like=5", f"/send/{topic}", f"/send/{stored}", f"/send/{stored}?like=8"],

@@ -32,6 +32,23 @@ SELECT n.id, n.name, n.family, n.description, n.is_system, n.created_at, c.now, 
 SELECT e.id, n.name AS namespace_name, e.path FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
  WHERE e.id = ANY (%(ids)s::bigint[]);
 
+-- name: read_deleted_entity
+-- The entity with this id, or the last one with this path, that was deleted and whose row still exists, with its namespace's
+-- clock and its settings.
+SELECT e.id, n.name AS namespace_name, e.path, e.kind, e.family, e.created_at, e.deleted_at, e.deleted_by, e.deleted_messages,
+       c.now, clock_timestamp() AS real_now, CASE WHEN n.clock_base_at IS NULL THEN 1.0 ELSE n.clock_rate END AS rate,
+       n.clock_base_at IS NOT NULL AS is_manual, e.options, e.effective, e.history_level,
+       e.lock_duration, e.max_delivery_count, e.default_message_time_to_live, e.dead_lettering_on_message_expiration,
+       e.requires_session, e.requires_duplicate_detection, e.duplicate_detection_history_time_window, e.auto_delete_on_idle,
+       e.forward_to, e.forward_dead_lettered_messages_to, e.max_size_in_megabytes, e.max_message_size_in_kilobytes, e.status,
+       e.user_metadata
+  FROM vitrine_entity AS e
+  JOIN vitrine_namespace AS n ON n.id = e.namespace_id
+  JOIN vitrine_namespace_now AS c ON c.id = n.id
+ WHERE lower(n.name) = lower(%(namespace)s) AND e.deleted_at IS NOT NULL AND e.key = vitrine_key(e.family, %(path)s)
+   AND (%(entity_id)s::bigint IS NULL OR e.id = %(entity_id)s)
+ ORDER BY e.deleted_at DESC, e.id DESC LIMIT 1;
+
 -- name: read_names
 -- The names of existing entities of some kinds that contain a text; names that begin with it come first.
 SELECT x.id, x.namespace_name, x.path FROM (
