@@ -29,10 +29,10 @@ GROWING = 10  # messages within five minutes
 
 
 class InboxQuery(forms.Form):
-    """q: part of the entity's address. text: part of a reason or description. all: also system entities."""
+    """q: part of the entity's address. why: part of a reason or description. all: also system entities."""
 
     q = forms.CharField(required=False, max_length=330, label="Entity")
-    text = forms.CharField(required=False, max_length=200, label="Reason or description")
+    why = forms.CharField(required=False, max_length=200, label="Reason or description")
     family = forms.ChoiceField(required=False, choices=families, label="Family")
     all = forms.BooleanField(required=False)
 
@@ -91,7 +91,7 @@ def inbox(request: HttpRequest) -> HttpResponse:
     form = InboxQuery(request.GET)
     query = cleaned(form)
     found = reads.dead_groups(_filter(query), actor=request.actor)
-    groups = [group for group in found.groups if _mentions(group, query["text"].strip().lower())]
+    groups = [group for group in found.groups if _mentions(group, query["why"].strip().lower())]
     written = notes.of_groups((group.address, group.filter) for group in groups)
     context = {
         "section": "dead_letters",
@@ -99,7 +99,7 @@ def inbox(request: HttpRequest) -> HttpResponse:
         "query": query,
         "found": found,
         "lines": [_line(group, written.get((group.address, group.filter)), found.examined) for group in groups],
-        "filtered": any(query[name] for name in ("q", "text", "family")),
+        "filtered": any(query[name] for name in ("q", "why", "family")),
         "most_groups": reads.MOST_GROUPS,
     }
     shown = Live(

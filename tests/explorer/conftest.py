@@ -147,7 +147,7 @@ def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[st
             f"/entities/{stored}-poison",
         ],
         "purge": [f"/purge/active/{at}", f"/purge/active/{carts}?session=s"],
-        "dead_letters": ["/dead-letters/", f"/dead-letters/?q={queue.namespace}&text=Payment"],
+        "dead_letters": ["/dead-letters/", f"/dead-letters/?q={queue.namespace}&why=Payment"],
         "dead_letter_group": [
             f"/dead-letters/dead-letter/{at}",
             f"/dead-letters/dead-letter/{at}?filter=reason%3DPaymentRefused&m=2&tried=2",
