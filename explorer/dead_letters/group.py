@@ -56,7 +56,7 @@ class Bench:
 
     @property
     def actor(self) -> Actor:
-        return self.request.actor  # type: ignore[attr-defined]
+        return self.request.actor
 
     @property
     def family(self) -> FamilyOperations:
@@ -95,9 +95,10 @@ def group(request: HttpRequest, subqueue: str, namespace: str, path: str) -> Htt
 def _bench(request: HttpRequest, subqueue: str, namespace: str, path: str) -> Bench:
     if subqueue not in SUBQUEUES:
         raise Http404
-    entity = reads.entity(EntityAddress(namespace, path), actor=request.actor)  # type: ignore[attr-defined]
+    entity = reads.entity(EntityAddress(namespace, path), actor=request.actor)
     address = EntityAddress(entity.address.namespace, entity.address.path, SUBQUEUES[subqueue])
     query = cleaned(GroupQuery(request.GET))
+    posted = cleaned(GroupQuery(request.POST)) if request.POST.get("m") else query
     names = pages_of(entity.family).operations.lists
     whole = (
         name for name, place in names.items() if place.subqueue == address.subqueue and place.holds is None and not place.locked
@@ -105,7 +106,7 @@ def _bench(request: HttpRequest, subqueue: str, namespace: str, path: str) -> Be
     found = next(whole, None)
     if found is None:
         raise Http404
-    return Bench(request, entity, address, found, query["filter"], query["cursor"] or None, query["m"], query["tried"])
+    return Bench(request, entity, address, found, query["filter"], query["cursor"] or None, posted["m"], query["tried"])
 
 
 def _show(bench: Bench, *, done: Act = Act(), repair: Mapping[str, Any] | None = None) -> HttpResponse:

@@ -6,6 +6,7 @@ from datetime import timedelta
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from playwright.sync_api import expect
 
 from broker_core import namespaces, queue_storage, rabbitmq, reads, service_bus
 from broker_core import operations as core
@@ -16,6 +17,7 @@ from broker_core.service_bus import entities
 from explorer.models import AuditRecord, DeadLetterNote
 
 from .conftest import FRAGMENT, WORKER
+from .test_accessibility import browser  # noqa: F401
 
 
 @pytest.fixture
@@ -237,3 +239,35 @@ def test_poison_messages_and_dead_letters_of_rabbitmq_are_groups_of_the_same_inb
         assert client.post(url, {"action": "resubmit", "up_to": "2"}).status_code == 302
         assert numbers_in(body_of(client.get(url))) == []
     assert reads.counts(mail).active == 2
+
+
+def test_one_is_tried_then_all_are_resubmitted_at_a_pace_stopped_and_undone_on_one_page(transactional_db, orders, browser):  # noqa: F811
+    """By keyboard: open the group, try one, resubmit the rest at a pace, stop, undo."""
+    page = browser("operator")
+    page.goto(f"/dead-letters/?q={orders.namespace}")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/dead-letters/dead-letter/**")
+    expect(page.locator("#work h1")).to_contain_text("4 dead letters")
+    here = urlsplit(page.url).path
+    page.get_by_role("button", name="Try 1").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_url("**tried=5**")
+    expect(page.locator("#fate")).to_contain_text("Message 5: ")
+    [message] = service_bus.receive(orders, 1, actor=WORKER)
+    service_bus.complete(orders, [message.lock_token], actor=WORKER)
+    expect(page.locator("#fate")).to_contain_text("Message 5: Completed")
+    page.locator("#pace").fill("0.1")
+    page.get_by_role("button", name="Resubmit 3").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".operation")
+    expect(page.locator(".operation")).to_contain_text("queued")
+    page.get_by_role("button", name="Stop").focus()
+    page.keyboard.press("Enter")
+    page.get_by_text("stopped").wait_for()
+    page.get_by_role("button", name="Resubmit 3").click()
+    page.get_by_role("button", name="Undo 3").click()
+    page.get_by_text("undone", exact=False).first.wait_for()
+    expect(page.locator(".operation").first).to_contain_text("undone")
+    expect(page.locator("#work h1")).to_contain_text("3 dead letters")
+    assert urlsplit(page.url).path == here
