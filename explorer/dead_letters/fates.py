@@ -51,6 +51,10 @@ class Fate:
     place: LinkedMessage | None
 
     @property
+    def icon(self) -> str:
+        return {"good": "done", "bad": "dead"}.get(self.verdict, "right")
+
+    @property
     def is_decided(self) -> bool:
         return self.verdict != "waiting"
 

@@ -14,12 +14,13 @@ from explorer.shared.bodies import pretty_json
 
 MOST_LINES = 120
 CONTEXT = 2
+_CSS = {"+": "added", "-": "removed"}
 MOST_CHARACTERS = 64 * 1024  # of a body that can be edited here
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The change of one body. lines: (sign, text), where the sign is "+", "-", " " or "…". problem: why there is none."""
+    """The change of one body. lines: ("added", "removed" or "", text with its sign). problem: why there is none."""
 
     number: int
     lines: tuple[tuple[str, str], ...] = ()
@@ -114,5 +115,5 @@ def _shown(body: bytes) -> list[str]:
 def _lines(before: list[str], after: list[str]) -> list[tuple[str, str]]:
     found = []
     for line in list(difflib.unified_diff(before, after, n=CONTEXT, lineterm=""))[2:]:
-        found.append(("…", "") if line.startswith("@@") else (line[:1], line[1:]))
-    return found[1:] if found and found[0][0] == "…" else found
+        found.append(("", "…") if line.startswith("@@") else (_CSS.get(line[:1], ""), f"{line[:1]} {line[1:]}"))
+    return found[1:] if found and found[0][1] == "…" else found
