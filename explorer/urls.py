@@ -13,6 +13,7 @@ from .demo import pages as demonstration
 from .shared import (
     audit_log,
     clocks,
+    compare,
     deleted,
     glossary,
     insights,
@@ -51,6 +52,7 @@ urlpatterns = [
     path(f"delete/{ENTITY}", by_family("entity_delete"), name="entity_delete"),
     path(f"send/{ENTITY}", by_family("send"), name="send"),
     path(f"receive/<slug:subqueue>/{ENTITY}", by_family("receiver"), name="receiver"),
+    path(f"compare/{ENTITY}", compare.compare, name="compare"),
     path(f"bodies/{ENTITY}/<int:sequence_number>", message.body, name="body"),
     path(f"messages/{ENTITY}/<int:sequence_number>", message.message, name="message"),
     path("insights/", insights.insights, name="insights"),

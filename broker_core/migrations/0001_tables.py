@@ -545,7 +545,8 @@ class Migration(migrations.Migration):
                             (20, "published"),
                             (21, "dropped"),
                             (22, "moved"),
-                            (23, "restored"),
+                            (23, "settle refused"),
+                            (24, "restored"),
                         ]
                     ),
                 ),

@@ -77,7 +77,7 @@ def test_a_release_needs_the_right_and_a_reason_that_can_be_stored(make_queue):
         service_bus.release_locks(queue, [1], actor=viewer)
     with pytest.raises(NotAuthorized):
         service_bus.release_session(queue, "a", actor=viewer)
-    reasons: tuple[Any, ...] = ("x" * 501, "\x00", 7)
-    for reason in reasons:
+    wrong: tuple[Any, ...] = ("x" * 501, "\x00", 7)
+    for reason in wrong:
         with pytest.raises(InvalidArgument):
             service_bus.release_locks(queue, [1], reason=reason)
