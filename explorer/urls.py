@@ -10,6 +10,7 @@ from . import addresses
 from .analysis import pages
 from .dead_letters import group, inbox
 from .demo import pages as demonstration
+from .operations import pages as operating
 from .shared import (
     audit_log,
     clocks,
@@ -56,6 +57,10 @@ urlpatterns = [
     path(f"bodies/{ENTITY}/<int:sequence_number>", message.body, name="body"),
     path(f"messages/{ENTITY}/<int:sequence_number>", message.message, name="message"),
     path("insights/", insights.insights, name="insights"),
+    path("operations/", operating.operations, name="operations"),
+    path("operations/<int:operation_id>/", operating.operation, name="operation"),
+    path("operations/<int:operation_id>/change/", operating.operation_change, name="operation_change"),
+    path(f"operate/{ENTITY}", operating.operation_new, name="operation_new"),
     path("analyses/", pages.analysis_runs, name="analysis_runs"),
     path("analyses/new/", pages.analysis_new, name="analysis_new"),
     path("analyses/<int:run_id>/", pages.analysis_run, name="analysis_run"),

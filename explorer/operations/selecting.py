@@ -5,16 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import NamedTuple
-
-from django.utils.timezone import now as real_now
 
 from broker_core import reads
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import Actor, EntityAddress, Family, MessageState, Right, SubQueue
 from broker_core.operations import Operation, Place, Selection, entity_status
-from broker_core.reads import MessageFilter, Tab, parse_filter
+from broker_core.reads import MessageFilter, Tab
+from broker_core.reads.filters import parse_filter
 from explorer.shared.family import pages_of
 
 COUNT_SECONDS = 2.0  # of counting what a filter matches
@@ -58,17 +57,17 @@ def selection(
     return Selection(address, tab, place, None if numbers is None else tuple(sorted(set(numbers))), filter)
 
 
-def count(chosen: Selection, *, actor: Actor, up_to: int | None = None) -> Counted:
+def count(chosen: Selection, *, actor: Actor, up_to: int | None = None, seconds: float = COUNT_SECONDS) -> Counted:
     """How many messages a selection matches now, and the highest number, so that later ones are left alone.
 
-    up_to: as counted before: none with a higher number.
+    up_to: as counted before: none with a higher number. seconds: how long a filter may search.
     Raises EntityNotFound, NotAuthorized without Right.BROWSE, or Right.SEE_BODIES for a search in bodies.
     """
     entity = reads.entity(chosen.address, actor=actor)
     status = entity_status(chosen.address.namespace, entity.id)
     highest = status.highest_number if up_to is None else min(up_to, status.highest_number)
     chosen = replace(chosen, address=_as_named(chosen, entity.address), up_to=highest, at=status.now)
-    number, is_exact = _matching(chosen, entity, actor, up_to)
+    number, is_exact = _matching(chosen, entity, actor, up_to, seconds)
     return Counted(chosen, number, is_exact, entity.id, Family(status.family))
 
 
@@ -76,13 +75,13 @@ def _as_named(chosen: Selection, address: EntityAddress) -> EntityAddress:
     return EntityAddress(address.namespace, address.path, chosen.address.subqueue)
 
 
-def _matching(chosen: Selection, entity: reads.EntityRow, actor: Actor, up_to: int | None) -> tuple[int, bool]:
+def _matching(chosen: Selection, entity: reads.EntityRow, actor: Actor, up_to: int | None, seconds: float) -> tuple[int, bool]:
     if chosen.numbers is not None:
         return len(chosen.numbers), True
     place = chosen.place
     if not chosen.filter and place.holds is None and not place.locked and up_to is None:
         return _in_list(place, entity), True
-    total, position, deadline = 0, 0, time.monotonic() + COUNT_SECONDS
+    total, position, deadline = 0, 0, time.monotonic() + seconds
     while True:
         part = _matching_part(chosen, position, COUNT_PAGE, actor)
         total += len(part.numbers)
@@ -117,7 +116,7 @@ def _matching_part(chosen: Selection, position: int, size: int, actor: Actor) ->
     page = reads.list_messages(
         chosen.address,
         tab_of(chosen.place),
-        filter=replace(message_filter(chosen.filter), holds=chosen.place.holds),
+        filter=message_filter(chosen),
         cursor=f"above-{position}",
         limit=size,
         newest_first=False,
@@ -139,6 +138,7 @@ def tab_of(place: Place) -> Tab:
     return next(tab for tab in Tab if (tab.subqueue, tab.state, tab is Tab.LOCKED) == (place.subqueue, place.state, place.locked))
 
 
-def message_filter(text: str) -> MessageFilter:
-    """The conditions of a filter in the language of reads.filters. Raises FilterError."""
-    return parse_filter(text, now=real_now())
+def message_filter(chosen: Selection) -> MessageFilter:
+    """The conditions of a selection. Raises FilterError."""
+    found = parse_filter(chosen.filter, now=chosen.at or datetime.now(UTC))
+    return replace(found, holds=chosen.place.holds)

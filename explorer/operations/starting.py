@@ -39,7 +39,7 @@ def start(
     """
     actor.require(Right.OPERATE, chosen.address)
     core.check_pace(pace)
-    if message_filter(chosen.filter).needs_bodies:
+    if message_filter(chosen).needs_bodies:
         actor.require(Right.SEE_BODIES, chosen.address)
     counted = count(chosen, actor=actor, up_to=up_to)
     options = dict(options or {})

@@ -38,7 +38,6 @@ QUEUE_STORAGE = FamilyPages(
     ),
     locks=LockPages(
         word="lease",
-        plural="leases",
         release=lambda address, numbers, reason, actor: queue_storage.release(address, numbers, reason=reason, actor=actor),
         effect="The message is visible now, and the dequeue count stays. The pop receipt of its receiver no longer works.",
     ),

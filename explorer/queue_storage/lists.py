@@ -9,6 +9,7 @@ from broker_core import queue_storage, reads
 from broker_core.common.types import Actor, EntityAddress, HoldKind
 from broker_core.queue_storage.rules.names import origin_of
 from broker_core.reads import EXPIRED, Capped, EntityRow, MessageRow, Page, Tab
+from explorer.operations.presenters import offers
 from explorer.shared import figures
 from explorer.shared.forms.queries import HISTORY, StorageQuery
 from explorer.shared.lists import TabView
@@ -89,4 +90,5 @@ def context(entity: EntityRow, form: StorageQuery, actor: Actor) -> dict:
     found = {"tabs": tab_views(entity, tab), "tab": tab, "form": form, "list": _BY_SLUG.get(tab), "filtered": form.narrows}
     if tab == HISTORY:
         return found | {"events": reads.gone(entity.address, cursor=form.cleaned_data["cursor"] or None, actor=actor)}
-    return found | {"page": read(entity.address, form, actor)}
+    narrowed = str(form.message_filter())
+    return found | {"page": read(entity.address, form, actor), **offers(entity, tab, narrowed, actor=actor)}

@@ -36,6 +36,7 @@ OPERATIONS = FamilyOperations(
     resubmit=_resubmit,
     move=_move,
     release=_release,
+    releases=("all", "leased", "delayed"),
     resubmits=lambda _, entity: counts.is_poison(entity),
     hides_held=True,
     largest_body=TEXT_BYTES,

@@ -19,6 +19,7 @@ from broker_core.rabbitmq.messages.moving import Why
 from broker_core.rabbitmq.rules.deaths import BEFORE_MOVE, X_DEATH
 from broker_core.rabbitmq.rules.errors import AmqpError
 from broker_core.reads import Explanation, MessageDetail, Tab
+from explorer.operations.presenters import report, undo_url
 from explorer.rabbitmq.forms.move import in_words
 from explorer.rabbitmq.forms.topology import QueueQuery
 from explorer.shared import releasing
@@ -28,7 +29,7 @@ from explorer.shared.lists import neighbour
 from explorer.shared.shell import Act, act
 
 from . import presenters
-from .moving import in_report
+from .moving import move_back
 from .queue import HOLDS
 
 
@@ -62,8 +63,8 @@ def carry_out(request: HttpRequest, address: EntityAddress, number: int, action:
     if action != "move-back":
         return None
     done = act(
-        request, "move", address, lambda: rabbitmq.move(address, Back(), [number], actor=request.actor),
-        target=f"message {number} {in_words(Back(), 1)}", says=in_report,
+        request, "move", address, lambda: move_back(address, number, request.actor),
+        target=f"message {number} {in_words(Back(), 1)}", says=report, undo=lambda one: undo_url(one, request.path),
     )  # fmt: skip
     return Act(error=done.error)  # the new message is in another queue: this message's page links to it
 

@@ -6,15 +6,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from broker_core import rabbitmq
-from broker_core.operations import Batch, Place
-from broker_core.rabbitmq import Back, ToExchange, ToQueue
+from broker_core.common.types import LedgerState
+from broker_core.operations import NOT_THERE, Batch, Outcome, Place, Skip
+from broker_core.rabbitmq import Back, DeadLetterOrigin, ToExchange, ToQueue
+from broker_core.rabbitmq.connections import channels
 from broker_core.rabbitmq.messages.moving import Target
 from broker_core.reads import EXPIRED
 from broker_core.store.driver import Steps
-from explorer.rabbitmq.forms.move import in_words
+from explorer.rabbitmq.forms.move import in_words, read_group
 from explorer.shared.family import FamilyOperations
 
-from .queue import UNACKED
+from .shared import link
 
 
 def target_json(target: Target) -> dict[str, Any]:
@@ -36,24 +38,40 @@ def read_target(stored: Mapping[str, Any]) -> Target:
     return Back(first=stored.get("back") == "first")
 
 
-def _to(batch: Batch, target: Target) -> Steps:
-    return (yield from rabbitmq.move_numbers.steps(batch.operation.selection.address, target, batch.numbers, actor=batch.actor))
+def _to(batch: Batch, target: Target, of: DeadLetterOrigin | None = None) -> Steps:
+    address = batch.operation.selection.address
+    copies, why = yield from rabbitmq.move_numbers.steps(address, target, batch.numbers, of=of, actor=batch.actor)
+    if of is None:
+        return copies, why
+    others = dict.fromkeys((number for number in batch.numbers if number not in copies), "not of the chosen group")
+    return copies, others | why
 
 
 def _move(batch: Batch) -> Steps:
-    return (yield from _to(batch, read_target(batch.operation.options["to"])))
+    options = batch.operation.options
+    of = read_group(options["group"]) if options.get("group") else None
+    return (yield from _to(batch, read_target(options["to"]), of))
+
+
+def _release(batch: Batch) -> Steps:
+    released = yield from channels.release.steps(batch.operation.selection.address.main, batch.numbers, actor=batch.actor)
+    left = set(batch.numbers) - set(released)
+    return Outcome(len(released), dict.fromkeys(left, Skip(f"not held, or {NOT_THERE}")))
 
 
 OPERATIONS = FamilyOperations(
     lists={
         "messages": Place(),
         "ready": Place(holds=(0,)),
-        "unacked": Place(holds=(UNACKED,)),
+        "unacked": Place(holds=(int(LedgerState.LOCKED),)),
         "expired": Place(holds=(EXPIRED,)),
     },
     resubmit=lambda batch: _to(batch, Back()),
     move=_move,
     target=lambda name: target_json(ToQueue(name)),
+    release=_release,
+    releases=("unacked",),
+    move_page=lambda address: link("move", address.namespace, address.path),
     target_words=lambda stored: in_words(read_target(stored)),
     resubmits=lambda tab, _: tab in ("messages", "ready"),
     largest_body=128 * 1024 * 1024,

@@ -39,7 +39,6 @@ SERVICE_BUS = FamilyPages(
     ),
     locks=LockPages(
         word="lock",
-        plural="locks",
         release=lambda address, numbers, reason, actor: service_bus.release_locks(address, numbers, reason=reason, actor=actor),
         effect="The lock ends now: the message is available again, and the delivery counts as failed. Its receiver gets a lost "
         "lock when it settles.",

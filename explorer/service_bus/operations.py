@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker_core import service_bus
 from broker_core.common.types import MessageState, SubQueue
-from broker_core.operations import Batch, Place
+from broker_core.operations import NOT_THERE, Batch, Outcome, Place, Skip
 from broker_core.reads import Tab
 from broker_core.store.driver import Steps
 from explorer.shared.family import FamilyOperations
@@ -27,6 +27,14 @@ def _move(batch: Batch) -> Steps:
     )
 
 
+def _release(batch: Batch) -> Steps:
+    released = yield from service_bus.release_locks.steps(
+        batch.operation.selection.address.main, batch.numbers, actor=batch.actor
+    )
+    left = set(batch.numbers) - set(released)
+    return Outcome(len(released), dict.fromkeys(left, Skip(f"not locked, or {NOT_THERE}")))
+
+
 OPERATIONS = FamilyOperations(
     lists={
         str(Tab.ACTIVE): Place(),
@@ -38,6 +46,8 @@ OPERATIONS = FamilyOperations(
     },
     resubmit=_resubmit,
     move=_move,
+    release=_release,
+    releases=(str(Tab.LOCKED),),
     resubmits=lambda tab, _: tab == Tab.DEAD_LETTER,
     sets_properties=True,
     largest_body=100 * 1024 * 1024,

@@ -5,7 +5,7 @@ explorer/families.py registers the installed families. Shared pages and template
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -108,7 +108,7 @@ class MessagePage:
 class LockPages:
     """How operators release what holds the family's messages.
 
-    word, plural: "lock" and "locks", "lease", "delivery".
+    word:     "lock", "lease" or "delivery".
     release:  (address, numbers, reason, actor) -> the numbers of those released.
     effect:   of a release, in one or two sentences.
     release_session, session_effect: (address, session id, reason, actor) -> whether it was locked, and the effect; None: the
@@ -116,7 +116,6 @@ class LockPages:
     """
 
     word: str
-    plural: str
     release: Callable[[EntityAddress, Sequence[int], str, Actor], Sequence[int]]
     effect: str
     release_session: Callable[[EntityAddress, str, str, Actor], bool] | None = None
@@ -182,6 +181,8 @@ class FamilyOperations:
     target:   (name of a queue) -> the target of a move to it.
     target_words: (target) -> the target in words.
     release:  (batch) -> the outcome: ends the locks of messages. None: the family has no such operation.
+    releases: the tabs with messages that can be released.
+    move_page: (address) -> the URL of the family's own page that asks where to move messages.
     resubmits: (tab, entity row) -> whether messages of this list can be resubmitted.
     sets_properties: whether a repair can set properties.
     hides_held: whether a purge also removes messages that somebody holds.
@@ -194,6 +195,8 @@ class FamilyOperations:
     target: Callable[[str], Any] = str
     target_words: Callable[[Any], str] = "to {}".format
     release: Callable[[Batch], Any] | None = None
+    releases: Collection[str] = ()
+    move_page: Callable[[EntityAddress], str] = lambda _: ""
     resubmits: Callable[[str, EntityRow], bool] = _no
     sets_properties: bool = False
     hides_held: bool = False

@@ -60,6 +60,7 @@ PLACES = (
     Place("search", "Find a message", "search", "explorer:search", "g f"),
     Place("dead_letters", "Dead letters", "dead", "explorer:dead_letters", "g d"),
     Place("locks", "Locks", "locked", "explorer:locks", "g l"),
+    Place("operations", "Operations", "operations", "explorer:operations", "g r"),
     Place("insights", "Insights", "chart", "explorer:insights", "g n"),
     Place("help", "Learn", "book", "explorer:help", "g h"),
     Place("audit", "Activity", "audit", "explorer:audit", "g a", is_low=True),

@@ -92,7 +92,6 @@ def addresses_of(at: str) -> dict[str, list[str]]:
         "rabbitmq_queues": [f"/rabbitmq/queues/{at}/", f"/rabbitmq/queues/{at}/?q=mail&sort=-ready"],
         "rabbitmq_queue_new_where": ["/rabbitmq/new/queue/"],
         "rabbitmq_queue_new": [f"/rabbitmq/new/queue/{at}/"],
-        "rabbitmq_purge": [f"/rabbitmq/purge/{at}/mail"],
         "rabbitmq_move": [
             f"/rabbitmq/move/{at}/dead",
             f"/rabbitmq/move/{at}/dead?to=first",

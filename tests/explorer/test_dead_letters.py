@@ -44,7 +44,7 @@ def group_of(address, reason="Schema"):
 
 
 def body_of(response):
-    return response.content.decode()
+    return " ".join(response.content.decode().split())
 
 
 def numbers_in(text):

@@ -17,24 +17,24 @@ pytest_plugins = ["tests.explorer.rabbitmq_office"]
 
 ELSEWHERE = {
     "preferences", "demonstration", "body", "analysis_runs", "analysis_new", "analysis_run", "analysis_cancel", "analysis_csv",
-    "names", "rabbitmq_export",
+    "names", "rabbitmq_export", "operation", "operation_change",
 }  # fmt: skip
 AZURE = SimpleNamespace(
     changes=("/new", "/settings/", "/delete/", "/delete-namespace/", "/rules/", "/delete-rule/",
-             "/purge/", "/release-locks/", "/clear/"),
+             "/operate/", "/release-locks/"),
     some=("/", "/entities/", "/entities/{at}", "/messages/{at}/5", "/activity/", "/system/", "/find/?q=order-2"),
     bad=("/entities/?sort=colour", "/entities/?page=0", "/entities/?page=x", "/entities/{at}?tab=lost",
          "/entities/{at}?cursor=%00",
          "/entities/{at}?cursor=nonsense", "/entities/{at}?value=eu", "/entities/{at}?order=random", "/activity/?outcome=maybe",
          "/activity/?before=x", "/entities/{at}?tab=history&cursor=x", "/find/?q=" + "x" * 200),
     missing=("/entities/{ns}/none", "/namespaces/none/", "/messages/{at}/999", "/send/{ns}/none", "/receive/elsewhere/{at}",
-             "/purge/locked/{at}", "/bodies/{at}/999", "/settings/{ns}/none"),
+             "/operations/999999999/", "/operate/{ns}/none?kind=purge", "/bodies/{at}/999", "/settings/{ns}/none"),
     refusal=(404,),
 )  # fmt: skip
 AZURE.whole = (*AZURE.changes, "/learn/")  # not asked for as a fragment
 RABBITMQ = SimpleNamespace(
     changes=("/rabbitmq/new/", "/rabbitmq/delete/", "/rabbitmq/policies/user/", "/rabbitmq/policies/operator/", "/delete/",
-             "/rabbitmq/purge/", "/rabbitmq/move/"),
+             "/rabbitmq/move/"),
     whole=("/rabbitmq/new/vhost/", "/rabbitmq/new/queue/"),
     some=("/rabbitmq/vhosts/{at}/", "/entities/{at}/mail", "/rabbitmq/connections/{at}/"),
     bad=("/rabbitmq/queues/{at}/?sort=colour", "/entities/{at}/mail?tab=lost", "/entities/{at}/mail?value=x"),

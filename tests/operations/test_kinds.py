@@ -244,6 +244,13 @@ def test_storage_messages_move_and_leases_are_released(account):
         undo(released)
 
 
+def test_locks_are_released_and_what_was_not_locked_is_told(queue):
+    service_bus.send(queue, [Message(), Message()])
+    service_bus.receive(queue)
+    done = start(Kind.RELEASE, queue, "active", numbers=[1, 2])
+    assert (done.done, done.skipped) == (1, 1) and len(service_bus.receive(queue, 5)) == 2
+
+
 @pytest.fixture
 def rabbit(vhost):
     address = EntityAddress(vhost, "work")

@@ -195,7 +195,8 @@ WITH
 -- include: entity
 SELECT m.*, e.now, e.path AS path, e.default_message_time_to_live, e.namespace_id AS namespace_id, e.namespace_name AS namespace
   FROM vitrine_entity_now AS e, vitrine_message AS m
- WHERE e.id = %(entity_id)s AND m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s::smallint AND m.state = %(state)s::smallint
+ WHERE e.id = %(entity_id)s AND m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s::smallint
+   AND m.state = %(state)s::smallint
    AND m.sequence_number = ANY (%(numbers)b::bigint[])
    AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity))
  ORDER BY m.sequence_number FOR UPDATE OF m;

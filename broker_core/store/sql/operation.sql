@@ -224,7 +224,7 @@ counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, bytes, op)
     SELECT entity_id, subqueue, state, -count(*), -sum(size), @OP_PURGED FROM gone GROUP BY 1, 2, 3)
 SELECT original FROM whole
- WHERE (SELECT CASE WHEN (SELECT count(*) FROM gone) = (SELECT count(*) FROM present WHERE original IN (SELECT original FROM whole))
+ WHERE (SELECT CASE WHEN (SELECT count(*) FROM gone) = (SELECT count(*) FROM present JOIN whole USING (original))
                     THEN true ELSE vitrine_try_again() END)
  ORDER BY original;
 
