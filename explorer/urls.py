@@ -15,6 +15,7 @@ from .shared import (
     audit_log,
     clocks,
     compare,
+    configuration,
     deleted,
     glossary,
     insights,
@@ -25,7 +26,8 @@ from .shared import (
     overview,
     preferences,
     search,
-    sweeps,
+    system,
+    tail,
 )
 
 app_name = "explorer"
@@ -41,7 +43,7 @@ urlpatterns = [
     path(f"dead-letters/<slug:subqueue>/{ENTITY}", group.group, name="dead_letter_group"),
     path("locks/", locks.locks, name="locks"),
     path("find/", search.search, name="search"),
-    path("system/", sweeps.sweeps, name="system"),
+    path("system/", system.system, name="system"),
     path("activity/", audit_log.audit_log, name="audit"),
     path("learn/", glossary.glossary, name="help"),
     path("demonstration/", demonstration.demonstration, name="demonstration"),
@@ -56,6 +58,9 @@ urlpatterns = [
     path(f"compare/{ENTITY}", compare.compare, name="compare"),
     path(f"bodies/{ENTITY}/<int:sequence_number>", message.body, name="body"),
     path(f"messages/{ENTITY}/<int:sequence_number>", message.message, name="message"),
+    path("tail/", tail.tail, name="tail"),
+    path("configuration/", configuration.configuration, name="configuration"),
+    path("configuration/export/", configuration.export_configuration, name="configuration_export"),
     path("insights/", insights.insights, name="insights"),
     path("operations/", operating.operations, name="operations"),
     path("operations/<int:operation_id>/", operating.operation, name="operation"),

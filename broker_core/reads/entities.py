@@ -74,6 +74,7 @@ class EntityRow:
     subscriptions:     the number of a topic's subscriptions. rules: of a subscription. topic_id: a subscription's topic.
     forward_to:        the path to which all its messages are forwarded; None: they are not.
     options, effective: settings that only its family has: as given, and as they apply with policies.
+    waits_for_operator: a poison queue, or a queue that only collects dead letters: its messages are dead letters.
     """
 
     id: int
@@ -102,6 +103,7 @@ class EntityRow:
     expired_delayed: int = 0
     options: Mapping[str, Any] = field(default_factory=dict)
     effective: Mapping[str, Any] = field(default_factory=dict)
+    waits_for_operator: bool = False
 
     @property
     def holds_messages(self) -> bool:
@@ -242,4 +244,5 @@ def _entity_row(row: Any, expired_cap: int) -> EntityRow:
         expired_delayed=row.expired_delayed,
         options=row.options,
         effective=row.effective,
+        waits_for_operator=row.waits_for_operator,
     )

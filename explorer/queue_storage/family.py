@@ -55,6 +55,6 @@ QUEUE_STORAGE = FamilyPages(
     urls=urls.urlpatterns,
     operations=OPERATIONS,
     namespaces=NamespacePages(accounts.create, accounts.delete, accounts.contents),
-    needs_a_person=counts.is_poison,
+    needs_a_person=lambda entity: entity.waits_for_operator,
     demo="explorer.queue_storage.demo",
 )

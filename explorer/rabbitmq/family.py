@@ -56,5 +56,6 @@ RABBITMQ = FamilyPages(
     urls=[path("rabbitmq/", include("explorer.rabbitmq.urls"))],
     namespace_urls={"namespace_new": "rabbitmq_vhost_new", "namespace_delete": "rabbitmq_vhost_delete"},
     tags=states.tags,
+    needs_a_person=lambda entity: entity.waits_for_operator,
     demo="explorer.rabbitmq.demo",
 )

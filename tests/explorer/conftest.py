@@ -102,7 +102,7 @@ def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[st
     topic, carts = f"{queue.namespace}/market/news", f"{queue.namespace}/carts"
     eu, vips = f"{topic}/Subscriptions/eu", f"{topic}/Subscriptions/vips"
     return {
-        "now": ["/"],
+        "now": ["/", f"/?namespace={queue.namespace}"],
         "entities": ["/entities/", "/entities/?q=orders&sort=-dead&all=1"],
         "namespace": [f"/namespaces/{queue.namespace}/", f"/namespaces/{jobs.namespace}/?sort=-leased"],
         "clock": [f"/clocks/{queue.namespace}/", f"/clocks/{jobs.namespace}/?entity={jobs.path}"],
@@ -118,6 +118,9 @@ def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[st
             f"/insights/?entity={topic}",
             f"/insights/?namespace={jobs.namespace}",
         ],
+        "tail": ["/tail/", f"/tail/?entity={at}&kinds=failures", f"/tail/?namespace={jobs.namespace}"],
+        "configuration": ["/configuration/"],
+        "configuration_export": [f"/configuration/export/?namespace={queue.namespace}"],
         "system": ["/system/"],
         "audit": ["/activity/", "/activity/?outcome=refused"],
         "help": ["/learn/"],
