@@ -100,14 +100,12 @@ def _of_size(report, size: Size) -> None:
         counts = median(_ledger_milliseconds(namespace) for _ in range(ROUNDS))
         report.row(f"{name}: the counts of all", counts, "ms", size.counts, at_most=True)
         for words, query in (("sorted by a count", "sort=-active"), ("what needs attention first", "sort=-attention")):
-            sorted_ = _milliseconds(
-                lambda query=query: client.get(f"/namespaces/{namespace}/?{query}", HTTP_HOST="localhost")
-            )
+            sorted_ = _milliseconds(lambda query=query: client.get(f"/namespaces/{namespace}/?{query}", HTTP_HOST="localhost"))
             report.row(f"{name}: the page, {words}", sorted_, "ms", size.sorted, at_most=True)
         day = _milliseconds(lambda: client.get(f"/insights/?range=1d&namespace={namespace}", HTTP_HOST="localhost"))
         report.row(f"{name}: the charts of a day of all", day, "ms", size.page, at_most=True)
         folded = _fold_milliseconds(namespace)
-        report.line(f"{name}: folding {FOLDED:,} entries of {min(size.queues, BUSY):,} queues into counts and traffic", folded)
+        report.line(f"{name}: folding {FOLDED:,} entries of {min(size.queues, BUSY):,} queues into traffic", folded)
         queue = EntityAddress(namespace, "queue-000500")
         one = _milliseconds(lambda: reads.entity(queue))
         report.line(f"{name}: one queue's counts, rates and state", f"{one:.3g} ms")

@@ -8,7 +8,6 @@ from broker_core.queue_storage.rules.limits import TEXT_BYTES
 from broker_core.store.driver import Steps
 from explorer.shared.family import FamilyOperations
 
-from . import counts
 from .lists import LISTS
 
 
@@ -37,7 +36,7 @@ OPERATIONS = FamilyOperations(
     move=_move,
     release=_release,
     releases=("all", "leased", "delayed"),
-    resubmits=lambda _, entity: counts.is_poison(entity),
+    resubmits=lambda _, entity: entity.waits_for_operator,
     hides_held=True,
     largest_body=TEXT_BYTES,
 )

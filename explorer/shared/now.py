@@ -19,7 +19,7 @@ from explorer.demo import pages as demonstration
 from explorer.live.page import Live, live
 from explorer.shared.forms.queries import NowQuery
 
-from . import attention, figures, presenters, small_charts, sweeps
+from . import attention, figures, navigation, presenters, small_charts, sweeps
 from .attention import Item, Severity
 from .family import pages_of
 from .recent import Recent
@@ -95,7 +95,7 @@ def now(request: HttpRequest) -> HttpResponse:
         context["charts"] = small_charts.four(reads.namespace_traffic(namespace, small_charts_minutes(), actor=request.actor))
         context["insights"] = f"{reverse('explorer:insights')}?{urlencode({'namespace': namespace or ''})}"
     shown_live = Live(
-        {HEALTH: HEALTH_SECONDS, CHARTS: CHARTS_SECONDS},
+        {HEALTH: HEALTH_SECONDS, CHARTS: CHARTS_SECONDS, navigation.COUNTS: HEALTH_SECONDS},
         entities=[item.entity for item in listed if item.entity],
         refresh_seconds=REFRESH_SECONDS,
     )
