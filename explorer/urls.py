@@ -8,6 +8,7 @@ from explorer.shared.family import installed
 
 from . import addresses
 from .analysis import pages
+from .dead_letters import group, inbox
 from .demo import pages as demonstration
 from .operations import pages as operating
 from .shared import (
@@ -38,6 +39,8 @@ urlpatterns = [
     path("entities/", overview.overview, name="entities"),
     path("namespaces/<namespace:namespace>/", overview.overview, name="namespace"),
     path("clocks/<namespace:namespace>/", clocks.clock, name="clock"),
+    path("dead-letters/", inbox.inbox, name="dead_letters"),
+    path(f"dead-letters/<slug:subqueue>/{ENTITY}", group.group, name="dead_letter_group"),
     path("locks/", locks.locks, name="locks"),
     path("find/", search.search, name="search"),
     path("system/", system.system, name="system"),
@@ -52,7 +55,6 @@ urlpatterns = [
     path(f"delete/{ENTITY}", by_family("entity_delete"), name="entity_delete"),
     path(f"send/{ENTITY}", by_family("send"), name="send"),
     path(f"receive/<slug:subqueue>/{ENTITY}", by_family("receiver"), name="receiver"),
-    path(f"resubmit-all/{ENTITY}", by_family("resubmit_all"), name="resubmit_all"),
     path(f"compare/{ENTITY}", compare.compare, name="compare"),
     path(f"bodies/{ENTITY}/<int:sequence_number>", message.body, name="body"),
     path(f"messages/{ENTITY}/<int:sequence_number>", message.message, name="message"),

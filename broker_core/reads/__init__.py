@@ -13,8 +13,7 @@ from .broker_health import (
     last_sweep_runs,
     sweep_runs,
 )
-from .dead_groups import DeadLetterGroup, Groups, groups
-from .dead_letters import DeadGroup, DeadGroups, dead_groups, description_pattern
+from .dead_letters import MOST_GROUPS, DeadGroup, DeadGroups, dead_groups, description_pattern
 from .deleted_entities import DeletedEntity, deleted_entity
 from .entities import (
     Counts,

@@ -145,6 +145,26 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            "DeadLetterNote",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("namespace", models.CharField(max_length=255)),
+                ("path", models.CharField(max_length=330)),
+                ("subqueue", models.SmallIntegerField(default=0)),
+                ("filter", models.TextField()),
+                ("digest", models.CharField(max_length=64)),
+                ("text", models.CharField(max_length=300)),
+                ("actor", models.CharField(max_length=200)),
+                ("at", models.DateTimeField(auto_now=True)),
+            ],
+            options={
+                "db_table": "vitrine_dead_letter_note",
+                "constraints": [
+                    models.UniqueConstraint(fields=("namespace", "path", "subqueue", "digest"), name="vitrine_note_of_group"),
+                ],
+            },
+        ),
+        migrations.CreateModel(
             "Demonstration",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),

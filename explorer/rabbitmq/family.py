@@ -36,7 +36,6 @@ RABBITMQ = FamilyPages(
     ),
     locks=LockPages(
         word="delivery",
-        plural="deliveries",
         release=lambda address, numbers, reason, actor: rabbitmq.release(address, numbers, reason=reason, actor=actor),
         effect="The message is requeued at its position, as redelivered. The channel that holds it closes at its next use, which "
         "requeues what else it holds.",

@@ -68,6 +68,7 @@ OPERATIONS = FamilyOperations(
     },
     resubmit=lambda batch: _to(batch, Back()),
     move=_move,
+    target=lambda name: target_json(ToQueue(name)),
     release=_release,
     releases=("unacked",),
     move_page=lambda address: link("move", address.namespace, address.path),

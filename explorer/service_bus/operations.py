@@ -49,5 +49,6 @@ OPERATIONS = FamilyOperations(
     release=_release,
     releases=(str(Tab.LOCKED),),
     resubmits=lambda tab, _: tab == Tab.DEAD_LETTER,
+    sets_properties=True,
     largest_body=100 * 1024 * 1024,
 )

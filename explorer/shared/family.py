@@ -108,7 +108,7 @@ class MessagePage:
 class LockPages:
     """How operators release what holds the family's messages.
 
-    word, plural: "lock" and "locks", "lease", "delivery".
+    word:     "lock", "lease" or "delivery".
     release:  (address, numbers, reason, actor) -> the numbers of those released.
     effect:   of a release, in one or two sentences.
     release_session, session_effect: (address, session id, reason, actor) -> whether it was locked, and the effect; None: the
@@ -116,7 +116,6 @@ class LockPages:
     """
 
     word: str
-    plural: str
     release: Callable[[EntityAddress, Sequence[int], str, Actor], Sequence[int]]
     effect: str
     release_session: Callable[[EntityAddress, str, str, Actor], bool] | None = None
@@ -179,11 +178,13 @@ class FamilyOperations:
     lists:    by the name of a tab, the list it shows. Tabs that are missing have no messages to operate on.
     resubmit: (batch) -> where each message is now, and why others stayed: moves failed messages back to where they came from.
     move:     (batch) -> the same: moves messages to the operation's target (options["to"]) in the namespace.
+    target:   (name of a queue) -> the target of a move to it.
     target_words: (target) -> the target in words.
     release:  (batch) -> the outcome: ends the locks of messages. None: the family has no such operation.
     releases: the tabs with messages that can be released.
     move_page: (address) -> the URL of the family's own page that asks where to move messages.
     resubmits: (tab, entity row) -> whether messages of this list can be resubmitted.
+    sets_properties: whether a repair can set properties.
     hides_held: whether a purge also removes messages that somebody holds.
     largest_body: (entity row) -> the maximum size of a repaired body, in bytes.
     """
@@ -191,11 +192,13 @@ class FamilyOperations:
     lists: Mapping[str, Place]
     resubmit: Callable[[Batch], Any] | None = None
     move: Callable[[Batch], Any] | None = None
+    target: Callable[[str], Any] = str
     target_words: Callable[[Any], str] = "to {}".format
     release: Callable[[Batch], Any] | None = None
     releases: Collection[str] = ()
     move_page: Callable[[EntityAddress], str] = lambda _: ""
     resubmits: Callable[[str, EntityRow], bool] = _no
+    sets_properties: bool = False
     hides_held: bool = False
     largest_body: int = 256 * 1024
 

@@ -151,16 +151,18 @@ def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[st
             f"/entities/{stored}?tab=visible&text=job&order=oldest",
             f"/entities/{stored}-poison",
         ],
+        "dead_letters": ["/dead-letters/", f"/dead-letters/?q={queue.namespace}&why=Payment"],
+        "dead_letter_group": [
+            f"/dead-letters/dead-letter/{at}",
+            f"/dead-letters/dead-letter/{at}?filter=reason%3DPaymentRefused&m=2&tried=2",
+            f"/dead-letters/main/{stored}-poison",
+        ],
         "operations": ["/operations/"],
         "operation_new": [
             f"/operate/{at}?kind=purge&tab=active",
             f"/operate/{at}?kind=move&tab=dead-letter&filter=reason:Payment",
             f"/operate/{at}?kind=repair&tab=dead-letter",
             f"/operate/{stored}?kind=purge&tab=all",
-        ],
-        "resubmit_all": [
-            *(f"/resubmit-all/{one}" for one in (at, f"{stored}-poison")),
-            f'/resubmit-all/{at}?group=[null,"PaymentRefused"]',
         ],
         "send": [f"/send/{at}", f"/send/{at}?like=5", f"/send/{topic}", f"/send/{stored}", f"/send/{stored}?like=8"],
         "receiver": [

@@ -21,7 +21,7 @@ ELSEWHERE = {
 }  # fmt: skip
 AZURE = SimpleNamespace(
     changes=("/new", "/settings/", "/delete/", "/delete-namespace/", "/rules/", "/delete-rule/",
-             "/operate/", "/release-locks/", "/resubmit-all/", "/configuration/export/"),
+             "/operate/", "/release-locks/", "/configuration/export/"),
     some=("/", "/entities/", "/entities/{at}", "/messages/{at}/5", "/activity/", "/system/", "/find/?q=order-2"),
     bad=("/entities/?sort=colour", "/entities/?page=0", "/entities/?page=x", "/entities/{at}?tab=lost",
          "/entities/{at}?cursor=%00",

@@ -324,7 +324,6 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
         },
         "reads.broker_health": {"*": dict},
         "reads.dead_letters": {"*": lambda: {"filter": EntityFilter()}},
-        "reads.dead_groups": {"*": lambda: {"address": w.queue.dead_letter}},
         "reads.deleted_entities": {"*": lambda: at | {"entity_id": 1}},
         "reads.entities": {
             "namespaces": dict,

@@ -576,23 +576,6 @@ chosen AS MATERIALIZED (
 -- include: storage_moved
 ;
 
--- name: storage_groups
--- The first scan_cap unexpired messages grouped by origin and reason: which may be moved, and how many are leased.
-WITH
--- include: storage_entity
-,
-scanned_messages AS MATERIALIZED (
-    SELECT m.sequence_number, m.resubmitted_from ->> 'path' AS origin, m.resubmitted_from ->> 'reason' AS reason,
-           NOT (m.visible_at <= (SELECT now FROM entity) OR m.hold_kind IN (@HOLD_PUT, @HOLD_UPDATE_BEFORE_GET)) AS held
-      FROM (SELECT * FROM vitrine_message WHERE entity_id = %(entity_id)s AND subqueue = @SUBQUEUE_MAIN AND state = @STATE_ACTIVE
-             ORDER BY sequence_number LIMIT %(scan_cap)s) AS m
-     WHERE
-           -- include: storage_alive
-)
-SELECT origin, reason, coalesce(array_agg(sequence_number ORDER BY sequence_number) FILTER (WHERE NOT held), '{}') AS numbers,
-       count(*) FILTER (WHERE held) AS held, (SELECT count(*) FROM scanned_messages) AS scanned
-  FROM scanned_messages GROUP BY origin, reason ORDER BY count(*) DESC, origin, reason;
-
 -- name: storage_origins
 -- The recorded origins of messages that were moved to a poison queue or requeued from one.
 SELECT m.sequence_number, m.resubmitted_from FROM vitrine_message AS m

@@ -84,21 +84,6 @@ SELECT m.sequence_number, m.session_id
    AND NOT EXISTS (SELECT FROM vitrine_session AS s WHERE s.entity_id = m.entity_id AND s.session_id = m.session_id
                                                       AND s.locked_until > e.now);
 
--- name: dead_letter_groups
--- The first scan_cap dead letters grouped by reason: which may be resubmitted, and how many are locked.
-WITH
--- include: entity
-,
-scanned_messages AS MATERIALIZED (
-    SELECT m.sequence_number, m.dead_letter_reason AS reason, m.locked_until > e.now IS TRUE AS held
-      FROM entity AS e CROSS JOIN LATERAL (
-           SELECT * FROM vitrine_message WHERE entity_id = e.id AND subqueue = @SUBQUEUE_DEAD_LETTER AND state = @STATE_ACTIVE
-            ORDER BY sequence_number LIMIT %(scan_cap)s) AS m)
-SELECT NULL::text AS origin, reason,
-       coalesce(array_agg(sequence_number ORDER BY sequence_number) FILTER (WHERE NOT held), '{}') AS numbers,
-       count(*) FILTER (WHERE held) AS held, (SELECT count(*) FROM scanned_messages) AS scanned
-  FROM scanned_messages GROUP BY reason ORDER BY count(*) DESC, reason;
-
 -- name: resubmit
 -- Move dead letters back to the end of their queue in one statement, so that none is lost or duplicated (SB-105). Each becomes a
 -- new message that records its origin. Locked ones are left alone.

@@ -478,7 +478,9 @@ AND (%(text_fields)s::text[] IS NULL OR NOT EXISTS (
       CROSS JOIN LATERAL (SELECT CASE t.field
             WHEN 'id' THEN m.message_id
             WHEN 'session' THEN m.session_id COLLATE "default"
-            WHEN 'reason' THEN m.dead_letter_reason
+            WHEN 'reason' THEN CASE c.family WHEN 'queue_storage' THEN m.resubmitted_from ->> 'reason'
+                               ELSE m.dead_letter_reason END
+            WHEN 'origin' THEN m.resubmitted_from ->> 'path'
             WHEN 'description' THEN m.dead_letter_description
             WHEN 'held-by' THEN m.locked_by
             WHEN 'entity' THEN c.namespace_name || '/' || c.path
@@ -1002,8 +1004,8 @@ SELECT what, at, number
  ORDER BY at, number LIMIT 1;
 
 -- name: read_lock_places
--- The listed entities with locked messages, and those that may have locked sessions. held: how many messages are locked, leased or
--- unacknowledged, from the ledger.
+-- The listed entities with locked messages, and those that may have locked sessions. held: how many messages are locked, leased
+-- or unacknowledged, from the ledger.
 WITH
 -- include: listed
 , held AS MATERIALIZED (
@@ -1028,7 +1030,8 @@ places AS MATERIALIZED (
       JOIN vitrine_namespace AS n ON n.id = e.namespace_id),
 locks AS MATERIALIZED (
     SELECT p.place, s.session_id AS key, NULL::bigint AS number, @SUBQUEUE_MAIN::smallint AS subqueue, s.session_id,
-           NULL AS message_id, s.locked_by AS holder, s.locked_until - p.lock_duration AS since, s.locked_until AS until, NULL::integer AS renewals
+           NULL AS message_id, s.locked_by AS holder, s.locked_until - p.lock_duration AS since, s.locked_until AS until,
+           NULL::integer AS renewals
       FROM places AS p CROSS JOIN LATERAL (
            SELECT * FROM vitrine_session AS s
             WHERE s.entity_id = p.entity_id AND p.requires_session ORDER BY s.session_id LIMIT %(cap)s) AS s
@@ -1077,11 +1080,12 @@ SELECT p.entity_id, p.namespace_name, p.path, p.family, p.now, p.is_manual, l.*
 WITH
 -- include: locks_of_entities
 SELECT l.holder, count(*) FILTER (WHERE l.number IS NOT NULL) AS messages, count(*) FILTER (WHERE l.number IS NULL) AS sessions
-  FROM locks AS l WHERE strpos(lower(coalesce(l.holder, '')), lower(%(holder)s::text)) > 0 GROUP BY l.holder ORDER BY count(*) DESC, l.holder;
+  FROM locks AS l WHERE strpos(lower(coalesce(l.holder, '')), lower(%(holder)s::text)) > 0
+ GROUP BY l.holder ORDER BY count(*) DESC, l.holder;
 
 -- name: read_dead_places
--- The listed entities' lists of messages that failed, with their sizes by the ledger: dead-letter queues, poison queues of storage
--- queues, and queues of RabbitMQ of whose newest messages one has died.
+-- The listed entities' lists of messages that failed, with their sizes by the ledger: dead-letter queues, poison queues of
+-- storage queues, and queues of RabbitMQ of whose newest messages one has died.
 WITH
 -- include: listed
 , lists AS MATERIALIZED (
@@ -1125,7 +1129,7 @@ scanned AS MATERIALIZED (
                   coalesce(CASE p.family WHEN 'service_bus' THEN m.dead_letter_reason
                                 WHEN 'rabbitmq' THEN m.application_properties -> 'x-last-death-reason' ->> 1
                                 ELSE m.resubmitted_from ->> 'reason' END, '') AS reason,
-                  coalesce(CASE p.family WHEN 'service_bus' THEN nullif(m.dead_letter_source, p.path)
+                  coalesce(CASE p.family WHEN 'service_bus' THEN ''
                                 WHEN 'rabbitmq' THEN m.application_properties -> 'x-last-death-queue' ->> 1
                                 ELSE m.resubmitted_from ->> 'path' END, '') AS origin,
                   CASE p.family WHEN 'rabbitmq' THEN coalesce(m.application_properties ? 'x-death-before-move', false)

@@ -126,8 +126,8 @@ SELECT (SELECT count(*) FROM ended) AS deadlines, (SELECT count(*) FROM held) AS
 ;
 
 -- name: end_locks_of
--- End the valid locks of these messages now, on behalf of `actor` (SB-077): as if they had expired. Their deadlines stay, and find
--- nothing when they pass.
+-- End the valid locks of these messages now, on behalf of `actor` (SB-077): as if they had expired. Their deadlines stay, and
+-- find nothing when they pass.
 WITH
 -- include: entity
 ,
