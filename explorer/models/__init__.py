@@ -3,3 +3,4 @@
 from .analysis import AnalysisReason, AnalysisResult, AnalysisRun
 from .audit import AuditRecord
 from .demo import Demonstration
+from .filters import SavedFilter

@@ -17,6 +17,7 @@ from broker_core.reads import EntityRow
 from explorer.live.page import FILTERED_SECONDS, HEAD_SECONDS, HISTORY_SECONDS, Live, live, refresh_seconds
 from explorer.shared import timeline
 from explorer.shared.actions import selected_numbers
+from explorer.shared.filtering import status_of
 from explorer.shared.forms.queries import HISTORY, StorageQuery
 from explorer.shared.glance import TRAFFIC_MINUTES, Glance, spark
 from explorer.shared.presenters import numbered
@@ -53,7 +54,7 @@ def _show(request: HttpRequest, address: EntityAddress, form: StorageQuery, done
         "error": done.error,
         "origin": origin(entity, request),
         "facts": queue_facts(entity.address.path, entity.options),
-        **lists.context(entity, form, request.actor),
+        **lists.context(request, entity, form),
     }
     if context["origin"]:
         numbers = [row.sequence_number for row in context["page"].rows] if "page" in context else []
@@ -68,14 +69,15 @@ def _show(request: HttpRequest, address: EntityAddress, form: StorageQuery, done
             "glance": at_a_glance(stored),
             "spark": spark(reads.traffic(address, TRAFFIC_MINUTES, actor=request.actor), words=("put", "deleted")),
         }
-    slow = FILTERED_SECONDS if form.narrows else HISTORY_SECONDS if context["tab"] == HISTORY else 0.0
+    slow = FILTERED_SECONDS if context["filtered"] else HISTORY_SECONDS if context["tab"] == HISTORY else 0.0
     shown = Live(
         {HEAD: HEAD_SECONDS, "explorer/queue_storage/_messages.html": slow},
         entities=[entity],
         refresh_seconds=refresh_seconds([entity]),
         word=timeline.leaving(Family.QUEUE_STORAGE, EventKind.SENT),
     )
-    return show(request, "queue_storage/queue", context, fragment="queue_storage/_messages", status=done.status, live=shown)
+    status = status_of(context, done)
+    return show(request, "queue_storage/queue", context, fragment="queue_storage/_messages", status=status, live=shown)
 
 
 def origin(entity: EntityRow, request: HttpRequest) -> Sibling | None:

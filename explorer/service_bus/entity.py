@@ -19,7 +19,8 @@ from broker_core.service_bus.rules.entity_settings import SERVICE_NAMES
 from explorer.live.page import FILTERED_SECONDS, HEAD_SECONDS, HISTORY_SECONDS, Live, live, refresh_seconds
 from explorer.shared import releasing, timeline
 from explorer.shared.actions import selected_numbers
-from explorer.shared.forms.queries import HISTORY, RULES, SESSIONS, SUBSCRIPTIONS, EntityQuery
+from explorer.shared.filtering import filter_of, listed, status_of
+from explorer.shared.forms.queries import HISTORY, ORDERS, RULES, SESSIONS, SUBSCRIPTIONS, EntityQuery
 from explorer.shared.glance import TRAFFIC_MINUTES, Glance, spark
 from explorer.shared.lists import TabView
 from explorer.shared.presenters import numbered, plural
@@ -106,7 +107,7 @@ def _show(request: HttpRequest, address: EntityAddress, form: EntityQuery, done:
         "service_bus/entity",
         context,
         fragment="service_bus/_messages",
-        status=done.status,
+        status=status_of(context, done),
         live=_live(entity, tab, context),
     )
 
@@ -136,11 +137,12 @@ def _listing(request: HttpRequest, entity: EntityRow, form: EntityQuery, tab: st
             return {"rules": service_bus.rules_of([entity.id], actor=actor).get(entity.id, [])}
         case "sessions":
             return {"sessions": reads.sessions(entity.address, part=values["session"], cursor=cursor, actor=actor)}
-    narrowed = form.message_filter()
-    found = reads.list_messages(
-        entity.address, Tab(tab), filter=narrowed, cursor=cursor, newest_first=values["order"] != "oldest", actor=actor
-    )
-    return {"page": found, "filtered": bool(narrowed)}
+    found = filter_of(request, entity.clock.now)
+    return {
+        **listed(request, entity.address, Tab(tab), found, newest_first=values["order"] != "oldest", cursor=cursor),
+        "orders": ORDERS,
+        "order": values["order"],
+    }
 
 
 def _act_on_selected(request: HttpRequest, address: EntityAddress) -> Act:

@@ -39,7 +39,7 @@ class Place:
 PLACES = (
     Place("now", "Now", "now", "explorer:now", "g w"),
     Place("entities", "Entities", "list", "explorer:entities", "g o"),
-    Place("search", "Find a message", "search", "explorer:search", "g f"),
+    Place("messages", "Messages", "search", "explorer:messages", "g f"),
     Place("locks", "Locks", "locked", "explorer:locks", "g l"),
     Place("insights", "Insights", "chart", "explorer:insights", "g n"),
     Place("help", "Learn", "book", "explorer:help", "g h"),
