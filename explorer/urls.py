@@ -12,6 +12,7 @@ from .demo import pages as demonstration
 from .shared import (
     audit_log,
     clocks,
+    compare,
     deleted,
     glossary,
     insights,
@@ -56,6 +57,7 @@ urlpatterns = [
     path(f"send/{ENTITY}", by_family("send"), name="send"),
     path(f"receive/<slug:subqueue>/{ENTITY}", by_family("receiver"), name="receiver"),
     path(f"resubmit-all/{ENTITY}", by_family("resubmit_all"), name="resubmit_all"),
+    path(f"compare/{ENTITY}", compare.compare, name="compare"),
     path(f"bodies/{ENTITY}/<int:sequence_number>", message.body, name="body"),
     path(f"messages/{ENTITY}/<int:sequence_number>", message.message, name="message"),
     path("insights/", insights.insights, name="insights"),

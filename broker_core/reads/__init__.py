@@ -14,6 +14,7 @@ from .broker_health import (
 )
 from .conditions import quoted_name
 from .dead_groups import DeadLetterGroup, Groups, groups
+from .dead_letters import DeadGroup, DeadGroups, dead_groups, description_pattern
 from .deleted_entities import DeletedEntity, deleted_entity
 from .entities import (
     Counts,

@@ -104,8 +104,8 @@ def search_slice(
     part, place = _parse(first.cursor) if first.cursor else (EVENTS, None)
     if part == EVENTS or len(first.found) >= SLICE_FOUND or time.monotonic() >= search.deadline:
         return first
-    rest = yield from search.messages(place, totals.messages)
-    return replace(rest, found=(*first.found, *rest.found))
+    second = yield from search.messages(place, totals.messages)
+    return replace(second, found=(*first.found, *second.found))
 
 
 def _without_gone(filter: MessageFilter) -> tuple[MessageFilter, bool | None]:

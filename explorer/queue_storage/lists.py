@@ -63,6 +63,11 @@ def tab_views(entity: EntityRow, selected: str) -> list[TabView]:
     return [*views, TabView(HISTORY, "history", "gone", None, selected == HISTORY)]
 
 
+def holds_of(slug: str) -> tuple[int, ...] | None:
+    """What the messages of a list have in common, see reads.MessageFilter. slug: empty for the first list."""
+    return _BY_SLUG[slug or FIRST].holds
+
+
 def origin_address(address: EntityAddress, actor: Actor) -> EntityAddress | None:
     """The queue whose poison queue this is, by this queue's name or by the other's settings; None: none."""
     by_name = origin_of(address.path)

@@ -15,7 +15,7 @@ from broker_core.common.types import EntityAddress, EventKind, Family
 from broker_core.queue_storage.reading import queue_facts
 from broker_core.reads import EntityRow
 from explorer.live.page import FILTERED_SECONDS, HEAD_SECONDS, HISTORY_SECONDS, Live, live, refresh_seconds
-from explorer.shared import timeline
+from explorer.shared import split, timeline
 from explorer.shared.actions import selected_numbers
 from explorer.shared.filtering import status_of
 from explorer.shared.forms.queries import HISTORY, StorageQuery
@@ -55,6 +55,7 @@ def _show(request: HttpRequest, address: EntityAddress, form: StorageQuery, done
         "origin": origin(entity, request),
         "facts": queue_facts(entity.address.path, entity.options),
         **lists.context(request, entity, form),
+        **split.context(request, entity.address),
     }
     if context["origin"]:
         numbers = [row.sequence_number for row in context["page"].rows] if "page" in context else []
@@ -71,9 +72,10 @@ def _show(request: HttpRequest, address: EntityAddress, form: StorageQuery, done
         }
     slow = FILTERED_SECONDS if context["filtered"] else HISTORY_SECONDS if context["tab"] == HISTORY else 0.0
     shown = Live(
-        {HEAD: HEAD_SECONDS, "explorer/queue_storage/_messages.html": slow},
+        {HEAD: HEAD_SECONDS, "explorer/queue_storage/_messages.html": slow, **split.fragments(request)},
         entities=[entity],
         refresh_seconds=refresh_seconds([entity]),
+        personal=bool(request.GET.get("m")),
         word=timeline.leaving(Family.QUEUE_STORAGE, EventKind.SENT),
     )
     status = status_of(context, done)

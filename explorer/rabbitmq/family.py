@@ -10,9 +10,9 @@ from broker_core import rabbitmq
 from broker_core.common.types import Family
 from explorer.shared.family import FamilyPages, LockPages, MessagePage, NewEntity, PageTexts
 
-from . import message, queue, queues, states
+from . import message, message_facts, queue, queues, states
 
-_PARTS = ("overview_links", "overview_new", "overview_empty", "message_links", "message_facts", "message_extra", "message_why")
+_PARTS = ("overview_links", "overview_new", "overview_empty", "message_links", "message_extra")
 
 RABBITMQ = FamilyPages(
     family=Family.RABBITMQ,
@@ -27,6 +27,10 @@ RABBITMQ = FamilyPages(
         explain=message.explain,
         is_held_by=lambda row, actor: False,
         property_name=str,
+        state_line=message_facts.state_line,
+        facts=message_facts.facts,
+        beside=message.beside,
+        property_text=message_facts.property_text,
         anchors=message.anchors,
     ),
     locks=LockPages(
@@ -42,9 +46,6 @@ RABBITMQ = FamilyPages(
     texts=PageTexts(
         body="Body",
         application_properties="Headers",
-        deliverable="Ready to be delivered.",
-        why_not="Why is this message not delivered?",
-        receivable="ready, waiting for a consumer.",
         leaves="acknowledged, expired, dropped, purged, moved or dead-lettered",
         no_consumer="no consumer",
     ),

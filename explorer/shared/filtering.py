@@ -11,6 +11,7 @@ from typing import Any
 from django.http import HttpRequest, QueryDict
 from django.urls import reverse
 from django.utils.http import urlencode
+from django.utils.timezone import now
 
 from broker_core import reads
 from broker_core.common.errors import FilterError
@@ -64,12 +65,12 @@ class FilterField:
         return replace(self, filter=replace(self.filter, holds=holds))
 
 
-def filter_of(request: HttpRequest, now: datetime) -> FilterField:
-    """The filter in the query of a page: its parameters q, which may be several. now: of the clock of the list."""
-    text = " ".join(part for part in request.GET.getlist("q") if part.strip()).strip()
+def filter_of(request: HttpRequest, at: datetime) -> FilterField:
+    """The filter in the query of a page: its parameters q, which may be several. at: now, by the clock of the list."""
+    text = _text(request.GET)
     cleared = _with(request.GET, "")
     try:
-        tokens = reads.parse_tokens(text, now=now)
+        tokens = reads.parse_tokens(text, now=at)
         for token in tokens:
             if isinstance(token.condition, BodyText | JsonValue) and Right.SEE_BODIES not in request.actor.rights:
                 raise FilterError(token.start, NO_BODIES)
@@ -81,6 +82,19 @@ def filter_of(request: HttpRequest, now: datetime) -> FilterField:
         Chip(text[token.start : token.end], _with(request.GET, f"{text[: token.start]}{text[token.end :]}")) for token in tokens
     ]
     return FilterField(text, MessageFilter(tuple(token.condition for token in tokens)), tuple(chips), cleared=cleared)
+
+
+def in_query(query: QueryDict, row: MessageRow | None, holds: tuple[int, ...] | None = None) -> MessageFilter | None:
+    """The filter in the query of a list, for a page about one of its messages; None: it cannot be read."""
+    try:
+        found = reads.parse_filter(_text(query), now=row.read_at if row else now())
+    except FilterError:
+        return None
+    return replace(found, holds=holds)
+
+
+def _text(query: QueryDict) -> str:
+    return " ".join(part for part in query.getlist("q") if part.strip()).strip()
 
 
 def suggest_url(address: EntityAddress, tab: str) -> str:

@@ -32,6 +32,7 @@ TERMS = {
 }
 
 
+BY_WORD = {term.word: term for terms in TERMS.values() for term in terms}
 FILTER_EXAMPLES = (
     ("order-47", "contained in the message id, correlation id, subject, session id, or dead-letter reason or description"),
     ("id:order-47", "contained in the message id; id= for the whole id. Also subject, correlation, session, reason, description"),

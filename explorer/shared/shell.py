@@ -32,6 +32,9 @@ from .values import Act, status_of
 _HEADINGS = {400: "Invalid request", 403: "Permission denied", 404: "Not found", 409: "Conflict", 503: "Temporarily unavailable"}
 
 
+UNDO = "undo:"  # begins the tag of a notice with an Undo button; its URL follows
+
+
 class BadQuery(Exception):
     """Invalid query parameters. problems: (parameter, what is wrong with it)."""
 
@@ -187,8 +190,10 @@ def act(
     *,
     target: str = "",
     says: Callable[[Any], str] = lambda result: "",
+    undo: Callable[[Any], str] = lambda result: "",
 ) -> Act:
-    """Carry out a user's action and audit it, whether it succeeds or not. says: (result) -> text for the notice and the audit."""
+    """Carry out a user's action and audit it, whether it succeeds or not. says: (result) -> text for the notice and the audit.
+    undo: (result) -> URL that the notice's Undo button posts to; empty: it cannot be undone."""
     try:
         result = call()
     except BrokerError as exc:
@@ -197,7 +202,7 @@ def act(
     text = says(result)
     audit.done(request.actor, action, address, target=target, detail=text)
     if text:
-        messages.success(request, text)
+        notify(request, text, undo=undo(result))
     return Act(result=result)
 
 
@@ -211,6 +216,11 @@ def shown_or_acted_on(request: HttpRequest, show_list: Callable[..., HttpRespons
     if done.error:
         notify_error(request, done.error)
     return HttpResponseRedirect(request.get_full_path())
+
+
+def notify(request: HttpRequest, text: str, *, undo: str = "") -> None:
+    """Show the text as a notice, on the next page if this one redirects. undo: URL that its Undo button posts to."""
+    messages.success(request, text, extra_tags=f"{UNDO}{undo}" if undo else "")
 
 
 def notify_error(request: HttpRequest, error: BrokerError) -> None:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import base64
+import re
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
 from django import template
+from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import mark_safe
 from django.utils.timezone import now as real_now
 
 from broker_core.common.durations import format_iso, human
+from broker_core.common.explanations import Reason
 from broker_core.common.types import EntityAddress, Family, HistoryLevel
 from broker_core.reads import EntityRow, FoundMessage
+from explorer.shared import glossary, presenters, shell, timeline
 from explorer.shared import navigation as places
-from explorer.shared import presenters, timeline
 from explorer.shared.family import FamilyPages, NewEntity, installed, pages_of
 from explorer.shared.preferences import Preferences
 from explorer.shared.values import Figure
@@ -37,7 +40,6 @@ register.filter("shown_path", presenters.shown_path)
 register.filter("tags", presenters.tags)
 register.filter("effect_verb", presenters.effect_verb)
 register.filter("family_pages", pages_of)
-register.filter("family_texts", lambda family: pages_of(family).texts)
 
 
 @register.simple_tag(takes_context=True)
@@ -146,6 +148,67 @@ def countdown(at: datetime, now: datetime) -> str:
 
 
 @register.simple_tag
+def reason_text(reason: Reason, at: datetime) -> str:
+    """A reason of an explanation, and what would change it. The time left, which its text says as of `at`, is one countdown."""
+    plain, change = without_rules(reason.text), ""
+    if reason.change:
+        change = format_html(' <span class="quiet">{}</span>', without_rules(reason.change))
+    before, found, after = plain.partition(human(reason.ends_at - at)) if reason.ends_at else (plain, "", "")
+    if not found or reason.ends_at is None:
+        return format_html("{}{}", plain, change)
+    return format_html("{}{}{}{}", before, countdown(reason.ends_at, at), after, change)
+
+
+@register.filter
+def without_rules(text: object) -> str:
+    """The text without the rules that it cites, such as (SB-035)."""
+    return presenters.without_rules(str(text))[0]
+
+
+@register.simple_tag
+def ring(since: datetime, until: datetime, now: datetime, icon_name: str = "") -> str:
+    """The share of a time that is left, as a ring around an icon, updated by live.js. The countdown beside it says the same."""
+    length = (until - since).total_seconds()
+    left = min(1.0, max(0.0, (until - now).total_seconds() / length)) if length > 0 else 0.0
+    return format_html(
+        '<span class="ring-place"><svg class="ring" viewBox="0 0 32 32" aria-hidden="true"><circle cx="16" cy="16" r="14"/>'
+        '<circle class="left" cx="16" cy="16" r="14" pathLength="100" data-ring-from="{}" data-ring-to="{}" '
+        'stroke-dasharray="{} 100"/></svg>{}</span>',
+        presenters.epoch_ms(since), presenters.epoch_ms(until), f"{left * 100:.1f}", icon(icon_name) if icon_name else "",
+    )  # fmt: skip
+
+
+@register.simple_tag(takes_context=True)
+def message_pane(context) -> str:
+    """The open message beside a list, from its own context only."""
+    request = context["request"]
+    shared = {**context["pane"], "list_url": f"?{_list_query(request)}", "csrf_token": context.get("csrf_token")}
+    return render_to_string("explorer/_pane_content.html", shared, request)
+
+
+@register.simple_tag(takes_context=True)
+def list_query(context, m: int | None = None) -> str:
+    """The query of the list that a message was opened from, for links to messages beside it. m: opens this one in the list."""
+    query = _list_query(context["request"], m)
+    return f"?{query}" if query else ""
+
+
+def _list_query(request, m: int | None = None) -> str:
+    query = request.GET.copy()
+    for name in ("m", "body"):
+        query.pop(name, None)
+    if m is not None:
+        query["m"] = str(m)
+    return query.urlencode()
+
+
+@register.filter
+def of_key(values, key):
+    """The value of a mapping for a key that is a variable."""
+    return values.get(key, "")
+
+
+@register.simple_tag
 def server_clock(clock=None) -> str:
     """The clock of the page's deadlines: the namespace's if the page shows one, else the server's."""
     now, rate, read = (clock.now, clock.rate, presenters.epoch_ms(clock.real_now)) if clock else (real_now(), 1, 1)
@@ -199,6 +262,48 @@ def preferences(context) -> Preferences:
 def navigation(context) -> list[list[places.Place]]:
     """The places of the navigation for the signed-in user, in groups."""
     return places.in_groups(places.places(context["request"].user))
+
+
+@register.simple_tag(takes_context=True)
+def namespace_switch(context) -> places.Switch | None:
+    """The namespaces to choose from; None for a person who may see none."""
+    return places.switch(context["request"], context.get("namespace") or getattr(context.get("address"), "namespace", None))
+
+
+@register.simple_tag
+def environment() -> places.Environment | None:
+    return places.environment()
+
+
+@register.simple_tag(takes_context=True)
+def nav_count(context, place: places.Place) -> str:
+    """The number beside a place; an empty element for 0, which a later frame fills."""
+    count = places.counts(context["request"]).get(place.count)
+    return format_html(
+        '<span class="nav-count {}" id="n-{}">{}</span>', place.hue if count else "", place.name, f"{count:,}" if count else ""
+    )
+
+
+@register.filter
+def initials(name: str) -> str:
+    """Two letters for a name: vera -> VE, Vera.Lind -> VL."""
+    parts = re.findall(r"\w+", name)
+    return ("".join(part[0] for part in parts[:2]) if len(parts) > 1 else name[:2]).upper()
+
+
+@register.filter
+def undo_url(message) -> str:
+    """Where the Undo button of a notice posts to; empty: it has none."""
+    tags = message.extra_tags or ""
+    return tags.removeprefix(shell.UNDO) if tags.startswith(shell.UNDO) else ""
+
+
+@register.inclusion_tag("explorer/_term.html")
+def term(word: str, text: str = "", place: str = "") -> dict[str, Any]:
+    """A word of the glossary that opens its explanation. text: how it is written here. place: makes the id of its explanation
+    unique, where a page has the same term twice."""
+    it = glossary.BY_WORD[word]
+    return {"it": it, "text": text or word, "id": "-".join(filter(None, ("term", it.anchor, place)))}
 
 
 @register.simple_tag

@@ -143,6 +143,9 @@ def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[st
             *(f"/entities/{eu}?tab={tab}" for tab in ("active", "rules", "dead-letter")),
             *(f"/entities/{carts}?tab={tab}" for tab in ("active", "sessions")),
             f"/entities/{stored}",
+            f"/entities/{at}?m=4",
+            f"/entities/{at}?tab=dead-letter&m=2",
+            f"/entities/{stored}?m=8",
             *(f"/entities/{stored}?tab={tab}" for tab in ("all", "visible", "delayed", "leased", "expired", "history")),
             f"/entities/{stored}?tab=visible&q=body:job&order=oldest",
             f"/entities/{stored}-poison",
@@ -160,6 +163,7 @@ def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[st
             f"/receive/dead-letter/{at}",
             f"/receive/main/{stored}",
         ],
+        "compare": [f"/compare/{at}?a=4&b=5", f"/compare/{stored}?a=1&b=8"],
         "message": [
             *(f"/messages/{at}/{number}" for number in (1, 2, 3, 4, 5, 6, 7)),
             *(f"/messages/{stored}/{number}" for number in range(1, 9)),
@@ -172,6 +176,8 @@ def pages(shop, market, jobs):
     return SimpleNamespace(
         shop=shop,
         market=market,
+        jobs=jobs,
         at=f"{shop.namespace}/{shop.path}",
+        stored=f"{jobs.namespace}/{jobs.path}",
         all=[a for some in addresses_of(shop, jobs).values() for a in some],
     )

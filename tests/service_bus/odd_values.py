@@ -294,6 +294,7 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
             "*": lambda: {"name": w.vhost},
         },
         "reads.broker_health": {"*": dict},
+        "reads.dead_letters": {"*": lambda: {"filter": EntityFilter()}},
         "reads.dead_groups": {"*": lambda: {"address": w.queue.dead_letter}},
         "reads.deleted_entities": {"*": lambda: at | {"entity_id": 1}},
         "reads.entities": {

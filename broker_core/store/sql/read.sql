@@ -860,6 +860,70 @@ WITH
 SELECT l.holder, count(*) FILTER (WHERE l.number IS NOT NULL) AS messages, count(*) FILTER (WHERE l.number IS NULL) AS sessions
   FROM locks AS l WHERE strpos(lower(coalesce(l.holder, '')), lower(%(holder)s::text)) > 0 GROUP BY l.holder ORDER BY count(*) DESC, l.holder;
 
+-- name: read_dead_places
+-- The listed entities' lists of messages that failed, with their sizes by the ledger: dead-letter queues, poison queues of storage
+-- queues, and queues of RabbitMQ of whose newest messages one has died.
+WITH
+-- include: listed
+, lists AS MATERIALIZED (
+    SELECT l.entity_id, l.subqueue, sum(l.n)::bigint AS n
+      FROM (SELECT entity_id, subqueue, state, n FROM vitrine_count_base WHERE until IS NULL
+            UNION ALL SELECT entity_id, subqueue, state, n FROM vitrine_count_delta WHERE until IS NULL) AS l
+      JOIN entities AS e ON e.id = l.entity_id
+     WHERE l.state = @STATE_ACTIVE GROUP BY l.entity_id, l.subqueue)
+SELECT e.id, e.namespace_name, e.path, e.family, l.subqueue, l.n
+  FROM lists AS l JOIN entities AS e ON e.id = l.entity_id
+ WHERE l.n > 0
+   AND CASE WHEN l.subqueue <> @SUBQUEUE_MAIN THEN l.subqueue IN (@SUBQUEUE_DEAD_LETTER, @SUBQUEUE_TRANSFER_DEAD_LETTER)
+            WHEN e.family = 'queue_storage' THEN e.path LIKE '%%-poison' OR EXISTS (
+                 SELECT FROM vitrine_entity AS q JOIN vitrine_entity AS p ON p.namespace_id = q.namespace_id
+                  WHERE p.id = e.id AND q.effective ->> 'poison_queue' = p.path)
+            WHEN e.family = 'rabbitmq' THEN EXISTS (
+                 SELECT FROM (SELECT m.application_properties FROM vitrine_message AS m
+                               WHERE m.entity_id = e.id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
+                               ORDER BY m.sequence_number DESC LIMIT 20) AS m
+                  WHERE m.application_properties ? 'x-death')
+            ELSE false END;
+
+-- name: read_dead_groups
+-- The newest messages of these lists, at most as many as `caps` says of each, grouped by why and where they failed. recent: how
+-- many of them failed in each of the last twelve periods of five minutes, by its place, 0 for the newest.
+WITH places AS MATERIALIZED (
+    SELECT t.place, t.subqueue, t.cap, e.id AS entity_id, e.namespace_name, e.path, e.family, e.now
+      FROM unnest(%(entity_ids)s::bigint[], %(subqueues)s::smallint[], %(caps)s::bigint[]) WITH ORDINALITY
+           AS t(id, subqueue, cap, place)
+      JOIN vitrine_entity_now AS e ON e.id = t.id),
+scanned AS MATERIALIZED (
+    SELECT p.place, m.sequence_number AS number, f.at, f.reason, f.origin, f.resubmitted,
+           coalesce(vitrine_description_pattern(m.dead_letter_description), '') AS description,
+           CASE WHEN f.at > p.now - interval '1 hour' THEN least(extract(epoch FROM p.now - f.at)::int / 300, 11) END AS period
+      FROM places AS p CROSS JOIN LATERAL (
+           SELECT * FROM vitrine_message AS m
+            WHERE m.entity_id = p.entity_id AND m.subqueue = p.subqueue AND m.state = @STATE_ACTIVE
+            ORDER BY m.sequence_number DESC LIMIT p.cap) AS m
+     CROSS JOIN LATERAL (
+           SELECT coalesce(m.dead_lettered_at, m.enqueued_at) AS at,
+                  coalesce(CASE p.family WHEN 'service_bus' THEN m.dead_letter_reason
+                                WHEN 'rabbitmq' THEN m.application_properties -> 'x-last-death-reason' ->> 1
+                                ELSE m.resubmitted_from ->> 'reason' END, '') AS reason,
+                  coalesce(CASE p.family WHEN 'service_bus' THEN nullif(m.dead_letter_source, p.path)
+                                WHEN 'rabbitmq' THEN m.application_properties -> 'x-last-death-queue' ->> 1
+                                ELSE m.resubmitted_from ->> 'path' END, '') AS origin,
+                  CASE p.family WHEN 'rabbitmq' THEN coalesce(m.application_properties ? 'x-death-before-move', false)
+                       ELSE coalesce((m.resubmitted_from ->> 'times')::int, 0)
+                            > CASE p.family WHEN 'service_bus' THEN 0 ELSE 2 END END AS resubmitted OFFSET 0) AS f
+     WHERE p.family <> 'rabbitmq' OR m.application_properties ? 'x-death'),
+periods AS (
+    SELECT place, reason, description, origin, period, count(*) AS n, count(*) FILTER (WHERE resubmitted) AS resubmitted,
+           min(at) AS first_at, max(at) AS last_at, max(number) AS newest
+      FROM scanned GROUP BY place, reason, description, origin, period)
+SELECT p.entity_id, p.namespace_name, p.path, p.family, p.subqueue, p.now, g.reason, g.description, g.origin,
+       sum(g.n)::bigint AS n, sum(g.resubmitted)::bigint AS resubmitted, min(g.first_at) AS first_at, max(g.last_at) AS last_at,
+       max(g.newest) AS newest, coalesce(jsonb_object_agg(g.period, g.n) FILTER (WHERE g.period IS NOT NULL), '{}') AS recent
+  FROM periods AS g JOIN places AS p ON p.place = g.place
+ GROUP BY p.place, p.entity_id, p.namespace_name, p.path, p.family, p.subqueue, p.now, g.reason, g.description, g.origin
+ ORDER BY n DESC, last_at DESC, p.place LIMIT %(max_count)s;
+
 -- name: search_messages
 -- Stored messages of all entities that match, among the next max_scanned ones before a place, in descending order of the key:
 -- from entity to entity, the newest entity first, and in each list the newest message first. If bodies are searched, only rows
