@@ -934,13 +934,14 @@ WITH looked_at AS MATERIALIZED (
      WHERE (entity_id, subqueue, state, sequence_number)
            < (%(entity_id)s::bigint, %(subqueue)s::smallint, %(state)s::smallint, %(number)s::bigint)
      ORDER BY entity_id DESC, subqueue DESC, state DESC, sequence_number DESC LIMIT %(max_scanned)s
-), measured AS MATERIALIZED (
-    SELECT m.ctid AS tid, sum(m.size) OVER (ORDER BY m.entity_id DESC, m.subqueue DESC, m.state DESC, m.sequence_number DESC)
-                          - m.size AS before
-      FROM vitrine_message AS m
-     WHERE %(reads_bodies)s::boolean AND m.ctid = ANY (ARRAY(SELECT tid FROM looked_at))
 ), taken AS MATERIALIZED (
-    SELECT l.* FROM looked_at AS l LEFT JOIN measured AS s ON s.tid = l.tid WHERE coalesce(s.before, 0) < %(max_bytes)s
+    SELECT tid, entity_id, subqueue, state, sequence_number FROM looked_at WHERE NOT %(reads_bodies)s::boolean
+    UNION ALL
+    SELECT tid, entity_id, subqueue, state, sequence_number FROM (
+        SELECT ctid AS tid, entity_id, subqueue, state, sequence_number,
+               sum(size) OVER (ORDER BY entity_id DESC, subqueue DESC, state DESC, sequence_number DESC) - size AS before
+          FROM vitrine_message WHERE ctid = ANY (ARRAY(SELECT tid FROM looked_at WHERE %(reads_bodies)s::boolean))) AS x
+     WHERE before < %(max_bytes)s
 ), entities AS MATERIALIZED (
     SELECT e.*, clock_timestamp() AS real_now, n.clock_base_at IS NOT NULL AS is_manual,
            CASE WHEN n.clock_base_at IS NULL THEN 1.0 ELSE n.clock_rate END AS rate
@@ -950,8 +951,9 @@ WITH looked_at AS MATERIALIZED (
     SELECT m.ctid AS tid, m.entity_id, m.subqueue, m.state, m.sequence_number,
 -- include: json_matches
            AS matches
-      FROM taken AS t JOIN vitrine_message AS m ON m.ctid = t.tid JOIN entities AS c ON c.id = m.entity_id
-     WHERE m.subqueue = ANY ('{@SUBQUEUE_MAIN,@SUBQUEUE_DEAD_LETTER,@SUBQUEUE_TRANSFER_DEAD_LETTER}')
+      FROM vitrine_message AS m JOIN entities AS c ON c.id = m.entity_id
+     WHERE m.ctid = ANY (ARRAY(SELECT tid FROM taken))
+       AND m.subqueue = ANY ('{@SUBQUEUE_MAIN,@SUBQUEUE_DEAD_LETTER,@SUBQUEUE_TRANSFER_DEAD_LETTER}')
        AND (%(rest_before)s::timestamptz IS NULL OR c.history_level = @HISTORY_OFF OR c.created_at < %(rest_before)s
             AND (c.is_manual OR m.enqueued_at < %(rest_before)s))
 -- include: matches
