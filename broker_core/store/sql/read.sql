@@ -1002,15 +1002,16 @@ WITH looked_at AS MATERIALIZED (
      WHERE e.id = ANY (ARRAY(SELECT DISTINCT entity_id FROM first_events)) AND (%(with_system)s::boolean OR NOT n.is_system)
 ), found AS (
     SELECT m.event_id, m.xid, m.recorded_at, m.at, m.entity_id, m.subqueue, m.sequence_number, m.kind, m.message_id,
-           m.session_id, m.size, m.actor, m.properties ->> 'subject' AS subject, m.properties ->> 'correlation_id' AS correlation_id,
+           m.session_id, m.size, m.actor, m.properties ->> 'subject' AS subject,
+           m.properties ->> 'correlation_id' AS correlation_id,
            c.namespace_name, c.path, c.family, c.deleted_at, c.now
       FROM first_events AS m JOIN entities AS c ON c.id = m.entity_id
      WHERE true
 -- include: matches
      ORDER BY m.xid DESC, m.event_id DESC LIMIT %(max_count)s
 )
-SELECT s.scanned, s.back_to, l.last_xid, l.last_event, f.event_id, f.xid::text AS xid, f.recorded_at, f.at, f.entity_id, f.subqueue,
-       f.sequence_number, f.kind, f.message_id, f.session_id, f.size, f.actor, f.subject, f.correlation_id, f.namespace_name,
+SELECT s.scanned, s.back_to, l.last_xid, l.last_event, f.event_id, f.xid::text AS xid, f.recorded_at, f.at, f.entity_id,
+       f.subqueue, f.sequence_number, f.kind, f.message_id, f.session_id, f.size, f.actor, f.subject, f.correlation_id, f.namespace_name,
        f.path, f.family, f.deleted_at, f.now
   FROM (SELECT count(*) AS scanned, min(recorded_at) AS back_to FROM looked_at) AS s
   LEFT JOIN last_one AS l ON true
