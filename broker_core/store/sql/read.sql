@@ -1011,7 +1011,8 @@ WITH looked_at AS MATERIALIZED (
      ORDER BY m.xid DESC, m.event_id DESC LIMIT %(max_count)s
 )
 SELECT s.scanned, s.back_to, l.last_xid, l.last_event, f.event_id, f.xid::text AS xid, f.recorded_at, f.at, f.entity_id,
-       f.subqueue, f.sequence_number, f.kind, f.message_id, f.session_id, f.size, f.actor, f.subject, f.correlation_id, f.namespace_name,
+       f.subqueue, f.sequence_number, f.kind, f.message_id, f.session_id, f.size, f.actor, f.subject, f.correlation_id,
+       f.namespace_name,
        f.path, f.family, f.deleted_at, f.now
   FROM (SELECT count(*) AS scanned, min(recorded_at) AS back_to FROM looked_at) AS s
   LEFT JOIN last_one AS l ON true
