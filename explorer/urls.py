@@ -25,7 +25,9 @@ from .shared import (
     now,
     overview,
     preferences,
+    saved_filters,
     search,
+    suggestions,
     system,
     tail,
 )
@@ -42,7 +44,10 @@ urlpatterns = [
     path("dead-letters/", inbox.inbox, name="dead_letters"),
     path(f"dead-letters/<slug:subqueue>/{ENTITY}", group.group, name="dead_letter_group"),
     path("locks/", locks.locks, name="locks"),
-    path("find/", search.search, name="search"),
+    path("messages/", search.search, name="messages"),
+    path("filters/", saved_filters.saved_filters, name="saved_filters"),
+    path("filters/save/", saved_filters.save, name="save_filter"),
+    path("filters/delete/<int:filter_id>/", saved_filters.delete, name="delete_filter"),
     path("system/", system.system, name="system"),
     path("activity/", audit_log.audit_log, name="audit"),
     path("learn/", glossary.glossary, name="help"),
@@ -53,6 +58,8 @@ urlpatterns = [
     path(f"entities/{ENTITY}", deleted.or_record(by_family("entity")), name="entity"),
     path(f"settings/{ENTITY}", by_family("entity_settings"), name="entity_settings"),
     path(f"delete/{ENTITY}", by_family("entity_delete"), name="entity_delete"),
+    path("filter-suggestions/", suggestions.general, name="general_suggestions"),
+    path(f"filter-suggestions/{ENTITY}", suggestions.suggestions, name="filter_suggestions"),
     path(f"send/{ENTITY}", by_family("send"), name="send"),
     path(f"receive/<slug:subqueue>/{ENTITY}", by_family("receiver"), name="receiver"),
     path(f"compare/{ENTITY}", compare.compare, name="compare"),
@@ -75,7 +82,12 @@ urlpatterns = [
 for family in installed():
     urlpatterns += family.urls
 
-MOVED = {"sweeps/": "explorer:system", "audit/": "explorer:audit", "words/": "explorer:help"}  # addresses of earlier versions
+MOVED = {  # addresses of earlier versions
+    "find/": "explorer:messages",
+    "sweeps/": "explorer:system",
+    "audit/": "explorer:audit",
+    "words/": "explorer:help",
+}
 urlpatterns += [
     path(old, RedirectView.as_view(pattern_name=new, query_string=True, permanent=True)) for old, new in MOVED.items()
 ]

@@ -13,6 +13,7 @@ from .broker_health import (
     last_sweep_runs,
     sweep_runs,
 )
+from .conditions import quoted_name
 from .dead_letters import MOST_GROUPS, DeadGroup, DeadGroups, dead_groups, description_pattern
 from .deleted_entities import DeletedEntity, deleted_entity
 from .entities import (
@@ -49,12 +50,17 @@ from .locks import Holder, Lock, LockFilter, Locks, locks
 from .messages import (
     BODY_BYTES,
     EXPIRED,
+    MOST_SUGGESTED,
+    SUGGEST_FROM,
     Body,
     Explanation,
+    Matching,
     MessageDetail,
     MessageRow,
     Tab,
     body,
+    count_messages,
+    frequent_values,
     list_messages,
     message,
     messages_by_number,
@@ -70,6 +76,7 @@ from .next_changes import (
     NextChange,
     next_change,
 )
+from .searching import FoundMessage, Slice, search_slice
 from .session_lists import (
     SessionRow,
     sessions,

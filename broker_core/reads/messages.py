@@ -36,6 +36,8 @@ SCAN_SECONDS = 1.0  # maximum duration of a search, checked between chunks
 SCAN_CHUNK = 5_000
 SCAN_BYTES = 16 * 1024 * 1024  # of bodies in one chunk, which has at least one body
 BODY_BYTES = 256 * 1024
+SUGGEST_FROM = 10_000  # the newest messages, whose frequent values are suggested
+MOST_SUGGESTED = 10
 EXPIRED = -1  # in MessageFilter.holds
 
 
@@ -241,6 +243,55 @@ def list_messages(
     return search.page()
 
 
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """How many messages match a filter. scanned: examined ones. capped: the search stopped before the end; more may match."""
+
+    count: int
+    scanned: int
+    capped: bool
+
+
+@use_case
+def count_messages(
+    address: EntityAddress,
+    tab: Tab = Tab.ACTIVE,
+    *,
+    filter: MessageFilter = MessageFilter(),
+    max_scanned: int = SCAN_ROWS,
+    max_seconds: float = SCAN_SECONDS,
+    actor: Actor | None = None,
+) -> Steps[Matching]:
+    """How many messages of a list match, searched as in list_messages. Raises as list_messages."""
+    require(actor, Right.BROWSE, address)
+    if filter.needs_bodies:
+        require(actor, Right.SEE_BODIES, address)
+    entity_id = yield from entity_id_of(address)
+    position = Position.parse(None, newest_first=True)
+    search = _Search(entity_id, tab, filter, position, 0, max_scanned, time.monotonic() + max_seconds, counts=True)
+    yield from search.run()
+    return Matching(search.matched, search.scanned, search.capped)
+
+
+@use_case
+def frequent_values(
+    address: EntityAddress, tab: Tab, field: str, part: str = "", *, actor: Actor | None = None
+) -> Steps[list[tuple[str, int]]]:
+    """The most frequent values of a field among the newest messages of a list, and how many of these have them.
+
+    field: a key of texts (filters.TEXTS), "prop.NAME", or "prop." for the names of properties. part: the values contain it.
+    """
+    require(actor, Right.BROWSE, address)
+    entity_id = yield from entity_id_of(address)
+    name = field.removeprefix("prop.") if field.startswith("prop.") else None
+    column = matching.STORED.get(field, field) if name is None else "property" if name else "names"
+    rows = yield call(
+        "read_frequent_values", entity_id=entity_id, subqueue=int(tab.subqueue), state=int(tab.state), field=column,
+        name=name or "", part=part, max_scanned=SUGGEST_FROM, max_count=MOST_SUGGESTED,
+    )  # fmt: skip
+    return [(row.value, row.n) for row in rows]
+
+
 @use_case(namespace=WHOLE_DATABASE)
 def messages_by_number(entity_id: int, sequence_numbers: Iterable[int], *, actor: Actor | None = None) -> Steps[list[MessageRow]]:
     """Those of these messages that are still in any list of the entity, by number."""
@@ -292,6 +343,8 @@ class _Search:
     scanned: int = 0
     capped: bool = False
     not_json: int = 0
+    matched: int = 0
+    counts: bool = False  # count what matches, and find none
     last: Any = None  # the last chunk's first row, which has the clock even if nothing was found
     conditions: dict[str, Any] = field(init=False)
 
@@ -299,7 +352,7 @@ class _Search:
         self.conditions = matching.parameters(self.filter)
 
     def run(self) -> Steps:
-        beyond, narrow = self.position.number, bool(self.filter) or self.tab == Tab.LOCKED
+        beyond, narrow = self.position.number, bool(self.filter) or self.tab == Tab.LOCKED or self.counts
         chunk = SCAN_CHUNK if narrow else self.limit + 1
         while True:
             rows = yield call("read_messages", **self._parameters(beyond, min(chunk, self.max_scanned - self.scanned)))
@@ -308,8 +361,9 @@ class _Search:
             self.last = rows[0]
             self.scanned += self.last.scanned
             self.not_json += self.last.not_json
+            self.matched += self.last.matched
             self.found += [row for row in rows if row.sequence_number is not None]
-            if len(self.found) > self.limit or self.last.at_end:
+            if (len(self.found) > self.limit and not self.counts) or self.last.at_end:
                 return
             beyond = self.last.last_scanned
             if self.scanned >= self.max_scanned or time.monotonic() >= self.deadline:
@@ -320,7 +374,8 @@ class _Search:
         return {
             "entity_id": self.entity_id, "subqueue": int(self.tab.subqueue), "state": int(self.tab.state),
             "locked_only": self.tab == Tab.LOCKED, "descending": self.position.downwards, "beyond": beyond,
-            "max_scanned": max_scanned, "max_bytes": SCAN_BYTES, "max_count": self.limit + 1 - len(self.found),
+            "max_scanned": max_scanned, "max_bytes": SCAN_BYTES,
+            "max_count": 0 if self.counts else self.limit + 1 - len(self.found),
             **self.conditions,
         }  # fmt: skip
 

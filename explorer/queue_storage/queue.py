@@ -15,6 +15,7 @@ from broker_core.queue_storage.reading import queue_facts
 from broker_core.reads import EntityRow
 from explorer.live.page import FILTERED_SECONDS, HEAD_SECONDS, HISTORY_SECONDS, Live, live, refresh_seconds
 from explorer.shared import split, timeline
+from explorer.shared.filtering import status_of
 from explorer.shared.forms.queries import HISTORY, StorageQuery
 from explorer.shared.glance import TRAFFIC_MINUTES, Glance, spark
 from explorer.shared.shell import about, address_of, cleaned, draws, show
@@ -43,7 +44,7 @@ def queue(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
         **about(request, entity),
         "origin": origin(entity, request),
         "facts": queue_facts(entity.address.path, entity.options),
-        **lists.context(entity, form, request.actor),
+        **lists.context(request, entity, form),
         **split.context(request, entity.address),
     }
     if context["origin"]:
@@ -58,7 +59,7 @@ def queue(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
             "glance": at_a_glance(stored),
             "spark": spark(reads.traffic(address, TRAFFIC_MINUTES, actor=request.actor), words=("put", "deleted")),
         }
-    slow = FILTERED_SECONDS if form.narrows else HISTORY_SECONDS if context["tab"] == HISTORY else 0.0
+    slow = FILTERED_SECONDS if context["filtered"] else HISTORY_SECONDS if context["tab"] == HISTORY else 0.0
     shown = Live(
         {HEAD: HEAD_SECONDS, "explorer/queue_storage/_messages.html": slow, **split.fragments(request)},
         entities=[entity],
@@ -66,7 +67,8 @@ def queue(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
         personal=bool(request.GET.get("m")),
         word=timeline.leaving(Family.QUEUE_STORAGE, EventKind.SENT),
     )
-    return show(request, "queue_storage/queue", context, fragment="queue_storage/_messages", live=shown)
+    status = status_of(context)
+    return show(request, "queue_storage/queue", context, fragment="queue_storage/_messages", status=status, live=shown)
 
 
 def origin(entity: EntityRow, request: HttpRequest) -> Sibling | None:

@@ -25,6 +25,7 @@ from explorer.rabbitmq.forms.topology import QueueQuery
 from explorer.shared import releasing
 from explorer.shared.actions import Action
 from explorer.shared.family import MessageRecord
+from explorer.shared.filtering import in_query
 from explorer.shared.lists import neighbour
 from explorer.shared.shell import Act, act
 
@@ -84,7 +85,8 @@ def beside(query: QueryDict, record: MessageRecord, side: str, actor: Actor) -> 
     form = QueueQuery(query)
     if not form.is_valid() or (tab := form.cleaned_data["tab"] or "messages") not in HOLDS:
         return None
-    narrowed = QueueQuery.message_filter(form.cleaned_data, HOLDS[tab])
+    if (narrowed := in_query(query, record.row, HOLDS[tab])) is None:
+        return None
     newest_first = form.cleaned_data["order"] == "newest"
     read = partial(reads.list_messages, record.address, Tab.ACTIVE, filter=narrowed, actor=actor)
     return neighbour(side, record.number, newest_first=newest_first, read=read)

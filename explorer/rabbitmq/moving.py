@@ -20,6 +20,7 @@ from explorer.operations.presenters import page_of, report, undo_url
 from explorer.rabbitmq.forms.move import BACK, MoveForm, group_text, in_words
 from explorer.rabbitmq.forms.topology import QueueQuery
 from explorer.shared.actions import selected_numbers
+from explorer.shared.filtering import filter_of
 from explorer.shared.presenters import numbered
 from explorer.shared.shell import Act, BadQuery, act, cleaned, page, wants_fragment
 
@@ -193,9 +194,12 @@ def _requested(request: HttpRequest, queue: EntityRow) -> Which:
     tab = values["tab"] or "messages"
     if tab not in MOVABLE:
         raise BadQuery([("tab", f"Messages of the tab {tab} cannot be moved.")])
-    if not QueueQuery.message_filter(values, None):
+    narrowed = filter_of(request, queue.clock.now)
+    if narrowed.problem:
+        raise BadQuery([("q", narrowed.problem.text)])
+    if not narrowed:
         return Which(None, False, "all ready messages")
-    matched, is_whole = matching(queue.address, QueueQuery.message_filter(values, MOVABLE[tab]), request.actor)
+    matched, is_whole = matching(queue.address, narrowed.selecting(MOVABLE[tab]).filter, request.actor)
     found = "1 message that matches" if len(matched) == 1 else f"{len(matched):,} messages that match"
     words = f"{'' if is_whole else 'the first '}{found} the filter"
     return Which(tuple(matched), False, words, is_whole)

@@ -20,8 +20,9 @@ from broker_core.reads import EXPIRED, EntityRow, MessageRow, Tab
 from explorer.live.page import FILTERED_SECONDS, HEAD_SECONDS, Live, live, refresh_seconds
 from explorer.operations.presenters import offers
 from explorer.rabbitmq.forms.keys import BY_EFFECTIVE, shown
-from explorer.rabbitmq.forms.topology import BindingForm, OptionsForm, QueueQuery
+from explorer.rabbitmq.forms.topology import ORDERS, BindingForm, OptionsForm, QueueQuery
 from explorer.shared import split, timeline
+from explorer.shared.filtering import filter_of, listed
 from explorer.shared.glance import TRAFFIC_MINUTES, spark
 from explorer.shared.lists import TabView
 from explorer.shared.shell import Act, act, cleaned, draws, notify_error, page
@@ -241,15 +242,17 @@ def _listing(
             return {"events": reads.gone(found.address, cursor=cursor, actor=actor)}
         case "bindings":
             return {}
-    narrowed = QueueQuery.message_filter(values, HOLDS[tab])
-    listed = reads.list_messages(
-        found.address, Tab.ACTIVE, filter=narrowed, cursor=cursor, newest_first=values["order"] == "newest", actor=actor
-    )  # fmt: skip
-    facts = browsing.message_facts(found.id, [row.sequence_number for row in listed.rows], actor=actor)
-    filtered = bool(QueueQuery.message_filter(values, None))
-    lines = [_line(row, facts.get(row.sequence_number)) for row in listed.rows]
-    offered = offers(entity, tab, str(narrowed), actor=actor)
-    return {"page": listed, "lines": lines, "filtered": filtered, **offered}
+    narrowed = filter_of(request, host.clock.now).selecting(HOLDS[tab])
+    listing = listed(request, found.address, Tab.ACTIVE, narrowed, newest_first=values["order"] == "newest", cursor=cursor)
+    rows = listing["page"].rows
+    facts = browsing.message_facts(found.id, [row.sequence_number for row in rows], actor=actor)
+    return {
+        **listing,
+        **({} if narrowed.problem else offers(entity, tab, narrowed.text, actor=actor)),
+        "lines": [_line(row, facts.get(row.sequence_number)) for row in rows],
+        "orders": ORDERS,
+        "order": values["order"],
+    }
 
 
 def _line(row: MessageRow, facts: MessageFacts | None) -> MessageLine:

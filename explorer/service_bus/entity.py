@@ -17,7 +17,8 @@ from broker_core.service_bus.rules.entity_settings import SERVICE_NAMES
 from explorer.live.page import FILTERED_SECONDS, HEAD_SECONDS, HISTORY_SECONDS, Live, live, refresh_seconds
 from explorer.operations.presenters import offers
 from explorer.shared import split, timeline
-from explorer.shared.forms.queries import HISTORY, RULES, SESSIONS, SUBSCRIPTIONS, EntityQuery
+from explorer.shared.filtering import filter_of, listed, status_of
+from explorer.shared.forms.queries import HISTORY, ORDERS, RULES, SESSIONS, SUBSCRIPTIONS, EntityQuery
 from explorer.shared.glance import TRAFFIC_MINUTES, Glance, spark
 from explorer.shared.lists import TabView
 from explorer.shared.presenters import plural
@@ -92,6 +93,7 @@ def entity(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
         "service_bus/entity",
         context,
         fragment="service_bus/_messages",
+        status=status_of(context),
         live=_live(request, entity, tab, context),
     )
 
@@ -122,11 +124,13 @@ def _listing(request: HttpRequest, entity: EntityRow, form: EntityQuery, tab: st
             return {"rules": service_bus.rules_of([entity.id], actor=actor).get(entity.id, [])}
         case "sessions":
             return {"sessions": reads.sessions(entity.address, part=values["session"], cursor=cursor, actor=actor)}
-    narrowed = form.message_filter()
-    found = reads.list_messages(
-        entity.address, Tab(tab), filter=narrowed, cursor=cursor, newest_first=values["order"] != "oldest", actor=actor
-    )
-    return {"page": found, "filtered": bool(narrowed), **offers(entity, tab, str(narrowed), actor=actor)}
+    narrowed = filter_of(request, entity.clock.now)
+    return {
+        **listed(request, entity.address, Tab(tab), narrowed, newest_first=values["order"] != "oldest", cursor=cursor),
+        **({} if narrowed.problem else offers(entity, tab, narrowed.text, actor=actor)),
+        "orders": ORDERS,
+        "order": values["order"],
+    }
 
 
 def resubmitted(new_numbers: dict[int, int], asked: Sequence[int]) -> str:

@@ -14,6 +14,7 @@ from explorer.service_bus.forms.receiver import SettleForm
 from explorer.shared import releasing
 from explorer.shared.actions import Action
 from explorer.shared.family import MessageRecord
+from explorer.shared.filtering import in_query
 from explorer.shared.forms.queries import MESSAGE_TABS, EntityQuery
 from explorer.shared.lists import neighbour
 from explorer.shared.shell import Act, act
@@ -92,8 +93,10 @@ def beside(query: QueryDict, record: MessageRecord, side: str, actor: Actor) -> 
     tab = form.cleaned_data["tab"] or str(_own_tab(record.row))
     if tab not in MESSAGE_TABS:
         return None
+    if (narrowed := in_query(query, record.row)) is None:
+        return None
     newest_first = form.cleaned_data["order"] != "oldest"
-    read = partial(reads.list_messages, record.address, Tab(tab), filter=form.message_filter(), actor=actor)
+    read = partial(reads.list_messages, record.address, Tab(tab), filter=narrowed, actor=actor)
     return neighbour(side, record.number, newest_first=newest_first, read=read)
 
 

@@ -58,7 +58,7 @@ class Place:
 PLACES = (
     Place("now", "Now", "now", "explorer:now", "g w"),
     Place("entities", "Entities", "list", "explorer:entities", "g o", count="entities"),
-    Place("search", "Find a message", "search", "explorer:search", "g f"),
+    Place("messages", "Messages", "search", "explorer:messages", "g f"),
     Place("dead_letters", "Dead letters", "dead", "explorer:dead_letters", "g d"),
     Place("locks", "Locks", "locked", "explorer:locks", "g l", count="held"),
     Place("operations", "Operations", "operations", "explorer:operations", "g r"),

@@ -111,7 +111,7 @@ def test_find_a_dead_letter_and_resubmit_it_by_keyboard(pages, browser):
     page.keyboard.press("/")
     page.keyboard.type("order-2")
     page.keyboard.press("Enter")
-    page.wait_for_url("**/find/?q=order-2")
+    page.wait_for_url("**/messages/?q=order-2")
     page.keyboard.press("j")
     assert page.evaluate(f"{FOCUSED}.textContent") == "2"
     page.keyboard.press("Enter")

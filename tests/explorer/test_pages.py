@@ -39,8 +39,8 @@ def test_lists_show_what_is_in_them(pages, as_):
 
 
 def test_a_filter_says_how_far_it_searched_and_can_be_cleared(pages, as_):
-    page = body_of(as_("operator").get(f"/entities/{pages.at}?id=none-such"))
-    assert "Searched all 3 rows" in page and "No messages match this filter" in page and "Clear" in page
+    page = body_of(as_("operator").get(f"/entities/{pages.at}?q=id:none-such"))
+    assert "0 of 3 match." in page and "No messages match this filter" in page and "Clear" in page
 
 
 def test_what_a_sender_wrote_is_never_markup(pages, as_):
@@ -403,8 +403,9 @@ def test_looking_writes_no_event(pages, as_):
 
 def test_search_finds_present_and_gone(pages, as_):
     client = as_("viewer")
-    assert "in the dead-letter queue" in body_of(client.get("/find/?q=order-2"))
-    assert "gone" in body_of(client.get("/find/?q=order-1"))
+    assert "dead-lettered" in body_of(client.get("/messages/?q=order-2"))
+    assert "removed" in body_of(client.get("/messages/?q=order-1"))
+    assert client.get("/find/?q=order-1")["Location"] == "/messages/?q=order-1"
 
 
 def test_the_audit_pages_and_filters(pages, as_):

@@ -122,14 +122,14 @@ def test_all_go_up_to_the_last_that_was_counted(office, dead, as_):
 
 def test_all_that_match_the_filter(office, dead, as_):
     client = as_("operator")
-    listed = body_of(client.get(f"/entities/{office.at}/dead?id=second"))
-    assert "Move 1 that match…" in listed and "dead?id=second" in listed
-    page = body_of(client.get(f"/rabbitmq/move/{office.at}/dead?id=second&to=back"))
+    listed = body_of(client.get(f"/entities/{office.at}/dead?q=id:second"))
+    assert "Move 1 that match…" in listed and "id%3Asecond" in listed
+    page = body_of(client.get(f"/rabbitmq/move/{office.at}/dead?q=id:second&to=back"))
     assert "Move 1 message that matches the filter?" in page
     response = client.post(
-        f"/rabbitmq/move/{office.at}/dead?id=second", {"to": "back", "confirmed": "back to where they died last"}
+        f"/rabbitmq/move/{office.at}/dead?q=id:second", {"to": "back", "confirmed": "back to where they died last"}
     )
-    assert response["Location"].endswith("/dead?id=second") and counts(office)["dead"] == 3
+    assert response["Location"].endswith("/dead?q=id%3Asecond") and counts(office)["dead"] == 3
     assert last_act().target == "1 message that matches the filter back to where it died last"
 
 
@@ -187,7 +187,7 @@ def test_what_cannot_be_is_told_and_nothing_is_moved(office, dead, as_, asked, s
 
 
 def test_a_list_of_which_none_is_moved_is_no_list_to_ask_about(office, as_):
-    assert as_("operator").get(f"/rabbitmq/move/{office.at}/mail?tab=unacked&id=x").status_code == 400
+    assert as_("operator").get(f"/rabbitmq/move/{office.at}/mail?tab=unacked&q=id:x").status_code == 400
 
 
 def test_one_message_goes_back_from_its_own_page(office, dead, as_):

@@ -11,7 +11,7 @@ from broker_core.common.types import Actor, EntityAddress, Family, Message, Righ
 from broker_core.rabbitmq import Properties, Publication
 from broker_core.rabbitmq.connections import channels
 from broker_core.rabbitmq.rules.policies import Policy
-from broker_core.reads import EntityFilter, EventFilter, MessageFilter
+from broker_core.reads import EntityFilter, EventFilter, MessageFilter, Tab
 from broker_core.reads.shared import entity_id_of
 from broker_core.service_bus import entities, preview, shared_access
 from broker_core.service_bus.rules.emulator_config import read
@@ -338,10 +338,13 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
             "*": lambda: {"filter": EntityFilter()},
         },
         "reads.messages": {
+            "count_messages": lambda: at | {"filter": MessageFilter()},
+            "frequent_values": lambda: at | {"tab": Tab.ACTIVE, "field": "reason"},
             "list_messages": lambda: at | {"filter": MessageFilter()},
             "messages_by_number": lambda: {"entity_id": w.entity_id, "sequence_numbers": [1]},
             "*": lambda: at | {"sequence_number": 4},
         },
+        "reads.searching": {"*": lambda: {"filter": MessageFilter()}},
         "reads.locks": {"*": dict},
         "reads.names": {"*": dict},
         "reads.next_changes": {"*": lambda: at},
