@@ -1239,7 +1239,7 @@ WITH looked_at AS MATERIALIZED (
            NULL::timestamptz AS locked_until, NULL::timestamptz AS visible_at, NULL::smallint AS hold_kind,
            NULL::bigint AS owner_id, NULL::text AS dead_letter_reason, NULL::text AS dead_letter_description,
            NULL::timestamptz AS dead_lettered_at, NULL::text AS locked_by, NULL::integer AS delivery_count,
-           NULL::smallint AS priority, NULL::bytea AS body
+           NULL::smallint AS priority, NULL::bytea AS body, NULL::jsonb AS resubmitted_from
       FROM looked_at AS l
      WHERE l.kind IN (@EVENT_SENT, @EVENT_SCHEDULED, @EVENT_PUBLISHED)
 ), entities AS MATERIALIZED (
