@@ -1,23 +1,35 @@
 """URLs of the explorer. The page comes first and the entity's path last: paths contain slashes, so only a number can follow."""
 
 from django.urls import path
+from django.views.generic import RedirectView
 
 from explorer.shared.by_family import by_family
 from explorer.shared.family import installed
 
 from . import addresses
 from .analysis import pages
+from .dead_letters import group, inbox
 from .demo import pages as demonstration
+from .operations import pages as operating
 from .shared import (
     audit_log,
     clocks,
+    compare,
+    configuration,
+    deleted,
     glossary,
+    insights,
+    locks,
     message,
     namespaces,
+    now,
     overview,
     preferences,
+    saved_filters,
     search,
-    sweeps,
+    suggestions,
+    system,
+    tail,
 )
 
 app_name = "explorer"
@@ -25,25 +37,42 @@ app_name = "explorer"
 ENTITY = addresses.ENTITY
 
 urlpatterns = [
-    path("", overview.overview, name="overview"),
+    path("", now.now, name="now"),
+    path("entities/", overview.overview, name="entities"),
     path("namespaces/<namespace:namespace>/", overview.overview, name="namespace"),
     path("clocks/<namespace:namespace>/", clocks.clock, name="clock"),
-    path("find/", search.search, name="search"),
-    path("sweeps/", sweeps.sweeps, name="sweeps"),
-    path("audit/", audit_log.audit_log, name="audit"),
-    path("words/", glossary.glossary, name="help"),
+    path("dead-letters/", inbox.inbox, name="dead_letters"),
+    path(f"dead-letters/<slug:subqueue>/{ENTITY}", group.group, name="dead_letter_group"),
+    path("locks/", locks.locks, name="locks"),
+    path("messages/", search.search, name="messages"),
+    path("filters/", saved_filters.saved_filters, name="saved_filters"),
+    path("filters/save/", saved_filters.save, name="save_filter"),
+    path("filters/delete/<int:filter_id>/", saved_filters.delete, name="delete_filter"),
+    path("system/", system.system, name="system"),
+    path("activity/", audit_log.audit_log, name="audit"),
+    path("learn/", glossary.glossary, name="help"),
     path("demonstration/", demonstration.demonstration, name="demonstration"),
     path("preferences/", preferences.preferences, name="preferences"),
     path("new-namespace/", namespaces.create, name="namespace_new"),
     path("delete-namespace/<namespace:namespace>/", namespaces.delete, name="namespace_delete"),
-    path(f"entities/{ENTITY}", by_family("entity"), name="entity"),
+    path(f"entities/{ENTITY}", deleted.or_record(by_family("entity")), name="entity"),
     path(f"settings/{ENTITY}", by_family("entity_settings"), name="entity_settings"),
     path(f"delete/{ENTITY}", by_family("entity_delete"), name="entity_delete"),
+    path("filter-suggestions/", suggestions.general, name="general_suggestions"),
+    path(f"filter-suggestions/{ENTITY}", suggestions.suggestions, name="filter_suggestions"),
     path(f"send/{ENTITY}", by_family("send"), name="send"),
     path(f"receive/<slug:subqueue>/{ENTITY}", by_family("receiver"), name="receiver"),
-    path(f"resubmit-all/{ENTITY}", by_family("resubmit_all"), name="resubmit_all"),
+    path(f"compare/{ENTITY}", compare.compare, name="compare"),
     path(f"bodies/{ENTITY}/<int:sequence_number>", message.body, name="body"),
     path(f"messages/{ENTITY}/<int:sequence_number>", message.message, name="message"),
+    path("tail/", tail.tail, name="tail"),
+    path("configuration/", configuration.configuration, name="configuration"),
+    path("configuration/export/", configuration.export_configuration, name="configuration_export"),
+    path("insights/", insights.insights, name="insights"),
+    path("operations/", operating.operations, name="operations"),
+    path("operations/<int:operation_id>/", operating.operation, name="operation"),
+    path("operations/<int:operation_id>/change/", operating.operation_change, name="operation_change"),
+    path(f"operate/{ENTITY}", operating.operation_new, name="operation_new"),
     path("analyses/", pages.analysis_runs, name="analysis_runs"),
     path("analyses/new/", pages.analysis_new, name="analysis_new"),
     path("analyses/<int:run_id>/", pages.analysis_run, name="analysis_run"),
@@ -52,3 +81,13 @@ urlpatterns = [
 ]
 for family in installed():
     urlpatterns += family.urls
+
+MOVED = {  # addresses of earlier versions
+    "find/": "explorer:messages",
+    "sweeps/": "explorer:system",
+    "audit/": "explorer:audit",
+    "words/": "explorer:help",
+}
+urlpatterns += [
+    path(old, RedirectView.as_view(pattern_name=new, query_string=True, permanent=True)) for old, new in MOVED.items()
+]

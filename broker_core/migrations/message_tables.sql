@@ -95,6 +95,53 @@ CREATE INDEX vitrine_message_session_expiry ON vitrine_message ((entity_id + 0),
 CREATE INDEX vitrine_message_visible ON vitrine_message (entity_id, visible_at, sequence_number) WHERE visible_at IS NOT NULL;
 CREATE INDEX vitrine_message_priority ON vitrine_message (entity_id, priority DESC, sequence_number) WHERE priority IS NOT NULL;
 
+-- Operations on many messages (docs/design.md D18). Each is in the database of its namespace, so that a batch's effect and the
+-- operation's progress commit together; its number is from the default database.
+CREATE SEQUENCE vitrine_operation_number;
+CREATE TABLE vitrine_operation (
+    id            bigint PRIMARY KEY,
+    kind          text NOT NULL,
+    actor         text NOT NULL,
+    family        text NOT NULL,
+    namespace     text NOT NULL,
+    path          text NOT NULL,
+    entity_id     bigint NOT NULL,
+    selection     jsonb NOT NULL,
+    options       jsonb NOT NULL,
+    counted       bigint,                             -- messages that matched when it was requested; NULL: too many to count then
+    done          bigint NOT NULL,
+    skipped       bigint NOT NULL,
+    failed        bigint NOT NULL,
+    reasons       jsonb NOT NULL,                     -- why messages were skipped, with counts
+    listed        jsonb NOT NULL,                     -- the first of these messages, [number, reason]
+    pace          float8,                             -- messages per second; NULL: as fast as possible
+    state         text NOT NULL,
+    position      bigint NOT NULL,                    -- the highest number that was processed
+    undone        bigint NOT NULL,
+    undo_position bigint NOT NULL,
+    requested_at  timestamptz NOT NULL,
+    started_at    timestamptz,
+    finished_at   timestamptz,
+    undo_until    timestamptz,                        -- real time; NULL: it is not over, or what it hid is kept (an archive)
+    claimed_by    text NOT NULL,
+    lease_until   timestamptz,
+    message       text NOT NULL,                      -- why it failed
+    CONSTRAINT vitrine_operation_state CHECK (
+        state IN ('queued', 'running', 'paused', 'stopped', 'done', 'failed', 'undoing', 'undone')),
+    CONSTRAINT vitrine_operation_pace CHECK (pace > 0)
+) WITH (fillfactor = 50);
+CREATE INDEX vitrine_operation_open ON vitrine_operation (id) WHERE state IN ('queued', 'running', 'paused', 'undoing');
+CREATE INDEX vitrine_operation_entity ON vitrine_operation (entity_id, id);
+
+-- Messages that an operation removed, whole, until it can no longer be undone. Being in a table of their own, no receive, count,
+-- quota, peek, sweep or search sees them. copies: where a moved or resubmitted message went, [[entity, number], ...].
+CREATE TABLE vitrine_hidden_message (
+    operation_id bigint NOT NULL, hidden_at timestamptz NOT NULL, copies jsonb,
+    LIKE vitrine_message INCLUDING STORAGE
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
+CREATE INDEX vitrine_hidden_message_operation ON vitrine_hidden_message (operation_id, sequence_number);
+CREATE UNIQUE INDEX vitrine_hidden_message_number ON vitrine_hidden_message (entity_id, sequence_number);
+
 CREATE TABLE vitrine_queue_head (
     entity_id bigint, subqueue smallint,
     head bigint NOT NULL DEFAULT 1,                   -- at or below the lowest active number
@@ -164,11 +211,42 @@ CREATE TABLE vitrine_count_base (
         subqueue BETWEEN 0 AND 3 AND CASE WHEN until IS NULL THEN state BETWEEN 0 AND 2 ELSE state BETWEEN 10 AND 14 END)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
 CREATE UNIQUE INDEX vitrine_count_base_key ON vitrine_count_base (entity_id, until, subqueue, state) NULLS NOT DISTINCT;
+
+-- The element-wise sum of two histograms of any lengths.
+CREATE FUNCTION vitrine_added(a int[], b int[]) RETURNS int[] LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+SELECT ARRAY(SELECT coalesce(x, 0) + coalesce(y, 0) FROM unnest(a, b) WITH ORDINALITY AS t(x, y, i) ORDER BY i) $$;
+CREATE AGGREGATE vitrine_histogram_sum(int[]) (SFUNC = vitrine_added, STYPE = int[], INITCOND = '{}', PARALLEL = SAFE);
+
+-- What happened in an interval: counted where the ledger is folded, by the database's clock (docs/design.md D9). A negative
+-- entity_id is a namespace's: the sum of its entities. step: seconds; 10 is kept for a day, 60 for a week, 3600 for 90 days.
+-- The *_change columns are differences, so that the depth at the end of each interval follows from the present one.
+-- Waiting is the time from enqueueing to the first receive, processing that from the last receive to completion, of the messages
+-- completed in the interval. A histogram counts them by duration: element 1 below 1 ms, element i below 2^((i-1)/2) ms.
 CREATE TABLE vitrine_traffic (
-    entity_id bigint NOT NULL, bucket timestamptz NOT NULL, op smallint NOT NULL, n bigint NOT NULL,   -- buckets of 10 s
-    PRIMARY KEY (entity_id, bucket, op),
-    CONSTRAINT vitrine_traffic_out_of_range CHECK (op BETWEEN 1 AND 22)
-) WITH (fillfactor = 70);
+    entity_id         bigint           NOT NULL,
+    step              integer          NOT NULL,
+    bucket            timestamptz      NOT NULL,
+    sent              bigint           NOT NULL DEFAULT 0,
+    received          bigint           NOT NULL DEFAULT 0,
+    completed         bigint           NOT NULL DEFAULT 0,
+    dead_lettered     bigint           NOT NULL DEFAULT 0,
+    expired           bigint           NOT NULL DEFAULT 0,
+    abandoned         bigint           NOT NULL DEFAULT 0,
+    active_change     bigint           NOT NULL DEFAULT 0,
+    dead_change       bigint           NOT NULL DEFAULT 0,
+    waiting_sum       double precision NOT NULL DEFAULT 0,   -- seconds
+    waiting_max       double precision NOT NULL DEFAULT 0,
+    waiting           int[]            NOT NULL DEFAULT '{}',
+    processing_sum    double precision NOT NULL DEFAULT 0,
+    processing_max    double precision NOT NULL DEFAULT 0,
+    processing        int[]            NOT NULL DEFAULT '{}',
+    PRIMARY KEY (entity_id, step, bucket),
+    CONSTRAINT vitrine_traffic_out_of_range CHECK (step IN (10, 60, 3600))
+) WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.1);
+CREATE INDEX vitrine_traffic_bucket ON vitrine_traffic (step, bucket);
+-- Events of transactions before this one have their times in vitrine_traffic. One row.
+CREATE TABLE vitrine_traffic_position (xid xid8 NOT NULL);
+INSERT INTO vitrine_traffic_position VALUES (pg_snapshot_xmin(pg_current_snapshot()));
 
 CREATE TABLE vitrine_message_event (
     event_id          bigint GENERATED ALWAYS AS IDENTITY,

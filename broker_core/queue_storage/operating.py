@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
-from broker_core.common.arguments import whole_numbers
+from broker_core.common.arguments import require_reason, whole_numbers
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import Actor, EntityAddress, EventKind, Right
 from broker_core.queue_storage.rules.errors import QueueNotFound
@@ -54,16 +54,20 @@ def clear(address: EntityAddress, *, actor: Actor | None = None) -> Steps:
 
 
 @use_case
-def release(address: EntityAddress, sequence_numbers: Sequence[int], *, actor: Actor | None = None) -> Steps:
+def release(
+    address: EntityAddress, sequence_numbers: Sequence[int], *, reason: str | None = None, actor: Actor | None = None
+) -> Steps:
     """Make invisible messages visible now, each with a new receipt; their holders get PopReceiptMismatch.
 
-    Returns the numbers of the released messages; the others were visible, expired or not in the queue.
+    Returns the numbers of the released messages; the others were visible, expired or not in the queue. reason: for the messages'
+    history.
     """
     actor = authorize(actor, Right.OPERATE, address)
+    require_reason(reason)
     numbers = whole_numbers(sequence_numbers)
 
     def attempt(queue: CachedEntity) -> Steps:
-        rows = yield call("storage_release", entity_id=queue.id, numbers=numbers, actor=str(actor))
+        rows = yield call("storage_release", entity_id=queue.id, numbers=numbers, actor=str(actor), reason=reason)
         return (yield from _numbers(queue, rows))
 
     return (yield from run_on_queue(address, attempt))
@@ -114,6 +118,52 @@ def requeue_poison(
             moved = yield call("storage_move", entity_id=queue.id, target_id=targets[path], numbers=group, **params)
             answer |= {row.old_number: row.new_number for row in moved}
         return answer if rows or (yield from queue_exists(queue.id)) else None
+
+    return (yield from run_on_queue(address, attempt))
+
+
+@use_case
+def move(
+    address: EntityAddress, sequence_numbers: Sequence[int], to: str | None = None, *, actor: Actor | None = None
+) -> Steps[tuple[dict[int, list[tuple[int, int]]], dict[int, str]]]:
+    """Move messages to another queue of the account, or, without `to`, each to the queue that it came from, as `requeue_poison`
+    does; leased ones stay. Returns where each is now, as (entity id, number), and why others stayed. Messages that are leased or
+    gone are in neither. Raises QueueNotFound for `to`."""
+    actor = authorize(actor, Right.OPERATE, address)
+    numbers = whole_numbers(sequence_numbers)
+
+    def attempt(queue: CachedEntity) -> Steps:
+        rows = yield call("storage_origins", entity_id=queue.id, numbers=numbers)
+        groups: dict[str, list[int]] = {}
+        why: dict[int, str] = {}
+        for row in rows:
+            path = to or requeued_to(address.path, row.resubmitted_from)
+            if path is None:
+                why[row.sequence_number] = "it has no recorded origin; move it to a queue of your choice"
+            elif path == address.path:
+                why[row.sequence_number] = "it came from this queue"
+            else:
+                groups.setdefault(path, []).append(row.sequence_number)
+        copies: dict[int, list[tuple[int, int]]] = {}
+        for path, group in groups.items():
+            try:
+                target = yield from one_row(EntityAddress(address.namespace, path), "storage_bounds")
+            except QueueNotFound:
+                if to:
+                    raise
+                why |= dict.fromkeys(group, f"the queue {path} no longer exists")
+                continue
+            moved = yield call(
+                "storage_move",
+                entity_id=queue.id,
+                target_id=target.entity_id,
+                numbers=group,
+                actor=str(actor),
+                reason=REQUEUED,
+                time_to_live=DEFAULT_LIFE,
+            )
+            copies |= {row.old_number: [(target.entity_id, row.new_number)] for row in moved}
+        return (copies, why) if rows or (yield from queue_exists(queue.id)) else None
 
     return (yield from run_on_queue(address, attempt))
 

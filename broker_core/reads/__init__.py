@@ -5,6 +5,7 @@ None of them counts as activity (SB-190), so viewing a queue does not prevent it
 clock (docs/design.md D5, D6), and each result has the instant at which it is true. Capped results say so.
 """
 
+from .attention import Candidates, Facts, TopReason, attention
 from .broker_health import (
     Health,
     SweepRun,
@@ -12,39 +13,54 @@ from .broker_health import (
     last_sweep_runs,
     sweep_runs,
 )
-from .dead_groups import DeadLetterGroup, Groups, groups
+from .conditions import quoted_name
+from .dead_letters import MOST_GROUPS, DeadGroup, DeadGroups, dead_groups, description_pattern
+from .deleted_entities import DeletedEntity, deleted_entity
 from .entities import (
     Counts,
     EntityRow,
     NamespaceRow,
-    TrafficPoint,
     counts,
     entity,
     namespaces,
     now,
     overview,
     subscriptions,
-    traffic,
 )
 from .entity_lists import (
     Counted,
     EntityFilter,
+    Item,
     Tallies,
     Tally,
+    Tree,
     entities_by_id,
     list_entities,
     tallies,
+    tree,
 )
+from .filters import (
+    MessageFilter,
+    Token,
+    exactly,
+    parse_filter,
+    parse_tokens,
+)
+from .locks import Holder, Lock, LockFilter, Locks, locks
 from .messages import (
     BODY_BYTES,
     EXPIRED,
+    MOST_SUGGESTED,
+    SUGGEST_FROM,
     Body,
     Explanation,
+    Matching,
     MessageDetail,
-    MessageFilter,
     MessageRow,
     Tab,
     body,
+    count_messages,
+    frequent_values,
     list_messages,
     message,
     messages_by_number,
@@ -60,6 +76,7 @@ from .next_changes import (
     NextChange,
     next_change,
 )
+from .searching import FoundMessage, Slice, search_slice
 from .session_lists import (
     SessionRow,
     sessions,
@@ -81,4 +98,14 @@ from .timelines import (
     find,
     gone,
     timeline,
+)
+from .traffic import (
+    MOST_MINUTES,
+    RECENT_MINUTES,
+    Recent,
+    Times,
+    TrafficPoint,
+    namespace_traffic,
+    recent_traffic,
+    traffic,
 )

@@ -27,6 +27,8 @@ from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 from broker_core.store.use_cases import WHOLE_DATABASE, use_case
 
+from . import matching
+from .filters import MessageFilter
 from .shared import PAGE_ROWS, ClockReading, Page, Position, clock_of, entity_id_of, pairs, require
 
 SCAN_ROWS = 200_000  # maximum number of rows examined by a search
@@ -34,6 +36,8 @@ SCAN_SECONDS = 1.0  # maximum duration of a search, checked between chunks
 SCAN_CHUNK = 5_000
 SCAN_BYTES = 16 * 1024 * 1024  # of bodies in one chunk, which has at least one body
 BODY_BYTES = 256 * 1024
+SUGGEST_FROM = 10_000  # the newest messages, whose frequent values are suggested
+MOST_SUGGESTED = 10
 EXPIRED = -1  # in MessageFilter.holds
 
 
@@ -67,34 +71,6 @@ _TAB_LISTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class MessageFilter:
-    """Conditions on the messages of a list. All conditions that are not None must hold.
-
-    message_id, subject, correlation_id, reason: contains the text (case-insensitive).
-    body_text:      the body contains this text in UTF-8 (case-sensitive; requires Right.SEE_BODIES).
-    property_name:  has an application property of exactly this name; property_value: whose text is exactly this.
-    session_id:     is exactly this.
-    holds:          in a storage or RabbitMQ queue, why the message cannot be received, one of: 0, it can; 10, 12, 13, 14, it is
-                    invisible or unacknowledged (HoldKind); EXPIRED.
-    held_by:        the label of the current holder, or of the last one if it did not settle the message.
-    """
-
-    message_id: str | None = None
-    body_text: str | None = None
-    property_name: str | None = None
-    property_value: str | None = None
-    reason: str | None = None
-    subject: str | None = None
-    correlation_id: str | None = None
-    session_id: str | None = None
-    holds: tuple[int, ...] | None = None
-    held_by: str | None = None
-
-    def __bool__(self) -> bool:
-        return any(getattr(self, name) is not None for name in self.__slots__)
-
-
-@dataclass(frozen=True, slots=True)
 class MessageRow:
     """A message as shown in lists, without its body.
 
@@ -105,9 +81,10 @@ class MessageRow:
     delivery_count: failed deliveries, including a lock that has ended but was not processed yet (SB-090).
     locked_until, locked_by, lock_token: of the last lock if it was not settled; it may have ended, see `display_state`. It began
                   at last_received_at or at its last renewal.
+    renewals:     how often its lock was renewed since it was received; in a storage queue, updated since the last get.
     size:         bytes of body and properties; in a RabbitMQ queue, of the body.
-    visible_at, hold_kind, held_since, renewals: in a storage queue: when the message becomes or became visible, why and since
-                  when it was invisible, and how often it was updated since the last get.
+    visible_at, hold_kind, held_since: in a storage queue: when the message becomes or became visible, why and since when it was
+                  invisible.
     owner_id:     in a RabbitMQ queue: the connection that has not acknowledged it. priority: in a priority queue.
     """
 
@@ -249,10 +226,10 @@ def list_messages(
 
     `tab` selects the list; the sub-queue of `address` is ignored. `cursor` is a page's next_cursor or previous_cursor.
     A search examines at most `max_scanned` rows and starts no further chunk after `max_seconds`.
-    Raises EntityNotFound, InvalidArgument for an invalid cursor, NotAuthorized for a body_text without Right.SEE_BODIES.
+    Raises EntityNotFound, InvalidArgument for an invalid cursor, NotAuthorized for conditions on bodies without Right.SEE_BODIES.
     """
     require(actor, Right.BROWSE, address)
-    if filter.body_text is not None:
+    if filter.needs_bodies:
         require(actor, Right.SEE_BODIES, address)
     require_count("limit", limit)
     entity_id = yield from entity_id_of(address)
@@ -264,6 +241,55 @@ def list_messages(
     if search.last is None:
         raise EntityNotFound(str(address))
     return search.page()
+
+
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """How many messages match a filter. scanned: examined ones. capped: the search stopped before the end; more may match."""
+
+    count: int
+    scanned: int
+    capped: bool
+
+
+@use_case
+def count_messages(
+    address: EntityAddress,
+    tab: Tab = Tab.ACTIVE,
+    *,
+    filter: MessageFilter = MessageFilter(),
+    max_scanned: int = SCAN_ROWS,
+    max_seconds: float = SCAN_SECONDS,
+    actor: Actor | None = None,
+) -> Steps[Matching]:
+    """How many messages of a list match, searched as in list_messages. Raises as list_messages."""
+    require(actor, Right.BROWSE, address)
+    if filter.needs_bodies:
+        require(actor, Right.SEE_BODIES, address)
+    entity_id = yield from entity_id_of(address)
+    position = Position.parse(None, newest_first=True)
+    search = _Search(entity_id, tab, filter, position, 0, max_scanned, time.monotonic() + max_seconds, counts=True)
+    yield from search.run()
+    return Matching(search.matched, search.scanned, search.capped)
+
+
+@use_case
+def frequent_values(
+    address: EntityAddress, tab: Tab, field: str, part: str = "", *, actor: Actor | None = None
+) -> Steps[list[tuple[str, int]]]:
+    """The most frequent values of a field among the newest messages of a list, and how many of these have them.
+
+    field: a key of texts (filters.TEXTS), "prop.NAME", or "prop." for the names of properties. part: the values contain it.
+    """
+    require(actor, Right.BROWSE, address)
+    entity_id = yield from entity_id_of(address)
+    name = field.removeprefix("prop.") if field.startswith("prop.") else None
+    column = matching.STORED.get(field, field) if name is None else "property" if name else "names"
+    rows = yield call(
+        "read_frequent_values", entity_id=entity_id, subqueue=int(tab.subqueue), state=int(tab.state), field=column,
+        name=name or "", part=part, max_scanned=SUGGEST_FROM, max_count=MOST_SUGGESTED,
+    )  # fmt: skip
+    return [(row.value, row.n) for row in rows]
 
 
 @use_case(namespace=WHOLE_DATABASE)
@@ -316,10 +342,17 @@ class _Search:
     found: list = field(default_factory=list)
     scanned: int = 0
     capped: bool = False
+    not_json: int = 0
+    matched: int = 0
+    counts: bool = False  # count what matches, and find none
     last: Any = None  # the last chunk's first row, which has the clock even if nothing was found
+    conditions: dict[str, Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.conditions = matching.parameters(self.filter)
 
     def run(self) -> Steps:
-        beyond, narrow = self.position.number, bool(self.filter) or self.tab == Tab.LOCKED
+        beyond, narrow = self.position.number, bool(self.filter) or self.tab == Tab.LOCKED or self.counts
         chunk = SCAN_CHUNK if narrow else self.limit + 1
         while True:
             rows = yield call("read_messages", **self._parameters(beyond, min(chunk, self.max_scanned - self.scanned)))
@@ -327,8 +360,10 @@ class _Search:
                 return  # the entity was deleted
             self.last = rows[0]
             self.scanned += self.last.scanned
+            self.not_json += self.last.not_json
+            self.matched += self.last.matched
             self.found += [row for row in rows if row.sequence_number is not None]
-            if len(self.found) > self.limit or self.last.at_end:
+            if (len(self.found) > self.limit and not self.counts) or self.last.at_end:
                 return
             beyond = self.last.last_scanned
             if self.scanned >= self.max_scanned or time.monotonic() >= self.deadline:
@@ -336,15 +371,12 @@ class _Search:
                 return
 
     def _parameters(self, beyond: int, max_scanned: int) -> dict[str, Any]:
-        f = self.filter
         return {
             "entity_id": self.entity_id, "subqueue": int(self.tab.subqueue), "state": int(self.tab.state),
             "locked_only": self.tab == Tab.LOCKED, "descending": self.position.downwards, "beyond": beyond,
-            "max_scanned": max_scanned, "max_bytes": SCAN_BYTES, "max_count": self.limit + 1 - len(self.found),
-            "message_id": f.message_id, "subject": f.subject, "correlation_id": f.correlation_id, "reason": f.reason,
-            "session_id": f.session_id, "property_name": f.property_name, "property_value": f.property_value,
-            "body_text": None if f.body_text is None else f.body_text.encode(),
-            "holds": None if f.holds is None else list(f.holds), "held_by": f.held_by,
+            "max_scanned": max_scanned, "max_bytes": SCAN_BYTES,
+            "max_count": 0 if self.counts else self.limit + 1 - len(self.found),
+            **self.conditions,
         }  # fmt: skip
 
     @property
@@ -361,7 +393,15 @@ class _Search:
         previous_cursor = None if first is None else f"{backward}-{first}"
         if self.position.backwards:
             rows, next_cursor, previous_cursor = rows[::-1], previous_cursor, next_cursor
-        return Page(tuple(map(message_row, rows)), next_cursor, previous_cursor, self.scanned, self.capped, clock_of(self.last))
+        return Page(
+            tuple(map(message_row, rows)),
+            next_cursor,
+            previous_cursor,
+            self.scanned,
+            self.capped,
+            clock_of(self.last),
+            self.not_json,
+        )
 
 
 def message_row(row: Any) -> MessageRow:

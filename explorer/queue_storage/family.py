@@ -6,13 +6,15 @@ from functools import partial
 
 from django.urls import reverse
 
+from broker_core import queue_storage
 from broker_core.common.types import Family
-from explorer.shared.family import FamilyPages, MessagePage, NamespacePages, NewEntity, PageTexts
+from explorer.shared.family import FamilyPages, LockPages, MessagePage, NamespacePages, NewEntity, PageTexts
 from explorer.shared.presenters import azure_name
 
-from . import accounts, counts, message, presenters, putting, queue, receiver, requeuing, settings, urls
+from . import accounts, counts, message, message_facts, presenters, putting, queue, receiver, settings, urls
+from .operations import OPERATIONS
 
-_PARTS = ("overview_new", "overview_empty", "message_links", "message_facts", "message_held", "message_why")
+_PARTS = ("overview_new", "overview_empty", "message_links", "message_held")
 
 QUEUE_STORAGE = FamilyPages(
     family=Family.QUEUE_STORAGE,
@@ -22,7 +24,6 @@ QUEUE_STORAGE = FamilyPages(
         "entity_delete": settings.delete,
         "send": putting.put,
         "receiver": receiver.receiver,
-        "resubmit_all": requeuing.poison,
     },
     parts={name: f"explorer/queue_storage/_{name}.html" for name in _PARTS},
     message=MessagePage(
@@ -31,6 +32,14 @@ QUEUE_STORAGE = FamilyPages(
         explain=message.explain,
         is_held_by=message.is_held_by,
         property_name=azure_name,
+        state_line=message_facts.state_line,
+        facts=message_facts.facts,
+        beside=message.beside,
+    ),
+    locks=LockPages(
+        word="lease",
+        release=lambda address, numbers, reason, actor: queue_storage.release(address, numbers, reason=reason, actor=actor),
+        effect="The message is visible now, and the dequeue count stays. The pop receipt of its receiver no longer works.",
     ),
     badge=presenters.badge,
     ends=presenters.ENDS,
@@ -38,16 +47,14 @@ QUEUE_STORAGE = FamilyPages(
     texts=PageTexts(
         body="Text",
         application_properties="",
-        deliverable="Visible to clients.",
-        why_not="Why is this message not visible?",
-        receivable="visible, waiting for a get.",
         leaves="deleted, expired, cleared or moved",
     ),
     figures=counts.FIGURES,
     counts=counts.COUNTS,
     new_entities=(NewEntity("storage queue", "queue", partial(reverse, "explorer:storage_queue_new")),),
     urls=urls.urlpatterns,
+    operations=OPERATIONS,
     namespaces=NamespacePages(accounts.create, accounts.delete, accounts.contents),
-    needs_a_person=counts.is_poison,
+    needs_a_person=lambda entity: entity.waits_for_operator,
     demo="explorer.queue_storage.demo",
 )

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from django.http import HttpRequest
+
 from broker_core import queue_storage, reads
 from broker_core.common.types import Actor, EntityAddress, HoldKind
 from broker_core.queue_storage.rules.names import origin_of
-from broker_core.reads import EXPIRED, Capped, EntityRow, MessageRow, Page, Tab
+from broker_core.reads import EXPIRED, Capped, EntityRow, Tab
+from explorer.operations.presenters import offers
 from explorer.shared import figures
-from explorer.shared.forms.queries import HISTORY, StorageQuery
+from explorer.shared.filtering import filter_of, listed
+from explorer.shared.forms.queries import HISTORY, ORDERS, StorageQuery
 from explorer.shared.lists import TabView
 
 from . import counts
@@ -60,13 +64,9 @@ def tab_views(entity: EntityRow, selected: str) -> list[TabView]:
     return [*views, TabView(HISTORY, "history", "gone", None, selected == HISTORY)]
 
 
-def read(address: EntityAddress, form: StorageQuery, actor: Actor) -> Page[MessageRow]:
-    """A page of the list that the form selects. Only after is_valid, and not for the history."""
-    values = form.cleaned_data
-    return reads.list_messages(
-        address, Tab.ACTIVE, filter=form.message_filter(_BY_SLUG[values["tab"] or FIRST].holds), cursor=values["cursor"] or None,
-        newest_first=values["order"] != "oldest", actor=actor,
-    )  # fmt: skip
+def holds_of(slug: str) -> tuple[int, ...] | None:
+    """What the messages of a list have in common, see reads.MessageFilter. slug: empty for the first list."""
+    return _BY_SLUG[slug or FIRST].holds
 
 
 def origin_address(address: EntityAddress, actor: Actor) -> EntityAddress | None:
@@ -78,10 +78,17 @@ def origin_address(address: EntityAddress, actor: Actor) -> EntityAddress | None
     return next((other.address for other in queues if other.poison == address), None)
 
 
-def context(entity: EntityRow, form: StorageQuery, actor: Actor) -> dict:
+def context(request: HttpRequest, entity: EntityRow, form: StorageQuery) -> dict:
     """Template context of the message lists."""
-    tab = form.cleaned_data["tab"] or FIRST
-    found = {"tabs": tab_views(entity, tab), "tab": tab, "form": form, "list": _BY_SLUG.get(tab), "filtered": form.narrows}
+    values = form.cleaned_data
+    tab, cursor = values["tab"] or FIRST, values["cursor"] or None
+    found = {"tabs": tab_views(entity, tab), "tab": tab, "form": form, "list": _BY_SLUG.get(tab)}
     if tab == HISTORY:
-        return found | {"events": reads.gone(entity.address, cursor=form.cleaned_data["cursor"] or None, actor=actor)}
-    return found | {"page": read(entity.address, form, actor)}
+        return found | {"events": reads.gone(entity.address, cursor=cursor, actor=request.actor), "filtered": False}
+    narrowed = filter_of(request, entity.clock.now).selecting(_BY_SLUG[tab].holds)
+    return found | {
+        **listed(request, entity.address, Tab.ACTIVE, narrowed, newest_first=values["order"] != "oldest", cursor=cursor),
+        **({} if narrowed.problem else offers(entity, tab, narrowed.text, actor=request.actor)),
+        "orders": ORDERS,
+        "order": values["order"],
+    }

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from django.http import HttpRequest
+from functools import partial
 
-from broker_core import queue_storage
+from django.http import HttpRequest, QueryDict
+
+from broker_core import queue_storage, reads
 from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.queue_storage.rules.display_state import DisplayState
 from broker_core.queue_storage.rules.names import requeued_to
-from broker_core.reads import Explanation, MessageDetail, MessageRow
+from broker_core.reads import Explanation, MessageDetail, MessageRow, Tab
+from explorer.shared import releasing
 from explorer.shared.actions import Action
+from explorer.shared.family import MessageRecord
+from explorer.shared.filtering import in_query
+from explorer.shared.forms.queries import HISTORY, StorageQuery
+from explorer.shared.lists import neighbour
 from explorer.shared.shell import Act, act
 
-from .queue import released, requeued
+from . import lists
+from .queue import requeued
 from .receiver import by_receipt
 
 
@@ -23,8 +31,7 @@ def actions(detail: MessageDetail, actor: Actor) -> list[Action]:
     if row.display_state is DisplayState.EXPIRED:
         return []
     if row.display_state is not DisplayState.VISIBLE:
-        says = "Makes the message visible at once. The old pop receipt no longer works."
-        found.append(Action("release", "Release", "unlock", no_right, says))
+        found.append(releasing.action(row, no_right))
     if requeued_to(row.address.path, detail.resubmitted_from):
         leased = row.display_state in (DisplayState.LEASED, DisplayState.EXTENDED)
         held = f"Leased by {row.locked_by or 'a client'}; release it first." if leased else ""
@@ -37,11 +44,8 @@ def carry_out(request: HttpRequest, address: EntityAddress, number: int, action:
     """Carry out an action. None: Queue Storage has no such action."""
     actor, target = request.actor, f"message {number}"
     match action:
-        case "release":
-            return act(
-                request, action, address, lambda: queue_storage.release(address, [number], actor=actor),
-                target=target, says=lambda done: released(done, [number]),
-            )  # fmt: skip
+        case releasing.RELEASE:
+            return releasing.release_message(request, address, number)
         case "requeue":
             done = act(
                 request, action, address, lambda: queue_storage.requeue_poison(address, [number], actor=actor),
@@ -60,3 +64,15 @@ def explain(address: EntityAddress, number: int, actor: Actor) -> Explanation | 
 def is_held_by(row: MessageRow, actor: Actor) -> bool:
     """Whether the actor has the current pop receipt, which is valid with or without a lease (QS-051)."""
     return row.locked_by == actor.holder_label and row.display_state is not DisplayState.EXPIRED
+
+
+def beside(query: QueryDict, record: MessageRecord, side: str, actor: Actor) -> int | None:
+    """The next or previous message in the list that the query selects; None: none, or it selects no list of messages."""
+    form = StorageQuery(query, tabs=lists.SLUGS)
+    if not form.is_valid() or form.cleaned_data["tab"] == HISTORY:
+        return None
+    if (narrowed := in_query(query, record.row, lists.holds_of(form.cleaned_data["tab"]))) is None:
+        return None
+    newest_first = form.cleaned_data["order"] != "oldest"
+    read = partial(reads.list_messages, record.address, Tab.ACTIVE, filter=narrowed, actor=actor)
+    return neighbour(side, record.number, newest_first=newest_first, read=read)

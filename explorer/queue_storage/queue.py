@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from django.http import HttpRequest, HttpResponse
 
 from broker_core import queue_storage, reads
 from broker_core.common.durations import human
-from broker_core.common.errors import EntityNotFound, InvalidArgument
+from broker_core.common.errors import EntityNotFound
 from broker_core.common.types import EntityAddress, EventKind, Family
 from broker_core.queue_storage.reading import queue_facts
 from broker_core.reads import EntityRow
 from explorer.live.page import FILTERED_SECONDS, HEAD_SECONDS, HISTORY_SECONDS, Live, live, refresh_seconds
-from explorer.shared import timeline
-from explorer.shared.actions import selected_numbers
+from explorer.shared import split, timeline
+from explorer.shared.filtering import status_of
 from explorer.shared.forms.queries import HISTORY, StorageQuery
 from explorer.shared.glance import TRAFFIC_MINUTES, Glance, spark
-from explorer.shared.presenters import numbered
-from explorer.shared.shell import Act, about, act, address_of, cleaned, draws, show, shown_or_acted_on
+from explorer.shared.shell import about, address_of, cleaned, draws, show
 
 from . import lists
 
 HEAD = "explorer/queue_storage/queue.html#head"
-HIDDEN_LISTS = ("all", "delayed", "leased")  # lists with messages that can be released
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,27 +35,21 @@ class Sibling:
 
 @live
 def queue(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
-    """GET shows the queue; POST acts on the selected messages and returns the updated list."""
+    """The queue: its settings and one of its lists."""
     address = address_of(namespace, path)
     form = StorageQuery(request.GET, tabs=lists.SLUGS)
     cleaned(form)
-    shown = partial(_show, request, address, form)
-    return shown_or_acted_on(request, shown, partial(_act_on_selected, request, address))
-
-
-def _show(request: HttpRequest, address: EntityAddress, form: StorageQuery, done: Act = Act()) -> HttpResponse:
     entity = reads.entity(address, actor=request.actor)
     context = {
         **about(request, entity),
-        "error": done.error,
         "origin": origin(entity, request),
         "facts": queue_facts(entity.address.path, entity.options),
-        **lists.context(entity, form, request.actor),
+        **lists.context(request, entity, form),
+        **split.context(request, entity.address),
     }
     if context["origin"]:
         numbers = [row.sequence_number for row in context["page"].rows] if "page" in context else []
         context["came_from"] = queue_storage.came_from(address, numbers, actor=request.actor)
-    context["releasable"] = context["tab"] in HIDDEN_LISTS
     if draws(request, HEAD):
         stored = queue_storage.get_queue(address, actor=request.actor)
         context |= {
@@ -68,14 +59,16 @@ def _show(request: HttpRequest, address: EntityAddress, form: StorageQuery, done
             "glance": at_a_glance(stored),
             "spark": spark(reads.traffic(address, TRAFFIC_MINUTES, actor=request.actor), words=("put", "deleted")),
         }
-    slow = FILTERED_SECONDS if form.narrows else HISTORY_SECONDS if context["tab"] == HISTORY else 0.0
+    slow = FILTERED_SECONDS if context["filtered"] else HISTORY_SECONDS if context["tab"] == HISTORY else 0.0
     shown = Live(
-        {HEAD: HEAD_SECONDS, "explorer/queue_storage/_messages.html": slow},
+        {HEAD: HEAD_SECONDS, "explorer/queue_storage/_messages.html": slow, **split.fragments(request)},
         entities=[entity],
         refresh_seconds=refresh_seconds([entity]),
+        personal=bool(request.GET.get("m")),
         word=timeline.leaving(Family.QUEUE_STORAGE, EventKind.SENT),
     )
-    return show(request, "queue_storage/queue", context, fragment="queue_storage/_messages", status=done.status, live=shown)
+    status = status_of(context)
+    return show(request, "queue_storage/queue", context, fragment="queue_storage/_messages", status=status, live=shown)
 
 
 def origin(entity: EntityRow, request: HttpRequest) -> Sibling | None:
@@ -106,23 +99,6 @@ def at_a_glance(stored: queue_storage.StorageQueue) -> list[Glance]:
         ),
         Glance("history_level", "History", stored.history_level.name.lower(), "on this queue"),
     ]
-
-
-def _act_on_selected(request: HttpRequest, address: EntityAddress) -> Act:
-    action, actor = request.POST.get("action", ""), request.actor
-    try:
-        numbers = selected_numbers(request.POST.getlist("numbers"))
-    except InvalidArgument as exc:
-        return Act(error=exc)
-    calls: dict[str, tuple[Callable, Callable]] = {
-        "release": (queue_storage.release, lambda done: released(done, numbers)),
-        "requeue": (queue_storage.requeue_poison, lambda done: requeued(done, numbers)),
-    }
-    if action not in calls:
-        return Act(error=InvalidArgument("action", f"{action!r} must be one of {', '.join(calls)}"))
-    call, says = calls[action]
-    target = numbered(numbers)
-    return act(request, action, address, lambda: call(address, numbers, actor=actor), target=target, says=says)
 
 
 def released(done: Sequence[int], asked: Sequence[int]) -> str:

@@ -6,12 +6,14 @@ from functools import partial
 
 from django.urls import include, path, reverse
 
+from broker_core import rabbitmq
 from broker_core.common.types import Family
-from explorer.shared.family import FamilyPages, MessagePage, NewEntity, PageTexts
+from explorer.shared.family import FamilyPages, LockPages, MessagePage, NewEntity, PageTexts
 
-from . import message, queue, queues, states
+from . import message, message_facts, queue, queues, states
+from .operations import OPERATIONS
 
-_PARTS = ("overview_links", "overview_new", "overview_empty", "message_links", "message_facts", "message_extra", "message_why")
+_PARTS = ("overview_links", "overview_new", "overview_empty", "message_links", "message_extra")
 
 RABBITMQ = FamilyPages(
     family=Family.RABBITMQ,
@@ -26,7 +28,17 @@ RABBITMQ = FamilyPages(
         explain=message.explain,
         is_held_by=lambda row, actor: False,
         property_name=str,
+        state_line=message_facts.state_line,
+        facts=message_facts.facts,
+        beside=message.beside,
+        property_text=message_facts.property_text,
         anchors=message.anchors,
+    ),
+    locks=LockPages(
+        word="delivery",
+        release=lambda address, numbers, reason, actor: rabbitmq.release(address, numbers, reason=reason, actor=actor),
+        effect="The message is requeued at its position, as redelivered. The channel that holds it closes at its next use, which "
+        "requeues what else it holds.",
     ),
     badge=states.badge,
     ends={},
@@ -34,17 +46,16 @@ RABBITMQ = FamilyPages(
     texts=PageTexts(
         body="Body",
         application_properties="Headers",
-        deliverable="Ready to be delivered.",
-        why_not="Why is this message not delivered?",
-        receivable="ready, waiting for a consumer.",
         leaves="acknowledged, expired, dropped, purged, moved or dead-lettered",
         no_consumer="no consumer",
     ),
     figures=states.FIGURES,
     counts=states.COUNTS,
+    operations=OPERATIONS,
     new_entities=(NewEntity("RabbitMQ queue", "queue", partial(reverse, "explorer:rabbitmq_queue_new_where")),),
     urls=[path("rabbitmq/", include("explorer.rabbitmq.urls"))],
     namespace_urls={"namespace_new": "rabbitmq_vhost_new", "namespace_delete": "rabbitmq_vhost_delete"},
     tags=states.tags,
+    needs_a_person=lambda entity: entity.waits_for_operator,
     demo="explorer.rabbitmq.demo",
 )

@@ -6,28 +6,43 @@ Showing the page changes nothing (RMQ-906).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
-from django.http import HttpRequest
+from django.http import HttpRequest, QueryDict
 
-from broker_core import rabbitmq
+from broker_core import rabbitmq, reads
 from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.rabbitmq import Back
 from broker_core.rabbitmq.messages import browsing
 from broker_core.rabbitmq.messages.moving import Why
 from broker_core.rabbitmq.rules.deaths import BEFORE_MOVE, X_DEATH
 from broker_core.rabbitmq.rules.errors import AmqpError
-from broker_core.reads import Explanation, MessageDetail
+from broker_core.reads import Explanation, MessageDetail, Tab
+from explorer.operations.presenters import report, undo_url
 from explorer.rabbitmq.forms.move import in_words
+from explorer.rabbitmq.forms.topology import QueueQuery
+from explorer.shared import releasing
 from explorer.shared.actions import Action
+from explorer.shared.family import MessageRecord
+from explorer.shared.filtering import in_query
+from explorer.shared.lists import neighbour
 from explorer.shared.shell import Act, act
 
 from . import presenters
-from .moving import in_report
+from .moving import move_back
+from .queue import HOLDS
 
 
 def actions(detail: MessageDetail, actor: Actor) -> list[Action]:
-    """The action "move back", if the message records where it died. There are no others: a get takes the head of the queue."""
+    """Release an unacknowledged message; and "move back", if it records where it died."""
+    no_right = "" if Right.OPERATE in actor.rights else "Acting on messages requires the operator role."
+    found = [releasing.action(detail.row, no_right)] if detail.row.owner_id is not None else []
+    return found + _move_back(detail, actor, no_right)
+
+
+def _move_back(detail: MessageDetail, actor: Actor, no_right: str) -> list[Action]:
+    """There is no action for a ready message: a get takes the head of the queue."""
     address, number = detail.row.address, detail.row.sequence_number
     try:
         would = rabbitmq.preview_move(address, Back(), [number], actor=actor)
@@ -36,7 +51,6 @@ def actions(detail: MessageDetail, actor: Actor) -> list[Action]:
     [left] = would.left or [None]
     if left is not None and left.why in (Why.NEVER_DIED, Why.DIED_HERE, Why.GONE):
         return []
-    no_right = "" if Right.OPERATE in actor.rights else "Acting on messages requires the operator role."
     why_not = "" if left is None else f"Cannot be moved: {left}."
     where = ", ".join(would.arriving) or "its original queue"
     says = f"Moves the message back to {where}, where it died last, as a new message that refers to this one."
@@ -45,11 +59,13 @@ def actions(detail: MessageDetail, actor: Actor) -> list[Action]:
 
 def carry_out(request: HttpRequest, address: EntityAddress, number: int, action: str) -> Act | None:
     """Carry out an action. None: RabbitMQ has no such action."""
+    if action == releasing.RELEASE:
+        return releasing.release_message(request, address, number)
     if action != "move-back":
         return None
     done = act(
-        request, "move", address, lambda: rabbitmq.move(address, Back(), [number], actor=request.actor),
-        target=f"message {number} {in_words(Back(), 1)}", says=in_report,
+        request, "move", address, lambda: move_back(address, number, request.actor),
+        target=f"message {number} {in_words(Back(), 1)}", says=report, undo=lambda one: undo_url(one, request.path),
     )  # fmt: skip
     return Act(error=done.error)  # the new message is in another queue: this message's page links to it
 
@@ -62,3 +78,15 @@ def anchors(headers: Mapping[str, Any]) -> dict[str, str]:
     """The headers that have their own section on the page, with the section's id."""
     found = {X_DEATH: "deaths", BEFORE_MOVE: "deaths-before"}
     return {name: section for name, section in found.items() if presenters.deaths(headers.get(name))}
+
+
+def beside(query: QueryDict, record: MessageRecord, side: str, actor: Actor) -> int | None:
+    """The next or previous message in the list that the query selects; None: none, or it selects no list of messages."""
+    form = QueueQuery(query)
+    if not form.is_valid() or (tab := form.cleaned_data["tab"] or "messages") not in HOLDS:
+        return None
+    if (narrowed := in_query(query, record.row, HOLDS[tab])) is None:
+        return None
+    newest_first = form.cleaned_data["order"] == "newest"
+    read = partial(reads.list_messages, record.address, Tab.ACTIVE, filter=narrowed, actor=actor)
+    return neighbour(side, record.number, newest_first=newest_first, read=read)

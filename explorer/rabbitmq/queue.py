@@ -18,17 +18,17 @@ from broker_core.rabbitmq.messages.browsing import ConsumerRow, MessageFacts
 from broker_core.rabbitmq.topology.catalog import StoredQueue
 from broker_core.reads import EXPIRED, EntityRow, MessageRow, Tab
 from explorer.live.page import FILTERED_SECONDS, HEAD_SECONDS, Live, live, refresh_seconds
+from explorer.operations.presenters import offers
 from explorer.rabbitmq.forms.keys import BY_EFFECTIVE, shown
-from explorer.rabbitmq.forms.move import BACK, QUEUE
-from explorer.rabbitmq.forms.topology import BindingForm, OptionsForm, QueueQuery
-from explorer.shared import timeline
+from explorer.rabbitmq.forms.topology import ORDERS, BindingForm, OptionsForm, QueueQuery
+from explorer.shared import split, timeline
+from explorer.shared.filtering import filter_of, listed
 from explorer.shared.glance import TRAFFIC_MINUTES, spark
 from explorer.shared.lists import TabView
 from explorer.shared.shell import Act, act, cleaned, draws, notify_error, page
 
 from . import presenters
 from .exchanges import MOST_OFFERED, bound, lines_of, unbind
-from .moving import MOVABLE, link_to
 from .presenters import Death
 from .queues import is_neglected
 from .shared import draw, vhost_of
@@ -180,7 +180,8 @@ def _show(
         "expires_unused": found.effective.get("expires") and timedelta(milliseconds=found.effective["expires"]),
         "expires_at": head.expires_at,
         "pattern": f"^{re.escape(found.name)}$",
-        **_listing(request, host, found, values, tab),
+        **_listing(request, host, found, entity, values, tab),
+        **split.context(request, found.address),
     }
     if tab == "bindings":
         context |= _bindings(request, host.name, bindings, binding)
@@ -202,9 +203,11 @@ def _show(
             {
                 HEAD: HEAD_SECONDS,
                 "explorer/rabbitmq/_queue_lists.html": FILTERED_SECONDS if context.get("filtered") else LIST_SECONDS,
+                **split.fragments(request),
             },
             entities=[entity],
             refresh_seconds=refresh_seconds([entity]),
+            personal=bool(request.GET.get("m")),
             word=timeline.leaving(Family.RABBITMQ, EventKind.SENT, EventKind.RECEIVED),
         ),
     )
@@ -221,7 +224,9 @@ def tab_views(entity: EntityRow, found: StoredQueue, bindings: int, selected: st
     return [TabView(slug, word, hue, numbers.get(slug), slug == selected) for slug, word, hue in _TABS]
 
 
-def _listing(request: HttpRequest, host, found: StoredQueue, values: Mapping[str, Any], tab: str) -> dict[str, Any]:
+def _listing(
+    request: HttpRequest, host, found: StoredQueue, entity: EntityRow, values: Mapping[str, Any], tab: str
+) -> dict[str, Any]:
     actor, cursor = request.actor, values["cursor"] or None
     match tab:
         case "consumers":
@@ -237,25 +242,16 @@ def _listing(request: HttpRequest, host, found: StoredQueue, values: Mapping[str
             return {"events": reads.gone(found.address, cursor=cursor, actor=actor)}
         case "bindings":
             return {}
-    narrowed = QueueQuery.message_filter(values, HOLDS[tab])
-    listed = reads.list_messages(
-        found.address, Tab.ACTIVE, filter=narrowed, cursor=cursor, newest_first=values["order"] == "newest", actor=actor
-    )  # fmt: skip
-    facts = browsing.message_facts(found.id, [row.sequence_number for row in listed.rows], actor=actor)
-    filtered = bool(QueueQuery.message_filter(values, None))
-    lines = [_line(row, facts.get(row.sequence_number)) for row in listed.rows]
-    return {"page": listed, "lines": lines, "filtered": filtered, **(_moving(request, found, lines) if tab in MOVABLE else {})}
-
-
-def _moving(request: HttpRequest, found: StoredQueue, lines: Sequence[MessageLine]) -> dict[str, Any]:
-    """Context for the links that move messages. They lead to "move back" if any message of the page died."""
-    died = any(line.died for line in lines)
-    way = BACK if died else QUEUE
+    narrowed = filter_of(request, host.clock.now).selecting(HOLDS[tab])
+    listing = listed(request, found.address, Tab.ACTIVE, narrowed, newest_first=values["order"] == "newest", cursor=cursor)
+    rows = listing["page"].rows
+    facts = browsing.message_facts(found.id, [row.sequence_number for row in rows], actor=actor)
     return {
-        "movable": True,
-        "died": died,
-        "move": link_to(request, found.address),
-        "move_all": link_to(request, found.address, to=way),
+        **listing,
+        **({} if narrowed.problem else offers(entity, tab, narrowed.text, actor=actor)),
+        "lines": [_line(row, facts.get(row.sequence_number)) for row in rows],
+        "orders": ORDERS,
+        "order": values["order"],
     }
 
 

@@ -4,36 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from django.http import HttpRequest, HttpResponse
-from django.views.decorators.http import require_http_methods
+from django.views.decorators.http import require_GET
 
 from broker_core import reads, service_bus
 from broker_core.common.durations import human
-from broker_core.common.errors import InvalidArgument
-from broker_core.common.types import EntityAddress, EntityKind, EventKind, Family
+from broker_core.common.types import EntityKind, EventKind, Family
 from broker_core.reads import EntityRow, Tab
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.entity_settings import SERVICE_NAMES
 from explorer.live.page import FILTERED_SECONDS, HEAD_SECONDS, HISTORY_SECONDS, Live, live, refresh_seconds
-from explorer.shared import timeline
-from explorer.shared.actions import selected_numbers
-from explorer.shared.forms.queries import HISTORY, RULES, SESSIONS, SUBSCRIPTIONS, EntityQuery
+from explorer.operations.presenters import offers
+from explorer.shared import split, timeline
+from explorer.shared.filtering import filter_of, listed, status_of
+from explorer.shared.forms.queries import HISTORY, ORDERS, RULES, SESSIONS, SUBSCRIPTIONS, EntityQuery
 from explorer.shared.glance import TRAFFIC_MINUTES, Glance, spark
 from explorer.shared.lists import TabView
-from explorer.shared.presenters import numbered, plural
+from explorer.shared.presenters import plural
 from explorer.shared.shell import (
-    Act,
     BadQuery,
     about,
-    act,
     address_of,
     cleaned,
     draws,
     page,
     show,
-    shown_or_acted_on,
 )
 
 HEAD = "explorer/service_bus/entity.html#head"
@@ -55,9 +51,7 @@ _TABS_OF = {
     EntityKind.TOPIC: {SUBSCRIPTIONS, "scheduled", HISTORY},
     EntityKind.SUBSCRIPTION: {"active", "locked", "deferred", "dead-letter", RULES, HISTORY},
 }
-BULK = {"dead-letter": "resubmit", "scheduled": "cancel"}
 _SOURCES = {"default": "default", "entity": "set on this {}"}
-PURGEABLE = ("active", "deferred", "scheduled", "dead-letter")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +63,12 @@ class Setting:
 
 @live
 @page
-@require_http_methods(["GET", "POST"])
+@require_GET
 def entity(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
-    """GET shows the entity; POST acts on the selected messages and returns the updated list."""
+    """The entity: its settings and one of its lists."""
     address = address_of(namespace, path)
     form = EntityQuery(request.GET)
     cleaned(form)
-    shown = partial(_show, request, address, form)
-    return shown_or_acted_on(request, shown, partial(_act_on_selected, request, address))
-
-
-def _show(request: HttpRequest, address: EntityAddress, form: EntityQuery, done: Act = Act()) -> HttpResponse:
     entity = reads.entity(address, actor=request.actor)
     tab = form.cleaned_data["tab"] or first_tab(entity)
     if tab not in tabs_of(entity, tab):
@@ -89,10 +78,8 @@ def _show(request: HttpRequest, address: EntityAddress, form: EntityQuery, done:
         "tabs": tab_views(entity, tab),
         "tab": tab,
         "form": form,
-        "error": done.error,
-        "bulk_action": BULK.get(tab),
-        "purgeable": tab in PURGEABLE,
         **_listing(request, entity, form, tab),
+        **split.context(request, entity.address),
     }
     if draws(request, HEAD):
         effective = entities.effective(address, actor=request.actor)
@@ -106,18 +93,19 @@ def _show(request: HttpRequest, address: EntityAddress, form: EntityQuery, done:
         "service_bus/entity",
         context,
         fragment="service_bus/_messages",
-        status=done.status,
-        live=_live(entity, tab, context),
+        status=status_of(context),
+        live=_live(request, entity, tab, context),
     )
 
 
-def _live(entity: EntityRow, tab: str, context: dict) -> Live:
+def _live(request: HttpRequest, entity: EntityRow, tab: str, context: dict) -> Live:
     shown = [entity, *(row for row, _ in context.get("subscriptions", ()))]
     slow = FILTERED_SECONDS if context.get("filtered") else HISTORY_SECONDS if tab in (HISTORY, SESSIONS) else 0.0
     return Live(
-        {HEAD: HEAD_SECONDS, "explorer/service_bus/_messages.html": slow},
+        {HEAD: HEAD_SECONDS, "explorer/service_bus/_messages.html": slow, **split.fragments(request)},
         entities=shown,
         refresh_seconds=refresh_seconds(shown),
+        personal=bool(request.GET.get("m")),
         word=timeline.leaving(Family.SERVICE_BUS, *_STAYING),
     )
 
@@ -136,32 +124,13 @@ def _listing(request: HttpRequest, entity: EntityRow, form: EntityQuery, tab: st
             return {"rules": service_bus.rules_of([entity.id], actor=actor).get(entity.id, [])}
         case "sessions":
             return {"sessions": reads.sessions(entity.address, part=values["session"], cursor=cursor, actor=actor)}
-    narrowed = form.message_filter()
-    found = reads.list_messages(
-        entity.address, Tab(tab), filter=narrowed, cursor=cursor, newest_first=values["order"] != "oldest", actor=actor
-    )
-    return {"page": found, "filtered": bool(narrowed)}
-
-
-def _act_on_selected(request: HttpRequest, address: EntityAddress) -> Act:
-    action = request.POST.get("action", "")
-    try:
-        numbers = selected_numbers(request.POST.getlist("numbers"))
-    except InvalidArgument as exc:
-        return Act(error=exc)
-    target = numbered(numbers)
-    if action == "resubmit":
-        return act(
-            request, "resubmit", address.dead_letter,
-            lambda: service_bus.resubmit(address.dead_letter, numbers, actor=request.actor),
-            target=target, says=lambda new: resubmitted(new, numbers),
-        )  # fmt: skip
-    if action == "cancel":
-        return act(
-            request, "cancel scheduled", address, lambda: service_bus.cancel_scheduled(address, numbers, actor=request.actor),
-            target=target, says=lambda _: f"Cancelled {_messages(numbers)}.",
-        )  # fmt: skip
-    return Act(error=InvalidArgument("action", f"{action!r} must be resubmit or cancel"))
+    narrowed = filter_of(request, entity.clock.now)
+    return {
+        **listed(request, entity.address, Tab(tab), narrowed, newest_first=values["order"] != "oldest", cursor=cursor),
+        **({} if narrowed.problem else offers(entity, tab, narrowed.text, actor=actor)),
+        "orders": ORDERS,
+        "order": values["order"],
+    }
 
 
 def resubmitted(new_numbers: dict[int, int], asked: Sequence[int]) -> str:

@@ -6,14 +6,16 @@ from functools import partial
 
 from django.urls import reverse
 
+from broker_core import service_bus
 from broker_core.common.types import EntityKind, Family
 from explorer.shared import timeline
-from explorer.shared.family import FamilyPages, MessagePage, NamespacePages, NewEntity, PageTexts
+from explorer.shared.family import FamilyPages, LockPages, MessagePage, NamespacePages, NewEntity, PageTexts
 from explorer.shared.presenters import azure_name
 
-from . import entity, message, namespaces, presenters, receiver, resubmitting, send, settings, settling, urls
+from . import entity, message, message_facts, namespaces, presenters, receiver, send, settings, settling, urls
+from .operations import OPERATIONS
 
-_PARTS = ("overview_new", "overview_empty", "message_links", "message_facts", "message_held", "message_why", "message_extra")
+_PARTS = ("overview_new", "overview_empty", "message_links", "message_held", "message_extra")
 
 SERVICE_BUS = FamilyPages(
     family=Family.SERVICE_BUS,
@@ -23,7 +25,6 @@ SERVICE_BUS = FamilyPages(
         "entity_delete": settings.delete,
         "send": send.send,
         "receiver": receiver.receiver,
-        "resubmit_all": resubmitting.dead_letters,
     },
     parts={name: f"explorer/service_bus/_{name}.html" for name in _PARTS},
     message=MessagePage(
@@ -32,6 +33,20 @@ SERVICE_BUS = FamilyPages(
         explain=message.explain,
         is_held_by=settling.is_held_by,
         property_name=azure_name,
+        state_line=message_facts.state_line,
+        facts=message_facts.facts,
+        beside=message.beside,
+    ),
+    locks=LockPages(
+        word="lock",
+        release=lambda address, numbers, reason, actor: service_bus.release_locks(address, numbers, reason=reason, actor=actor),
+        effect="The lock ends now: the message is available again, and the delivery counts as failed. Its receiver gets a lost "
+        "lock when it settles.",
+        release_session=lambda address, name, reason, actor: service_bus.release_session(
+            address, name, reason=reason, actor=actor
+        ),
+        session_effect="The session and the messages received through it are available again now, and each of these deliveries "
+        "counts as failed. Its receiver gets a lost session lock.",
     ),
     badge=presenters.badge,
     ends=presenters.ENDS,
@@ -39,9 +54,6 @@ SERVICE_BUS = FamilyPages(
     texts=PageTexts(
         body="Body",
         application_properties="Application properties",
-        deliverable="Ready to be delivered.",
-        why_not="Why is this message not delivered?",
-        receivable="available, waiting for a receiver.",
         leaves="completed, expired, forwarded, purged or cancelled",
     ),
     figures=presenters.FIGURES,
@@ -50,6 +62,7 @@ SERVICE_BUS = FamilyPages(
         NewEntity(str(kind), str(kind), partial(reverse, "explorer:entity_new", args=(str(kind),))) for kind in EntityKind
     ),
     urls=urls.urlpatterns,
+    operations=OPERATIONS,
     namespaces=NamespacePages(namespaces.create, namespaces.delete),
     dead_tab="?tab=dead-letter",
     demo="explorer.service_bus.demo",

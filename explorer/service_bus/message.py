@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from django.http import HttpRequest
+from functools import partial
+
+from django.http import HttpRequest, QueryDict
 
 from broker_core import reads, service_bus
 from broker_core.common.types import Actor, EntityAddress, MessageState, Right, SubQueue
-from broker_core.reads import Explanation, MessageDetail
+from broker_core.reads import Explanation, MessageDetail, MessageRow, Tab
 from broker_core.service_bus.rules.display_state import DisplayState
 from explorer.service_bus.forms.receiver import SettleForm
+from explorer.shared import releasing
 from explorer.shared.actions import Action
+from explorer.shared.family import MessageRecord
+from explorer.shared.filtering import in_query
+from explorer.shared.forms.queries import MESSAGE_TABS, EntityQuery
+from explorer.shared.lists import neighbour
 from explorer.shared.shell import Act, act
 
 from . import settling
@@ -30,6 +37,8 @@ def actions(detail: MessageDetail, actor: Actor) -> list[Action]:
     if settling.is_held_by(row, actor):
         return []
     found = []
+    if row.display_state == DisplayState.LOCKED:
+        found.append(releasing.action(row, no_right))
     if row.subqueue == SubQueue.DEAD_LETTER:
         says = "Moves the message from the dead-letter queue to the end of the queue, with a new number."
         found.append(Action("resubmit", "Resubmit", "back", no_right or held, says))
@@ -49,6 +58,8 @@ def carry_out(request: HttpRequest, address: EntityAddress, number: int, action:
                 request, action, dead, lambda: service_bus.resubmit(dead, [number], actor=actor),
                 target=target, says=lambda new: resubmitted(new, [number]),
             )  # fmt: skip
+        case releasing.RELEASE:
+            return releasing.release_message(request, address, number)
         case "cancel":
             return act(
                 request, "cancel scheduled", address, lambda: service_bus.cancel_scheduled(address, [number], actor=actor),
@@ -68,3 +79,28 @@ def carry_out(request: HttpRequest, address: EntityAddress, number: int, action:
 
 def explain(address: EntityAddress, number: int, actor: Actor) -> Explanation | None:
     return service_bus.explain(address, number, actor=actor)
+
+
+_TAB_OF = {SubQueue.DEAD_LETTER: Tab.DEAD_LETTER, SubQueue.TRANSFER_DEAD_LETTER: Tab.TRANSFER_DEAD_LETTER}
+_TAB_OF_STATE = {MessageState.DEFERRED: Tab.DEFERRED, MessageState.SCHEDULED: Tab.SCHEDULED}
+
+
+def beside(query: QueryDict, record: MessageRecord, side: str, actor: Actor) -> int | None:
+    """The next or previous message in the list that the query selects; None: none, or it selects no list of messages."""
+    form = EntityQuery(query)
+    if not form.is_valid():
+        return None
+    tab = form.cleaned_data["tab"] or str(_own_tab(record.row))
+    if tab not in MESSAGE_TABS:
+        return None
+    if (narrowed := in_query(query, record.row)) is None:
+        return None
+    newest_first = form.cleaned_data["order"] != "oldest"
+    read = partial(reads.list_messages, record.address, Tab(tab), filter=narrowed, actor=actor)
+    return neighbour(side, record.number, newest_first=newest_first, read=read)
+
+
+def _own_tab(row: MessageRow | None) -> Tab:
+    if row is None:
+        return Tab.ACTIVE
+    return _TAB_OF.get(row.subqueue) or _TAB_OF_STATE.get(row.state, Tab.ACTIVE)

@@ -5,20 +5,21 @@ explorer/families.py registers the installed families. Shared pages and template
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.http import HttpResponse
+from django.http import HttpResponse, QueryDict
 from django.urls import URLPattern, URLResolver
 
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.family import definition_of
 from broker_core.common.types import Actor, EntityAddress, EventKind, Family
-from broker_core.reads import Counted, EntityRow, Explanation, MessageDetail, MessageRow
+from broker_core.operations import Batch, Place
+from broker_core.reads import Counted, EntityRow, Event, Explanation, MessageDetail, MessageRow
 
 from .actions import Action
-from .values import Act, Badge, Figure
+from .values import Act, Badge, Fact, Figure, StateLine
 
 View = Callable[..., HttpResponse]
 
@@ -54,6 +55,28 @@ class EventTexts:
 
 
 @dataclass(frozen=True, slots=True)
+class MessageRecord:
+    """A message, present or gone. detail: None, if it is gone. events: its own, oldest first; there is one, if it is gone."""
+
+    address: EntityAddress
+    number: int
+    detail: MessageDetail | None
+    events: Sequence[Event]
+
+    @property
+    def row(self) -> MessageRow | None:
+        return self.detail.row if self.detail else None
+
+    @property
+    def first(self) -> Event | None:
+        return self.events[0] if self.events else None
+
+    @property
+    def last(self) -> Event | None:
+        return self.events[-1] if self.events else None
+
+
+@dataclass(frozen=True, slots=True)
 class MessagePage:
     """The family's part of the message page.
 
@@ -63,6 +86,10 @@ class MessagePage:
     is_held_by:    (row, actor) -> whether the actor holds the message, so that the part "message_held" is shown.
     property_name: (stored name) -> the family's name of a broker property.
     anchors:       (application properties) -> by property name, the id of the section that explains it.
+    state_line:    (detail, explanation, entity, actor) -> what the page says first.
+    facts:         (record) -> what the broker knows of it, before its properties.
+    beside:        (query of the list, record, "next" or "previous", actor) -> the number beside it in that list; None: none.
+    property_text: (stored name, value) -> a property for people, with a note.
     """
 
     actions: Callable[[MessageDetail, Actor], list[Action]]
@@ -70,7 +97,29 @@ class MessagePage:
     explain: Callable[[EntityAddress, int, Actor], Explanation | None]
     is_held_by: Callable[[MessageRow, Actor], bool]
     property_name: Callable[[str], str]
+    state_line: Callable[[MessageDetail, Explanation | None, EntityRow, Actor], StateLine]
+    facts: Callable[[MessageRecord], list[Fact]]
+    beside: Callable[[QueryDict, MessageRecord, str, Actor], int | None]
     anchors: Callable[[Mapping[str, Any]], Mapping[str, str]] = lambda _: {}
+    property_text: Callable[[str, Any], tuple[str, str]] = lambda name, value: (str(value), "")
+
+
+@dataclass(frozen=True, slots=True)
+class LockPages:
+    """How operators release what holds the family's messages.
+
+    word:     "lock", "lease" or "delivery".
+    release:  (address, numbers, reason, actor) -> the numbers of those released.
+    effect:   of a release, in one or two sentences.
+    release_session, session_effect: (address, session id, reason, actor) -> whether it was locked, and the effect; None: the
+              family has no sessions.
+    """
+
+    word: str
+    release: Callable[[EntityAddress, Sequence[int], str, Actor], Sequence[int]]
+    effect: str
+    release_session: Callable[[EntityAddress, str, str, Actor], bool] | None = None
+    session_effect: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,19 +161,46 @@ class PageTexts:
 
     body:                   heading of a message's content.
     application_properties: heading of the sender's properties; empty: messages have none.
-    deliverable, why_not:   introduce the reasons why a message can, or cannot, be received.
-    receivable:             describes an available message.
     leaves:                 the ways in which a message leaves an entity.
     no_consumer:            shown for an entity from which no message was ever received.
     """
 
     body: str
     application_properties: str
-    deliverable: str
-    why_not: str
-    receivable: str
     leaves: str
     no_consumer: str = "none yet"
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyOperations:
+    """How operations on many messages work in the family. Each callable returns steps that run in the batch's transaction.
+
+    lists:    by the name of a tab, the list it shows. Tabs that are missing have no messages to operate on.
+    resubmit: (batch) -> where each message is now, and why others stayed: moves failed messages back to where they came from.
+    move:     (batch) -> the same: moves messages to the operation's target (options["to"]) in the namespace.
+    target:   (name of a queue) -> the target of a move to it.
+    target_words: (target) -> the target in words.
+    release:  (batch) -> the outcome: ends the locks of messages. None: the family has no such operation.
+    releases: the tabs with messages that can be released.
+    move_page: (address) -> the URL of the family's own page that asks where to move messages.
+    resubmits: (tab, entity row) -> whether messages of this list can be resubmitted.
+    sets_properties: whether a repair can set properties.
+    hides_held: whether a purge also removes messages that somebody holds.
+    largest_body: (entity row) -> the maximum size of a repaired body, in bytes.
+    """
+
+    lists: Mapping[str, Place]
+    resubmit: Callable[[Batch], Any] | None = None
+    move: Callable[[Batch], Any] | None = None
+    target: Callable[[str], Any] = str
+    target_words: Callable[[Any], str] = "to {}".format
+    release: Callable[[Batch], Any] | None = None
+    releases: Collection[str] = ()
+    move_page: Callable[[EntityAddress], str] = lambda _: ""
+    resubmits: Callable[[str, EntityRow], bool] = _no
+    sets_properties: bool = False
+    hides_held: bool = False
+    largest_body: int = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +211,7 @@ class FamilyPages:
     views:       by the name of a shared URL, such as "entity", the family's view.
     parts:       by name, the templates that shared ones include ({% family_part %}); a missing one shows nothing.
     message:     the family's part of the message page.
+    locks:       how its locks are released.
     badge:       (message row) -> its state.
     ends:        by state, the text before the countdown to its end.
     events:      the texts of the timeline.
@@ -146,6 +223,7 @@ class FamilyPages:
     tags:        (entity row) -> tags that a list shows beside the name, each with its meaning.
     needs_a_person: (entity row) -> whether its messages wait for an operator instead of a receiver.
     dead_tab:    query of the list to which the count of dead letters links.
+    operations:  how operations on many messages work.
     demo:        name of the module with the family's part of the demo (explorer/demo/parts.py); empty: none.
     """
 
@@ -154,6 +232,7 @@ class FamilyPages:
     views: Mapping[str, View]
     parts: Mapping[str, str]
     message: MessagePage
+    locks: LockPages
     badge: Callable[[MessageRow], Badge]
     ends: Mapping[Any, str]
     events: EventTexts
@@ -161,6 +240,7 @@ class FamilyPages:
     figures: tuple[Figure, ...]
     counts: CommonCounts
     new_entities: tuple[NewEntity, ...]
+    operations: FamilyOperations
     namespaces: NamespacePages | None = None
     namespace_urls: Mapping[str, str] = field(default_factory=dict)
     tags: Callable[[EntityRow], Sequence[tuple[str, str]]] = _empty

@@ -7,7 +7,8 @@
   const $$ = (selector, within = document) => [...within.querySelectorAll(selector)];
 
   // Show controls that work only with JavaScript.
-  const reveal = (within) => $$("[data-copy], [data-add-row], [data-open]", within).forEach((e) => { e.hidden = false; });
+  const REVEALED = "[data-copy], [data-add-row], [data-open], [data-dismiss]";
+  const reveal = (within) => $$(REVEALED, within).forEach((e) => { e.hidden = false; });
 
   // If the tabs do not fit, scroll the selected one into view.
   const showOpenTab = (within) => $$(".tabs a[aria-current]", within).forEach((tab) => {
@@ -30,6 +31,14 @@
     next.scrollIntoView({ block: "nearest" });
   }
 
+  const PARTS = "#messages, #receiver, #manual-consumer, #get, #found, #audit, #try, #move, #pane";
+
+  function focusPart(part) {
+    if (!part) return;
+    part.tabIndex = -1;
+    part.focus({ preventScroll: true });
+  }
+
   // --- selection ---------------------------------------------------------------------------------------------------
   const boxes = () => $$('input[name="numbers"][form="bulk"]');
   let lastSelected = null;
@@ -45,9 +54,15 @@
     }
     const summary = $("[data-selection]");
     if (summary) summary.textContent = selected.length ? `${selected.length} selected` : "Select messages to act on them.";
+    $$("[data-bulk-bar]").forEach((bar) => { bar.hidden = selected.length === 0; });
     $$("[data-bulk]").forEach((button) => {
       $("[data-label]", button).textContent = `${button.dataset.bulk} ${selected.length || "selected"}`;
-      if (!button.dataset.forbidden) button.disabled = selected.length === 0;
+      if (button.dataset.forbidden) return;
+      const wanted = Number(button.dataset.exactly) || 0; // how many the action takes; 0: any number
+      const disabled = wanted ? selected.length !== wanted : selected.length === 0;
+      const loses = disabled && button === document.activeElement; // a disabled button cannot have the focus
+      button.disabled = disabled;
+      if (loses) focusPart(button.closest(PARTS));
     });
   }
 
@@ -64,7 +79,7 @@
   document.addEventListener("click", (event) => {
     const target = event.target;
     if (target.matches?.('input[name="numbers"][form="bulk"]')) select(target, target.checked, event.shiftKey);
-    const copy = target.closest?.("[data-copy]");
+    const copy = target.closest?.("[data-copy], [data-copy-all], [data-copy-value]");
     if (copy) copyText(copy);
     const open = target.closest?.("[data-open]");
     if (open) $(open.dataset.open).showModal();
@@ -72,9 +87,12 @@
     if (close) { event.preventDefault(); close.closest("dialog").close(); }
     const add = target.closest?.("[data-add-row]");
     if (add) addRow(add.closest(".typed-rows"));
-    const menu = $("details:is(.menu, .pick)[open]");
-    if (menu && !menu.contains(target)) menu.open = false;
+    const dismiss = target.closest?.("[data-dismiss]");
+    if (dismiss) dismiss.closest(".notice").remove();
+    for (const menu of $$("details.pick[open]")) if (!menu.contains(target)) menu.open = false;
     if (target instanceof HTMLDialogElement) target.close(); // the backdrop
+    const stop = target.closest?.("[data-stop-search]");
+    if (stop) { event.preventDefault(); stopSearch(stop); }
   });
 
   document.addEventListener("input", (event) => { // typing beside a radio button selects it
@@ -89,15 +107,57 @@
     }
   });
 
+  // --- preferences: stored by the server, shown at once ---------------------------------------------------------------
+  document.addEventListener("submit", (event) => {
+    const form = event.target.closest("[data-preferences]");
+    const { name, value } = event.submitter ?? {};
+    if (!form || !name) return;
+    event.preventDefault();
+    fetch(form.action, { method: "POST", body: new FormData(form, event.submitter), redirect: "manual" });
+    if (["system", "comfortable", "full"].includes(value) || (name === "shortcuts" && value === "on")) delete root.dataset[name];
+    else root.dataset[name] = value;
+    if (name === "side") event.submitter.value = value === "rail" ? "full" : "rail";
+    for (const one of $$(`[name="${name}"][aria-pressed]`, form)) one.ariaPressed = String(one.value === value);
+  });
+
+  const textOf = (button) => {
+    if (button.dataset.copy) return $(button.dataset.copy).textContent;
+    if (button.dataset.copyAll) return $$("div", $(button.dataset.copyAll)).map(pairText).filter(Boolean).join("\n");
+    return $(".value", button.parentElement).textContent.trim();
+  };
+
+  function pairText(pair) {
+    const [name, value] = [$("dt", pair), $(".value", pair)];
+    return name && value ? `${name.firstChild.textContent.trim()}: ${value.textContent.trim()}` : "";
+  }
+
   async function copyText(button) {
-    const text = $(button.dataset.copy).textContent;
-    try {
-      await navigator.clipboard.writeText(text);
-    } catch { // no clipboard over plain HTTP: select the text, so that the user can copy it
-      getSelection().selectAllChildren($(button.dataset.copy));
-      return;
-    }
-    flash(button, "Copied");
+    const text = textOf(button);
+    const copied = await navigator.clipboard?.writeText(text).then(() => true, () => false) || copyByCommand(text);
+    if (!copied) return;
+    if ("copyValue" in button.dataset) {
+      button.classList.add("copied");
+      setTimeout(() => button.classList.remove("copied"), 1500);
+    } else flash(button, "Copied");
+    announceCopy(`Copied ${text.length.toLocaleString("en")} characters`);
+  }
+
+  function copyByCommand(text) { // over plain HTTP there is no clipboard
+    const area = document.createElement("textarea");
+    const focused = document.activeElement;
+    area.value = text;
+    area.className = "visually-hidden";
+    document.body.append(area);
+    area.select();
+    const done = document.execCommand("copy");
+    area.remove();
+    focused?.focus({ preventScroll: true });
+    return done;
+  }
+
+  function announceCopy(words) {
+    const said = $("#live-said");
+    if (said) said.textContent = words;
   }
 
   function flash(button, word) {
@@ -130,6 +190,28 @@
   function openConfirmation() {
     if (confirmation.childElementCount && !confirmation.open) confirmation.showModal();
   }
+
+  // --- search: Stop keeps the rows; Backspace in the empty field removes the last condition -----------------------------------
+  function stopSearch(stop) {
+    const more = stop.closest("#more");
+    const link = stop.cloneNode();
+    link.removeAttribute("data-stop-search");
+    link.textContent = "Continue";
+    Object.entries({ get: link.getAttribute("href"), target: "#more", swap: "outerHTML", "push-url": "false" })
+      .forEach(([name, value]) => link.setAttribute(`hx-${name}`, value));
+    const row = more.cloneNode(true); // without its request: an answer under way finds no target
+    $$("[hx-get]", row).forEach((loader) => loader.remove());
+    $("[data-stop-search]", row).replaceWith(link);
+    more.replaceWith(row);
+    htmx.process(row);
+    link.focus();
+  }
+
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "Backspace" || event.target.id !== "f-q" || event.target.value) return;
+    const chips = $$("[data-remove-chip]", event.target.closest(".filter-box"));
+    if (chips.length) { event.preventDefault(); chips.at(-1).click(); }
+  });
 
   // --- keys ----------------------------------------------------------------------------------------------------------
   let prefix = "";
@@ -169,8 +251,12 @@
   }
 
   document.addEventListener("keydown", (event) => {
+    if (event.key === "k" && (event.ctrlKey || event.metaKey) && focusOn("/")) {
+      event.preventDefault();
+      return;
+    }
     if (event.key === "Escape") {
-      const menu = $("details:is(.menu, .pick)[open]");
+      const menu = $("details.pick[open]");
       if (menu) { menu.open = false; $("summary", menu).focus(); }
       else if (typing(event.target)) event.target.blur();
       return;
@@ -194,19 +280,31 @@
     $("#notices")?.replaceChildren(line);
   }
 
+  // Notices of success leave after 10 s, but not while the person points at one or has the focus in it.
+  const NOTICE_MS = 10_000;
+  const timed = new WeakSet();
+  function timeNotices() {
+    for (const one of $$("#notices .notice:not(.problem, .warning)")) {
+      if (timed.has(one)) continue;
+      timed.add(one);
+      const leave = () => (one.matches(":hover, :focus-within") ? setTimeout(leave, 1000) : one.remove());
+      setTimeout(leave, NOTICE_MS);
+    }
+  }
+
   // The focused element may be gone after a swap (a resubmitted row, a settled message): focus the new part instead of the body.
+  // An answer swaps several parts: the first one says where the focus was.
   let focusedPart = "";
   document.addEventListener("htmx:before:swap", () => {
-    const parts = "#messages, #receiver, #manual-consumer, #get, #found, #audit, #try, #move";
-    focusedPart = document.activeElement?.closest(parts)?.id ?? "";
+    focusedPart = document.activeElement?.closest(PARTS)?.id ?? focusedPart;
   });
   document.addEventListener("htmx:after:swap", () => {
     reveal(document);
     showOpenTab(document);
     showSelection();
+    timeNotices();
     openConfirmation();
-    const part = focusedPart && document.activeElement === document.body && document.getElementById(focusedPart);
-    if (part) { part.tabIndex = -1; part.focus({ preventScroll: true }); }
+    if (focusedPart && document.activeElement === document.body) focusPart(document.getElementById(focusedPart));
     focusedPart = "";
   });
   document.addEventListener("htmx:error", () =>
@@ -219,6 +317,7 @@
   reveal(document);
   showOpenTab(document);
   showSelection();
+  timeNotices();
   // after a rejected form: focus the first invalid field
   if (document.activeElement === document.body) $('[aria-invalid="true"]')?.focus();
 })();

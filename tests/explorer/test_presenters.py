@@ -93,6 +93,7 @@ def an_entity(**changes):
         "counts": Counts(active=5), "expired_pending": Capped(0), "expired_leased": 0, "expired_delayed": 0,
         "consumers_waiting": False, "consumers": 0, "family": Family.SERVICE_BUS,
         "status": EntityStatus.ACTIVE, "last_receive_at": None, "clock": SimpleNamespace(now=NOON),
+        "waits_for_operator": False,
     }  # fmt: skip
     return SimpleNamespace(**values | changes)
 

@@ -48,9 +48,9 @@ def test_the_overview_can_be_narrowed_to_a_kind(pages, as_):
     found = client.get(f"/namespaces/{pages.shop.namespace}/?kind=subscription").context["entities"]
     assert {row.address.name for row in found} == {"all", "eu", "vips"}
     assert "beneath" not in body_of(client.get(f"/namespaces/{pages.shop.namespace}/?kind=subscription"))
-    found = client.get(f"/?q={pages.shop.namespace}/market/news/Subscriptions/eu").context["entities"]
+    found = client.get(f"/entities/?q={pages.shop.namespace}/market/news/Subscriptions/eu").context["entities"]
     assert [row.address.name for row in found] == ["eu"]
-    assert client.get("/?kind=exchange").status_code == 400
+    assert client.get("/entities/?kind=exchange").status_code == 400
 
 
 def test_the_overview_asks_no_more_for_more_entities(pages, as_, monkeypatch):
@@ -295,9 +295,9 @@ def test_a_topic_has_no_such_list(pages, as_, tab):
 def test_a_message_page_explains_why_it_is_not_delivered(pages, as_, carts):
     session = service_bus.accept_session(carts, "cart-a", actor=WORKER)
     page = body_of(as_("viewer").get(f"/messages/{carts}/1"))
-    assert "Why is this message not delivered?" in page and "is locked by process:worker" in page
+    assert "Active, but not delivered" in page and "is locked by process:worker" in page
     service_bus.close_session(session)
-    assert "Ready to be delivered." in body_of(as_("viewer").get(f"/messages/{carts}/1"))
+    assert "Active: next in line" in body_of(as_("viewer").get(f"/messages/{carts}/1"))
 
 
 # Sessions
@@ -324,7 +324,7 @@ def test_sessions_are_listed_with_holder_and_state(carts, as_, by_hand):
     assert "aisle" not in body_of(as_("viewer").get(f"/entities/{carts}?tab=sessions"))
     found = as_("viewer").get(f"/entities/{carts}?tab=sessions&session=-b").context["sessions"].rows
     assert [(row.session_id, str(row.messages), row.locked_until) for row in found] == [("cart-b", "1", None)]
-    listed = as_("viewer").get(f"/entities/{carts}?tab=active&session=cart-a").context["page"].rows
+    listed = as_("viewer").get(f"/entities/{carts}?tab=active&q=session=cart-a").context["page"].rows
     assert {row.sequence_number for row in listed} == {1, 2}
 
 

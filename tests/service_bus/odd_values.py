@@ -6,12 +6,12 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
-from broker_core import namespaces, queue_storage, rabbitmq, service_bus
-from broker_core.common.types import Actor, EntityAddress, Message, Right
+from broker_core import namespaces, operations, queue_storage, rabbitmq, service_bus
+from broker_core.common.types import Actor, EntityAddress, Family, Message, Right
 from broker_core.rabbitmq import Properties, Publication
 from broker_core.rabbitmq.connections import channels
 from broker_core.rabbitmq.rules.policies import Policy
-from broker_core.reads import EntityFilter, EventFilter, MessageFilter
+from broker_core.reads import EntityFilter, EventFilter, MessageFilter, Tab
 from broker_core.reads.shared import entity_id_of
 from broker_core.service_bus import entities, preview, shared_access
 from broker_core.service_bus.rules.emulator_config import read
@@ -97,6 +97,18 @@ def _channel(w: SimpleNamespace, *, gets: bool = False, consumes: bool = False) 
     return channel
 
 
+def _operation(w: SimpleNamespace) -> operations.Operation:
+    chosen = operations.Selection(w.queue, numbers=(1,))
+    kind = operations.Kind.PURGE
+    return operations.create(kind, chosen, counted=1, entity_id=w.entity_id, family=Family.SERVICE_BUS, actor=w.actor)
+
+
+def _claimed(w: SimpleNamespace) -> operations.Operation:
+    found = operations.claim(w.ns, _operation(w).id, "t")
+    assert found is not None
+    return found
+
+
 def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]]]]:
     """By module and use case: what makes arguments that are right, for those that need some."""
     new = lambda path: EntityAddress(w.ns, path)  # noqa: E731
@@ -109,6 +121,8 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
         "service_bus.operating": {
             "resubmit": lambda: {"address": w.queue.dead_letter, "sequence_numbers": [2], "properties": {"a": 1}, "body": b"x"},
             "delete_batch": lambda: at | {"max_count": 1},
+            "release_locks": lambda: at | {"sequence_numbers": [3]},
+            "release_session": lambda: {"address": w.by_session, "session_id": "a"},
             "*": lambda: at,
         },
         "service_bus.receiving": {
@@ -231,6 +245,7 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
                 for verb in ("get", "consume", "declare_queue", "delete_queue")
             },
             "end_overdue": dict,
+            "release": lambda: rabbits | {"sequence_numbers": [1]},
             "*": lambda: {"channel": _channel(w)},
         },
         "rabbitmq.connections.connections": {
@@ -261,7 +276,24 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
             "get_exchange": lambda: {"vhost": w.vhost, "name": "x"},
             "*": lambda: {"vhost": w.vhost},
         },
-        "rabbitmq.messages.moving": {"*": lambda: rabbits | {"to": rabbitmq.ToQueue("other")}},
+        "rabbitmq.messages.moving": {
+            "move_numbers": lambda: rabbits | {"to": rabbitmq.ToQueue("other"), "sequence_numbers": [1]},
+            "*": lambda: rabbits | {"to": rabbitmq.ToQueue("other")},
+        },
+        "service_bus.moving": {"*": lambda: at | {"sequence_numbers": [w.scheduled], "to": "t"}},
+        "operations.records": {
+            "claim": lambda: {"namespace": w.ns, "operation_id": _operation(w).id, "token": "t"},
+            "end": lambda: {"namespace": w.ns, "operation": _operation(w), "token": "t", "to": operations.State.DONE},
+            "find": lambda: {"operation_id": 1},
+            "*": dict,
+        },
+        "operations.batches": {
+            "*": lambda: {"namespace": w.ns, "operation": _claimed(w), "token": "t", "position": 0, "work": None},
+        },
+        "operations.hiding": {
+            "entity_status": lambda: {"namespace": w.ns, "entity_id": w.entity_id},
+            "*": lambda: {"namespace": w.ns, "operation": _claimed(w), "token": "t", "max_count": 5, "actor": "user:odd"},
+        },
         "rabbitmq.policies": {
             "set_policy": lambda: policy,
             "delete_policy": lambda: {"vhost": w.vhost, "name": "p"},
@@ -291,7 +323,8 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
             "*": lambda: {"name": w.vhost},
         },
         "reads.broker_health": {"*": dict},
-        "reads.dead_groups": {"*": lambda: {"address": w.queue.dead_letter}},
+        "reads.dead_letters": {"*": lambda: {"filter": EntityFilter()}},
+        "reads.deleted_entities": {"*": lambda: at | {"entity_id": 1}},
         "reads.entities": {
             "namespaces": dict,
             "overview": dict,
@@ -299,15 +332,20 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
             "subscriptions": lambda: {"topic": w.topic},
             "*": lambda: at,
         },
+        "reads.attention": {"*": lambda: {"filter": EntityFilter()}},
         "reads.entity_lists": {
             "entities_by_id": lambda: {"ids": [w.entity_id]},
             "*": lambda: {"filter": EntityFilter()},
         },
         "reads.messages": {
+            "count_messages": lambda: at | {"filter": MessageFilter()},
+            "frequent_values": lambda: at | {"tab": Tab.ACTIVE, "field": "reason"},
             "list_messages": lambda: at | {"filter": MessageFilter()},
             "messages_by_number": lambda: {"entity_id": w.entity_id, "sequence_numbers": [1]},
             "*": lambda: at | {"sequence_number": 4},
         },
+        "reads.searching": {"*": lambda: {"filter": MessageFilter()}},
+        "reads.locks": {"*": dict},
         "reads.names": {"*": dict},
         "reads.next_changes": {"*": lambda: at},
         "reads.session_lists": {"*": lambda: {"address": w.by_session}},
@@ -316,6 +354,11 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
             "events": lambda: {"filter": EventFilter()},
             "gone": lambda: at,
             "find": lambda: {"text": "x"},
+        },
+        "reads.traffic": {
+            "recent_traffic": lambda: {"ids": [w.entity_id]},
+            "namespace_traffic": lambda: {"namespace": w.ns},
+            "*": lambda: at,
         },
         "service_bus.sweeps": {"*": dict},
         "service_bus.shared_access": {
@@ -328,5 +371,5 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
         "sweeps.runs": {"*": dict},
         "sweeps": {"follow_clock": lambda: {"namespace": w.ns}, "*": dict},
         "service_bus.emulator_config": {"apply_plan": lambda: {"plan": read(EMULATOR)}},
-        "transfer.importing": {"import_": lambda: {"source": EXPORT}},
+        "transfer.importing": {"*": lambda: {"source": EXPORT}},
     }

@@ -381,9 +381,9 @@ SELECT sequence_number FROM changed
 affected AS (SELECT * FROM owned),
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count,
-                                       locked_until, message_id, details)
+                                       locked_until, message_id, reason, details)
     SELECT e.now, %(entity_id)s, @SUBQUEUE_MAIN, %(actor)s, @EVENT_RELEASED, o.sequence_number, c.delivery_count,
-           o.visible_at, o.message_id,
+           o.visible_at, o.message_id, %(reason)s,
            CASE WHEN o.locked_by IS NOT NULL THEN jsonb_build_object('held_by', o.locked_by) END
       FROM owned AS o JOIN changed AS c USING (sequence_number), entity AS e WHERE e.history_level = @HISTORY_FULL),
 counted AS (
@@ -575,23 +575,6 @@ chosen AS MATERIALIZED (
        FOR UPDATE SKIP LOCKED),
 -- include: storage_moved
 ;
-
--- name: storage_groups
--- The first scan_cap unexpired messages grouped by origin and reason: which may be moved, and how many are leased.
-WITH
--- include: storage_entity
-,
-scanned_messages AS MATERIALIZED (
-    SELECT m.sequence_number, m.resubmitted_from ->> 'path' AS origin, m.resubmitted_from ->> 'reason' AS reason,
-           NOT (m.visible_at <= (SELECT now FROM entity) OR m.hold_kind IN (@HOLD_PUT, @HOLD_UPDATE_BEFORE_GET)) AS held
-      FROM (SELECT * FROM vitrine_message WHERE entity_id = %(entity_id)s AND subqueue = @SUBQUEUE_MAIN AND state = @STATE_ACTIVE
-             ORDER BY sequence_number LIMIT %(scan_cap)s) AS m
-     WHERE
-           -- include: storage_alive
-)
-SELECT origin, reason, coalesce(array_agg(sequence_number ORDER BY sequence_number) FILTER (WHERE NOT held), '{}') AS numbers,
-       count(*) FILTER (WHERE held) AS held, (SELECT count(*) FROM scanned_messages) AS scanned
-  FROM scanned_messages GROUP BY origin, reason ORDER BY count(*) DESC, origin, reason;
 
 -- name: storage_origins
 -- The recorded origins of messages that were moved to a poison queue or requeued from one.

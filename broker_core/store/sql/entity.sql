@@ -201,9 +201,18 @@ UPDATE vitrine_entity SET rules_version = rules_version + 1 WHERE id = %(topic_i
 
 -- name: delete_entities
 -- Frees the names at once. Removing the counters waits for running sends; a later send finds no counter and fails with
--- EntityNotFound (SB-240). The sweep removes the messages in batches.
+-- EntityNotFound (SB-240). The sweep removes the messages in batches. deleted_messages: how many there were.
 WITH deleted AS (
-    UPDATE vitrine_entity SET deleted_at = clock_timestamp() WHERE id = ANY (%(entity_ids)s) AND deleted_at IS NULL RETURNING id),
+    UPDATE vitrine_entity AS e
+       SET deleted_at = clock_timestamp(), deleted_by = %(actor)s,
+           deleted_messages = (
+               SELECT coalesce(sum(l.n), 0)
+                 FROM (SELECT state, n FROM vitrine_count_base WHERE entity_id = e.id AND until IS NULL
+                       UNION ALL
+                       SELECT state, n FROM vitrine_count_delta WHERE entity_id = e.id AND until IS NULL) AS l
+                WHERE l.state IN (@STATE_ACTIVE, @STATE_DEFERRED, @STATE_SCHEDULED))
+     WHERE id = ANY (%(entity_ids)s) AND deleted_at IS NULL
+ RETURNING id),
 counter AS (DELETE FROM vitrine_entity_counter WHERE entity_id IN (SELECT id FROM deleted)),
 rules AS (DELETE FROM vitrine_rule WHERE subscription_id IN (SELECT id FROM deleted)),
 policies AS (DELETE FROM vitrine_shared_access_policy WHERE entity_id IN (SELECT id FROM deleted))
@@ -406,3 +415,12 @@ WITH claimed AS (
                               WHERE entity_id = %(entity_id)s AND waiting_until > clock_timestamp() FOR UPDATE SKIP LOCKED))
  RETURNING entity_id)
 SELECT pg_notify('vitrine_wake', entity_id::text) FROM claimed;
+
+-- name: record_refusals
+-- Record settlements that were refused, since their locks were no longer valid; only of numbers that the entity has given.
+INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, reason)
+SELECT e.now, e.id, %(subqueue)s, %(actor)s, @EVENT_SETTLE_REFUSED, n.number, %(what)s
+  FROM vitrine_entity_now AS e
+  JOIN vitrine_entity_counter AS c ON c.entity_id = e.id
+ CROSS JOIN unnest(%(numbers)s::bigint[]) AS n(number)
+ WHERE e.id = %(entity_id)s AND e.history_level = @HISTORY_FULL AND n.number > 0 AND n.number < c.next_number;

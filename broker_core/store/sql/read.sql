@@ -32,6 +32,23 @@ SELECT n.id, n.name, n.family, n.description, n.is_system, n.created_at, c.now, 
 SELECT e.id, n.name AS namespace_name, e.path FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
  WHERE e.id = ANY (%(ids)s::bigint[]);
 
+-- name: read_deleted_entity
+-- The entity with this id, or the last one with this path, that was deleted and whose row still exists, with its namespace's
+-- clock and its settings.
+SELECT e.id, n.name AS namespace_name, e.path, e.kind, e.family, e.created_at, e.deleted_at, e.deleted_by, e.deleted_messages,
+       c.now, clock_timestamp() AS real_now, CASE WHEN n.clock_base_at IS NULL THEN 1.0 ELSE n.clock_rate END AS rate,
+       n.clock_base_at IS NOT NULL AS is_manual, e.options, e.effective, e.history_level,
+       e.lock_duration, e.max_delivery_count, e.default_message_time_to_live, e.dead_lettering_on_message_expiration,
+       e.requires_session, e.requires_duplicate_detection, e.duplicate_detection_history_time_window, e.auto_delete_on_idle,
+       e.forward_to, e.forward_dead_lettered_messages_to, e.max_size_in_megabytes, e.max_message_size_in_kilobytes, e.status,
+       e.user_metadata
+  FROM vitrine_entity AS e
+  JOIN vitrine_namespace AS n ON n.id = e.namespace_id
+  JOIN vitrine_namespace_now AS c ON c.id = n.id
+ WHERE lower(n.name) = lower(%(namespace)s) AND e.deleted_at IS NOT NULL AND e.key = vitrine_key(e.family, %(path)s)
+   AND (%(entity_id)s::bigint IS NULL OR e.id = %(entity_id)s)
+ ORDER BY e.deleted_at DESC, e.id DESC LIMIT 1;
+
 -- name: read_names
 -- The names of existing entities of some kinds that contain a text; names that begin with it come first.
 SELECT x.id, x.namespace_name, x.path FROM (
@@ -75,14 +92,15 @@ coalesce(k.rescheduled, 0) AS rescheduled, coalesce(k.extended, 0) AS extended
 -- The messages that passed each entity in the last minute, rounded to whole buckets, by what happened to them.
 minute AS MATERIALIZED (SELECT date_bin('10 seconds', now() - interval '50 seconds', timestamptz 'epoch') AS began),
 passed AS MATERIALIZED (
-    SELECT t.entity_id, sum(t.n) FILTER (WHERE t.op IN (@OP_SENT, @OP_SCHEDULED)) AS sent,
-           sum(t.n) FILTER (WHERE t.op = @OP_PUBLISHED) AS published,
-           sum(t.n) FILTER (WHERE t.op IN (@OP_COMPLETED, @OP_RECEIVED_AND_DELETED)) AS completed
-      FROM (SELECT r.entity_id, r.op, r.n FROM entities AS e CROSS JOIN LATERAL (
-                SELECT x.entity_id, x.op, x.n FROM vitrine_traffic AS x
-                 WHERE x.entity_id = e.id AND x.bucket >= (SELECT began FROM minute)) AS r
+    SELECT t.entity_id, sum(t.sent) AS sent, sum(t.completed) AS completed
+      FROM (SELECT r.entity_id, r.sent, r.completed FROM entities AS e CROSS JOIN LATERAL (
+                SELECT x.entity_id, x.sent, x.completed FROM vitrine_traffic AS x
+                 WHERE x.entity_id = e.id AND x.step = 10 AND x.bucket >= (SELECT began FROM minute)) AS r
             UNION ALL
-            SELECT w.entity_id, w.op, abs(w.n) FROM vitrine_count_delta AS w
+            SELECT w.entity_id, CASE WHEN w.op IN (@OP_SENT, @OP_SCHEDULED) AND e.kind <> 'topic'
+                                       OR w.op = @OP_PUBLISHED THEN abs(w.n) END,
+                   CASE WHEN w.op IN (@OP_COMPLETED, @OP_RECEIVED_AND_DELETED) THEN abs(w.n) END
+              FROM vitrine_count_delta AS w JOIN entities AS e ON e.id = w.entity_id
              WHERE w.op IS NOT NULL AND w.at >= (SELECT began FROM minute)) AS t
      GROUP BY t.entity_id),
 span AS MATERIALIZED (SELECT extract(epoch FROM now() - began)::float8 AS seconds FROM minute)
@@ -144,6 +162,8 @@ ledger AS MATERIALIZED (
      WHERE l.until IS NULL OR l.until > l.now
      GROUP BY l.entity_id),
 -- include: traffic_of_minute
+,
+-- include: dead_letter_queues
 SELECT e.id, e.namespace_name, e.path, e.kind, e.topic_id, e.requires_session, e.forward_to, e.family,
        e.effective, e.options, e.status,
        CASE e.kind WHEN 'topic' THEN (SELECT count(*)::int FROM vitrine_entity AS x
@@ -158,11 +178,11 @@ SELECT e.id, e.namespace_name, e.path, e.kind, e.topic_id, e.requires_session, e
        -- include: counts
        ,
        coalesce(c.bytes_sent, 0) + coalesce(l.bytes, 0) AS size_bytes,
-       coalesce(CASE WHEN e.kind = 'topic' THEN p.published ELSE p.sent END, 0) / s.seconds AS sent_rate,
+       coalesce(p.sent, 0) / s.seconds AS sent_rate,
        coalesce(p.completed, 0) / s.seconds AS completed_rate,
        coalesce(a.waiting_until > clock_timestamp(), false) AS consumers_waiting, a.last_receive_at,
        oldest.enqueued_at AS oldest_active_at, own.n + by_default.n AS expired_pending, own.leased AS expired_leased,
-       own.delayed AS expired_delayed
+       own.delayed AS expired_delayed, e.id IN (SELECT id FROM dead_letter_queues) AS waits_for_operator
   FROM entities AS e
  CROSS JOIN span AS s
   LEFT JOIN ledger AS l ON l.entity_id = e.id
@@ -179,11 +199,37 @@ SELECT e.id, e.namespace_name, e.path, e.kind, e.topic_id, e.requires_session, e
        -- include: expired_by_default
  ORDER BY e.namespace_name, coalesce(e.topic_path, e.path), e.topic_id IS NOT NULL, e.path;   -- a topic, then its subscriptions
 
+-- fragment: dead_letter_queues
+-- The queues among the namespaces of `entities` whose messages wait for an operator: the poison queues of storage queues, and the
+-- queues that only collect dead letters in RabbitMQ. These are bound to a dead-letter exchange, have none of their own, and no
+-- consumer.
+dead_letter_queues AS MATERIALIZED (
+    WITH sources AS MATERIALIZED (
+        SELECT s.id, s.namespace_id, s.family, s.effective
+          FROM (SELECT DISTINCT namespace_id FROM entities WHERE family <> 'service_bus') AS n
+          JOIN vitrine_entity AS s ON s.namespace_id = n.namespace_id
+         WHERE s.deleted_at IS NULL AND s.effective ?| '{poison_queue,dead_letter_exchange}')
+    SELECT q.id
+      FROM (SELECT q.id FROM sources AS s JOIN vitrine_entity AS q ON q.namespace_id = s.namespace_id AND q.key =
+                   CASE WHEN s.effective ? 'poison_queue' THEN lower(s.effective ->> 'poison_queue')
+                        WHEN s.effective ->> 'dead_letter_exchange' = '' THEN s.effective ->> 'dead_letter_routing_key' END
+            UNION
+            SELECT b.queue_id
+              FROM sources AS s JOIN vitrine_exchange AS x
+                ON x.namespace_id = s.namespace_id AND x.name = s.effective ->> 'dead_letter_exchange'
+              JOIN vitrine_binding AS b ON b.source_id = x.id AND b.queue_id <> s.id
+            UNION
+            SELECT e.id FROM entities AS e WHERE e.family = 'queue_storage' AND e.path LIKE '%%-poison') AS f
+      JOIN vitrine_entity AS q ON q.id = f.id AND q.deleted_at IS NULL
+     WHERE q.family = 'queue_storage'
+        OR NOT q.effective ? 'dead_letter_exchange' AND NOT EXISTS (SELECT FROM vitrine_consumer AS c WHERE c.queue_id = q.id))
+
 -- fragment: listed
 -- The entities of a namespace, topic, kind or family, or all. part: of the shown address, which is "topic/name" for a
 -- subscription; prefix: of the path. The system's own are left out unless `system` is set.
 entities AS MATERIALIZED (
-    SELECT e.id, e.namespace_name, e.path, e.kind, e.family, e.status, e.now, e.default_message_time_to_live, e.topic_id,
+    SELECT e.id, e.namespace_id, e.namespace_name, e.path, e.kind, e.family, e.status, e.now, e.default_message_time_to_live,
+           e.topic_id,
            CASE WHEN e.topic_id IS NOT NULL
                 THEN (SELECT t.path FROM vitrine_entity AS t WHERE t.id = e.topic_id) END AS topic_path
       FROM vitrine_entity_now AS e
@@ -209,13 +255,9 @@ SELECT e.id FROM entities AS e
 -- Let the next statements of this transaction add up all entities in memory, with a plan for their number.
 SELECT set_config('work_mem', '64MB', true), set_config('plan_cache_mode', 'force_custom_plan', true) AS plans;
 
--- name: read_tallies
--- The listed entities added up by family, kind and whether their messages wait for an operator; or, with `each`, one by one. The
--- ledger and the traffic are read once for all. neglected: entities with available messages that nobody has asked for within the
--- last minute; first_neglected: the ids of the first five of all.
-WITH
--- include: listed
-,
+-- fragment: tallies
+-- The listed entities with their counts, the ledger and the traffic being read once for all. neglected: entities with available
+-- messages that nobody has asked for within the last minute.
 lists AS MATERIALIZED (
     SELECT l.entity_id,
            -- include: sums_of_lists
@@ -232,18 +274,19 @@ holds AS MATERIALIZED (
      GROUP BY l.entity_id),
 -- include: traffic_of_minute
 ,
+-- include: dead_letter_queues
+,
 tallies AS MATERIALIZED (
     SELECT t.*, least(t.expired_found, %(expired_cap)s) AS expired_pending,
            t.is_idle AND NOT t.waits_for_operator
              AND t.active - t.locked - t.delayed - t.rescheduled - t.extended
                  > least(t.expired_found, %(expired_cap)s) - t.expired_leased - t.expired_delayed AS is_neglected
       FROM (
-           SELECT e.id, e.namespace_name, e.path, e.kind, e.family,
-                  CASE WHEN e.kind = 'topic' THEN coalesce(p.published, 0) ELSE coalesce(p.sent, 0) END AS sent,
+           SELECT e.id, e.namespace_name, e.path, e.topic_path, e.kind, e.family, e.status,
+                  coalesce(p.sent, 0) AS sent,
                   coalesce(p.completed, 0) AS completed, oldest.enqueued_at AS oldest_active_at,
                   own.n + by_default.n AS expired_found, own.leased AS expired_leased, own.delayed AS expired_delayed,
-                  -- the poison queue of a storage queue
-                  e.family = 'queue_storage' AND e.path LIKE '%%-poison' AS waits_for_operator,
+                  d.id IS NOT NULL AS waits_for_operator,
                   e.status IN ('Active', 'SendDisabled') AND (a.waiting_until > clock_timestamp()) IS NOT TRUE
                     AND (a.last_receive_at >= e.now - interval '1 minute') IS NOT TRUE
                     AND NOT (e.family = 'rabbitmq' AND EXISTS (SELECT FROM vitrine_consumer AS x WHERE x.queue_id = e.id))
@@ -253,6 +296,7 @@ tallies AS MATERIALIZED (
              LEFT JOIN lists AS l ON l.entity_id = e.id
              LEFT JOIN holds AS k ON k.entity_id = e.id
              LEFT JOIN passed AS p ON p.entity_id = e.id
+             LEFT JOIN dead_letter_queues AS d ON d.id = e.id
              LEFT JOIN vitrine_entity_activity AS a ON a.entity_id = e.id
              LEFT JOIN
                   -- include: oldest_active
@@ -262,22 +306,147 @@ tallies AS MATERIALIZED (
             CROSS JOIN
                   -- include: expired_by_default
            ) AS t)
-SELECT CASE WHEN %(each)s::boolean THEN t.id END AS id, t.family, t.kind, t.waits_for_operator,
-       min(t.namespace_name) AS namespace_name, min(t.path) AS path, count(*) AS entities,
-       sum(t.active)::bigint AS active, sum(t.locked)::bigint AS locked, sum(t.deferred)::bigint AS deferred,
-       sum(t.scheduled)::bigint AS scheduled, sum(t.dead_letter)::bigint AS dead_letter,
-       sum(t.transfer_dead_letter)::bigint AS transfer_dead_letter, sum(t.deferred_locked)::bigint AS deferred_locked,
-       sum(t.dead_letter_locked)::bigint AS dead_letter_locked, sum(t.delayed)::bigint AS delayed,
-       sum(t.rescheduled)::bigint AS rescheduled, sum(t.extended)::bigint AS extended,
-       sum(t.expired_pending)::bigint AS expired_pending, bool_or(t.expired_found > t.expired_pending) AS expired_capped,
-       sum(t.expired_leased)::bigint AS expired_leased,
-       sum(t.expired_delayed)::bigint AS expired_delayed,
-       (sum(t.sent) / s.seconds)::float8 AS sent_rate, (sum(t.completed) / s.seconds)::float8 AS completed_rate,
-       min(t.oldest_active_at) AS oldest_active_at, count(*) FILTER (WHERE t.is_neglected) AS neglected,
-       ARRAY(SELECT x.id FROM tallies AS x WHERE x.is_neglected ORDER BY x.namespace_name, x.path LIMIT 5) AS first_neglected
+
+-- fragment: tally_sums
+-- The sums of the tallies `t`, with rates over the seconds in `s`.
+t.waits_for_operator, min(t.namespace_name) AS namespace_name, min(t.path) AS path, count(*) AS entities,
+sum(t.active)::bigint AS active, sum(t.locked)::bigint AS locked, sum(t.deferred)::bigint AS deferred,
+sum(t.scheduled)::bigint AS scheduled, sum(t.dead_letter)::bigint AS dead_letter,
+sum(t.transfer_dead_letter)::bigint AS transfer_dead_letter, sum(t.deferred_locked)::bigint AS deferred_locked,
+sum(t.dead_letter_locked)::bigint AS dead_letter_locked, sum(t.delayed)::bigint AS delayed,
+sum(t.rescheduled)::bigint AS rescheduled, sum(t.extended)::bigint AS extended,
+sum(t.expired_pending)::bigint AS expired_pending, bool_or(t.expired_found > t.expired_pending) AS expired_capped,
+sum(t.expired_leased)::bigint AS expired_leased, sum(t.expired_delayed)::bigint AS expired_delayed,
+(sum(t.sent) / s.seconds)::float8 AS sent_rate, (sum(t.completed) / s.seconds)::float8 AS completed_rate,
+min(t.oldest_active_at) AS oldest_active_at, count(*) FILTER (WHERE t.is_neglected) AS neglected
+
+-- fragment: first_neglected
+-- The ids of the first five neglected tallies.
+ARRAY(SELECT x.id FROM tallies AS x WHERE x.is_neglected ORDER BY x.namespace_name, x.path LIMIT 5) AS first_neglected
+
+-- name: read_tallies
+-- The listed entities added up by family, kind and whether their messages wait for an operator.
+WITH
+-- include: listed
+,
+-- include: tallies
+SELECT NULL::bigint AS id, t.family, t.kind,
+       -- include: tally_sums
+       ,
+       -- include: first_neglected
   FROM tallies AS t CROSS JOIN span AS s
- GROUP BY 1, 2, 3, 4, s.seconds
+ GROUP BY t.family, t.kind, t.waits_for_operator, s.seconds
  ORDER BY namespace_name, path;
+
+-- name: read_tree
+-- A page of the listed entities as a table with groups: three or more in a namespace (a topic with its subscriptions is one)
+-- whose names begin alike up to the first of / . - are an item, others are one each; `within` is a prefix that all have and that
+-- does not count. Items are in the order of the column `sort`. Groups are open if there are at most open_below entities, or one
+-- item alone, except those in `toggled`, of which the opposite holds; up to max_children of each are returned.
+-- level 0: the sums of all listed; 1: an item's; 2: an entity of an open group; 3: of each namespace with an item on the page.
+-- place: of the item among `items`.
+WITH
+-- include: listed
+,
+-- include: tallies
+,
+named AS MATERIALIZED (
+    SELECT t.*, coalesce(t.topic_path, t.path) AS base,
+           left(coalesce(t.topic_path, t.path), length(%(within)s::text))
+             || substring(substr(coalesce(t.topic_path, t.path), length(%(within)s) + 1) FROM '^[^/.-]*[/.-]') AS prefix,
+           CASE %(sort)s::text
+                WHEN '' THEN NULL
+                WHEN 'name' THEN NULL
+                WHEN 'attention' THEN CASE WHEN t.dead_letter + t.transfer_dead_letter > 0 THEN 1e15 + t.dead_letter
+                                           WHEN t.waits_for_operator AND t.active > 0 THEN 1e15 + t.active
+                                           WHEN t.is_neglected THEN 1e12 + t.active WHEN t.status <> 'Active' THEN 1 ELSE 0 END
+                WHEN 'sent' THEN t.sent
+                WHEN 'completed' THEN t.completed
+                WHEN 'oldest' THEN coalesce(extract(epoch FROM t.oldest_active_at), 1e12)
+                WHEN 'dead' THEN CASE WHEN t.waits_for_operator THEN t.active
+                                      WHEN t.family = 'service_bus' AND t.kind <> 'topic'
+                                      THEN t.dead_letter + t.transfer_dead_letter ELSE -1 END
+                WHEN 'expired' THEN CASE t.kind WHEN 'topic' THEN -1 ELSE t.expired_pending END
+                WHEN 'waiting' THEN CASE t.family WHEN 'queue_storage'
+                                                  THEN greatest(t.delayed + t.rescheduled - t.expired_delayed, 0)
+                                                  WHEN 'rabbitmq' THEN -1 ELSE t.scheduled END
+                WHEN 'scheduled' THEN t.scheduled
+                WHEN 'delayed' THEN greatest(t.delayed - t.expired_delayed, 0)
+                WHEN 'rescheduled' THEN t.rescheduled
+                WHEN 'extended' THEN t.extended
+                WHEN 'leased' THEN t.locked
+                WHEN 'unacked' THEN t.locked
+                WHEN 'ready' THEN t.active - t.locked
+                WHEN 'total' THEN t.active
+                WHEN 'deferred' THEN CASE WHEN t.kind = 'topic' OR t.family <> 'service_bus' THEN -1 ELSE t.deferred END
+                WHEN 'locked' THEN CASE t.kind WHEN 'topic' THEN -1 ELSE t.locked END
+                WHEN 'held' THEN CASE WHEN t.kind = 'topic' THEN -1
+                                      WHEN t.family = 'queue_storage'
+                                      THEN greatest(t.locked + t.extended - t.expired_leased, 0) ELSE t.locked END
+                ELSE CASE t.kind WHEN 'topic' THEN -1
+                     ELSE greatest(t.active - t.locked - t.delayed - t.rescheduled - t.extended
+                                   - (t.expired_pending - t.expired_leased - t.expired_delayed), 0) END
+           END::float8 AS value
+      FROM tallies AS t),
+grouped AS MATERIALIZED (
+    SELECT n.*, CASE WHEN %(grouped)s::boolean AND n.prefix IS NOT NULL
+                      AND count(*) FILTER (WHERE n.topic_path IS NULL) OVER (PARTITION BY n.namespace_name, n.prefix) >= 3
+                     THEN n.prefix END AS prefix_of_group
+      FROM named AS n),
+items AS MATERIALIZED (
+    SELECT g.namespace_name, g.prefix_of_group, CASE WHEN g.prefix_of_group IS NULL THEN g.id END AS id, count(*) AS members,
+           CASE %(sort)s WHEN 'oldest' THEN min(g.value) ELSE sum(g.value) END AS value,
+           min(coalesce(g.prefix_of_group, g.base)) AS base, bool_and(g.topic_path IS NOT NULL) AS is_beneath, min(g.path) AS path
+      FROM grouped AS g GROUP BY 1, 2, 3),
+paged AS MATERIALIZED (
+    SELECT i.*, (i.all_members <= %(open_below)s::int OR i.items = 1)
+                <> (i.namespace_name || '/' || i.prefix_of_group = ANY (%(toggled)s::text[])) AS is_open
+      FROM (SELECT i.*, count(*) OVER () AS items, sum(i.members) OVER () AS all_members,
+                   row_number() OVER (ORDER BY CASE WHEN %(descending)s::boolean THEN -i.value ELSE i.value END,
+                                               i.namespace_name, i.base, i.is_beneath, i.path) AS place
+              FROM items AS i) AS i
+     WHERE CASE WHEN %(descending)s AND i.value IS NULL THEN i.items - i.place + 1 ELSE i.place END
+           BETWEEN %(first)s::bigint + 1 AND %(first)s + %(max_count)s::bigint)
+SELECT 0 AS level, 0::bigint AS place, NULL::bigint AS id, NULL::text AS prefix_of_group, false AS is_open,
+       (SELECT count(*) FROM items) AS items, NULL::float8 AS value, t.family, t.kind,
+       -- include: tally_sums
+       ,
+       -- include: first_neglected
+  FROM grouped AS t CROSS JOIN span AS s
+ GROUP BY t.family, t.kind, t.waits_for_operator, s.seconds
+UNION ALL
+SELECT 1, p.place, p.id, NULL, false, p.items, p.value, t.family, t.kind,
+       -- include: tally_sums
+       , NULL
+  FROM paged AS p JOIN grouped AS t ON t.id = p.id CROSS JOIN span AS s
+ GROUP BY p.place, p.id, p.items, p.value, t.family, t.kind, t.waits_for_operator, s.seconds
+UNION ALL
+SELECT 1, p.place, NULL, p.prefix_of_group, p.is_open, p.items, p.value, t.family, t.kind,
+       -- include: tally_sums
+       , NULL
+  FROM paged AS p JOIN grouped AS t ON t.namespace_name = p.namespace_name AND t.prefix_of_group = p.prefix_of_group
+ CROSS JOIN span AS s
+ GROUP BY p.place, p.prefix_of_group, p.is_open, p.items, p.value, t.family, t.kind, t.waits_for_operator, s.seconds
+UNION ALL
+SELECT 2, c.place, c.id, c.prefix_of_group, true, c.rank, c.value, t.family, t.kind,
+       -- include: tally_sums
+       , NULL
+  FROM (SELECT p.place, g.id, g.prefix_of_group, g.value,
+               row_number() OVER (PARTITION BY p.place ORDER BY CASE WHEN %(descending)s THEN -g.value ELSE g.value END, g.base,
+                                                                g.topic_path IS NOT NULL, g.path) AS rank
+          FROM paged AS p JOIN grouped AS g ON g.namespace_name = p.namespace_name AND g.prefix_of_group = p.prefix_of_group
+         WHERE p.is_open) AS c
+  JOIN grouped AS t ON t.id = c.id CROSS JOIN span AS s
+ WHERE c.rank <= %(max_children)s::bigint
+ GROUP BY c.place, c.id, c.prefix_of_group, c.rank, c.value, t.family, t.kind, t.waits_for_operator, s.seconds
+UNION ALL
+SELECT 3, 0, NULL, NULL, true, 0, NULL, t.family, t.kind,
+       -- include: tally_sums
+       , NULL
+  FROM grouped AS t CROSS JOIN span AS s
+ WHERE %(sort)s = 'name' AND t.namespace_name IN (SELECT namespace_name FROM paged)
+ GROUP BY t.namespace_name, t.family, t.kind, t.waits_for_operator, s.seconds
+ ORDER BY level, place, items;
 
 -- name: read_counts
 -- The counts of one entity from the ledger, as in read_overview.
@@ -294,6 +463,88 @@ SELECT e.now,
        -- include: counts
   FROM entity AS e CROSS JOIN ledger AS l CROSS JOIN ledger AS k;
 
+-- fragment: matches
+-- Whether message `m` of an entity with clock `c` matches the conditions of a filter (reads/matching.py), except those on values
+-- in JSON. Conditions of a kind are parallel arrays, NULL if there are none; in each, a condition that does not hold is looked
+-- for. A negated condition holds if the text, property or number is missing.
+AND (%(holds)s::smallint[] IS NULL OR CASE
+     -- an unacknowledged message does not expire (RMQ-019)
+     WHEN m.owner_id IS NOT NULL THEN @LEDGER_LOCKED
+     WHEN least(m.expires_at, m.enqueued_at + c.default_message_time_to_live) <= c.now THEN -1
+     WHEN m.visible_at > c.now THEN coalesce(m.hold_kind, @HOLD_GET) ELSE 0 END = ANY (%(holds)s::smallint[]))
+AND (%(text_fields)s::text[] IS NULL OR NOT EXISTS (
+     SELECT FROM unnest(%(text_fields)s::text[], %(text_patterns)s::text[], %(text_exact)s::boolean[],
+                        %(text_negated)s::boolean[]) AS t(field, pattern, exact, negated)
+      CROSS JOIN LATERAL (SELECT CASE t.field
+            WHEN 'id' THEN m.message_id
+            WHEN 'session' THEN m.session_id COLLATE "default"
+            WHEN 'reason' THEN CASE c.family WHEN 'queue_storage' THEN m.resubmitted_from ->> 'reason'
+                               ELSE m.dead_letter_reason END
+            WHEN 'origin' THEN m.resubmitted_from ->> 'path'
+            WHEN 'description' THEN m.dead_letter_description
+            WHEN 'held-by' THEN m.locked_by
+            WHEN 'entity' THEN c.namespace_name || '/' || c.path
+            WHEN 'any' THEN concat_ws(E'\n', m.message_id, m.properties ->> 'correlation_id', m.properties ->> 'subject',
+                                      m.session_id, m.dead_letter_reason, m.dead_letter_description)
+            ELSE m.properties ->> t.field END AS value OFFSET 0) AS v
+      WHERE coalesce(CASE WHEN t.exact THEN v.value LIKE t.pattern
+                     ELSE lower(v.value) LIKE lower(t.pattern) END, false) = t.negated))
+AND (%(property_names)s::text[] IS NULL OR NOT EXISTS (
+     SELECT FROM unnest(%(property_names)s::text[], %(property_operators)s::text[], %(property_patterns)s::text[],
+                        %(property_texts)s::text[], %(property_numbers)s::numeric[], %(property_negated)s::boolean[])
+                 AS t(name, operator, pattern, text, number, negated)
+      CROSS JOIN LATERAL (SELECT m.application_properties -> t.name ->> 1 AS value OFFSET 0) AS v
+      CROSS JOIN LATERAL (SELECT CASE
+            WHEN t.number IS NULL THEN CASE WHEN v.value COLLATE "C" < t.text THEN -1 WHEN v.value = t.text THEN 0 ELSE 1 END
+            WHEN v.value ~ '^-?\d+(\.\d+)?([eE][+-]?\d{1,3})?$' THEN sign(v.value::numeric - t.number) END AS order OFFSET 0) AS o
+      WHERE coalesce(CASE t.operator
+            WHEN '' THEN m.application_properties ? t.name
+            WHEN ':' THEN lower(v.value) LIKE lower(t.pattern)
+            WHEN '=' THEN v.value LIKE t.pattern
+            WHEN '>' THEN v.value IS NOT NULL AND o.order > 0
+            WHEN '>=' THEN v.value IS NOT NULL AND o.order >= 0
+            WHEN '<' THEN v.value IS NOT NULL AND o.order < 0
+            WHEN '<=' THEN v.value IS NOT NULL AND o.order <= 0 END, false) = t.negated))
+AND (%(number_fields)s::text[] IS NULL OR NOT EXISTS (
+     SELECT FROM unnest(%(number_fields)s::text[], %(number_lows)s::bigint[], %(number_highs)s::bigint[],
+                        %(number_negated)s::boolean[]) AS t(field, low, high, negated)
+      CROSS JOIN LATERAL (SELECT CASE t.field
+            WHEN 'number' THEN m.sequence_number WHEN 'deliveries' THEN m.delivery_count WHEN 'size' THEN m.size
+            WHEN 'priority' THEN m.priority END AS value OFFSET 0) AS v
+      WHERE (v.value IS NOT NULL AND coalesce(v.value >= t.low, true) AND coalesce(v.value <= t.high, true)) = t.negated))
+AND (%(time_fields)s::text[] IS NULL OR NOT EXISTS (
+     SELECT FROM unnest(%(time_fields)s::text[], %(time_starts)s::timestamptz[], %(time_ends)s::timestamptz[],
+                        %(age_lows)s::interval[], %(age_highs)s::interval[], %(time_negated)s::boolean[])
+                 AS t(field, starts, ends, low, high, negated)
+      CROSS JOIN LATERAL (SELECT CASE WHEN t.field IN ('dead-at', 'dead-age') THEN m.dead_lettered_at
+                                 ELSE m.enqueued_at END AS value OFFSET 0) AS v
+      WHERE (v.value IS NOT NULL AND coalesce(v.value >= t.starts, true) AND coalesce(v.value < t.ends, true)
+             AND coalesce(v.value <= c.now - t.low, true) AND coalesce(v.value > c.now - t.high, true)) = t.negated))
+AND (%(states)s::text[] IS NULL OR NOT EXISTS (
+     SELECT FROM unnest(%(states)s::text[], %(state_negated)s::boolean[]) AS t(state, negated)
+      CROSS JOIN LATERAL (SELECT
+            m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AS waits,
+            m.owner_id IS NOT NULL OR coalesce(m.locked_until > c.now, false) AS held,
+            coalesce(CASE WHEN c.family = 'rabbitmq' THEN least(m.expires_at, m.enqueued_at + c.default_message_time_to_live)
+                     ELSE coalesce(m.expires_at, m.enqueued_at + c.default_message_time_to_live) END <= c.now, false) AS ended,
+            coalesce(m.visible_at > c.now, false) AS invisible OFFSET 0) AS s
+      WHERE CASE t.state
+            WHEN 'active' THEN s.waits AND NOT s.held AND NOT s.ended AND NOT s.invisible
+            WHEN 'locked' THEN s.held OR s.invisible AND NOT s.ended
+            WHEN 'expired' THEN s.waits AND s.ended AND NOT s.held
+            WHEN 'deferred' THEN m.state = @STATE_DEFERRED
+            WHEN 'scheduled' THEN m.state = @STATE_SCHEDULED
+            WHEN 'dead' THEN m.subqueue <> @SUBQUEUE_MAIN
+            ELSE false END = t.negated))
+AND (%(body_parts)s::bytea[] IS NULL OR NOT EXISTS (
+     SELECT FROM unnest(%(body_parts)s::bytea[], %(body_negated)s::boolean[]) AS t(part, negated)
+      WHERE (position(t.part IN m.body) > 0) = t.negated))
+
+-- fragment: json_matches
+-- Whether the conditions on values in JSON hold; NULL: there are some, and the body is not JSON.
+CASE WHEN %(json_paths)s::text[] IS NULL THEN true
+     ELSE vitrine_json_matches(m.body, %(json_paths)s::text[], %(json_negated)s::boolean[]) END
+
 -- name: read_messages
 -- Up to max_count messages of one list that match the filter, among the next max_scanned ones in the requested direction.
 -- Without a match there is one row without a number, with `scanned` and `last_scanned`.
@@ -308,54 +559,74 @@ WITH
 ), looked_at AS MATERIALIZED (
     (SELECT ctid AS tid, sequence_number FROM vitrine_message
       WHERE %(descending)s::boolean AND entity_id = %(entity_id)s AND subqueue = %(subqueue)s AND state = %(state)s
-        AND sequence_number < %(beyond)s AND sequence_number >= (SELECT number FROM head)
+        AND sequence_number < %(beyond)s AND sequence_number <= %(highest)s
+        AND sequence_number >= greatest((SELECT number FROM head), %(lowest)s)
       ORDER BY sequence_number DESC LIMIT %(max_scanned)s)
     UNION ALL
     (SELECT ctid AS tid, sequence_number FROM vitrine_message
       WHERE NOT %(descending)s::boolean AND entity_id = %(entity_id)s AND subqueue = %(subqueue)s AND state = %(state)s
-        AND sequence_number > %(beyond)s AND sequence_number >= (SELECT number FROM head)
+        AND sequence_number > %(beyond)s AND sequence_number <= %(highest)s
+        AND sequence_number >= greatest((SELECT number FROM head), %(lowest)s)
       ORDER BY sequence_number LIMIT %(max_scanned)s)
 ), taken AS MATERIALIZED (
-    SELECT tid, sequence_number FROM looked_at WHERE %(body_text)s::bytea IS NULL
+    SELECT tid, sequence_number FROM looked_at WHERE NOT %(reads_bodies)s::boolean
     UNION ALL
     SELECT tid, sequence_number FROM (
         SELECT ctid AS tid, sequence_number,
                sum(size) OVER (ORDER BY CASE WHEN %(descending)s::boolean THEN -sequence_number
                                              ELSE sequence_number END) - size AS before
-          FROM vitrine_message WHERE ctid = ANY (ARRAY(SELECT tid FROM looked_at WHERE %(body_text)s::bytea IS NOT NULL))) AS x
+          FROM vitrine_message WHERE ctid = ANY (ARRAY(SELECT tid FROM looked_at WHERE %(reads_bodies)s::boolean))) AS x
      WHERE before < %(max_bytes)s
-), found AS MATERIALIZED (
-    SELECT
--- include: message_columns
+), judged AS MATERIALIZED (                                                   -- matches NULL: the body is not JSON
+    SELECT m.ctid AS tid, m.sequence_number,
+-- include: json_matches
+           AS matches
       FROM vitrine_message AS m, clock AS c
      WHERE m.ctid = ANY (ARRAY(SELECT tid FROM taken))
        AND (NOT %(locked_only)s::boolean OR m.locked_until > c.now)
-       AND (%(message_id)s::text IS NULL OR strpos(lower(m.message_id), lower(%(message_id)s)) > 0)
-       AND (%(subject)s::text IS NULL OR strpos(lower(m.properties ->> 'subject'), lower(%(subject)s)) > 0)
-       AND (%(correlation_id)s::text IS NULL OR strpos(lower(m.properties ->> 'correlation_id'), lower(%(correlation_id)s)) > 0)
-       AND (%(reason)s::text IS NULL OR strpos(lower(m.dead_letter_reason), lower(%(reason)s)) > 0)
-       AND (%(session_id)s::text IS NULL OR m.session_id = %(session_id)s)
-       AND (%(property_name)s::text IS NULL OR m.application_properties ? %(property_name)s)
-       AND (%(property_value)s::text IS NULL OR m.application_properties -> %(property_name)s ->> 1 = %(property_value)s)
-       AND (%(body_text)s::bytea IS NULL OR position(%(body_text)s::bytea IN m.body) > 0)
-       AND (%(held_by)s::text IS NULL OR m.locked_by = %(held_by)s)
-       AND (%(holds)s::smallint[] IS NULL OR CASE
-            -- an unacknowledged message does not expire (RMQ-019)
-            WHEN m.owner_id IS NOT NULL THEN @LEDGER_LOCKED
-            WHEN least(m.expires_at, m.enqueued_at + c.default_message_time_to_live) <= c.now THEN -1
-            WHEN m.visible_at > c.now THEN coalesce(m.hold_kind, @HOLD_GET) ELSE 0 END = ANY (%(holds)s::smallint[]))
-     ORDER BY CASE WHEN %(descending)s::boolean THEN -m.sequence_number ELSE m.sequence_number END
-     LIMIT %(max_count)s
+-- include: matches
+), found AS MATERIALIZED (
+    SELECT
+-- include: message_columns
+      FROM vitrine_message AS m
+     WHERE m.ctid = ANY (ARRAY(
+           SELECT tid FROM judged WHERE matches
+            ORDER BY CASE WHEN %(descending)s::boolean THEN -sequence_number ELSE sequence_number END LIMIT %(max_count)s))
 )
 SELECT
 -- include: clock_columns
-       s.scanned, s.last_scanned, s.scanned = l.n AND l.n < %(max_scanned)s AS at_end, f.*
+       s.scanned, s.last_scanned, s.scanned = l.n AND l.n < %(max_scanned)s AS at_end, j.not_json, j.matched, f.*
   FROM clock AS c
  CROSS JOIN (SELECT count(*) AS scanned, CASE WHEN %(descending)s::boolean THEN min(sequence_number) ELSE max(sequence_number) END
                     AS last_scanned FROM taken) AS s
  CROSS JOIN (SELECT count(*) AS n FROM looked_at) AS l
+ CROSS JOIN (SELECT count(*) FILTER (WHERE matches IS NULL) AS not_json, count(*) FILTER (WHERE matches) AS matched
+               FROM judged) AS j
   LEFT JOIN found AS f ON true
  ORDER BY CASE WHEN %(descending)s::boolean THEN -f.sequence_number ELSE f.sequence_number END;
+
+-- name: read_frequent_values
+-- The most frequent values of a field, or of the application property `name`, that contain `part`, among the newest max_scanned
+-- messages of a list. field "names": names of application properties.
+WITH newest AS MATERIALIZED (
+    SELECT ctid AS tid FROM vitrine_message
+     WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s AND state = %(state)s
+     ORDER BY sequence_number DESC LIMIT %(max_scanned)s)
+SELECT v.value, count(*) AS n
+  FROM vitrine_message AS m
+ CROSS JOIN LATERAL (
+       SELECT CASE %(field)s::text
+              WHEN 'session' THEN m.session_id COLLATE "default"
+              WHEN 'reason' THEN m.dead_letter_reason
+              WHEN 'description' THEN m.dead_letter_description
+              WHEN 'held-by' THEN m.locked_by
+              WHEN 'property' THEN m.application_properties -> %(name)s::text ->> 1
+              ELSE m.properties ->> %(field)s::text END AS value
+        WHERE %(field)s::text <> 'names'
+       UNION ALL
+       SELECT name FROM jsonb_object_keys(m.application_properties) AS k(name) WHERE %(field)s::text = 'names') AS v
+ WHERE m.ctid = ANY (ARRAY(SELECT tid FROM newest)) AND strpos(lower(v.value), lower(%(part)s::text)) > 0
+ GROUP BY v.value ORDER BY n DESC, v.value LIMIT %(max_count)s;
 
 -- name: read_messages_by_number
 -- These messages of one entity, in any list.
@@ -451,6 +722,9 @@ WITH looked_at AS MATERIALIZED (
 ), found AS (
     SELECT * FROM looked_at
      WHERE (%(entity_id)s::bigint IS NULL OR entity_id = %(entity_id)s)
+       AND (%(namespace)s::text IS NULL
+            OR entity_id IN (SELECT e.id FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
+                              WHERE lower(n.name) = lower(%(namespace)s)))
        AND (%(kinds)s::smallint[] IS NULL OR kind = ANY (%(kinds)s::smallint[]))
        AND (%(actor)s::text IS NULL OR actor = %(actor)s)
        AND (%(message_id)s::text IS NULL OR message_id = %(message_id)s)
@@ -496,20 +770,155 @@ SELECT m.entity_id, m.subqueue, m.sequence_number
           AND state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED,@STATE_SCHEDULED}')
           AND sequence_number = t.number) AS m;
 
--- name: read_traffic
--- Traffic by intervals of `step` seconds since `since`, including counts not rolled up yet. Empty intervals have no row. A
--- topic's messages count as sent when published, which for a scheduled message is when it is due.
-SELECT date_bin(make_interval(secs => %(step)s), t.at, timestamptz 'epoch') AS at,
-       sum(t.n) FILTER (WHERE t.op = ANY (CASE e.kind WHEN 'topic' THEN '{@OP_PUBLISHED}'::int[]
-                                               ELSE '{@OP_SENT,@OP_SCHEDULED}' END)) AS sent,
-       sum(t.n) FILTER (WHERE t.op IN (@OP_COMPLETED, @OP_RECEIVED_AND_DELETED)) AS completed,
-       sum(t.n) FILTER (WHERE t.op = @OP_DEAD_LETTERED) AS dead_lettered
-  FROM (SELECT bucket AS at, op, n FROM vitrine_traffic WHERE entity_id = %(entity_id)s AND bucket >= %(since)s
+-- fragment: times_sums
+sum(t.waiting_sum) AS waiting_sum, max(t.waiting_max) AS waiting_max, vitrine_histogram_sum(t.waiting) AS waiting,
+sum(t.processing_sum) AS processing_sum, max(t.processing_max) AS processing_max,
+vitrine_histogram_sum(t.processing) AS processing
+
+-- name: read_candidates
+-- Some of the entities that may need a person: `most` of each sort, those with the most messages first. What the reader then
+-- decides on exact counts is among them: neglected ones may turn out to have no available message. candidates: how many there are
+-- of any sort. oldest_received: the age of the oldest message that has a receiver. Without a candidate there is one row with them
+-- only. has_new: dead letters, or messages of a poison queue, came since `since`; a few more entities are marked than have any.
+-- quota_share: of the stored bytes of a queue, or of the messages of a RabbitMQ queue with a length limit.
+WITH
+-- include: listed
+,
+lists AS MATERIALIZED (
+    SELECT l.entity_id, sum(l.bytes)::bigint AS bytes,
+           -- include: sums_of_lists
+      FROM (SELECT entity_id, subqueue, state, n, bytes FROM vitrine_count_base WHERE until IS NULL
+            UNION ALL SELECT entity_id, subqueue, state, n, bytes FROM vitrine_count_delta WHERE until IS NULL) AS l
+     GROUP BY l.entity_id),
+grown AS MATERIALIZED (
+    SELECT entity_id, bool_or(dead_change > 0) AS in_dead, bool_or(active_change > 0) AS in_main
+      FROM vitrine_traffic WHERE step = 60 AND bucket >= %(since)s AND entity_id > 0 AND (dead_change > 0 OR active_change > 0)
+     GROUP BY entity_id
+    UNION ALL
+    SELECT entity_id, bool_or(subqueue <> @SUBQUEUE_MAIN), bool_or(subqueue = @SUBQUEUE_MAIN)
+      FROM vitrine_count_delta WHERE n > 0 AND until IS NULL AND at >= %(since)s GROUP BY entity_id),
+known AS MATERIALIZED (
+    SELECT e.id, EXISTS (SELECT FROM grown AS g WHERE g.entity_id = e.id
+                            AND CASE WHEN e.family = 'queue_storage' THEN g.in_main ELSE g.in_dead END) AS has_new,
+           coalesce(l.active, 0) AS active, e.status <> 'Active' AS is_disabled,
+           CASE WHEN e.family = 'queue_storage' AND e.path LIKE '%%-poison' THEN coalesce(l.active, 0)
+                ELSE coalesce(l.dead_letter, 0) + coalesce(l.transfer_dead_letter, 0) END AS dead,
+           l.active > 0 AND (a.waiting_until > clock_timestamp()) IS NOT TRUE
+             AND (a.last_receive_at >= e.now - interval '1 minute') IS NOT TRUE
+             AND NOT (e.family = 'rabbitmq' AND EXISTS (SELECT FROM vitrine_consumer AS x WHERE x.queue_id = e.id)) AS is_idle,
+           oldest.enqueued_at <= e.now - %(older_than)s AS is_old, e.now - oldest.enqueued_at AS age,
+           e.family = 'queue_storage' AND e.path LIKE '%%-poison' AS waits_for_operator,
+           CASE e.family WHEN 'service_bus' THEN (coalesce(c.bytes_sent, 0) + coalesce(l.bytes, 0))
+                                                 / (q.max_size_in_megabytes * 1048576.0)
+                         WHEN 'rabbitmq' THEN coalesce(l.active, 0)::float8 / nullif((q.effective ->> 'max_length')::float8, 0)
+           END::float8 AS quota_share
+      FROM entities AS e
+      JOIN vitrine_entity AS q ON q.id = e.id
+      LEFT JOIN lists AS l ON l.entity_id = e.id
+      LEFT JOIN vitrine_entity_counter AS c ON c.entity_id = e.id
+      LEFT JOIN vitrine_entity_activity AS a ON a.entity_id = e.id
+      LEFT JOIN
+           -- include: oldest_active
+           ON true
+     WHERE e.kind <> 'topic' OR e.status <> 'Active'),
+ranked AS (
+    SELECT k.*, least(
+               CASE WHEN k.is_dead THEN row_number() OVER (PARTITION BY k.is_dead ORDER BY k.has_new DESC, k.dead DESC, k.id) END,
+               CASE WHEN k.is_idle THEN row_number() OVER (PARTITION BY k.is_idle ORDER BY k.active DESC, k.id) END,
+               CASE WHEN k.is_disabled THEN row_number() OVER (PARTITION BY k.is_disabled ORDER BY k.active DESC, k.id) END,
+               CASE WHEN k.is_old THEN row_number() OVER (PARTITION BY k.is_old ORDER BY k.age DESC, k.id) END,
+               CASE WHEN k.quota_share >= %(fuller_than)s
+                    THEN row_number() OVER (PARTITION BY k.quota_share >= %(fuller_than)s ORDER BY k.quota_share DESC, k.id) END
+           ) AS place
+      FROM (SELECT *, dead >= %(many_dead)s OR (dead > 0 AND has_new) AS is_dead FROM known) AS k)
+SELECT r.id, r.quota_share, s.*
+  FROM (SELECT count(*) FILTER (WHERE place IS NOT NULL) AS candidates,
+               max(age) FILTER (WHERE NOT is_idle AND NOT waits_for_operator) AS oldest_received FROM ranked) AS s
+  LEFT JOIN ranked AS r ON r.place <= %(most)s;
+
+-- name: read_depth_changes
+-- How the messages of each of these entities changed by minute since `since`, and how long the completed ones had waited.
+SELECT t.entity_id, date_bin('1 min', t.at, 'epoch') AS at, sum(t.active_change)::bigint AS active_change,
+       sum(t.dead_change)::bigint AS dead_change, sum(t.completed)::bigint AS completed, sum(t.waiting_sum)::float8 AS waiting_sum
+  FROM (SELECT entity_id, bucket AS at, active_change, dead_change,
+               CASE WHEN waiting_sum > 0 THEN completed ELSE 0 END AS completed, waiting_sum
+          FROM vitrine_traffic WHERE entity_id = ANY (%(ids)s::bigint[]) AND step = 60 AND bucket >= %(since)s
         UNION ALL
-        SELECT at, op, abs(n) FROM vitrine_count_delta
-         WHERE entity_id = %(entity_id)s AND op IS NOT NULL AND at >= %(since)s) AS t
-  JOIN vitrine_entity AS e ON e.id = %(entity_id)s
- GROUP BY 1 ORDER BY 1;
+        SELECT entity_id, at, CASE WHEN subqueue = @SUBQUEUE_MAIN AND state = @STATE_ACTIVE THEN n ELSE 0 END,
+               CASE WHEN subqueue IN (@SUBQUEUE_DEAD_LETTER, @SUBQUEUE_TRANSFER_DEAD_LETTER)
+                     AND state IN (@STATE_ACTIVE, @STATE_DEFERRED) THEN n ELSE 0 END, 0, 0
+          FROM vitrine_count_delta WHERE entity_id = ANY (%(ids)s::bigint[]) AND at >= %(since)s AND until IS NULL) AS t
+ GROUP BY 1, 2;
+
+-- name: read_top_reasons
+-- The most frequent reason among the latest dead letters of each of these entities.
+SELECT DISTINCT ON (g.entity_id) g.* FROM (
+       SELECT e.id AS entity_id, m.reason, min(m.description) AS description, count(*) AS n,
+              sum(count(*)) OVER (PARTITION BY e.id)::bigint AS scanned
+         FROM unnest(%(ids)s::bigint[]) AS e(id) CROSS JOIN LATERAL (
+              SELECT dead_letter_reason AS reason, left(dead_letter_description, 200) AS description FROM vitrine_message
+               WHERE entity_id = e.id AND subqueue = @SUBQUEUE_DEAD_LETTER AND state = @STATE_ACTIVE
+               ORDER BY sequence_number DESC LIMIT %(scan_cap)s) AS m
+        GROUP BY e.id, m.reason) AS g
+ WHERE g.reason IS NOT NULL
+ ORDER BY g.entity_id, g.n DESC, g.reason;
+
+-- name: read_traffic
+-- The traffic of some entities, or of namespaces (as in vitrine_traffic: their negative ids), added up by intervals of `width`
+-- seconds since `since`, from the rows of one step and from what was not rolled up yet. Empty intervals have no row. active_now
+-- and dead_now are true in the same snapshot. Without traffic there is one row with them only.
+WITH unfolded AS (
+    SELECT l.at, l.n, l.op, l.subqueue, l.state, e.kind
+      FROM vitrine_count_delta AS l JOIN vitrine_entity AS e ON e.id = l.entity_id
+     WHERE (e.id = ANY (%(ids)s::bigint[]) OR e.kind <> 'topic' AND -e.namespace_id = ANY (%(ids)s::bigint[]))
+       AND l.at >= %(since)s),
+counted AS (
+    SELECT bucket AS at, t.sent, t.received, t.completed, t.dead_lettered, t.expired, t.abandoned, t.active_change, t.dead_change,
+           t.waiting_sum, t.waiting_max, t.waiting, t.processing_sum, t.processing_max, t.processing
+      FROM vitrine_traffic AS t
+     WHERE t.entity_id = ANY (%(ids)s::bigint[]) AND t.step = %(step)s AND t.bucket >= %(since)s
+    UNION ALL
+    SELECT date_bin('10 s', l.at, 'epoch'),
+           -- include: traffic_counts
+           , 0, 0, '{}', 0, 0, '{}'
+      FROM unfolded AS l GROUP BY 1, l.kind),
+summed AS (
+    SELECT date_bin(make_interval(secs => %(width)s), t.at, 'epoch') AS at,
+           -- include: traffic_sums
+           ,
+           -- include: times_sums
+      FROM counted AS t GROUP BY 1),
+entities AS MATERIALIZED (
+    SELECT e.id FROM vitrine_entity AS e
+     WHERE e.deleted_at IS NULL AND (e.id = ANY (%(ids)s::bigint[]) OR -e.namespace_id = ANY (%(ids)s::bigint[]))),
+present AS (
+    SELECT coalesce(sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_MAIN), 0)::bigint AS active_now,
+           coalesce(sum(l.n) FILTER (WHERE l.subqueue <> @SUBQUEUE_MAIN), 0)::bigint AS dead_now
+      FROM (SELECT entity_id, subqueue, state, n FROM vitrine_count_base WHERE until IS NULL
+            UNION ALL SELECT entity_id, subqueue, state, n FROM vitrine_count_delta WHERE until IS NULL) AS l
+      JOIN entities AS e ON e.id = l.entity_id
+     WHERE l.subqueue = @SUBQUEUE_MAIN AND l.state = @STATE_ACTIVE
+        OR l.subqueue IN (@SUBQUEUE_DEAD_LETTER, @SUBQUEUE_TRANSFER_DEAD_LETTER) AND l.state IN (@STATE_ACTIVE, @STATE_DEFERRED))
+SELECT p.active_now, p.dead_now, s.* FROM present AS p LEFT JOIN summed AS s ON true ORDER BY s.at;
+
+-- name: read_recent_traffic
+-- The messages that came into and left each of these entities, by minute since `since`.
+SELECT t.entity_id, date_bin('1 min', t.at, 'epoch') AS at, sum(t.sent)::bigint AS sent, sum(t.completed)::bigint AS completed
+  FROM (SELECT entity_id, bucket AS at, sent, completed FROM vitrine_traffic
+         WHERE entity_id = ANY (%(ids)s::bigint[]) AND step = 60 AND bucket >= %(since)s
+        UNION ALL
+        SELECT l.entity_id, l.at, CASE WHEN l.op = ANY (CASE e.kind WHEN 'topic' THEN '{@OP_PUBLISHED}'::int[]
+                                                                    ELSE '{@OP_SENT,@OP_SCHEDULED}' END) THEN abs(l.n) ELSE 0 END,
+               CASE WHEN l.op IN (@OP_COMPLETED, @OP_RECEIVED_AND_DELETED) THEN abs(l.n) ELSE 0 END
+          FROM vitrine_count_delta AS l JOIN vitrine_entity AS e ON e.id = l.entity_id
+         WHERE l.entity_id = ANY (%(ids)s::bigint[]) AND l.at >= %(since)s) AS t
+ GROUP BY 1, 2;
+
+-- name: read_traffic_namespaces
+-- The ids of a namespace, or of all but Vitrine's own.
+SELECT id FROM vitrine_namespace
+ WHERE deleted_at IS NULL AND CASE WHEN %(namespace)s::text IS NULL THEN NOT is_system
+                                   ELSE lower(name) = lower(%(namespace)s) END;
 
 -- name: read_sweep_runs
 -- The latest runs of one sweep or of all.
@@ -617,3 +1026,248 @@ SELECT what, at, number
         AND NOT EXISTS (SELECT FROM vitrine_consumer AS c WHERE c.queue_id = e.id))) AS x
  WHERE at IS NOT NULL
  ORDER BY at, number LIMIT 1;
+
+-- name: read_lock_places
+-- The listed entities with locked messages, and those that may have locked sessions. held: how many messages are locked, leased
+-- or unacknowledged, from the ledger.
+WITH
+-- include: listed
+, held AS MATERIALIZED (
+    SELECT l.entity_id, sum(l.n)::bigint AS n
+      FROM (SELECT entity_id, state, until, n FROM vitrine_count_base WHERE until IS NOT NULL
+            UNION ALL SELECT entity_id, state, until, n FROM vitrine_count_delta WHERE until IS NOT NULL) AS l
+      JOIN entities AS e ON e.id = l.entity_id
+     WHERE l.until > e.now AND l.state IN (@LEDGER_LOCKED, @LEDGER_DEFERRED_LOCKED, @LEDGER_EXTENDED)
+     GROUP BY l.entity_id)
+SELECT e.id, e.namespace_name, e.path, e.family, greatest(h.n, 0) AS held
+  FROM entities AS e JOIN vitrine_entity AS x ON x.id = e.id LEFT JOIN held AS h ON h.entity_id = e.id
+ WHERE h.n > 0 OR x.requires_session;
+
+-- fragment: locks_of_entities
+-- The locked messages and sessions of these entities. Locked messages of Service Bus are found through the deadlines of their
+-- locks, leased ones by when they become visible, unacknowledged ones from the head of their queue; at most `cap` of each are
+-- examined in an entity.
+places AS MATERIALIZED (
+    SELECT e.id AS entity_id, e.namespace_name, e.path, e.family, e.now, e.lock_duration, e.requires_session, t.place,
+           n.clock_base_at IS NOT NULL AS is_manual
+      FROM unnest(%(entity_ids)s::bigint[]) WITH ORDINALITY AS t(id, place) JOIN vitrine_entity_now AS e ON e.id = t.id
+      JOIN vitrine_namespace AS n ON n.id = e.namespace_id),
+locks AS MATERIALIZED (
+    SELECT p.place, s.session_id AS key, NULL::bigint AS number, @SUBQUEUE_MAIN::smallint AS subqueue, s.session_id,
+           NULL AS message_id, s.locked_by AS holder, s.locked_until - p.lock_duration AS since, s.locked_until AS until,
+           NULL::integer AS renewals
+      FROM places AS p CROSS JOIN LATERAL (
+           SELECT * FROM vitrine_session AS s
+            WHERE s.entity_id = p.entity_id AND p.requires_session ORDER BY s.session_id LIMIT %(cap)s) AS s
+     WHERE s.locked_until > p.now
+    UNION ALL
+    SELECT DISTINCT ON (p.place, m.sequence_number) p.place, NULL, m.sequence_number, m.subqueue, m.session_id, m.message_id,
+           m.locked_by, m.last_received_at, m.locked_until, coalesce(m.renewals, 0)
+      FROM places AS p CROSS JOIN LATERAL (
+           SELECT until, subqueue, first_number, last_number FROM vitrine_lock_deadline
+            WHERE entity_id = p.entity_id AND until > p.now ORDER BY until DESC LIMIT %(cap)s) AS d
+     CROSS JOIN LATERAL (
+           SELECT * FROM vitrine_message AS m
+            WHERE m.entity_id = p.entity_id AND m.subqueue = d.subqueue AND m.state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED}')
+              AND m.sequence_number BETWEEN d.first_number AND d.last_number AND m.locked_until = d.until) AS m
+    UNION ALL
+    SELECT p.place, NULL, m.sequence_number, m.subqueue, NULL, m.message_id, m.locked_by, m.held_since, m.visible_at, m.renewals
+      FROM places AS p CROSS JOIN LATERAL (
+           SELECT * FROM vitrine_message AS m
+            WHERE m.entity_id = p.entity_id AND p.family = 'queue_storage' AND m.visible_at IS NOT NULL AND m.visible_at > p.now
+            ORDER BY m.visible_at, m.sequence_number LIMIT %(cap)s) AS m
+     WHERE m.hold_kind IN (@HOLD_GET, @HOLD_UPDATE) AND (m.expires_at > p.now) IS NOT FALSE
+    UNION ALL
+    SELECT p.place, NULL, m.sequence_number, m.subqueue, NULL, m.message_id, m.locked_by, m.last_received_at, NULL, NULL
+      FROM places AS p CROSS JOIN LATERAL (
+           SELECT * FROM vitrine_message AS m
+            WHERE m.entity_id = p.entity_id AND p.family = 'rabbitmq' AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
+              AND m.sequence_number >= coalesce((SELECT head FROM vitrine_queue_head
+                                                  WHERE entity_id = p.entity_id AND subqueue = @SUBQUEUE_MAIN), 1)
+            ORDER BY m.sequence_number LIMIT %(cap)s) AS m
+     WHERE m.owner_id IS NOT NULL)
+
+-- name: read_locks
+-- The locks of these entities, in this order: of each, its sessions by id, then its messages by number. after_session,
+-- after_number: where a page begins in the first of them. holder: a part of the holder's name.
+WITH
+-- include: locks_of_entities
+SELECT p.entity_id, p.namespace_name, p.path, p.family, p.now, p.is_manual, l.*
+  FROM locks AS l JOIN places AS p ON p.place = l.place
+ WHERE (%(holder)s::text IS NULL OR strpos(lower(l.holder), lower(%(holder)s)) > 0)
+   AND (l.place > 1 OR l.number > coalesce(%(after_number)s::bigint, -1)
+        OR %(after_number)s::bigint IS NULL AND (%(after_session)s::text IS NULL OR l.key > %(after_session)s COLLATE "C"))
+ ORDER BY l.place, l.number NULLS FIRST, l.key LIMIT %(max_count)s;
+
+-- name: read_lock_holders
+-- Who holds the locks of these entities, those with the most first. holder: a part of the name.
+WITH
+-- include: locks_of_entities
+SELECT l.holder, count(*) FILTER (WHERE l.number IS NOT NULL) AS messages, count(*) FILTER (WHERE l.number IS NULL) AS sessions
+  FROM locks AS l WHERE strpos(lower(coalesce(l.holder, '')), lower(%(holder)s::text)) > 0
+ GROUP BY l.holder ORDER BY count(*) DESC, l.holder;
+
+-- name: read_dead_places
+-- The listed entities' lists of messages that failed, with their sizes by the ledger: dead-letter queues, poison queues of
+-- storage queues, and queues of RabbitMQ of whose newest messages one has died.
+WITH
+-- include: listed
+, lists AS MATERIALIZED (
+    SELECT l.entity_id, l.subqueue, sum(l.n)::bigint AS n
+      FROM (SELECT entity_id, subqueue, state, n FROM vitrine_count_base WHERE until IS NULL
+            UNION ALL SELECT entity_id, subqueue, state, n FROM vitrine_count_delta WHERE until IS NULL) AS l
+      JOIN entities AS e ON e.id = l.entity_id
+     WHERE l.state = @STATE_ACTIVE GROUP BY l.entity_id, l.subqueue)
+SELECT e.id, e.namespace_name, e.path, e.family, l.subqueue, l.n
+  FROM lists AS l JOIN entities AS e ON e.id = l.entity_id
+ WHERE l.n > 0
+   AND CASE WHEN l.subqueue <> @SUBQUEUE_MAIN THEN l.subqueue IN (@SUBQUEUE_DEAD_LETTER, @SUBQUEUE_TRANSFER_DEAD_LETTER)
+            WHEN e.family = 'queue_storage' THEN e.path LIKE '%%-poison' OR EXISTS (
+                 SELECT FROM vitrine_entity AS q JOIN vitrine_entity AS p ON p.namespace_id = q.namespace_id
+                  WHERE p.id = e.id AND q.effective ->> 'poison_queue' = p.path)
+            WHEN e.family = 'rabbitmq' THEN EXISTS (
+                 SELECT FROM (SELECT m.application_properties FROM vitrine_message AS m
+                               WHERE m.entity_id = e.id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
+                               ORDER BY m.sequence_number DESC LIMIT 20) AS m
+                  WHERE m.application_properties ? 'x-death')
+            ELSE false END;
+
+-- name: read_dead_groups
+-- The newest messages of these lists, at most as many as `caps` says of each, grouped by why and where they failed. recent: how
+-- many of them failed in each of the last twelve periods of five minutes, by its place, 0 for the newest.
+WITH places AS MATERIALIZED (
+    SELECT t.place, t.subqueue, t.cap, e.id AS entity_id, e.namespace_name, e.path, e.family, e.now
+      FROM unnest(%(entity_ids)s::bigint[], %(subqueues)s::smallint[], %(caps)s::bigint[]) WITH ORDINALITY
+           AS t(id, subqueue, cap, place)
+      JOIN vitrine_entity_now AS e ON e.id = t.id),
+scanned AS MATERIALIZED (
+    SELECT p.place, m.sequence_number AS number, f.at, f.reason, f.origin, f.resubmitted,
+           coalesce(vitrine_description_pattern(m.dead_letter_description), '') AS description,
+           CASE WHEN f.at > p.now - interval '1 hour' THEN least(extract(epoch FROM p.now - f.at)::int / 300, 11) END AS period
+      FROM places AS p CROSS JOIN LATERAL (
+           SELECT * FROM vitrine_message AS m
+            WHERE m.entity_id = p.entity_id AND m.subqueue = p.subqueue AND m.state = @STATE_ACTIVE
+            ORDER BY m.sequence_number DESC LIMIT p.cap) AS m
+     CROSS JOIN LATERAL (
+           SELECT coalesce(m.dead_lettered_at, m.enqueued_at) AS at,
+                  coalesce(CASE p.family WHEN 'service_bus' THEN m.dead_letter_reason
+                                WHEN 'rabbitmq' THEN m.application_properties -> 'x-last-death-reason' ->> 1
+                                ELSE m.resubmitted_from ->> 'reason' END, '') AS reason,
+                  coalesce(CASE p.family WHEN 'service_bus' THEN ''
+                                WHEN 'rabbitmq' THEN m.application_properties -> 'x-last-death-queue' ->> 1
+                                ELSE m.resubmitted_from ->> 'path' END, '') AS origin,
+                  CASE p.family WHEN 'rabbitmq' THEN coalesce(m.application_properties ? 'x-death-before-move', false)
+                       ELSE coalesce((m.resubmitted_from ->> 'times')::int, 0)
+                            > CASE p.family WHEN 'service_bus' THEN 0 ELSE 2 END END AS resubmitted OFFSET 0) AS f
+     WHERE p.family <> 'rabbitmq' OR m.application_properties ? 'x-death'),
+periods AS (
+    SELECT place, reason, description, origin, period, count(*) AS n, count(*) FILTER (WHERE resubmitted) AS resubmitted,
+           min(at) AS first_at, max(at) AS last_at, max(number) AS newest
+      FROM scanned GROUP BY place, reason, description, origin, period)
+SELECT p.entity_id, p.namespace_name, p.path, p.family, p.subqueue, p.now, g.reason, g.description, g.origin,
+       sum(g.n)::bigint AS n, sum(g.resubmitted)::bigint AS resubmitted, min(g.first_at) AS first_at, max(g.last_at) AS last_at,
+       max(g.newest) AS newest, coalesce(jsonb_object_agg(g.period, g.n) FILTER (WHERE g.period IS NOT NULL), '{}') AS recent
+  FROM periods AS g JOIN places AS p ON p.place = g.place
+ GROUP BY p.place, p.entity_id, p.namespace_name, p.path, p.family, p.subqueue, p.now, g.reason, g.description, g.origin
+ ORDER BY n DESC, last_at DESC, p.place LIMIT %(max_count)s;
+
+-- name: search_messages
+-- Stored messages of all entities that match, among the next max_scanned ones before a place, in descending order of the key:
+-- from entity to entity, the newest entity first, and in each list the newest message first. If bodies are searched, only rows
+-- within max_bytes of bodies are examined, but at least one. rest_before: of the oldest event; only messages that have none are
+-- wanted. Without a match there is one row without a number.
+WITH looked_at AS MATERIALIZED (
+    SELECT ctid AS tid, entity_id, subqueue, state, sequence_number FROM vitrine_message
+     WHERE (entity_id, subqueue, state, sequence_number)
+           < (%(entity_id)s::bigint, %(subqueue)s::smallint, %(state)s::smallint, %(number)s::bigint)
+     ORDER BY entity_id DESC, subqueue DESC, state DESC, sequence_number DESC LIMIT %(max_scanned)s
+), taken AS MATERIALIZED (
+    SELECT tid, entity_id, subqueue, state, sequence_number FROM looked_at WHERE NOT %(reads_bodies)s::boolean
+    UNION ALL
+    SELECT tid, entity_id, subqueue, state, sequence_number FROM (
+        SELECT ctid AS tid, entity_id, subqueue, state, sequence_number,
+               sum(size) OVER (ORDER BY entity_id DESC, subqueue DESC, state DESC, sequence_number DESC) - size AS before
+          FROM vitrine_message WHERE ctid = ANY (ARRAY(SELECT tid FROM looked_at WHERE %(reads_bodies)s::boolean))) AS x
+     WHERE before < %(max_bytes)s
+), entities AS MATERIALIZED (
+    SELECT e.*, clock_timestamp() AS real_now, n.clock_base_at IS NOT NULL AS is_manual,
+           CASE WHEN n.clock_base_at IS NULL THEN 1.0 ELSE n.clock_rate END AS rate
+      FROM vitrine_entity_now AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
+     WHERE e.id = ANY (ARRAY(SELECT DISTINCT entity_id FROM taken)) AND (%(with_system)s::boolean OR NOT e.is_system)
+), judged AS MATERIALIZED (
+    SELECT m.ctid AS tid, m.entity_id, m.subqueue, m.state, m.sequence_number,
+-- include: json_matches
+           AS matches
+      FROM vitrine_message AS m JOIN entities AS c ON c.id = m.entity_id
+     WHERE m.ctid = ANY (ARRAY(SELECT tid FROM taken))
+       AND m.subqueue = ANY ('{@SUBQUEUE_MAIN,@SUBQUEUE_DEAD_LETTER,@SUBQUEUE_TRANSFER_DEAD_LETTER}')
+       AND (%(rest_before)s::timestamptz IS NULL OR c.history_level = @HISTORY_OFF OR c.created_at < %(rest_before)s
+            AND (c.is_manual OR m.enqueued_at < %(rest_before)s))
+-- include: matches
+), chosen AS MATERIALIZED (
+    SELECT * FROM judged WHERE matches
+     ORDER BY entity_id DESC, subqueue DESC, state DESC, sequence_number DESC LIMIT %(max_count)s
+), last_one AS (
+    SELECT entity_id AS last_entity, subqueue AS last_subqueue, state AS last_state, sequence_number AS last_number
+      FROM taken ORDER BY entity_id, subqueue, state, sequence_number LIMIT 1
+)
+SELECT s.scanned, s.scanned = n.n AND n.n < %(max_scanned)s AS at_end, j.not_json, l.*, f.*
+  FROM (SELECT count(*) AS scanned FROM taken) AS s
+ CROSS JOIN (SELECT count(*) AS n FROM looked_at) AS n
+ CROSS JOIN (SELECT count(*) FILTER (WHERE matches IS NULL) AS not_json FROM judged) AS j
+  LEFT JOIN last_one AS l ON true
+  LEFT JOIN (SELECT
+-- include: clock_columns
+-- include: message_columns
+               FROM chosen AS x JOIN vitrine_message AS m ON m.ctid = x.tid JOIN entities AS c ON c.id = m.entity_id) AS f ON true
+ ORDER BY f.entity_id DESC, f.subqueue DESC, f.state DESC, f.sequence_number DESC;
+
+-- name: search_events
+-- Messages that match by what their first event keeps of them, present or removed, also of deleted entities, newest first: among
+-- the next max_scanned events below (xid, event_id). back_to: when the last of these was recorded. Without a match there is one
+-- row without a number.
+WITH looked_at AS MATERIALIZED (
+    SELECT event_id, xid, recorded_at, at, entity_id, subqueue, sequence_number, kind, message_id, session_id, size, properties,
+           application_properties, actor
+      FROM vitrine_message_event
+     WHERE xid <= %(below_xid)s::xid8 AND (xid < %(below_xid)s::xid8 OR event_id < %(below_event)s)
+     ORDER BY xid DESC, event_id DESC LIMIT %(max_scanned)s
+), last_one AS (
+    SELECT xid::text AS last_xid, event_id AS last_event FROM looked_at ORDER BY looked_at.xid, event_id LIMIT 1
+), first_events AS MATERIALIZED (
+    SELECT l.*, l.at AS enqueued_at, @STATE_ACTIVE::smallint AS state, NULL::timestamptz AS expires_at,
+           NULL::timestamptz AS locked_until, NULL::timestamptz AS visible_at, NULL::smallint AS hold_kind,
+           NULL::bigint AS owner_id, NULL::text AS dead_letter_reason, NULL::text AS dead_letter_description,
+           NULL::timestamptz AS dead_lettered_at, NULL::text AS locked_by, NULL::integer AS delivery_count,
+           NULL::smallint AS priority, NULL::bytea AS body, NULL::jsonb AS resubmitted_from
+      FROM looked_at AS l
+     WHERE l.kind IN (@EVENT_SENT, @EVENT_SCHEDULED, @EVENT_PUBLISHED)
+), entities AS MATERIALIZED (
+    SELECT e.id, n.name AS namespace_name, e.path, e.family, e.default_message_time_to_live, e.deleted_at, c.now
+      FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
+      JOIN vitrine_namespace_now AS c ON c.id = n.id
+     WHERE e.id = ANY (ARRAY(SELECT DISTINCT entity_id FROM first_events)) AND (%(with_system)s::boolean OR NOT n.is_system)
+), found AS (
+    SELECT m.event_id, m.xid, m.recorded_at, m.at, m.entity_id, m.subqueue, m.sequence_number, m.kind, m.message_id,
+           m.session_id, m.size, m.actor, m.properties ->> 'subject' AS subject,
+           m.properties ->> 'correlation_id' AS correlation_id,
+           c.namespace_name, c.path, c.family, c.deleted_at, c.now
+      FROM first_events AS m JOIN entities AS c ON c.id = m.entity_id
+     WHERE true
+-- include: matches
+     ORDER BY m.xid DESC, m.event_id DESC LIMIT %(max_count)s
+)
+SELECT s.scanned, s.back_to, l.last_xid, l.last_event, f.event_id, f.xid::text AS xid, f.recorded_at, f.at, f.entity_id,
+       f.subqueue, f.sequence_number, f.kind, f.message_id, f.session_id, f.size, f.actor, f.subject, f.correlation_id,
+       f.namespace_name,
+       f.path, f.family, f.deleted_at, f.now
+  FROM (SELECT count(*) AS scanned, min(recorded_at) AS back_to FROM looked_at) AS s
+  LEFT JOIN last_one AS l ON true
+  LEFT JOIN found AS f ON true
+ ORDER BY f.xid DESC, f.event_id DESC;
+
+-- name: search_totals
+-- About how many messages and events there are, by the statistics of the tables.
+SELECT (SELECT greatest(reltuples, 0)::bigint FROM pg_class WHERE oid = 'vitrine_message'::regclass) AS messages,
+       (SELECT coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint
+          FROM pg_partition_tree('vitrine_message_event') AS p JOIN pg_class AS c ON c.oid = p.relid WHERE p.isleaf) AS events;

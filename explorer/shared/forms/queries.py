@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from django import forms
 
 from broker_core.common.family import installed
 from broker_core.common.types import EntityKind
-from broker_core.reads import MessageFilter, Tab
+from broker_core.reads import Tab
 from explorer.shared import figures
 
 HISTORY, SUBSCRIPTIONS, RULES, SESSIONS = "history", "subscriptions", "rules", "sessions"
 MESSAGE_TABS = tuple(str(tab) for tab in Tab)
 TABS = (*MESSAGE_TABS, SUBSCRIPTIONS, RULES, SESSIONS, HISTORY)
+MOST_NAMES = 100
 KINDS = [("", "all"), *((str(kind), f"{kind}s") for kind in EntityKind)]
+
+
+ORDERS = [("", "newest first"), ("oldest", "oldest first")]
 
 
 def families() -> list[tuple[str, str]]:
@@ -23,57 +27,74 @@ def families() -> list[tuple[str, str]]:
     return [("", "all"), *((str(one.family), one.title) for one in installed())]
 
 
+class NowQuery(forms.Form):
+    """namespace: only its entities."""
+
+    namespace = forms.CharField(required=False, max_length=255)
+
+
+class Names(forms.Field):
+    """A parameter that may be given several times: a list of texts of at most max_length characters."""
+
+    widget = forms.MultipleHiddenInput
+
+    def __init__(self, *, max_length: int, **options: Any):
+        super().__init__(**options)
+        self._max_length = max_length
+
+    def to_python(self, value: Any) -> list[str]:
+        found = [one for one in value or () if one]
+        if len(found) > MOST_NAMES or any(len(one) > self._max_length or "\x00" in one for one in found):
+            raise forms.ValidationError(f"must be at most {MOST_NAMES} names of at most {self._max_length} characters.")
+        return found
+
+
 class OverviewQuery(forms.Form):
-    """q: part of an address. kind, family: only these. sort: a column, with a minus for descending order. all: also hidden and
-    system entities."""
+    """q: part of an address. kind, family: only these. sort: a column, with a minus for descending order, or "attention". all:
+    also hidden and system entities. within: the beginning of paths. toggle: groups, "namespace/prefix", that are not as at first,
+    open or closed. columns: those that are shown."""
 
     q = forms.CharField(required=False, max_length=330)
     kind = forms.ChoiceField(required=False, choices=KINDS)
     family = forms.ChoiceField(required=False, choices=families)
     sort = forms.CharField(required=False)
     all = forms.BooleanField(required=False)
+    within = forms.CharField(required=False, max_length=260, strip=False)
+    toggle = Names(required=False, max_length=330)
+    columns = Names(required=False, max_length=30)
     page = forms.IntegerField(required=False, min_value=1, max_value=100_000)
 
     def clean_sort(self) -> str:
         sort = self.cleaned_data["sort"]
-        sorts = ("name", *figures.by_name(), "sent", "completed", "oldest")
+        sorts = ("name", "attention", *figures.by_name(), "sent", "completed", "oldest")
         if sort and sort.removeprefix("-") not in sorts:
             raise forms.ValidationError(f"must be one of {', '.join(sorts)}; prefix it with - for descending order.")
         return sort
 
 
 class EntityQuery(forms.Form):
-    """An entity's list and its filter. cursor: from the previous page. tab: empty for the entity's first one."""
+    """An entity's list. cursor: from the previous page. tab: empty for the first one. session: part of an id, among sessions."""
 
     tab = forms.ChoiceField(required=False, choices=[(t, t) for t in TABS])
-    id = forms.CharField(required=False, max_length=128, label="Message id")
-    text = forms.CharField(required=False, max_length=200, label="Text in the body")
-    property = forms.CharField(required=False, max_length=200, label="Property")
-    value = forms.CharField(required=False, max_length=200, label="Value")
-    reason = forms.CharField(required=False, max_length=200, label="Dead-letter reason")
     session = forms.CharField(required=False, max_length=128, label="Session id", strip=False)
     cursor = forms.CharField(required=False, max_length=200)
-    order = forms.ChoiceField(required=False, choices=[("", "newest first"), ("oldest", "oldest first")])
+    order = forms.ChoiceField(required=False, choices=ORDERS)
 
-    def clean(self):
-        cleaned = super().clean()
-        if cleaned.get("value") and not cleaned.get("property"):
-            self.add_error("value", "requires the name of a property.")
-        return cleaned
 
-    def message_filter(self) -> MessageFilter:
-        """The filter; empty fields are ignored. Only after is_valid."""
-        return MessageFilter(**_given(self.cleaned_data))
+class DeletedQuery(forms.Form):
+    """The record of a deleted entity. of: its id; empty: the last one with its name. Links to lists it had are followed, too."""
+
+    of = forms.IntegerField(required=False, min_value=1, max_value=2**63 - 1)
+    tab = forms.CharField(required=False)
+    cursor = forms.CharField(required=False, max_length=200)
 
 
 class StorageQuery(forms.Form):
-    """A storage queue's list and its filter. tabs: the existing lists. tab: empty for the first one."""
+    """A storage queue's list. tabs: the existing lists. tab: empty for the first one."""
 
     tab = forms.CharField(required=False)
-    id = forms.CharField(required=False, max_length=128, label="Message id")
-    text = forms.CharField(required=False, max_length=200, label="Text")
     cursor = forms.CharField(required=False, max_length=200)
-    order = forms.ChoiceField(required=False, choices=[("", "newest first"), ("oldest", "oldest first")])
+    order = forms.ChoiceField(required=False, choices=ORDERS)
 
     def __init__(self, *args, tabs: Sequence[str], **kwargs):
         super().__init__(*args, **kwargs)
@@ -85,25 +106,6 @@ class StorageQuery(forms.Form):
             raise forms.ValidationError(f"must be one of {', '.join(self.tabs)}.")
         return tab
 
-    @property
-    def narrows(self) -> bool:
-        """Whether the list is filtered. Only after is_valid."""
-        return bool(MessageFilter(**_given(self.cleaned_data)))
-
-    def message_filter(self, holds: tuple[int, ...] | None = None) -> MessageFilter:
-        """The filter; empty fields are ignored. Only after is_valid."""
-        return MessageFilter(**_given(self.cleaned_data), holds=holds)
-
-
-def _given(values: Mapping[str, str]) -> dict[str, Any]:
-    return {name: values.get(field) or None for name, field in _FILTER_FIELDS.items()}
-
-
-_FILTER_FIELDS = {
-    "message_id": "id", "body_text": "text", "property_name": "property", "property_value": "value", "reason": "reason",
-    "session_id": "session",
-}  # fmt: skip
-
 
 class AuditQuery(forms.Form):
     """actor, queue: parts of the texts. outcome: done or refused. before: id of the last record of the previous page."""
@@ -114,5 +116,24 @@ class AuditQuery(forms.Form):
     before = forms.IntegerField(required=False, min_value=1)
 
 
+class LockQuery(forms.Form):
+    """holder, q: parts of the holder's name and of the entity's address. all: also system entities. cursor: from the previous
+    page."""
+
+    holder = forms.CharField(required=False, max_length=200, label="Holder")
+    q = forms.CharField(required=False, max_length=330, label="Entity")
+    family = forms.ChoiceField(required=False, choices=families, label="Family")
+    all = forms.BooleanField(required=False)
+    cursor = forms.CharField(required=False, max_length=1_000, widget=forms.HiddenInput)
+
+
 class SearchQuery(forms.Form):
-    q = forms.CharField(required=False, max_length=128, label="Message id", strip=True)
+    """A search; its filter is in q. all: also system entities. cursor: of the slice. scanned, found: in the slices before it.
+    rows: found since the user asked to go on, as go_on does."""
+
+    all = forms.BooleanField(required=False)
+    cursor = forms.CharField(required=False, max_length=120)
+    scanned = forms.IntegerField(required=False, min_value=0)
+    found = forms.IntegerField(required=False, min_value=0)
+    rows = forms.IntegerField(required=False, min_value=0)
+    go_on = forms.BooleanField(required=False)

@@ -1,0 +1,118 @@
+"""The geometry of charts: pure."""
+
+import re
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from explorer.shared import charts
+
+HOURS = [datetime(2026, 3, 1, hour, tzinfo=UTC) for hour in range(22)]
+
+
+@pytest.mark.parametrize(
+    ("value", "top"), [(0, 4), (3, 4), (4, 4), (5, 5), (9, 10), (10, 10), (11, 20), (41, 50), (620, 800), (1001, 2000)]
+)
+def test_an_axis_ends_at_a_round_number_and_its_ticks_are_whole(value, top):
+    assert charts.nice_ceiling(value) == top
+    ticks = charts.count_ticks(top)
+    assert (ticks[0], ticks[-1]) == (0, top)
+    assert len({b - a for a, b in zip(ticks, ticks[1:], strict=False)}) == 1
+
+
+@pytest.mark.parametrize(
+    ("duration", "text"),
+    [
+        (None, "–"),
+        (timedelta(microseconds=430), "0.4 ms"),
+        (timedelta(milliseconds=12), "12 ms"),
+        (timedelta(seconds=1.26), "1.3 s"),
+        (timedelta(seconds=42), "42 s"),
+        (timedelta(minutes=3, seconds=30), "3.5 min"),
+        (timedelta(hours=2), "2.0 h"),
+        (timedelta(days=9), "9.0 days"),
+    ],
+)
+def test_a_duration_in_one_unit(duration, text):
+    assert charts.brief(duration) == text
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "first", "last"),
+    [
+        (timedelta(0), timedelta(0), "0.1 ms", "1 ms"),
+        (timedelta(seconds=1), timedelta(seconds=1), "1 s", "10 s"),
+        (timedelta(seconds=0.3), timedelta(minutes=4), "100 ms", "10 min"),
+        (timedelta(days=200), timedelta(days=900), "10 days", "100 days"),
+    ],
+)
+def test_a_logarithmic_axis_encloses_its_values(least, most, first, last):
+    ticks = [charts.DURATION_TICKS[tick] for tick in charts.duration_ticks(least, most)]
+    assert (ticks[0], ticks[-1]) == (first, last)
+
+
+def heights(path: str) -> list[float]:
+    """Of the bars of a path, in order."""
+    return [round(float(low) - float(high), 1) for low, high in re.findall(r"M[\d.]+ ([\d.]+)V([\d.]+)", path)]
+
+
+def test_bars_stand_on_each_other_in_proportion():
+    chart = charts.stacked_bars(HOURS[:2], {"a": [4, 2], "b": [0, 2]}, ["", ""], "wide")
+    full = charts.HEIGHT - charts.TOP - charts.BOTTOM
+    below, above = chart.shapes
+    assert heights(below.path) == [full, full / 2]
+    assert heights(above.path) == [full / 2]
+    assert f" {chart.top}" not in below.path.split("M")[2]
+    assert [tick.text for tick in chart.y_ticks] == ["0", "1", "2", "3", "4"]
+
+
+def test_a_line_is_interrupted_where_nothing_was_measured():
+    second = timedelta(seconds=1)
+    [shape] = charts.duration_lines(HOURS[:5], {"p50": [second, second, None, second, None]}, [""] * 5, "wide").shapes
+    assert re.findall(r"[MLH]", shape.path) == ["M", "L", "M", "H"]
+
+
+@pytest.mark.parametrize("variant", charts.WIDTHS)
+@pytest.mark.parametrize("count", [1, 2, 22])
+def test_labels_of_time_have_room_and_stay_inside(variant, count):
+    chart = charts.stacked_bars(HOURS[:count], {"a": [1] * count}, [""] * count, variant)
+    positions = [tick.at for tick in chart.x_ticks]
+    assert positions
+    assert all(b - a >= charts.CHARACTER * 6 for a, b in zip(positions, positions[1:], strict=False))
+    assert positions[-1] <= chart.width - 20 or len(positions) == 1
+
+
+@pytest.mark.parametrize(
+    ("first", "length", "count", "texts"),
+    [
+        (
+            datetime(2026, 3, 1, 23, 11, tzinfo=UTC),
+            timedelta(minutes=1),
+            380,
+            ["00:00", "01:00", "02:00", "03:00", "04:00", "05:00"],
+        ),
+        (
+            datetime(2026, 3, 1, 13, tzinfo=UTC),
+            timedelta(hours=1),
+            24,
+            ["15:00", "18:00", "21:00", "02 Mar", "03:00", "06:00", "09:00"],
+        ),
+        (datetime(2026, 3, 1, tzinfo=UTC), timedelta(days=1), 3, ["01 Mar", "02 Mar", "03 Mar"]),
+        (datetime(2026, 3, 1, 13, 7, tzinfo=UTC), timedelta(minutes=1), 2, ["13:07", "13:08"]),
+    ],
+)
+def test_labels_of_time_are_at_round_times_and_tell_a_new_day(first, length, count, texts):
+    starts = [first + i * length for i in range(count)]
+    found = [tick.text for tick in charts.stacked_bars(starts, {"a": [1] * count}, [""] * count, "wide").x_ticks]
+    assert found == texts
+
+
+def test_columns_too_narrow_to_point_at_have_no_tip():
+    many = [HOURS[0] + timedelta(minutes=i) for i in range(400)]
+    assert charts.stacked_bars(many, {"a": [1] * 400}, ["tip"] * 400, "wide").spots == ()
+    assert charts.stacked_bars(HOURS, {"a": [1] * 22}, ["tip"] * 22, "narrow").spots[0].text == "tip"
+
+
+def test_no_values_draw_an_empty_chart():
+    assert charts.duration_lines(HOURS[:1], {"p50": [None]}, [""], "narrow").shapes[0].path == ""
+    assert charts.stacked_bars([], {"a": []}, [], "wide").x_ticks == ()
