@@ -43,7 +43,7 @@ def test_what_a_status_allows(status, may_send, may_receive):
 def test_the_events_after_which_a_message_is_gone():
     assert {kind.name for kind in EventKind if not kind.is_terminal} == {
         "SENT", "SCHEDULED", "RECEIVED", "RENEWED", "ABANDONED", "RELEASED", "DEFERRED", "DEAD_LETTERED", "LOCK_LOST",
-        "DUPLICATE_DROPPED",
+        "DUPLICATE_DROPPED", "SETTLE_REFUSED", "RESTORED",
     }  # fmt: skip
 
 
