@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.urls import reverse
 
-from broker_core import reads, service_bus
+from broker_core import queue_storage, rabbitmq, reads, service_bus
 from broker_core.common.types import EntityAddress, EntityStatus, Message
 from broker_core.reads import Times, TrafficPoint
 from broker_core.service_bus import entities
@@ -14,6 +14,8 @@ from broker_core.store import connections, driver
 from explorer.live.page import View
 from explorer.roles import actor_for
 from explorer.shared import navigation, now, recent, small_charts
+from tests.fixtures import vhost  # noqa: F401 - fixture
+from tests.rabbitmq import rabbits
 
 from .conftest import WORKER
 
@@ -56,6 +58,31 @@ def test_a_namespace_shows_its_own_alone_and_an_unknown_one_is_said(shop, jobs, 
 def test_the_poison_queue_of_a_storage_queue_is_listed(jobs, as_):
     entries = page_of(as_("viewer"), jobs.namespace).context["entries"]
     assert [(e.item.rule, e.item.entity.address.path) for e in entries][0] == ("poison", "jobs-poison")
+
+
+def test_a_poison_queue_of_any_name_is_listed_after_many_queues_that_are_fuller(account, as_):
+    """It is a candidate for its poison messages, not among the queues without a receiver."""
+    failed = EntityAddress(account, "failed")
+    queue_storage.create_queue(failed)
+    queue_storage.create_queue(EntityAddress(account, "jobs"), max_dequeue_count=2, poison_queue="failed")
+    queue_storage.put(failed, "x")
+    for name in ("one", "two"):
+        queue_storage.create_queue(EntityAddress(account, name))
+        queue_storage.put_all(EntityAddress(account, name), ["x", "y"])
+    found = reads.attention(reads.EntityFilter(namespace=account), most=1)
+    assert {one.entity.address.path for one in found.facts} == {"failed", "one"}
+    [first, *_] = page_of(as_("viewer"), account).context["entries"]
+    assert (first.item.rule, first.item.entity.address, first.item.headline) == ("poison", failed, "1 poison message")
+
+
+def test_a_rabbitmq_queue_that_only_collects_dead_letters_is_listed(vhost, as_):  # noqa: F811
+    rabbits.declare(vhost, "work", dead_letter_exchange="amq.fanout")
+    undelivered = rabbits.declare(vhost, "undelivered")
+    rabbitmq.bind_queue(vhost, "undelivered", "amq.fanout")
+    rabbits.send(undelivered, "x")
+    [entry] = page_of(as_("viewer"), vhost).context["entries"]
+    assert (entry.item.rule, entry.item.headline) == ("poison", "1 collected dead letter")
+    assert entry.item.text == "dead-lettered to this queue, and nothing consumes them"
 
 
 @pytest.mark.parametrize(("role", "word"), [("administrator", "Open settings"), ("operator", "Open queue")])
