@@ -37,7 +37,9 @@ def test_what_needs_a_person_is_listed_with_its_reason_and_an_action(shop, as_):
     assert entry.item.share.label == "PaymentRefused" and entry.item.text == "no <money>"
     html = body_of(answer)
     assert "1 thing needs you." in html and "no &lt;money&gt;" in html
-    assert entry.action.url == f"/entities/{shop.namespace}/{shop.path}?tab=dead-letter" and f'href="{entry.action.url}"' in html
+    assert entry.action.url == f"/dead-letters/dead-letter/{shop.namespace}/{shop.path}?filter=reason%3DPaymentRefused"
+    assert entry.action.word == "Open group" and f'href="{entry.action.url}"' in html
+    assert "no &lt;money&gt;" in body_of(as_("operator").get(entry.action.url))
     assert f'href="{reverse("explorer:help")}#attention-dead"' in html
 
 
@@ -58,6 +60,8 @@ def test_a_namespace_shows_its_own_alone_and_an_unknown_one_is_said(shop, jobs, 
 def test_the_poison_queue_of_a_storage_queue_is_listed(jobs, as_):
     entries = page_of(as_("viewer"), jobs.namespace).context["entries"]
     assert [(e.item.rule, e.item.entity.address.path) for e in entries][0] == ("poison", "jobs-poison")
+    assert entries[0].action.url == f"/dead-letters/main/{jobs.namespace}/jobs-poison"
+    assert as_("viewer").get(entries[0].action.url).status_code == 200
 
 
 def test_a_poison_queue_of_any_name_is_listed_after_many_queues_that_are_fuller(account, as_):
@@ -95,9 +99,9 @@ def test_an_action_is_offered_to_those_who_may_take_it(broker_database, as_, nam
 
 def test_poison_messages_are_counted_beside_the_dead_letters(jobs, shop, as_):
     counted = {total.name: total.text for total in page_of(as_("viewer"), jobs.namespace).context["totals"]}
-    assert (counted["dead"], counted["poison"]) == ("0", "1")
+    assert (counted["dead"], counted["poison-message"]) == ("0", "1")
     counted = {total.name: total.text for total in page_of(as_("viewer"), shop.namespace).context["totals"]}
-    assert counted["dead"] == "1" and "poison" not in counted
+    assert counted["dead"] == "1" and "poison-message" not in counted
 
 
 def test_the_totals_are_links_that_work(shop, as_):

@@ -795,11 +795,11 @@ lists AS MATERIALIZED (
      GROUP BY l.entity_id),
 grown AS MATERIALIZED (
     SELECT entity_id, bool_or(dead_change > 0) AS in_dead, bool_or(active_change > 0) AS in_main
-      FROM vitrine_traffic WHERE step = 60 AND bucket >= %(since)s AND entity_id > 0 AND (dead_change > 0 OR active_change > 0)
+      FROM vitrine_traffic WHERE step = 60 AND bucket >= %(since)s::timestamptz AND entity_id > 0 AND (dead_change > 0 OR active_change > 0)
      GROUP BY entity_id
     UNION ALL
     SELECT entity_id, bool_or(subqueue <> @SUBQUEUE_MAIN), bool_or(subqueue = @SUBQUEUE_MAIN)
-      FROM vitrine_count_delta WHERE n > 0 AND until IS NULL AND at >= %(since)s GROUP BY entity_id),
+      FROM vitrine_count_delta WHERE n > 0 AND until IS NULL AND at >= %(since)s::timestamptz GROUP BY entity_id),
 known AS MATERIALIZED (
     SELECT e.id, EXISTS (SELECT FROM grown AS g WHERE g.entity_id = e.id
                             AND CASE WHEN d.id IS NOT NULL THEN g.in_main ELSE g.in_dead END) AS has_new,
@@ -809,7 +809,7 @@ known AS MATERIALIZED (
            l.active > 0 AND (a.waiting_until > clock_timestamp()) IS NOT TRUE
              AND (a.last_receive_at >= e.now - interval '1 minute') IS NOT TRUE
              AND NOT (e.family = 'rabbitmq' AND EXISTS (SELECT FROM vitrine_consumer AS x WHERE x.queue_id = e.id)) AS is_idle,
-           oldest.enqueued_at <= e.now - %(older_than)s AS is_old, e.now - oldest.enqueued_at AS age,
+           oldest.enqueued_at <= e.now - %(older_than)s::interval AS is_old, e.now - oldest.enqueued_at AS age,
            d.id IS NOT NULL AS waits_for_operator,
            CASE e.family WHEN 'service_bus' THEN (coalesce(c.bytes_sent, 0) + coalesce(l.bytes, 0))
                                                  / (q.max_size_in_megabytes * 1048576.0)
@@ -831,14 +831,14 @@ ranked AS (
                CASE WHEN k.is_idle THEN row_number() OVER (PARTITION BY k.is_idle ORDER BY k.active DESC, k.id) END,
                CASE WHEN k.is_disabled THEN row_number() OVER (PARTITION BY k.is_disabled ORDER BY k.active DESC, k.id) END,
                CASE WHEN k.is_old THEN row_number() OVER (PARTITION BY k.is_old ORDER BY k.age DESC, k.id) END,
-               CASE WHEN k.quota_share >= %(fuller_than)s
-                    THEN row_number() OVER (PARTITION BY k.quota_share >= %(fuller_than)s ORDER BY k.quota_share DESC, k.id) END
+               CASE WHEN k.quota_share >= %(fuller_than)s::float8
+                    THEN row_number() OVER (PARTITION BY k.quota_share >= %(fuller_than)s::float8 ORDER BY k.quota_share DESC, k.id) END
            ) AS place
-      FROM (SELECT *, dead >= %(many_dead)s OR (dead > 0 AND has_new) AS is_dead FROM known) AS k)
+      FROM (SELECT *, dead >= %(many_dead)s::bigint OR (dead > 0 AND has_new) AS is_dead FROM known) AS k)
 SELECT r.id, r.quota_share, s.*
   FROM (SELECT count(*) FILTER (WHERE place IS NOT NULL) AS candidates,
                max(age) FILTER (WHERE NOT is_idle AND NOT waits_for_operator) AS oldest_received FROM ranked) AS s
-  LEFT JOIN ranked AS r ON r.place <= %(most)s;
+  LEFT JOIN ranked AS r ON r.place <= %(most)s::bigint;
 
 -- name: read_depth_changes
 -- How the messages of each of these entities changed by minute since `since`, and how long the completed ones had waited.
