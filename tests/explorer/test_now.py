@@ -11,6 +11,7 @@ from broker_core.common.types import EntityAddress, EntityStatus, Message
 from broker_core.reads import Times, TrafficPoint
 from broker_core.service_bus import entities
 from broker_core.store import connections, driver
+from explorer import audit
 from explorer.live.page import View
 from explorer.roles import actor_for
 from explorer.shared import navigation, now, recent, small_charts
@@ -235,3 +236,21 @@ def test_a_live_update_reads_only_what_is_due(shop, as_, monkeypatch):
     view = View.of(f"/?namespace={shop.namespace}", actor_for(client.user), client.user)
     monkeypatch.setattr(reads, "namespace_traffic", None)
     assert set(view.draw({now.HEALTH}).fragments) == {now.HEALTH}
+
+
+def test_an_activity_links_to_its_entity_and_its_message(shop, as_):
+    audit.done(WORKER, "abandon", shop, target="message 3")
+    audit.done(WORKER, "purge", shop, target="messages 4, 5")
+    html = body_of(as_("viewer").get("/activity/"))
+    assert html.count(f'href="/entities/{shop.namespace}/{shop.path}"') == 2
+    assert re.findall(r'href="(/messages/\w[^"]*)"', html) == [f"/messages/{shop.namespace}/{shop.path}/3"]
+
+
+def test_system_lists_the_runs_that_did_something_only(broker_database, as_):
+    for outcome in ('{"expired": 2}', '{"expired": 0}', "{}"):
+        connections.current().execute(
+            "INSERT INTO vitrine_sweep_run (name, started_at, finished_at, outcome, error) "
+            "VALUES ('expire_messages', now(), now(), %s, '')",
+            [outcome],
+        )
+    assert [did for _, _, did in as_("viewer").get("/system/").context["recent"]] == ["2 messages expired"]

@@ -795,7 +795,8 @@ lists AS MATERIALIZED (
      GROUP BY l.entity_id),
 grown AS MATERIALIZED (
     SELECT entity_id, bool_or(dead_change > 0) AS in_dead, bool_or(active_change > 0) AS in_main
-      FROM vitrine_traffic WHERE step = 60 AND bucket >= %(since)s::timestamptz AND entity_id > 0 AND (dead_change > 0 OR active_change > 0)
+      FROM vitrine_traffic WHERE step = 60 AND bucket >= %(since)s::timestamptz
+       AND entity_id > 0 AND (dead_change > 0 OR active_change > 0)
      GROUP BY entity_id
     UNION ALL
     SELECT entity_id, bool_or(subqueue <> @SUBQUEUE_MAIN), bool_or(subqueue = @SUBQUEUE_MAIN)
@@ -832,7 +833,8 @@ ranked AS (
                CASE WHEN k.is_disabled THEN row_number() OVER (PARTITION BY k.is_disabled ORDER BY k.active DESC, k.id) END,
                CASE WHEN k.is_old THEN row_number() OVER (PARTITION BY k.is_old ORDER BY k.age DESC, k.id) END,
                CASE WHEN k.quota_share >= %(fuller_than)s::float8
-                    THEN row_number() OVER (PARTITION BY k.quota_share >= %(fuller_than)s::float8 ORDER BY k.quota_share DESC, k.id) END
+                    THEN row_number() OVER (PARTITION BY k.quota_share >= %(fuller_than)s::float8
+                                                 ORDER BY k.quota_share DESC, k.id) END
            ) AS place
       FROM (SELECT *, dead >= %(many_dead)s::bigint OR (dead > 0 AND has_new) AS is_dead FROM known) AS k)
 SELECT r.id, r.quota_share, s.*
