@@ -1,6 +1,7 @@
 """Audit of user actions in the explorer, including refused ones. Append-only. Clients' operations are in the events."""
 
 from django.db import models
+from django.urls import reverse
 
 
 class AuditRecord(models.Model):
@@ -34,6 +35,14 @@ class AuditRecord(models.Model):
             models.Index(fields=["namespace", "path", "-at"], name="vitrine_audit_entity"),
             models.Index(fields=["actor", "target", "-at"], condition=models.Q(action="sign in"), name="vitrine_audit_sign_ins"),
         ]
+
+    @property
+    def message_url(self) -> str:
+        """The page of the message that the action was about; empty: it was about none, or about several."""
+        noun, _, number = self.target.partition(" ")
+        if noun != "message" or not self.path or not number.isdecimal():
+            return ""
+        return reverse("explorer:message", args=(self.namespace, self.path, number))
 
     def __str__(self):
         return f"{self.actor}: {self.action} {self.target}".strip()

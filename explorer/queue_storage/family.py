@@ -48,6 +48,8 @@ QUEUE_STORAGE = FamilyPages(
         body="Text",
         application_properties="",
         leaves="deleted, expired, cleared or moved",
+        collected="poison message",
+        collected_why="received too often without being deleted",
     ),
     figures=counts.FIGURES,
     counts=counts.COUNTS,

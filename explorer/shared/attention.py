@@ -115,12 +115,12 @@ def _dead(facts: Facts, limits: Thresholds) -> Item | None:
 
 
 def _poison(facts: Facts, limits: Thresholds) -> Item | None:
-    count, new = at_hand(facts.entity), _grown(facts.active)
-    if not pages_of(facts.entity.family).needs_a_person(facts.entity) or not count or (not new and count < limits.many_dead):
+    pages, count, new = pages_of(facts.entity.family), at_hand(facts.entity), _grown(facts.active)
+    if not pages.needs_a_person(facts.entity) or not count or (not new and count < limits.many_dead):
         return None
     return Item(
-        "poison", Severity.BAD, presenters.plural(count, "poison message"), _new(new),
-        "received too often without being deleted", weight=count + 10 * new, trend=facts.active, entity=facts.entity,
+        "poison", Severity.BAD, presenters.plural(count, pages.texts.collected), _new(new), pages.texts.collected_why,
+        weight=count + 10 * new, trend=facts.active, entity=facts.entity,
     )  # fmt: skip
 
 
@@ -204,7 +204,8 @@ RULES = {
     ),
     "poison": Rule(
         "Poison queue filling",
-        f"New messages in the last {NEW_MINUTES} minutes, or {THRESHOLDS.many_dead} or more in all.", _poison,
+        "A poison queue, or a RabbitMQ queue that only collects dead letters, got messages in the last "
+        f"{NEW_MINUTES} minutes, or holds {THRESHOLDS.many_dead} or more.", _poison,
     ),
     "quota": Rule(
         "Near its quota",

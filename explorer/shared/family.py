@@ -163,12 +163,15 @@ class PageTexts:
     application_properties: heading of the sender's properties; empty: messages have none.
     leaves:                 the ways in which a message leaves an entity.
     no_consumer:            shown for an entity from which no message was ever received.
+    collected, collected_why: what an entity whose messages wait for an operator holds, and how these came there.
     """
 
     body: str
     application_properties: str
     leaves: str
     no_consumer: str = "none yet"
+    collected: str = "collected dead letter"
+    collected_why: str = "dead-lettered to this queue, and nothing consumes them"
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ PLACES = (
     Place("now", "Now", "now", "explorer:now", "g w"),
     Place("entities", "Entities", "list", "explorer:entities", "g o", count="entities"),
     Place("messages", "Messages", "search", "explorer:messages", "g f"),
-    Place("dead_letters", "Dead letters", "dead", "explorer:dead_letters", "g d"),
+    Place("dead_letters", "Dead letters", "dead", "explorer:dead_letters", "g d", count="dead", hue="dead"),
     Place("locks", "Locks", "locked", "explorer:locks", "g l", count="held"),
     Place("operations", "Operations", "operations", "explorer:operations", "g r"),
     Place("insights", "Insights", "chart", "explorer:insights", "g n"),

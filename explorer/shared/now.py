@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,8 +14,8 @@ from django.views.decorators.http import require_GET
 
 from broker_core import reads
 from broker_core.common.errors import EntityNotFound
-from broker_core.common.types import Right
-from broker_core.reads import EntityFilter
+from broker_core.common.types import Right, SubQueue
+from broker_core.reads import EntityFilter, EntityRow
 from explorer.demo import pages as demonstration
 from explorer.live.page import Live, live
 from explorer.shared.forms.queries import NowQuery
@@ -136,8 +137,9 @@ def _entry(item: Item, request: HttpRequest, *, is_first: bool) -> Entry:
     if entity is not None:
         pages, args = pages_of(entity.family), (entity.address.namespace, entity.address.path)
         url = target = reverse("explorer:entity", args=args)
-        if item.rule == "dead":
-            target += pages.dead_tab
+        if item.rule in ("dead", "poison"):
+            target = _group_url(entity, item)
+            word = "Open group" if item.share else word
         own_page, right = _PAGES.get(item.rule), _RIGHTS.get(item.rule, Right.BROWSE)
         if own_page and own_page in pages.views and right in request.actor.rights:
             target = reverse(f"explorer:{own_page}", args=("main", *args) if own_page == "receiver" else args)
@@ -154,6 +156,16 @@ def _entry(item: Item, request: HttpRequest, *, is_first: bool) -> Entry:
     )  # fmt: skip
 
 
+def _group_url(entity: EntityRow, item: Item) -> str:
+    """The dead letters with the reason that the entry names, or all of the entity's."""
+    subqueue = SubQueue.MAIN
+    if item.rule == "dead":
+        subqueue = SubQueue.DEAD_LETTER if entity.counts.dead_letter else SubQueue.TRANSFER_DEAD_LETTER
+    args = (presenters.SUBQUEUE_SLUGS[subqueue], entity.address.namespace, entity.address.path)
+    query = f"?{urlencode({'filter': reads.exactly('reason', item.share.label)})}" if item.share else ""
+    return reverse("explorer:dead_letter_group", args=args) + query
+
+
 @dataclass(frozen=True, slots=True)
 class Total:
     """A number in the line below the sentence. before, after: the words around it."""
@@ -163,10 +175,7 @@ class Total:
     after: str
     url: str
     before: str = ""
-
-    @property
-    def is_red(self) -> bool:
-        return self.name in ("dead", "poison") and self.text != "0"
+    is_red: bool = False
 
 
 def _totals(wanted: EntityFilter, found: reads.Candidates, request: HttpRequest) -> list[Total]:
@@ -175,7 +184,11 @@ def _totals(wanted: EntityFilter, found: reads.Candidates, request: HttpRequest)
     entities = reverse("explorer:namespace", args=[wanted.namespace]) if wanted.namespace else reverse("explorer:entities")
     sent = sum(row.sent_rate for row in tallies.rows if row.holds_messages)
     completed = sum(row.completed_rate for row in tallies.rows)
-    poison = counted["dead"] - sum(row.counts.dead_letter for row in tallies.rows)
+    collected: Counter[str] = Counter()
+    for row in tallies.rows:
+        if pages_of(row.family).needs_a_person(row):
+            collected[pages_of(row.family).texts.collected] += row.counts.active
+    failed = reverse("explorer:dead_letters") + (f"?{urlencode({'q': f'{wanted.namespace}/'})}" if wanted.namespace else "")
     dead = sum(row.counts.dead_letter + row.counts.transfer_dead_letter for row in tallies.rows)  # as in the chart
     totals = [
         Total("entities", f"{tallies.entities:,}", "entity" if tallies.entities == 1 else "entities", entities),
@@ -183,11 +196,13 @@ def _totals(wanted: EntityFilter, found: reads.Candidates, request: HttpRequest)
         Total("completed", presenters.rate(completed), "out", f"{entities}?sort=-completed"),
         Total("available", f"{counted['available']:,}", "available", f"{entities}?sort=-available"),
         Total("held", f"{counted['held']:,}", "locked", f"{entities}?sort=-held"),
-        Total("dead", f"{dead:,}", "dead letter" if dead == 1 else "dead letters", f"{entities}?sort=-dead"),
+        Total("dead", f"{dead:,}", "dead letter" if dead == 1 else "dead letters", failed, is_red=dead > 0),
     ]
-    if poison:
-        word = "poison message" if poison == 1 else "poison messages"
-        totals.append(Total("poison", f"{poison:,}", word, f"{entities}?sort=-dead"))
+    totals += [
+        Total(noun.replace(" ", "-"), f"{count:,}", noun if count == 1 else f"{noun}s", failed, is_red=True)
+        for noun, count in sorted(collected.items())
+        if count
+    ]
     if found.oldest_received is not None:
         age = presenters.age(found.oldest_received)
         totals.append(Total("oldest", age, "", f"{entities}?sort=oldest", "oldest message with a receiver"))

@@ -90,6 +90,8 @@ def did(outcome: Mapping) -> str:
 
 
 def _did(name: str, value: object) -> str:
+    if isinstance(value, list):
+        value = ", ".join(map(str, value))
     if not isinstance(value, int):
         return f"{name.replace('_', ' ')}: {value}"
     one, several = _RESULTS.get(name, ("", ""))

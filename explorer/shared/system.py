@@ -13,6 +13,7 @@ from .clocks import ClockView
 from .shell import page, show
 
 REFRESH_SECONDS = 2.0
+EXAMINED, SHOWN = 200, 10  # latest runs: most have nothing to do
 
 
 @live
@@ -22,13 +23,13 @@ def system(request: HttpRequest) -> HttpResponse:
     actor = request.actor
     health, runs = reads.health(actor=actor), reads.last_sweep_runs(actor=actor)
     tasks = sweeps.listed(runs, health.read_at)
-    recent = reads.sweep_runs(limit=20, actor=actor)
+    runs_with_work = [run for run in reads.sweep_runs(limit=EXAMINED, actor=actor) if run.error or any(run.outcome.values())]
     namespaces = [one for one in reads.namespaces(actor=actor) if not one.is_system]
     clocks = [ClockView(one.name, one.family, one.is_system, one.clock, request.path) for one in namespaces]
     otherwise = [one for one in clocks if one.clock.is_paused or one.is_otherwise]
     context = {
         "section": "system", "sweeps": tasks, "late": [one for one in tasks if one.lateness], "health": health,
-        "recent": [(run, run.name.replace("_", " "), sweeps.did(run.outcome)) for run in recent],
+        "recent": [(run, run.name.replace("_", " "), sweeps.did(run.outcome)) for run in runs_with_work[:SHOWN]],
         "clocks": otherwise, "real_time": len(clocks) - len(otherwise),
     }  # fmt: skip
     return show(

@@ -6,14 +6,17 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.urls import reverse
 
-from broker_core import reads, service_bus
+from broker_core import queue_storage, rabbitmq, reads, service_bus
 from broker_core.common.types import EntityAddress, EntityStatus, Message
 from broker_core.reads import Times, TrafficPoint
 from broker_core.service_bus import entities
 from broker_core.store import connections, driver
+from explorer import audit
 from explorer.live.page import View
 from explorer.roles import actor_for
 from explorer.shared import navigation, now, recent, small_charts
+from tests.fixtures import vhost  # noqa: F401 - fixture
+from tests.rabbitmq import rabbits
 
 from .conftest import WORKER
 
@@ -35,7 +38,9 @@ def test_what_needs_a_person_is_listed_with_its_reason_and_an_action(shop, as_):
     assert entry.item.share.label == "PaymentRefused" and entry.item.text == "no <money>"
     html = body_of(answer)
     assert "1 thing needs you." in html and "no &lt;money&gt;" in html
-    assert entry.action.url == f"/entities/{shop.namespace}/{shop.path}?tab=dead-letter" and f'href="{entry.action.url}"' in html
+    assert entry.action.url == f"/dead-letters/dead-letter/{shop.namespace}/{shop.path}?filter=reason%3DPaymentRefused"
+    assert entry.action.word == "Open group" and f'href="{entry.action.url}"' in html
+    assert "no &lt;money&gt;" in body_of(as_("operator").get(entry.action.url))
     assert f'href="{reverse("explorer:help")}#attention-dead"' in html
 
 
@@ -56,6 +61,33 @@ def test_a_namespace_shows_its_own_alone_and_an_unknown_one_is_said(shop, jobs, 
 def test_the_poison_queue_of_a_storage_queue_is_listed(jobs, as_):
     entries = page_of(as_("viewer"), jobs.namespace).context["entries"]
     assert [(e.item.rule, e.item.entity.address.path) for e in entries][0] == ("poison", "jobs-poison")
+    assert entries[0].action.url == f"/dead-letters/main/{jobs.namespace}/jobs-poison"
+    assert as_("viewer").get(entries[0].action.url).status_code == 200
+
+
+def test_a_poison_queue_of_any_name_is_listed_after_many_queues_that_are_fuller(account, as_):
+    """It is a candidate for its poison messages, not among the queues without a receiver."""
+    failed = EntityAddress(account, "failed")
+    queue_storage.create_queue(failed)
+    queue_storage.create_queue(EntityAddress(account, "jobs"), max_dequeue_count=2, poison_queue="failed")
+    queue_storage.put(failed, "x")
+    for name in ("one", "two"):
+        queue_storage.create_queue(EntityAddress(account, name))
+        queue_storage.put_all(EntityAddress(account, name), ["x", "y"])
+    found = reads.attention(reads.EntityFilter(namespace=account), most=1)
+    assert {one.entity.address.path for one in found.facts} == {"failed", "one"}
+    [first, *_] = page_of(as_("viewer"), account).context["entries"]
+    assert (first.item.rule, first.item.entity.address, first.item.headline) == ("poison", failed, "1 poison message")
+
+
+def test_a_rabbitmq_queue_that_only_collects_dead_letters_is_listed(vhost, as_):  # noqa: F811
+    rabbits.declare(vhost, "work", dead_letter_exchange="amq.fanout")
+    undelivered = rabbits.declare(vhost, "undelivered")
+    rabbitmq.bind_queue(vhost, "undelivered", "amq.fanout")
+    rabbits.send(undelivered, "x")
+    [entry] = page_of(as_("viewer"), vhost).context["entries"]
+    assert (entry.item.rule, entry.item.headline) == ("poison", "1 collected dead letter")
+    assert entry.item.text == "dead-lettered to this queue, and nothing consumes them"
 
 
 @pytest.mark.parametrize(("role", "word"), [("administrator", "Open settings"), ("operator", "Open queue")])
@@ -68,9 +100,9 @@ def test_an_action_is_offered_to_those_who_may_take_it(broker_database, as_, nam
 
 def test_poison_messages_are_counted_beside_the_dead_letters(jobs, shop, as_):
     counted = {total.name: total.text for total in page_of(as_("viewer"), jobs.namespace).context["totals"]}
-    assert (counted["dead"], counted["poison"]) == ("0", "1")
+    assert (counted["dead"], counted["poison-message"]) == ("0", "1")
     counted = {total.name: total.text for total in page_of(as_("viewer"), shop.namespace).context["totals"]}
-    assert counted["dead"] == "1" and "poison" not in counted
+    assert counted["dead"] == "1" and "poison-message" not in counted
 
 
 def test_the_totals_are_links_that_work(shop, as_):
@@ -204,3 +236,21 @@ def test_a_live_update_reads_only_what_is_due(shop, as_, monkeypatch):
     view = View.of(f"/?namespace={shop.namespace}", actor_for(client.user), client.user)
     monkeypatch.setattr(reads, "namespace_traffic", None)
     assert set(view.draw({now.HEALTH}).fragments) == {now.HEALTH}
+
+
+def test_an_activity_links_to_its_entity_and_its_message(shop, as_):
+    audit.done(WORKER, "abandon", shop, target="message 3")
+    audit.done(WORKER, "purge", shop, target="messages 4, 5")
+    html = body_of(as_("viewer").get("/activity/"))
+    assert html.count(f'href="/entities/{shop.namespace}/{shop.path}"') == 2
+    assert re.findall(r'href="(/messages/\w[^"]*)"', html) == [f"/messages/{shop.namespace}/{shop.path}/3"]
+
+
+def test_system_lists_the_runs_that_did_something_only(broker_database, as_):
+    for outcome in ('{"expired": 2}', '{"expired": 0}', "{}"):
+        connections.current().execute(
+            "INSERT INTO vitrine_sweep_run (name, started_at, finished_at, outcome, error) "
+            "VALUES ('expire_messages', now(), now(), %s, '')",
+            [outcome],
+        )
+    assert [did for _, _, did in as_("viewer").get("/system/").context["recent"]] == ["2 messages expired"]

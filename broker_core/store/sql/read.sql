@@ -779,10 +779,13 @@ vitrine_histogram_sum(t.processing) AS processing
 -- Some of the entities that may need a person: `most` of each sort, those with the most messages first. What the reader then
 -- decides on exact counts is among them: neglected ones may turn out to have no available message. candidates: how many there are
 -- of any sort. oldest_received: the age of the oldest message that has a receiver. Without a candidate there is one row with them
--- only. has_new: dead letters, or messages of a poison queue, came since `since`; a few more entities are marked than have any.
+-- only. has_new: dead letters, or messages of a queue that collects them, came since `since`; a few more entities are marked than
+-- have any.
 -- quota_share: of the stored bytes of a queue, or of the messages of a RabbitMQ queue with a length limit.
 WITH
 -- include: listed
+,
+-- include: dead_letter_queues
 ,
 lists AS MATERIALIZED (
     SELECT l.entity_id, sum(l.bytes)::bigint AS bytes,
@@ -792,22 +795,23 @@ lists AS MATERIALIZED (
      GROUP BY l.entity_id),
 grown AS MATERIALIZED (
     SELECT entity_id, bool_or(dead_change > 0) AS in_dead, bool_or(active_change > 0) AS in_main
-      FROM vitrine_traffic WHERE step = 60 AND bucket >= %(since)s AND entity_id > 0 AND (dead_change > 0 OR active_change > 0)
+      FROM vitrine_traffic WHERE step = 60 AND bucket >= %(since)s::timestamptz
+       AND entity_id > 0 AND (dead_change > 0 OR active_change > 0)
      GROUP BY entity_id
     UNION ALL
     SELECT entity_id, bool_or(subqueue <> @SUBQUEUE_MAIN), bool_or(subqueue = @SUBQUEUE_MAIN)
-      FROM vitrine_count_delta WHERE n > 0 AND until IS NULL AND at >= %(since)s GROUP BY entity_id),
+      FROM vitrine_count_delta WHERE n > 0 AND until IS NULL AND at >= %(since)s::timestamptz GROUP BY entity_id),
 known AS MATERIALIZED (
     SELECT e.id, EXISTS (SELECT FROM grown AS g WHERE g.entity_id = e.id
-                            AND CASE WHEN e.family = 'queue_storage' THEN g.in_main ELSE g.in_dead END) AS has_new,
+                            AND CASE WHEN d.id IS NOT NULL THEN g.in_main ELSE g.in_dead END) AS has_new,
            coalesce(l.active, 0) AS active, e.status <> 'Active' AS is_disabled,
-           CASE WHEN e.family = 'queue_storage' AND e.path LIKE '%%-poison' THEN coalesce(l.active, 0)
+           CASE WHEN d.id IS NOT NULL THEN coalesce(l.active, 0)
                 ELSE coalesce(l.dead_letter, 0) + coalesce(l.transfer_dead_letter, 0) END AS dead,
            l.active > 0 AND (a.waiting_until > clock_timestamp()) IS NOT TRUE
              AND (a.last_receive_at >= e.now - interval '1 minute') IS NOT TRUE
              AND NOT (e.family = 'rabbitmq' AND EXISTS (SELECT FROM vitrine_consumer AS x WHERE x.queue_id = e.id)) AS is_idle,
-           oldest.enqueued_at <= e.now - %(older_than)s AS is_old, e.now - oldest.enqueued_at AS age,
-           e.family = 'queue_storage' AND e.path LIKE '%%-poison' AS waits_for_operator,
+           oldest.enqueued_at <= e.now - %(older_than)s::interval AS is_old, e.now - oldest.enqueued_at AS age,
+           d.id IS NOT NULL AS waits_for_operator,
            CASE e.family WHEN 'service_bus' THEN (coalesce(c.bytes_sent, 0) + coalesce(l.bytes, 0))
                                                  / (q.max_size_in_megabytes * 1048576.0)
                          WHEN 'rabbitmq' THEN coalesce(l.active, 0)::float8 / nullif((q.effective ->> 'max_length')::float8, 0)
@@ -815,6 +819,7 @@ known AS MATERIALIZED (
       FROM entities AS e
       JOIN vitrine_entity AS q ON q.id = e.id
       LEFT JOIN lists AS l ON l.entity_id = e.id
+      LEFT JOIN dead_letter_queues AS d ON d.id = e.id
       LEFT JOIN vitrine_entity_counter AS c ON c.entity_id = e.id
       LEFT JOIN vitrine_entity_activity AS a ON a.entity_id = e.id
       LEFT JOIN
@@ -827,14 +832,15 @@ ranked AS (
                CASE WHEN k.is_idle THEN row_number() OVER (PARTITION BY k.is_idle ORDER BY k.active DESC, k.id) END,
                CASE WHEN k.is_disabled THEN row_number() OVER (PARTITION BY k.is_disabled ORDER BY k.active DESC, k.id) END,
                CASE WHEN k.is_old THEN row_number() OVER (PARTITION BY k.is_old ORDER BY k.age DESC, k.id) END,
-               CASE WHEN k.quota_share >= %(fuller_than)s
-                    THEN row_number() OVER (PARTITION BY k.quota_share >= %(fuller_than)s ORDER BY k.quota_share DESC, k.id) END
+               CASE WHEN k.quota_share >= %(fuller_than)s::float8
+                    THEN row_number() OVER (PARTITION BY k.quota_share >= %(fuller_than)s::float8
+                                                 ORDER BY k.quota_share DESC, k.id) END
            ) AS place
-      FROM (SELECT *, dead >= %(many_dead)s OR (dead > 0 AND has_new) AS is_dead FROM known) AS k)
+      FROM (SELECT *, dead >= %(many_dead)s::bigint OR (dead > 0 AND has_new) AS is_dead FROM known) AS k)
 SELECT r.id, r.quota_share, s.*
   FROM (SELECT count(*) FILTER (WHERE place IS NOT NULL) AS candidates,
                max(age) FILTER (WHERE NOT is_idle AND NOT waits_for_operator) AS oldest_received FROM ranked) AS s
-  LEFT JOIN ranked AS r ON r.place <= %(most)s;
+  LEFT JOIN ranked AS r ON r.place <= %(most)s::bigint;
 
 -- name: read_depth_changes
 -- How the messages of each of these entities changed by minute since `since`, and how long the completed ones had waited.
