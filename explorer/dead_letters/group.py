@@ -270,7 +270,16 @@ def _change(bench: Bench, number: int, options: Mapping[str, Any]) -> repairs.Ch
         return repairs.Change(number, problem="it is no longer in the list")
     if not found.is_complete:
         return repairs.Change(number, problem=f"its body has {found.total:,} bytes, too many for a preview")
-    return repairs.change(number, found.content, options, bench.family.largest_body)
+    return repairs.change(number, found.content, options, _largest_body(bench, number, found.total))
+
+
+def _largest_body(bench: Bench, number: int, body_size: int) -> int:
+    """The size of a message's repaired body at most: its properties need room, too."""
+    largest = bench.family.largest_body
+    if largest is None:
+        largest = core.entity_status(bench.address.namespace, bench.entity.id).largest
+    detail = reads.message(bench.address, number, actor=bench.actor)
+    return largest - max(0, detail.row.size - body_size) if detail else largest
 
 
 def _done(bench: Bench, action: str) -> Act:

@@ -50,5 +50,4 @@ OPERATIONS = FamilyOperations(
     releases=(str(Tab.LOCKED),),
     resubmits=lambda tab, _: tab == Tab.DEAD_LETTER,
     sets_properties=True,
-    largest_body=100 * 1024 * 1024,
 )

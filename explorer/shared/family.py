@@ -186,7 +186,7 @@ class FamilyOperations:
     resubmits: (tab, entity row) -> whether messages of this list can be resubmitted.
     sets_properties: whether a repair can set properties.
     hides_held: whether a purge also removes messages that somebody holds.
-    largest_body: (entity row) -> the maximum size of a repaired body, in bytes.
+    largest_body: the maximum size of a repaired message, in bytes; None: each entity has its own limit.
     """
 
     lists: Mapping[str, Place]
@@ -200,7 +200,7 @@ class FamilyOperations:
     resubmits: Callable[[str, EntityRow], bool] = _no
     sets_properties: bool = False
     hides_held: bool = False
-    largest_body: int = 256 * 1024
+    largest_body: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,10 @@
 SELECT nextval('vitrine_operation_number') AS id;
 
 -- name: operation_entity
--- What an operation needs to know of its entity: the highest number assigned so far, and the namespace's time.
-SELECT e.id, e.path, e.family, e.namespace_name, e.now, c.next_number - 1 AS highest_number
+-- What an operation needs to know of its entity: the highest number assigned so far, the size of a message at most, and the
+-- namespace's time.
+SELECT e.id, e.path, e.family, e.namespace_name, e.now, e.max_message_size_in_kilobytes * 1024 AS largest,
+       c.next_number - 1 AS highest_number
   FROM vitrine_entity_now AS e JOIN vitrine_entity_counter AS c ON c.entity_id = e.id WHERE e.id = %(entity_id)s;
 
 -- name: operation_create
