@@ -296,3 +296,18 @@ def test_an_entity_that_is_deleted_meanwhile_ends_the_operation(queue, monkeypat
     assert ended.state is State.FAILED and ended.done == 0 and queue.path in ended.message
     with pytest.raises(EntityNotFound):
         start(Kind.PURGE, queue)
+
+
+def test_records_of_operations_are_deleted_after_the_retention_but_not_archives(queue):
+    dead(queue, 3)
+    archive = start(Kind.ARCHIVE, queue, "dead-letter", numbers=[1])
+    old = start(Kind.RESUBMIT, queue, "dead-letter", numbers=[2])
+    new = start(Kind.RESUBMIT, queue, "dead-letter", numbers=[3])
+    connections.current().execute(
+        "UPDATE vitrine_operation SET finished_at = finished_at - interval '8 d', undo_until = undo_until - interval '8 d'"
+        " WHERE id = ANY (%s)",
+        [[archive.id, old.id]],
+    )
+    assert sweeps.purge_hidden_messages()["operations"] == 1
+    assert core.find(old.id) is None and core.find(new.id) is not None
+    assert undo(core.find(archive.id)).undone == 1

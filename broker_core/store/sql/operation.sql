@@ -293,3 +293,15 @@ WITH gone AS (
             WHERE o.undo_until <= clock_timestamp() AND o.state <> 'undoing' LIMIT %(max_count)s FOR UPDATE OF h SKIP LOCKED))
  RETURNING 1)
 SELECT count(*) AS done FROM gone;
+
+-- name: forget_operations
+-- Delete the records of operations that ended before the retention of the history, and of which nothing can be restored.
+WITH gone AS (
+    DELETE FROM vitrine_operation
+     WHERE id = ANY (ARRAY(
+           SELECT o.id FROM vitrine_operation AS o
+            WHERE o.state IN ('done', 'stopped', 'failed', 'undone') AND o.finished_at < clock_timestamp() - %(retention)s::interval
+              AND NOT EXISTS (SELECT FROM vitrine_hidden_message AS h WHERE h.operation_id = o.id)
+            LIMIT %(max_count)s FOR UPDATE SKIP LOCKED))
+ RETURNING 1)
+SELECT count(*) AS done FROM gone;
