@@ -1,6 +1,6 @@
 """Numbers that are the same for ever, or that a service states: a change of one is a decision, and shows here."""
 
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -9,6 +9,7 @@ import pytest
 
 from broker_core.common.arguments import require_count, whole_numbers
 from broker_core.common.errors import InvalidArgument, NotAllowed
+from broker_core.common.family import FamilyDefinition
 from broker_core.common.limits import RELAXED, STRICT, Range, of_tier
 from broker_core.common.types import (
     BodyKind,
@@ -42,7 +43,7 @@ STORED = {
     EventKind: "SENT=1 SCHEDULED=2 ACTIVATED=3 RECEIVED=4 RENEWED=5 COMPLETED=6 ABANDONED=7 RELEASED=8 DEFERRED=9 "
     "DEAD_LETTERED=10 EXPIRED=11 LOCK_LOST=12 CANCELLED=13 PURGED=14 RESUBMITTED=15 DELETED=16 FORWARDED=17 "
     "RECEIVED_AND_DELETED=18 DUPLICATE_DROPPED=19 PUBLISHED=20 DROPPED=21 MOVED=22 "
-    "SETTLE_REFUSED=23",
+    "SETTLE_REFUSED=23 RESTORED=24",
 }
 DOCUMENTED = {
     "user_metadata": 1024, "entity_path": 260, "namespace_name": 50, "policy_name": 256, "policies_per_scope": 12,
@@ -155,6 +156,18 @@ def test_a_lock_token_keeps_the_number_in_its_last_60_bits():
     assert sequence_number_of(UUID(int=2**60 - 1)) == 2**60 - 1
     assert sequence_number_of(UUID(int=2**128 - 1)) == 2**60 - 1
     assert sequence_number_of(UUID(int=2**60)) == 0
+
+
+def test_a_family_that_defines_nothing_does_nothing():
+    defaults = {field.name: field.default for field in fields(FamilyDefinition)}
+
+    def result_of(name, *arguments):
+        with pytest.raises(StopIteration) as ended:
+            next(defaults[name](*arguments))
+        return ended.value.value
+
+    assert (result_of("end_locks", None, 1.0), result_of("activate", None, 1.0)) == (0, 0)
+    assert (result_of("namespace_created", 1), result_of("clock_stepped", "ns")) == (None, {})
 
 
 # What clients see: HTTP statuses of Queue Storage's errors, sub-codes of refused tokens, the largest body.

@@ -1,5 +1,7 @@
 """Addresses, actors, reports: what the broker's values say of themselves."""
 
+import json
+from dataclasses import fields
 from typing import Any
 from uuid import UUID
 
@@ -11,12 +13,15 @@ from broker_core.common.types import (
     EntityAddress,
     EntityStatus,
     EventKind,
+    Message,
     Right,
     SettleReport,
+    StoredMessage,
     SubQueue,
     is_one_token,
     unique_tokens,
 )
+from broker_core.service_bus.rules.messages import prepare
 
 ONE, TWO = UUID(int=1), UUID(int=2)
 
@@ -38,7 +43,7 @@ def test_what_a_status_allows(status, may_send, may_receive):
 def test_the_events_after_which_a_message_is_gone():
     assert {kind.name for kind in EventKind if not kind.is_terminal} == {
         "SENT", "SCHEDULED", "RECEIVED", "RENEWED", "ABANDONED", "RELEASED", "DEFERRED", "DEAD_LETTERED", "LOCK_LOST",
-        "DUPLICATE_DROPPED",
+        "DUPLICATE_DROPPED", "SETTLE_REFUSED", "RESTORED",
     }  # fmt: skip
 
 
@@ -119,3 +124,13 @@ def test_tokens_are_taken_once_each_in_their_order():
     for given in wrong:
         with pytest.raises(InvalidArgument, match="must be a UUID"):
             unique_tokens(given)
+
+
+@pytest.mark.parametrize("given", ["c", 5, UUID(int=5), b"c"])
+def test_a_correlation_id_is_given_back_with_its_type(given):
+    prepared = prepare(Message(correlation_id=given))
+    unset = {field.name: None for field in fields(StoredMessage)}
+    stored = {**unset, "broker_properties": json.loads(prepared.properties), "encoded": prepared.encoded}
+    found = StoredMessage(**stored)
+    assert found.correlation_id == given and isinstance(found.correlation_id, type(given))
+    assert (found.amqp is None) == isinstance(given, str)
