@@ -300,7 +300,8 @@ WITH gone AS (
     DELETE FROM vitrine_operation
      WHERE id = ANY (ARRAY(
            SELECT o.id FROM vitrine_operation AS o
-            WHERE o.state IN ('done', 'stopped', 'failed', 'undone') AND o.finished_at < clock_timestamp() - %(retention)s::interval
+            WHERE o.state IN ('done', 'stopped', 'failed', 'undone')
+              AND o.finished_at < clock_timestamp() - %(retention)s::interval
               AND NOT EXISTS (SELECT FROM vitrine_hidden_message AS h WHERE h.operation_id = o.id)
             LIMIT %(max_count)s FOR UPDATE SKIP LOCKED))
  RETURNING 1)
