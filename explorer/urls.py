@@ -11,6 +11,7 @@ from .analysis import pages
 from .dead_letters import group, inbox
 from .demo import pages as demonstration
 from .operations import pages as operating
+from .operations import transfer
 from .shared import (
     audit_log,
     clocks,
@@ -72,6 +73,7 @@ urlpatterns = [
     path("operations/", operating.operations, name="operations"),
     path("operations/<int:operation_id>/", operating.operation, name="operation"),
     path("operations/<int:operation_id>/change/", operating.operation_change, name="operation_change"),
+    path(f"import-messages/{ENTITY}", transfer.messages_import, name="messages_import"),
     path(f"operate/{ENTITY}", operating.operation_new, name="operation_new"),
     path("analyses/", pages.analysis_runs, name="analysis_runs"),
     path("analyses/new/", pages.analysis_new, name="analysis_new"),

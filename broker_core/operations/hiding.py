@@ -23,7 +23,8 @@ NOT_THERE = "no longer in the list: received, expired or removed"
 
 @use_case
 def entity_status(namespace: str, entity_id: int) -> Steps[Any]:
-    """The entity's family, the highest number assigned so far, and the namespace's time. Raises EntityNotFound."""
+    """The entity's family, the highest number assigned so far, its largest message, and the namespace's time. Raises
+    EntityNotFound."""
     rows = yield call("operation_entity", entity_id=entity_id)
     if not rows:
         raise EntityNotFound(f"entity {entity_id}")

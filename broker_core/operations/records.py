@@ -37,7 +37,6 @@ class Kind(StrEnum):
     DISCARD = "discard"
     PURGE = "purge"
     RELEASE = "release"
-    IMPORT = "import"
 
     @property
     def can_be_undone(self) -> bool:

@@ -16,13 +16,17 @@ from .hiding import NOT_THERE, Copies
 Move = Callable[[Batch], Steps[tuple[Copies, Mapping[int, Skip]]]]
 
 
-def repaired(batch: Batch, repair: Callable[[bytes], bytes], largest: int, move: Move) -> Steps:
+def repaired(batch: Batch, repair: Callable[[bytes], bytes], largest: int | None, move: Move) -> Steps:
     """Give the batch's messages repaired bodies and move them; those that stay keep their bodies. repair: the new body; a
-    ValueError says why there is none. largest: message, in bytes. Returns what `move` returns. Only in `keeping_originals`."""
+    ValueError says why there is none. largest: message, in bytes; None: the entity's own limit, as
+    for a send. Returns what `move` returns. Only in `keeping_originals`."""
     operation, place = batch.operation, batch.place
     where = {"entity_id": operation.entity_id, "subqueue": place.subqueue, "state": place.state}
     why = dict.fromkeys(batch.numbers, Skip(f"locked, or {NOT_THERE}"))
     bodies: dict[int, bytes] = {}
+    if largest is None:
+        (status,) = yield call("operation_entity", entity_id=operation.entity_id)
+        largest = status.largest
     for row in (yield call("operation_bodies", numbers=list(batch.numbers), **where)):
         try:
             bodies[row.sequence_number] = _body(row, repair, largest)

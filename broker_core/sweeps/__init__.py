@@ -116,13 +116,17 @@ def remove_deleted_entities(*, seconds_at_most: float = SWEEP_SECONDS) -> Steps:
 
 @use_case(namespace=WHOLE_DATABASE)
 def purge_hidden_messages(*, seconds_at_most: float = SWEEP_SECONDS) -> Steps:
-    """Delete what operations removed and can no longer be undone (docs/design.md D18)."""
+    """Delete what operations removed and can no longer be undone, and the records of operations after the retention of the
+    history (docs/design.md D18)."""
+    from broker_core.history.retention import RETENTION
+
     deadline, total, done = time.monotonic() + seconds_at_most, 0, BATCH
     while done == BATCH and time.monotonic() < deadline:
         (row,) = yield call("purge_hidden", max_count=BATCH)
         done = row.done
         total += done
-    return {"messages": total} if total else {}
+    (row,) = yield call("forget_operations", retention=RETENTION, max_count=BATCH)
+    return {name: number for name, number in (("messages", total), ("operations", row.done)) if number}
 
 
 @use_case(namespace=WHOLE_DATABASE)

@@ -12,11 +12,13 @@ SLOWEST, FASTEST = 0.1, 100_000.0
 
 
 class GroupQuery(forms.Form):
-    """filter: finds the messages in their list. m: the open message. tried: the one that was tried. cursor: from another page."""
+    """filter: finds the messages in their list. m: the open message. tried: the one that was tried. op: the operation that was
+    started or changed last. cursor: from another page."""
 
     filter = forms.CharField(required=False, max_length=MOST_CHARACTERS)
     m = forms.IntegerField(required=False, min_value=1, max_value=2**62)
     tried = forms.IntegerField(required=False, min_value=1, max_value=2**62)
+    op = forms.IntegerField(required=False, min_value=1, max_value=2**62)
     cursor = forms.CharField(required=False, max_length=200)
 
     def clean_filter(self) -> str:

@@ -3,6 +3,7 @@ operations on all."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -43,7 +44,8 @@ DONE_TO = {
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What a request is about. list: the name of the list for operations. open: the number of the open message."""
+    """What a request is about. list: the name of the list for operations. open: the number of the open message. watched: the
+    operation that was just started or changed."""
 
     request: HttpRequest
     entity: EntityRow
@@ -53,6 +55,7 @@ class Bench:
     cursor: str | None
     open: int | None
     tried: int | None
+    watched: int | None
 
     @property
     def actor(self) -> Actor:
@@ -64,7 +67,7 @@ class Bench:
 
     def url(self, **changes: Any) -> str:
         """This page, with some parameters changed."""
-        values = {"m": self.open, "tried": self.tried, "cursor": self.cursor, **changes}
+        values: dict[str, Any] = {"m": self.open, "tried": self.tried, "cursor": self.cursor, **changes}
         query = urlencode({name: value for name, value in values.items() if value})
         url = group_url(self.address, self.filter)
         return url if not query else f"{url}{'&' if '?' in url else '?'}{query}"
@@ -88,7 +91,7 @@ def group(request: HttpRequest, subqueue: str, namespace: str, path: str) -> Htt
         return _show(bench, repair=_repair_of(bench, previews=True, of_all=action == "preview-all"))
     done = _done(bench, action)
     if done.error:
-        return _show(bench, done=done, repair=_repair_of(bench, of_all=action == "repair"))
+        return _show(bench, done=done, repair=_repair_of(bench, of_all=action in ("repair", "try-repair")))
     return _redirect(request, done.result or bench.url())
 
 
@@ -106,7 +109,9 @@ def _bench(request: HttpRequest, subqueue: str, namespace: str, path: str) -> Be
     found = next(whole, None)
     if found is None:
         raise Http404
-    return Bench(request, entity, address, found, query["filter"], query["cursor"] or None, posted["m"], query["tried"])
+    return Bench(
+        request, entity, address, found, query["filter"], query["cursor"] or None, posted["m"], query["tried"], query["op"]
+    )
 
 
 def _show(bench: Bench, *, done: Act = Act(), repair: Mapping[str, Any] | None = None) -> HttpResponse:
@@ -118,6 +123,8 @@ def _show(bench: Bench, *, done: Act = Act(), repair: Mapping[str, Any] | None =
     counted = operations.count(bench.selection(), actor=bench.actor)
     open_number = bench.open or (rows.rows[0].sequence_number if rows.rows else None)
     note = notes.of_groups([(bench.address, bench.filter)]).get((bench.address, bench.filter))
+    recent = core.newest(entity_id=entity.id, limit=20)
+    tried_repair = _tried_options(bench, recent)
     context = {
         **about(request, entity),
         "section": "dead_letters",
@@ -128,14 +135,16 @@ def _show(bench: Bench, *, done: Act = Act(), repair: Mapping[str, Any] | None =
         "resubmits": bench.family.resubmits(bench.list, entity),
         "can_move": bench.family.move is not None,
         "tried_fate": _fate(bench),
-        "operations": _operations(bench),
+        "operations": _operations(bench, recent),
+        "tried_repair": tried_repair,
+        "focus": "" if isinstance(request, LiveRequest) else _focus(bench, repair or {}),
         "open_number": open_number,
         "neighbours": _neighbours(rows, open_number),
         "here": bench.url(),
         "error": done.error,
     }
     if not isinstance(request, LiveRequest):
-        context |= _pane(bench, open_number, repair or {})
+        context |= _pane(bench, open_number, repair or {"form": tried_repair})
     seconds = SECONDS if counted.count <= MANY else SECONDS_OF_MANY
     shown = Live(
         {"explorer/dead_letters/_work.html": seconds, "explorer/dead_letters/_list.html": seconds},
@@ -145,15 +154,21 @@ def _show(bench: Bench, *, done: Act = Act(), repair: Mapping[str, Any] | None =
     return show(request, "dead_letters/group", context, fragment="dead_letters/_group", status=done.status, live=shown)
 
 
+def _focus(bench: Bench, repair: Mapping[str, Any]) -> str:
+    """The part of the page that shows the result of what was just done: it gets the focus."""
+    if repair:
+        return "previews" if repair.get("previews") else ""
+    return "operation" if bench.watched else "fate" if bench.tried else ""
+
+
 def _fate(bench: Bench) -> Fate | None:
     if bench.tried is None:
         return None
     return fate(reads.timeline(bench.entity.id, bench.tried, actor=bench.actor), bench.entity.id, bench.tried)
 
 
-def _operations(bench: Bench) -> list[Operation]:
-    """The operations on this list that run, or ended a short time ago, newest first, without those on a single message."""
-    found = core.newest(entity_id=bench.entity.id, limit=20)
+def _operations(bench: Bench, found: Sequence[Operation]) -> list[Operation]:
+    """Of these operations those on this list that run, or ended a short time ago, without those on a single message."""
     return [
         one for one in found
         if one.kind in DONE_TO and one.selection.address.subqueue == bench.address.subqueue
@@ -255,7 +270,16 @@ def _change(bench: Bench, number: int, options: Mapping[str, Any]) -> repairs.Ch
         return repairs.Change(number, problem="it is no longer in the list")
     if not found.is_complete:
         return repairs.Change(number, problem=f"its body has {found.total:,} bytes, too many for a preview")
-    return repairs.change(number, found.content, options, bench.family.largest_body)
+    return repairs.change(number, found.content, options, _largest_body(bench, number, found.total))
+
+
+def _largest_body(bench: Bench, number: int, body_size: int) -> int:
+    """The size of a message's repaired body at most: its properties need room, too."""
+    largest = bench.family.largest_body
+    if largest is None:
+        largest = core.entity_status(bench.address.namespace, bench.entity.id).largest
+    detail = reads.message(bench.address, number, actor=bench.actor)
+    return largest - max(0, detail.row.size - body_size) if detail else largest
 
 
 def _done(bench: Bench, action: str) -> Act:
@@ -265,8 +289,8 @@ def _done(bench: Bench, action: str) -> Act:
             return _noted(bench)
         if action in ("pause", "resume", "stop", "undo"):
             return _controlled(bench, action)
-        if action in ("try", "repair-one"):
-            return _tried(bench, repair=action == "repair-one")
+        if action in ("try", "repair-one", "try-repair"):
+            return _tried(bench, repair=action != "try", of_all=action == "try-repair")
         if action in OF_ALL:
             return _started(bench, OF_ALL[action])
     except BrokerError as problem:
@@ -292,15 +316,15 @@ def _controlled(bench: Bench, action: str) -> Act:
         bench.request, f"{action} operation", bench.address,
         lambda: operations.change(operation, action, actor=bench.actor), target=f"operation {operation.id}",
     )  # fmt: skip
-    return Act(error=done.error)
+    return Act(error=done.error, result=bench.url(op=operation.id))
 
 
-def _tried(bench: Bench, *, repair: bool) -> Act:
-    """Resubmit the open message, repaired or as it is, and follow it."""
+def _tried(bench: Bench, *, repair: bool, of_all: bool) -> Act:
+    """Resubmit the open message, repaired or as it is, and follow it. of_all: with the repair that is meant for all."""
     number = bench.open
     if number is None:
         raise InvalidArgument("m", "is missing: open a message first")
-    options = _options(_valid(RepairForm(bench.request.POST)), of_all=False) if repair else {}
+    options = _options(_valid(RepairForm(bench.request.POST)), of_all) if repair else {}
     kind = Kind.REPAIR if repair else Kind.RESUBMIT
     done = act(
         bench.request, f"{kind} one", bench.address,
@@ -314,6 +338,20 @@ def _tried(bench: Bench, *, repair: bool) -> Act:
         reason = next(iter(operation.reasons), operation.message or "no longer in the list")
         raise InvalidArgument("message", f"{number} was not resubmitted: {reason}")
     return Act(result=bench.url(tried=number, m=None))
+
+
+def _tried_options(bench: Bench, found: Sequence[Operation]) -> dict[str, Any]:
+    """The repair that was tried on one message, so that the rest can get it, too. A new body concerns only that message."""
+    if bench.tried is None:
+        return {}
+    tried = (one for one in found if one.kind is Kind.REPAIR and one.selection.numbers == (bench.tried,))
+    options = next(tried, None)
+    if options is None or "body" in options.options:
+        return {}
+    return {
+        "patch": json.dumps(options.options["merge_patch"], ensure_ascii=False) if "merge_patch" in options.options else "",
+        "properties": "\n".join(f"{name}={value}" for name, value in options.options.get("properties", {}).items()),
+    }
 
 
 def _started(bench: Bench, kind: Kind) -> Act:
@@ -333,7 +371,7 @@ def _started(bench: Bench, kind: Kind) -> Act:
         ),
         target=bench.filter or "all", says=_said,
     )  # fmt: skip
-    return Act(error=done.error, result=bench.url(m=None))
+    return Act(error=done.error, result=None if done.error else bench.url(m=None, op=done.result.id))
 
 
 def _said(operation: Operation) -> str:

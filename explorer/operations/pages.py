@@ -24,6 +24,7 @@ from .forms import FORMS, PaceForm, StartForm
 from .presenters import VERBS, Line
 from .selecting import Counted, count, selection
 from .starting import start
+from .transfer import messages_export
 
 SHOWN = 50
 LIVE_SECONDS = 1.0
@@ -91,7 +92,10 @@ def operation_change(request: HttpRequest, operation_id: int) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @shell.page
 def operation_new(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
-    """Start an operation on the messages of a list. It asks first for what the kind needs, and if it concerns many messages."""
+    """Start an operation on the messages of a list. It asks first for what the kind needs, and if it concerns many messages. An
+    export is a download."""
+    if request.method == "GET" and request.GET.get("kind") == "export":
+        return messages_export(request, namespace, path)
     form = StartForm(request.POST if request.method == "POST" else request.GET)
     values = shell.cleaned(form)
     kind = Kind(values["kind"])

@@ -171,7 +171,7 @@ def _moving(batch: Batch, move: Move) -> Steps[Outcome]:
     return (yield from core.keeping_originals(batch, lambda: _explained(move, batch)))
 
 
-def _repairing(batch: Batch, move: Move, largest: int) -> Steps[Outcome]:
+def _repairing(batch: Batch, move: Move, largest: int | None) -> Steps[Outcome]:
     def repair(body: bytes) -> bytes:
         return patched(body, batch.operation.options)
 

@@ -83,7 +83,7 @@ def _matching(chosen: Selection, entity: reads.EntityRow, actor: Actor, up_to: i
         return _in_list(place, entity), True
     total, position, deadline = 0, 0, time.monotonic() + seconds
     while True:
-        part = _matching_part(chosen, position, COUNT_PAGE, actor)
+        part = matching_part(chosen, position, COUNT_PAGE, actor)
         total += len(part.numbers)
         if part.at_end:
             return total, True
@@ -108,10 +108,10 @@ def next_part(operation: Operation, size: int) -> Part:
     if chosen.numbers is not None:
         left = [number for number in chosen.numbers if number > operation.position]
         return Part(left[:size], left[:size][-1] if left else operation.position, len(left) <= size)
-    return _matching_part(chosen, operation.position, size, Actor("process", "operations", Right.ALL))
+    return matching_part(chosen, operation.position, size, Actor("process", "operations", Right.ALL))
 
 
-def _matching_part(chosen: Selection, position: int, size: int, actor: Actor) -> Part:
+def matching_part(chosen: Selection, position: int, size: int, actor: Actor) -> Part:
     """The next messages that match a selection and were in the list when it was made."""
     page = reads.list_messages(
         chosen.address,

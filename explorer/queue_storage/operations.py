@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import timedelta
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
 from broker_core import queue_storage
+from broker_core.common.errors import InvalidArgument
+from broker_core.common.types import Actor, EntityAddress
 from broker_core.operations import NOT_THERE, Batch, Outcome, Place, Skip
 from broker_core.queue_storage.rules.limits import TEXT_BYTES
+from broker_core.queue_storage.rules.messages import encode_text
 from broker_core.store.driver import Steps
 from explorer.shared.family import FamilyOperations
 
@@ -30,6 +39,23 @@ def _release(batch: Batch) -> Steps:
     return Outcome(len(released), dict.fromkeys(left, Skip(f"already visible, or {NOT_THERE}")))
 
 
+def _text(record: Any) -> tuple[str, timedelta | None]:
+    try:
+        text = record.body.decode()
+    except UnicodeDecodeError:
+        raise InvalidArgument("body_base64", "is not text: messages of storage queues are text") from None
+    encode_text(text)
+    return text, record.time_to_live
+
+
+def _put(address: EntityAddress, messages: Sequence[tuple[str, timedelta | None]], actor: Actor) -> int:
+    """All with one time-to-live are put at once."""
+    number = 0
+    for life, some in groupby(messages, key=itemgetter(1)):
+        number += len(queue_storage.put_all(address, [text for text, _ in some], time_to_live=life, actor=actor))
+    return number
+
+
 OPERATIONS = FamilyOperations(
     lists={one.slug: Place(holds=one.holds) for one in LISTS},
     resubmit=_resubmit,
@@ -38,5 +64,7 @@ OPERATIONS = FamilyOperations(
     releases=("all", "leased", "delayed"),
     resubmits=lambda _, entity: entity.waits_for_operator,
     hides_held=True,
+    read_record=_text,
+    send_records=_put,
     largest_body=TEXT_BYTES,
 )

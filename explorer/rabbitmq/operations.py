@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from broker_core import rabbitmq
-from broker_core.common.types import LedgerState
+from broker_core.common.errors import InvalidArgument
+from broker_core.common.types import Actor, EntityAddress, LedgerState
 from broker_core.operations import NOT_THERE, Batch, Outcome, Place, Skip
-from broker_core.rabbitmq import Back, DeadLetterOrigin, ToExchange, ToQueue
+from broker_core.rabbitmq import Back, DeadLetterOrigin, Publication, ToExchange, ToQueue
 from broker_core.rabbitmq.connections import channels
+from broker_core.rabbitmq.messages import properties
 from broker_core.rabbitmq.messages.moving import Target
 from broker_core.reads import EXPIRED
 from broker_core.store.driver import Steps
@@ -59,6 +62,21 @@ def _release(batch: Batch) -> Steps:
     return Outcome(len(released), dict.fromkeys(left, Skip(f"not held, or {NOT_THERE}")))
 
 
+def _publication(record: Any) -> Publication:
+    try:
+        found = properties.read(record.properties, record.message_id, record.stored_properties)
+    except (ValueError, ArithmeticError, TypeError, LookupError, AttributeError, RecursionError):
+        raise InvalidArgument("application_properties", 'must be headers as exported, such as {"n": ["int", "5"]}') from None
+    properties.check(found)
+    return Publication(record.body, properties=found)
+
+
+def _publish(address: EntityAddress, publications: Sequence[Publication], actor: Actor) -> int:
+    """To the queue itself, through the default exchange."""
+    named = [replace(one, routing_key=address.path) for one in publications]
+    return sum(bool(one.queues) for one in rabbitmq.publish(address.namespace, named, actor=actor))
+
+
 OPERATIONS = FamilyOperations(
     lists={
         "messages": Place(),
@@ -74,5 +92,7 @@ OPERATIONS = FamilyOperations(
     move_page=lambda address: link("move", address.namespace, address.path),
     target_words=lambda stored: in_words(read_target(stored)),
     resubmits=lambda tab, _: tab in ("messages", "ready"),
+    read_record=_publication,
+    send_records=_publish,
     largest_body=128 * 1024 * 1024,
 )

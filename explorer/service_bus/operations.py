@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from broker_core import service_bus
-from broker_core.common.types import MessageState, SubQueue
+from broker_core.common.errors import InvalidArgument
+from broker_core.common.types import JSON_PROPERTIES, Actor, EntityAddress, Message, MessageState, SubQueue
+from broker_core.common.values import TYPES, decode_property
 from broker_core.operations import NOT_THERE, Batch, Outcome, Place, Skip
 from broker_core.reads import Tab
+from broker_core.service_bus.rules.messages import prepare
 from broker_core.store.driver import Steps
 from explorer.shared.family import FamilyOperations
 
@@ -35,6 +41,40 @@ def _release(batch: Batch) -> Steps:
     return Outcome(len(released), dict.fromkeys(left, Skip(f"not locked, or {NOT_THERE}")))
 
 
+def _value(name: str, pair: Any) -> Any:
+    """A property of a file, as a Python value."""
+    try:
+        kind, text = pair
+        if kind not in TYPES:
+            raise ValueError(kind)
+        return decode_property(kind, text)
+    except (ValueError, ArithmeticError, TypeError, IndexError):
+        raise InvalidArgument(f"application property {name!r}", 'must be [type, text], such as ["int", "5"]') from None
+
+
+def _message(record: Any) -> Message:
+    amqp, properties = record.amqp, {name: record.properties[name] for name in JSON_PROPERTIES if name in record.properties}
+    if amqp is not None and "correlation_id" in properties:
+        properties["correlation_id"] = amqp.typed_id("correlation-id", properties["correlation_id"])
+    found = Message(
+        record.body,
+        body_kind=record.body_kind,
+        message_id=record.message_id if amqp is None else amqp.typed_id("message-id", record.message_id),
+        session_id=record.session_id,
+        time_to_live=record.time_to_live,
+        scheduled_enqueue_at=record.scheduled_enqueue_at,
+        properties={name: _value(name, pair) for name, pair in record.stored_properties.items()},
+        amqp=amqp,
+        **properties,
+    )
+    prepare(found)
+    return found
+
+
+def _send(address: EntityAddress, messages: Sequence[Message], actor: Actor) -> int:
+    return len(service_bus.send(address, messages, actor=actor))
+
+
 OPERATIONS = FamilyOperations(
     lists={
         str(Tab.ACTIVE): Place(),
@@ -50,5 +90,6 @@ OPERATIONS = FamilyOperations(
     releases=(str(Tab.LOCKED),),
     resubmits=lambda tab, _: tab == Tab.DEAD_LETTER,
     sets_properties=True,
-    largest_body=100 * 1024 * 1024,
+    read_record=_message,
+    send_records=_send,
 )

@@ -32,6 +32,10 @@ def _empty(*_: Any) -> tuple[()]:
     return ()
 
 
+def _cannot_send(*_: Any) -> int:
+    raise InvalidArgument("file", "cannot be imported here")
+
+
 def _no(*_: Any) -> bool:
     return False
 
@@ -189,7 +193,9 @@ class FamilyOperations:
     resubmits: (tab, entity row) -> whether messages of this list can be resubmitted.
     sets_properties: whether a repair can set properties.
     hides_held: whether a purge also removes messages that somebody holds.
-    largest_body: (entity row) -> the maximum size of a repaired body, in bytes.
+    read_record: (operations.message_files.Record) -> a message of an import, checked as far as possible without sending it.
+    send_records: (address, such messages, actor) -> how many were sent, all or none.
+    largest_body: the maximum size of a repaired message, in bytes; None: each entity has its own limit.
     """
 
     lists: Mapping[str, Place]
@@ -203,7 +209,9 @@ class FamilyOperations:
     resubmits: Callable[[str, EntityRow], bool] = _no
     sets_properties: bool = False
     hides_held: bool = False
-    largest_body: int = 256 * 1024
+    largest_body: int | None = None
+    read_record: Callable[[Any], Any] = _none
+    send_records: Callable[[EntityAddress, Sequence[Any], Actor], int] = _cannot_send
 
 
 @dataclass(frozen=True, slots=True)

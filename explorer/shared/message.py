@@ -95,7 +95,7 @@ def body(request: HttpRequest, namespace: str, path: str, sequence_number: int) 
         raise Http404
     chunks: Any = _chunks(address, sequence_number, first, request.actor)
     if isinstance(request, ASGIRequest):  # otherwise Django collects the whole body before it sends the first byte
-        chunks = _one_by_one(chunks)
+        chunks = one_by_one(chunks)
     response = StreamingHttpResponse(chunks, content_type="application/octet-stream")
     response["Content-Length"] = first.total
     response["Content-Disposition"] = f'attachment; filename="{sequence_number}.{_extension(first.content_type)}"'
@@ -115,7 +115,7 @@ def _chunks(address: EntityAddress, number: int, first: reads.Body, actor: Actor
         part = reads.body(address, number, offset=offset, length=DOWNLOAD_CHUNK, actor=actor)
 
 
-async def _one_by_one(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
+async def one_by_one(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
     while (chunk := await sync_to_async(lambda: next(chunks, None))()) is not None:
         yield chunk
 

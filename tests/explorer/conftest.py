@@ -159,6 +159,7 @@ def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[st
             f"/dead-letters/main/{stored}-poison",
         ],
         "operations": ["/operations/"],
+        "messages_import": [f"/import-messages/{at}", f"/import-messages/{stored}"],
         "operation_new": [
             f"/operate/{at}?kind=purge&tab=active",
             f"/operate/{at}?kind=move&tab=dead-letter&filter=reason:Payment",

@@ -134,3 +134,12 @@ def test_a_viewer_sees_operations_and_changes_none(pages, as_):
     assert viewer.post(f"/operations/{last().id}/change/", {"action": "undo"}, follow=True).status_code == 200
     assert last().undone == 0
     assert viewer.get("/operations/999999999/").status_code == 404
+
+
+def test_an_archive_is_restored_from_the_list(pages, as_):
+    client = as_("operator")
+    client.post(f"/operate/{pages.at}", {"kind": "archive", "tab": "active", "numbers": ["5"]})
+    assert reads.message(pages.shop, 5) is None
+    assert "Restore 1" in body_of(client.get("/operations/")) and "Restore 1" not in body_of(as_("viewer").get("/operations/"))
+    client.post(f"/operations/{last().id}/change/", {"action": "undo"})
+    assert reads.message(pages.shop, 5) is not None

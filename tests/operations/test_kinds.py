@@ -139,21 +139,17 @@ def test_repaired_messages_have_the_patch_and_their_old_body_after_an_undo(queue
     ledger_is_right()
 
 
-def test_a_body_that_would_become_too_large_stays_as_it_is(queue, monkeypatch):
-    from explorer.service_bus.operations import OPERATIONS
-
-    dead(queue, 1)
+def test_a_message_that_would_exceed_its_queues_limit_stays_as_it_is(queue):
+    """SB-007: the limit is the queue's, as for a send, and counts properties, too."""
+    largest = 256 * 1024
+    dead(queue, 2)
     before = facts(queue)
-    monkeypatch.setattr(runner, "pages_of", lambda _: type("P", (), {"operations": replace_largest(OPERATIONS)}))
-    done = start(Kind.REPAIR, queue, "dead-letter", options={"body": "x" * 1_000})
-    assert (done.failed, done.done) == (1, 0) and "bytes" in next(iter(done.reasons))
+    done = start(Kind.REPAIR, queue, "dead-letter", options={"body": "x" * largest})
+    assert (done.failed, done.done) == (2, 0)
+    assert next(iter(done.reasons)).endswith(f"{largest:,} are allowed")
     assert facts(queue) == before
-
-
-def replace_largest(provided):
-    from dataclasses import replace
-
-    return replace(provided, largest_body=200)
+    assert start(Kind.REPAIR, queue, "dead-letter", options={"body": "x" * (largest - 2_000)}).done == 2
+    ledger_is_right()
 
 
 @pytest.mark.parametrize("tab", ["active", "dead-letter"])
@@ -300,3 +296,18 @@ def test_an_entity_that_is_deleted_meanwhile_ends_the_operation(queue, monkeypat
     assert ended.state is State.FAILED and ended.done == 0 and queue.path in ended.message
     with pytest.raises(EntityNotFound):
         start(Kind.PURGE, queue)
+
+
+def test_records_of_operations_are_deleted_after_the_retention_but_not_archives(queue):
+    dead(queue, 3)
+    archive = start(Kind.ARCHIVE, queue, "dead-letter", numbers=[1])
+    old = start(Kind.RESUBMIT, queue, "dead-letter", numbers=[2])
+    new = start(Kind.RESUBMIT, queue, "dead-letter", numbers=[3])
+    connections.current().execute(
+        "UPDATE vitrine_operation SET finished_at = finished_at - interval '8 d', undo_until = undo_until - interval '8 d'"
+        " WHERE id = ANY (%s)",
+        [[archive.id, old.id]],
+    )
+    assert sweeps.purge_hidden_messages()["operations"] == 1
+    assert core.find(old.id) is None and core.find(new.id) is not None
+    assert undo(core.find(archive.id)).undone == 1

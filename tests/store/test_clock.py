@@ -41,7 +41,9 @@ OF_REAL_TIME = {
         "an operation is a person's, in real time",
     ),
     **dict.fromkeys(("operation_change", "operations_due"), "an operation is a person's, in real time"),
-    **dict.fromkeys(("hide", "keep_originals", "purge_hidden"), "an operation can be undone for 30 real minutes"),
+    **dict.fromkeys(
+        ("hide", "keep_originals", "purge_hidden", "forget_operations"), "an operation can be undone for 30 real minutes"
+    ),
 }
 OF_VITRINE_ITSELF = ("history_", "start_sweep_run", "finish_sweep_run", "forget_sweep_runs")
 

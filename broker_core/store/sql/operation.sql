@@ -5,8 +5,10 @@
 SELECT nextval('vitrine_operation_number') AS id;
 
 -- name: operation_entity
--- What an operation needs to know of its entity: the highest number assigned so far, and the namespace's time.
-SELECT e.id, e.path, e.family, e.namespace_name, e.now, c.next_number - 1 AS highest_number
+-- What an operation needs to know of its entity: the highest number assigned so far, the size of a message at most, and the
+-- namespace's time.
+SELECT e.id, e.path, e.family, e.namespace_name, e.now, e.max_message_size_in_kilobytes * 1024 AS largest,
+       c.next_number - 1 AS highest_number
   FROM vitrine_entity_now AS e JOIN vitrine_entity_counter AS c ON c.entity_id = e.id WHERE e.id = %(entity_id)s;
 
 -- name: operation_create
@@ -289,5 +291,18 @@ WITH gone AS (
      WHERE ctid = ANY (ARRAY(
            SELECT h.ctid FROM vitrine_operation AS o JOIN vitrine_hidden_message AS h ON h.operation_id = o.id
             WHERE o.undo_until <= clock_timestamp() AND o.state <> 'undoing' LIMIT %(max_count)s FOR UPDATE OF h SKIP LOCKED))
+ RETURNING 1)
+SELECT count(*) AS done FROM gone;
+
+-- name: forget_operations
+-- Delete the records of operations that ended before the retention of the history, and of which nothing can be restored.
+WITH gone AS (
+    DELETE FROM vitrine_operation
+     WHERE id = ANY (ARRAY(
+           SELECT o.id FROM vitrine_operation AS o
+            WHERE o.state IN ('done', 'stopped', 'failed', 'undone')
+              AND o.finished_at < clock_timestamp() - %(retention)s::interval
+              AND NOT EXISTS (SELECT FROM vitrine_hidden_message AS h WHERE h.operation_id = o.id)
+            LIMIT %(max_count)s FOR UPDATE SKIP LOCKED))
  RETURNING 1)
 SELECT count(*) AS done FROM gone;
