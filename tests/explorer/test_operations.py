@@ -42,7 +42,7 @@ def test_selected_messages_are_discarded_at_once_and_returned_by_the_notice(page
 
 def test_the_buttons_say_how_many_the_filter_shows_and_act_on_these(pages, as_):
     client = as_("operator")
-    page = body_of(client.get(f"/entities/{pages.at}?tab=active&id=order-5"))
+    page = body_of(client.get(f"/entities/{pages.at}?tab=active&q=id:order-5"))
     assert "Purge 1 that match" in page and "Purge all" not in page
     [text] = set(re.findall(r'name="filter" value="([^"]*)"', page))
     data = {"kind": "purge", "tab": "active", "filter": text, "all": "1", "numbers": ["4"]}

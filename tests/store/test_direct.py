@@ -34,7 +34,8 @@ from tests.eventually import eventually
 
 # Statements that the server cannot prepare without the types of their parameters, or with a type that is not written here.
 BY_CURSOR = {"renew_session", "close_session", "history_next_slice"} | {
-    "feed", "read_events", "history_archived_rows", "history_finish_slice", "history_forget_entities"
+    "feed", "read_events", "history_archived_rows", "history_finish_slice", "history_forget_entities",
+    "read_messages", "search_messages", "search_events",  # with the conditions of a filter, which are arrays of many types
 }  # fmt: skip
 
 
