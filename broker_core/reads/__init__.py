@@ -60,6 +60,7 @@ from .next_changes import (
     NextChange,
     next_change,
 )
+from .revisions import Revision, revisions
 from .session_lists import (
     SessionRow,
     sessions,

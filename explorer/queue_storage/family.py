@@ -6,13 +6,16 @@ from functools import partial
 
 from django.urls import reverse
 
+from broker_core import queue_storage
 from broker_core.common.types import Family
 from explorer.shared.family import FamilyPages, MessagePage, NamespacePages, NewEntity, PageTexts
 from explorer.shared.presenters import azure_name
 
 from . import accounts, counts, message, presenters, putting, queue, receiver, requeuing, settings, urls
 
-_PARTS = ("overview_new", "overview_empty", "message_links", "message_facts", "message_held", "message_why")
+_PARTS = (
+    "overview_new", "overview_empty", "message_links", "message_facts", "message_held", "message_why", "settings_fold",
+)  # fmt: skip
 
 QUEUE_STORAGE = FamilyPages(
     family=Family.QUEUE_STORAGE,
@@ -46,6 +49,8 @@ QUEUE_STORAGE = FamilyPages(
     figures=counts.FIGURES,
     counts=counts.COUNTS,
     new_entities=(NewEntity("storage queue", "queue", partial(reverse, "explorer:storage_queue_new")),),
+    set_status=queue_storage.set_status,
+    settings_words=settings.in_words,
     urls=urls.urlpatterns,
     namespaces=NamespacePages(accounts.create, accounts.delete, accounts.contents),
     needs_a_person=counts.is_poison,

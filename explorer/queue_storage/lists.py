@@ -10,8 +10,10 @@ from broker_core.common.types import Actor, EntityAddress, HoldKind
 from broker_core.queue_storage.rules.names import origin_of
 from broker_core.reads import EXPIRED, Capped, EntityRow, MessageRow, Page, Tab
 from explorer.shared import figures
-from explorer.shared.forms.queries import HISTORY, StorageQuery
+from explorer.shared.forms.queries import HISTORY, RECEIVERS, StorageQuery
+from explorer.shared.history import history
 from explorer.shared.lists import TabView
+from explorer.shared.receivers import MOST_HELD, receivers_of
 
 from . import counts
 
@@ -38,7 +40,7 @@ def _visible(entity: EntityRow) -> int | None:
 
 
 LISTS = (
-    List("all", "all", "list", None, lambda e: e.counts.active, "No messages",
+    List("all", "in the queue", "list", None, lambda e: e.counts.active, "No messages",
          "Messages stay here until they are deleted or expire."),
     List("visible", "visible", "active", (0,), _visible, "No visible messages",
          "A get returns visible messages. The other tabs list invisible messages by reason."),
@@ -50,14 +52,15 @@ LISTS = (
          "Clients no longer see expired messages. They are listed here until they are removed."),
 )  # fmt: skip
 _BY_SLUG = {one.slug: one for one in LISTS}
-SLUGS = (*_BY_SLUG, HISTORY)
+SLUGS = (*_BY_SLUG, RECEIVERS, HISTORY)
 FIRST = LISTS[0].slug
 
 
 def tab_views(entity: EntityRow, selected: str) -> list[TabView]:
     """The tabs with their counts; the history is the last one."""
     views = [TabView(one.slug, one.word, one.hue, one.count(entity), one.slug == selected) for one in LISTS]
-    return [*views, TabView(HISTORY, "history", "gone", None, selected == HISTORY)]
+    others = ((RECEIVERS, "receivers", "hand"), (HISTORY, "history", "gone"))
+    return [*views, *(TabView(slug, word, hue, None, selected == slug) for slug, word, hue in others)]
 
 
 def read(address: EntityAddress, form: StorageQuery, actor: Actor) -> Page[MessageRow]:
@@ -83,5 +86,9 @@ def context(entity: EntityRow, form: StorageQuery, actor: Actor) -> dict:
     tab = form.cleaned_data["tab"] or FIRST
     found = {"tabs": tab_views(entity, tab), "tab": tab, "form": form, "list": _BY_SLUG.get(tab), "filtered": form.narrows}
     if tab == HISTORY:
-        return found | {"events": reads.gone(entity.address, cursor=form.cleaned_data["cursor"] or None, actor=actor)}
+        return found | history(entity, form, actor)
+    if tab == RECEIVERS:
+        leased = reads.MessageFilter(holds=_BY_SLUG["leased"].holds)
+        held = reads.list_messages(entity.address, Tab.ACTIVE, filter=leased, limit=MOST_HELD, actor=actor)
+        return found | {"receivers": receivers_of(entity, held.rows, actor)}
     return found | {"page": read(entity.address, form, actor)}

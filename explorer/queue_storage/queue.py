@@ -9,7 +9,6 @@ from functools import partial
 from django.http import HttpRequest, HttpResponse
 
 from broker_core import queue_storage, reads
-from broker_core.common.durations import human
 from broker_core.common.errors import EntityNotFound, InvalidArgument
 from broker_core.common.types import EntityAddress, EventKind, Family
 from broker_core.queue_storage.reading import queue_facts
@@ -17,14 +16,16 @@ from broker_core.reads import EntityRow
 from explorer.live.page import FILTERED_SECONDS, HEAD_SECONDS, HISTORY_SECONDS, Live, live, refresh_seconds
 from explorer.shared import timeline
 from explorer.shared.actions import selected_numbers
-from explorer.shared.forms.queries import HISTORY, StorageQuery
-from explorer.shared.glance import TRAFFIC_MINUTES, Glance, spark
-from explorer.shared.presenters import numbered
+from explorer.shared.forms.queries import HISTORY, RECEIVERS, StorageQuery
+from explorer.shared.glance import TRAFFIC_MINUTES, spark
+from explorer.shared.head import HEAD, Tag, page_url
+from explorer.shared.presenters import numbered, plural
 from explorer.shared.shell import Act, about, act, address_of, cleaned, draws, show, shown_or_acted_on
 
 from . import lists
+from .head import head
 
-HEAD = "explorer/queue_storage/queue.html#head"
+LISTS = "explorer/queue_storage/_messages.html"
 HIDDEN_LISTS = ("all", "delayed", "leased")  # lists with messages that can be released
 
 
@@ -50,6 +51,7 @@ def _show(request: HttpRequest, address: EntityAddress, form: StorageQuery, done
     entity = reads.entity(address, actor=request.actor)
     context = {
         **about(request, entity),
+        "lists": LISTS,
         "error": done.error,
         "origin": origin(entity, request),
         "facts": queue_facts(entity.address.path, entity.options),
@@ -65,17 +67,17 @@ def _show(request: HttpRequest, address: EntityAddress, form: StorageQuery, done
             "stored": stored,
             "poison": sibling(stored.poison, request) if stored.poison else None,
             "count": queue_storage.approximate_count(address, actor=request.actor),
-            "glance": at_a_glance(stored),
-            "spark": spark(reads.traffic(address, TRAFFIC_MINUTES, actor=request.actor), words=("put", "deleted")),
         }
-    slow = FILTERED_SECONDS if form.narrows else HISTORY_SECONDS if context["tab"] == HISTORY else 0.0
+        traffic = spark(reads.traffic(address, TRAFFIC_MINUTES, actor=request.actor), words=("put", "deleted"))
+        context["head"] = head(entity, context["may"], stored, traffic, tags(context))
+    slow = FILTERED_SECONDS if form.narrows else HISTORY_SECONDS if context["tab"] in (HISTORY, RECEIVERS) else 0.0
     shown = Live(
-        {HEAD: HEAD_SECONDS, "explorer/queue_storage/_messages.html": slow},
+        {HEAD: HEAD_SECONDS, LISTS: slow},
         entities=[entity],
         refresh_seconds=refresh_seconds([entity]),
         word=timeline.leaving(Family.QUEUE_STORAGE, EventKind.SENT),
     )
-    return show(request, "queue_storage/queue", context, fragment="queue_storage/_messages", status=done.status, live=shown)
+    return show(request, "entity", context, fragment="queue_storage/_messages", status=done.status, live=shown)
 
 
 def origin(entity: EntityRow, request: HttpRequest) -> Sibling | None:
@@ -91,21 +93,20 @@ def sibling(address: EntityAddress, request: HttpRequest) -> Sibling:
         return Sibling(address, None)
 
 
-def at_a_glance(stored: queue_storage.StorageQueue) -> list[Glance]:
-    """The most important settings of the queue."""
-    limit = stored.max_dequeue_count
-    fate = f"then moved to {stored.poison.path}" if stored.poison else "then left invisible" if limit else "no poison queue"
-    return [
-        Glance("max_dequeue_count", "Max dequeues", f"{limit:,}" if limit else "unlimited", fate),
-        Glance("expiry_grace", "Expired messages", f"shown for {human(stored.expiry_grace)}", "hidden from clients at once"),
-        Glance(
-            "strict_visibility",
-            "Update after expiry",
-            "rejected" if stored.strict_visibility else "allowed",
-            "on this queue",
-        ),
-        Glance("history_level", "History", stored.history_level.name.lower(), "on this queue"),
-    ]
+def tags(context: dict) -> list[Tag]:
+    """Where poison messages go, or where these came from."""
+    poison, found = context["poison"], context["origin"]
+    if found:
+        url = page_url("entity", found.address) if found.entity else ""
+        count = plural(context["entity"].counts.active, "dead letter")
+        return [Tag(f"{count} of {found.address.path}", "The poison queue of that queue; requeued messages return there", url,
+                    "dead", warns=bool(context["entity"].counts.active))]  # fmt: skip
+    if not poison:
+        return []
+    waiting = poison.entity.counts.active if poison.entity else 0
+    title = "Messages with too many dequeues are moved there" + ("" if poison.entity else "; it is created on first use")
+    url = page_url("entity", poison.address) if poison.entity else ""
+    return [Tag(f"{waiting:,} in {poison.address.path}", title, url, "dead" if waiting else "forward", warns=bool(waiting))]
 
 
 def _act_on_selected(request: HttpRequest, address: EntityAddress) -> Act:

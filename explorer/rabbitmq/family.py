@@ -6,12 +6,16 @@ from functools import partial
 
 from django.urls import include, path, reverse
 
+from broker_core import rabbitmq
 from broker_core.common.types import Family
 from explorer.shared.family import FamilyPages, MessagePage, NewEntity, PageTexts
 
 from . import message, queue, queues, states
 
-_PARTS = ("overview_links", "overview_new", "overview_empty", "message_links", "message_facts", "message_extra", "message_why")
+_PARTS = (
+    "overview_links", "overview_new", "overview_empty", "message_links", "message_facts", "message_extra", "message_why",
+    "settings_fold", "entity_warnings",
+)  # fmt: skip
 
 RABBITMQ = FamilyPages(
     family=Family.RABBITMQ,
@@ -39,10 +43,13 @@ RABBITMQ = FamilyPages(
         receivable="ready, waiting for a consumer.",
         leaves="acknowledged, expired, dropped, purged, moved or dead-lettered",
         no_consumer="no consumer",
+        receiver="consumer",
     ),
     figures=states.FIGURES,
     counts=states.COUNTS,
     new_entities=(NewEntity("RabbitMQ queue", "queue", partial(reverse, "explorer:rabbitmq_queue_new_where")),),
+    set_status=rabbitmq.set_status,
+    settings_words=queue.settings_words,
     urls=[path("rabbitmq/", include("explorer.rabbitmq.urls"))],
     namespace_urls={"namespace_new": "rabbitmq_vhost_new", "namespace_delete": "rabbitmq_vhost_delete"},
     tags=states.tags,

@@ -10,7 +10,6 @@ from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_http_methods
 
 from broker_core import reads, service_bus
-from broker_core.common.durations import human
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import EntityAddress, EntityKind, EventKind, Family
 from broker_core.reads import EntityRow, Tab
@@ -19,10 +18,13 @@ from broker_core.service_bus.rules.entity_settings import SERVICE_NAMES
 from explorer.live.page import FILTERED_SECONDS, HEAD_SECONDS, HISTORY_SECONDS, Live, live, refresh_seconds
 from explorer.shared import timeline
 from explorer.shared.actions import selected_numbers
-from explorer.shared.forms.queries import HISTORY, RULES, SESSIONS, SUBSCRIPTIONS, EntityQuery
-from explorer.shared.glance import TRAFFIC_MINUTES, Glance, spark
+from explorer.shared.forms.queries import HISTORY, RECEIVERS, RULES, SESSIONS, SUBSCRIPTIONS, EntityQuery
+from explorer.shared.glance import TRAFFIC_MINUTES, spark
+from explorer.shared.head import HEAD
+from explorer.shared.history import history
 from explorer.shared.lists import TabView
 from explorer.shared.presenters import numbered, plural
+from explorer.shared.receivers import MOST_HELD, receivers_of
 from explorer.shared.shell import (
     Act,
     BadQuery,
@@ -36,10 +38,13 @@ from explorer.shared.shell import (
     shown_or_acted_on,
 )
 
-HEAD = "explorer/service_bus/entity.html#head"
+from .head import head, source_words
+
+LISTS = "explorer/service_bus/_messages.html"
 _STAYING = (EventKind.SENT, EventKind.SCHEDULED, EventKind.RECEIVED, EventKind.RENEWED)
 _TABS = (
     (SUBSCRIPTIONS, "subscriptions", "subscription"),
+    ("all", "in the queue", "list"),
     ("active", "active", "active"),
     ("locked", "locked", "locked"),
     ("scheduled", "scheduled", "scheduled"),
@@ -48,15 +53,16 @@ _TABS = (
     ("transfer-dead-letter", "transfer dead letters", "dead"),
     (SESSIONS, "sessions", "session"),
     (RULES, "rules", "rules"),
+    (RECEIVERS, "receivers", "hand"),
     (HISTORY, "history", "gone"),
 )
 _TABS_OF = {
-    EntityKind.QUEUE: {"active", "locked", "scheduled", "deferred", "dead-letter", HISTORY},
+    EntityKind.QUEUE: {"all", "active", "locked", "scheduled", "deferred", "dead-letter", RECEIVERS, HISTORY},
     EntityKind.TOPIC: {SUBSCRIPTIONS, "scheduled", HISTORY},
-    EntityKind.SUBSCRIPTION: {"active", "locked", "deferred", "dead-letter", RULES, HISTORY},
+    EntityKind.SUBSCRIPTION: {"all", "active", "locked", "deferred", "dead-letter", RULES, RECEIVERS, HISTORY},
 }
+LISTED = {"active": Tab.UNLOCKED}  # the lists that differ from their tab
 BULK = {"dead-letter": "resubmit", "scheduled": "cancel"}
-_SOURCES = {"default": "default", "entity": "set on this {}"}
 PURGEABLE = ("active", "deferred", "scheduled", "dead-letter")
 
 
@@ -89,21 +95,23 @@ def _show(request: HttpRequest, address: EntityAddress, form: EntityQuery, done:
         "tabs": tab_views(entity, tab),
         "tab": tab,
         "form": form,
+        "lists": LISTS,
         "error": done.error,
         "bulk_action": BULK.get(tab),
+        "is_dead": tab in ("dead-letter", "transfer-dead-letter"),
         "purgeable": tab in PURGEABLE,
         **_listing(request, entity, form, tab),
     }
     if draws(request, HEAD):
         effective = entities.effective(address, actor=request.actor)
+        traffic = spark(reads.traffic(address, TRAFFIC_MINUTES, actor=request.actor), completes=entity.holds_messages)
         context |= {
             "settings": settings_of(effective, entity.kind),
-            "glance": at_a_glance(effective, entity.kind),
-            "spark": spark(reads.traffic(address, TRAFFIC_MINUTES, actor=request.actor), completes=entity.holds_messages),
+            "head": head(entity, context["may"], effective, traffic),
         }
     return show(
         request,
-        "service_bus/entity",
+        "entity",
         context,
         fragment="service_bus/_messages",
         status=done.status,
@@ -113,9 +121,9 @@ def _show(request: HttpRequest, address: EntityAddress, form: EntityQuery, done:
 
 def _live(entity: EntityRow, tab: str, context: dict) -> Live:
     shown = [entity, *(row for row, _ in context.get("subscriptions", ()))]
-    slow = FILTERED_SECONDS if context.get("filtered") else HISTORY_SECONDS if tab in (HISTORY, SESSIONS) else 0.0
+    slow = FILTERED_SECONDS if context.get("filtered") else HISTORY_SECONDS if tab in (HISTORY, SESSIONS, RECEIVERS) else 0.0
     return Live(
-        {HEAD: HEAD_SECONDS, "explorer/service_bus/_messages.html": slow},
+        {HEAD: HEAD_SECONDS, LISTS: slow},
         entities=shown,
         refresh_seconds=refresh_seconds(shown),
         word=timeline.leaving(Family.SERVICE_BUS, *_STAYING),
@@ -127,7 +135,10 @@ def _listing(request: HttpRequest, entity: EntityRow, form: EntityQuery, tab: st
     cursor = values["cursor"] or None
     match tab:
         case "history":
-            return {"events": reads.gone(entity.address, cursor=cursor, actor=actor), "filtered": False}
+            return history(entity, form, actor)
+        case "receivers":
+            held = reads.list_messages(entity.address, Tab.LOCKED, limit=MOST_HELD, actor=actor)
+            return {"receivers": receivers_of(entity, held.rows, actor)}
         case "subscriptions":
             rows = reads.subscriptions(entity.address, actor=actor)
             rules = service_bus.rules_of([row.id for row in rows], actor=actor)
@@ -138,9 +149,15 @@ def _listing(request: HttpRequest, entity: EntityRow, form: EntityQuery, tab: st
             return {"sessions": reads.sessions(entity.address, part=values["session"], cursor=cursor, actor=actor)}
     narrowed = form.message_filter()
     found = reads.list_messages(
-        entity.address, Tab(tab), filter=narrowed, cursor=cursor, newest_first=values["order"] != "oldest", actor=actor
-    )
+        entity.address, LISTED.get(tab) or Tab(tab), filter=narrowed, cursor=cursor,
+        newest_first=is_newest_first(tab, values["order"]), actor=actor,
+    )  # fmt: skip
     return {"page": found, "filtered": bool(narrowed)}
+
+
+def is_newest_first(tab: str, order: str) -> bool:
+    """The order of a list: the newest first, but of scheduled messages the one that is due next."""
+    return order == "newest" or not order and tab != Tab.SCHEDULED
 
 
 def _act_on_selected(request: HttpRequest, address: EntityAddress) -> Act:
@@ -182,7 +199,7 @@ def _messages(numbers) -> str:
 
 
 def first_tab(entity: EntityRow) -> str:
-    return SUBSCRIPTIONS if entity.kind == EntityKind.TOPIC else "active"
+    return SUBSCRIPTIONS if entity.kind == EntityKind.TOPIC else str(Tab.ALL)
 
 
 def tabs_of(entity: EntityRow, selected: str) -> set[str]:
@@ -197,33 +214,17 @@ def tab_views(entity: EntityRow, selected: str) -> list[TabView]:
     """The tabs with their counts."""
     counts, here = entity.counts, tabs_of(entity, selected)
     numbers = {
-        "active": counts.active, "locked": counts.locked, "scheduled": counts.scheduled, "deferred": counts.deferred,
-        "dead-letter": counts.dead_letter, "transfer-dead-letter": counts.transfer_dead_letter,
-        SUBSCRIPTIONS: entity.subscriptions, RULES: entity.rules,
+        "all": counts.active + counts.deferred + counts.scheduled,
+        "active": counts.active - counts.locked, "locked": counts.locked,
+        "scheduled": counts.scheduled, "deferred": counts.deferred, "dead-letter": counts.dead_letter,
+        "transfer-dead-letter": counts.transfer_dead_letter, SUBSCRIPTIONS: entity.subscriptions, RULES: entity.rules,
     }  # fmt: skip
-    return [TabView(slug, word, hue, numbers.get(slug), slug == selected) for slug, word, hue in _TABS if slug in here]
+    own = {"all": f"in the {entity.kind}"}
+    return [
+        TabView(slug, own.get(slug, word), hue, numbers.get(slug), slug == selected) for slug, word, hue in _TABS if slug in here
+    ]
 
 
 def settings_of(effective: Mapping[str, tuple[object, str]], kind: EntityKind) -> list[Setting]:
     """The settings by their Azure names, with the source of each value."""
-    return [Setting(SERVICE_NAMES[name], value, _source(source, kind)) for name, (value, source) in effective.items()]
-
-
-def at_a_glance(effective: Mapping[str, tuple[object, str]], kind: EntityKind) -> list[Glance]:
-    """The most important settings of this kind of entity."""
-    shown = {
-        "lock_duration": ("Lock", human),
-        "max_delivery_count": ("Max deliveries", lambda count: f"{count:,}"),
-        "default_message_time_to_live": ("Time-to-live", human),
-        "dead_lettering_on_message_expiration": ("Expired messages", lambda kept: "dead-lettered" if kept else "dropped"),
-        "requires_duplicate_detection": ("Duplicate detection", lambda found: "on" if found else "off"),
-    }
-    return [
-        Glance(SERVICE_NAMES[name], word, in_words(effective[name][0]), _source(effective[name][1], kind))
-        for name, (word, in_words) in shown.items()
-        if name in effective and (name != "requires_duplicate_detection" or effective[name][0] or kind == EntityKind.TOPIC)
-    ]
-
-
-def _source(source: str, kind: EntityKind) -> str:
-    return _SOURCES.get(source, source).format(kind)
+    return [Setting(SERVICE_NAMES[name], value, source_words(source, kind)) for name, (value, source) in effective.items()]

@@ -7,13 +7,17 @@ from functools import partial
 from django.urls import reverse
 
 from broker_core.common.types import EntityKind, Family
+from broker_core.service_bus import entities
 from explorer.shared import timeline
 from explorer.shared.family import FamilyPages, MessagePage, NamespacePages, NewEntity, PageTexts
 from explorer.shared.presenters import azure_name
 
 from . import entity, message, namespaces, presenters, receiver, resubmitting, send, settings, settling, urls
 
-_PARTS = ("overview_new", "overview_empty", "message_links", "message_facts", "message_held", "message_why", "message_extra")
+_PARTS = (
+    "overview_new", "overview_empty", "message_links", "message_facts", "message_held", "message_why", "message_extra",
+    "settings_fold",
+)  # fmt: skip
 
 SERVICE_BUS = FamilyPages(
     family=Family.SERVICE_BUS,
@@ -49,6 +53,8 @@ SERVICE_BUS = FamilyPages(
     new_entities=tuple(
         NewEntity(str(kind), str(kind), partial(reverse, "explorer:entity_new", args=(str(kind),))) for kind in EntityKind
     ),
+    set_status=entities.set_status,
+    settings_words=settings.in_words,
     urls=urls.urlpatterns,
     namespaces=NamespacePages(namespaces.create, namespaces.delete),
     dead_tab="?tab=dead-letter",

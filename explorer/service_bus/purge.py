@@ -45,7 +45,7 @@ def purge(request: HttpRequest, tab: str, namespace: str, path: str) -> HttpResp
     done = act(
         request, "purge", address, target=target, says=lambda count: f"Purged {plural(count, 'message')}.",
         call=lambda: service_bus.purge(
-            address, states=(tab.state,), sequence_numbers=numbers, session_id=session, actor=request.actor
+            address, states=tab.states, sequence_numbers=numbers, session_id=session, actor=request.actor
         ),
     )  # fmt: skip
     if done.error:
@@ -72,7 +72,7 @@ def _ask(
     status: int = 200,
 ) -> HttpResponse:
     of_session = None if session is None else preview.preview_purge(
-        EntityAddress(entity.address.namespace, entity.address.path, tab.subqueue), states=(tab.state,), session_id=session,
+        EntityAddress(entity.address.namespace, entity.address.path, tab.subqueue), states=tab.states, session_id=session,
         actor=request.actor,
     )  # fmt: skip
     context = {

@@ -116,6 +116,7 @@ class PageTexts:
     receivable:             describes an available message.
     leaves:                 the ways in which a message leaves an entity.
     no_consumer:            shown for an entity from which no message was ever received.
+    receiver:               the noun for who receives.
     """
 
     body: str
@@ -125,6 +126,7 @@ class PageTexts:
     receivable: str
     leaves: str
     no_consumer: str = "none yet"
+    receiver: str = "receiver"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +142,8 @@ class FamilyPages:
     events:      the texts of the timeline.
     figures:     columns of a table with entities of this family only.
     counts:      counts for a table with several families.
+    set_status:  (address, status, actor) -> pauses or resumes an entity.
+    settings_words: (entity, columns of a revision) -> its settings in words, by name.
     namespaces:  None: the family has its own pages for namespaces, named in `namespace_urls`.
     namespace_urls: URL names of these: "namespace_new", "namespace_delete".
     new_entities: the forms that create an entity.
@@ -161,6 +165,8 @@ class FamilyPages:
     figures: tuple[Figure, ...]
     counts: CommonCounts
     new_entities: tuple[NewEntity, ...]
+    set_status: Callable[..., Any]
+    settings_words: Callable[[EntityRow, Mapping[str, Any]], Mapping[str, str]]
     namespaces: NamespacePages | None = None
     namespace_urls: Mapping[str, str] = field(default_factory=dict)
     tags: Callable[[EntityRow], Sequence[tuple[str, str]]] = _empty

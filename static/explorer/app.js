@@ -89,6 +89,8 @@
     }
   });
 
+  document.addEventListener("vitrine:rows-left", () => showSelection());
+
   async function copyText(button) {
     const text = $(button.dataset.copy).textContent;
     try {

@@ -114,6 +114,7 @@ def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[st
         "help": ["/words/"],
         "entity_new": ["/new/queue/", "/new/topic/", "/new/subscription/"],
         "entity_settings": [f"/settings/{one}" for one in (at, topic, eu, stored)],
+        "entity_revisions": [f"/revisions/{one}" for one in (at, topic, eu, stored)],
         "entity_delete": [f"/delete/{one}" for one in (at, topic, eu, stored)],
         "rule_new": [f"/new-rule/{eu}"],
         "rule": [f"/rules/Europe/{eu}", f"/rules/Vip/{vips}"],
@@ -126,14 +127,21 @@ def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[st
         "release_locks": [f"/release-locks/{at}"],
         "entity": [
             f"/entities/{at}",
-            *(f"/entities/{at}?tab={tab}" for tab in ("locked", "scheduled", "deferred", "dead-letter", "history")),
+            *(
+                f"/entities/{at}?tab={tab}"
+                for tab in ("active", "locked", "scheduled", "deferred", "dead-letter", "receivers", "history")
+            ),
+            f"/entities/{at}?tab=history&outcome=COMPLETED&by=process:worker",
             f"/entities/{at}?id=order-5&text=n&property=region&value=eu&order=oldest",
             f"/entities/{at}?id=none-such",
             *(f"/entities/{topic}?tab={tab}" for tab in ("subscriptions", "scheduled", "history")),
             *(f"/entities/{eu}?tab={tab}" for tab in ("active", "rules", "dead-letter")),
             *(f"/entities/{carts}?tab={tab}" for tab in ("active", "sessions")),
             f"/entities/{stored}",
-            *(f"/entities/{stored}?tab={tab}" for tab in ("all", "visible", "delayed", "leased", "expired", "history")),
+            *(
+                f"/entities/{stored}?tab={tab}"
+                for tab in ("all", "visible", "delayed", "leased", "expired", "receivers", "history")
+            ),
             f"/entities/{stored}?tab=visible&text=job&order=oldest",
             f"/entities/{stored}-poison",
         ],

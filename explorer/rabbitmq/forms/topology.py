@@ -18,6 +18,7 @@ from broker_core.common.durations import parse_human_or_iso
 from broker_core.common.errors import InvalidArgument
 from broker_core.reads import MessageFilter
 from explorer.rabbitmq.manual_consumers import MOST_PREFETCH
+from explorer.shared.forms.queries import by_field, outcome_field
 
 from .keys import EXCHANGE_TYPES, QUEUE_ARGUMENTS, Key, Unit
 from .table import TableRows
@@ -381,6 +382,7 @@ class QueueQuery(forms.Form):
     value = forms.CharField(required=False, max_length=200, label="Value")
     cursor = forms.CharField(required=False, max_length=200)
     order = forms.ChoiceField(required=False, choices=[("", "queue order"), ("newest", "newest first")])
+    outcome, by = outcome_field(), by_field()
 
     def clean(self):
         cleaned = super().clean()
