@@ -65,9 +65,9 @@ deltas AS (                                                        -- what a bus
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, op)
     SELECT id, 0, 0, 0, 1 FROM busy, generate_series(1, 10)),
 traffic AS (
-    INSERT INTO vitrine_traffic (entity_id, bucket, op, n)
-    SELECT id, date_bin('10 s', now() - i * interval '10 s', 'epoch'), op, 10
-      FROM busy, generate_series(1, 60) AS i, (VALUES (1), (6)) AS v(op))
+    INSERT INTO vitrine_traffic (entity_id, step, bucket, sent, completed)
+    SELECT id, s, date_bin(make_interval(secs => s), now(), 'epoch') - i * make_interval(secs => s), 10, 10
+      FROM busy, (VALUES (10), (60)) AS v(s), generate_series(1, 60) AS i)
 INSERT INTO vitrine_message (entity_id, sequence_number, size, enqueued_at, expires_at, message_id, body)
 SELECT id, n, 100, now() - (%(each)s - n) * interval '1 s', CASE WHEN n %% 10 = 0 THEN now() + interval '1 day' END, 'id-' || n,
        convert_to(repeat('x', 100), 'UTF8')

@@ -1,6 +1,7 @@
 """URLs of the explorer. The page comes first and the entity's path last: paths contain slashes, so only a number can follow."""
 
 from django.urls import path
+from django.views.generic import RedirectView
 
 from explorer.shared.by_family import by_family
 from explorer.shared.family import installed
@@ -12,8 +13,11 @@ from .shared import (
     audit_log,
     clocks,
     glossary,
+    insights,
+    locks,
     message,
     namespaces,
+    now,
     overview,
     pausing,
     preferences,
@@ -28,13 +32,15 @@ app_name = "explorer"
 ENTITY = addresses.ENTITY
 
 urlpatterns = [
-    path("", overview.overview, name="overview"),
+    path("", now.now, name="now"),
+    path("entities/", overview.overview, name="entities"),
     path("namespaces/<namespace:namespace>/", overview.overview, name="namespace"),
     path("clocks/<namespace:namespace>/", clocks.clock, name="clock"),
+    path("locks/", locks.locks, name="locks"),
     path("find/", search.search, name="search"),
-    path("sweeps/", sweeps.sweeps, name="sweeps"),
-    path("audit/", audit_log.audit_log, name="audit"),
-    path("words/", glossary.glossary, name="help"),
+    path("system/", sweeps.sweeps, name="system"),
+    path("activity/", audit_log.audit_log, name="audit"),
+    path("learn/", glossary.glossary, name="help"),
     path("demonstration/", demonstration.demonstration, name="demonstration"),
     path("preferences/", preferences.preferences, name="preferences"),
     path("new-namespace/", namespaces.create, name="namespace_new"),
@@ -50,6 +56,7 @@ urlpatterns = [
     path(f"resubmit-all/{ENTITY}", by_family("resubmit_all"), name="resubmit_all"),
     path(f"bodies/{ENTITY}/<int:sequence_number>", message.body, name="body"),
     path(f"messages/{ENTITY}/<int:sequence_number>", message.message, name="message"),
+    path("insights/", insights.insights, name="insights"),
     path("analyses/", pages.analysis_runs, name="analysis_runs"),
     path("analyses/new/", pages.analysis_new, name="analysis_new"),
     path("analyses/<int:run_id>/", pages.analysis_run, name="analysis_run"),
@@ -58,3 +65,8 @@ urlpatterns = [
 ]
 for family in installed():
     urlpatterns += family.urls
+
+MOVED = {"sweeps/": "explorer:system", "audit/": "explorer:audit", "words/": "explorer:help"}  # addresses of earlier versions
+urlpatterns += [
+    path(old, RedirectView.as_view(pattern_name=new, query_string=True, permanent=True)) for old, new in MOVED.items()
+]

@@ -27,6 +27,7 @@ _WORDS: dict[Any, str] = {
     Message: "a Message",
     EntityAddress: "an EntityAddress, such as EntityAddress('namespace', 'queue')",
 }
+MAX_REASON = 500
 _UNSTORABLE = re.compile("\x00|[\ud800-\udfff]")
 
 
@@ -61,6 +62,15 @@ def require_storable(name: str, text: str) -> str:
     if problem := storage_problem(text):
         raise InvalidArgument(name, problem)
     return text
+
+
+def require_reason(reason: str | None) -> None:
+    """Raise InvalidArgument unless an operator's reason is None, or a text that can be stored and is not too long."""
+    if reason is None:
+        return
+    require_kind("reason", reason, str)
+    if len(require_storable("reason", reason)) > MAX_REASON:
+        raise InvalidArgument("reason", f"has {len(reason):,} characters; at most {MAX_REASON} are allowed")
 
 
 def whole_numbers(given: Iterable[int], name: str = "sequence_number") -> list[int]:

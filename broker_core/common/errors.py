@@ -61,6 +61,14 @@ def _excerpt(text: str, position: int, around: int = 16) -> str:
     return f", in: {start}{before}^{after}{end}"
 
 
+class FilterError(InvalidArgument):
+    """A filter of messages that cannot be parsed (reads/filters.py). position: of the problem in the text, from 0."""
+
+    def __init__(self, position: int, problem: str):
+        super().__init__("filter", problem)
+        self.position, self.message = position, f"filter: at character {position + 1}: {problem}"
+
+
 class FilterEvaluationError(Exception):
     """A filter or an action that cannot be evaluated for a message (SB-218). It affects one subscription, never the sender."""
 

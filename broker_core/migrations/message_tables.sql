@@ -174,11 +174,42 @@ CREATE TABLE vitrine_count_base (
         subqueue BETWEEN 0 AND 3 AND CASE WHEN until IS NULL THEN state BETWEEN 0 AND 2 ELSE state BETWEEN 10 AND 14 END)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
 CREATE UNIQUE INDEX vitrine_count_base_key ON vitrine_count_base (entity_id, until, subqueue, state) NULLS NOT DISTINCT;
+
+-- The element-wise sum of two histograms of any lengths.
+CREATE FUNCTION vitrine_added(a int[], b int[]) RETURNS int[] LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+SELECT ARRAY(SELECT coalesce(x, 0) + coalesce(y, 0) FROM unnest(a, b) WITH ORDINALITY AS t(x, y, i) ORDER BY i) $$;
+CREATE AGGREGATE vitrine_histogram_sum(int[]) (SFUNC = vitrine_added, STYPE = int[], INITCOND = '{}', PARALLEL = SAFE);
+
+-- What happened in an interval: counted where the ledger is folded, by the database's clock (docs/design.md D9). A negative
+-- entity_id is a namespace's: the sum of its entities. step: seconds; 10 is kept for a day, 60 for a week, 3600 for 90 days.
+-- The *_change columns are differences, so that the depth at the end of each interval follows from the present one.
+-- Waiting is the time from enqueueing to the first receive, processing that from the last receive to completion, of the messages
+-- completed in the interval. A histogram counts them by duration: element 1 below 1 ms, element i below 2^((i-1)/2) ms.
 CREATE TABLE vitrine_traffic (
-    entity_id bigint NOT NULL, bucket timestamptz NOT NULL, op smallint NOT NULL, n bigint NOT NULL,   -- buckets of 10 s
-    PRIMARY KEY (entity_id, bucket, op),
-    CONSTRAINT vitrine_traffic_out_of_range CHECK (op BETWEEN 1 AND 22)
-) WITH (fillfactor = 70);
+    entity_id         bigint           NOT NULL,
+    step              integer          NOT NULL,
+    bucket            timestamptz      NOT NULL,
+    sent              bigint           NOT NULL DEFAULT 0,
+    received          bigint           NOT NULL DEFAULT 0,
+    completed         bigint           NOT NULL DEFAULT 0,
+    dead_lettered     bigint           NOT NULL DEFAULT 0,
+    expired           bigint           NOT NULL DEFAULT 0,
+    abandoned         bigint           NOT NULL DEFAULT 0,
+    active_change     bigint           NOT NULL DEFAULT 0,
+    dead_change       bigint           NOT NULL DEFAULT 0,
+    waiting_sum       double precision NOT NULL DEFAULT 0,   -- seconds
+    waiting_max       double precision NOT NULL DEFAULT 0,
+    waiting           int[]            NOT NULL DEFAULT '{}',
+    processing_sum    double precision NOT NULL DEFAULT 0,
+    processing_max    double precision NOT NULL DEFAULT 0,
+    processing        int[]            NOT NULL DEFAULT '{}',
+    PRIMARY KEY (entity_id, step, bucket),
+    CONSTRAINT vitrine_traffic_out_of_range CHECK (step IN (10, 60, 3600))
+) WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.1);
+CREATE INDEX vitrine_traffic_bucket ON vitrine_traffic (step, bucket);
+-- Events of transactions before this one have their times in vitrine_traffic. One row.
+CREATE TABLE vitrine_traffic_position (xid xid8 NOT NULL);
+INSERT INTO vitrine_traffic_position VALUES (pg_snapshot_xmin(pg_current_snapshot()));
 
 CREATE TABLE vitrine_message_event (
     event_id          bigint GENERATED ALWAYS AS IDENTITY,

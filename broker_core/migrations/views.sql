@@ -9,6 +9,23 @@ BEGIN RAISE EXCEPTION 'a row changed while it was waited for' USING ERRCODE = 's
 CREATE FUNCTION vitrine_key(family text, path text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
 SELECT CASE family WHEN 'rabbitmq' THEN path ELSE lower(path) END $$;
 
+-- Whether each path finds something in a body, or nothing where it is negated. NULL: the body is not JSON in UTF-8.
+CREATE FUNCTION vitrine_json_matches(body bytea, paths text[], negated boolean[]) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE document jsonb;
+BEGIN
+    BEGIN
+        document := convert_from(body, 'UTF8')::jsonb;
+    EXCEPTION WHEN data_exception OR program_limit_exceeded OR statement_too_complex THEN
+        RETURN NULL;
+    END;
+    FOR i IN 1..cardinality(paths) LOOP
+        IF jsonb_path_exists(document, paths[i]::jsonpath, '{}', true) = negated[i] THEN
+            RETURN false;
+        END IF;
+    END LOOP;
+    RETURN true;
+END $$;
+
 -- The definition of a namespace's time (D6), used by every statement. The planner inlines the function. A view to be joined would
 -- be evaluated for all namespaces, since conditions are not pushed into a subquery with a volatile function.
 CREATE FUNCTION vitrine_clock(base_at timestamptz, base_real timestamptz, rate double precision)

@@ -49,7 +49,7 @@ def _release_unclaimed(messages: list[GotMessage], asked: Mapping[str, Any]) -> 
     key = key_of([(message.message_id, message.pop_receipt) for message in messages])
 
     def attempt(queue: CachedEntity) -> Steps:
-        return (yield call("storage_release_unclaimed", entity_id=queue.id, actor=str(actor), **key))
+        return (yield call("storage_release_unclaimed", entity_id=queue.id, actor=str(actor), reason=None, **key))
 
     yield from run_on_queue(asked["address"], attempt)
 

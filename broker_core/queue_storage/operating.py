@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
-from broker_core.common.arguments import whole_numbers
+from broker_core.common.arguments import require_reason, whole_numbers
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import Actor, EntityAddress, EventKind, Right
 from broker_core.queue_storage.rules.errors import QueueNotFound
@@ -54,16 +54,20 @@ def clear(address: EntityAddress, *, actor: Actor | None = None) -> Steps:
 
 
 @use_case
-def release(address: EntityAddress, sequence_numbers: Sequence[int], *, actor: Actor | None = None) -> Steps:
+def release(
+    address: EntityAddress, sequence_numbers: Sequence[int], *, reason: str | None = None, actor: Actor | None = None
+) -> Steps:
     """Make invisible messages visible now, each with a new receipt; their holders get PopReceiptMismatch.
 
-    Returns the numbers of the released messages; the others were visible, expired or not in the queue.
+    Returns the numbers of the released messages; the others were visible, expired or not in the queue. reason: for the messages'
+    history.
     """
     actor = authorize(actor, Right.OPERATE, address)
+    require_reason(reason)
     numbers = whole_numbers(sequence_numbers)
 
     def attempt(queue: CachedEntity) -> Steps:
-        rows = yield call("storage_release", entity_id=queue.id, numbers=numbers, actor=str(actor))
+        rows = yield call("storage_release", entity_id=queue.id, numbers=numbers, actor=str(actor), reason=reason)
         return (yield from _numbers(queue, rows))
 
     return (yield from run_on_queue(address, attempt))

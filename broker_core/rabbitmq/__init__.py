@@ -4,7 +4,7 @@ Each function is a use case (see store.use_cases). RabbitMQ's errors are raised 
 as InvalidPolicy; nothing is stored then. Changes need the right MANAGE, reads BROWSE.
 """
 
-from broker_core.rabbitmq.connections.channels import Channel
+from broker_core.rabbitmq.connections.channels import Channel, release
 from broker_core.rabbitmq.connections.connections import Connection, connect, end_connections, force_close, recover_dead
 from broker_core.rabbitmq.connections.state import Tagged
 from broker_core.rabbitmq.definitions import Outcome, Result, export_definitions, import_definitions

@@ -17,14 +17,12 @@ from .entities import (
     Counts,
     EntityRow,
     NamespaceRow,
-    TrafficPoint,
     counts,
     entity,
     namespaces,
     now,
     overview,
     subscriptions,
-    traffic,
 )
 from .entity_lists import (
     Counted,
@@ -35,13 +33,20 @@ from .entity_lists import (
     list_entities,
     tallies,
 )
+from .filters import (
+    MessageFilter,
+    Token,
+    exactly,
+    parse_filter,
+    parse_tokens,
+)
+from .locks import Holder, Lock, LockFilter, Locks, locks
 from .messages import (
     BODY_BYTES,
     EXPIRED,
     Body,
     Explanation,
     MessageDetail,
-    MessageFilter,
     MessageRow,
     Tab,
     body,
@@ -82,4 +87,14 @@ from .timelines import (
     find,
     gone,
     timeline,
+)
+from .traffic import (
+    MOST_MINUTES,
+    RECENT_MINUTES,
+    Recent,
+    Times,
+    TrafficPoint,
+    namespace_traffic,
+    recent_traffic,
+    traffic,
 )

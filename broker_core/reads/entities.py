@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
-from broker_core.common.errors import EntityNotFound, InvalidArgument
+from broker_core.common.errors import EntityNotFound
 from broker_core.common.types import Actor, EntityAddress, EntityKind, EntityStatus, Family, HistoryLevel, Right
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 from broker_core.store.use_cases import WHOLE_DATABASE, by_namespace, use_case
 
 from .shared import EXPIRED_CAP, EXPIRED_CAP_OF_MANY, Capped, ClockReading, clock_of, entity_id_of, require
-
-MOST_MINUTES = 1440  # traffic is kept for one day
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,17 +116,6 @@ class EntityRow:
         return None if self.oldest_active_at is None else self.clock.now - self.oldest_active_at
 
 
-@dataclass(frozen=True, slots=True)
-class TrafficPoint:
-    """Messages in one interval that begins at `at` (database's clock) and lasts `seconds`."""
-
-    at: datetime
-    seconds: int
-    sent: int
-    completed: int
-    dead_lettered: int
-
-
 @use_case(namespace=WHOLE_DATABASE, combine=by_namespace)
 def namespaces(*, actor: Actor | None = None) -> Steps[list[NamespaceRow]]:
     """All namespaces by name, with their clocks."""
@@ -187,27 +173,6 @@ def counts(address: EntityAddress, *, actor: Actor | None = None) -> Steps[Count
     if not rows:
         raise EntityNotFound(str(address))
     return counts_of(rows[0])
-
-
-@use_case
-def traffic(address: EntityAddress, minutes: int = 15, *, actor: Actor | None = None) -> Steps[list[TrafficPoint]]:
-    """The entity's traffic of the last minutes, in at most 180 equal intervals of a multiple of 10 s, oldest first, without gaps.
-
-    Raises EntityNotFound.
-    """
-    require(actor, Right.BROWSE, address)
-    if not 1 <= minutes <= MOST_MINUTES:
-        raise InvalidArgument(
-            "minutes", f"{minutes!r} must be a whole number from 1 to {MOST_MINUTES:,}: traffic is kept for one day"
-        )
-    entity_id = yield from entity_id_of(address)
-    step = -(-minutes * 60 // 180 // 10) * 10 or 10
-    end = int(time.time()) // step * step
-    begin = end - minutes * 60 // step * step + step
-    rows = yield call("read_traffic", entity_id=entity_id, step=step, since=datetime.fromtimestamp(begin, UTC))
-    known = {row.at: row for row in rows}
-    starts = (datetime.fromtimestamp(at, UTC) for at in range(begin, end + step, step))
-    return [_traffic_point(at, step, known.get(at)) for at in starts]
 
 
 def rows_of(ids: list[int]) -> Steps[list[EntityRow]]:
@@ -281,8 +246,3 @@ def _entity_row(row: Any, expired_cap: int) -> EntityRow:
         options=row.options,
         effective=row.effective,
     )
-
-
-def _traffic_point(at: datetime, step: int, row: Any) -> TrafficPoint:
-    counted = (row.sent, row.completed, row.dead_lettered) if row else (0, 0, 0)
-    return TrafficPoint(at, step, *(int(n or 0) for n in counted))

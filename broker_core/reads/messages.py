@@ -27,6 +27,8 @@ from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 from broker_core.store.use_cases import WHOLE_DATABASE, use_case
 
+from . import matching
+from .filters import MessageFilter
 from .shared import PAGE_ROWS, ClockReading, Page, Position, clock_of, entity_id_of, microseconds, pairs, require
 
 SCAN_ROWS = 200_000  # maximum number of rows examined by a search
@@ -77,34 +79,6 @@ _TAB_LISTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class MessageFilter:
-    """Conditions on the messages of a list. All conditions that are not None must hold.
-
-    message_id, subject, correlation_id, reason: contains the text (case-insensitive).
-    body_text:      the body contains this text in UTF-8 (case-sensitive; requires Right.SEE_BODIES).
-    property_name:  has an application property of exactly this name; property_value: whose text is exactly this.
-    session_id:     is exactly this.
-    holds:          in a storage or RabbitMQ queue, why the message cannot be received, one of: 0, it can; 10, 12, 13, 14, it is
-                    invisible or unacknowledged (HoldKind); EXPIRED.
-    held_by:        the label of the current holder, or of the last one if it did not settle the message.
-    """
-
-    message_id: str | None = None
-    body_text: str | None = None
-    property_name: str | None = None
-    property_value: str | None = None
-    reason: str | None = None
-    subject: str | None = None
-    correlation_id: str | None = None
-    session_id: str | None = None
-    holds: tuple[int, ...] | None = None
-    held_by: str | None = None
-
-    def __bool__(self) -> bool:
-        return any(getattr(self, name) is not None for name in self.__slots__)
-
-
-@dataclass(frozen=True, slots=True)
 class MessageRow:
     """A message as shown in lists, without its body.
 
@@ -115,9 +89,10 @@ class MessageRow:
     delivery_count: failed deliveries, including a lock that has ended but was not processed yet (SB-090).
     locked_until, locked_by, lock_token: of the last lock if it was not settled; it may have ended, see `display_state`. It began
                   at last_received_at or at its last renewal.
+    renewals:     how often its lock was renewed since it was received; in a storage queue, updated since the last get.
     size:         bytes of body and properties; in a RabbitMQ queue, of the body.
-    visible_at, hold_kind, held_since, renewals: in a storage queue: when the message becomes or became visible, why and since
-                  when it was invisible, and how often it was updated since the last get.
+    visible_at, hold_kind, held_since: in a storage queue: when the message becomes or became visible, why and since when it was
+                  invisible.
     owner_id:     in a RabbitMQ queue: the connection that has not acknowledged it. priority: in a priority queue.
     """
 
@@ -259,10 +234,10 @@ def list_messages(
 
     `tab` selects the list; the sub-queue of `address` is ignored. `cursor` is a page's next_cursor or previous_cursor.
     A search examines at most `max_scanned` rows and starts no further chunk after `max_seconds`.
-    Raises EntityNotFound, InvalidArgument for an invalid cursor, NotAuthorized for a body_text without Right.SEE_BODIES.
+    Raises EntityNotFound, InvalidArgument for an invalid cursor, NotAuthorized for conditions on bodies without Right.SEE_BODIES.
     """
     require(actor, Right.BROWSE, address)
-    if filter.body_text is not None:
+    if filter.needs_bodies:
         require(actor, Right.SEE_BODIES, address)
     require_count("limit", limit)
     entity_id = yield from entity_id_of(address)
@@ -326,7 +301,12 @@ class _Search:
     found: list = field(default_factory=list)
     scanned: int = 0
     capped: bool = False
+    not_json: int = 0
     last: Any = None  # the last chunk's first row, which has the clock even if nothing was found
+    conditions: dict[str, Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.conditions = matching.parameters(self.filter)
 
     def run(self) -> Steps:
         beyond, beyond_due = self.position.number, self.position.due
@@ -340,6 +320,7 @@ class _Search:
                 return  # the entity was deleted
             self.last = rows[0]
             self.scanned += self.last.scanned
+            self.not_json += self.last.not_json
             self.found += [row for row in rows if row.sequence_number is not None]
             if len(self.found) > self.limit or self.last.at_end:
                 return
@@ -349,16 +330,13 @@ class _Search:
                 return
 
     def _parameters(self, beyond: int, beyond_due: datetime | None, max_scanned: int) -> dict[str, Any]:
-        f = self.filter
         return {
-            "entity_id": self.entity_id, "subqueue": int(self.tab.subqueue), "states": [int(state) for state in self.tab.states],
+            "entity_id": self.entity_id, "subqueue": int(self.tab.subqueue),
+            "list_states": [int(state) for state in self.tab.states],
             "locked": self.tab.locked, "descending": self.position.downwards, "beyond": beyond,
             "by_due": self.by_due, "beyond_due": beyond_due,
             "max_scanned": max_scanned, "max_bytes": SCAN_BYTES, "max_count": self.limit + 1 - len(self.found),
-            "message_id": f.message_id, "subject": f.subject, "correlation_id": f.correlation_id, "reason": f.reason,
-            "session_id": f.session_id, "property_name": f.property_name, "property_value": f.property_value,
-            "body_text": None if f.body_text is None else f.body_text.encode(),
-            "holds": None if f.holds is None else list(f.holds), "held_by": f.held_by,
+            **self.conditions,
         }  # fmt: skip
 
     def _cursor(self, side: str, number: int, due: datetime | None) -> str:
@@ -385,7 +363,15 @@ class _Search:
             previous_cursor = self._cursor(backward, rows[0].sequence_number, rows[0].scheduled_enqueue_at)
         if self.position.backwards:
             rows, next_cursor, previous_cursor = rows[::-1], previous_cursor, next_cursor
-        return Page(tuple(map(message_row, rows)), next_cursor, previous_cursor, self.scanned, self.capped, clock_of(self.last))
+        return Page(
+            tuple(map(message_row, rows)),
+            next_cursor,
+            previous_cursor,
+            self.scanned,
+            self.capped,
+            clock_of(self.last),
+            self.not_json,
+        )
 
 
 def message_row(row: Any) -> MessageRow:

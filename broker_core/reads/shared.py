@@ -58,6 +58,7 @@ class Page(Generic[Row]):
     next_cursor, previous_cursor: pass as `cursor` for the next or previous page; None at either end.
     scanned: rows examined; capped: the search stopped at its cap before the page was full. `next_cursor` then continues it.
     clock:   of the list's namespace; None for lists over several namespaces.
+    not_json: rows that match except that their bodies are not JSON, although the filter has conditions on values in JSON.
     """
 
     rows: tuple[Row, ...]
@@ -66,6 +67,7 @@ class Page(Generic[Row]):
     scanned: int
     capped: bool
     clock: ClockReading | None
+    not_json: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,19 +6,20 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from broker_core.common.arguments import require_count, whole_numbers
+from broker_core.common.arguments import require_count, require_reason, whole_numbers
 from broker_core.common.errors import EntityNotFound, InvalidArgument, MessageTooLarge
 from broker_core.common.types import Actor, EntityAddress, MessageState, Right, SubQueue, Tier
 from broker_core.runtime.configured_limits import limits
 from broker_core.runtime.entity_cache import entity_id_of, forget
 from broker_core.runtime.pacing import BATCH
 from broker_core.runtime.waiting import wake
-from broker_core.store.driver import AfterCommit, Steps
+from broker_core.store.driver import AfterCommit, Atomically, Steps
 from broker_core.store.statements import call
 from broker_core.store.use_cases import use_case
 
 from .forwarding import forward_on
 from .rules import messages as service_bus
+from .rules.sessions import check_session_id
 from .shared import require_properties_fit, require_sendable, run_on_entity
 from .tidying import end_expired_locks
 
@@ -72,13 +73,63 @@ def drop_locks(address: EntityAddress, *, actor: Actor | None = None) -> Steps:
     actor = actor or Actor.local()
     actor.require(Right.OPERATE, address)
     entity_id = yield from entity_id_of(address)
-    yield call("drop_session_locks", entity_id=entity_id)
+    yield call("drop_session_locks", entity_id=entity_id, session_id=None)
     total = 0
     while True:
         row = yield from end_expired_locks(entity_id, dropped_by=str(actor))
         total += row.done
         if row.deadlines < BATCH:
             return total
+
+
+@use_case
+def release_locks(
+    address: EntityAddress, sequence_numbers: Sequence[int], *, reason: str | None = None, actor: Actor | None = None
+) -> Steps[list[int]]:
+    """End the locks of these messages now, in any list of the entity (SB-077). Their holders get LockLost, and each counts as a
+    failed delivery (SB-090, SB-091). Returns the numbers of those that were locked. reason: for the messages' history."""
+    actor = actor or Actor.local()
+    actor.require(Right.OPERATE, address)
+    numbers = whole_numbers(sequence_numbers)
+    require_reason(reason)
+    if not numbers:
+        return []
+    entity_id = yield from entity_id_of(address)
+    return (yield from _end_locks_of(entity_id, numbers, reason, actor))
+
+
+@use_case
+def release_session(
+    address: EntityAddress, session_id: str, *, reason: str | None = None, actor: Actor | None = None
+) -> Steps[bool]:
+    """End the lock of a session now, and those of the messages received through it, in one transaction (SB-077). Its holder gets
+    SessionLockLost; each message counts one failed delivery (SB-092). Returns whether it was locked."""
+    actor = actor or Actor.local()
+    actor.require(Right.OPERATE, address)
+    check_session_id(session_id)
+    require_reason(reason)
+    entity_id = yield from entity_id_of(address)
+
+    def steps() -> Steps[bool]:
+        (dropped,) = yield call("drop_session_locks", entity_id=entity_id, session_id=session_id)
+        if not dropped.done:
+            return False
+        locked = yield call("locked_in_session", entity_id=entity_id, session_id=session_id)
+        yield from _end_locks_of(entity_id, [row.sequence_number for row in locked], reason, actor)
+        return True
+
+    return (yield Atomically(steps()))
+
+
+def _end_locks_of(entity_id: int, numbers: Sequence[int], reason: str | None, actor: Actor) -> Steps[list[int]]:
+    (row,) = yield call(
+        "end_locks_of", entity_id=entity_id, subqueue=SubQueue.MAIN, numbers=numbers, actor=str(actor), reason=reason,
+        expires_deferred=False, properties=None,
+    )  # fmt: skip
+    yield from wake([entity_id], row.waiting)
+    if row.forwards:
+        yield AfterCommit(forward_on([entity_id]))
+    return list(row.numbers)
 
 
 @use_case

@@ -96,6 +96,7 @@ def end_expired_locks(entity_id: int, *, dropped_by: str | None = None) -> Steps
         max_count=BATCH,
         every_lock=dropped_by is not None,
         actor=dropped_by,
+        reason=None,
         expires_deferred=False,
         properties=None,
     )

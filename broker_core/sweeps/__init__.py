@@ -100,7 +100,10 @@ def delete_idle_entities(*, namespace: str | None = None) -> Steps:
 def remove_deleted_entities(*, seconds_at_most: float = SWEEP_SECONDS) -> Steps:
     """Remove the messages and other rows of deleted entities (SB-240), with an event for each message."""
     deadline, total, entities_done = time.monotonic() + seconds_at_most, 0, 0
-    for entity in (yield call("deleted_entities")):
+    deleted = yield call("deleted_entities")
+    if deleted:
+        yield from _fold(deadline)  # what they did belongs to the traffic of their namespaces
+    for entity in deleted:
         done = BATCH
         while done == BATCH and time.monotonic() < deadline:
             (row,) = yield call("remove_deleted", entity_id=entity.entity_id, max_count=BATCH)
@@ -113,11 +116,15 @@ def remove_deleted_entities(*, seconds_at_most: float = SWEEP_SECONDS) -> Steps:
 
 @use_case(namespace=WHOLE_DATABASE)
 def roll_up_counts(*, seconds_at_most: float = SWEEP_SECONDS) -> Steps:
-    """Fold the ledger's differences into its sums and into traffic per ten seconds (docs/design.md D9)."""
-    deadline, total, done = time.monotonic() + seconds_at_most, 0, ROLL_UP_BATCH
-    while done == ROLL_UP_BATCH and time.monotonic() < deadline:
-        done = _done((yield Atomically(_on_sums("roll_up", max_count=ROLL_UP_BATCH))))
-        total += done
+    """Fold the ledger's differences into its sums and into the traffic, and add the times of completed messages to the traffic
+    (docs/design.md D9)."""
+    deadline = time.monotonic() + seconds_at_most
+    total = yield from _fold(deadline)
+    rows: list[Any] | None = None
+    while (rows is None or rows[0].more) and time.monotonic() < deadline:
+        rows = yield Atomically(_on_sums("roll_up_times", max_count=ROLL_UP_BATCH))
+        if rows is None:  # another process is at it
+            break
     return {"folded": total, "forgotten": _done((yield Atomically(_on_sums("forget_ended_counts"))))}
 
 
@@ -140,6 +147,14 @@ def check_ledger() -> Steps:
             for row in differences
         ]
     }
+
+
+def _fold(deadline: float) -> Steps[int]:
+    total, done = 0, ROLL_UP_BATCH
+    while done == ROLL_UP_BATCH and time.monotonic() < deadline:
+        done = _done((yield Atomically(_on_sums("roll_up", max_count=ROLL_UP_BATCH))))
+        total += done
+    return total
 
 
 def _on_sums(name: str, **params: Any) -> Steps[list[Any] | None]:

@@ -33,7 +33,7 @@ _SHARED = (
     Sweep(sweeps.activate_scheduled, 2, "Enqueues scheduled messages that are due."),
     Sweep(sweeps.expire_messages, 5, "Removes expired messages, or moves them to the dead-letter queue."),
     Sweep(sweeps.end_locks, 5, "Counts expired locks as failed deliveries and dead-letters messages that reached their maximum."),
-    Sweep(sweeps.roll_up_counts, 5, "Merges the entries from which counts and rates are computed."),
+    Sweep(sweeps.roll_up_counts, 5, "Merges the entries from which counts, rates and charts are computed."),
     Sweep(sweeps.delete_idle_entities, 5, "Deletes queues that reached their AutoDeleteOnIdle or x-expires time."),
     Sweep(sweeps.advance_heads, 30, "Advances queue heads past removed messages, so that receives skip them."),
     Sweep(sweeps.remove_deleted_entities, 30, "Removes the messages of deleted queues."),

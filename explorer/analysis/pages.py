@@ -31,7 +31,7 @@ def analysis_runs(request: HttpRequest) -> HttpResponse:
     request.actor.require(Right.BROWSE, "the analyses")
     newest = AnalysisRun.objects.defer("log_tail")[: NEWEST + 1]
     context = {
-        "section": "analyses",
+        "section": "insights",
         "runs": newest[:NEWEST],
         "more": len(newest) > NEWEST,
         "archive": manifest.state(),
@@ -68,7 +68,7 @@ def analysis_run(request: HttpRequest, run_id: int) -> HttpResponse:
     run = get_object_or_404(AnalysisRun, pk=run_id)
     before = AnalysisRun.objects.filter(state__in=(AnalysisRun.QUEUED, AnalysisRun.RUNNING), pk__lt=run.pk).count()
     context = {
-        "section": "analyses",
+        "section": "insights",
         "run": run,
         "before": before if run.state == AnalysisRun.QUEUED else 0,
         "percent": presenters.progress_percent(run),
@@ -117,7 +117,7 @@ def _initial(request: HttpRequest) -> dict:
 
 
 def _form_page(request: HttpRequest, form: AnalysisForm, status: int, **context) -> HttpResponse:
-    context |= {"section": "analyses", "form": form, "no_java": java.problem(), **_offer(request, form)}
+    context |= {"section": "insights", "form": form, "no_java": java.problem(), **_offer(request, form)}
     fragment = "analysis/_queues" if "look" in request.POST else "analysis/new"
     return shell.show(request, "analysis/new", context, fragment=fragment, status=status)
 

@@ -32,7 +32,7 @@ def demonstration(request: HttpRequest) -> HttpResponse:
     )  # fmt: skip
     if done.error:
         notify_error(request, done.error)
-    return HttpResponseRedirect(reverse("explorer:overview"))
+    return HttpResponseRedirect(reverse("explorer:entities"))
 
 
 def set_paused(paused: bool, actor: Actor) -> None:

@@ -8,7 +8,7 @@ from django.urls import reverse
 
 from broker_core import queue_storage
 from broker_core.common.types import Family
-from explorer.shared.family import FamilyPages, MessagePage, NamespacePages, NewEntity, PageTexts
+from explorer.shared.family import FamilyPages, LockPages, MessagePage, NamespacePages, NewEntity, PageTexts
 from explorer.shared.presenters import azure_name
 
 from . import accounts, counts, message, presenters, putting, queue, receiver, requeuing, settings, urls
@@ -34,6 +34,12 @@ QUEUE_STORAGE = FamilyPages(
         explain=message.explain,
         is_held_by=message.is_held_by,
         property_name=azure_name,
+    ),
+    locks=LockPages(
+        word="lease",
+        plural="leases",
+        release=lambda address, numbers, reason, actor: queue_storage.release(address, numbers, reason=reason, actor=actor),
+        effect="The message is visible now, and the dequeue count stays. The pop receipt of its receiver no longer works.",
     ),
     badge=presenters.badge,
     ends=presenters.ENDS,

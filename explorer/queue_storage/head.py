@@ -23,7 +23,7 @@ def head(entity: EntityRow, may: May, stored: StorageQueue, spark: Spark | None,
         kind="storage queue",
         actions=[
             link("Put", "send", page_url("send", address), may.send, OPERATOR, key="s"),
-            link("Get messages", "hand", page_url("receiver", address, "main"), may.receive, OPERATOR, key="r"),
+            link("Get", "hand", page_url("receiver", address, "main"), may.receive, OPERATOR, key="r"),
         ],
         menu=menu(entity, may, at_work),
         tags=tags,

@@ -9,10 +9,11 @@ from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.queue_storage.rules.display_state import DisplayState
 from broker_core.queue_storage.rules.names import requeued_to
 from broker_core.reads import Explanation, MessageDetail, MessageRow
+from explorer.shared import releasing
 from explorer.shared.actions import Action
 from explorer.shared.shell import Act, act
 
-from .queue import released, requeued
+from .queue import requeued
 from .receiver import by_receipt
 
 
@@ -23,8 +24,7 @@ def actions(detail: MessageDetail, actor: Actor) -> list[Action]:
     if row.display_state is DisplayState.EXPIRED:
         return []
     if row.display_state is not DisplayState.VISIBLE:
-        says = "Makes the message visible at once. The old pop receipt no longer works."
-        found.append(Action("release", "Release", "unlock", no_right, says))
+        found.append(releasing.action(row, no_right))
     if requeued_to(row.address.path, detail.resubmitted_from):
         leased = row.display_state in (DisplayState.LEASED, DisplayState.EXTENDED)
         held = f"Leased by {row.locked_by or 'a client'}; release it first." if leased else ""
@@ -37,11 +37,8 @@ def carry_out(request: HttpRequest, address: EntityAddress, number: int, action:
     """Carry out an action. None: Queue Storage has no such action."""
     actor, target = request.actor, f"message {number}"
     match action:
-        case "release":
-            return act(
-                request, action, address, lambda: queue_storage.release(address, [number], actor=actor),
-                target=target, says=lambda done: released(done, [number]),
-            )  # fmt: skip
+        case releasing.RELEASE:
+            return releasing.release_message(request, address, number)
         case "requeue":
             done = act(
                 request, action, address, lambda: queue_storage.requeue_poison(address, [number], actor=actor),

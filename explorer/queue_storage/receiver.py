@@ -14,6 +14,7 @@ from broker_core.common.types import Actor, EntityAddress
 from broker_core.queue_storage.rules.display_state import DisplayState
 from broker_core.queue_storage.rules.messages import number_of
 from broker_core.reads import MessageRow, Tab
+from broker_core.reads.conditions import Pattern, Text
 from explorer.live.page import live, of_receiver
 from explorer.shared import figures
 from explorer.shared.bodies import LOOKED_AT, preview_of
@@ -76,7 +77,7 @@ def _show(
 
 def got(address: EntityAddress, actor: Actor) -> list[Got]:
     """The actor's messages that have not expired, by number, found by the holder label: a reload shows them again."""
-    mine = reads.MessageFilter(held_by=actor.holder_label)
+    mine = reads.MessageFilter((Text("held-by", Pattern((actor.holder_label,)), exact=True),))
     page = reads.list_messages(
         address, Tab.ACTIVE, filter=mine, limit=LOOKED_AT, newest_first=False, actor=actor, **_SEARCH_LIMITS
     )

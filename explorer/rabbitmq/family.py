@@ -8,7 +8,7 @@ from django.urls import include, path, reverse
 
 from broker_core import rabbitmq
 from broker_core.common.types import Family
-from explorer.shared.family import FamilyPages, MessagePage, NewEntity, PageTexts
+from explorer.shared.family import FamilyPages, LockPages, MessagePage, NewEntity, PageTexts
 
 from . import message, queue, queues, states
 
@@ -31,6 +31,13 @@ RABBITMQ = FamilyPages(
         is_held_by=lambda row, actor: False,
         property_name=str,
         anchors=message.anchors,
+    ),
+    locks=LockPages(
+        word="delivery",
+        plural="deliveries",
+        release=lambda address, numbers, reason, actor: rabbitmq.release(address, numbers, reason=reason, actor=actor),
+        effect="The message is requeued at its position, as redelivered. The channel that holds it closes at its next use, which "
+        "requeues what else it holds.",
     ),
     badge=states.badge,
     ends={},

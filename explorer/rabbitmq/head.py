@@ -31,15 +31,18 @@ def queue_head(
         link("Move messages…", "forward", url_of("move", vhost, name), may.operate, OPERATOR),
         link("Purge…", "trash", url_of("purge", vhost, name), may.operate, OPERATOR, is_danger=True),
     ]
+    settings = Link("Settings", "gear", f"{page_url('entity', found.address)}?tab=in-force", key=",")
     return Head(
         icon="queue",
         name=name,
         kind=f"RabbitMQ {found.type} queue",
         actions=[
             link("Publish", "send", publish, may.send, OPERATOR, key="s"),
-            link("Get messages", "hand", url_of("get", vhost, name), may.receive, OPERATOR, key="r"),
+            link("Get", "hand", url_of("get", vhost, name), may.receive, OPERATOR, key="r"),
         ],
-        menu=menu(entity, may, at_work, settings=Link("Settings", "gear", f"{page_url('entity', found.address)}?tab=in-force")),
+        menu=menu(
+            entity, may, at_work, settings=Link("Settings", "gear", f"{page_url('entity', found.address)}?tab=in-force", key=",")
+        ),
         tags=_dead_letters(top),
         features=_features(found.options, found.effective, vhost, top.owner),
         glance=[_glance(one) for one in in_force[:MOST_SHOWN]],

@@ -19,6 +19,7 @@ from broker_core.rabbitmq.rules.deaths import BEFORE_MOVE, X_DEATH
 from broker_core.rabbitmq.rules.errors import AmqpError
 from broker_core.reads import Explanation, MessageDetail
 from explorer.rabbitmq.forms.move import in_words
+from explorer.shared import releasing
 from explorer.shared.actions import Action
 from explorer.shared.shell import Act, act
 
@@ -27,7 +28,14 @@ from .moving import in_report
 
 
 def actions(detail: MessageDetail, actor: Actor) -> list[Action]:
-    """The action "move back", if the message records where it died. There are no others: a get takes the head of the queue."""
+    """Release an unacknowledged message; and "move back", if it records where it died."""
+    no_right = "" if Right.OPERATE in actor.rights else "Acting on messages requires the operator role."
+    found = [releasing.action(detail.row, no_right)] if detail.row.owner_id is not None else []
+    return found + _move_back(detail, actor, no_right)
+
+
+def _move_back(detail: MessageDetail, actor: Actor, no_right: str) -> list[Action]:
+    """There is no action for a ready message: a get takes the head of the queue."""
     address, number = detail.row.address, detail.row.sequence_number
     try:
         would = rabbitmq.preview_move(address, Back(), [number], actor=actor)
@@ -36,7 +44,6 @@ def actions(detail: MessageDetail, actor: Actor) -> list[Action]:
     [left] = would.left or [None]
     if left is not None and left.why in (Why.NEVER_DIED, Why.DIED_HERE, Why.GONE):
         return []
-    no_right = "" if Right.OPERATE in actor.rights else "Acting on messages requires the operator role."
     why_not = "" if left is None else f"Cannot be moved: {left}."
     where = ", ".join(would.arriving) or "its original queue"
     says = f"Moves the message back to {where}, where it died last, as a new message that refers to this one."
@@ -45,6 +52,8 @@ def actions(detail: MessageDetail, actor: Actor) -> list[Action]:
 
 def carry_out(request: HttpRequest, address: EntityAddress, number: int, action: str) -> Act | None:
     """Carry out an action. None: RabbitMQ has no such action."""
+    if action == releasing.RELEASE:
+        return releasing.release_message(request, address, number)
     if action != "move-back":
         return None
     done = act(

@@ -80,7 +80,7 @@ def draw(
     part = f"explorer/_{template[1:]}.html" if template.startswith("/") else f"explorer/rabbitmq/_{template}.html"
     known = places(vhost.name, f"rabbitmq_{place}")
     whole = {
-        "section": "overview",
+        "section": "entities",
         "vhost": vhost,
         "clock": vhost.clock,
         "places": known,

@@ -157,4 +157,4 @@ def delete(request: HttpRequest, namespace: str) -> HttpResponse:
     )  # fmt: skip
     if done.error:
         return draw(request, "vhost_delete", host, context, here="delete", done=done)
-    return HttpResponseRedirect(reverse("explorer:overview"))
+    return HttpResponseRedirect(reverse("explorer:entities"))

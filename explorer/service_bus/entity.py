@@ -16,7 +16,7 @@ from broker_core.reads import EntityRow, Tab
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.entity_settings import SERVICE_NAMES
 from explorer.live.page import FILTERED_SECONDS, HEAD_SECONDS, HISTORY_SECONDS, Live, live, refresh_seconds
-from explorer.shared import timeline
+from explorer.shared import releasing, timeline
 from explorer.shared.actions import selected_numbers
 from explorer.shared.forms.queries import HISTORY, RECEIVERS, RULES, SESSIONS, SUBSCRIPTIONS, EntityQuery
 from explorer.shared.glance import TRAFFIC_MINUTES, spark
@@ -62,8 +62,8 @@ _TABS_OF = {
     EntityKind.SUBSCRIPTION: {"all", "active", "locked", "deferred", "dead-letter", RULES, RECEIVERS, HISTORY},
 }
 LISTED = {"active": Tab.UNLOCKED}  # the lists that differ from their tab
-BULK = {"dead-letter": "resubmit", "scheduled": "cancel"}
-PURGEABLE = ("active", "deferred", "scheduled", "dead-letter")
+BULK = {"dead-letter": "resubmit", "scheduled": "cancel", "locked": "release"}
+PURGEABLE = ("all", "active", "deferred", "scheduled", "dead-letter")
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,9 @@ def _act_on_selected(request: HttpRequest, address: EntityAddress) -> Act:
             request, "cancel scheduled", address, lambda: service_bus.cancel_scheduled(address, numbers, actor=request.actor),
             target=target, says=lambda _: f"Cancelled {_messages(numbers)}.",
         )  # fmt: skip
-    return Act(error=InvalidArgument("action", f"{action!r} must be resubmit or cancel"))
+    if action == releasing.RELEASE:
+        return releasing.release_messages(request, address, numbers)
+    return Act(error=InvalidArgument("action", f"{action!r} must be resubmit, cancel or release"))
 
 
 def resubmitted(new_numbers: dict[int, int], asked: Sequence[int]) -> str:

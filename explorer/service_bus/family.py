@@ -6,10 +6,11 @@ from functools import partial
 
 from django.urls import reverse
 
+from broker_core import service_bus
 from broker_core.common.types import EntityKind, Family
 from broker_core.service_bus import entities
 from explorer.shared import timeline
-from explorer.shared.family import FamilyPages, MessagePage, NamespacePages, NewEntity, PageTexts
+from explorer.shared.family import FamilyPages, LockPages, MessagePage, NamespacePages, NewEntity, PageTexts
 from explorer.shared.presenters import azure_name
 
 from . import entity, message, namespaces, presenters, receiver, resubmitting, send, settings, settling, urls
@@ -36,6 +37,18 @@ SERVICE_BUS = FamilyPages(
         explain=message.explain,
         is_held_by=settling.is_held_by,
         property_name=azure_name,
+    ),
+    locks=LockPages(
+        word="lock",
+        plural="locks",
+        release=lambda address, numbers, reason, actor: service_bus.release_locks(address, numbers, reason=reason, actor=actor),
+        effect="The lock ends now: the message is available again, and the delivery counts as failed. Its receiver gets a lost "
+        "lock when it settles.",
+        release_session=lambda address, name, reason, actor: service_bus.release_session(
+            address, name, reason=reason, actor=actor
+        ),
+        session_effect="The session and the messages received through it are available again now, and each of these deliveries "
+        "counts as failed. Its receiver gets a lost session lock.",
     ),
     badge=presenters.badge,
     ends=presenters.ENDS,

@@ -9,6 +9,7 @@ from broker_core.common.types import Actor, EntityAddress, MessageState, Right, 
 from broker_core.reads import Explanation, MessageDetail
 from broker_core.service_bus.rules.display_state import DisplayState
 from explorer.service_bus.forms.receiver import SettleForm
+from explorer.shared import releasing
 from explorer.shared.actions import Action
 from explorer.shared.shell import Act, act
 
@@ -30,6 +31,8 @@ def actions(detail: MessageDetail, actor: Actor) -> list[Action]:
     if settling.is_held_by(row, actor):
         return []
     found = []
+    if row.display_state == DisplayState.LOCKED:
+        found.append(releasing.action(row, no_right))
     if row.subqueue == SubQueue.DEAD_LETTER:
         says = "Moves the message from the dead-letter queue to the end of the queue, with a new number."
         found.append(Action("resubmit", "Resubmit", "back", no_right or held, says))
@@ -49,6 +52,8 @@ def carry_out(request: HttpRequest, address: EntityAddress, number: int, action:
                 request, action, dead, lambda: service_bus.resubmit(dead, [number], actor=actor),
                 target=target, says=lambda new: resubmitted(new, [number]),
             )  # fmt: skip
+        case releasing.RELEASE:
+            return releasing.release_message(request, address, number)
         case "cancel":
             return act(
                 request, "cancel scheduled", address, lambda: service_bus.cancel_scheduled(address, [number], actor=actor),

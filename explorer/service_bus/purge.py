@@ -16,7 +16,13 @@ from explorer.shared.forms.typed_name import TypedNameForm
 from explorer.shared.presenters import numbered, plural
 from explorer.shared.shell import Act, about, act, address_of, page, show
 
-TABS = {Tab.ACTIVE: "active", Tab.DEFERRED: "deferred", Tab.SCHEDULED: "scheduled", Tab.DEAD_LETTER: "dead-lettered"}
+TABS = {
+    Tab.ALL: "present",
+    Tab.ACTIVE: "active",
+    Tab.DEFERRED: "deferred",
+    Tab.SCHEDULED: "scheduled",
+    Tab.DEAD_LETTER: "dead-lettered",
+}
 
 
 @page
@@ -97,6 +103,7 @@ def _ask(
 def count_of(counts: Counts, tab: Tab) -> int:
     """How many messages a purge of this list would remove now. Locked ones stay (SB-153)."""
     total = {
+        Tab.ALL: counts.active + counts.deferred + counts.scheduled,
         Tab.ACTIVE: counts.active,
         Tab.DEFERRED: counts.deferred,
         Tab.SCHEDULED: counts.scheduled,
@@ -106,6 +113,10 @@ def count_of(counts: Counts, tab: Tab) -> int:
 
 
 def locked_of(counts: Counts, tab: Tab) -> int:
-    return {Tab.ACTIVE: counts.locked, Tab.DEFERRED: counts.deferred_locked, Tab.DEAD_LETTER: counts.dead_letter_locked}.get(
-        tab, 0
-    )
+    locked = {
+        Tab.ALL: counts.locked + counts.deferred_locked,
+        Tab.ACTIVE: counts.locked,
+        Tab.DEFERRED: counts.deferred_locked,
+        Tab.DEAD_LETTER: counts.dead_letter_locked,
+    }
+    return locked.get(tab, 0)

@@ -62,7 +62,7 @@ def _show(
     place = EntityAddress(entity.address.namespace, entity.address.path, address.subqueue)
     by_session = entity.requires_session and address.subqueue == SubQueue.MAIN
     context = {
-        "section": "overview",
+        "section": "entities",
         "entity": entity,
         "address": place,
         "clock": entity.clock,

@@ -13,13 +13,18 @@ MAX_SELECTED = reads.PAGE_ROWS
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """An action on the message. why_not: the reason why it is disabled; empty: enabled. says: what it does."""
+    """An action on the message.
+
+    why_not: the reason why it is disabled; empty: enabled. says: what it does. asks_reason: whether a dialog asks for the
+    operator's reason first, which is posted as "reason".
+    """
 
     name: str
     label: str
     icon: str
     why_not: str = ""
     says: str = ""
+    asks_reason: bool = False
 
 
 def selected_numbers(given: Sequence[str]) -> list[int]:

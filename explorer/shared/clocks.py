@@ -144,7 +144,7 @@ def clock(request: HttpRequest, namespace: str) -> HttpResponse:
 
 def _draw(request: HttpRequest, namespace: str, back: str, entity: str, done: Act = Act()) -> HttpResponse:
     context = {
-        "section": "overview",
+        "section": "entities",
         "namespace": namespace,
         "clock_view": view_of(namespace, request.actor, page=back, entity=entity),
         "with_control": not wants_fragment(request) or (request.POST or request.GET).get("control") == "1",

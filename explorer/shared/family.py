@@ -74,6 +74,25 @@ class MessagePage:
 
 
 @dataclass(frozen=True, slots=True)
+class LockPages:
+    """How operators release what holds the family's messages.
+
+    word, plural: "lock" and "locks", "lease", "delivery".
+    release:  (address, numbers, reason, actor) -> the numbers of those released.
+    effect:   of a release, in one or two sentences.
+    release_session, session_effect: (address, session id, reason, actor) -> whether it was locked, and the effect; None: the
+              family has no sessions.
+    """
+
+    word: str
+    plural: str
+    release: Callable[[EntityAddress, Sequence[int], str, Actor], Sequence[int]]
+    effect: str
+    release_session: Callable[[EntityAddress, str, str, Actor], bool] | None = None
+    session_effect: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class NamespacePages:
     """How namespaces of the family are created and deleted on the shared pages.
 
@@ -137,6 +156,7 @@ class FamilyPages:
     views:       by the name of a shared URL, such as "entity", the family's view.
     parts:       by name, the templates that shared ones include ({% family_part %}); a missing one shows nothing.
     message:     the family's part of the message page.
+    locks:       how its locks are released.
     badge:       (message row) -> its state.
     ends:        by state, the text before the countdown to its end.
     events:      the texts of the timeline.
@@ -158,6 +178,7 @@ class FamilyPages:
     views: Mapping[str, View]
     parts: Mapping[str, str]
     message: MessagePage
+    locks: LockPages
     badge: Callable[[MessageRow], Badge]
     ends: Mapping[Any, str]
     events: EventTexts

@@ -32,6 +32,9 @@ TERMS = {
 }
 
 
+BY_WORD = {term.word: term for terms in TERMS.values() for term in terms}
+
+
 @page
 @require_GET
 def glossary(request: HttpRequest) -> HttpResponse:

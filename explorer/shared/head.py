@@ -51,6 +51,11 @@ class Tag:
     icon: str = ""
     warns: bool = False
 
+    @property
+    def css(self) -> str:
+        """Its class: dead letters are a person's to decide, other warnings resolve themselves."""
+        return "tag" if not self.warns else "tag dead" if self.icon == "dead" else "tag warn"
+
 
 @dataclass(frozen=True, slots=True)
 class Head:
@@ -90,7 +95,7 @@ def menu(entity: EntityRow, may: May, at_work: Sequence[Link], settings: Link | 
         f"Delete {entity.kind}…", "trash", page_url("entity_delete", address), may.manage, ADMINISTRATOR, is_danger=True
     )
     return [
-        settings or link("Settings", "gear", page_url("entity_settings", address), may.manage, ADMINISTRATOR),
+        settings or link("Settings", "gear", page_url("entity_settings", address), may.manage, ADMINISTRATOR, key=","),
         *at_work,
         Link("Analyse history", "chart", f"{reverse('explorer:analysis_new')}?queue={entity.id}"),
         Link("Configuration history", "audit", page_url("entity_revisions", address)),

@@ -62,7 +62,7 @@ def delete(request: HttpRequest, namespace: str) -> HttpResponse:
         target=here.name,
         says=lambda said: said,
     )
-    return _ask(request, here, form, done) if done.error else HttpResponseRedirect(reverse("explorer:overview"))
+    return _ask(request, here, form, done) if done.error else HttpResponseRedirect(reverse("explorer:entities"))
 
 
 def _ask(request: HttpRequest, here: namespaces.Namespace, form: TypedNameForm, done: Act = Act()) -> HttpResponse:

@@ -83,7 +83,7 @@ def overview(request: HttpRequest, namespace: str | None = None) -> HttpResponse
     on_page = rows_on_page(wanted, found, query["sort"], first, request.actor)
     counted = figures_of(here, found.rows)
     context = {
-        "section": "overview",
+        "section": "entities",
         "namespace": namespace,
         "namespaces": [n for n in namespaces if query["all"] or not n.is_system],
         "here": here,

@@ -1,26 +1,43 @@
-"""A user's preferences: theme, row height, keyboard shortcuts. Stored in cookies, so that the server renders them."""
+"""A user's preferences: theme, row height, sidebar, keyboard shortcuts. Stored in cookies, so that the server renders them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_POST
 
-ALLOWED = {"theme": ("system", "light", "dark"), "density": ("comfortable", "compact"), "shortcuts": ("on", "off")}
+ALLOWED = {
+    "theme": ("system", "light", "dark"),
+    "density": ("comfortable", "compact"),
+    "side": ("full", "rail"),
+    "shortcuts": ("on", "off"),
+}
 ONE_YEAR = 365 * 86_400
+
+
+class Choice(NamedTuple):
+    """A preference in the person's menu. values: each with its word."""
+
+    name: str
+    title: str
+    chosen: str
+    values: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Preferences:
-    """theme: "light", "dark" or "" (system). density: "compact" or "" (comfortable). shortcuts: whether single keys act."""
+    """theme: "light", "dark" or "" (system). density: "compact" or "" (comfortable). side: "rail" (icons only) or "".
+    shortcuts: whether single keys act."""
 
     theme: str = ""
     density: str = ""
     shortcuts: bool = True
+    side: str = ""
 
     @classmethod
     def of(cls, cookies: Mapping[str, str]) -> Preferences:
@@ -30,15 +47,20 @@ class Preferences:
             theme if theme in ("light", "dark") else "",
             density if density == "compact" else "",
             cookies.get("vitrine_shortcuts") != "off",
+            "rail" if cookies.get("vitrine_side") == "rail" else "",
         )
 
     @property
-    def next_theme(self) -> str:
-        return {"": "light", "light": "dark", "dark": "system"}[self.theme]
+    def next_side(self) -> str:
+        return "full" if self.side else "rail"
 
     @property
-    def next_density(self) -> str:
-        return "comfortable" if self.density else "compact"
+    def choices(self) -> tuple[Choice, ...]:
+        return (
+            Choice("theme", "Theme", self.theme or "system", (("system", "System"), ("light", "Light"), ("dark", "Dark"))),
+            Choice("density", "Rows", self.density or "comfortable", (("comfortable", "Comfortable"), ("compact", "Compact"))),
+            Choice("shortcuts", "Keys", "on" if self.shortcuts else "off", (("on", "On"), ("off", "Off"))),
+        )
 
 
 @require_POST
@@ -55,6 +77,6 @@ def preferences(request: HttpRequest) -> HttpResponse:
 
 
 def safe_next(request: HttpRequest, target: str) -> str:
-    """The requested URL if it is on this site, else the overview."""
+    """The requested URL if it is on this site, else the first page."""
     safe = url_has_allowed_host_and_scheme(target, allowed_hosts={request.get_host()}, require_https=request.is_secure())
-    return target if safe else reverse("explorer:overview")
+    return target if safe else reverse("explorer:now")

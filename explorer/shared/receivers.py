@@ -51,8 +51,8 @@ def receivers_of(entity: EntityRow, held: Iterable[MessageRow], actor: Actor) ->
 
 
 def summarised(held: Iterable[MessageRow], events: Sequence[Event]) -> list[Receiver]:
-    """One line for each name, the latest first. A settlement counts for whoever received the message, if that is among the events:
-    a connection may settle under another name than its consumers have."""
+    """One line for each name, the latest first. A settlement counts for whoever received the message, if the events say who: a
+    connection may settle under another name than its consumers have."""
     locks: Counter[str] = Counter(row.locked_by for row in held if row.locked_by)
     by_name: dict[str, list[Event]] = {name: [] for name in locks}
     holders: dict[int, str] = {}

@@ -32,6 +32,9 @@ from .values import Act, status_of
 _HEADINGS = {400: "Invalid request", 403: "Permission denied", 404: "Not found", 409: "Conflict", 503: "Temporarily unavailable"}
 
 
+UNDO = "undo:"  # begins the tag of a notice with an Undo button; its URL follows
+
+
 class BadQuery(Exception):
     """Invalid query parameters. problems: (parameter, what is wrong with it)."""
 
@@ -120,7 +123,7 @@ def refusal(
 def about(request: HttpRequest, entity: EntityRow) -> dict[str, Any]:
     """Context of every page about an entity."""
     return {
-        "section": "overview",
+        "section": "entities",
         "may": May(request.actor.rights),
         "entity": entity,
         "address": entity.address,
@@ -161,7 +164,7 @@ def show_form(
         if field in form.fields:
             form.add_error(field, error.problem)
     status = done.status if error else 400 if is_bad else 200
-    return show(request, name, {"section": "overview", "form": form, "error": error, **context}, fragment=name, status=status)
+    return show(request, name, {"section": "entities", "form": form, "error": error, **context}, fragment=name, status=status)
 
 
 def wants_fragment(request: HttpRequest) -> bool:
@@ -187,8 +190,10 @@ def act(
     *,
     target: str = "",
     says: Callable[[Any], str] = lambda result: "",
+    undo: Callable[[Any], str] = lambda result: "",
 ) -> Act:
-    """Carry out a user's action and audit it, whether it succeeds or not. says: (result) -> text for the notice and the audit."""
+    """Carry out a user's action and audit it, whether it succeeds or not. says: (result) -> text for the notice and the audit.
+    undo: (result) -> URL that the notice's Undo button posts to; empty: it cannot be undone."""
     try:
         result = call()
     except BrokerError as exc:
@@ -197,7 +202,7 @@ def act(
     text = says(result)
     audit.done(request.actor, action, address, target=target, detail=text)
     if text:
-        messages.success(request, text)
+        notify(request, text, undo=undo(result))
     return Act(result=result)
 
 
@@ -211,6 +216,11 @@ def shown_or_acted_on(request: HttpRequest, show_list: Callable[..., HttpRespons
     if done.error:
         notify_error(request, done.error)
     return HttpResponseRedirect(request.get_full_path())
+
+
+def notify(request: HttpRequest, text: str, *, undo: str = "") -> None:
+    """Show the text as a notice, on the next page if this one redirects. undo: URL that its Undo button posts to."""
+    messages.success(request, text, extra_tags=f"{UNDO}{undo}" if undo else "")
 
 
 def notify_error(request: HttpRequest, error: BrokerError) -> None:

@@ -43,7 +43,7 @@ def sweeps(request: HttpRequest) -> HttpResponse:
     listed = [sweep(task, runs.get(_run_name(task)), health.read_at) for task in tasks]
     recent = reads.sweep_runs(limit=20, actor=request.actor)
     context = {
-        "section": "sweeps", "sweeps": listed, "late": [s for s in listed if s.lateness], "health": health,
+        "section": "system", "sweeps": listed, "late": [s for s in listed if s.lateness], "health": health,
         "recent": [(run, run.name.replace("_", " "), did(run.outcome)) for run in recent],
     }  # fmt: skip
     return show(request, "sweeps", context)

@@ -236,6 +236,10 @@ def _note(event: Event, texts: EventTexts) -> str:
         parts.append(f"invisible for {human(datetime.fromisoformat(event.details['visible_at']) - event.at)}")
     if "text_bytes" in event.details:
         parts.append(f"new text of {event.details['text_bytes']:,} bytes")
+    if "dropped_by" in event.details:
+        parts.append(f"released by {event.details['dropped_by']}")
+    if event.kind in (EventKind.LOCK_LOST, EventKind.RELEASED, EventKind.ABANDONED) and event.reason:
+        parts.append(event.reason)
     if "held_by" in event.details:
         parts.append(f"previously leased by {event.details['held_by']}")
     description = event.details.get("description")

@@ -26,6 +26,8 @@ VITRINE_PUBLIC_URL = environment.get("VITRINE_PUBLIC_URL", "").rstrip("/")
 BEHIND_TLS = VITRINE_PUBLIC_URL.startswith("https://")
 VITRINE_LIMITS = environment.get("VITRINE_LIMITS") or "strict"
 VITRINE_ACTOR_FOR = "explorer.roles.actor_for"  # how the broker's admin gets the actor of a user
+VITRINE_ENVIRONMENT = environment.get("VITRINE_ENVIRONMENT", "").strip()
+VITRINE_ENVIRONMENT_COLOR = environment.get("VITRINE_ENVIRONMENT_COLOR", "").strip().lower()
 VITRINE_DEMO = flag(environment.get("VITRINE_DEMO"), default=True)
 
 # --- limits of requests: see explorer/site/bounded_http.py and bodies.py ----------------------------------------------
@@ -65,7 +67,7 @@ CSRF_COOKIE_NAME = "vitrine_csrf"
 SESSION_COOKIE_PATH = CSRF_COOKIE_PATH = f"{PATH_PREFIX}/"
 SIGN_IN_LINK_SECONDS = 3600
 LOGIN_URL = "explorer:sign_in"
-LOGIN_REDIRECT_URL = "explorer:overview"
+LOGIN_REDIRECT_URL = "explorer:now"
 LOGOUT_REDIRECT_URL = "explorer:sign_in"
 CSRF_FAILURE_VIEW = "explorer.site.errors.csrf_failure"
 AUTHENTICATION_BACKENDS = ["explorer.shared.sign_in_limits.LimitedPasswords"]

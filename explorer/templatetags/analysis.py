@@ -3,7 +3,8 @@
 from django import template
 
 from broker_core.common.durations import human
-from explorer.analysis import charts, presenters
+from explorer.analysis import presenters
+from explorer.shared import charts
 
 register = template.Library()
 register.filter("brief", charts.brief)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote
@@ -16,7 +17,8 @@ from django.utils.timezone import now as real_now
 from broker_core.common.durations import format_iso, human
 from broker_core.common.types import EntityAddress, Family, HistoryLevel
 from broker_core.reads import EntityRow
-from explorer.shared import presenters, timeline
+from explorer.shared import glossary, presenters, shell, timeline
+from explorer.shared import navigation as places
 from explorer.shared.family import FamilyPages, NewEntity, installed, pages_of
 from explorer.shared.preferences import Preferences
 from explorer.shared.values import Figure
@@ -34,6 +36,7 @@ register.filter("deadline", presenters.deadline)
 register.filter("neglected", presenters.is_neglected)
 register.filter("consuming", presenters.consuming)
 register.filter("receiving", presenters.receiving)
+register.filter("receiver_noun", lambda entity: pages_of(entity.family).texts.receiver)
 register.filter("status_words", lambda entity: presenters.status_words(entity.status))
 register.filter("shown_path", presenters.shown_path)
 register.filter("tags", presenters.tags)
@@ -190,6 +193,54 @@ def preferences(context) -> Preferences:
     return Preferences.of(request.COOKIES) if request else Preferences()
 
 
+@register.simple_tag(takes_context=True)
+def navigation(context) -> list[list[places.Place]]:
+    """The places of the navigation for the signed-in user, in groups."""
+    return places.in_groups(places.places(context["request"].user))
+
+
+@register.simple_tag(takes_context=True)
+def namespace_switch(context) -> places.Switch | None:
+    """The namespaces to choose from; None for a person who may see none."""
+    return places.switch(context["request"], context.get("namespace") or getattr(context.get("address"), "namespace", None))
+
+
+@register.simple_tag
+def environment() -> places.Environment | None:
+    return places.environment()
+
+
+@register.simple_tag(takes_context=True)
+def nav_count(context, place: places.Place) -> str:
+    """The number beside a place; an empty element for 0, which a later frame fills."""
+    count = places.counts(context["request"]).get(place.count)
+    return format_html(
+        '<span class="nav-count {}" id="n-{}">{}</span>', place.hue if count else "", place.name, f"{count:,}" if count else ""
+    )
+
+
+@register.filter
+def initials(name: str) -> str:
+    """Two letters for a name: vera -> VE, Vera.Lind -> VL."""
+    parts = re.findall(r"\w+", name)
+    return ("".join(part[0] for part in parts[:2]) if len(parts) > 1 else name[:2]).upper()
+
+
+@register.filter
+def undo_url(message) -> str:
+    """Where the Undo button of a notice posts to; empty: it has none."""
+    tags = message.extra_tags or ""
+    return tags.removeprefix(shell.UNDO) if tags.startswith(shell.UNDO) else ""
+
+
+@register.inclusion_tag("explorer/_term.html")
+def term(word: str, text: str = "", place: str = "") -> dict[str, Any]:
+    """A word of the glossary that opens its explanation. text: how it is written here. place: makes the id of its explanation
+    unique, where a page has the same term twice."""
+    it = glossary.BY_WORD[word]
+    return {"it": it, "text": text or word, "id": "-".join(filter(None, ("term", it.anchor, place)))}
+
+
 @register.simple_tag
 def version() -> str:
     from explorer import __version__
@@ -255,6 +306,12 @@ def quoted(text: str) -> str:
 def seconds(delta: timedelta) -> str:
     """A duration in seconds with its fraction: 0.042 s."""
     return f"{delta.total_seconds():.3f} s" if delta < timedelta(seconds=10) else human(delta)
+
+
+@register.filter
+def length_of_time(number: int) -> str:
+    """A number of seconds in words."""
+    return human(timedelta(seconds=number))
 
 
 @register.filter

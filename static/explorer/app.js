@@ -7,7 +7,8 @@
   const $$ = (selector, within = document) => [...within.querySelectorAll(selector)];
 
   // Show controls that work only with JavaScript.
-  const reveal = (within) => $$("[data-copy], [data-add-row], [data-open]", within).forEach((e) => { e.hidden = false; });
+  const REVEALED = "[data-copy], [data-add-row], [data-open], [data-dismiss]";
+  const reveal = (within) => $$(REVEALED, within).forEach((e) => { e.hidden = false; });
 
   // If the tabs do not fit, scroll the selected one into view.
   const showOpenTab = (within) => $$(".tabs a[aria-current]", within).forEach((tab) => {
@@ -30,6 +31,14 @@
     next.scrollIntoView({ block: "nearest" });
   }
 
+  const PARTS = "#messages, #receiver, #manual-consumer, #get, #found, #audit, #try, #move";
+
+  function focusPart(part) {
+    if (!part) return;
+    part.tabIndex = -1;
+    part.focus({ preventScroll: true });
+  }
+
   // --- selection ---------------------------------------------------------------------------------------------------
   const boxes = () => $$('input[name="numbers"][form="bulk"]');
   let lastSelected = null;
@@ -45,9 +54,13 @@
     }
     const summary = $("[data-selection]");
     if (summary) summary.textContent = selected.length ? `${selected.length} selected` : "Select messages to act on them.";
+    $$("[data-bulk-bar]").forEach((bar) => { bar.hidden = selected.length === 0; });
     $$("[data-bulk]").forEach((button) => {
       $("[data-label]", button).textContent = `${button.dataset.bulk} ${selected.length || "selected"}`;
-      if (!button.dataset.forbidden) button.disabled = selected.length === 0;
+      if (button.dataset.forbidden) return;
+      const loses = selected.length === 0 && button === document.activeElement; // a disabled button cannot have the focus
+      button.disabled = selected.length === 0;
+      if (loses) focusPart(button.closest(PARTS));
     });
   }
 
@@ -72,8 +85,9 @@
     if (close) { event.preventDefault(); close.closest("dialog").close(); }
     const add = target.closest?.("[data-add-row]");
     if (add) addRow(add.closest(".typed-rows"));
-    const menu = $("details:is(.menu, .pick)[open]");
-    if (menu && !menu.contains(target)) menu.open = false;
+    const dismiss = target.closest?.("[data-dismiss]");
+    if (dismiss) dismiss.closest(".notice").remove();
+    for (const menu of $$("details.pick[open]")) if (!menu.contains(target)) menu.open = false;
     if (target instanceof HTMLDialogElement) target.close(); // the backdrop
   });
 
@@ -90,6 +104,19 @@
   });
 
   document.addEventListener("vitrine:rows-left", () => showSelection());
+
+  // --- preferences: stored by the server, shown at once ---------------------------------------------------------------
+  document.addEventListener("submit", (event) => {
+    const form = event.target.closest("[data-preferences]");
+    const { name, value } = event.submitter ?? {};
+    if (!form || !name) return;
+    event.preventDefault();
+    fetch(form.action, { method: "POST", body: new FormData(form, event.submitter), redirect: "manual" });
+    if (["system", "comfortable", "full"].includes(value) || (name === "shortcuts" && value === "on")) delete root.dataset[name];
+    else root.dataset[name] = value;
+    if (name === "side") event.submitter.value = value === "rail" ? "full" : "rail";
+    for (const one of $$(`[name="${name}"][aria-pressed]`, form)) one.ariaPressed = String(one.value === value);
+  });
 
   async function copyText(button) {
     const text = $(button.dataset.copy).textContent;
@@ -171,8 +198,12 @@
   }
 
   document.addEventListener("keydown", (event) => {
+    if (event.key === "k" && (event.ctrlKey || event.metaKey) && focusOn("/")) {
+      event.preventDefault();
+      return;
+    }
     if (event.key === "Escape") {
-      const menu = $("details:is(.menu, .pick)[open]");
+      const menu = $("details.pick[open]");
       if (menu) { menu.open = false; $("summary", menu).focus(); }
       else if (typing(event.target)) event.target.blur();
       return;
@@ -196,19 +227,31 @@
     $("#notices")?.replaceChildren(line);
   }
 
+  // Notices of success leave after 10 s, but not while the person points at one or has the focus in it.
+  const NOTICE_MS = 10_000;
+  const timed = new WeakSet();
+  function timeNotices() {
+    for (const one of $$("#notices .notice:not(.problem, .warning)")) {
+      if (timed.has(one)) continue;
+      timed.add(one);
+      const leave = () => (one.matches(":hover, :focus-within") ? setTimeout(leave, 1000) : one.remove());
+      setTimeout(leave, NOTICE_MS);
+    }
+  }
+
   // The focused element may be gone after a swap (a resubmitted row, a settled message): focus the new part instead of the body.
+  // An answer swaps several parts: the first one says where the focus was.
   let focusedPart = "";
   document.addEventListener("htmx:before:swap", () => {
-    const parts = "#messages, #receiver, #manual-consumer, #get, #found, #audit, #try, #move";
-    focusedPart = document.activeElement?.closest(parts)?.id ?? "";
+    focusedPart = document.activeElement?.closest(PARTS)?.id ?? focusedPart;
   });
   document.addEventListener("htmx:after:swap", () => {
     reveal(document);
     showOpenTab(document);
     showSelection();
+    timeNotices();
     openConfirmation();
-    const part = focusedPart && document.activeElement === document.body && document.getElementById(focusedPart);
-    if (part) { part.tabIndex = -1; part.focus({ preventScroll: true }); }
+    if (focusedPart && document.activeElement === document.body) focusPart(document.getElementById(focusedPart));
     focusedPart = "";
   });
   document.addEventListener("htmx:error", () =>
@@ -221,6 +264,7 @@
   reveal(document);
   showOpenTab(document);
   showSelection();
+  timeNotices();
   // after a rejected form: focus the first invalid field
   if (document.activeElement === document.body) $('[aria-invalid="true"]')?.focus();
 })();

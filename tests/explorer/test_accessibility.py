@@ -5,6 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import expect
 
 from broker_core import reads, service_bus
 from broker_core.common.types import EntityAddress, Message, Session
@@ -64,7 +65,7 @@ def test_axe_finds_nothing_on_any_page(pages, browser):
 def test_axe_finds_nothing_on_a_phone_nor_in_the_open_menu_or_the_key_sheet(pages, browser):
     page = browser(viewport={"width": 320, "height": 700}, bypass_csp=True)
     page.goto(f"/entities/{pages.at}")
-    page.click("details.menu > summary")
+    page.click("button.menu")
     assert violations(page) == []
     page.keyboard.press("Escape")
     page.evaluate("document.querySelector('#keys').showModal()")
@@ -149,7 +150,7 @@ def test_release_get_and_delete_in_a_storage_queue_by_keyboard(jobs, browser):
     button.focus()
     page.keyboard.press("Enter")
     page.wait_for_selector("#notices :text('Released message 2')")
-    assert page.evaluate(f"{FOCUSED} !== document.body")
+    page.wait_for_function(f"() => {FOCUSED} !== document.body")
     page.keyboard.press("r")
     page.wait_for_url(f"**/receive/main/{queue}")
     page.focus("#id_numofmessages")
@@ -160,7 +161,8 @@ def test_release_get_and_delete_in_a_storage_queue_by_keyboard(jobs, browser):
     page.locator("#held-2 button[value=delete]").focus()
     page.keyboard.press("Enter")
     page.wait_for_selector("#notices :text('Deleted message 2')")
-    assert page.locator("#held-2").count() == 0 and page.evaluate(f"{FOCUSED} !== document.body")
+    expect(page.locator("#held-2")).to_have_count(0)
+    page.wait_for_function(f"() => {FOCUSED} !== document.body")
 
 
 def test_the_open_tab_shows_on_a_phone(pages, browser):
@@ -183,7 +185,7 @@ def test_a_range_is_selected_with_shift(pages, browser):
 
 def test_the_key_sheet_opens_and_gives_the_focus_back(pages, browser):
     page = browser()
-    page.goto("/")
+    page.goto("/entities/")
     page.keyboard.press("j")
     page.keyboard.press("?")
     assert page.locator("#keys").is_visible()
@@ -192,16 +194,16 @@ def test_the_key_sheet_opens_and_gives_the_focus_back(pages, browser):
     assert page.evaluate(f"{FOCUSED}.className") == "row-link"
     page.keyboard.press("g")
     page.keyboard.press("a")
-    page.wait_for_url("**/audit/")
+    page.wait_for_url("**/activity/")
 
 
 def test_single_keys_can_be_switched_off_and_never_act_while_typing(pages, browser):
     page = browser()
-    page.goto("/")
+    page.goto("/entities/")
     page.focus("#q")
     page.keyboard.type("gs?")
     assert not page.locator("#keys").is_visible() and page.input_value("#q") == "gs?"
-    page.goto("/")
+    page.goto("/entities/")
     page.keyboard.press("?")
     page.click("#keys button[name=shortcuts]")
     page.wait_for_load_state()
@@ -231,13 +233,14 @@ def test_focus_is_visible_and_never_hidden_behind_the_bar(pages, browser):
 
 def test_filtering_the_overview_while_typing_keeps_the_focus_and_the_address(pages, browser):
     page = browser()
-    page.goto("/")
+    page.goto("/entities/")
     page.focus("#q")
     page.keyboard.type(pages.shop.namespace)
-    page.wait_for_url(f"**/?q={pages.shop.namespace}*")
+    page.wait_for_url(f"**/entities/?q={pages.shop.namespace}*")
     page.wait_for_selector("#overview tbody tr:nth-child(6)")
-    assert page.locator("#overview tbody tr").count() == 6
-    assert page.evaluate(f"{FOCUSED}.id") == "q" and page.input_value("#q") == pages.shop.namespace
+    expect(page.locator("#overview tbody tr")).to_have_count(6)
+    expect(page.locator("#q")).to_be_focused()
+    assert page.input_value("#q") == pages.shop.namespace
 
 
 def test_tabs_swap_in_place_and_back_works(pages, browser):
@@ -261,7 +264,8 @@ def test_receive_and_complete_by_hand_without_leaving_the_page(pages, browser):
     page.focus("#held-5 button[value=complete]")
     page.keyboard.press("Enter")
     page.wait_for_selector("#held-5", state="detached")
-    assert page.evaluate("window.stayed && document.activeElement.id") == "receiver"
+    expect(page.locator("#receiver")).to_be_focused()
+    assert page.evaluate("window.stayed") is True
     assert reads.message(pages.shop, 5) is None
 
 
@@ -271,7 +275,7 @@ def test_a_form_that_comes_back_has_the_focus_where_it_is_wrong(pages, browser):
     page.fill("#id_name", "not its name")
     page.keyboard.press("Enter")
     page.wait_for_selector("[aria-invalid=true]")
-    assert page.evaluate("document.activeElement.id") == "id_name"
+    expect(page.locator("#id_name")).to_be_focused()
     page.context.complaints.clear()  # the form comes back with a 400
 
 
@@ -289,8 +293,10 @@ def test_a_rule_form_shows_what_its_kind_needs_and_a_message_is_tried_in_place(p
     page.fill("[aria-label='Value of property 1']", "eu")
     page.click("#try button.primary")
     page.wait_for_selector("#outcome")
-    assert page.evaluate("window.stayed") is True and page.evaluate(f"{FOCUSED} !== document.body")
-    assert page.locator("#outcome tbody tr").count() == 3 and page.locator("#outcome :text('does not match')").count() == 1
+    expect(page.locator("#outcome tbody tr")).to_have_count(3)
+    expect(page.locator("#outcome :text('does not match')")).to_have_count(1)
+    page.wait_for_function(f"() => {FOCUSED} !== document.body")
+    assert page.evaluate("window.stayed") is True
 
 
 def test_what_is_open_and_typed_stays_when_a_session_is_renewed_elsewhere(pages, browser):
@@ -307,7 +313,8 @@ def test_what_is_open_and_typed_stays_when_a_session_is_renewed_elsewhere(pages,
     ends = page.get_attribute(".session .countdown", "data-deadline")
     service_bus.renew_session(Session(carts, "cart-a", held.lock_token, held.locked_until, timedelta(0)))
     page.wait_for_selector(f".session .countdown:not([data-deadline='{ends}'])")
-    assert page.is_visible("#state-1") and page.input_value("#state-1") == "half written"
+    expect(page.locator("#state-1")).to_be_visible()
+    expect(page.locator("#state-1")).to_have_value("half written")
     page.click("button[value=set-state]")
     page.wait_for_selector("#notices :text('Session state set')")
     assert reads.sessions(carts, part="cart-a").rows[0].state == b"half written"

@@ -236,7 +236,7 @@ def test_the_programs_of_a_deleted_namespace_do_not_run(photolab):
 def test_the_button_pauses_and_resumes_for_operators_alone(as_):
     Demonstration.objects.create(pk=Demonstration.ONLY)
     operator, viewer = as_("operator"), as_("viewer")
-    assert b"Pause demo" in operator.get("/").content
+    assert b"Pause demo" in operator.get("/entities/").content
     answer = operator.post(reverse("explorer:demonstration"), {"do": "pause"}, follow=True)
     assert b"Resume demo" in answer.content
     assert b"Demo paused." in answer.content
@@ -253,10 +253,10 @@ def test_the_button_pauses_and_resumes_for_operators_alone(as_):
 
 
 def test_without_a_demonstration_there_is_no_button(as_, settings):
-    assert b"the demonstration" not in as_("operator").get("/").content
+    assert b"the demonstration" not in as_("operator").get("/entities/").content
     Demonstration.objects.create(pk=Demonstration.ONLY)
     settings.VITRINE_DEMO = False
-    assert b"the demonstration" not in as_("operator").get("/").content
+    assert b"the demonstration" not in as_("operator").get("/entities/").content
 
 
 # The storage account

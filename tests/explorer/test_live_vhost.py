@@ -6,6 +6,7 @@ from urllib.parse import unquote
 
 import pytest
 from channels.db import database_sync_to_async
+from playwright.sync_api import expect
 
 from broker_core import namespaces, rabbitmq, reads
 from broker_core.common.types import EntityAddress
@@ -201,7 +202,7 @@ def test_connections_are_closed_by_keyboard_and_the_list_empties_by_itself(commi
     assert page.evaluate("document.activeElement.closest('tr').id") == f"k-{committed.connection.id}"  # nothing stole the focus
     page.keyboard.press("Enter")
     page.wait_for_function("() => document.body.textContent.includes('No connections')")
-    assert "Closed connection scanner" in page.inner_text("#notices")
+    expect(page.locator("#notices")).to_contain_text("Closed connection scanner")
 
 
 def test_new_queues_wait_while_the_live_updates_are_paused(committed, browser):  # noqa: F811

@@ -31,7 +31,7 @@ def namespaces(shop, monkeypatch):
 @pytest.mark.parametrize(("count", "is_menu"), [(10, False), (11, True)])
 def test_many_namespaces_are_a_menu(namespaces, as_, count, is_menu):
     names = namespaces(count)
-    html = body_of(as_("viewer").get(reverse("explorer:overview")))
+    html = body_of(as_("viewer").get(reverse("explorer:entities")))
     assert ('<details class="pick">' in html) is is_menu
     assert (f"All {count} namespaces" in html) is is_menu
     assert all(f'href="{reverse("explorer:namespace", args=[name])}"' in html for name in names)
@@ -41,7 +41,7 @@ def test_the_menu_names_the_namespace_one_is_in(namespaces, as_):
     here = namespaces(11)[0]
     html = body_of(as_("viewer").get(reverse("explorer:namespace", args=[here])))
     assert f'<summary class="button little">{here}</summary>' in html
-    assert f'<li><a href="{reverse("explorer:overview")}">all</a></li>' in html
+    assert f'<li><a href="{reverse("explorer:entities")}">all</a></li>' in html
 
 
 @pytest.mark.parametrize(("number", "says"), [(1, "1 to 2 of 3"), (2, "3 to 3 of 3")])

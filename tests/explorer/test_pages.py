@@ -460,7 +460,7 @@ def test_preferences_are_kept_in_cookies_and_rendered_by_the_server(pages, as_):
     assert 'data-theme="dark" data-density="compact"' in body_of(client.get("/"))
     assert client.post("/preferences/", {"theme": "pink"}).status_code == 400
     assert client.post("/preferences/", {"theme": "light", "next": "https://evil.example/"})["Location"] == reverse(
-        "explorer:overview"
+        "explorer:now"
     )
 
 
@@ -484,9 +484,9 @@ def test_the_audit_pages_and_filters(pages, as_):
     for n in range(60):
         audit.done(WORKER, "send", pages.shop, target=f"message {n}", detail=json.dumps({"n": n}))
     client = as_("viewer")
-    first = client.get("/audit/?actor=worker&queue=eu/orders")
+    first = client.get("/activity/?actor=worker&queue=eu/orders")
     assert len(first.context["records"]) == 50 and "Older" in body_of(first)
-    second = client.get(f"/audit/?actor=worker&queue=eu/orders&before={first.context['older']}")
+    second = client.get(f"/activity/?actor=worker&queue=eu/orders&before={first.context['older']}")
     assert len(second.context["records"]) == 10
 
 

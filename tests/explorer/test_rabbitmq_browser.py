@@ -1,6 +1,7 @@
 """RabbitMQ's pages in a real browser: axe, narrow screens, journeys by keyboard alone and without JavaScript."""
 
 import pytest
+from playwright.sync_api import expect
 
 from broker_core import rabbitmq, reads
 from broker_core.common.types import EntityAddress
@@ -46,7 +47,8 @@ def test_a_message_is_tried_then_published_by_keyboard(committed, browser):  # n
     page.focus("button[name=dry]")
     page.keyboard.press("Enter")
     page.wait_for_selector("#route")
-    assert "To 1 queue" in page.inner_text("#route") and page.input_value("#id_routing_key") == "mail.keys"
+    expect(page.locator("#route")).to_contain_text("To 1 queue")
+    expect(page.locator("#id_routing_key")).to_have_value("mail.keys")
     before = reads.counts(EntityAddress(committed.vhost, "mail")).active
     page.focus("button.primary")
     page.keyboard.press("Enter")
@@ -93,16 +95,17 @@ def test_dead_letters_are_ticked_as_a_range_and_moved_back_in_a_dialog(committed
     assert page.inner_text("[data-bulk='Move back']") == "Move back 3"
     page.click("[data-bulk='Move back']")
     page.wait_for_selector("dialog#ask[open] #would")
-    assert "Move the 3 selected messages in dead?" in page.inner_text("#ask-title")
-    assert "3 messages move back to where they died last: 3 to mail." in page.inner_text("#would") and violations(page) == []
+    expect(page.locator("#ask-title")).to_contain_text("Move the 3 selected messages in dead?")
+    expect(page.locator("#would")).to_contain_text("3 messages move back to where they died last: 3 to mail.")
+    assert violations(page) == []
     page.keyboard.press("Escape")
     page.wait_for_selector("dialog#ask", state="hidden")
-    assert page.evaluate("document.activeElement.dataset.bulk") == "Move back", "the focus is where it was"
-    assert page.locator("input[name=numbers]:checked").count() == 3 and reads.counts(graveyard).active == 4
+    expect(page.locator("[data-bulk='Move back']")).to_be_focused()  # where it was
+    expect(page.locator("input[name=numbers]:checked")).to_have_count(3)
+    assert reads.counts(graveyard).active == 4
     page.click("[data-bulk='Move back']")
     page.click("dialog#ask[open] button[name=confirmed]")
-    page.wait_for_selector("#notices .notice")
-    assert "Moved 3 messages: 3 to mail." in page.inner_text("#notices")
+    expect(page.locator("#notices")).to_contain_text("Moved 3 messages: 3 to mail.")
     assert reads.counts(graveyard).active == 1
 
 
@@ -121,8 +124,7 @@ def test_messages_are_moved_to_another_queue_by_keyboard(committed, graveyard, b
     page.wait_for_selector("#would >> text=1 message moves to the queue spare")
     page.focus("#ask button[name=confirmed]")
     page.keyboard.press("Enter")
-    page.wait_for_selector("#notices .notice")
-    assert "now message 1 of spare" in page.inner_text("#notices")
+    expect(page.locator("#notices")).to_contain_text("now message 1 of spare")
     assert reads.counts(EntityAddress(committed.vhost, "spare")).active == 1
 
 
@@ -211,12 +213,13 @@ def test_messages_are_held_and_settled_by_keyboard_and_a_consumer_gets_the_next(
     page.focus("#ack-2-1")
     page.keyboard.press("Enter")
     page.wait_for_selector("#held-2-3")
-    assert page.locator("#held-2-1").count() == 0 and page.evaluate("document.activeElement.id") in ("manual-consumer", "get")
+    expect(page.locator("#held-2-1")).to_have_count(0)
+    page.wait_for_function("() => ['manual-consumer', 'get'].includes(document.activeElement.id)")
     assert reads.counts(dead).locked == 3 and violations(page) == []
     page.focus("#nack-all-2-3")
     page.keyboard.press("Enter")
     page.wait_for_selector("#held-2-5")
-    assert "redelivered" in page.inner_text("#held-2-5")
+    expect(page.locator("#held-2-5")).to_contain_text("redelivered")
     page.focus("#close-manual-consumer")
     page.keyboard.press("Enter")
     page.wait_for_selector("#manual-consumer >> text=You hold no messages")

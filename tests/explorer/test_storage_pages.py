@@ -450,7 +450,7 @@ def test_an_account_is_deleted_with_its_queues_by_its_typed_name(account, as_):
     assert "2 queues and 2 messages" in page and "is kept until" in page
     assert client.post(url, {"name": "another"}).status_code == 400
     assert account in [one.name for one in queue_storage.list_accounts()]
-    assert client.post(url, {"name": account})["Location"] == "/"
+    assert client.post(url, {"name": account})["Location"] == "/entities/"
     assert account not in [one.name for one in queue_storage.list_accounts()]
     assert the_last_act().detail == f"Deleted the storage account {account}: 2 queues, 2 messages."
     assert f"There is no namespace named {account}." in body_of(client.get(url)) and client.get(url).status_code == 404
@@ -579,7 +579,7 @@ def test_a_clear_is_no_page_of_a_service_bus_queue(shop, as_):
 
 def test_the_overview_counts_several_families_in_words_that_fit_all(shop, jobs, as_):
     client = as_("viewer")
-    response = client.get("/")
+    response = client.get("/entities/")
     figures = [figure.title for figure in response.context["figures"]]
     assert figures == ["Available", "Locked", "Scheduled", "Deferred", "Expired", "Dead-lettered"]
     counted = {
@@ -588,10 +588,10 @@ def test_the_overview_counts_several_families_in_words_that_fit_all(shop, jobs, 
     assert counted[jobs] == [2, 2, 2, None, 1, None] and counted[shop] == [1, 1, 1, 1, 1, 1]
     poison = EntityAddress(jobs.namespace, "jobs-poison")
     assert counted[poison][-1] == 1 and f'class="dead-count" href="/entities/{at(poison)}"' in body_of(response)
-    narrowed = client.get("/?family=queue_storage")
+    narrowed = client.get("/entities/?family=queue_storage")
     assert {entity.family for entity in narrowed.context["entities"]} == {Family.QUEUE_STORAGE}
     assert [figure.name for figure in narrowed.context["figures"]][:3] == ["visible", "delayed", "leased"]
-    assert client.get("/?family=kafka").status_code == 400
+    assert client.get("/entities/?family=kafka").status_code == 400
 
 
 def test_a_queue_that_nobody_asks_is_named_with_its_account_where_there_are_others(account, as_):
@@ -599,14 +599,14 @@ def test_a_queue_that_nobody_asks_is_named_with_its_account_where_there_are_othe
     queue_storage.create_queue(address)
     queue_storage.put(address, "hello")
     client = as_("viewer")
-    assert f">{at(address)}</a>" in body_of(client.get("/?q=lonely"))
+    assert f">{at(address)}</a>" in body_of(client.get("/entities/?q=lonely"))
     here = body_of(client.get(f"/namespaces/{account}/"))
     assert ">lonely</a>" in here and f">{at(address)}</a>" not in here
 
 
 @pytest.mark.parametrize("sort", ["visible", "-leased", "held", "-ready", "-total", "rescheduled"])
 def test_any_column_of_any_family_sorts(shop, jobs, as_, sort):
-    assert as_("viewer").get(f"/?sort={sort}").status_code == 200
+    assert as_("viewer").get(f"/entities/?sort={sort}").status_code == 200
 
 
 def test_a_virtual_host_with_a_slash_has_its_pages(broker_database, as_):

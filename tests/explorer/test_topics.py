@@ -48,9 +48,9 @@ def test_the_overview_can_be_narrowed_to_a_kind(pages, as_):
     found = client.get(f"/namespaces/{pages.shop.namespace}/?kind=subscription").context["entities"]
     assert {row.address.name for row in found} == {"all", "eu", "vips"}
     assert "beneath" not in body_of(client.get(f"/namespaces/{pages.shop.namespace}/?kind=subscription"))
-    found = client.get(f"/?q={pages.shop.namespace}/market/news/Subscriptions/eu").context["entities"]
+    found = client.get(f"/entities/?q={pages.shop.namespace}/market/news/Subscriptions/eu").context["entities"]
     assert [row.address.name for row in found] == ["eu"]
-    assert client.get("/?kind=exchange").status_code == 400
+    assert client.get("/entities/?kind=exchange").status_code == 400
 
 
 def test_the_overview_asks_no_more_for_more_entities(pages, as_, monkeypatch):

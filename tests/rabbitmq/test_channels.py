@@ -298,6 +298,22 @@ def test_a_delivery_not_acknowledged_in_time_is_requeued_and_closes_its_channel(
     assert ledger_agrees(address)
 
 
+def test_a_released_delivery_is_requeued_and_closes_its_channel(connection, queue):
+    """RMQ-928: an operator releases one message; what else the channel holds goes back with it."""
+    send(queue, *"abc")
+    channel, other = connection.channel(), connection.channel()
+    assert bodies([channel.get(queue.path), channel.get(queue.path), other.get(queue.path)]) == "abc"
+    assert rabbitmq.release(queue, [1, 99], reason="stuck") == [1]
+    assert rabbitmq.release(queue, [1]) == []
+    eventually(lambda: channel._overdue)
+    with pytest.raises(AmqpError) as refused:
+        channel.ack(2)
+    assert refused.value.text == f"PRECONDITION_FAILED - a delivery on channel {channel.number} was released by an operator"
+    assert [(d.body, d.redelivered) for d in get_all(connection.channel(), queue.path)] == [(b"a", True), (b"b", True)]
+    other.ack(1)
+    assert ledger_agrees(queue)
+
+
 def test_a_late_acknowledgement_is_told_whether_or_not_the_news_came(connection, queue):
     send(queue, "a")
     channel = connection.channel()

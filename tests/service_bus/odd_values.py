@@ -109,6 +109,8 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
         "service_bus.operating": {
             "resubmit": lambda: {"address": w.queue.dead_letter, "sequence_numbers": [2], "properties": {"a": 1}, "body": b"x"},
             "delete_batch": lambda: at | {"max_count": 1},
+            "release_locks": lambda: at | {"sequence_numbers": [3]},
+            "release_session": lambda: {"address": w.by_session, "session_id": "a"},
             "*": lambda: at,
         },
         "service_bus.receiving": {
@@ -234,6 +236,7 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
                 for verb in ("get", "consume", "declare_queue", "delete_queue")
             },
             "end_overdue": dict,
+            "release": lambda: rabbits | {"sequence_numbers": [1]},
             "*": lambda: {"channel": _channel(w)},
         },
         "rabbitmq.connections.connections": {
@@ -313,6 +316,7 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
             "messages_by_number": lambda: {"entity_id": w.entity_id, "sequence_numbers": [1]},
             "*": lambda: at | {"sequence_number": 4},
         },
+        "reads.locks": {"*": dict},
         "reads.names": {"*": dict},
         "reads.next_changes": {"*": lambda: at},
         "reads.session_lists": {"*": lambda: {"address": w.by_session}},
@@ -321,6 +325,11 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
             "events": lambda: {"filter": EventFilter()},
             "gone": lambda: at,
             "find": lambda: {"text": "x"},
+        },
+        "reads.traffic": {
+            "recent_traffic": lambda: {"ids": [w.entity_id]},
+            "namespace_traffic": lambda: {"namespace": w.ns},
+            "*": lambda: at,
         },
         "service_bus.sweeps": {"*": dict},
         "service_bus.shared_access": {

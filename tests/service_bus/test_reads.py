@@ -1,7 +1,7 @@
 """What the explorer asks, on real Postgres: right answers at the namespace's instant, and nothing touched by asking."""
 
 import uuid
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import psycopg
@@ -11,7 +11,7 @@ from broker_core import namespaces, reads, service_bus
 from broker_core.common.errors import EntityNotFound, InvalidArgument, NotAuthorized
 from broker_core.common.types import Actor, EntityAddress, EntityKind, EventKind, Message, MessageState, Right
 from broker_core.history.feed import Follower
-from broker_core.reads import EventFilter, MessageFilter, Tab
+from broker_core.reads import EventFilter, Tab, parse_filter
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.display_state import DisplayState
 from broker_core.service_bus.rules.filters import Rule, compile_filter
@@ -24,6 +24,10 @@ BROWSER = Actor("user", "vera", Right.BROWSE)
 
 def send(queue, count=1, **properties):
     return service_bus.send(queue, [Message(f"body {i}".encode(), **properties) for i in range(count)])
+
+
+def matching(text):
+    return parse_filter(text, now=datetime.now(UTC))
 
 
 def numbers(page):
@@ -158,9 +162,9 @@ def test_scheduled_messages_are_listed_in_due_order_and_pages_turn_both_ways(que
     assert (numbers(back), back.next_cursor) == (order[3:6], pages[1].next_cursor)
     again = reads.list_messages(queue, Tab.SCHEDULED, limit=3, newest_first=newest_first, cursor=back.previous_cursor)
     assert (numbers(again), again.previous_cursor) == (order[:3], None)
-    found = reads.list_messages(queue, Tab.SCHEDULED, filter=MessageFilter(body_text="body"), limit=9, newest_first=newest_first)
+    found = reads.list_messages(queue, Tab.SCHEDULED, filter=matching("body:body"), limit=9, newest_first=newest_first)
     assert numbers(found) == order
-    capped = reads.list_messages(queue, Tab.SCHEDULED, filter=MessageFilter(subject="none"), max_scanned=2)
+    capped = reads.list_messages(queue, Tab.SCHEDULED, filter=matching("subject:none"), max_scanned=2)
     assert capped.capped and capped.next_cursor
     with pytest.raises(InvalidArgument, match="cursor"):
         reads.list_messages(queue, Tab.SCHEDULED, cursor="above-3")
@@ -217,30 +221,148 @@ def test_each_tab_shows_its_list(queue):
 
 
 @pytest.mark.parametrize(
-    ("narrowed", "expected"),
+    ("text", "expected"),
     [
-        (MessageFilter(message_id="ORD"), [3, 1]),
-        (MessageFilter(message_id="order-1"), [1]),
-        (MessageFilter(body_text="grün"), [2]),
-        (MessageFilter(property_name="size"), [2, 1]),
-        (MessageFilter(property_name="size", property_value="7"), [1]),
-        (MessageFilter(subject="invoice"), [3]),
-        (MessageFilter(correlation_id="corr"), [3]),
-        (MessageFilter(session_id="s"), [2]),
-        (MessageFilter(message_id="order", subject="invoice"), [3]),
-        (MessageFilter(message_id="100% _ wrong"), []),
+        ("id:ORD", [3, 1]),
+        ("id=ORD", []),
+        ("id:order-1", [1]),
+        ("id=*-3", [3]),
+        ("-id:order", [2]),
+        ("body:grün", [2]),
+        ("body:GRÜN", []),
+        ("-body:a", [3]),
+        ("prop.size", [2, 1]),
+        ("-prop.size", [3]),
+        ("prop.size=7", [1]),
+        ("prop.size>7", [2]),
+        ("prop.size>=7 prop.size<8", [1]),
+        ("prop.size>x", []),
+        ("prop.zone:EU", [2]),
+        ("prop.zone>b", [2]),
+        ("prop.zone>7", []),
+        ("-prop.zone=eu*", [3, 1]),
+        ("subject:invoice", [3]),
+        ("correlation:corr", [3]),
+        ("session=s", [2]),
+        ("session:S", [2]),
+        ("-session=s", [3, 1]),
+        ("id:order subject:invoice", [3]),
+        ("corr", [3]),
+        ("order", [3, 1]),
+        ('id:"100% _ wrong"', []),
+        ("id:order_1", []),
+        ("number:2..3", [3, 2]),
+        ("number>2", [3]),
+        ("-number=2", [3, 1]),
+        ("size>1GB", []),
+        ("deliveries=0 number<2", [1]),
+        ("priority<5", []),
+        ("-priority<5", [3, 2, 1]),
+        ("age<1h", [3, 2, 1]),
+        ("age>1h", []),
+        ("at>2000-01-01", [3, 2, 1]),
+        ("at<2000-01-01", []),
+        ("dead-age>0s", []),
+        ("state:active", [3, 2, 1]),
+        ("-state:active", []),
+        ("entity:queue-", [3, 2, 1]),
     ],
 )
-def test_filters(queue, narrowed, expected):
+def test_filters(queue, text, expected):
     service_bus.send(
         queue,
         [
             Message(b"a", message_id="order-1", properties={"size": 7}),
-            Message("das ist grün".encode(), message_id="other", session_id="s", properties={"size": 8}),
+            Message("das ist grün".encode(), message_id="other", session_id="s", properties={"size": 8, "zone": "eu-1"}),
             Message(b"\xff\x00c", message_id="Order-3", subject="Invoice 5", correlation_id="Corr"),
         ],
     )
-    assert numbers(reads.list_messages(queue, filter=narrowed)) == expected
+    assert numbers(reads.list_messages(queue, filter=matching(text))) == expected
+
+
+def test_states_are_found_as_they_are_at_the_instant(make_queue, step):
+    queue = make_queue(lock_duration=30 * SECOND)
+    send(queue, 1, time_to_live=40 * SECOND)
+    send(queue, 2)
+    send(queue, 1, scheduled_enqueue_at=now(queue) + timedelta(hours=1))
+    locked, deferred, dead = service_bus.receive(queue, 3)
+    service_bus.defer(queue, [deferred.lock_token])
+    service_bus.dead_letter(queue, [dead.lock_token])
+
+    def found(state):
+        tabs = (Tab.ACTIVE, Tab.DEFERRED, Tab.SCHEDULED, Tab.DEAD_LETTER)
+        return [n for tab in tabs for n in numbers(reads.list_messages(queue, tab, filter=matching(f"state:{state}")))]
+
+    states = ("active", "locked", "expired", "deferred", "scheduled", "dead", "gone")
+    assert [found(state) for state in states] == [[], [1], [], [2], [4], [3], []]
+    step(30 * SECOND)  # the lock ends
+    assert (found("active"), found("locked"), found("expired")) == ([1], [], [])
+    step(10 * SECOND)
+    assert (found("active"), found("locked"), found("expired")) == ([], [], [1])
+    assert (found("visible"), found("dead-letter"), found("delayed")) == ([], [3], [4])
+
+
+def test_ages_are_by_the_clock_of_the_namespace(queue, step):
+    send(queue)
+    step(timedelta(hours=2))
+    send(queue)
+    for text, expected in (("age>1h", [1]), ("age<1h", [2]), ("age:0s..1h", [2]), ("-age>3h", [2, 1])):
+        assert numbers(reads.list_messages(queue, filter=matching(text))) == expected
+    [one] = service_bus.receive(queue, 1)
+    service_bus.dead_letter(queue, [one.lock_token])
+    assert numbers(reads.list_messages(queue, Tab.DEAD_LETTER, filter=matching("dead-age<1h"))) == [1]
+    assert numbers(reads.list_messages(queue, Tab.DEAD_LETTER, filter=matching("dead-age>1h"))) == []
+
+
+JSON_BODIES = [
+    b'{"order": {"id": 4711, "note": "Urgent: 100% [now]", "paid": true, "items": [{"sku": "A1"}, {"sku": "B2"}]}}',
+    b'{"order": {"id": "4711", "paid": false, "items": []}, "a b": null}',
+    b'{"order": {"id": 9}}',
+    b"not JSON",
+    b"\xff\xfe",
+    b'{"nul": "\\u0000"}',
+    b"[" * 100_000,
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("$.order.id=4711", [2, 1]),
+        ('$.order.id="4711"', [2]),
+        ("$.order.id:471", [2]),
+        ("$.order.id:4711", [2, 1]),
+        ("$.order.id>4700", [1]),
+        ("$.order.id<10", [3]),
+        ("-$.order.id>4700", [3, 2]),
+        ("$.order.id!=9", [2, 1]),
+        ("$.order.paid=true", [1]),
+        ("$.order.paid", [2, 1]),
+        ('$."a b"=null', [2]),
+        ('$.order.note:"urgent: 100% [NOW]"', [1]),
+        ("$.order.note=Urgent*now]", [1]),
+        ("$.order.note=urgent*", []),
+        ("$.order.items[*].sku=B2", [1]),
+        ("$.order.items[0].sku=B2", []),
+        ("$.order.items[1].sku:b", [1]),
+        ('$.order.note>"A"', [1]),
+        ("$.order.id>4700 $.order.paid=false", []),
+        ("$.nothing", []),
+    ],
+)
+def test_values_in_json_are_found_and_bodies_that_are_no_json_are_counted(queue, text, expected):
+    service_bus.send(queue, [Message(body) for body in JSON_BODIES])
+    page = reads.list_messages(queue, filter=matching(text))
+    assert (numbers(page), page.not_json) == (expected, 4)
+    assert reads.list_messages(queue, filter=matching(f"{text} number<5")).not_json == 1
+
+
+def test_bounds_of_numbers_limit_what_is_examined(queue):
+    send(queue, 20)
+    for newest_first in (True, False):
+        page = reads.list_messages(queue, filter=matching("number:5..7 id:*"), newest_first=newest_first)
+        assert (sorted(numbers(page)), page.scanned) == ([5, 6, 7], 3)
+    assert reads.list_messages(queue, filter=matching("number>18 number<3")).scanned == 0
 
 
 def test_a_dead_letter_reason_narrows_the_dead_letters(queue):
@@ -248,22 +370,22 @@ def test_a_dead_letter_reason_narrows_the_dead_letters(queue):
     one, two = service_bus.receive(queue, 2)
     service_bus.dead_letter(queue, [one.lock_token], "PaymentRefused")
     service_bus.dead_letter(queue, [two.lock_token], "Other")
-    assert numbers(reads.list_messages(queue, Tab.DEAD_LETTER, filter=MessageFilter(reason="payment"))) == [1]
+    assert numbers(reads.list_messages(queue, Tab.DEAD_LETTER, filter=matching("reason:payment"))) == [1]
 
 
 def test_a_search_stops_at_its_cap_says_so_and_goes_on_from_there(queue, monkeypatch):
     monkeypatch.setattr("broker_core.reads.messages.SCAN_CHUNK", 4)
     service_bus.send(queue, [Message(message_id="needle" if i == 2 else "hay") for i in range(20)])
-    page = reads.list_messages(queue, filter=MessageFilter(message_id="needle"), max_scanned=10)
+    page = reads.list_messages(queue, filter=matching("id:needle"), max_scanned=10)
     assert (page.rows, page.scanned, page.capped) == ((), 10, True)
-    further = reads.list_messages(queue, filter=MessageFilter(message_id="needle"), cursor=page.next_cursor, max_scanned=20)
+    further = reads.list_messages(queue, filter=matching("id:needle"), cursor=page.next_cursor, max_scanned=20)
     assert (numbers(further), further.capped, further.next_cursor) == ([3], False, None)
 
 
 def test_a_search_stops_after_its_time(queue, monkeypatch):
     monkeypatch.setattr("broker_core.reads.messages.SCAN_CHUNK", 2)
     send(queue, 10)
-    page = reads.list_messages(queue, filter=MessageFilter(message_id="nowhere"), max_seconds=0)
+    page = reads.list_messages(queue, filter=matching("id:nowhere"), max_seconds=0)
     assert (page.scanned, page.capped) == (2, True)
 
 
@@ -271,7 +393,7 @@ def test_a_search_stops_after_its_time(queue, monkeypatch):
 def test_a_search_of_bodies_looks_at_the_time_after_so_many_bytes(queue, monkeypatch, newest_first):
     monkeypatch.setattr("broker_core.reads.messages.SCAN_BYTES", 250_000)
     service_bus.send(queue, [Message(bytes(100_000) + b"needle" * (n == 3)) for n in range(7)])
-    wanted = MessageFilter(body_text="needle")
+    wanted = matching("body:needle")
     page = reads.list_messages(queue, filter=wanted, newest_first=newest_first, max_seconds=0)
     assert (page.rows, page.scanned, page.capped) == ((), 3, True)
     further = reads.list_messages(queue, filter=wanted, cursor=page.next_cursor, newest_first=newest_first, max_seconds=0)
@@ -285,9 +407,9 @@ def test_a_search_of_bodies_looks_at_the_time_after_so_many_bytes(queue, monkeyp
 def test_a_body_beyond_the_bytes_of_a_chunk_is_a_chunk_by_itself(queue, monkeypatch):
     monkeypatch.setattr("broker_core.reads.messages.SCAN_BYTES", 10)
     service_bus.send(queue, [Message(b"larger than ten bytes, needle") for _ in range(2)])
-    assert reads.list_messages(queue, filter=MessageFilter(body_text="needle"), max_seconds=0).scanned == 1
-    assert numbers(reads.list_messages(queue, filter=MessageFilter(body_text="needle"))) == [2, 1]
-    other = reads.list_messages(queue, filter=MessageFilter(message_id="nowhere"), max_seconds=0)
+    assert reads.list_messages(queue, filter=matching("body:needle"), max_seconds=0).scanned == 1
+    assert numbers(reads.list_messages(queue, filter=matching("body:needle"))) == [2, 1]
+    other = reads.list_messages(queue, filter=matching("id:nowhere"), max_seconds=0)
     assert (other.scanned, other.capped) == (2, False)  # where no body is searched, bytes do not count
 
 
@@ -474,7 +596,7 @@ def test_traffic_has_every_stretch_and_what_just_happened(queue):
     assert sum(point.sent for point in points) == 5
     assert sum(point.completed for point in points) == 2
     assert sum(point.dead_lettered for point in points) == 1
-    assert len(reads.traffic(queue, 24 * 60)) == 180
+    assert len(reads.traffic(queue, 24 * 60)) == 144  # of ten minutes
 
 
 def test_sweep_runs_are_newest_first_and_the_last_of_each_is_known(broker_database):
@@ -522,7 +644,8 @@ def test_browsing_needs_the_right_to_browse_and_bodies_theirs(queue):
         lambda: reads.find("x", actor=stranger),
         lambda: reads.health(actor=stranger),
         lambda: reads.body(queue, 1, actor=BROWSER),
-        lambda: reads.list_messages(queue, filter=MessageFilter(body_text="x"), actor=BROWSER),
+        lambda: reads.list_messages(queue, filter=matching("body:x"), actor=BROWSER),
+        lambda: reads.list_messages(queue, filter=matching("-$.a"), actor=BROWSER),
     ):
         with pytest.raises(NotAuthorized):
             ask()

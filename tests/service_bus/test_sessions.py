@@ -491,7 +491,7 @@ def test_all_locks_on_sessions_can_be_dropped(queue):
 
 
 def _drop(queue):
-    return (yield call("drop_session_locks", entity_id=entity_id(queue)))
+    return (yield call("drop_session_locks", entity_id=entity_id(queue), session_id=None))
 
 
 # What a session is

@@ -21,7 +21,7 @@ def test_the_link_signs_in_once(client, person):
     user = person()
     link = sign_in.link_for(user)
     answer = client.post(link)
-    assert (answer.status_code, answer.url) == (302, reverse("explorer:overview"))
+    assert (answer.status_code, answer.url) == (302, reverse("explorer:now"))
     assert client.session["_auth_user_id"] == str(user.pk)
     for again in (client.get(link), client.post(link)):
         assert again.status_code == 403
@@ -59,7 +59,7 @@ def test_password_sign_in_and_sign_out(client, person):
     user.save()
     page = reverse("explorer:sign_in")
     assert b"Incorrect user name or password." in client.post(page, {"username": "viewer", "password": "wrong"}).content
-    assert client.post(page, {"username": "viewer", "password": "open sesame 7"}).url == reverse("explorer:overview")
+    assert client.post(page, {"username": "viewer", "password": "open sesame 7"}).url == reverse("explorer:now")
     assert client.post(reverse("explorer:sign_out")).url == page
 
 

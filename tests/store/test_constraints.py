@@ -5,14 +5,14 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from broker_core.common.types import EventKind, LedgerState, MessageState, SubQueue
+from broker_core.common.types import LedgerState, MessageState, SubQueue
 from broker_core.store import connections
 
 NOW = "2026-01-01T00:00:00Z"
 TOKEN = str(uuid4())
 MESSAGE = {"entity_id": -1, "sequence_number": 1, "size": 0, "enqueued_at": NOW, "body": b""}
 COUNT = {"entity_id": -1, "subqueue": 0, "state": 0, "n": 1}
-TRAFFIC = {"entity_id": -1, "bucket": NOW, "op": 1, "n": 1}
+TRAFFIC = {"entity_id": -1, "step": 10, "bucket": NOW}
 SESSION = {"entity_id": -1, "session_id": "s"}
 HEAD = {"entity_id": -1, "subqueue": 0}
 STORAGE = {"visible_at": NOW, "lock_token": TOKEN}
@@ -50,7 +50,7 @@ def insert(table, row):
         ("vitrine_count_base", COUNT, {"state": 15, "until": NOW}, "out_of_range"),
         ("vitrine_count_base", COUNT, {"state": 10}, "out_of_range"),  # locked, but until when?
         ("vitrine_count_base", COUNT, {"until": NOW}, "out_of_range"),
-        ("vitrine_traffic", TRAFFIC, {"op": 0}, "out_of_range"),
+        ("vitrine_traffic", TRAFFIC, {"step": 20}, "out_of_range"),
     ],
 )
 def test_what_must_never_be_is_refused(db, table, row, forbidden, constraint):
@@ -71,7 +71,6 @@ def test_every_member_of_the_enums_is_allowed_and_the_next_number_is_not(db):
         ("vitrine_count_base", COUNT, "subqueue", SubQueue),
         ("vitrine_count_base", COUNT, "state", MessageState),
         ("vitrine_count_base", ended, "state", LedgerState),
-        ("vitrine_traffic", TRAFFIC, "op", EventKind),
     ):
         for member in members:
             insert(table, row | {column: member})

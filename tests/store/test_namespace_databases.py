@@ -182,9 +182,9 @@ def test_pages_show_each_namespace_from_its_database(queues, client, person):
     service_bus.send(NEAR, [Message(b"1", message_id="in-near")])
     service_bus.send(FAR, [Message(b"1", message_id="in-far", subject="of the far queue")])
     service_bus.receive_and_delete(NEAR)
-    overview = client.get(reverse("explorer:overview")).content.decode()
+    overview = client.get(reverse("explorer:entities")).content.decode()
     assert f"entities/{NEAR}" in overview and f"entities/{FAR}" in overview
-    by_size = client.get(reverse("explorer:overview"), {"sort": "-sent"}).content.decode()
+    by_size = client.get(reverse("explorer:entities"), {"sort": "-sent"}).content.decode()
     assert f"entities/{NEAR}" in by_size and f"entities/{FAR}" in by_size
     assert "of the far queue" in client.get(f"/entities/{FAR}?tab=active").content.decode()
     message = client.get(f"/messages/{FAR}/1").content.decode()  # with its timeline, which is read by the entity's id

@@ -383,9 +383,9 @@ SELECT sequence_number FROM changed
 affected AS (SELECT * FROM owned),
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count,
-                                       locked_until, message_id, details)
+                                       locked_until, message_id, reason, details)
     SELECT e.now, %(entity_id)s, @SUBQUEUE_MAIN, %(actor)s, @EVENT_RELEASED, o.sequence_number, c.delivery_count,
-           o.visible_at, o.message_id,
+           o.visible_at, o.message_id, %(reason)s,
            CASE WHEN o.locked_by IS NOT NULL THEN jsonb_build_object('held_by', o.locked_by) END
       FROM owned AS o JOIN changed AS c USING (sequence_number), entity AS e WHERE e.history_level = @HISTORY_FULL),
 counted AS (

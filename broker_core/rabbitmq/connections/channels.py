@@ -14,9 +14,9 @@ from itertools import groupby, islice
 from typing import Any, Concatenate, ParamSpec, TypeVar
 from uuid import UUID
 
-from broker_core.common.arguments import require_count, require_kind
+from broker_core.common.arguments import require_count, require_kind, require_reason, whole_numbers
 from broker_core.common.errors import BrokerError, InvalidArgument
-from broker_core.common.types import EntityAddress, EventKind, Right
+from broker_core.common.types import Actor, EntityAddress, EventKind, Right
 from broker_core.rabbitmq.messages import delivering, publishing
 from broker_core.rabbitmq.messages.delivery import Delivery
 from broker_core.rabbitmq.messages.local_consumers import registry
@@ -280,6 +280,29 @@ def end_overdue(*, default_timeout: int = DEFAULT_TIMEOUT) -> Steps:
         total += len(rows)
         if len(rows) < BATCH:
             return {"overdue": total} if total else {}
+
+
+@use_case
+def release(
+    address: EntityAddress, sequence_numbers: Iterable[int], *, reason: str | None = None, actor: Actor | None = None
+) -> Steps[list[int]]:
+    """Requeue unacknowledged messages, for an operator (RMQ-928). Each counts as a return, and the channel that holds it closes
+    at its next use. Returns the numbers of those that were unacknowledged. reason: for the messages' history."""
+    actor = actor or Actor.local()
+    actor.require(Right.OPERATE, address)
+    require_reason(reason)
+    numbers = whole_numbers(sequence_numbers)
+    if not numbers:
+        return []
+    entity_id = (yield from queues.find_queue(address.namespace, address.path)).id
+    rows = yield call("rabbit_deliveries", entity_id=entity_id, numbers=numbers)
+    tokens = [row.lock_token for row in rows]
+    report = yield from delivering.requeue.steps(address, tokens, reason=reason, actor=actor)
+    lost = set(report.lost)
+    released = [row for row in rows if row.lock_token not in lost]
+    for row in released:
+        yield call("notify_connection", connection_id=row.owner_id, notice=f"released {row.lock_token}")
+    return [row.sequence_number for row in released]
 
 
 def _close(channel: Channel, because: Exception) -> Steps:

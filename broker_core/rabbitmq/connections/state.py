@@ -97,13 +97,16 @@ class ConnectionState:
             channel.signal.set()
 
     def receive_notice(self, notice: str) -> None:
-        """Process a notice from another process: connection closed, delivery overdue, or new deliveries."""
+        """Process a notice from another process: connection closed, delivery overdue or released, or new deliveries."""
         kind, _, rest = notice.partition(" ")
         if kind == "closed":
             self.end(errors.connection_forced(rest))
         elif kind == "overdue":
             for channel in list(self.channels.values()):
                 channel.receive_overdue_notice(rest)
+        elif kind == "released":
+            for channel in list(self.channels.values()):
+                channel.receive_released_notice(rest)
         elif kind == "delivered":
             incoming_deliveries.take_soon(self, self._process.database, DeliveryNotice.parsed(rest))
 
@@ -202,10 +205,22 @@ class ChannelState:
     def receive_overdue_notice(self, notice: str) -> None:
         """A sweep has requeued an overdue delivery: if it was one of this channel's, the channel closes (RMQ-126)."""
         token, _, milliseconds = notice.partition(" ")
+        if self._holds(token):
+            self._lose(errors.acknowledgement_timed_out(self.number, int(milliseconds)))
+
+    def receive_released_notice(self, token: str) -> None:
+        """An operator has requeued a delivery: if it was one of this channel's, the channel closes (RMQ-928)."""
+        if self._holds(token):
+            self._lose(errors.delivery_released(self.number))
+
+    def _holds(self, token: str) -> bool:
         held = [unacked.delivery for unacked in list(self.unacked.values())] + [delivery for _, delivery in list(self.buffered)]
-        if any(str(delivery.token) == token for delivery in held):
-            self._overdue = errors.acknowledgement_timed_out(self.number, int(milliseconds))
-            self.signal.set()
+        return any(str(delivery.token) == token for delivery in held)
+
+    def _lose(self, because: AmqpError) -> None:
+        """The broker has taken a delivery back: the next use of the channel raises this."""
+        self._overdue = because
+        self.signal.set()
 
     def address(self, queue: str) -> EntityAddress:
         """A queue of this virtual host; the empty name is the queue last declared on this channel (RMQ-321)."""

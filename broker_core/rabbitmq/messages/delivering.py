@@ -214,18 +214,19 @@ def requeue(
     counts: bool = True,
     delivered: bool = True,
     kind: EventKind = EventKind.ABANDONED,
+    reason: str | None = None,
     actor: Actor | None = None,
 ) -> Steps:
     """Return deliveries to their original positions with their expiry unchanged (RMQ-020, RMQ-116). Returns a SettleReport.
 
     counts: whether this counts as a failed delivery; at the delivery limit the message is dead-lettered (RMQ-121). delivered:
     False if the messages never reached their client, which then sees them without the redelivered flag (RMQ-119). kind: of the
-    event.
+    event; reason: of an operator, for the event.
     """
     by, tokens = _authorized(address, tokens, actor)
     if not tokens:
         return SettleReport((), ())
-    return (yield from _requeues.call((address, _Requeue(by, counts, delivered, int(kind))), tokens))
+    return (yield from _requeues.call((address, _Requeue(by, counts, delivered, int(kind), reason)), tokens))
 
 
 class _Requeue(NamedTuple):
@@ -235,6 +236,7 @@ class _Requeue(NamedTuple):
     counts: bool
     delivered: bool
     kind: int
+    reason: str | None = None
 
 
 def _requeue(key: tuple[EntityAddress, _Requeue], tokens: Sequence[UUID]) -> Steps:

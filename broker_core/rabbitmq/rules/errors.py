@@ -315,6 +315,11 @@ def unknown_delivery_tag(tag: int) -> AmqpError:
     return failed(f"unknown delivery tag {tag}")
 
 
+def delivery_released(channel: int) -> AmqpError:
+    """RMQ-928"""
+    return failed(f"a delivery on channel {channel} was released by an operator")
+
+
 def acknowledgement_timed_out(channel: int, milliseconds: int) -> AmqpError:
     """RMQ-126"""
     return failed(

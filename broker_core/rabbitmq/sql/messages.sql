@@ -358,9 +358,9 @@ changed AS (
                                     THEN m.first_received_at END
      WHERE m.ctid = ANY (ARRAY(SELECT tid FROM judged WHERE NOT spent)) RETURNING m.sequence_number),
 events AS (
-    INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count, message_id)
+    INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count, message_id, reason)
     SELECT e.now, %(entity_id)s, @SUBQUEUE_MAIN, CASE %(kind)s::int WHEN @EVENT_LOCK_LOST THEN o.locked_by ELSE %(actor)s END,
-           %(kind)s, o.sequence_number, o.delivery_count + %(counts)s::bool::int, o.message_id
+           %(kind)s, o.sequence_number, o.delivery_count + %(counts)s::bool::int, o.message_id, %(reason)s
       FROM judged AS o, entity AS e WHERE e.history_level = @HISTORY_FULL AND NOT o.spent),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
@@ -371,6 +371,14 @@ SELECT sequence_number, lock_token, spent, expired, (SELECT effective ?| '{max_l
   FROM judged
  WHERE CASE WHEN (SELECT count(*) FROM changed) = (SELECT count(*) FROM judged WHERE NOT spent) THEN true
             ELSE vitrine_try_again() END;
+
+-- name: rabbit_deliveries
+-- Which of these messages are unacknowledged, and the connection that holds each.
+SELECT m.sequence_number, m.lock_token, m.owner_id
+  FROM vitrine_message AS m
+ WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
+   AND m.sequence_number = ANY (%(numbers)b::bigint[]) AND m.owner_id IS NOT NULL
+ ORDER BY m.sequence_number;
 
 -- name: rabbit_held
 -- The unacknowledged messages of a connection, by queue. The ledger has their number, which bounds the scan of each queue.

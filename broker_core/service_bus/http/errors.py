@@ -47,6 +47,7 @@ INTERNAL = WireError("amqp:internal-error", 500, 50000)
 TABLE: dict[type[BaseException], WireError] = {
     errors.InvalidArgument: WireError("com.microsoft:argument-error", 400, 40000),
     errors.InvalidFilter: WireError("com.microsoft:argument-error", 400, 40000),
+    errors.FilterError: WireError("com.microsoft:argument-error", 400, 40000),
     errors.NotAllowed: WireError("amqp:not-allowed", 400, 40000),
     errors.NotAuthorized: WireError("amqp:unauthorized-access", 401, 40105),
     errors.EntityNotFound: WireError("amqp:not-found", 410, 41000),

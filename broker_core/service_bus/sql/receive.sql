@@ -165,7 +165,7 @@ changed AS (
        SET lock_token =
                -- include: lock_token
            , locked_by = %(holder)s, locked_until = a.until, delivery_count = a.failures,
-           first_received_at = coalesce(m.first_received_at, a.now), last_received_at = a.now
+           first_received_at = coalesce(m.first_received_at, a.now), last_received_at = a.now, renewals = NULL
       FROM available AS a WHERE m.ctid = a.tid
  RETURNING
            -- include: received_columns
@@ -215,7 +215,7 @@ locked AS (
            , locked_by = %(holder)s,
            locked_until = (SELECT at FROM lock_ends), delivery_count = f.failures,
            first_received_at = coalesce(m.first_received_at, (SELECT now FROM entity)),
-           last_received_at = (SELECT now FROM entity)
+           last_received_at = (SELECT now FROM entity), renewals = NULL
       FROM failed AS f
      WHERE m.ctid = f.tid AND f.fate = 'keep'
        AND (SELECT count(*) FROM failed WHERE fate = 'keep')
@@ -309,7 +309,7 @@ changed AS (
        SET lock_token = (replace(left(a.random, 14), '-', '') || '8' || substr(a.random, 16, 3) || '8'
                          || lpad(to_hex(m.sequence_number), 15, '0'))::uuid,
            locked_by = a.holder, locked_until = a.until, delivery_count = a.failures,
-           first_received_at = coalesce(m.first_received_at, a.now), last_received_at = a.now
+           first_received_at = coalesce(m.first_received_at, a.now), last_received_at = a.now, renewals = NULL
       FROM turns AS a WHERE m.ctid = a.tid
  RETURNING
            -- include: received_columns

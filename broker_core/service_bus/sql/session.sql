@@ -354,18 +354,27 @@ SELECT
  ORDER BY found.sequence_number LIMIT %(max_count)s;
 
 -- name: drop_session_locks
--- End the locks of all sessions of an entity now. Run before those of its messages are ended, so that no concurrent receive can
--- lock more.
+-- End the locks of all sessions of an entity now, or of one. Run before those of its messages are ended, so that no concurrent
+-- receive can lock more.
 WITH
 -- include: entity
 ,
 held AS MATERIALIZED (
     SELECT s.session_id FROM vitrine_session AS s
-     WHERE s.entity_id = %(entity_id)s AND s.locked_until > (SELECT now FROM entity) ORDER BY s.session_id FOR UPDATE),
+     WHERE s.entity_id = %(entity_id)s AND s.locked_until > (SELECT now FROM entity)
+       AND (%(session_id)s::text IS NULL OR s.session_id = %(session_id)s) ORDER BY s.session_id FOR UPDATE),
 ended AS (
     UPDATE vitrine_session AS s SET locked_until = NULL, lock_token = NULL, locked_by = NULL
       FROM held AS h WHERE s.entity_id = %(entity_id)s AND s.session_id = h.session_id RETURNING 1)
 SELECT count(*) AS done FROM ended;
+
+-- name: locked_in_session
+-- The numbers of the locked messages of a session.
+SELECT m.sequence_number
+  FROM vitrine_entity_now AS e JOIN vitrine_message AS m ON m.entity_id + 0 = e.id
+ WHERE e.id = %(entity_id)s AND m.session_id = %(session_id)s AND m.subqueue = @SUBQUEUE_MAIN
+   AND m.state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED}') AND m.locked_until > e.now
+ ORDER BY m.sequence_number;
 
 -- name: expire_sessions
 -- Dead-letter or drop up to max_count messages of expired, unlocked sessions (SB-037). The message that decides a session's

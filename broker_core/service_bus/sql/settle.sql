@@ -94,7 +94,9 @@ events AS (
      WHERE e.history_level > @HISTORY_OFF),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
-    -- include: unlocked_counts
+    SELECT %(entity_id)s::bigint, %(subqueue)s::smallint, (@LEDGER_LOCKED + state)::smallint, old_until, -count(*)::int,
+           0::bigint, @OP_ABANDONED::smallint
+      FROM owned GROUP BY state, old_until
     UNION ALL
     -- include: failed_counts
 )
@@ -212,7 +214,8 @@ SELECT sequence_number, lock_token, (SELECT forward_dead_lettered_messages_to IS
 -- fragment: renewed
 -- Extend the locks of `owned` to lock_duration from now.
 changed AS (
-    UPDATE vitrine_message AS m SET locked_until = (SELECT now + lock_duration FROM entity)
+    UPDATE vitrine_message AS m
+       SET locked_until = (SELECT now + lock_duration FROM entity), renewals = coalesce(m.renewals, 0) + 1
      WHERE m.ctid = ANY (ARRAY(SELECT tid FROM owned))
  RETURNING m.sequence_number, m.state, m.locked_until),
 events AS (

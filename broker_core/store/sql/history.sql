@@ -228,7 +228,26 @@ happened AS (
      UNION ALL                                       -- dead letters are purged, since none is stored
     SELECT least(t.ended_at + interval '1 hour', %(until)s), @SUBQUEUE_DEAD_LETTER, t.sequence_number, @EVENT_PURGED, 0, NULL,
            t.size, NULL, t.enqueued_at, NULL, NULL
-      FROM timed AS t WHERE t.kind = @EVENT_DEAD_LETTERED)
+      FROM timed AS t WHERE t.kind = @EVENT_DEAD_LETTERED),
+traffic AS (                                          -- the times follow from the events (roll_up_times)
+    INSERT INTO vitrine_traffic AS t (entity_id, step, bucket, sent, received, completed, dead_lettered, expired, abandoned,
+                                      active_change, dead_change)
+    SELECT o.id, s.step, date_bin(make_interval(secs => s.step), h.at, 'epoch'),
+           count(*) FILTER (WHERE h.kind = @EVENT_SENT), count(*) FILTER (WHERE h.kind = @EVENT_RECEIVED),
+           count(*) FILTER (WHERE h.kind = @EVENT_COMPLETED), count(*) FILTER (WHERE h.kind = @EVENT_DEAD_LETTERED),
+           count(*) FILTER (WHERE h.kind = @EVENT_EXPIRED), count(*) FILTER (WHERE h.kind = @EVENT_ABANDONED),
+           count(*) FILTER (WHERE h.kind = @EVENT_SENT)
+               - count(*) FILTER (WHERE h.kind IN (@EVENT_COMPLETED, @EVENT_EXPIRED, @EVENT_DEAD_LETTERED)),
+           count(*) FILTER (WHERE h.kind = @EVENT_DEAD_LETTERED) - count(*) FILTER (WHERE h.kind = @EVENT_PURGED)
+      FROM happened AS h JOIN vitrine_entity AS e ON e.id = %(entity_id)s
+     CROSS JOIN (VALUES (10), (60), (3600)) AS s(step)
+     CROSS JOIN LATERAL (VALUES (e.id), (-e.namespace_id)) AS o(id)
+     GROUP BY 1, 2, 3
+        ON CONFLICT (entity_id, step, bucket) DO UPDATE
+       SET sent = t.sent + excluded.sent, received = t.received + excluded.received, completed = t.completed + excluded.completed,
+           dead_lettered = t.dead_lettered + excluded.dead_lettered, expired = t.expired + excluded.expired,
+           abandoned = t.abandoned + excluded.abandoned, active_change = t.active_change + excluded.active_change,
+           dead_change = t.dead_change + excluded.dead_change)
 INSERT INTO vitrine_message_event (recorded_at, at, entity_id, subqueue, sequence_number, kind, delivery_count,
                                    message_id, actor, reason, size, time_to_live, enqueued_at, first_received_at,
                                    last_received_at, details)

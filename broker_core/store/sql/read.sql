@@ -75,14 +75,15 @@ coalesce(k.rescheduled, 0) AS rescheduled, coalesce(k.extended, 0) AS extended
 -- The messages that passed each entity in the last minute, rounded to whole buckets, by what happened to them.
 minute AS MATERIALIZED (SELECT date_bin('10 seconds', now() - interval '50 seconds', timestamptz 'epoch') AS began),
 passed AS MATERIALIZED (
-    SELECT t.entity_id, sum(t.n) FILTER (WHERE t.op IN (@OP_SENT, @OP_SCHEDULED)) AS sent,
-           sum(t.n) FILTER (WHERE t.op = @OP_PUBLISHED) AS published,
-           sum(t.n) FILTER (WHERE t.op IN (@OP_COMPLETED, @OP_RECEIVED_AND_DELETED)) AS completed
-      FROM (SELECT r.entity_id, r.op, r.n FROM entities AS e CROSS JOIN LATERAL (
-                SELECT x.entity_id, x.op, x.n FROM vitrine_traffic AS x
-                 WHERE x.entity_id = e.id AND x.bucket >= (SELECT began FROM minute)) AS r
+    SELECT t.entity_id, sum(t.sent) AS sent, sum(t.completed) AS completed
+      FROM (SELECT r.entity_id, r.sent, r.completed FROM entities AS e CROSS JOIN LATERAL (
+                SELECT x.entity_id, x.sent, x.completed FROM vitrine_traffic AS x
+                 WHERE x.entity_id = e.id AND x.step = 10 AND x.bucket >= (SELECT began FROM minute)) AS r
             UNION ALL
-            SELECT w.entity_id, w.op, abs(w.n) FROM vitrine_count_delta AS w
+            SELECT w.entity_id, CASE WHEN w.op IN (@OP_SENT, @OP_SCHEDULED) AND e.kind <> 'topic'
+                                       OR w.op = @OP_PUBLISHED THEN abs(w.n) END,
+                   CASE WHEN w.op IN (@OP_COMPLETED, @OP_RECEIVED_AND_DELETED) THEN abs(w.n) END
+              FROM vitrine_count_delta AS w JOIN entities AS e ON e.id = w.entity_id
              WHERE w.op IS NOT NULL AND w.at >= (SELECT began FROM minute)) AS t
      GROUP BY t.entity_id),
 span AS MATERIALIZED (SELECT extract(epoch FROM now() - began)::float8 AS seconds FROM minute)
@@ -158,7 +159,7 @@ SELECT e.id, e.namespace_name, e.path, e.kind, e.topic_id, e.requires_session, e
        -- include: counts
        ,
        coalesce(c.bytes_sent, 0) + coalesce(l.bytes, 0) AS size_bytes,
-       coalesce(CASE WHEN e.kind = 'topic' THEN p.published ELSE p.sent END, 0) / s.seconds AS sent_rate,
+       coalesce(p.sent, 0) / s.seconds AS sent_rate,
        coalesce(p.completed, 0) / s.seconds AS completed_rate,
        coalesce(a.waiting_until > clock_timestamp(), false) AS consumers_waiting, a.last_receive_at,
        oldest.enqueued_at AS oldest_active_at, own.n + by_default.n AS expired_pending, own.leased AS expired_leased,
@@ -239,7 +240,7 @@ tallies AS MATERIALIZED (
                  > least(t.expired_found, %(expired_cap)s) - t.expired_leased - t.expired_delayed AS is_neglected
       FROM (
            SELECT e.id, e.namespace_name, e.path, e.kind, e.family,
-                  CASE WHEN e.kind = 'topic' THEN coalesce(p.published, 0) ELSE coalesce(p.sent, 0) END AS sent,
+                  coalesce(p.sent, 0) AS sent,
                   coalesce(p.completed, 0) AS completed, oldest.enqueued_at AS oldest_active_at,
                   own.n + by_default.n AS expired_found, own.leased AS expired_leased, own.delayed AS expired_delayed,
                   -- the poison queue of a storage queue
@@ -299,11 +300,91 @@ CASE WHEN NOT %(by_due)s::boolean THEN NULL WHEN %(descending)s::boolean THEN -e
      ELSE extract(epoch FROM m.scheduled_enqueue_at) END,
 CASE WHEN %(descending)s::boolean THEN -m.sequence_number ELSE m.sequence_number END
 
+-- fragment: matches
+-- Whether message `m` of an entity with clock `c` matches the conditions of a filter (reads/matching.py), except those on values
+-- in JSON. Conditions of a kind are parallel arrays, NULL if there are none; in each, a condition that does not hold is looked
+-- for. A negated condition holds if the text, property or number is missing.
+AND (%(holds)s::smallint[] IS NULL OR CASE
+     -- an unacknowledged message does not expire (RMQ-019)
+     WHEN m.owner_id IS NOT NULL THEN @LEDGER_LOCKED
+     WHEN least(m.expires_at, m.enqueued_at + c.default_message_time_to_live) <= c.now THEN -1
+     WHEN m.visible_at > c.now THEN coalesce(m.hold_kind, @HOLD_GET) ELSE 0 END = ANY (%(holds)s::smallint[]))
+AND (%(text_fields)s::text[] IS NULL OR NOT EXISTS (
+     SELECT FROM unnest(%(text_fields)s::text[], %(text_patterns)s::text[], %(text_exact)s::boolean[],
+                        %(text_negated)s::boolean[]) AS t(field, pattern, exact, negated)
+      CROSS JOIN LATERAL (SELECT CASE t.field
+            WHEN 'id' THEN m.message_id
+            WHEN 'session' THEN m.session_id COLLATE "default"
+            WHEN 'reason' THEN m.dead_letter_reason
+            WHEN 'description' THEN m.dead_letter_description
+            WHEN 'held-by' THEN m.locked_by
+            WHEN 'entity' THEN c.namespace_name || '/' || c.path
+            WHEN 'any' THEN concat_ws(E'\n', m.message_id, m.properties ->> 'correlation_id', m.properties ->> 'subject',
+                                      m.session_id, m.dead_letter_reason, m.dead_letter_description)
+            ELSE m.properties ->> t.field END AS value OFFSET 0) AS v
+      WHERE coalesce(CASE WHEN t.exact THEN v.value LIKE t.pattern
+                     ELSE lower(v.value) LIKE lower(t.pattern) END, false) = t.negated))
+AND (%(property_names)s::text[] IS NULL OR NOT EXISTS (
+     SELECT FROM unnest(%(property_names)s::text[], %(property_operators)s::text[], %(property_patterns)s::text[],
+                        %(property_texts)s::text[], %(property_numbers)s::numeric[], %(property_negated)s::boolean[])
+                 AS t(name, operator, pattern, text, number, negated)
+      CROSS JOIN LATERAL (SELECT m.application_properties -> t.name ->> 1 AS value OFFSET 0) AS v
+      CROSS JOIN LATERAL (SELECT CASE
+            WHEN t.number IS NULL THEN CASE WHEN v.value COLLATE "C" < t.text THEN -1 WHEN v.value = t.text THEN 0 ELSE 1 END
+            WHEN v.value ~ '^-?\d+(\.\d+)?([eE][+-]?\d{1,3})?$' THEN sign(v.value::numeric - t.number) END AS order OFFSET 0) AS o
+      WHERE coalesce(CASE t.operator
+            WHEN '' THEN m.application_properties ? t.name
+            WHEN ':' THEN lower(v.value) LIKE lower(t.pattern)
+            WHEN '=' THEN v.value LIKE t.pattern
+            WHEN '>' THEN v.value IS NOT NULL AND o.order > 0
+            WHEN '>=' THEN v.value IS NOT NULL AND o.order >= 0
+            WHEN '<' THEN v.value IS NOT NULL AND o.order < 0
+            WHEN '<=' THEN v.value IS NOT NULL AND o.order <= 0 END, false) = t.negated))
+AND (%(number_fields)s::text[] IS NULL OR NOT EXISTS (
+     SELECT FROM unnest(%(number_fields)s::text[], %(number_lows)s::bigint[], %(number_highs)s::bigint[],
+                        %(number_negated)s::boolean[]) AS t(field, low, high, negated)
+      CROSS JOIN LATERAL (SELECT CASE t.field
+            WHEN 'number' THEN m.sequence_number WHEN 'deliveries' THEN m.delivery_count WHEN 'size' THEN m.size
+            WHEN 'priority' THEN m.priority END AS value OFFSET 0) AS v
+      WHERE (v.value IS NOT NULL AND coalesce(v.value >= t.low, true) AND coalesce(v.value <= t.high, true)) = t.negated))
+AND (%(time_fields)s::text[] IS NULL OR NOT EXISTS (
+     SELECT FROM unnest(%(time_fields)s::text[], %(time_starts)s::timestamptz[], %(time_ends)s::timestamptz[],
+                        %(age_lows)s::interval[], %(age_highs)s::interval[], %(time_negated)s::boolean[])
+                 AS t(field, starts, ends, low, high, negated)
+      CROSS JOIN LATERAL (SELECT CASE WHEN t.field IN ('dead-at', 'dead-age') THEN m.dead_lettered_at
+                                 ELSE m.enqueued_at END AS value OFFSET 0) AS v
+      WHERE (v.value IS NOT NULL AND coalesce(v.value >= t.starts, true) AND coalesce(v.value < t.ends, true)
+             AND coalesce(v.value <= c.now - t.low, true) AND coalesce(v.value > c.now - t.high, true)) = t.negated))
+AND (%(states)s::text[] IS NULL OR NOT EXISTS (
+     SELECT FROM unnest(%(states)s::text[], %(state_negated)s::boolean[]) AS t(state, negated)
+      CROSS JOIN LATERAL (SELECT
+            m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AS waits,
+            m.owner_id IS NOT NULL OR coalesce(m.locked_until > c.now, false) AS held,
+            coalesce(CASE WHEN c.family = 'rabbitmq' THEN least(m.expires_at, m.enqueued_at + c.default_message_time_to_live)
+                     ELSE coalesce(m.expires_at, m.enqueued_at + c.default_message_time_to_live) END <= c.now, false) AS ended,
+            coalesce(m.visible_at > c.now, false) AS invisible OFFSET 0) AS s
+      WHERE CASE t.state
+            WHEN 'active' THEN s.waits AND NOT s.held AND NOT s.ended AND NOT s.invisible
+            WHEN 'locked' THEN s.held OR s.invisible AND NOT s.ended
+            WHEN 'expired' THEN s.waits AND s.ended AND NOT s.held
+            WHEN 'deferred' THEN m.state = @STATE_DEFERRED
+            WHEN 'scheduled' THEN m.state = @STATE_SCHEDULED
+            WHEN 'dead' THEN m.subqueue <> @SUBQUEUE_MAIN
+            ELSE false END = t.negated))
+AND (%(body_parts)s::bytea[] IS NULL OR NOT EXISTS (
+     SELECT FROM unnest(%(body_parts)s::bytea[], %(body_negated)s::boolean[]) AS t(part, negated)
+      WHERE (position(t.part IN m.body) > 0) = t.negated))
+
+-- fragment: json_matches
+-- Whether the conditions on values in JSON hold; NULL: there are some, and the body is not JSON.
+CASE WHEN %(json_paths)s::text[] IS NULL THEN true
+     ELSE vitrine_json_matches(m.body, %(json_paths)s::text[], %(json_negated)s::boolean[]) END
+
 -- name: read_messages
 -- Up to max_count messages of one list that match the filter, among the next max_scanned ones in the requested direction.
 -- Without a match there is one row without a number, with `scanned` and `last_scanned`.
 -- The rows to examine are found in the key alone; there is a scan for each direction, one of which a constant filter disables.
--- states: the list; by_due: the scheduled messages in the order of their instants. locked: only those, or only the others.
+-- list_states: the list; by_due: the scheduled messages in the order of their instants. locked: only those, or only the others.
 -- If bodies are searched, only rows within max_bytes of bodies are examined, but at least one. at_end: there are no more rows.
 WITH
 -- include: clocked
@@ -311,19 +392,21 @@ WITH
     SELECT coalesce((SELECT head FROM vitrine_queue_head
                       WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s), 1) AS number
 ), looked_at AS MATERIALIZED (
-    (SELECT m.* FROM unnest(%(states)s::smallint[]) AS s(state) CROSS JOIN LATERAL (
+    (SELECT m.* FROM unnest(%(list_states)s::smallint[]) AS s(state) CROSS JOIN LATERAL (
             SELECT ctid AS tid, sequence_number, NULL::timestamptz AS due FROM vitrine_message
              WHERE %(descending)s::boolean AND NOT %(by_due)s::boolean
                AND entity_id = %(entity_id)s AND subqueue = %(subqueue)s AND state = s.state AND sequence_number < %(beyond)s
-               AND sequence_number >= CASE s.state WHEN @STATE_ACTIVE THEN (SELECT number FROM head) ELSE 1 END
+               AND sequence_number <= %(highest)s
+               AND sequence_number >= greatest(CASE s.state WHEN @STATE_ACTIVE THEN (SELECT number FROM head) ELSE 1 END, %(lowest)s)
              ORDER BY sequence_number DESC LIMIT %(max_scanned)s) AS m
       ORDER BY m.sequence_number DESC LIMIT %(max_scanned)s)
     UNION ALL
-    (SELECT m.* FROM unnest(%(states)s::smallint[]) AS s(state) CROSS JOIN LATERAL (
+    (SELECT m.* FROM unnest(%(list_states)s::smallint[]) AS s(state) CROSS JOIN LATERAL (
             SELECT ctid AS tid, sequence_number, NULL::timestamptz AS due FROM vitrine_message
              WHERE NOT %(descending)s::boolean AND NOT %(by_due)s::boolean
                AND entity_id = %(entity_id)s AND subqueue = %(subqueue)s AND state = s.state AND sequence_number > %(beyond)s
-               AND sequence_number >= CASE s.state WHEN @STATE_ACTIVE THEN (SELECT number FROM head) ELSE 1 END
+               AND sequence_number <= %(highest)s
+               AND sequence_number >= greatest(CASE s.state WHEN @STATE_ACTIVE THEN (SELECT number FROM head) ELSE 1 END, %(lowest)s)
              ORDER BY sequence_number LIMIT %(max_scanned)s) AS m
       ORDER BY m.sequence_number LIMIT %(max_scanned)s)
     UNION ALL
@@ -339,42 +422,36 @@ WITH
         AND (scheduled_enqueue_at, sequence_number) > (%(beyond_due)s::timestamptz, %(beyond)s::bigint)
       ORDER BY scheduled_enqueue_at, sequence_number LIMIT %(max_scanned)s)
 ), taken AS MATERIALIZED (
-    SELECT tid, sequence_number, due FROM looked_at WHERE %(body_text)s::bytea IS NULL
+    SELECT tid, sequence_number, due FROM looked_at WHERE NOT %(reads_bodies)s::boolean
     UNION ALL
     SELECT tid, sequence_number, due FROM (
         SELECT ctid AS tid, sequence_number, CASE WHEN %(by_due)s::boolean THEN scheduled_enqueue_at END AS due,
                sum(size) OVER (ORDER BY
                                -- include: in_list_order
                               ) - size AS before
-          FROM vitrine_message AS m WHERE m.ctid = ANY (ARRAY(SELECT tid FROM looked_at WHERE %(body_text)s::bytea IS NOT NULL))) AS x
+          FROM vitrine_message AS m WHERE m.ctid = ANY (ARRAY(SELECT tid FROM looked_at WHERE %(reads_bodies)s::boolean))) AS x
      WHERE before < %(max_bytes)s
-), found AS MATERIALIZED (
-    SELECT
--- include: message_columns
+), judged AS MATERIALIZED (                                                   -- matches NULL: the body is not JSON
+    SELECT m.ctid AS tid, m.sequence_number, m.scheduled_enqueue_at,
+-- include: json_matches
+           AS matches
       FROM vitrine_message AS m, clock AS c
      WHERE m.ctid = ANY (ARRAY(SELECT tid FROM taken))
        AND (%(locked)s::boolean IS NULL OR (m.locked_until > c.now) IS TRUE = %(locked)s::boolean)
-       AND (%(message_id)s::text IS NULL OR strpos(lower(m.message_id), lower(%(message_id)s)) > 0)
-       AND (%(subject)s::text IS NULL OR strpos(lower(m.properties ->> 'subject'), lower(%(subject)s)) > 0)
-       AND (%(correlation_id)s::text IS NULL OR strpos(lower(m.properties ->> 'correlation_id'), lower(%(correlation_id)s)) > 0)
-       AND (%(reason)s::text IS NULL OR strpos(lower(m.dead_letter_reason), lower(%(reason)s)) > 0)
-       AND (%(session_id)s::text IS NULL OR m.session_id = %(session_id)s)
-       AND (%(property_name)s::text IS NULL OR m.application_properties ? %(property_name)s)
-       AND (%(property_value)s::text IS NULL OR m.application_properties -> %(property_name)s ->> 1 = %(property_value)s)
-       AND (%(body_text)s::bytea IS NULL OR position(%(body_text)s::bytea IN m.body) > 0)
-       AND (%(held_by)s::text IS NULL OR m.locked_by = %(held_by)s)
-       AND (%(holds)s::smallint[] IS NULL OR CASE
-            -- an unacknowledged message does not expire (RMQ-019)
-            WHEN m.owner_id IS NOT NULL THEN @LEDGER_LOCKED
-            WHEN least(m.expires_at, m.enqueued_at + c.default_message_time_to_live) <= c.now THEN -1
-            WHEN m.visible_at > c.now THEN coalesce(m.hold_kind, @HOLD_GET) ELSE 0 END = ANY (%(holds)s::smallint[]))
-     ORDER BY
-              -- include: in_list_order
-     LIMIT %(max_count)s
+-- include: matches
+), found AS MATERIALIZED (
+    SELECT
+-- include: message_columns
+      FROM vitrine_message AS m
+     WHERE m.ctid = ANY (ARRAY(
+           SELECT m.tid FROM judged AS m WHERE m.matches
+            ORDER BY
+                     -- include: in_list_order
+            LIMIT %(max_count)s))
 )
 SELECT
 -- include: clock_columns
-       s.scanned, s.last_scanned, s.last_due, s.scanned = l.n AND l.n < %(max_scanned)s AS at_end, f.*
+       s.scanned, s.last_scanned, s.last_due, s.scanned = l.n AND l.n < %(max_scanned)s AS at_end, j.not_json, f.*
   FROM clock AS c
  CROSS JOIN (SELECT count(*) AS scanned, CASE WHEN %(descending)s::boolean THEN min(due) ELSE max(due) END AS last_due,
                     CASE WHEN %(by_due)s::boolean THEN (
@@ -384,6 +461,7 @@ SELECT
                          WHEN %(descending)s::boolean THEN min(sequence_number) ELSE max(sequence_number)
                     END AS last_scanned FROM taken) AS s
  CROSS JOIN (SELECT count(*) AS n FROM looked_at) AS l
+ CROSS JOIN (SELECT count(*) FILTER (WHERE matches IS NULL) AS not_json FROM judged) AS j
   LEFT JOIN found AS f ON true
  ORDER BY CASE WHEN NOT %(by_due)s::boolean THEN NULL WHEN %(descending)s::boolean THEN -extract(epoch FROM f.scheduled_enqueue_at)
                ELSE extract(epoch FROM f.scheduled_enqueue_at) END,
@@ -528,20 +606,66 @@ SELECT m.entity_id, m.subqueue, m.sequence_number
           AND state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED,@STATE_SCHEDULED}')
           AND sequence_number = t.number) AS m;
 
+-- fragment: times_sums
+sum(t.waiting_sum) AS waiting_sum, max(t.waiting_max) AS waiting_max, vitrine_histogram_sum(t.waiting) AS waiting,
+sum(t.processing_sum) AS processing_sum, max(t.processing_max) AS processing_max, vitrine_histogram_sum(t.processing) AS processing
+
 -- name: read_traffic
--- Traffic by intervals of `step` seconds since `since`, including counts not rolled up yet. Empty intervals have no row. A
--- topic's messages count as sent when published, which for a scheduled message is when it is due.
-SELECT date_bin(make_interval(secs => %(step)s), t.at, timestamptz 'epoch') AS at,
-       sum(t.n) FILTER (WHERE t.op = ANY (CASE e.kind WHEN 'topic' THEN '{@OP_PUBLISHED}'::int[]
-                                               ELSE '{@OP_SENT,@OP_SCHEDULED}' END)) AS sent,
-       sum(t.n) FILTER (WHERE t.op IN (@OP_COMPLETED, @OP_RECEIVED_AND_DELETED)) AS completed,
-       sum(t.n) FILTER (WHERE t.op = @OP_DEAD_LETTERED) AS dead_lettered
-  FROM (SELECT bucket AS at, op, n FROM vitrine_traffic WHERE entity_id = %(entity_id)s AND bucket >= %(since)s
+-- The traffic of some entities, or of namespaces (as in vitrine_traffic: their negative ids), added up by intervals of `width`
+-- seconds since `since`, from the rows of one step and from what was not rolled up yet. Empty intervals have no row. active_now and
+-- dead_now are true in the same snapshot. Without traffic there is one row with them only.
+WITH unfolded AS (
+    SELECT l.at, l.n, l.op, l.subqueue, l.state, e.kind
+      FROM vitrine_count_delta AS l JOIN vitrine_entity AS e ON e.id = l.entity_id
+     WHERE (e.id = ANY (%(ids)s::bigint[]) OR e.kind <> 'topic' AND -e.namespace_id = ANY (%(ids)s::bigint[]))
+       AND l.at >= %(since)s),
+counted AS (
+    SELECT bucket AS at, t.sent, t.received, t.completed, t.dead_lettered, t.expired, t.abandoned, t.active_change, t.dead_change,
+           t.waiting_sum, t.waiting_max, t.waiting, t.processing_sum, t.processing_max, t.processing
+      FROM vitrine_traffic AS t
+     WHERE t.entity_id = ANY (%(ids)s::bigint[]) AND t.step = %(step)s AND t.bucket >= %(since)s
+    UNION ALL
+    SELECT date_bin('10 s', l.at, 'epoch'),
+           -- include: traffic_counts
+           , 0, 0, '{}', 0, 0, '{}'
+      FROM unfolded AS l GROUP BY 1, l.kind),
+summed AS (
+    SELECT date_bin(make_interval(secs => %(width)s), t.at, 'epoch') AS at,
+           -- include: traffic_sums
+           ,
+           -- include: times_sums
+      FROM counted AS t GROUP BY 1),
+entities AS MATERIALIZED (
+    SELECT e.id FROM vitrine_entity AS e
+     WHERE e.deleted_at IS NULL AND (e.id = ANY (%(ids)s::bigint[]) OR -e.namespace_id = ANY (%(ids)s::bigint[]))),
+present AS (
+    SELECT coalesce(sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_MAIN), 0)::bigint AS active_now,
+           coalesce(sum(l.n) FILTER (WHERE l.subqueue <> @SUBQUEUE_MAIN), 0)::bigint AS dead_now
+      FROM (SELECT entity_id, subqueue, state, n FROM vitrine_count_base WHERE until IS NULL
+            UNION ALL SELECT entity_id, subqueue, state, n FROM vitrine_count_delta WHERE until IS NULL) AS l
+      JOIN entities AS e ON e.id = l.entity_id
+     WHERE l.subqueue = @SUBQUEUE_MAIN AND l.state = @STATE_ACTIVE
+        OR l.subqueue IN (@SUBQUEUE_DEAD_LETTER, @SUBQUEUE_TRANSFER_DEAD_LETTER) AND l.state IN (@STATE_ACTIVE, @STATE_DEFERRED))
+SELECT p.active_now, p.dead_now, s.* FROM present AS p LEFT JOIN summed AS s ON true ORDER BY s.at;
+
+-- name: read_recent_traffic
+-- The messages that came into and left each of these entities, by minute since `since`.
+SELECT t.entity_id, date_bin('1 min', t.at, 'epoch') AS at, sum(t.sent)::bigint AS sent, sum(t.completed)::bigint AS completed
+  FROM (SELECT entity_id, bucket AS at, sent, completed FROM vitrine_traffic
+         WHERE entity_id = ANY (%(ids)s::bigint[]) AND step = 60 AND bucket >= %(since)s
         UNION ALL
-        SELECT at, op, abs(n) FROM vitrine_count_delta
-         WHERE entity_id = %(entity_id)s AND op IS NOT NULL AND at >= %(since)s) AS t
-  JOIN vitrine_entity AS e ON e.id = %(entity_id)s
- GROUP BY 1 ORDER BY 1;
+        SELECT l.entity_id, l.at, CASE WHEN l.op = ANY (CASE e.kind WHEN 'topic' THEN '{@OP_PUBLISHED}'::int[]
+                                                                    ELSE '{@OP_SENT,@OP_SCHEDULED}' END) THEN abs(l.n) ELSE 0 END,
+               CASE WHEN l.op IN (@OP_COMPLETED, @OP_RECEIVED_AND_DELETED) THEN abs(l.n) ELSE 0 END
+          FROM vitrine_count_delta AS l JOIN vitrine_entity AS e ON e.id = l.entity_id
+         WHERE l.entity_id = ANY (%(ids)s::bigint[]) AND l.at >= %(since)s) AS t
+ GROUP BY 1, 2;
+
+-- name: read_traffic_namespaces
+-- The ids of a namespace, or of all but Vitrine's own.
+SELECT id FROM vitrine_namespace
+ WHERE deleted_at IS NULL AND CASE WHEN %(namespace)s::text IS NULL THEN NOT is_system
+                                   ELSE lower(name) = lower(%(namespace)s) END;
 
 -- name: read_sweep_runs
 -- The latest runs of one sweep or of all.
@@ -649,3 +773,81 @@ SELECT what, at, number
         AND NOT EXISTS (SELECT FROM vitrine_consumer AS c WHERE c.queue_id = e.id))) AS x
  WHERE at IS NOT NULL
  ORDER BY at, number LIMIT 1;
+
+-- name: read_lock_places
+-- The listed entities with locked messages, and those that may have locked sessions. held: how many messages are locked, leased or
+-- unacknowledged, from the ledger.
+WITH
+-- include: listed
+, held AS MATERIALIZED (
+    SELECT l.entity_id, sum(l.n)::bigint AS n
+      FROM (SELECT entity_id, state, until, n FROM vitrine_count_base WHERE until IS NOT NULL
+            UNION ALL SELECT entity_id, state, until, n FROM vitrine_count_delta WHERE until IS NOT NULL) AS l
+      JOIN entities AS e ON e.id = l.entity_id
+     WHERE l.until > e.now AND l.state IN (@LEDGER_LOCKED, @LEDGER_DEFERRED_LOCKED, @LEDGER_EXTENDED)
+     GROUP BY l.entity_id)
+SELECT e.id, e.namespace_name, e.path, e.family, greatest(h.n, 0) AS held
+  FROM entities AS e JOIN vitrine_entity AS x ON x.id = e.id LEFT JOIN held AS h ON h.entity_id = e.id
+ WHERE h.n > 0 OR x.requires_session;
+
+-- fragment: locks_of_entities
+-- The locked messages and sessions of these entities. Locked messages of Service Bus are found through the deadlines of their
+-- locks, leased ones by when they become visible, unacknowledged ones from the head of their queue; at most `cap` of each are
+-- examined in an entity.
+places AS MATERIALIZED (
+    SELECT e.id AS entity_id, e.namespace_name, e.path, e.family, e.now, e.lock_duration, e.requires_session, t.place,
+           n.clock_base_at IS NOT NULL AS is_manual
+      FROM unnest(%(entity_ids)s::bigint[]) WITH ORDINALITY AS t(id, place) JOIN vitrine_entity_now AS e ON e.id = t.id
+      JOIN vitrine_namespace AS n ON n.id = e.namespace_id),
+locks AS MATERIALIZED (
+    SELECT p.place, s.session_id AS key, NULL::bigint AS number, @SUBQUEUE_MAIN::smallint AS subqueue, s.session_id,
+           NULL AS message_id, s.locked_by AS holder, s.locked_until - p.lock_duration AS since, s.locked_until AS until, NULL::integer AS renewals
+      FROM places AS p CROSS JOIN LATERAL (
+           SELECT * FROM vitrine_session AS s
+            WHERE s.entity_id = p.entity_id AND p.requires_session ORDER BY s.session_id LIMIT %(cap)s) AS s
+     WHERE s.locked_until > p.now
+    UNION ALL
+    SELECT DISTINCT ON (p.place, m.sequence_number) p.place, NULL, m.sequence_number, m.subqueue, m.session_id, m.message_id,
+           m.locked_by, m.last_received_at, m.locked_until, coalesce(m.renewals, 0)
+      FROM places AS p CROSS JOIN LATERAL (
+           SELECT until, subqueue, first_number, last_number FROM vitrine_lock_deadline
+            WHERE entity_id = p.entity_id AND until > p.now ORDER BY until DESC LIMIT %(cap)s) AS d
+     CROSS JOIN LATERAL (
+           SELECT * FROM vitrine_message AS m
+            WHERE m.entity_id = p.entity_id AND m.subqueue = d.subqueue AND m.state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED}')
+              AND m.sequence_number BETWEEN d.first_number AND d.last_number AND m.locked_until = d.until) AS m
+    UNION ALL
+    SELECT p.place, NULL, m.sequence_number, m.subqueue, NULL, m.message_id, m.locked_by, m.held_since, m.visible_at, m.renewals
+      FROM places AS p CROSS JOIN LATERAL (
+           SELECT * FROM vitrine_message AS m
+            WHERE m.entity_id = p.entity_id AND p.family = 'queue_storage' AND m.visible_at IS NOT NULL AND m.visible_at > p.now
+            ORDER BY m.visible_at, m.sequence_number LIMIT %(cap)s) AS m
+     WHERE m.hold_kind IN (@HOLD_GET, @HOLD_UPDATE) AND (m.expires_at > p.now) IS NOT FALSE
+    UNION ALL
+    SELECT p.place, NULL, m.sequence_number, m.subqueue, NULL, m.message_id, m.locked_by, m.last_received_at, NULL, NULL
+      FROM places AS p CROSS JOIN LATERAL (
+           SELECT * FROM vitrine_message AS m
+            WHERE m.entity_id = p.entity_id AND p.family = 'rabbitmq' AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
+              AND m.sequence_number >= coalesce((SELECT head FROM vitrine_queue_head
+                                                  WHERE entity_id = p.entity_id AND subqueue = @SUBQUEUE_MAIN), 1)
+            ORDER BY m.sequence_number LIMIT %(cap)s) AS m
+     WHERE m.owner_id IS NOT NULL)
+
+-- name: read_locks
+-- The locks of these entities, in this order: of each, its sessions by id, then its messages by number. after_session,
+-- after_number: where a page begins in the first of them. holder: a part of the holder's name.
+WITH
+-- include: locks_of_entities
+SELECT p.entity_id, p.namespace_name, p.path, p.family, p.now, p.is_manual, l.*
+  FROM locks AS l JOIN places AS p ON p.place = l.place
+ WHERE (%(holder)s::text IS NULL OR strpos(lower(l.holder), lower(%(holder)s)) > 0)
+   AND (l.place > 1 OR l.number > coalesce(%(after_number)s::bigint, -1)
+        OR %(after_number)s::bigint IS NULL AND (%(after_session)s::text IS NULL OR l.key > %(after_session)s COLLATE "C"))
+ ORDER BY l.place, l.number NULLS FIRST, l.key LIMIT %(max_count)s;
+
+-- name: read_lock_holders
+-- Who holds the locks of these entities, those with the most first. holder: a part of the name.
+WITH
+-- include: locks_of_entities
+SELECT l.holder, count(*) FILTER (WHERE l.number IS NOT NULL) AS messages, count(*) FILTER (WHERE l.number IS NULL) AS sessions
+  FROM locks AS l WHERE strpos(lower(coalesce(l.holder, '')), lower(%(holder)s::text)) > 0 GROUP BY l.holder ORDER BY count(*) DESC, l.holder;

@@ -117,6 +117,42 @@ found AS MATERIALIZED (
               AND
                   -- include: lock_ended_or_spent
            ) AS m),
+-- include: ended_locks
+SELECT (SELECT count(*) FROM ended) AS deadlines, (SELECT count(*) FROM held) AS done,
+       (SELECT count(*) FROM failed WHERE fate <> 'keep') AS buried,
+       -- include: waiting
+ WHERE
+       -- include: all_ended_or_retry
+;
+
+-- name: end_locks_of
+-- End the valid locks of these messages now, on behalf of `actor` (SB-077): as if they had expired. Their deadlines stay, and find
+-- nothing when they pass.
+WITH
+-- include: entity
+,
+bound AS MATERIALIZED (SELECT 'infinity'::timestamptz AS until),
+found AS MATERIALIZED (
+    SELECT m.subqueue, m.state, m.sequence_number
+      FROM (SELECT DISTINCT number FROM unnest(%(numbers)b::bigint[]) AS t(number)) AS t
+     CROSS JOIN LATERAL (
+           SELECT subqueue, state, sequence_number FROM vitrine_message AS m
+            WHERE m.entity_id = %(entity_id)s
+              AND m.subqueue = ANY ('{@SUBQUEUE_MAIN,@SUBQUEUE_DEAD_LETTER,@SUBQUEUE_TRANSFER_DEAD_LETTER}')
+              AND m.state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED}') AND m.sequence_number = t.number
+              AND m.locked_until > (SELECT now FROM entity)) AS m),
+-- include: ended_locks
+SELECT coalesce((SELECT array_agg(sequence_number ORDER BY sequence_number) FROM held WHERE lock_token IS NOT NULL),
+                '{}') AS numbers,
+       (SELECT forward_dead_lettered_messages_to IS NOT NULL FROM entity)
+       AND EXISTS (SELECT FROM failed WHERE fate = 'dead_letter') AS forwards,
+       -- include: waiting
+ WHERE
+       -- include: all_ended_or_retry
+;
+
+-- fragment: ended_locks
+-- The messages of `found` whose lock has ended by `bound`, and what becomes of them.
 held AS MATERIALIZED (
     SELECT m.*
       FROM (SELECT * FROM found ORDER BY sequence_number) AS f
@@ -157,7 +193,8 @@ events AS (
       FROM entity AS e, (
            SELECT subqueue, coalesce(locked_by, 'process:broker') AS actor, @EVENT_LOCK_LOST::smallint AS kind, sequence_number,
                   failures, old_until AS locked_until, NULL::timestamptz AS enqueued_at, NULL::timestamptz AS first_received_at,
-                  NULL::timestamptz AS last_received_at, message_id, NULL AS reason,
+                  NULL::timestamptz AS last_received_at, message_id,
+                  CASE WHEN old_until > (SELECT now FROM entity) THEN %(reason)s::text END AS reason,
                   CASE WHEN old_until > (SELECT now FROM entity)
                        THEN jsonb_build_object('dropped_by', %(actor)s::text) END AS details
              FROM held WHERE lock_token IS NOT NULL AND (SELECT history_level FROM entity) = @HISTORY_FULL
@@ -173,14 +210,12 @@ counted AS (
     SELECT %(entity_id)s, subqueue, (@LEDGER_LOCKED + state)::smallint, old_until, -count(*)::int, 0::bigint, NULL::smallint
       FROM held WHERE old_until > (SELECT now FROM entity) GROUP BY subqueue, state, old_until
 )
-SELECT (SELECT count(*) FROM ended) AS deadlines, (SELECT count(*) FROM held) AS done,
-       (SELECT count(*) FROM failed WHERE fate <> 'keep') AS buried,
-       -- include: waiting
- WHERE
-       -- include: all_failed_changed_or_retry
-   AND (SELECT CASE WHEN (SELECT count(*) FROM unlocked) + (SELECT count(*) FROM failed WHERE fate <> 'keep')
-                         = (SELECT count(*) FROM held)
-                    THEN true ELSE vitrine_try_again() END);
+
+-- fragment: all_ended_or_retry
+-- include: all_failed_changed_or_retry
+AND (SELECT CASE WHEN (SELECT count(*) FROM unlocked) + (SELECT count(*) FROM failed WHERE fate <> 'keep')
+                      = (SELECT count(*) FROM held)
+                 THEN true ELSE vitrine_try_again() END)
 
 -- fragment: lock_ended_or_spent
 -- A message whose lock has ended, or an unlocked one at its maximum delivery count, which may have been lowered.
@@ -284,8 +319,28 @@ SELECT h.entity_id, h.subqueue
                                                    AND NOT (r.sequence_number >= h.head AND r.sequence_number < h.locked_below))
  ORDER BY 1, 2;
 
+-- fragment: traffic_counts
+-- The traffic in the rows `l` of the ledger of an entity of `kind`. A topic's messages count as sent when published, which for a
+-- scheduled message is when it is due.
+coalesce(sum(abs(l.n)) FILTER (WHERE l.op = ANY (CASE kind WHEN 'topic' THEN '{@OP_PUBLISHED}'::int[]
+                                                           ELSE '{@OP_SENT,@OP_SCHEDULED}' END)), 0) AS sent,
+coalesce(sum(abs(l.n)) FILTER (WHERE l.op IN (@OP_RECEIVED, @OP_RECEIVED_AND_DELETED)), 0) AS received,
+coalesce(sum(abs(l.n)) FILTER (WHERE l.op IN (@OP_COMPLETED, @OP_RECEIVED_AND_DELETED)), 0) AS completed,
+coalesce(sum(abs(l.n)) FILTER (WHERE l.op IN (@OP_DEAD_LETTERED, @OP_MOVED)), 0) AS dead_lettered,
+coalesce(sum(abs(l.n)) FILTER (WHERE l.op = @OP_EXPIRED), 0) AS expired,
+coalesce(sum(abs(l.n)) FILTER (WHERE l.op = @OP_ABANDONED), 0) AS abandoned,
+coalesce(sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_MAIN AND l.state = @STATE_ACTIVE), 0) AS active_change,
+coalesce(sum(l.n) FILTER (WHERE l.subqueue IN (@SUBQUEUE_DEAD_LETTER, @SUBQUEUE_TRANSFER_DEAD_LETTER)
+                            AND l.state IN (@STATE_ACTIVE, @STATE_DEFERRED)), 0) AS dead_change
+
+-- fragment: traffic_sums
+sum(t.sent) AS sent, sum(t.received) AS received, sum(t.completed) AS completed, sum(t.dead_lettered) AS dead_lettered,
+sum(t.expired) AS expired, sum(t.abandoned) AS abandoned, sum(t.active_change) AS active_change,
+sum(t.dead_change) AS dead_change
+
 -- name: roll_up
--- Fold up to max_count differences of the ledger into its sums and into traffic per ten seconds.
+-- Fold up to max_count differences of the ledger into its sums, and into the traffic of their entities and namespaces per ten
+-- seconds, minute and hour. Of a namespace, a message that a topic published counts once per copy, and not for the topic.
 WITH folded AS (
     DELETE FROM vitrine_count_delta
      WHERE ctid = ANY (ARRAY(SELECT ctid FROM vitrine_count_delta LIMIT %(max_count)s FOR UPDATE SKIP LOCKED))
@@ -294,19 +349,92 @@ base AS (
     INSERT INTO vitrine_count_base AS b (entity_id, subqueue, state, until, n, bytes)
     SELECT entity_id, subqueue, state, until, sum(n), sum(bytes) FROM folded GROUP BY entity_id, subqueue, state, until
         ON CONFLICT (entity_id, until, subqueue, state) DO UPDATE SET n = b.n + excluded.n, bytes = b.bytes + excluded.bytes),
+counted AS MATERIALIZED (
+    SELECT l.entity_id, e.namespace_id, e.kind, date_bin('10 s', l.at, 'epoch') AS bucket,
+           -- include: traffic_counts
+      FROM folded AS l JOIN vitrine_entity AS e ON e.id = l.entity_id
+     GROUP BY l.entity_id, e.namespace_id, e.kind, 4),
 traffic AS (
-    INSERT INTO vitrine_traffic AS t (entity_id, bucket, op, n)
-    SELECT entity_id, date_bin('10 s', at, 'epoch'), op, sum(abs(n)) FROM folded WHERE op IS NOT NULL GROUP BY 1, 2, 3
-        ON CONFLICT (entity_id, bucket, op) DO UPDATE SET n = t.n + excluded.n)
+    INSERT INTO vitrine_traffic AS t (entity_id, step, bucket, sent, received, completed, dead_lettered, expired, abandoned,
+                                      active_change, dead_change)
+    SELECT o.id, s.step, date_bin(make_interval(secs => s.step), t.bucket, 'epoch') AS bucket,
+           -- include: traffic_sums
+      FROM counted AS t
+     CROSS JOIN (VALUES (10), (60), (3600)) AS s(step)
+     CROSS JOIN LATERAL (SELECT t.entity_id AS id UNION ALL SELECT -t.namespace_id WHERE t.kind <> 'topic') AS o
+     WHERE (t.sent, t.received, t.completed, t.dead_lettered, t.expired, t.abandoned, t.active_change, t.dead_change)
+           <> (0, 0, 0, 0, 0, 0, 0, 0)
+     GROUP BY 1, 2, 3
+        ON CONFLICT (entity_id, step, bucket) DO UPDATE
+       SET sent = t.sent + excluded.sent, received = t.received + excluded.received, completed = t.completed + excluded.completed,
+           dead_lettered = t.dead_lettered + excluded.dead_lettered, expired = t.expired + excluded.expired,
+           abandoned = t.abandoned + excluded.abandoned, active_change = t.active_change + excluded.active_change,
+           dead_change = t.dead_change + excluded.dead_change)
 SELECT count(*) AS done FROM folded;
 
+-- name: roll_up_times
+-- Add the waiting and processing times of completed messages to the traffic, from the events of up to max_count more, in the order
+-- of transactions: a transaction that has not ended keeps those that began after it for a later run, so none is missed or counted
+-- twice. An entity without history has no times.
+WITH bounds AS MATERIALIZED (
+    SELECT p.since, greatest(p.since, coalesce(
+               (SELECT e.xid FROM vitrine_message_event AS e WHERE e.xid >= p.since AND e.xid < p.until
+                 ORDER BY e.xid OFFSET %(max_count)s LIMIT 1), p.until)) AS until, p.until AS latest
+      FROM (SELECT least(xid, pg_snapshot_xmin(pg_current_snapshot())) AS since,
+                   pg_snapshot_xmin(pg_current_snapshot()) AS until FROM vitrine_traffic_position) AS p),
+read AS MATERIALIZED (                                      -- a single transaction with more events is read as a whole
+    SELECT since, CASE WHEN until = since AND latest > since THEN (since::text::bigint + 1)::text::xid8 ELSE until END AS until,
+           latest
+      FROM bounds),
+moved AS (UPDATE vitrine_traffic_position SET xid = (SELECT until FROM read) WHERE xid <> (SELECT until FROM read)),
+completed AS MATERIALIZED (
+    SELECT e.entity_id, date_bin('10 s', e.recorded_at, 'epoch') AS bucket,
+           greatest(extract(epoch FROM e.first_received_at - e.enqueued_at)::float8, 0) AS waiting,
+           greatest(extract(epoch FROM e.at - e.last_received_at)::float8, 0) AS processing
+      FROM vitrine_message_event AS e
+     WHERE e.xid >= (SELECT since FROM read) AND e.xid < (SELECT until FROM read)
+       AND e.kind IN (@EVENT_COMPLETED, @EVENT_RECEIVED_AND_DELETED) AND e.subqueue = @SUBQUEUE_MAIN
+       AND e.first_received_at IS NOT NULL AND e.enqueued_at IS NOT NULL AND e.last_received_at IS NOT NULL),
+by_class AS MATERIALIZED (
+    SELECT entity_id, bucket, d.is_waiting, c.class, count(*)::int AS n, sum(d.seconds) AS seconds, max(d.seconds) AS most
+      FROM completed
+     CROSS JOIN LATERAL (VALUES (true, waiting), (false, processing)) AS d(is_waiting, seconds)
+     CROSS JOIN LATERAL (SELECT CASE WHEN d.seconds < 0.001 THEN 0
+                                     ELSE least(1 + floor(2 * ln(d.seconds * 1000) / ln(2))::int, 63) END AS class) AS c
+     GROUP BY 1, 2, 3, 4),
+times AS MATERIALIZED (
+    SELECT entity_id, bucket,
+           sum(seconds) FILTER (WHERE is_waiting) AS waiting_sum, max(most) FILTER (WHERE is_waiting) AS waiting_max,
+           vitrine_histogram_sum(array_fill(0, ARRAY[class]) || n) FILTER (WHERE is_waiting) AS waiting,
+           sum(seconds) FILTER (WHERE NOT is_waiting) AS processing_sum, max(most) FILTER (WHERE NOT is_waiting) AS processing_max,
+           vitrine_histogram_sum(array_fill(0, ARRAY[class]) || n) FILTER (WHERE NOT is_waiting) AS processing
+      FROM by_class GROUP BY 1, 2),
+traffic AS (
+    INSERT INTO vitrine_traffic AS t (entity_id, step, bucket, waiting_sum, waiting_max, waiting, processing_sum, processing_max,
+                                      processing)
+    SELECT o.id, s.step, date_bin(make_interval(secs => s.step), d.bucket, 'epoch'), sum(d.waiting_sum), max(d.waiting_max),
+           vitrine_histogram_sum(d.waiting), sum(d.processing_sum), max(d.processing_max), vitrine_histogram_sum(d.processing)
+      FROM times AS d JOIN vitrine_entity AS e ON e.id = d.entity_id
+     CROSS JOIN (VALUES (10), (60), (3600)) AS s(step)
+     CROSS JOIN LATERAL (VALUES (d.entity_id), (-e.namespace_id)) AS o(id)
+     GROUP BY 1, 2, 3
+        ON CONFLICT (entity_id, step, bucket) DO UPDATE
+       SET waiting_sum = t.waiting_sum + excluded.waiting_sum, waiting_max = greatest(t.waiting_max, excluded.waiting_max),
+           waiting = vitrine_added(t.waiting, excluded.waiting),
+           processing_sum = t.processing_sum + excluded.processing_sum,
+           processing_max = greatest(t.processing_max, excluded.processing_max),
+           processing = vitrine_added(t.processing, excluded.processing))
+SELECT (SELECT until < latest FROM read) AS more, (SELECT count(*) FROM completed) AS done;
+
 -- name: forget_ended_counts
--- Remove sums of locks that ended an hour ago, empty sums (a lease may last a week), and traffic older than a day.
+-- Remove sums of locks that ended an hour ago, empty sums (a lease may last a week), and traffic that was kept long enough.
 WITH locks AS (
     DELETE FROM vitrine_count_base AS b USING vitrine_entity_now AS e
      WHERE b.entity_id = e.id AND b.until IS NOT NULL AND (b.until < e.now - interval '1 hour' OR b.n = 0 AND b.bytes = 0)
      RETURNING 1),
-traffic AS (DELETE FROM vitrine_traffic WHERE bucket < now() - interval '1 day' RETURNING 1)
+traffic AS (
+    DELETE FROM vitrine_traffic AS t USING (VALUES (10, interval '1 day'), (60, '7 days'), (3600, '90 days')) AS k(step, kept)
+     WHERE t.step = k.step AND t.bucket < now() - k.kept - make_interval(secs => k.step) RETURNING 1)
 SELECT (SELECT count(*) FROM locks) + (SELECT count(*) FROM traffic) AS done;
 
 -- name: one_at_a_time
@@ -373,8 +501,8 @@ events AS (
 SELECT count(*) AS done FROM removed;
 
 -- name: forget_deleted
--- Remove the other rows of a deleted entity after its messages. The entity's row stays while events may refer to it
--- (history_forget_entities).
+-- Remove the other rows of a deleted entity after its messages, and record in its namespace's traffic that they left when it was
+-- deleted. The entity's row stays while events may refer to it (history_forget_entities).
 WITH heads AS (DELETE FROM vitrine_queue_head WHERE entity_id = %(entity_id)s),
 sessions AS (DELETE FROM vitrine_session WHERE entity_id = %(entity_id)s),
 seen AS (DELETE FROM vitrine_seen_id WHERE entity_id = %(entity_id)s),
@@ -382,9 +510,21 @@ activity AS (DELETE FROM vitrine_entity_activity WHERE entity_id = %(entity_id)s
 counters AS (DELETE FROM vitrine_entity_counter WHERE entity_id = %(entity_id)s),
 deadlines AS (DELETE FROM vitrine_lock_deadline WHERE entity_id = %(entity_id)s),
 returned AS (DELETE FROM vitrine_returned WHERE entity_id = %(entity_id)s),
-deltas AS (DELETE FROM vitrine_count_delta WHERE entity_id = %(entity_id)s),
-bases AS (DELETE FROM vitrine_count_base WHERE entity_id = %(entity_id)s),
-traffic AS (DELETE FROM vitrine_traffic WHERE entity_id = %(entity_id)s)
+deltas AS (DELETE FROM vitrine_count_delta WHERE entity_id = %(entity_id)s RETURNING subqueue, state, n),
+bases AS (DELETE FROM vitrine_count_base WHERE entity_id = %(entity_id)s RETURNING subqueue, state, n),
+traffic AS (DELETE FROM vitrine_traffic WHERE entity_id = %(entity_id)s),
+of_namespace AS (
+    INSERT INTO vitrine_traffic AS t (entity_id, step, bucket, active_change, dead_change)
+    SELECT -e.namespace_id, s.step, date_bin(make_interval(secs => s.step), e.deleted_at, 'epoch'),
+           -coalesce(sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_MAIN AND l.state = @STATE_ACTIVE), 0),
+           -coalesce(sum(l.n) FILTER (WHERE l.subqueue IN (@SUBQUEUE_DEAD_LETTER, @SUBQUEUE_TRANSFER_DEAD_LETTER)
+                                        AND l.state IN (@STATE_ACTIVE, @STATE_DEFERRED)), 0)
+      FROM (SELECT subqueue, state, n FROM bases UNION ALL SELECT subqueue, state, n FROM deltas) AS l
+      JOIN vitrine_entity AS e ON e.id = %(entity_id)s AND e.deleted_at IS NOT NULL
+     CROSS JOIN (VALUES (10), (60), (3600)) AS s(step)
+     GROUP BY 1, 2, 3
+        ON CONFLICT (entity_id, step, bucket) DO UPDATE
+       SET active_change = t.active_change + excluded.active_change, dead_change = t.dead_change + excluded.dead_change)
 UPDATE vitrine_entity SET updated_at = clock_timestamp() WHERE id = %(entity_id)s AND deleted_at IS NOT NULL;
 
 -- name: check_ledger

@@ -18,7 +18,7 @@ from broker_core.common.durations import parse_human_or_iso
 from broker_core.common.errors import InvalidArgument
 from broker_core.reads import MessageFilter
 from explorer.rabbitmq.manual_consumers import MOST_PREFETCH
-from explorer.shared.forms.queries import by_field, outcome_field
+from explorer.shared.forms.queries import by_field, conditions_of, outcome_field
 
 from .keys import EXCHANGE_TYPES, QUEUE_ARGUMENTS, Key, Unit
 from .table import TableRows
@@ -393,5 +393,4 @@ class QueueQuery(forms.Form):
     @staticmethod
     def message_filter(values: Mapping[str, Any], holds: tuple[int, ...] | None) -> MessageFilter:
         """The filter of a valid query. holds: see reads.MessageFilter; None: any state."""
-        given = {"message_id": "id", "body_text": "text", "property_name": "header", "property_value": "value"}
-        return MessageFilter(holds=holds, **{name: values[field] or None for name, field in given.items()})
+        return MessageFilter(conditions_of({**values, "property": values["header"]}), holds)

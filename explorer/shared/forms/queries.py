@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from django import forms
 
 from broker_core.common.family import installed
 from broker_core.common.types import TERMINAL_KINDS, EntityKind, EventKind
 from broker_core.reads import MessageFilter, Tab
+from broker_core.reads.conditions import BodyText, Condition, Pattern, Property, Text
 from explorer.shared import figures
 
 HISTORY, SUBSCRIPTIONS, RULES, SESSIONS, RECEIVERS = "history", "subscriptions", "rules", "sessions", "receivers"
@@ -77,7 +77,7 @@ class EntityQuery(forms.Form):
 
     def message_filter(self) -> MessageFilter:
         """The filter; empty fields are ignored. Only after is_valid."""
-        return MessageFilter(**_given(self.cleaned_data))
+        return MessageFilter(conditions_of(self.cleaned_data))
 
 
 class StorageQuery(forms.Form):
@@ -103,21 +103,32 @@ class StorageQuery(forms.Form):
     @property
     def narrows(self) -> bool:
         """Whether the list is filtered. Only after is_valid."""
-        return bool(MessageFilter(**_given(self.cleaned_data)))
+        return bool(conditions_of(self.cleaned_data))
 
     def message_filter(self, holds: tuple[int, ...] | None = None) -> MessageFilter:
         """The filter; empty fields are ignored. Only after is_valid."""
-        return MessageFilter(**_given(self.cleaned_data), holds=holds)
+        return MessageFilter(conditions_of(self.cleaned_data), holds)
 
 
-def _given(values: Mapping[str, str]) -> dict[str, Any]:
-    return {name: values.get(field) or None for name, field in _FILTER_FIELDS.items()}
+def conditions_of(values: Mapping[str, str]) -> tuple[Condition, ...]:
+    """The conditions of the fields of a list's filter that are not empty."""
 
+    def pattern(field: str) -> Pattern:
+        return Pattern((values[field],))
 
-_FILTER_FIELDS = {
-    "message_id": "id", "body_text": "text", "property_name": "property", "property_value": "value", "reason": "reason",
-    "session_id": "session",
-}  # fmt: skip
+    found: list[Condition] = []
+    if values.get("id"):
+        found.append(Text("id", pattern("id")))
+    if values.get("text"):
+        found.append(BodyText(values["text"]))
+    if values.get("property"):
+        operator = "=" if values.get("value") else None
+        found.append(Property(values["property"], operator, pattern("value") if operator else Pattern(("",))))
+    if values.get("reason"):
+        found.append(Text("reason", pattern("reason")))
+    if values.get("session"):
+        found.append(Text("session", pattern("session"), exact=True))
+    return tuple(found)
 
 
 class AuditQuery(forms.Form):
@@ -127,6 +138,17 @@ class AuditQuery(forms.Form):
     queue = forms.CharField(required=False, max_length=330, label="Entity")
     outcome = forms.ChoiceField(required=False, choices=[("", "all"), ("done", "done"), ("refused", "refused")], label="Outcome")
     before = forms.IntegerField(required=False, min_value=1)
+
+
+class LockQuery(forms.Form):
+    """holder, q: parts of the holder's name and of the entity's address. all: also system entities. cursor: from the previous
+    page."""
+
+    holder = forms.CharField(required=False, max_length=200, label="Holder")
+    q = forms.CharField(required=False, max_length=330, label="Entity")
+    family = forms.ChoiceField(required=False, choices=families, label="Family")
+    all = forms.BooleanField(required=False)
+    cursor = forms.CharField(required=False, max_length=1_000, widget=forms.HiddenInput)
 
 
 class SearchQuery(forms.Form):

@@ -278,6 +278,7 @@ def concrete_refusals() -> list[BrokerError]:
     return [
         errors.InvalidArgument("header BrokerProperties", "is <bad> & \x00 wrong"),
         errors.InvalidFilter("filter", "a =", 3, "the end", "a value"),
+        errors.FilterError(3, "A value is missing."),
         errors.NotAllowed("no"),
         errors.NotAuthorized("key:a", "SEND", "demo/q"),
         errors.EntityNotFound("demo/q"),

@@ -34,6 +34,7 @@ TIME_STEPS = {
     timedelta(hours=1): (1, 2, 3, 4, 6, 12, 24, 48, 96),
     timedelta(days=1): (1, 2, 4, 7, 14, 28, 56, 112),
 }
+OTHER_STEPS = (10, 30, 60, 300, 600, 900, 1800, 3600, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800, 1_209_600, 2_419_200)
 NARROWEST_SPOT = 2.5  # a narrower one is hard to point at
 FLOOR = timedelta(milliseconds=0.1)  # shorter durations are drawn here: a logarithmic axis has no zero
 
@@ -72,7 +73,18 @@ class Band:
 
 
 @dataclass(frozen=True, slots=True)
+class Mark:
+    """A vertical line at an instant. letter: its name in the legend."""
+
+    x: float
+    letter: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Chart:
+    """slot: the width of a bucket, of which there are `buckets`."""
+
     variant: str
     width: int
     height: int
@@ -85,6 +97,9 @@ class Chart:
     bands: tuple[Band, ...]
     x_ticks: tuple[Tick, ...]
     y_ticks: tuple[Tick, ...]
+    slot: float = 0.0
+    buckets: int = 0
+    marks: tuple[Mark, ...] = ()
 
     @property
     def plot_height(self) -> float:
@@ -98,9 +113,13 @@ def stacked_bars(
     variant: str,
     *,
     partial: Sequence[bool] = (),
+    marks: Sequence[tuple[float, str, str]] = (),
 ) -> Chart:
-    """Counts as stacked bars, one per bucket, the series in their order from the bottom. partial: which buckets are hatched."""
-    plot = _Plot(starts, variant)
+    """Counts as stacked bars, one per bucket, the series in their order from the bottom.
+
+    partial: which buckets are hatched. marks: (place in buckets, letter, text) of vertical lines.
+    """
+    plot = _Plot(starts, variant, marks)
     top = nice_ceiling(max((sum(values) for values in zip(*series.values(), strict=True)), default=0))
     stacked = [0] * len(starts)
     shapes = []
@@ -119,9 +138,10 @@ def duration_lines(
     variant: str,
     *,
     partial: Sequence[bool] = (),
+    marks: Sequence[tuple[float, str, str]] = (),
 ) -> Chart:
-    """Durations as lines on a logarithmic axis. A bucket without a value interrupts its line. partial: which are hatched."""
-    plot = _Plot(starts, variant)
+    """Durations as lines on a logarithmic axis. A bucket without a value interrupts its line. partial, marks: as in bars."""
+    plot = _Plot(starts, variant, marks)
     present = [value for values in series.values() for value in values if value is not None]
     ticks = duration_ticks(min(present, default=FLOOR), max(present, default=FLOOR))
     low, high = math.log10(ticks[0].total_seconds()), math.log10(ticks[-1].total_seconds())
@@ -133,6 +153,23 @@ def duration_lines(
         Shape(name, plot.line([None if value is None else share(value) for value in values])) for name, values in series.items()
     ]
     return plot.chart(shapes, tips, [Tick(plot.y(share(tick)), DURATION_TICKS[tick]) for tick in ticks], partial)
+
+
+def count_lines(
+    starts: Sequence[datetime],
+    series: Mapping[str, Sequence[float | None]],
+    variant: str,
+    *,
+    partial: Sequence[bool] = (),
+    marks: Sequence[tuple[float, str, str]] = (),
+) -> Chart:
+    """Numbers as lines on an axis from zero, the first above an area. A bucket without a value interrupts its line."""
+    plot = _Plot(starts, variant, marks)
+    top = nice_ceiling(math.ceil(max((value for values in series.values() for value in values if value is not None), default=0)))
+    shares = {name: [None if value is None else value / top for value in values] for name, values in series.items()}
+    areas = [Shape(f"{name} area", plot.area(values)) for name, values in list(shares.items())[:1]]
+    lines = [Shape(name, plot.line(values)) for name, values in reversed(shares.items())]
+    return plot.chart([*areas, *lines], (), [Tick(plot.y(step / top), f"{step:,}") for step in count_ticks(top)], partial)
 
 
 def brief(duration: timedelta | None) -> str:
@@ -178,7 +215,8 @@ def duration_ticks(least: timedelta, most: timedelta) -> list[timedelta]:
 class _Plot:
     """Positions inside one chart: buckets share the width evenly, values rise from the bottom."""
 
-    def __init__(self, starts: Sequence[datetime], variant: str):
+    def __init__(self, starts: Sequence[datetime], variant: str, marks: Sequence[tuple[float, str, str]] = ()):
+        self.marks = marks
         self.starts, self.variant, self.width = starts, variant, WIDTHS[variant]
         self.slot = (self.width - LEFT - RIGHT) / max(1, len(starts))
 
@@ -206,6 +244,17 @@ class _Plot:
             pen_down = not alone
         return "".join(path)
 
+    def area(self, shares: Sequence[float | None]) -> str:
+        """From the bottom to the values, for each run of buckets that have one."""
+        path, run = [], []
+        for i, share in enumerate([*shares, None]):
+            if share is not None:
+                run.append(f"L{self.x(i + 0.5)} {self.y(share)}")
+            elif run:
+                path.append(f"M{self.x(i - len(run) + 0.5)} {self.y(0)}{''.join(run)}V{self.y(0)}z")
+                run = []
+        return "".join(path)
+
     def chart(self, shapes: list[Shape], tips: Sequence[str], y_ticks: list[Tick], partial: Sequence[bool]) -> Chart:
         shown = tips if self.slot >= NARROWEST_SPOT else ()
         spots = tuple(Spot(self.x(i), round(self.slot, 2), tip) for i, tip in enumerate(shown))
@@ -213,20 +262,38 @@ class _Plot:
         right, bottom = self.width - RIGHT, HEIGHT - BOTTOM
         x_ticks = tuple(time_ticks(self.starts, self.slot))
         positions = (self.variant, self.width, HEIGHT, LEFT, right, TOP, bottom)
-        return Chart(*positions, tuple(shapes), spots, bands, x_ticks, tuple(y_ticks))
+        return Chart(
+            *positions,
+            tuple(shapes),
+            spots,
+            bands,
+            x_ticks,
+            tuple(y_ticks),
+            round(self.slot, 4),
+            len(self.starts),
+            tuple(Mark(self.x(at), letter, text) for at, letter, text in self.marks),
+        )
 
 
 def time_ticks(starts: Sequence[datetime], slot: float) -> list[Tick]:
     """As many labels as fit, at round times, each at the start of its bucket. A new day is labelled with its date."""
     length = starts[1] - starts[0] if len(starts) > 1 else timedelta(hours=1)
-    room = CHARACTER * 8
-    step = next((step for step in TIME_STEPS[length] if step * slot >= room), TIME_STEPS[length][-1])
+    steps = TIME_STEPS.get(length) or [s // length.seconds for s in OTHER_STEPS if length.days == 0 and s % length.seconds == 0]
+    step = next((step for step in steps if step * slot >= _room(step * length)), steps[-1])
+    room = _room(step * length)
     round_times = [(i, at) for i, at in enumerate(starts) if int((at - EPOCH) / length) % step == 0]
     ticks, last_date = [], None
+    is_daily = step * length >= timedelta(days=1)
+    clock = "%H:%M" if step * length % timedelta(minutes=1) == timedelta(0) else "%H:%M:%S"
     for i, at in round_times or list(enumerate(starts))[:1]:
         if i and (len(starts) - i) * slot < room / 2:
             break
         new_day = last_date is not None and at.date() != last_date
-        ticks.append(Tick(round(LEFT + i * slot, 2), f"{at:%d %b}" if new_day or length >= timedelta(days=1) else f"{at:%H:%M}"))
+        ticks.append(Tick(round(LEFT + i * slot, 2), f"{at:%d %b}" if new_day or is_daily else f"{at:{clock}}"))
         last_date = at.date()
     return ticks
+
+
+def _room(step: timedelta) -> float:
+    """The width of a label at such steps: seconds are part of it if they are not zero."""
+    return CHARACTER * (8 if step % timedelta(minutes=1) == timedelta(0) else 10)

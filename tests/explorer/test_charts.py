@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from explorer.analysis import charts
+from explorer.shared import charts
 
 HOURS = [datetime(2026, 3, 1, hour, tzinfo=UTC) for hour in range(22)]
 

@@ -1,0 +1,158 @@
+"""The places of the explorer, as data: what the navigation lists, and which of them a page belongs to. A page names its place in
+the context variable `section`. Above them: the environment and the switch between namespaces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest
+from django.urls import NoReverseMatch, reverse
+from django.utils.http import urlencode
+
+from broker_core import reads
+from broker_core.common.errors import BrokerError
+from broker_core.common.types import Right
+from broker_core.reads import EntityFilter
+
+from . import figures, presenters
+from .family import pages_of
+from .recent import Recent
+
+COLORS = ("grey", "green", "blue", "purple", "amber", "red")
+_COLOR_OF_NAME = {"production": "red", "prod": "red", "live": "red", "staging": "amber"}
+MOST_LISTED = 30  # namespaces in the switch
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An entry of the navigation.
+
+    name: what pages of this place give as `section`. keys: a key sequence that opens it. is_low: below the others, as it is about
+    Vitrine itself. needs_staff: only for users of the admin. count: the number beside the title, one of `counts`. hue: its
+    colour.
+    """
+
+    name: str
+    title: str
+    icon: str
+    url_name: str
+    keys: str = ""
+    is_low: bool = False
+    needs_staff: bool = False
+    count: str = ""
+    hue: str = ""
+
+    @property
+    def url(self) -> str:
+        """Empty if the host site does not have the page."""
+        try:
+            return reverse(self.url_name)
+        except NoReverseMatch:
+            return ""
+
+
+PLACES = (
+    Place("now", "Now", "now", "explorer:now", "g w"),
+    Place("entities", "Entities", "list", "explorer:entities", "g o", count="entities"),
+    Place("search", "Find a message", "search", "explorer:search", "g f"),
+    Place("locks", "Locks", "locked", "explorer:locks", "g l"),
+    Place("insights", "Insights", "chart", "explorer:insights", "g n"),
+    Place("help", "Learn", "book", "explorer:help", "g h"),
+    Place("audit", "Activity", "audit", "explorer:audit", "g a", is_low=True),
+    Place("system", "System", "system", "explorer:system", "g s", is_low=True),
+    Place("admin", "Admin", "gear", "admin:index", is_low=True, needs_staff=True),
+)
+
+
+def places(user: Any) -> list[Place]:
+    """The places that exist on this site for this user."""
+    return [one for one in PLACES if one.url and (user.is_staff or not one.needs_staff)]
+
+
+def in_groups(shown: Iterable[Place]) -> list[list[Place]]:
+    """The upper and the lower group."""
+    listed = list(shown)
+    return [[one for one in listed if one.is_low is low] for low in (False, True)]
+
+
+def _read_counts() -> dict[str, int]:
+    rows = reads.tallies(EntityFilter()).rows
+    return {"entities": sum(row.entities for row in rows)} | {
+        figure.name: sum(figure.of(row) or 0 for row in rows) for figure in figures.SEVERAL
+    }
+
+
+_counts = Recent(_read_counts)
+
+
+def counts(request: HttpRequest) -> Mapping[str, int]:
+    """The numbers of the navigation, some seconds old at most: entities, and the columns of a table of several families (held,
+    dead, ...). Empty for a person who may see none."""
+    try:
+        return _counts.get() if _may_browse(request) else {}
+    except BrokerError:  # the page itself says so
+        return {}
+
+
+def _may_browse(request: HttpRequest) -> bool:
+    actor = getattr(request, "actor", None)
+    return actor is not None and Right.BROWSE in actor.rights
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """The installation's environment, such as production. color: one of COLORS."""
+
+    name: str
+    color: str
+
+
+def environment() -> Environment | None:
+    """By VITRINE_ENVIRONMENT and VITRINE_ENVIRONMENT_COLOR; without a colour, by the name."""
+    name = getattr(settings, "VITRINE_ENVIRONMENT", "")
+    color = getattr(settings, "VITRINE_ENVIRONMENT_COLOR", "") or _COLOR_OF_NAME.get(name.lower(), "grey")
+    return Environment(name, color if color in COLORS else "grey") if name else None
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceLink:
+    """A namespace to switch to; without a noun, all of them."""
+
+    name: str
+    noun: str
+    url: str
+    is_here: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """The switch between namespaces. words: what is in view. others: how many are not listed."""
+
+    title: str
+    words: str
+    choices: tuple[NamespaceLink, ...]
+    others: int
+
+
+_namespaces = Recent(reads.namespaces)
+
+
+def switch(request: HttpRequest, here: str | None) -> Switch | None:
+    """here: the namespace of the page. None for a person who may see no namespace."""
+    try:
+        known = [one for one in _namespaces.get() if not one.is_system] if _may_browse(request) else []
+    except BrokerError:
+        known = []
+    if not known:
+        return None
+    on_now = request.path == reverse("explorer:now")
+    links = [NamespaceLink("All namespaces", "", reverse("explorer:now" if on_now else "explorer:entities"), not here)]
+    for one in known[:MOST_LISTED]:
+        url = f"?{urlencode({'namespace': one.name})}" if on_now else reverse("explorer:namespace", args=[one.name])
+        links.append(NamespaceLink(one.name, str(pages_of(one.family).container_noun), url, one.name == here))
+    words = next((str(pages_of(one.family).container_noun) for one in known if one.name == here), "")
+    shown = words or presenters.plural(len(known), "namespace", "namespaces")
+    return Switch(here or "All namespaces", shown, tuple(links), max(0, len(known) - MOST_LISTED))

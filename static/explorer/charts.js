@@ -1,0 +1,91 @@
+// Reads single values from a chart: under the pointer, or with the arrow keys. The values are those of the table of numbers.
+(() => {
+  "use strict";
+  let at = null; // the bucket that is read, in all charts; null: none
+  let reading = null; // the id of the readout that is read
+
+  const all = (selector, root = document) => [...root.querySelectorAll(selector)];
+  const shownSvg = (plot) => all("svg.chart", plot).find((svg) => svg.getClientRects().length) || plot.querySelector("svg.chart");
+
+  function values(plot, bucket) {
+    const table = document.getElementById("numbers");
+    const rows = table.tBodies[0].rows;
+    const row = rows[rows.length - 1 - bucket];
+    if (!row) return "";
+    const heads = all("th[data-column]", table);
+    const parts = plot.dataset.columns.split(" ").map((name) => {
+      const place = heads.findIndex((head) => head.dataset.column === name);
+      return `${heads[place].textContent.trim()} ${row.cells[place + 1].textContent}`;
+    });
+    return `${row.cells[0].textContent.trim().replace(/\s+/g, " ")} · ${parts.join(" · ")}`;
+  }
+
+  function draw() {
+    for (const plot of all(".plot")) {
+      for (const svg of all("svg.chart", plot)) {
+        const { left, slot, top, bottom } = svg.dataset;
+        const x = Number(left) + (at + 0.5) * Number(slot);
+        const line = at === null ? "" : `M${x.toFixed(1)} ${top}V${bottom}`;
+        const cross = svg.querySelector(".cross");
+        if (cross.getAttribute("d") !== line) cross.setAttribute("d", line);
+      }
+      const readout = plot.querySelector(".readout");
+      if (!("rest" in readout.dataset)) readout.dataset.rest = readout.textContent;
+      const text = at === null ? readout.dataset.rest : values(plot, at);
+      if (readout.textContent !== text) readout.textContent = text;
+      const live = at !== null && readout.id === reading ? "polite" : "off";
+      if (readout.getAttribute("aria-live") !== live) readout.setAttribute("aria-live", live);
+    }
+  }
+
+  function read(bucket, plot = null) {
+    at = bucket;
+    reading = plot && plot.querySelector(".readout").id;
+    draw();
+  }
+
+  document.addEventListener("pointermove", (event) => {
+    const plot = event.target.closest?.(".plot");
+    if (!plot) {
+      if (at !== null && !document.activeElement?.matches(".plot")) read(null);
+      return;
+    }
+    const svg = shownSvg(plot);
+    const box = svg.getBoundingClientRect();
+    const x = ((event.clientX - box.left) / box.width) * svg.viewBox.baseVal.width - Number(svg.dataset.left);
+    const bucket = Math.floor(x / Number(svg.dataset.slot));
+    read(bucket >= 0 && bucket < Number(svg.dataset.buckets) ? bucket : null);
+  });
+
+  document.addEventListener("keydown", (event) => {
+    const plot = document.activeElement?.closest(".plot");
+    if (!plot || event.altKey || event.ctrlKey || event.metaKey) return;
+    const last = Number(shownSvg(plot).dataset.buckets) - 1;
+    const from = at ?? last + 1;
+    const to = { ArrowLeft: from - 1, ArrowRight: from + 1, Home: 0, End: last }[event.key];
+    if (event.key === "Escape" && at !== null) read(null);
+    else if (to === undefined) return;
+    else read(Math.min(last, Math.max(0, to)), plot);
+    event.preventDefault();
+  });
+
+  document.addEventListener("focusout", (event) => {
+    if (event.target.matches?.(".plot")) read(null);
+  });
+
+  document.addEventListener("change", (event) => {
+    if (event.target.matches("select#namespace")) event.target.form.requestSubmit();
+  });
+
+  // A live update replaces the charts: the texts at rest are the new ones, and the line is drawn again.
+  const insights = document.getElementById("insights");
+  if (insights) {
+    new MutationObserver((changes) => {
+      for (const { target } of changes) {
+        const readout = (target.closest ? target : target.parentElement)?.closest?.(".readout");
+        if (readout && at === null) readout.dataset.rest = readout.textContent;
+      }
+      if (at !== null) draw();
+    }).observe(insights, { childList: true, subtree: true, characterData: true });
+  }
+})();

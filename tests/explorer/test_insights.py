@@ -1,0 +1,118 @@
+"""Insights: the charts of each range and scope, their table, marks of changes, and what is refused."""
+
+import csv
+import io
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+
+import pytest
+
+from broker_core import service_bus, sweeps
+from broker_core.common.types import Message
+from broker_core.reads import Times, TrafficPoint
+from explorer.models import AuditRecord
+from explorer.shared import insights, traffic_charts
+
+START = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def points(*counts, seconds=60, **values):
+    """An interval for each count of sent messages; the last is not over."""
+    return [
+        TrafficPoint(
+            START + i * timedelta(seconds=seconds), seconds, n, n // 2, 0, partial=i == len(counts) - 1,
+            **{name: of[i] for name, of in values.items()},
+        )
+        for i, n in enumerate(counts)
+    ]  # fmt: skip
+
+
+def panel(name, made):
+    return next(one for one in made if one.name == name)
+
+
+@pytest.mark.parametrize(
+    ("sent", "seconds", "unit"),
+    [(600, 10, "second"), (10, 10, "minute"), (0, 10, "minute"), (1, 600, "hour"), (1, 43_200, "day")],
+)
+def test_rates_have_a_unit_in_which_they_are_numbers_to_read(sent, seconds, unit):
+    assert traffic_charts.rate_unit(points(sent, sent, seconds=seconds))[1] == unit
+
+
+def test_the_interval_under_way_is_hatched_and_a_rate_of_it_needs_a_quarter_of_it():
+    some = points(60, 60, 30)
+    early, late = (
+        panel("rates", traffic_charts.panels(some, now=some[-1].at + timedelta(seconds=passed))).charts[0] for passed in (5, 30)
+    )
+    assert len(early.bands) == len(late.bands) == 1
+
+    def ends(chart):
+        return next(shape.path for shape in chart.shapes if shape.name == "sent").count("L")
+
+    assert (ends(early), ends(late)) == (1, 2)
+
+
+def test_times_are_percentiles_of_all_and_of_each_interval():
+    slow, quick = Times(20, 10, (0,) * 27 + (2,)), Times(0.02, 0.002, (0, 0, 0, 10))
+    some = points(1, 1, waiting=[slow, quick])
+    waiting = panel("waiting", traffic_charts.panels(some, now=START))
+    assert [line.value for line in waiting.lines] == ["2.5 ms", "10 s", "10 s"]
+    assert panel("processing", traffic_charts.panels(some, now=START)).note == "No completed messages in 2 min."
+
+
+def test_the_table_has_the_numbers_of_the_charts():
+    some = points(5, 7, active=[4, 9], dead=[0, 2])
+    newest, oldest = traffic_charts.rows(some)
+    names = [column.name for column in traffic_charts.COLUMNS]
+    for row, point in ((oldest, some[0]), (newest, some[1])):
+        for name in ("sent", "completed", "active", "dead"):
+            assert row.values[names.index(name)] == getattr(point, name)
+    drawn = {name for one in traffic_charts.panels(some, now=START) for name in one.columns.split()}
+    assert drawn <= set(names)
+
+
+def test_only_the_newest_changes_are_marked():
+    records = [SimpleNamespace(at=START + timedelta(minutes=i), action="a", namespace="n", path="p") for i in range(30)]
+    marks = traffic_charts.marked(reversed(records))
+    assert [marks[0].at, marks[-1].at] == [records[10].at, records[-1].at]
+    assert marks[0].letter == "A"
+
+
+@pytest.mark.parametrize("shown", insights.RANGES, ids=lambda one: one.name)
+def test_each_range_shows_what_passed(shop, as_, shown):
+    sweeps.roll_up_counts()
+    html = as_("viewer").get(f"/insights/?range={shown.name}&entity={shop}").content.decode()
+    assert "7 in and 1 out" in html.replace("\n", " ")
+    assert ('data-live="' in html) == bool(shown.refresh_seconds)
+
+
+def test_a_change_of_settings_is_a_mark_and_a_line(shop, as_):
+    AuditRecord.objects.create(
+        actor="user:ada", action="change settings", namespace=shop.namespace, path=shop.path, outcome="done"
+    )
+    html = as_("viewer").get(f"/insights/?range=5m&entity={shop}").content.decode()
+    assert html.count('class="mark"') == 12  # six charts, each in two widths
+    assert "by user:ada" in html.replace("\n", " ") or "user:ada" in html
+
+
+def test_the_file_has_the_same_numbers(shop, as_):
+    service_bus.send(shop, [Message(b"x")] * 3)
+    answer = as_("viewer").get(f"/insights/?range=1h&entity={shop}&format=csv")
+    lines = list(csv.DictReader(io.StringIO(answer.content.decode())))
+    assert sum(int(line["sent"]) for line in lines) == 10
+    assert int(lines[-1]["active"]) == 6
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "text"),
+    [
+        ("range=2h", 400, "2h"),
+        ("entity=nothing", 400, "nothing"),
+        ("entity=no/such", 404, "There is no queue or topic named no/such"),
+        ("namespace=none-such", 404, "There is no namespace named none-such"),
+    ],
+)
+def test_a_link_to_nothing_says_so(broker_database, as_, query, status, text):
+    answer = as_("viewer").get(f"/insights/?{query}")
+    assert answer.status_code == status
+    assert text in answer.content.decode()

@@ -1,0 +1,132 @@
+"""The navigation: its places exist, each marks its own page, and addresses of earlier versions lead to the new ones."""
+
+import pytest
+from django.contrib.messages import get_messages
+from django.contrib.messages.middleware import MessageMiddleware
+from django.contrib.sessions.middleware import SessionMiddleware
+from django.template import Context, Template
+from django.template.loader import render_to_string
+from django.test import Client
+from django.urls import resolve, reverse
+
+from explorer.shared import navigation, recent, shell
+from explorer.shared.navigation import PLACES, Place
+
+
+def test_no_two_places_share_a_name_an_address_or_keys():
+    for attribute in ("name", "url_name", "keys"):
+        given = [value for one in PLACES if (value := getattr(one, attribute))]
+        assert sorted(given) == sorted(set(given))
+
+
+@pytest.mark.parametrize("place", [one for one in PLACES if not one.needs_staff], ids=lambda one: one.name)
+def test_a_place_is_marked_on_its_own_page(broker_database, as_, place):
+    html = as_("viewer").get(place.url).content.decode()
+    current = [part for part in html.split("<a\n") if 'aria-current="page"' in part.split(">")[0]]
+    assert current and all(f'href="{place.url}"' in link for link in current)
+
+
+def test_admin_is_listed_for_staff_alone(broker_database, as_):
+    assert reverse("admin:index") not in as_("viewer").get("/").content.decode()
+    client = as_("viewer")
+    client.user.is_staff = True
+    client.user.save()
+    assert f'href="{reverse("admin:index")}"' in client.get("/").content.decode()
+
+
+def test_a_place_that_the_site_does_not_have_is_left_out(monkeypatch):
+    monkeypatch.setattr(
+        navigation, "PLACES", (Place("here", "Here", "now", "explorer:now"), Place("no", "No", "now", "none:such"))
+    )
+    user = type("Someone", (), {"is_staff": False})()
+    assert [one.name for one in navigation.places(user)] == ["here"]
+
+
+@pytest.mark.parametrize(("old", "new"), [("/sweeps/", "system"), ("/audit/", "audit"), ("/words/", "help")])
+def test_addresses_of_earlier_versions_lead_to_the_new_ones(client, old, new):
+    answer = client.get(f"{old}?actor=vera")
+    assert (answer.status_code, answer.url) == (301, f"{reverse(f'explorer:{new}')}?actor=vera")
+    assert resolve(reverse(f"explorer:{new}")).url_name == new
+
+
+# Above the places: environment and namespaces
+
+
+@pytest.mark.parametrize(
+    ("name", "color", "shown"),
+    [("production", "", "red"), ("Prod", "", "red"), ("staging", "", "amber"), ("test", "", "grey"),
+     ("production", "blue", "blue"), ("x", "chartreuse", "grey")],
+)  # fmt: skip
+def test_the_environment_has_the_colour_of_the_setting_or_of_its_name(settings, name, color, shown):
+    settings.VITRINE_ENVIRONMENT, settings.VITRINE_ENVIRONMENT_COLOR = name, color
+    assert navigation.environment() == navigation.Environment(name, shown)
+
+
+def test_the_environment_is_on_every_page(shop, as_, settings):
+    settings.VITRINE_ENVIRONMENT = ""
+    client = as_("viewer")
+    assert 'class="env' not in client.get("/system/").content.decode()
+    settings.VITRINE_ENVIRONMENT = "production"
+    navigation._namespaces.clear()
+    assert '<b class="env env-red">production</b>' in client.get("/system/").content.decode()
+
+
+def test_the_switch_lists_the_namespaces_and_marks_the_one_of_the_page(shop, as_):
+    navigation._namespaces.clear()
+    client = as_("viewer")
+    url = reverse("explorer:namespace", args=[shop.namespace])
+    for page in (url, f"/entities/{shop.namespace}/{shop.path}"):
+        html = client.get(page).content.decode()
+        assert f'<a href="{url}" aria-current="true">{shop.namespace}' in " ".join(html.split())
+    on_now = " ".join(client.get("/").content.decode().split())
+    assert f'<a href="?namespace={shop.namespace}"' in on_now and '<a href="/" aria-current="true">All namespaces' in on_now
+
+
+def test_a_person_without_a_role_sees_no_namespace_and_no_count(shop, person):
+    client = Client()
+    client.force_login(person(None, username="nobody"))
+    answer = client.get("/")
+    assert answer.status_code == 403
+    assert shop.namespace not in answer.content.decode() and 'id="n-entities"></span>' in answer.content.decode()
+
+
+def test_a_slow_value_is_kept_for_longer(monkeypatch):
+    now, reads = [0.0], []
+    monkeypatch.setattr(recent.time, "monotonic", lambda: now[0])
+
+    def read():
+        now[0] += 1.0  # a second
+        reads.append(1)
+        return len(reads)
+
+    value = recent.Recent(read)
+    assert [value.get(), value.get()] == [1, 1]
+    now[0] += 1.0 / recent.SHARE - 1
+    assert value.get() == 1
+    now[0] += 2
+    assert value.get() == 2
+
+
+# Terms and notices
+
+
+def test_a_term_opens_its_explanation():
+    html = Template('{% load explorer %}{% term "locked" "Locked" "head" %}').render(Context())
+    assert 'popovertarget="term-locked-head"' in html and 'id="term-locked-head"' in html
+    assert "Held by one receiver" in html and "peek-lock" in html and f'href="{reverse("explorer:help")}#locked"' in html
+
+
+def test_an_unknown_term_is_a_mistake_of_the_template():
+    with pytest.raises(KeyError):
+        Template('{% load explorer %}{% term "thingummy" %}').render(Context())
+
+
+def test_a_notice_offers_to_undo(rf):
+    request = rf.get("/")
+    SessionMiddleware(lambda _: None).process_request(request)
+    MessageMiddleware(lambda _: None).process_request(request)
+    shell.notify(request, "Discarded 3 messages.", undo="/operations/7/undo/")
+    shell.notify(request, "Sent message 4.")
+    first, second = (render_to_string("explorer/_notice.html", {"message": one}, request) for one in get_messages(request))
+    assert 'action="/operations/7/undo/"' in first and ">Undo<" in first
+    assert ">Undo<" not in second

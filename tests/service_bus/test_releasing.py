@@ -1,0 +1,80 @@
+"""An operator releases single locks, of messages and of sessions (SB-077)."""
+
+import pytest
+
+from broker_core import service_bus
+from broker_core.common.errors import InvalidArgument, LockLost, NotAuthorized, SessionLockLost
+from broker_core.common.types import Actor, Message, Right
+from tests.looking import bodies, events, ledger_agrees
+
+OTTO = Actor("user", "otto", Right.ALL)
+
+
+def test_a_released_lock_is_lost_and_counts_as_a_failed_delivery(make_queue):
+    """SB-077, SB-090: only the lock of that message ends; the others stay."""
+    queue = make_queue()
+    service_bus.send(queue, [Message(b"a"), Message(b"b")])
+    first, second = service_bus.receive(queue, 2)
+    assert service_bus.release_locks(queue, [1, 99], reason="stuck worker", actor=OTTO) == [1]
+    with pytest.raises(LockLost):
+        service_bus.complete(queue, [first.lock_token]).require_all()
+    [again] = service_bus.receive(queue, 5)
+    assert (again.body, again.delivery_count) == (b"a", 1)
+    assert not service_bus.complete(queue, [second.lock_token]).lost
+    [lost] = [e for e in events(queue) if e.kind == 12]
+    assert (lost.sequence_number, lost.reason, lost.details["dropped_by"]) == (1, "stuck worker", "user:otto")
+    assert ledger_agrees(queue)
+
+
+def test_the_last_allowed_failure_by_a_release_dead_letters(make_queue):
+    """SB-077, SB-091."""
+    queue = make_queue(max_delivery_count=1)
+    service_bus.send(queue, [Message(b"a")])
+    service_bus.receive(queue, 1)
+    assert service_bus.release_locks(queue, [1]) == [1]
+    [dead] = service_bus.receive(queue.dead_letter, 1)
+    assert dead.dead_letter_reason == "MaxDeliveryCountExceeded"
+    assert ledger_agrees(queue)
+
+
+def test_locks_in_dead_letter_queues_and_of_deferred_messages_are_released_as_well(make_queue):
+    """SB-077, SB-089: in a dead-letter queue nothing is counted."""
+    queue = make_queue()
+    service_bus.send(queue, [Message(b"dead"), Message(b"deferred")])
+    dead, deferred = service_bus.receive(queue, 2)
+    service_bus.dead_letter(queue, [dead.lock_token])
+    service_bus.defer(queue, [deferred.lock_token])
+    service_bus.receive(queue.dead_letter, 1)
+    service_bus.receive_deferred(queue, [2])
+    assert service_bus.release_locks(queue, [1, 2]) == [1, 2]
+    assert service_bus.release_locks(queue, [1, 2]) == []
+    assert service_bus.receive(queue.dead_letter, 1)[0].delivery_count == 0
+    assert service_bus.receive_deferred(queue, [2])[0].delivery_count == 1
+    assert ledger_agrees(queue)
+
+
+def test_a_released_session_is_lost_with_its_messages(make_queue):
+    """SB-077, SB-092, SB-117: what was received through it counts one failed delivery; another receiver can have it at once."""
+    queue = make_queue(requires_session=True)
+    service_bus.send(queue, [Message(b"a1", session_id="a"), Message(b"a2", session_id="a"), Message(b"b1", session_id="b")])
+    held, other = service_bus.accept_session(queue, "a", max_count=1), service_bus.accept_session(queue, "b", max_count=1)
+    assert service_bus.release_session(queue, "a", reason="moved on", actor=OTTO)
+    assert not service_bus.release_session(queue, "a", actor=OTTO)
+    with pytest.raises(SessionLockLost):
+        service_bus.receive_from_session(held)
+    new = service_bus.accept_session(queue, max_count=5)
+    assert (new.session_id, bodies(new.messages), [m.delivery_count for m in new.messages]) == ("a", ["a1", "a2"], [1, 0])
+    assert service_bus.close_session(other)
+    assert ledger_agrees(queue)
+
+
+def test_a_release_needs_the_right_and_a_reason_that_can_be_stored(make_queue):
+    queue = make_queue()
+    viewer = Actor("user", "vera", Right.BROWSE)
+    with pytest.raises(NotAuthorized):
+        service_bus.release_locks(queue, [1], actor=viewer)
+    with pytest.raises(NotAuthorized):
+        service_bus.release_session(queue, "a", actor=viewer)
+    for reason in ("x" * 501, "\x00", 7):
+        with pytest.raises(InvalidArgument):
+            service_bus.release_locks(queue, [1], reason=reason)

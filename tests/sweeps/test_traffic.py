@@ -1,0 +1,272 @@
+"""The traffic that the sweep adds up is exact against the events, at each step, per entity and namespace (docs/design.md D9)."""
+
+import random
+from datetime import UTC, datetime, timedelta
+
+import psycopg
+import pytest
+
+from broker_core import queue_storage, rabbitmq, reads, service_bus, sweeps
+from broker_core.common.types import EntityAddress, EventKind, HistoryLevel, Message
+from broker_core.reads import Times
+from broker_core.service_bus import entities
+from broker_core.store import connections
+from tests.looking import entity_id, now
+from tests.rabbitmq import rabbits
+
+SECOND = timedelta(seconds=1)
+K = EventKind
+COUNTED = {  # the columns, by the events that they count
+    "sent": {K.SENT, K.SCHEDULED},
+    "received": {K.RECEIVED, K.RECEIVED_AND_DELETED},
+    "completed": {K.COMPLETED, K.RECEIVED_AND_DELETED},
+    "dead_lettered": {K.DEAD_LETTERED, K.MOVED},
+    "expired": {K.EXPIRED},
+    "abandoned": {K.ABANDONED},
+}
+
+
+def execute(sql, *params):
+    return connections.current().execute(sql, params)
+
+
+def fold():
+    sweeps.roll_up_counts()
+
+
+def stored(traffic_id, step=3600):
+    """The traffic of an entity, or of a namespace by its negative id, by the start of the interval."""
+    rows = execute("SELECT * FROM vitrine_traffic WHERE entity_id = %s AND step = %s", traffic_id, step).fetchall()
+    return {row.bucket: row for row in rows}
+
+
+def total(rows, column):
+    return sum(getattr(row, column) for row in rows.values())
+
+
+def namespace_id(name):
+    return execute("SELECT id FROM vitrine_namespace WHERE name = %s", name).fetchone()[0]
+
+
+def by_events(address):
+    """The same columns, counted from the events of an entity, by their ten seconds."""
+    rows = execute(
+        "SELECT date_bin('10 s', recorded_at, 'epoch') AS bucket, kind, count(*) AS n FROM vitrine_message_event"
+        " WHERE entity_id = %s GROUP BY 1, 2",
+        entity_id(address),
+    )
+    found = {}
+    for row in rows:
+        for column, kinds in COUNTED.items():
+            if row.kind in kinds:
+                found[row.bucket, column] = found.get((row.bucket, column), 0) + row.n
+        if row.kind == K.ACTIVATED:  # it was counted when it was scheduled
+            found[row.bucket, "sent"] = found.get((row.bucket, "sent"), 0) - row.n
+    return {at: n for at, n in found.items() if n}
+
+
+def of_traffic(address):
+    rows = stored(entity_id(address), 10)
+    return {(at, column): n for at, row in rows.items() for column in COUNTED if (n := getattr(row, column))}
+
+
+def service_bus_life(make_queue, step, seed):
+    chance = random.Random(seed)
+    queue = make_queue(max_delivery_count=3, dead_lettering_on_message_expiration=True)
+    for _ in range(30):
+        match chance.randrange(8):
+            case 0 | 1 | 2:
+                service_bus.send(queue, [Message(b"x", time_to_live=chance.choice([None, 5 * SECOND]))] * chance.randint(1, 5))
+            case 3:
+                service_bus.receive_and_delete(queue, chance.randint(1, 3))
+            case 4:
+                step(chance.randint(1, 90) * SECOND)
+                sweeps.end_locks()
+                sweeps.expire_messages(pause=lambda _: None)
+            case 5:
+                service_bus.send(queue, [Message(b"later", scheduled_enqueue_at=now(queue) + 20 * SECOND)])
+                sweeps.activate_scheduled()
+            case 6:
+                for message in service_bus.receive(queue.dead_letter, 1):
+                    service_bus.complete(queue.dead_letter, [message.lock_token])
+            case 7:
+                held = service_bus.receive(queue, 4)
+                step(chance.randint(0, 3) * SECOND)
+                for message in held:
+                    settle = chance.choice(
+                        [
+                            service_bus.complete,
+                            service_bus.complete,
+                            service_bus.abandon,
+                            service_bus.dead_letter,
+                            service_bus.defer,
+                        ]
+                    )
+                    settle(queue, [message.lock_token])
+        if chance.random() < 0.2:
+            fold()
+    return queue
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_service_bus_queue_is_counted_as_its_events_say(make_queue, step, seed):
+    queue = service_bus_life(make_queue, step, seed)
+    fold()
+    assert of_traffic(queue) == by_events(queue)
+    counts = reads.counts(queue)
+    for of_step in (10, 60, 3600):
+        rows = stored(entity_id(queue), of_step)
+        assert all(at.timestamp() % of_step == 0 for at in rows)
+        assert total(rows, "active_change") == counts.active
+        assert total(rows, "dead_change") == counts.dead_letter
+        for column in COUNTED:
+            assert total(rows, column) == total(stored(entity_id(queue), 10), column)
+
+
+def test_storage_and_rabbitmq_queues_are_counted_as_their_events_say(account, vhost):
+    jobs = EntityAddress(account, "jobs")
+    queue_storage.create_queue(jobs)
+    for text in "abc":
+        queue_storage.put(jobs, text)
+    for message in queue_storage.get(jobs, 2):
+        queue_storage.delete(jobs, message.message_id, message.pop_receipt)
+    letters = rabbits.declare(vhost, "letters", dead_letter_exchange="", dead_letter_routing_key="dead")
+    dead = rabbits.declare(vhost, "dead")
+    rabbits.send(letters, *"abcd")
+    first, second, third = (rabbits.get(letters) for _ in range(3))
+    rabbitmq.acknowledge(letters, [first.token])
+    rabbitmq.requeue(letters, [second.token])
+    rabbitmq.reject(letters, [third.token])
+    fold()
+    for address in (jobs, letters, dead):
+        assert of_traffic(address) == by_events(address)
+    assert total(stored(entity_id(letters)), "dead_lettered") == 1
+    assert total(stored(-namespace_id(vhost)), "sent") == 5  # the dead letter came into a queue, too
+
+
+def test_times_are_those_of_the_completed_messages(queue, step):
+    service_bus.send(queue, [Message(b"x")] * 3)
+    step(4 * SECOND)
+    held = service_bus.receive(queue, 2)
+    step(2 * SECOND)
+    service_bus.complete(queue, [message.lock_token for message in held])
+    service_bus.receive_and_delete(queue, 1)
+    fold()
+    for row in (*stored(entity_id(queue), 10).values(), *stored(-namespace_id(queue.namespace)).values()):
+        assert (row.waiting_sum, row.waiting_max, sum(row.waiting)) == pytest.approx((14, 6, 3))
+        assert (row.processing_sum, row.processing_max, sum(row.processing)) == pytest.approx((4, 2, 3))
+    [point] = [p for p in reads.traffic(queue) if p.completed]
+    assert point.waiting.maximum == 6 * SECOND
+    assert 5 * SECOND < point.waiting.percentile(0.95) <= 6 * SECOND
+    assert point.processing.percentile(0.3) < timedelta(milliseconds=1)
+    fold()
+    assert sum(stored(entity_id(queue), 10).popitem()[1].waiting) == 3  # once
+
+
+def test_a_transaction_that_ends_late_is_neither_missed_nor_counted_twice(make_queue):
+    late, early = make_queue(), make_queue()
+    for queue in (late, early):
+        service_bus.send(queue, [Message(b"x")])
+
+    def counted(queue):
+        return sum(sum(row.waiting) for row in stored(entity_id(queue)).values())
+
+    with psycopg.connect(**connections.current_database().parameters()) as other:
+        other.execute("BEGIN")
+        other.execute(
+            "INSERT INTO vitrine_message_event (at, entity_id, sequence_number, subqueue, kind, enqueued_at, first_received_at,"
+            " last_received_at) VALUES (now(), %s, 1, 0, 6, now(), now(), now())",
+            [entity_id(late)],
+        )
+        service_bus.receive_and_delete(early)
+        fold()
+        assert (counted(late), counted(early)) == (0, 0)  # the later transaction waits for the earlier one
+        other.execute("COMMIT")
+    fold()
+    fold()
+    assert (counted(late), counted(early)) == (1, 1)
+
+
+def test_a_transaction_with_more_events_than_a_batch_does_not_stop_the_rest(queue, monkeypatch):
+    monkeypatch.setattr(sweeps, "ROLL_UP_BATCH", 3)
+    for _ in range(3):
+        service_bus.send(queue, [Message(b"x")] * 10)
+        service_bus.receive_and_delete(queue, 10)
+    fold()
+    assert sum(sum(row.waiting) for row in stored(entity_id(queue)).values()) == 30
+
+
+def test_a_namespace_counts_copies_and_not_what_its_topics_published(namespace):
+    news = EntityAddress(namespace, "news")
+    entities.create_topic(news)
+    for name in ("all", "more"):
+        entities.create_subscription(news.subscription(name))
+    service_bus.send(news, [Message(b"x")] * 3)
+    fold()
+    assert total(stored(entity_id(news)), "sent") == 3
+    assert total(stored(-namespace_id(namespace)), "sent") == 6
+    assert total(stored(-namespace_id(namespace)), "active_change") == 6
+    assert sum(p.sent for p in reads.namespace_traffic(namespace)) == 6
+
+
+@pytest.mark.parametrize("minutes", [5, 60, 1440, 7 * 1440, 90 * 1440])
+def test_each_range_has_what_was_folded_and_what_was_not(queue, minutes):
+    service_bus.send(queue, [Message(b"x")] * 5)
+    service_bus.receive_and_delete(queue, 2)
+    fold()
+    service_bus.send(queue, [Message(b"x")] * 4)
+    for points in (reads.traffic(queue, minutes), reads.namespace_traffic(queue.namespace, minutes)):
+        assert len(points) <= 180
+        assert len(points) * points[0].seconds >= minutes * 60
+        assert (sum(p.sent for p in points), sum(p.completed for p in points)) == (9, 2)
+        assert points[0].active == 0
+        assert points[-1].active == 7
+        assert points[-1].partial
+        assert not points[0].partial
+    assert reads.recent_traffic([entity_id(queue)])[entity_id(queue)].sent[-2:] in ((0, 9), (9, 0), (5, 4))
+
+
+def test_traffic_is_kept_for_a_day_a_week_and_90_days(queue):
+    service_bus.send(queue, [Message(b"x")])
+    fold()
+    number = entity_id(queue)
+    for step, days in ((10, 1), (60, 7), (3600, 90)):
+        for age in (timedelta(days=days) - timedelta(minutes=1), timedelta(days=days) + timedelta(seconds=2 * step)):
+            at = int((datetime.now(UTC) - age).timestamp()) // step * step
+            execute("INSERT INTO vitrine_traffic (entity_id, step, bucket) VALUES (%s, %s, to_timestamp(%s))", number, step, at)
+    fold()
+    assert [len(stored(number, step)) for step in (10, 60, 3600)] == [2, 2, 2]
+
+
+def test_what_a_deleted_queue_held_leaves_its_namespace_when_it_was_deleted(make_queue):
+    gone, kept = make_queue(), make_queue()
+    service_bus.send(gone, [Message(b"x")] * 3)
+    service_bus.send(kept, [Message(b"x")] * 2)
+    number = entity_id(gone)
+    entities.delete_queue(gone)
+    sweeps.remove_deleted_entities()
+    rows = stored(-namespace_id(kept.namespace))
+    assert (total(rows, "sent"), total(rows, "active_change")) == (5, 2)
+    assert stored(number) == {}
+    points = reads.namespace_traffic(kept.namespace)
+    assert (points[0].active, points[-1].active) == (0, 2)
+
+
+def test_a_queue_without_history_has_counts_and_no_times(make_queue):
+    queue = make_queue(history_level=HistoryLevel.OFF)
+    service_bus.send(queue, [Message(b"x")])
+    service_bus.receive_and_delete(queue)
+    fold()
+    rows = stored(entity_id(queue))
+    assert (total(rows, "sent"), total(rows, "completed")) == (1, 1)
+    assert all(row.waiting == [] for row in rows.values())
+
+
+def test_percentiles_come_from_the_classes():
+    none, half = Times(), Times(total=1.0, most=0.4, classes=(5, 0, 0, 5))
+    assert (none.percentile(0.95), none.mean, none.maximum, none.count) == (None, None, None, 0)
+    assert half.count == 10
+    assert half.percentile(0.5) == timedelta(milliseconds=1)
+    assert half.percentile(1) == timedelta(seconds=2**1.5 / 1000)  # the end of the class from 2 to 2.83 ms
+    assert Times(classes=(0, 0, 1), most=0.0015).percentile(0.95) == timedelta(seconds=0.0015)  # never above the maximum
+    assert (half + Times(total=1.0, most=0.6, classes=(0, 0, 0, 0, 2))).classes == (5, 0, 0, 5, 2)
