@@ -155,6 +155,8 @@ class Migration(migrations.Migration):
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 ("updated_at", models.DateTimeField(auto_now=True)),
                 ("deleted_at", models.DateTimeField(blank=True, editable=False, null=True)),
+                ("deleted_by", models.TextField(blank=True, editable=False, null=True)),
+                ("deleted_messages", models.BigIntegerField(blank=True, editable=False, null=True)),
             ],
             options={
                 "db_table": "vitrine_entity",

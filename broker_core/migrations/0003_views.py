@@ -7,7 +7,7 @@ from django.db import migrations
 VIEWS = Path(__file__).with_name("views.sql").read_text()
 DROP_VIEWS = """
 DROP VIEW vitrine_entity_now, vitrine_namespace_now;
-DROP FUNCTION vitrine_clock, vitrine_json_matches, vitrine_key, vitrine_try_again;
+DROP FUNCTION vitrine_clock, vitrine_description_pattern, vitrine_json_matches, vitrine_key, vitrine_try_again;
 """
 
 

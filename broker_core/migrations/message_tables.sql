@@ -28,7 +28,7 @@ CREATE TABLE vitrine_entity_activity (
 -- The settings of entities after each change: the columns of vitrine_entity as JSON. at: the database's time.
 CREATE TABLE vitrine_entity_revision (
     id        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    entity_id bigint NOT NULL REFERENCES vitrine_entity ON DELETE CASCADE,
+    entity_id bigint NOT NULL,
     at        timestamptz NOT NULL,
     actor     text NOT NULL,
     settings  jsonb NOT NULL

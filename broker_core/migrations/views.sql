@@ -9,6 +9,14 @@ BEGIN RAISE EXCEPTION 'a row changed while it was waited for' USING ERRCODE = 's
 CREATE FUNCTION vitrine_key(family text, path text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
 SELECT CASE family WHEN 'rabbitmq' THEN path ELSE lower(path) END $$;
 
+-- What descriptions of the same problem have in common: quoted texts, and words with a digit, such as numbers and ids, are `*`.
+-- The same as reads.dead_letters.description_pattern.
+CREATE FUNCTION vitrine_description_pattern(description text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+SELECT regexp_replace(regexp_replace(regexp_replace(left(description, 300),
+           $q$"[^"]*"|`[^`]*`|'[^' ]*'$q$, '*', 'g'),
+           '[0-9A-Za-z_.-]*[0-9][0-9A-Za-z_.-]*', '*', 'g'),
+           '[*]([ ,:;/]*[*])+', '*', 'g') $$;
+
 -- Whether each path finds something in a body, or nothing where it is negated. NULL: the body is not JSON in UTF-8.
 CREATE FUNCTION vitrine_json_matches(body bytea, paths text[], negated boolean[]) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE document jsonb;

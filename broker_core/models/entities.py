@@ -88,6 +88,8 @@ class Entity(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
     deleted_at = models.DateTimeField(null=True, blank=True, editable=False)
+    deleted_by = models.TextField(null=True, blank=True, editable=False)
+    deleted_messages = models.BigIntegerField(null=True, blank=True, editable=False)
 
     class Meta:
         db_table = "vitrine_entity"

@@ -130,7 +130,7 @@ def delete_account(name: str, *, actor: Actor | None = None) -> Steps:
         account = yield from hold_whole(name, FAMILY)
         found = yield from contents(account.id)
         yield from require_unprotected(found.ids)
-        yield call("delete_entities", entity_ids=found.ids)
+        yield call("delete_entities", entity_ids=found.ids, actor=str(actor or Actor.local()))
         yield from namespaces.delete_namespace.steps(name, actor=actor)
         return _contents(found)
 
@@ -260,7 +260,7 @@ def delete_queue(address: EntityAddress, *, actor: Actor | None = None) -> Steps
     def steps() -> Steps:
         queue = yield from lock_queue(address)
         yield from require_unprotected([queue.id])
-        yield call("delete_entities", entity_ids=[queue.id])
+        yield call("delete_entities", entity_ids=[queue.id], actor=str(actor or Actor.local()))
 
     yield Atomically(steps())
 

@@ -57,7 +57,7 @@ def delete_vhost(name: str, *, actor: Actor | None = None) -> Steps:
         ended = yield call("connections_to", namespace_id=host.id)
         for row in ended:
             yield from ending.end_held(row.id, host.name)
-        yield from remove_queues(host.id, (yield from contents(host.id)).ids)
+        yield from remove_queues(host.id, (yield from contents(host.id)).ids, actor)
         yield call("empty_vhost", namespace_id=host.id)
         yield from namespaces.delete_namespace.steps(name, actor=actor)
         return found, [row.id for row in ended]

@@ -13,6 +13,8 @@ from .broker_health import (
     sweep_runs,
 )
 from .dead_groups import DeadLetterGroup, Groups, groups
+from .dead_letters import DeadGroup, DeadGroups, dead_groups, description_pattern
+from .deleted_entities import DeletedEntity, deleted_entity
 from .entities import (
     Counts,
     EntityRow,

@@ -40,9 +40,7 @@ def queue_head(
             link("Publish", "send", publish, may.send, OPERATOR, key="s"),
             link("Get", "hand", url_of("get", vhost, name), may.receive, OPERATOR, key="r"),
         ],
-        menu=menu(
-            entity, may, at_work, settings=Link("Settings", "gear", f"{page_url('entity', found.address)}?tab=in-force", key=",")
-        ),
+        menu=menu(entity, may, at_work, settings=settings),
         tags=_dead_letters(top),
         features=_features(found.options, found.effective, vhost, top.owner),
         glance=[_glance(one) for one in in_force[:MOST_SHOWN]],

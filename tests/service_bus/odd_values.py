@@ -299,7 +299,9 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
         },
         "reads.broker_health": {"*": dict},
         "reads.revisions": {"*": lambda: at},
+        "reads.dead_letters": {"*": lambda: {"filter": EntityFilter()}},
         "reads.dead_groups": {"*": lambda: {"address": w.queue.dead_letter}},
+        "reads.deleted_entities": {"*": lambda: at | {"entity_id": 1}},
         "reads.entities": {
             "namespaces": dict,
             "overview": dict,

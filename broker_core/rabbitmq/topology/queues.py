@@ -103,7 +103,7 @@ def delete_queue(
             raise errors.queue_in_use(held.name, found.name)
         if if_empty and found.ready > 0:
             raise errors.queue_not_empty(held.name, found.name)
-        yield from remove_queues(held.id, [found.id])
+        yield from remove_queues(held.id, [found.id], actor)
         forget(address)
         return found.ready
 

@@ -358,9 +358,9 @@ def _delete(kind: EntityKind | None, address: EntityAddress, actor: Actor | None
         yield from namespace_to_configure(address, actor)
         current = yield from lock_entity(address, kind)
         yield from require_unprotected([current.id])
-        yield call("delete_entities", entity_ids=[current.id])
+        yield call("delete_entities", entity_ids=[current.id], actor=str(actor))
         if current.kind is TOPIC:  # the topic first: publishing locks its counter before its subscriptions'
-            yield from _delete_subscriptions(current)
+            yield from _delete_subscriptions(current, actor)
         elif current.kind is SUBSCRIPTION:
             yield from fanout_changed(current.topic_id)
         yield from wake([current.id])  # waiting calls are refused
@@ -368,11 +368,11 @@ def _delete(kind: EntityKind | None, address: EntityAddress, actor: Actor | None
     yield Atomically(steps())
 
 
-def _delete_subscriptions(topic: Topic) -> Steps[None]:
+def _delete_subscriptions(topic: Topic, actor: Actor) -> Steps[None]:
     rows = yield call(
         "list_entities", namespace=topic.address.namespace, family=FAMILY, kind=str(SUBSCRIPTION), topic_id=topic.id
     )
-    yield call("delete_entities", entity_ids=[row.id for row in rows])
+    yield call("delete_entities", entity_ids=[row.id for row in rows], actor=str(actor))
     yield from wake([row.id for row in rows])
 
 

@@ -244,9 +244,18 @@ UPDATE vitrine_entity SET rules_version = rules_version + 1 WHERE id = %(topic_i
 
 -- name: delete_entities
 -- Frees the names at once. Removing the counters waits for running sends; a later send finds no counter and fails with
--- EntityNotFound (SB-240). The sweep removes the messages in batches.
+-- EntityNotFound (SB-240). The sweep removes the messages in batches. deleted_messages: how many there were.
 WITH deleted AS (
-    UPDATE vitrine_entity SET deleted_at = clock_timestamp() WHERE id = ANY (%(entity_ids)s) AND deleted_at IS NULL RETURNING id),
+    UPDATE vitrine_entity AS e
+       SET deleted_at = clock_timestamp(), deleted_by = %(actor)s,
+           deleted_messages = (
+               SELECT coalesce(sum(l.n), 0)
+                 FROM (SELECT state, n FROM vitrine_count_base WHERE entity_id = e.id AND until IS NULL
+                       UNION ALL
+                       SELECT state, n FROM vitrine_count_delta WHERE entity_id = e.id AND until IS NULL) AS l
+                WHERE l.state IN (@STATE_ACTIVE, @STATE_DEFERRED, @STATE_SCHEDULED))
+     WHERE id = ANY (%(entity_ids)s) AND deleted_at IS NULL
+ RETURNING id),
 counter AS (DELETE FROM vitrine_entity_counter WHERE entity_id IN (SELECT id FROM deleted)),
 rules AS (DELETE FROM vitrine_rule WHERE subscription_id IN (SELECT id FROM deleted)),
 policies AS (DELETE FROM vitrine_shared_access_policy WHERE entity_id IN (SELECT id FROM deleted))

@@ -32,6 +32,23 @@ SELECT n.id, n.name, n.family, n.description, n.is_system, n.created_at, c.now, 
 SELECT e.id, n.name AS namespace_name, e.path FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
  WHERE e.id = ANY (%(ids)s::bigint[]);
 
+-- name: read_deleted_entity
+-- The entity with this id, or the last one with this path, that was deleted and whose row still exists, with its namespace's
+-- clock and its settings.
+SELECT e.id, n.name AS namespace_name, e.path, e.kind, e.family, e.created_at, e.deleted_at, e.deleted_by, e.deleted_messages,
+       c.now, clock_timestamp() AS real_now, CASE WHEN n.clock_base_at IS NULL THEN 1.0 ELSE n.clock_rate END AS rate,
+       n.clock_base_at IS NOT NULL AS is_manual, e.options, e.effective, e.history_level,
+       e.lock_duration, e.max_delivery_count, e.default_message_time_to_live, e.dead_lettering_on_message_expiration,
+       e.requires_session, e.requires_duplicate_detection, e.duplicate_detection_history_time_window, e.auto_delete_on_idle,
+       e.forward_to, e.forward_dead_lettered_messages_to, e.max_size_in_megabytes, e.max_message_size_in_kilobytes, e.status,
+       e.user_metadata
+  FROM vitrine_entity AS e
+  JOIN vitrine_namespace AS n ON n.id = e.namespace_id
+  JOIN vitrine_namespace_now AS c ON c.id = n.id
+ WHERE lower(n.name) = lower(%(namespace)s) AND e.deleted_at IS NOT NULL AND e.key = vitrine_key(e.family, %(path)s)
+   AND (%(entity_id)s::bigint IS NULL OR e.id = %(entity_id)s)
+ ORDER BY e.deleted_at DESC, e.id DESC LIMIT 1;
+
 -- name: read_names
 -- The names of existing entities of some kinds that contain a text; names that begin with it come first.
 SELECT x.id, x.namespace_name, x.path FROM (
@@ -851,3 +868,67 @@ WITH
 -- include: locks_of_entities
 SELECT l.holder, count(*) FILTER (WHERE l.number IS NOT NULL) AS messages, count(*) FILTER (WHERE l.number IS NULL) AS sessions
   FROM locks AS l WHERE strpos(lower(coalesce(l.holder, '')), lower(%(holder)s::text)) > 0 GROUP BY l.holder ORDER BY count(*) DESC, l.holder;
+
+-- name: read_dead_places
+-- The listed entities' lists of messages that failed, with their sizes by the ledger: dead-letter queues, poison queues of storage
+-- queues, and queues of RabbitMQ of whose newest messages one has died.
+WITH
+-- include: listed
+, lists AS MATERIALIZED (
+    SELECT l.entity_id, l.subqueue, sum(l.n)::bigint AS n
+      FROM (SELECT entity_id, subqueue, state, n FROM vitrine_count_base WHERE until IS NULL
+            UNION ALL SELECT entity_id, subqueue, state, n FROM vitrine_count_delta WHERE until IS NULL) AS l
+      JOIN entities AS e ON e.id = l.entity_id
+     WHERE l.state = @STATE_ACTIVE GROUP BY l.entity_id, l.subqueue)
+SELECT e.id, e.namespace_name, e.path, e.family, l.subqueue, l.n
+  FROM lists AS l JOIN entities AS e ON e.id = l.entity_id
+ WHERE l.n > 0
+   AND CASE WHEN l.subqueue <> @SUBQUEUE_MAIN THEN l.subqueue IN (@SUBQUEUE_DEAD_LETTER, @SUBQUEUE_TRANSFER_DEAD_LETTER)
+            WHEN e.family = 'queue_storage' THEN e.path LIKE '%%-poison' OR EXISTS (
+                 SELECT FROM vitrine_entity AS q JOIN vitrine_entity AS p ON p.namespace_id = q.namespace_id
+                  WHERE p.id = e.id AND q.effective ->> 'poison_queue' = p.path)
+            WHEN e.family = 'rabbitmq' THEN EXISTS (
+                 SELECT FROM (SELECT m.application_properties FROM vitrine_message AS m
+                               WHERE m.entity_id = e.id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
+                               ORDER BY m.sequence_number DESC LIMIT 20) AS m
+                  WHERE m.application_properties ? 'x-death')
+            ELSE false END;
+
+-- name: read_dead_groups
+-- The newest messages of these lists, at most as many as `caps` says of each, grouped by why and where they failed. recent: how
+-- many of them failed in each of the last twelve periods of five minutes, by its place, 0 for the newest.
+WITH places AS MATERIALIZED (
+    SELECT t.place, t.subqueue, t.cap, e.id AS entity_id, e.namespace_name, e.path, e.family, e.now
+      FROM unnest(%(entity_ids)s::bigint[], %(subqueues)s::smallint[], %(caps)s::bigint[]) WITH ORDINALITY
+           AS t(id, subqueue, cap, place)
+      JOIN vitrine_entity_now AS e ON e.id = t.id),
+scanned AS MATERIALIZED (
+    SELECT p.place, m.sequence_number AS number, f.at, f.reason, f.origin, f.resubmitted,
+           coalesce(vitrine_description_pattern(m.dead_letter_description), '') AS description,
+           CASE WHEN f.at > p.now - interval '1 hour' THEN least(extract(epoch FROM p.now - f.at)::int / 300, 11) END AS period
+      FROM places AS p CROSS JOIN LATERAL (
+           SELECT * FROM vitrine_message AS m
+            WHERE m.entity_id = p.entity_id AND m.subqueue = p.subqueue AND m.state = @STATE_ACTIVE
+            ORDER BY m.sequence_number DESC LIMIT p.cap) AS m
+     CROSS JOIN LATERAL (
+           SELECT coalesce(m.dead_lettered_at, m.enqueued_at) AS at,
+                  coalesce(CASE p.family WHEN 'service_bus' THEN m.dead_letter_reason
+                                WHEN 'rabbitmq' THEN m.application_properties -> 'x-last-death-reason' ->> 1
+                                ELSE m.resubmitted_from ->> 'reason' END, '') AS reason,
+                  coalesce(CASE p.family WHEN 'service_bus' THEN nullif(m.dead_letter_source, p.path)
+                                WHEN 'rabbitmq' THEN m.application_properties -> 'x-last-death-queue' ->> 1
+                                ELSE m.resubmitted_from ->> 'path' END, '') AS origin,
+                  CASE p.family WHEN 'rabbitmq' THEN coalesce(m.application_properties ? 'x-death-before-move', false)
+                       ELSE coalesce((m.resubmitted_from ->> 'times')::int, 0)
+                            > CASE p.family WHEN 'service_bus' THEN 0 ELSE 2 END END AS resubmitted OFFSET 0) AS f
+     WHERE p.family <> 'rabbitmq' OR m.application_properties ? 'x-death'),
+periods AS (
+    SELECT place, reason, description, origin, period, count(*) AS n, count(*) FILTER (WHERE resubmitted) AS resubmitted,
+           min(at) AS first_at, max(at) AS last_at, max(number) AS newest
+      FROM scanned GROUP BY place, reason, description, origin, period)
+SELECT p.entity_id, p.namespace_name, p.path, p.family, p.subqueue, p.now, g.reason, g.description, g.origin,
+       sum(g.n)::bigint AS n, sum(g.resubmitted)::bigint AS resubmitted, min(g.first_at) AS first_at, max(g.last_at) AS last_at,
+       max(g.newest) AS newest, coalesce(jsonb_object_agg(g.period, g.n) FILTER (WHERE g.period IS NOT NULL), '{}') AS recent
+  FROM periods AS g JOIN places AS p ON p.place = g.place
+ GROUP BY p.place, p.entity_id, p.namespace_name, p.path, p.family, p.subqueue, p.now, g.reason, g.description, g.origin
+ ORDER BY n DESC, last_at DESC, p.place LIMIT %(max_count)s;

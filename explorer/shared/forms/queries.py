@@ -80,6 +80,14 @@ class EntityQuery(forms.Form):
         return MessageFilter(conditions_of(self.cleaned_data))
 
 
+class DeletedQuery(forms.Form):
+    """The record of a deleted entity. of: its id; empty: the last one with its name. Links to lists it had are followed, too."""
+
+    of = forms.IntegerField(required=False, min_value=1, max_value=2**63 - 1)
+    tab = forms.CharField(required=False)
+    cursor = forms.CharField(required=False, max_length=200)
+
+
 class StorageQuery(forms.Form):
     """A storage queue's list and its filter. tabs: the existing lists. tab: empty for the first one."""
 

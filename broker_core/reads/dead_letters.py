@@ -1,0 +1,129 @@
+"""Groups of messages that failed, over all entities and families: dead letters of Service Bus, messages of storage poison queues,
+and messages of RabbitMQ queues that have died."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import chain
+from typing import Any
+
+from broker_core.common.types import Actor, EntityAddress, Family, Right, SubQueue
+from broker_core.store.driver import Steps
+from broker_core.store.statements import call
+from broker_core.store.use_cases import use_case
+
+from .entity_lists import EntityFilter
+from .shared import require
+
+EXAMINED = 100_000  # messages of all lists together that are grouped
+EXAMINED_OF_LIST = 20_000
+LEAST_OF_LIST = 500
+MOST_GROUPS = 200
+PERIODS = 12  # of five minutes each
+DESCRIPTION_CHARACTERS = 300
+
+_QUOTED = re.compile(r"\"[^\"]*\"|`[^`]*`|'[^' ]*'")
+_WITH_DIGIT = re.compile(r"[0-9A-Za-z_.-]*[0-9][0-9A-Za-z_.-]*")
+_SEVERAL = re.compile(r"[*]([ ,:;/]*[*])+")
+
+
+def description_pattern(description: str) -> str:
+    """What descriptions of the same problem have in common: quoted texts, and words with a digit, such as numbers and ids, are
+    `*`. The same as the database's vitrine_description_pattern."""
+    return _SEVERAL.sub("*", _WITH_DIGIT.sub("*", _QUOTED.sub("*", description[:DESCRIPTION_CHARACTERS])))
+
+
+@dataclass(frozen=True, slots=True)
+class DeadGroup:
+    """Messages of a list that failed in the same way.
+
+    address:     the entity and the list.
+    reason:      of dead-lettering, death or moving; empty: none was given. description: its pattern.
+    origin:      the queue in which they failed; empty: this entity, or unknown.
+    count:       among those examined. resubmitted: how many of them were resubmitted before.
+    newest:      the highest sequence number.
+    recent:      how many failed in each of the last PERIODS periods of five minutes, the newest last.
+    """
+
+    entity_id: int
+    address: EntityAddress
+    family: Family
+    reason: str
+    description: str
+    origin: str
+    count: int
+    resubmitted: int
+    first_at: datetime
+    last_at: datetime
+    newest: int
+    recent: tuple[int, ...]
+    read_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class DeadGroups:
+    """The groups, the largest first, at most MOST_GROUPS. total: messages in all lists by the ledger. examined: those grouped,
+    the newest of each list."""
+
+    groups: tuple[DeadGroup, ...]
+    total: int
+    examined: int
+
+    @property
+    def capped(self) -> bool:
+        return self.examined < self.total
+
+
+def _joined(results: list[DeadGroups]) -> DeadGroups:
+    groups = sorted(chain.from_iterable(one.groups for one in results), key=lambda group: -group.count)[:MOST_GROUPS]
+    return DeadGroups(tuple(groups), sum(one.total for one in results), sum(one.examined for one in results))
+
+
+@use_case(namespace="filter", combine=_joined)
+def dead_groups(filter: EntityFilter = EntityFilter(), *, actor: Actor | None = None) -> Steps[DeadGroups]:
+    """The groups of the messages that failed in the entities that match. The work is bounded: of each list the newest
+    EXAMINED_OF_LIST messages are grouped, fewer if there are many lists."""
+    require(actor, Right.BROWSE, filter.namespace or "all namespaces")
+    places = yield call("read_dead_places", **filter.parameters())
+    if not places:
+        return DeadGroups((), 0, 0)
+    cap = max(LEAST_OF_LIST, min(EXAMINED_OF_LIST, EXAMINED // len(places)))
+    caps = _caps([row.n for row in places], cap)
+    rows = yield call(
+        "read_dead_groups", entity_ids=[row.id for row in places], subqueues=[row.subqueue for row in places], caps=caps,
+        max_count=MOST_GROUPS,
+    )  # fmt: skip
+    examined = sum(min(row.n, most) for row, most in zip(places, caps, strict=True))
+    return DeadGroups(tuple(map(_group, rows)), sum(row.n for row in places), examined)
+
+
+def _caps(sizes: Sequence[int], cap: int) -> list[int]:
+    """How many messages of each list are grouped: what short lists leave over goes to the long ones."""
+    spare = max(0, EXAMINED - sum(min(size, cap) for size in sizes))
+    long = sum(size > cap for size in sizes)
+    return [min(EXAMINED_OF_LIST, cap + spare // long) if size > cap else cap for size in sizes]
+
+
+def _group(row: Any) -> DeadGroup:
+    return DeadGroup(
+        entity_id=row.entity_id,
+        address=EntityAddress(row.namespace_name, row.path, SubQueue(row.subqueue)),
+        family=Family(row.family),
+        reason=row.reason,
+        description=row.description,
+        origin=row.origin,
+        count=row.n,
+        resubmitted=row.resubmitted,
+        first_at=row.first_at,
+        last_at=row.last_at,
+        newest=row.newest,
+        recent=_by_period(row.recent),
+        read_at=row.now,
+    )
+
+
+def _by_period(recent: Mapping[str, int]) -> tuple[int, ...]:
+    return tuple(recent.get(str(place), 0) for place in reversed(range(PERIODS)))
