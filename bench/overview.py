@@ -13,7 +13,7 @@ import psycopg
 from django.contrib.auth import get_user_model
 from django.test import Client
 
-from broker_core import namespaces, reads
+from broker_core import namespaces, reads, sweeps
 from broker_core.common.types import EntityAddress
 from broker_core.reads import EntityFilter
 from broker_core.store import connections
@@ -28,14 +28,16 @@ ROUNDS = 15
 
 @dataclass(frozen=True)
 class Size:
-    """A number of queues, and the milliseconds that the page and its counts may take."""
+    """A number of queues, and the milliseconds that the page and its counts may take; sorted: the page in another order."""
 
     queues: int
     page: float
     counts: float
+    sorted: float
 
 
-SIZES = (Size(1_000, 80, 15), Size(100_000, 1_000, 300))
+SIZES = (Size(1_000, 150, 15, 150), Size(100_000, 1_000, 300, 1_000))
+FOLDED = 20_000  # entries of the ledger in a batch of the sweep
 LIST_MS = 50
 
 # Messages as a million sends would have stored them, with their counts, inserted at once since sending is not measured here.
@@ -97,8 +99,13 @@ def _of_size(report, size: Size) -> None:
         report.line(f"{name}: its sums", f"{sums:.3g} ms")
         counts = median(_ledger_milliseconds(namespace) for _ in range(ROUNDS))
         report.row(f"{name}: the counts of all", counts, "ms", size.counts, at_most=True)
-        sorted_ = _milliseconds(lambda: client.get(f"/namespaces/{namespace}/?sort=-active", HTTP_HOST="localhost"))
-        report.line(f"{name}: the page sorted by a count", f"{sorted_:.3g} ms")
+        for words, query in (("sorted by a count", "sort=-active"), ("what needs attention first", "sort=-attention")):
+            sorted_ = _milliseconds(lambda query=query: client.get(f"/namespaces/{namespace}/?{query}", HTTP_HOST="localhost"))
+            report.row(f"{name}: the page, {words}", sorted_, "ms", size.sorted, at_most=True)
+        day = _milliseconds(lambda: client.get(f"/insights/?range=1d&namespace={namespace}", HTTP_HOST="localhost"))
+        report.row(f"{name}: the charts of a day of all", day, "ms", size.page, at_most=True)
+        folded = _fold_milliseconds(namespace)
+        report.line(f"{name}: folding {FOLDED:,} entries of {min(size.queues, BUSY):,} queues into counts and traffic", folded)
         queue = EntityAddress(namespace, "queue-000500")
         one = _milliseconds(lambda: reads.entity(queue))
         report.line(f"{name}: one queue's counts, rates and state", f"{one:.3g} ms")
@@ -127,6 +134,22 @@ def _remove(namespace: str) -> None:
     )
 
 
+def _fold_milliseconds(namespace: str) -> str:
+    """How long the sweep takes for a batch of entries, spread over the busy queues."""
+    times = []
+    for _ in range(5):
+        connections.current().execute(
+            "INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, op) SELECT e.id, 0, 0, 0, 1 FROM (SELECT e.id"
+            " FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id WHERE n.name = %s ORDER BY e.id"
+            " LIMIT %s) AS e, generate_series(1, %s) AS i",
+            [namespace, BUSY, max(1, FOLDED // BUSY)],
+        )
+        began = time.perf_counter()
+        sweeps.roll_up_counts()
+        times.append((time.perf_counter() - began) * 1000)
+    return f"{median(times):.3g} ms"
+
+
 def _milliseconds(work: Callable[[], object]) -> float:
     work()
     times = []
@@ -143,7 +166,7 @@ def _ledger_milliseconds(namespace: str) -> float:
         cursor = psycopg.ClientCursor(connections.current())
         cursor.execute(SQL["prepare_for_sums"])
         params = EntityFilter(namespace=namespace).parameters()
-        params |= {"each": False, "with_oldest": False, "expired_cap": reads.EXPIRED_CAP_OF_MANY}
+        params |= {"with_oldest": False, "expired_cap": reads.EXPIRED_CAP_OF_MANY}
         statement = f"EXPLAIN (ANALYZE, TIMING ON, FORMAT JSON) {SQL['read_tallies']}"
         [[found]] = cursor.execute(statement, params).fetchall()
     nodes = {node.get("Subplan Name"): node["Actual Total Time"] for node in found[0]["Plan"]["Plans"]}

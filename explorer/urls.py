@@ -12,6 +12,8 @@ from .demo import pages as demonstration
 from .shared import (
     audit_log,
     clocks,
+    compare,
+    configuration,
     deleted,
     glossary,
     insights,
@@ -25,7 +27,8 @@ from .shared import (
     protection,
     revisions,
     search,
-    sweeps,
+    system,
+    tail,
 )
 
 app_name = "explorer"
@@ -39,7 +42,7 @@ urlpatterns = [
     path("clocks/<namespace:namespace>/", clocks.clock, name="clock"),
     path("locks/", locks.locks, name="locks"),
     path("find/", search.search, name="search"),
-    path("system/", sweeps.sweeps, name="system"),
+    path("system/", system.system, name="system"),
     path("activity/", audit_log.audit_log, name="audit"),
     path("learn/", glossary.glossary, name="help"),
     path("demonstration/", demonstration.demonstration, name="demonstration"),
@@ -55,8 +58,12 @@ urlpatterns = [
     path(f"send/{ENTITY}", by_family("send"), name="send"),
     path(f"receive/<slug:subqueue>/{ENTITY}", by_family("receiver"), name="receiver"),
     path(f"resubmit-all/{ENTITY}", by_family("resubmit_all"), name="resubmit_all"),
+    path(f"compare/{ENTITY}", compare.compare, name="compare"),
     path(f"bodies/{ENTITY}/<int:sequence_number>", message.body, name="body"),
     path(f"messages/{ENTITY}/<int:sequence_number>", message.message, name="message"),
+    path("tail/", tail.tail, name="tail"),
+    path("configuration/", configuration.configuration, name="configuration"),
+    path("configuration/export/", configuration.export_configuration, name="configuration_export"),
     path("insights/", insights.insights, name="insights"),
     path("analyses/", pages.analysis_runs, name="analysis_runs"),
     path("analyses/new/", pages.analysis_new, name="analysis_new"),

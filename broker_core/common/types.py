@@ -154,6 +154,7 @@ class EventKind(IntEnum):
     PUBLISHED = 20  # by a topic, to its matching subscriptions
     DROPPED = 21  # by its queue; `reason` says why: rejected, over a limit, delivered too often, unroutable
     MOVED = 22  # to other entities; `reason` says why: dead-lettered by an exchange, or moved to a poison queue
+    SETTLE_REFUSED = 23  # a settlement without a valid lock, which changed nothing (SB-071); `reason` says which: complete, renew
 
     @property
     def is_terminal(self) -> bool:

@@ -546,6 +546,7 @@ class Migration(migrations.Migration):
                             (20, "published"),
                             (21, "dropped"),
                             (22, "moved"),
+                            (23, "settle refused"),
                         ]
                     ),
                 ),

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple, NoReturn
 from uuid import UUID
 
 from broker_core.common.errors import InvalidArgument
-from broker_core.common.types import Actor, EntityAddress, EventKind, Right
+from broker_core.common.types import Actor, EntityAddress, EventKind, Right, SubQueue
 from broker_core.queue_storage.rules.errors import MessageNotFound, PopReceiptMismatch, beyond_expiry
 from broker_core.queue_storage.rules.messages import as_uuid, check_receipt, check_update, number_of, seconds
+from broker_core.runtime import refusals
 from broker_core.runtime.entity_cache import CachedEntity
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
@@ -58,6 +59,7 @@ def update(
             return None
         if found.lock_token == as_uuid(pop_receipt) and found.expires_at is not None:
             raise beyond_expiry(seconds(visibility), found.expires_at)
+        yield from _record_refusal(queue, found, actor, "update")
         _refuse(address, message_id, found)
 
     return (yield from run_on_queue(address, attempt))
@@ -76,7 +78,10 @@ def delete(address: EntityAddress, message_id: str | UUID, pop_receipt: UUID | s
         if (yield _deletion(queue, [(message_id, pop_receipt)], actor)):
             return True
         found = yield from _find(queue, message_id)
-        return None if found is None else _refuse(address, message_id, found)
+        if found is None:
+            return None
+        yield from _record_refusal(queue, found, actor, "delete")
+        _refuse(address, message_id, found)
 
     yield from run_on_queue(address, attempt)
 
@@ -134,6 +139,12 @@ def _find(queue: CachedEntity, message_id: str | UUID) -> Steps:
     key = key_of([(message_id, None)])
     rows = yield call("storage_find", entity_id=queue.id, number=key["numbers"][0], message_id=key["message_ids"][0])
     return rows[0] if rows else None
+
+
+def _record_refusal(queue: CachedEntity, found: Any, actor: Actor, what: str) -> Steps[None]:
+    """Record that a receipt was out of date (QS-061), if there is the message."""
+    if found.sequence_number is not None:
+        yield from refusals.record(queue.id, SubQueue.MAIN, [found.sequence_number], actor=str(actor), what=what)
 
 
 def _refuse(address: EntityAddress, message_id: str | UUID, found: Any) -> NoReturn:

@@ -5,6 +5,7 @@ None of them counts as activity (SB-190), so viewing a queue does not prevent it
 clock (docs/design.md D5, D6), and each result has the instant at which it is true. Capped results say so.
 """
 
+from .attention import Candidates, Facts, TopReason, attention
 from .broker_health import (
     Health,
     SweepRun,
@@ -29,11 +30,14 @@ from .entities import (
 from .entity_lists import (
     Counted,
     EntityFilter,
+    Item,
     Tallies,
     Tally,
+    Tree,
     entities_by_id,
     list_entities,
     tallies,
+    tree,
 )
 from .filters import (
     MessageFilter,

@@ -75,6 +75,7 @@ class EntityRow:
     forward_to:        the path to which all its messages are forwarded; None: they are not.
     protected:         whether deleting it is refused.
     options, effective: settings that only its family has: as given, and as they apply with policies.
+    waits_for_operator: a poison queue, or a queue that only collects dead letters: its messages are dead letters.
     """
 
     id: int
@@ -104,6 +105,7 @@ class EntityRow:
     protected: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
     effective: Mapping[str, Any] = field(default_factory=dict)
+    waits_for_operator: bool = False
 
     @property
     def holds_messages(self) -> bool:
@@ -245,4 +247,5 @@ def _entity_row(row: Any, expired_cap: int) -> EntityRow:
         protected=row.protected,
         options=row.options,
         effective=row.effective,
+        waits_for_operator=row.waits_for_operator,
     )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import chain
 from typing import Any
@@ -21,7 +21,7 @@ from .shared import EXPIRED_CAP_OF_MANY, PAGE_ROWS, Capped, names_of, require
 class EntityFilter:
     """Conditions on entities. part: of "namespace/path", with "topic/name" for a subscription (case-insensitive).
 
-    include_hidden: also entities hidden in the overview. include_system: also Vitrine's own.
+    include_hidden: also entities hidden in the overview. include_system: also Vitrine's own. prefix: of the path.
     """
 
     namespace: str | None = None
@@ -30,6 +30,7 @@ class EntityFilter:
     part: str = ""
     include_hidden: bool = False
     include_system: bool = False
+    prefix: str = ""
 
     def parameters(self) -> dict[str, Any]:
         return {
@@ -39,7 +40,7 @@ class EntityFilter:
             "part": self.part or None,
             "hidden": self.include_hidden,
             "system": self.include_system,
-            "prefix": None,
+            "prefix": self.prefix or None,
             "topic_id": None,
         }
 
@@ -51,7 +52,7 @@ class Tally:
 
     id:        None: of several. address: of the entity, or of one of them. entities: how many they are.
     neglected: how many have available messages that no receiver has asked for within the last minute.
-    The other attributes are those of EntityRow. oldest_active_at: only of one entity.
+    The other attributes are those of EntityRow. oldest_active_at: the oldest of all, if it was asked for.
     """
 
     id: int | None
@@ -67,6 +68,7 @@ class Tally:
     sent_rate: float
     completed_rate: float
     oldest_active_at: datetime | None
+    waits_for_operator: bool = False
 
     @property
     def holds_messages(self) -> bool:
@@ -97,15 +99,103 @@ def _joined(results: list[Tallies]) -> Tallies:
     return Tallies(tuple(chain.from_iterable(one.rows for one in results)), neglected[:5])
 
 
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A line of the table of entities: one entity, or a group of several whose names begin alike.
+
+    prefix: of the group's paths; None: one entity. parts: its sums by kind. is_open: whether `children` are shown, the ids of
+    its entities in order, as many as were asked for. order: the place among all items, for lists of several databases.
+    """
+
+    namespace: str
+    prefix: str | None
+    parts: tuple[Tally, ...]
+    is_open: bool
+    children: tuple[int, ...]
+    order: tuple[Any, ...]
+
+    @property
+    def id(self) -> int | None:
+        return self.parts[0].id
+
+    @property
+    def entities(self) -> int:
+        return sum(part.entities for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A page of the table of entities. count: of all items. totals: of all entities that match. namespaces: the sums of those
+    with an item on the page, by name, if it is sorted by name."""
+
+    items: tuple[Item, ...]
+    count: int
+    totals: Tallies
+    namespaces: Mapping[str, tuple[Tally, ...]] = field(default_factory=dict)
+
+
+def _joined_trees(results: list[Tree]) -> Tree:
+    items = sorted(chain.from_iterable(one.items for one in results), key=lambda item: item.order)
+    namespaces = {name: sums for one in results for name, sums in one.namespaces.items()}
+    return Tree(tuple(items), sum(one.count for one in results), _joined([one.totals for one in results]), namespaces)
+
+
 @use_case(namespace="filter", combine=_joined)
-def tallies(filter: EntityFilter = EntityFilter(), *, each: bool = False, actor: Actor | None = None) -> Steps[Tallies]:
-    """The sums of the entities that match, or, with `each`, the counts of each of them. Without `each`, the cost of an entity is
-    some microseconds."""
+def tallies(filter: EntityFilter = EntityFilter(), *, actor: Actor | None = None) -> Steps[Tallies]:
+    """The sums of the entities that match. The cost of an entity is some microseconds."""
     require(actor, Right.BROWSE, filter.namespace or "all namespaces")
-    rows = yield Atomically(_tallies(filter, each))
-    first = rows[0].first_neglected if rows else []
-    names = yield from names_of(first)
-    return Tallies(tuple(_tally(row) for row in rows), tuple(names[one] for one in first if one in names))
+    params = filter.parameters() | {"with_oldest": False, "expired_cap": EXPIRED_CAP_OF_MANY}
+    rows = yield Atomically(_summed("read_tallies", params))
+    return (yield from _totals(rows))
+
+
+@use_case(namespace="filter", combine=_joined_trees)
+def tree(
+    filter: EntityFilter = EntityFilter(),
+    *,
+    sort: str = "name",
+    grouped: bool = True,
+    toggled: Sequence[str] = (),
+    open_below: int = PAGE_ROWS,
+    first: int = 0,
+    limit: int = PAGE_ROWS,
+    max_children: int = PAGE_ROWS,
+    with_oldest: bool = False,
+    actor: Actor | None = None,
+) -> Steps[Tree]:
+    """A page of the entities that match, grouped by the beginning of their names, with the sums of each group and of all.
+
+    sort: "name", "attention" (what needs an operator), or a count; with a minus in descending order. toggled: groups, as
+    "namespace/prefix", that are open though there are more than open_below entities, or closed though there are fewer.
+    max_children: of an open group. with_oldest: also the oldest messages, for which each entity with messages is looked at. Of
+    each database, if there are several.
+    """
+    require(actor, Right.BROWSE, filter.namespace or "all namespaces")
+    name = sort.removeprefix("-")
+    params = filter.parameters() | {
+        "with_oldest": with_oldest or name == "oldest",
+        "expired_cap": EXPIRED_CAP_OF_MANY,
+        "within": filter.prefix,
+        "sort": name,
+        "descending": sort.startswith("-"),
+        "grouped": grouped,
+        "toggled": list(toggled),
+        "open_below": open_below,
+        "first": first,
+        "max_count": limit,
+        "max_children": max_children,
+    }
+    rows = yield Atomically(_summed("read_tree", params))
+    totals = [row for row in rows if row.level == 0]
+    places: dict[int, list[Any]] = {}
+    namespaces: dict[str, tuple[Tally, ...]] = {}
+    for row in rows:
+        if row.level == 3:
+            namespaces[row.namespace_name] = (*namespaces.get(row.namespace_name, ()), _tally(row))
+        elif row.level:
+            places.setdefault(row.place, []).append(row)
+    items = sorted((_item(found, params["descending"]) for found in places.values()), key=lambda item: item.order)
+    return Tree(tuple(items), totals[0].items if totals else 0, (yield from _totals(totals)), namespaces)
 
 
 @use_case(namespace="filter", combine=by_namespace)
@@ -127,9 +217,30 @@ def entities_by_id(ids: Sequence[int], *, actor: Actor | None = None) -> Steps[l
     return [found[one] for one in ids if one in found]
 
 
-def _tallies(filter: EntityFilter, each: bool) -> Steps[list[Any]]:
+def _summed(name: str, params: dict[str, Any]) -> Steps[list[Any]]:
     yield call("prepare_for_sums")
-    return (yield call("read_tallies", **filter.parameters(), each=each, with_oldest=each, expired_cap=EXPIRED_CAP_OF_MANY))
+    return (yield call(name, **params))
+
+
+def _totals(rows: Sequence[Any]) -> Steps[Tallies]:
+    first = rows[0].first_neglected if rows else []
+    names = yield from names_of(first)
+    return Tallies(tuple(_tally(row) for row in rows), tuple(names[one] for one in first if one in names))
+
+
+def _item(rows: list[Any], descending: bool) -> Item:
+    """The item of the rows with its place: its own, one for each of its parts, and those of its children."""
+    own = [row for row in rows if row.level == 1]
+    first, sign = own[0], -1 if descending else 1
+    order = (first.place * sign,) if first.value is None else (first.value * sign,)
+    return Item(
+        namespace=first.namespace_name,
+        prefix=first.prefix_of_group,
+        parts=tuple(_tally(row) for row in own),
+        is_open=first.is_open,
+        children=tuple(row.id for row in rows if row.level == 2),
+        order=(*order, first.namespace_name.lower(), first.place),
+    )
 
 
 def _tally(row: Any) -> Tally:
@@ -147,4 +258,5 @@ def _tally(row: Any) -> Tally:
         sent_rate=row.sent_rate,
         completed_rate=row.completed_rate,
         oldest_active_at=row.oldest_active_at,
+        waits_for_operator=row.waits_for_operator,
     )

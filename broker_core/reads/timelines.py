@@ -68,9 +68,10 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class EventFilter:
-    """Conditions on events: entity, kinds, actor (exact), time of recording, and message."""
+    """Conditions on events: entity, or namespace, kinds, actor (exact), time of recording, and message."""
 
     entity_id: int | None = None
+    namespace: str | None = None
     kinds: Sequence[EventKind] = ()
     actor: str | None = None
     since: datetime | None = None
@@ -200,7 +201,8 @@ def _events(filter: EventFilter, cursor: str | None, limit: int) -> Steps[Page[E
     while len(found) <= limit:
         rows = yield call(
             "read_events", below_xid=below[0], below_event=below[1], max_scanned=SCAN_CHUNK, max_count=limit + 1 - len(found),
-            since=filter.since, until=filter.until, entity_id=filter.entity_id, kinds=[int(k) for k in filter.kinds] or None,
+            since=filter.since, until=filter.until, entity_id=filter.entity_id, namespace=filter.namespace,
+            kinds=[int(k) for k in filter.kinds] or None,
             actor=filter.actor, message_id=filter.message_id, sequence_number=filter.sequence_number,
         )  # fmt: skip
         scanned += rows[0].scanned

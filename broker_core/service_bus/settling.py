@@ -27,6 +27,7 @@ from broker_core.common.types import (
     sequence_number_of,
     unique_tokens,
 )
+from broker_core.runtime import refusals
 from broker_core.runtime.entity_cache import cached_entity, forget
 from broker_core.runtime.gathering import Gathering
 from broker_core.runtime.waiting import wake
@@ -156,6 +157,8 @@ def _settle_together(key: tuple, groups: Sequence[list[UUID]]) -> Steps[list[Set
         yield AfterCommit(forward_on([entity_id]))
     report = settle_report(tokens, rows)
     if report.lost:
+        lost = [sequence_number_of(token) for token in report.lost]
+        yield from refusals.record(entity_id, address.subqueue, lost, actor=actor, what=name.replace("_", "-"))
         report = yield from _with_sessions(address, entity_id, report)
     return [report] if len(groups) == 1 else _shares(report, groups, several=name == "renew")
 

@@ -32,16 +32,23 @@ PAGE_SEEN = 5_000
 
 @use_case(namespace="names")
 def export(
-    names: Sequence[str] | None, write: Callable[[str], Any], *, with_keys: bool = False, actor: Actor | None = None
+    names: Sequence[str] | None,
+    write: Callable[[str], Any],
+    *,
+    with_keys: bool = False,
+    with_messages: bool = True,
+    actor: Actor | None = None,
 ) -> Steps:
     """Write namespaces with their content, line by line. Returns the numbers of "entities" and "messages" as a dict.
 
     names:     None: all except Vitrine's own.
     with_keys: whether to include the keys of policies; the file must then be kept secret.
-    Requires MANAGE and SEE_BODIES. Raises EntityNotFound; NotAllowed for Vitrine's own namespace and in a caller's transaction.
+    with_messages: whether to include messages, sessions and seen message ids; otherwise it is the configuration alone.
+    Requires MANAGE, and SEE_BODIES for messages. Raises EntityNotFound; NotAllowed for Vitrine's own namespace and in a caller's
+    transaction.
     """
     actor = actor or Actor.local()
-    actor.require(Right.MANAGE | Right.SEE_BODIES, ", ".join(names or ["all namespaces"]))
+    actor.require(Right.MANAGE | (Right.SEE_BODIES if with_messages else Right.NONE), ", ".join(names or ["all namespaces"]))
     if connections.in_callers_transaction():
         raise NotAllowed("An export reads each entity in its own snapshot. Call it outside a transaction.")
     for name in names or ():
@@ -51,14 +58,14 @@ def export(
     write(line(FORMAT, {"version": VERSION, "exported_at": instant(datetime.now(UTC)), "with_keys": with_keys}))
     totals = {"entities": 0, "messages": 0}
     for namespace in namespaces:
-        exported = yield from _namespace(namespace, write, with_keys)
+        exported = yield from _namespace(namespace, write, with_keys, with_messages)
         totals["entities"] += len(exported)
         totals["messages"] += sum(exported.values())
     write(line("end", totals))
     return totals
 
 
-def _namespace(namespace: Any, write: Callable[[str], Any], with_keys: bool) -> Steps:
+def _namespace(namespace: Any, write: Callable[[str], Any], with_keys: bool, with_messages: bool) -> Steps:
     """Write all lines of a namespace. Returns the number of exported messages by entity id."""
     part = definition_of(namespace.family).transfer
     fields = {name: getattr(namespace, name) for name in ("name", "family", "description", "tier")}
@@ -69,7 +76,7 @@ def _namespace(namespace: Any, write: Callable[[str], Any], with_keys: bool) -> 
         write(text)
     exported: dict[int, int] = {}
     for found in (yield call("export_entity_ids", namespace_id=namespace.id)):
-        messages = yield Atomically(_entity(namespace.id, found.id, part, write, with_keys))
+        messages = yield Atomically(_entity(namespace.id, found.id, part, write, with_keys, with_messages))
         if messages is not None:
             exported[found.id] = messages
     for text in (yield from part.lines_after(namespace.id, list(exported))):
@@ -87,7 +94,9 @@ def _require_found(names: Sequence[str] | None, namespaces: list) -> None:
             raise NotAllowed(f"The namespace '{namespace.name}' is used by Vitrine itself and cannot be exported.")
 
 
-def _entity(namespace_id: int, entity_id: int, part: ModuleType, write: Callable[[str], Any], with_keys: bool) -> Steps:
+def _entity(
+    namespace_id: int, entity_id: int, part: ModuleType, write: Callable[[str], Any], with_keys: bool, with_messages: bool
+) -> Steps:
     """Write all lines of one entity from one snapshot. Returns its number of messages; None if it was deleted meanwhile."""
     yield call("export_snapshot")
     rows = yield call("export_entity", entity_id=entity_id)
@@ -100,6 +109,9 @@ def _entity(namespace_id: int, entity_id: int, part: ModuleType, write: Callable
         for rule in (yield call("list_rules", subscription_id=entity_id)):
             fields = {"name": rule.name, "filter": rule.filter, "action": rule.action, "created_at": instant(rule.created_at)}
             write(line("rule", fields))
+    if not with_messages:
+        write(line("entity_end", {"path": row.path, "messages": 0, "sessions": 0, "seen": 0}))
+        return 0
     sessions = yield from _paged(write, _sessions(entity_id), _session_line)
     seen = yield from _paged(write, _seen(entity_id), _seen_line)
     messages = yield from _paged(

@@ -43,6 +43,29 @@ def import_(source: Iterable[str | bytes], *, name: str | None = None, actor: Ac
     return (yield Atomically(_Import(read_lines(source), name, actor).steps()))
 
 
+class _Checked(BrokerError):
+    """Ends the transaction of a check, which stores nothing. result: what an import would have returned."""
+
+    def __init__(self, result: dict[str, Any]):
+        super().__init__("Checked; nothing was stored.")
+        self.result = result
+
+
+@use_case(namespace="name")
+def check_import(source: Iterable[str | bytes], *, name: str | None = None, actor: Actor | None = None) -> Steps:
+    """What `import_` would return. Carries it out completely, so it raises the same errors, and then takes it back."""
+    actor = actor or Actor.local()
+    actor.require(Right.MANAGE, name or "all namespaces")
+
+    def undone() -> Steps:
+        raise _Checked((yield from _Import(read_lines(source), name, actor).steps()))
+
+    try:
+        yield Atomically(undone())
+    except _Checked as checked:
+        return checked.result
+
+
 @dataclass(slots=True)
 class _Batch:
     """Rows of one kind, collected for one statement."""

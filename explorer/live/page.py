@@ -28,7 +28,10 @@ HEAD_SECONDS = 1.0  # minimum interval of the part above an entity's lists
 HISTORY_SECONDS = 2.0  # of the history
 FILTERED_SECONDS = 5.0  # of a filtered list, which is searched
 FOLLOW_SECONDS = 3.0  # of a list whose order changes, so that rows do not move too often
-_TICKING = re.compile(r' data-(?:now|clock|read)="[^"]*"|(?<=>)[^<>]*(?=</time>)|(?<=<progress)[^>]*(?= data-from)')
+_TICKING = re.compile(
+    r' data-(?:now|clock|read)="[^"]*"|(?<=>)[^<>]*(?=</time>)|(?<=<progress)[^>]*(?= data-from)|'
+    r' stroke-dasharray="[^"]* 100"'
+)
 _DEADLINE = re.compile(r' data-deadline="(\d+)"')
 _ROW = re.compile(r'<tr id="(m-(\d+)-\d+-(\d+))"')
 

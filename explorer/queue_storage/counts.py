@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from broker_core.queue_storage.rules.names import origin_of
 from broker_core.reads import Counted
 from explorer.shared.family import CommonCounts
-from explorer.shared.figures import EXPIRED, at_hand
+from explorer.shared.figures import DEAD, EXPIRED, at_hand
 from explorer.shared.values import Figure
 
 
@@ -24,11 +23,6 @@ def leased(entity: Counted) -> int:
     return max(0, entity.counts.locked + entity.counts.extended - entity.expired_leased)
 
 
-def is_poison(entity: Counted) -> bool:
-    """Whether it is the poison queue of another queue. Its messages wait for an operator."""
-    return origin_of(entity.address.path) is not None
-
-
 FIGURES = (
     Figure("visible", "Visible", "Returned by a get", at_hand, word="visible"),
     Figure(
@@ -44,5 +38,8 @@ FIGURES = (
         "rescheduled", "Rescheduled", "Invisible by an update before the first get", lambda e: e.counts.rescheduled, "num opt"
     ),
     EXPIRED,
+    DEAD,
 )
-COUNTS = CommonCounts(held=leased, waiting=delayed, dead=lambda entity: entity.counts.active if is_poison(entity) else None)
+COUNTS = CommonCounts(
+    held=leased, waiting=delayed, dead=lambda entity: entity.counts.active if entity.waits_for_operator else None
+)

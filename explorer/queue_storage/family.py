@@ -11,11 +11,9 @@ from broker_core.common.types import Family
 from explorer.shared.family import FamilyPages, LockPages, MessagePage, NamespacePages, NewEntity, PageTexts
 from explorer.shared.presenters import azure_name
 
-from . import accounts, counts, message, presenters, putting, queue, receiver, requeuing, settings, urls
+from . import accounts, counts, message, message_facts, presenters, putting, queue, receiver, requeuing, settings, urls
 
-_PARTS = (
-    "overview_new", "overview_empty", "message_links", "message_facts", "message_held", "message_why", "settings_fold",
-)  # fmt: skip
+_PARTS = ("overview_new", "overview_empty", "message_links", "message_held", "settings_fold")
 
 QUEUE_STORAGE = FamilyPages(
     family=Family.QUEUE_STORAGE,
@@ -34,6 +32,9 @@ QUEUE_STORAGE = FamilyPages(
         explain=message.explain,
         is_held_by=message.is_held_by,
         property_name=azure_name,
+        state_line=message_facts.state_line,
+        facts=message_facts.facts,
+        beside=message.beside,
     ),
     locks=LockPages(
         word="lease",
@@ -47,9 +48,6 @@ QUEUE_STORAGE = FamilyPages(
     texts=PageTexts(
         body="Text",
         application_properties="",
-        deliverable="Visible to clients.",
-        why_not="Why is this message not visible?",
-        receivable="visible, waiting for a get.",
         leaves="deleted, expired, cleared or moved",
     ),
     figures=counts.FIGURES,
@@ -59,6 +57,6 @@ QUEUE_STORAGE = FamilyPages(
     settings_words=settings.in_words,
     urls=urls.urlpatterns,
     namespaces=NamespacePages(accounts.create, accounts.delete, accounts.contents),
-    needs_a_person=counts.is_poison,
+    needs_a_person=lambda entity: entity.waits_for_operator,
     demo="explorer.queue_storage.demo",
 )

@@ -63,11 +63,16 @@ def tab_views(entity: EntityRow, selected: str) -> list[TabView]:
     return [*views, *(TabView(slug, word, hue, None, selected == slug) for slug, word, hue in others)]
 
 
+def holds_of(slug: str) -> tuple[int, ...] | None:
+    """What the messages of a list have in common, see reads.MessageFilter. slug: empty for the first list."""
+    return _BY_SLUG[slug or FIRST].holds
+
+
 def read(address: EntityAddress, form: StorageQuery, actor: Actor) -> Page[MessageRow]:
     """A page of the list that the form selects. Only after is_valid, and not for the history."""
     values = form.cleaned_data
     return reads.list_messages(
-        address, Tab.ACTIVE, filter=form.message_filter(_BY_SLUG[values["tab"] or FIRST].holds), cursor=values["cursor"] or None,
+        address, Tab.ACTIVE, filter=form.message_filter(holds_of(values["tab"])), cursor=values["cursor"] or None,
         newest_first=values["order"] != "oldest", actor=actor,
     )  # fmt: skip
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from django.http import HttpRequest
+from functools import partial
 
-from broker_core import queue_storage
+from django.http import HttpRequest, QueryDict
+
+from broker_core import queue_storage, reads
 from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.queue_storage.rules.display_state import DisplayState
 from broker_core.queue_storage.rules.names import requeued_to
-from broker_core.reads import Explanation, MessageDetail, MessageRow
+from broker_core.reads import Explanation, MessageDetail, MessageRow, Tab
 from explorer.shared import releasing
 from explorer.shared.actions import Action
+from explorer.shared.family import MessageRecord
+from explorer.shared.forms.queries import HISTORY, StorageQuery
+from explorer.shared.lists import neighbour
 from explorer.shared.shell import Act, act
 
+from . import lists
 from .queue import requeued
 from .receiver import by_receipt
 
@@ -57,3 +63,14 @@ def explain(address: EntityAddress, number: int, actor: Actor) -> Explanation | 
 def is_held_by(row: MessageRow, actor: Actor) -> bool:
     """Whether the actor has the current pop receipt, which is valid with or without a lease (QS-051)."""
     return row.locked_by == actor.holder_label and row.display_state is not DisplayState.EXPIRED
+
+
+def beside(query: QueryDict, record: MessageRecord, side: str, actor: Actor) -> int | None:
+    """The next or previous message in the list that the query selects; None: none, or it selects no list of messages."""
+    form = StorageQuery(query, tabs=lists.SLUGS)
+    if not form.is_valid() or form.cleaned_data["tab"] == HISTORY:
+        return None
+    holds = lists.holds_of(form.cleaned_data["tab"])
+    newest_first = form.cleaned_data["order"] != "oldest"
+    read = partial(reads.list_messages, record.address, Tab.ACTIVE, filter=form.message_filter(holds), actor=actor)
+    return neighbour(side, record.number, newest_first=newest_first, read=read)

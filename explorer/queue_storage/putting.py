@@ -11,7 +11,7 @@ from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import EntityAddress, Right
 from broker_core.reads import EntityRow
 from explorer.shared import presenters
-from explorer.shared.copying import text_to_copy
+from explorer.shared.copying import original_of, text_to_copy
 from explorer.shared.shell import Act, about, act, address_of, show, wants_fragment
 
 from .forms import PutForm
@@ -59,14 +59,11 @@ def _next_url(address: EntityAddress, done: list[queue_storage.PutMessage]) -> s
 
 
 def _initial_from(request: HttpRequest, address: EntityAddress) -> dict:
-    number = request.GET.get("like", "")
-    if not (number.isascii() and number.isdigit() and len(number) < 19):
+    original = original_of(request, address)
+    if original is None:
         return {}
-    detail = reads.message(address, int(number), actor=request.actor)
-    if detail is None:
-        return {}
-    initial = {"messagettl": detail.time_to_live or "never", "visibilitytimeout": "0", "copies": 1}
-    initial["text"] = text_to_copy(request, address, int(number), detail.body_size)
+    initial = {"messagettl": original.time_to_live or "never", "visibilitytimeout": "0", "copies": 1}
+    initial["text"] = text_to_copy(request, address, original)
     return initial
 
 

@@ -14,7 +14,7 @@ from broker_core.common.types import EntityAddress, EventKind, Family
 from broker_core.queue_storage.reading import queue_facts
 from broker_core.reads import EntityRow
 from explorer.live.page import FILTERED_SECONDS, HEAD_SECONDS, HISTORY_SECONDS, Live, live, refresh_seconds
-from explorer.shared import timeline
+from explorer.shared import split, timeline
 from explorer.shared.actions import selected_numbers
 from explorer.shared.forms.queries import HISTORY, RECEIVERS, StorageQuery
 from explorer.shared.glance import TRAFFIC_MINUTES, spark
@@ -56,6 +56,7 @@ def _show(request: HttpRequest, address: EntityAddress, form: StorageQuery, done
         "origin": origin(entity, request),
         "facts": queue_facts(entity.address.path, entity.options),
         **lists.context(entity, form, request.actor),
+        **split.context(request, entity.address),
     }
     if context["origin"]:
         numbers = [row.sequence_number for row in context["page"].rows] if "page" in context else []
@@ -72,9 +73,10 @@ def _show(request: HttpRequest, address: EntityAddress, form: StorageQuery, done
         context["head"] = head(entity, context["may"], stored, traffic, tags(context))
     slow = FILTERED_SECONDS if form.narrows else HISTORY_SECONDS if context["tab"] in (HISTORY, RECEIVERS) else 0.0
     shown = Live(
-        {HEAD: HEAD_SECONDS, LISTS: slow},
+        {HEAD: HEAD_SECONDS, LISTS: slow, **split.fragments(request)},
         entities=[entity],
         refresh_seconds=refresh_seconds([entity]),
+        personal=bool(request.GET.get("m")),
         word=timeline.leaving(Family.QUEUE_STORAGE, EventKind.SENT),
     )
     return show(request, "entity", context, fragment="queue_storage/_messages", status=done.status, live=shown)

@@ -10,11 +10,10 @@ from broker_core import rabbitmq
 from broker_core.common.types import Family
 from explorer.shared.family import FamilyPages, LockPages, MessagePage, NewEntity, PageTexts
 
-from . import message, queue, queues, states
+from . import message, message_facts, queue, queues, states
 
 _PARTS = (
-    "overview_links", "overview_new", "overview_empty", "message_links", "message_facts", "message_extra", "message_why",
-    "settings_fold", "entity_warnings",
+    "overview_links", "overview_new", "overview_empty", "message_links", "message_extra", "settings_fold", "entity_warnings",
 )  # fmt: skip
 
 RABBITMQ = FamilyPages(
@@ -30,6 +29,10 @@ RABBITMQ = FamilyPages(
         explain=message.explain,
         is_held_by=lambda row, actor: False,
         property_name=str,
+        state_line=message_facts.state_line,
+        facts=message_facts.facts,
+        beside=message.beside,
+        property_text=message_facts.property_text,
         anchors=message.anchors,
     ),
     locks=LockPages(
@@ -45,9 +48,6 @@ RABBITMQ = FamilyPages(
     texts=PageTexts(
         body="Body",
         application_properties="Headers",
-        deliverable="Ready to be delivered.",
-        why_not="Why is this message not delivered?",
-        receivable="ready, waiting for a consumer.",
         leaves="acknowledged, expired, dropped, purged, moved or dead-lettered",
         no_consumer="no consumer",
         receiver="consumer",
@@ -60,5 +60,6 @@ RABBITMQ = FamilyPages(
     urls=[path("rabbitmq/", include("explorer.rabbitmq.urls"))],
     namespace_urls={"namespace_new": "rabbitmq_vhost_new", "namespace_delete": "rabbitmq_vhost_delete"},
     tags=states.tags,
+    needs_a_person=lambda entity: entity.waits_for_operator,
     demo="explorer.rabbitmq.demo",
 )

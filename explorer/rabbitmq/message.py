@@ -6,25 +6,30 @@ Showing the page changes nothing (RMQ-906).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
-from django.http import HttpRequest
+from django.http import HttpRequest, QueryDict
 
-from broker_core import rabbitmq
+from broker_core import rabbitmq, reads
 from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.rabbitmq import Back
 from broker_core.rabbitmq.messages import browsing
 from broker_core.rabbitmq.messages.moving import Why
 from broker_core.rabbitmq.rules.deaths import BEFORE_MOVE, X_DEATH
 from broker_core.rabbitmq.rules.errors import AmqpError
-from broker_core.reads import Explanation, MessageDetail
+from broker_core.reads import Explanation, MessageDetail, Tab
 from explorer.rabbitmq.forms.move import in_words
+from explorer.rabbitmq.forms.topology import QueueQuery
 from explorer.shared import releasing
 from explorer.shared.actions import Action
+from explorer.shared.family import MessageRecord
+from explorer.shared.lists import neighbour
 from explorer.shared.shell import Act, act
 
 from . import presenters
 from .moving import in_report
+from .queue import HOLDS
 
 
 def actions(detail: MessageDetail, actor: Actor) -> list[Action]:
@@ -71,3 +76,14 @@ def anchors(headers: Mapping[str, Any]) -> dict[str, str]:
     """The headers that have their own section on the page, with the section's id."""
     found = {X_DEATH: "deaths", BEFORE_MOVE: "deaths-before"}
     return {name: section for name, section in found.items() if presenters.deaths(headers.get(name))}
+
+
+def beside(query: QueryDict, record: MessageRecord, side: str, actor: Actor) -> int | None:
+    """The next or previous message in the list that the query selects; None: none, or it selects no list of messages."""
+    form = QueueQuery(query)
+    if not form.is_valid() or (tab := form.cleaned_data["tab"] or "messages") not in HOLDS:
+        return None
+    narrowed = QueueQuery.message_filter(form.cleaned_data, HOLDS[tab])
+    newest_first = form.cleaned_data["order"] == "newest"
+    read = partial(reads.list_messages, record.address, Tab.ACTIVE, filter=narrowed, actor=actor)
+    return neighbour(side, record.number, newest_first=newest_first, read=read)

@@ -19,7 +19,7 @@ from broker_core.rabbitmq.rules.routing import MATCHERS, Destination
 from broker_core.rabbitmq.topology.catalog import StoredBinding, StoredExchange
 from explorer.rabbitmq.forms.table import rows_of
 from explorer.rabbitmq.forms.topology import PublishForm
-from explorer.shared.copying import as_typed, body_to_copy
+from explorer.shared.copying import as_typed, body_to_copy, original_of
 from explorer.shared.shell import Act, act, page
 
 from . import presenters
@@ -146,12 +146,10 @@ def _show(
 def _initial(request: HttpRequest, vhost: str) -> dict[str, Any]:
     """Initial form values from the query: a routing key, or a message to duplicate."""
     initial: dict[str, Any] = {"routing_key": request.GET.get("routing_key", "")[:255]}
-    number, queue = request.GET.get("like", ""), request.GET.get("of", "")
-    if not (queue and number.isascii() and number.isdigit() and len(number) < 19):
-        return initial
+    queue = request.GET.get("of", "")
     address = EntityAddress(vhost, queue)
-    detail = reads.message(address, int(number), actor=request.actor)
-    if detail is None:
+    original = original_of(request, address) if queue else None
+    if original is None:
         return initial
     names = (
         "routing_key",
@@ -160,10 +158,10 @@ def _initial(request: HttpRequest, vhost: str) -> dict[str, Any]:
         "priority",
         *(name for name in PublishForm.MORE if name != "timestamp"),
     )
-    initial |= {name: detail.broker_properties[name] for name in names if name in detail.broker_properties}
-    initial["message_id"] = detail.row.message_id or ""
-    initial["headers"] = rows_of(presenters.published_headers(detail.application_properties))
-    content = body_to_copy(request, address, int(number), detail.body_size)
+    initial |= {name: original.properties[name] for name in names if name in original.properties}
+    initial["message_id"] = original.message_id or ""
+    initial["headers"] = rows_of(presenters.published_headers(original.application_properties))
+    content = body_to_copy(request, address, original)
     text = as_typed(content)
     if text is None:
         return initial | {"encoding": "base64", "body": base64.b64encode(content).decode()}

@@ -21,7 +21,7 @@ from explorer.live.page import FILTERED_SECONDS, HEAD_SECONDS, Live, live, refre
 from explorer.rabbitmq.forms.keys import BY_EFFECTIVE, shown
 from explorer.rabbitmq.forms.move import BACK, QUEUE
 from explorer.rabbitmq.forms.topology import BindingForm, OptionsForm, QueueQuery
-from explorer.shared import timeline
+from explorer.shared import split, timeline
 from explorer.shared.glance import TRAFFIC_MINUTES, spark
 from explorer.shared.head import HEAD
 from explorer.shared.history import history
@@ -182,6 +182,7 @@ def _show(
         "expires_at": top.expires_at,
         "pattern": f"^{re.escape(found.name)}$",
         **_listing(request, host, found, entity, form, values, tab),
+        **split.context(request, found.address),
     }
     if tab == "bindings":
         context |= _bindings(request, host.name, bindings, binding)
@@ -203,9 +204,11 @@ def _show(
             {
                 HEAD: HEAD_SECONDS,
                 LISTS: FILTERED_SECONDS if context.get("filtered") else LIST_SECONDS,
+                **split.fragments(request),
             },
             entities=[entity],
             refresh_seconds=refresh_seconds([entity]),
+            personal=bool(request.GET.get("m")),
             word=timeline.leaving(Family.RABBITMQ, EventKind.SENT, EventKind.RECEIVED),
         ),
     )

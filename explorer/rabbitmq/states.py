@@ -7,6 +7,7 @@ from broker_core.rabbitmq.rules.deaths import MOVED
 from broker_core.rabbitmq.rules.display_state import DisplayState
 from broker_core.reads import EntityRow, MessageRow
 from explorer.shared.family import CommonCounts, EventTexts
+from explorer.shared.figures import DEAD
 from explorer.shared.values import Badge, Figure
 
 _BADGES = {
@@ -31,8 +32,11 @@ FIGURES = (
     Figure("expired", "Expired, waiting", "Expired; removed when they reach the head of the queue",
            lambda e: e.expired_pending.value, "num narrow-hide", "expired"),
     Figure("total", "Total", "Ready and unacked", lambda e: e.counts.active, "num opt", word="total"),
+    DEAD,
 )  # fmt: skip
-COUNTS = CommonCounts(held=lambda entity: entity.counts.locked)
+COUNTS = CommonCounts(
+    held=lambda entity: entity.counts.locked, dead=lambda entity: entity.counts.active if entity.waits_for_operator else None
+)
 EVENTS = EventTexts(
     words={
         EventKind.SENT: "published", EventKind.RECEIVED: "delivered", EventKind.COMPLETED: "acknowledged",

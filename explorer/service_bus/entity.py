@@ -16,7 +16,7 @@ from broker_core.reads import EntityRow, Tab
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.entity_settings import SERVICE_NAMES
 from explorer.live.page import FILTERED_SECONDS, HEAD_SECONDS, HISTORY_SECONDS, Live, live, refresh_seconds
-from explorer.shared import releasing, timeline
+from explorer.shared import releasing, split, timeline
 from explorer.shared.actions import selected_numbers
 from explorer.shared.forms.queries import HISTORY, RECEIVERS, RULES, SESSIONS, SUBSCRIPTIONS, EntityQuery
 from explorer.shared.glance import TRAFFIC_MINUTES, spark
@@ -101,6 +101,7 @@ def _show(request: HttpRequest, address: EntityAddress, form: EntityQuery, done:
         "is_dead": tab in ("dead-letter", "transfer-dead-letter"),
         "purgeable": tab in PURGEABLE,
         **_listing(request, entity, form, tab),
+        **split.context(request, entity.address),
     }
     if draws(request, HEAD):
         effective = entities.effective(address, actor=request.actor)
@@ -115,17 +116,18 @@ def _show(request: HttpRequest, address: EntityAddress, form: EntityQuery, done:
         context,
         fragment="service_bus/_messages",
         status=done.status,
-        live=_live(entity, tab, context),
+        live=_live(request, entity, tab, context),
     )
 
 
-def _live(entity: EntityRow, tab: str, context: dict) -> Live:
+def _live(request: HttpRequest, entity: EntityRow, tab: str, context: dict) -> Live:
     shown = [entity, *(row for row, _ in context.get("subscriptions", ()))]
     slow = FILTERED_SECONDS if context.get("filtered") else HISTORY_SECONDS if tab in (HISTORY, SESSIONS, RECEIVERS) else 0.0
     return Live(
-        {HEAD: HEAD_SECONDS, LISTS: slow},
+        {HEAD: HEAD_SECONDS, LISTS: slow, **split.fragments(request)},
         entities=shown,
         refresh_seconds=refresh_seconds(shown),
+        personal=bool(request.GET.get("m")),
         word=timeline.leaving(Family.SERVICE_BUS, *_STAYING),
     )
 

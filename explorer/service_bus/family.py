@@ -13,12 +13,9 @@ from explorer.shared import timeline
 from explorer.shared.family import FamilyPages, LockPages, MessagePage, NamespacePages, NewEntity, PageTexts
 from explorer.shared.presenters import azure_name
 
-from . import entity, message, namespaces, presenters, receiver, resubmitting, send, settings, settling, urls
+from . import entity, message, message_facts, namespaces, presenters, receiver, resubmitting, send, settings, settling, urls
 
-_PARTS = (
-    "overview_new", "overview_empty", "message_links", "message_facts", "message_held", "message_why", "message_extra",
-    "settings_fold",
-)  # fmt: skip
+_PARTS = ("overview_new", "overview_empty", "message_links", "message_held", "message_extra", "settings_fold")
 
 SERVICE_BUS = FamilyPages(
     family=Family.SERVICE_BUS,
@@ -37,6 +34,9 @@ SERVICE_BUS = FamilyPages(
         explain=message.explain,
         is_held_by=settling.is_held_by,
         property_name=azure_name,
+        state_line=message_facts.state_line,
+        facts=message_facts.facts,
+        beside=message.beside,
     ),
     locks=LockPages(
         word="lock",
@@ -56,9 +56,6 @@ SERVICE_BUS = FamilyPages(
     texts=PageTexts(
         body="Body",
         application_properties="Application properties",
-        deliverable="Ready to be delivered.",
-        why_not="Why is this message not delivered?",
-        receivable="available, waiting for a receiver.",
         leaves="completed, expired, forwarded, purged or cancelled",
     ),
     figures=presenters.FIGURES,

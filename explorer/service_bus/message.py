@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from django.http import HttpRequest
+from functools import partial
+
+from django.http import HttpRequest, QueryDict
 
 from broker_core import reads, service_bus
 from broker_core.common.types import Actor, EntityAddress, MessageState, Right, SubQueue
-from broker_core.reads import Explanation, MessageDetail
+from broker_core.reads import Explanation, MessageDetail, MessageRow, Tab
 from broker_core.service_bus.rules.display_state import DisplayState
 from explorer.service_bus.forms.receiver import SettleForm
 from explorer.shared import releasing
 from explorer.shared.actions import Action
+from explorer.shared.family import MessageRecord
+from explorer.shared.forms.queries import MESSAGE_TABS, EntityQuery
+from explorer.shared.lists import neighbour
 from explorer.shared.shell import Act, act
 
 from . import settling
@@ -73,3 +78,26 @@ def carry_out(request: HttpRequest, address: EntityAddress, number: int, action:
 
 def explain(address: EntityAddress, number: int, actor: Actor) -> Explanation | None:
     return service_bus.explain(address, number, actor=actor)
+
+
+_TAB_OF = {SubQueue.DEAD_LETTER: Tab.DEAD_LETTER, SubQueue.TRANSFER_DEAD_LETTER: Tab.TRANSFER_DEAD_LETTER}
+_TAB_OF_STATE = {MessageState.DEFERRED: Tab.DEFERRED, MessageState.SCHEDULED: Tab.SCHEDULED}
+
+
+def beside(query: QueryDict, record: MessageRecord, side: str, actor: Actor) -> int | None:
+    """The next or previous message in the list that the query selects; None: none, or it selects no list of messages."""
+    form = EntityQuery(query)
+    if not form.is_valid():
+        return None
+    tab = form.cleaned_data["tab"] or str(_own_tab(record.row))
+    if tab not in MESSAGE_TABS:
+        return None
+    newest_first = form.cleaned_data["order"] != "oldest"
+    read = partial(reads.list_messages, record.address, Tab(tab), filter=form.message_filter(), actor=actor)
+    return neighbour(side, record.number, newest_first=newest_first, read=read)
+
+
+def _own_tab(row: MessageRow | None) -> Tab:
+    if row is None:
+        return Tab.ACTIVE
+    return _TAB_OF.get(row.subqueue) or _TAB_OF_STATE.get(row.state, Tab.ACTIVE)

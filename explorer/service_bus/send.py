@@ -15,7 +15,7 @@ from broker_core.common.values import text_of
 from broker_core.reads import EntityRow
 from explorer.service_bus.forms.send import CONTENT_TYPES, SendForm
 from explorer.shared import presenters
-from explorer.shared.copying import text_to_copy
+from explorer.shared.copying import original_of, text_to_copy
 from explorer.shared.shell import Act, about, act, address_of, page, show, wants_fragment
 
 from .presenters import short_time_to_live_warning
@@ -100,16 +100,11 @@ def _next_url(entity: EntityRow, form: SendForm, numbers: list[int | None]) -> s
 
 def _initial_from(request: HttpRequest, address: EntityAddress) -> dict:
     """Initial form values from an existing message: what its sender set, without what the broker added."""
-    number = request.GET.get("like", "")
-    detail = (
-        reads.message(address, int(number), actor=request.actor)
-        if number.isascii() and number.isdigit() and len(number) < 19
-        else None
-    )
-    if detail is None:
+    original = original_of(request, address)
+    if original is None:
         return {}
-    initial: dict[str, Any] = {name: detail.broker_properties.get(name, "") for name in _FIELDS}
-    initial |= {"session_id": detail.row.session_id, "time_to_live": detail.time_to_live}
-    initial["properties"] = [(name, kind, text_of(text) or "") for name, (kind, text) in detail.application_properties.items()]
-    initial["body"] = text_to_copy(request, address, int(number), detail.body_size)
+    initial: dict[str, Any] = {name: original.properties.get(name, "") for name in _FIELDS}
+    initial |= {"session_id": original.session_id, "time_to_live": original.time_to_live}
+    initial["properties"] = [(name, kind, text_of(text) or "") for name, (kind, text) in original.application_properties.items()]
+    initial["body"] = text_to_copy(request, address, original)
     return initial

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from xml.dom import minidom
 from xml.parsers.expat import ExpatError
+
+from django.utils.safestring import SafeString
 
 from broker_core import reads
 from broker_core.common.amqp_message import payload
 from broker_core.common.types import Actor, BodyKind, EntityAddress, Right
 from broker_core.reads import MessageRow
 
+from . import body_tree
 from .amqp_values import body_as_text
+from .decoding import decoded, msgpack_as_json
 
 LOOKED_AT = 200  # messages of a list that are searched for those that an actor holds
 PREVIEW_BYTES = 600
@@ -34,6 +38,83 @@ class Readable:
     form: str
     text: str
     note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BodyView:
+    """A body on the message page, in one of MODES.
+
+    layers: what was decoded, outermost first. tree: with disclosures; None: `text` is shown. source: the text as sent, to copy.
+    """
+
+    mode: str
+    form: str
+    text: str
+    note: str = ""
+    layers: tuple[str, ...] = ()
+    tree: SafeString | None = None
+    source: str = ""
+
+    @property
+    def title(self) -> str:
+        """The form with its layers: "JSON in gzip in base64"."""
+        return " in ".join([self.form, *reversed(self.layers)])
+
+
+MODES = {"": "Formatted", "raw": "As sent", "hex": "Hex"}
+
+
+def view(body: reads.Body, mode: str = "") -> BodyView:
+    """A body as the page shows it: formatted, as sent, or as a hex dump. mode: one of MODES."""
+    content, total = body.content, body.total
+    cut = "" if len(content) >= total else f"The first {len(content):,} of {total:,} bytes; the download has all of them."
+    if total == 0:
+        return BodyView(mode, "nothing", "", "The body is empty.")
+    if mode == "hex":
+        return _hex(content, total, mode)
+    if mode == "raw":
+        text = _as_text(content, is_cut=bool(cut))
+        if text is not None:
+            return BodyView(mode, "text", text, cut, source=text)
+        replaced = _CONTROL.sub(lambda found: chr(0x2400 + ord(found.group())), content[:SHOWN_AT_ONCE].decode(errors="replace"))
+        note = "Bytes that are not UTF-8 are shown as \ufffd. " + (cut or _first(SHOWN_AT_ONCE, total))
+        return BodyView(mode, "text", replaced, note.strip())
+    if cut or body.kind is not BodyKind.DATA:
+        found = readable(content, total, body.content_type, body.kind)
+        return _with_tree(BodyView(mode, found.form, found.text, cut or found.note, source=found.text))
+    return _formatted(content, total, mode)
+
+
+def _formatted(content: bytes, total: int, mode: str) -> BodyView:
+    """A complete body of plain bytes, decoded as far as its bytes say how."""
+    inner = decoded(content, SHOWN_ON_DEMAND)
+    source = _as_text(content, is_cut=False) or ""
+    note = f"Decoded content is shown up to {SHOWN_ON_DEMAND:,} bytes." if inner.cut else ""
+    text = _as_text(inner.content, is_cut=inner.cut)
+    if text is None and not inner.cut and (packed := msgpack_as_json(inner.content)) is not None:
+        note = "Shown as JSON; types that JSON lacks are named."
+        return _with_tree(BodyView(mode, "MessagePack", packed, note, inner.layers, source=source or packed))
+    if text is None:
+        return _hex(inner.content, len(inner.content), mode, inner.layers)
+    return _with_tree(BodyView(mode, "text", text, note, inner.layers, source=source or text))
+
+
+def _with_tree(found: BodyView) -> BodyView:
+    """The body as a tree, if its text is JSON or XML; too large for a tree, it is indented text."""
+    if (made := body_tree.tree(found.text)) is not None:
+        return replace(found, form=made[0] if found.form == "text" else found.form, tree=made[1])
+    for form, pretty in (("JSON", pretty_json), ("XML", pretty_xml)):
+        if found.form == "text" and (text := pretty(found.text)) is not None:
+            return replace(found, form=form, text=text, note=found.note or "Too large or too deep to fold; indented for reading.")
+    return found
+
+
+def _hex(content: bytes, total: int, mode: str, layers: tuple[str, ...] = ()) -> BodyView:
+    return BodyView(mode, "bytes", hex_dump(content[:HEX_BYTES]), _first(HEX_BYTES, total), layers)
+
+
+def _first(shown: int, total: int) -> str:
+    return f"The first {shown:,} of {total:,} bytes; the download has all of them." if total > shown else ""
 
 
 def readable(content: bytes, total: int, content_type: str | None, kind: BodyKind = BodyKind.DATA) -> Readable:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
 from django.contrib import messages
 from django.http import HttpRequest
 
@@ -11,22 +16,71 @@ from broker_core.common.types import EntityAddress, Right
 LARGEST_COPY = 64 * 1024  # bytes; a larger body is not copied
 
 
-def text_to_copy(request: HttpRequest, address: EntityAddress, number: int, size: int) -> str:
+@dataclass(frozen=True, slots=True)
+class Original:
+    """The message that a form duplicates, present or gone. body_size: None, if its body is gone with it."""
+
+    number: int
+    message_id: str | None
+    session_id: str | None
+    time_to_live: timedelta | None
+    properties: Mapping[str, Any]
+    application_properties: Mapping[str, tuple[str, str | None]]
+    body_size: int | None
+
+
+def original_of(request: HttpRequest, address: EntityAddress) -> Original | None:
+    """The message that the query's `like` names. Of one that is gone the properties are left, in its history; a notice says so.
+
+    None: the query names none, or nothing is known of it, which a notice says.
+    """
+    given = request.GET.get("like", "")
+    if not given:
+        return None
+    number = int(given) if given.isascii() and given.isdigit() and len(given) < 19 else None
+    if number is not None and (detail := reads.message(address, number, actor=request.actor)) is not None:
+        row = detail.row
+        return Original(
+            number, row.message_id, row.session_id, detail.time_to_live, detail.broker_properties, detail.application_properties,
+            detail.body_size,
+        )  # fmt: skip
+    first = _first_event(request, address, number)
+    if first is None:
+        messages.warning(request, f"The form is empty: nothing is known of message {given[:20]} of {address}.")
+        return None
+    said = f"Message {number} is gone, and its body with it. The form has its properties, from its history; add a body."
+    messages.warning(request, said)
+    return Original(
+        first.sequence_number, first.message_id, first.session_id, first.time_to_live, first.properties,
+        first.application_properties, None,
+    )  # fmt: skip
+
+
+def _first_event(request: HttpRequest, address: EntityAddress, number: int | None) -> reads.Event | None:
+    """The event with a message's properties."""
+    if number is None:
+        return None
+    entity_id = reads.entity(address, actor=request.actor).id
+    events = reads.timeline(entity_id, number, actor=request.actor)
+    return next((one for one in events if (one.entity_id, one.sequence_number) == (entity_id, number)), None)
+
+
+def text_to_copy(request: HttpRequest, address: EntityAddress, original: Original) -> str:
     """The body for a text field; empty, with a notice, if the field would change its bytes."""
-    text = as_typed(body_to_copy(request, address, number, size))
+    text = as_typed(body_to_copy(request, address, original))
     if text is None:
-        _warn(request, number, "it contains bytes or line endings that a form cannot keep")
+        _warn(request, original.number, "it contains bytes or line endings that a form cannot keep")
     return text or ""
 
 
-def body_to_copy(request: HttpRequest, address: EntityAddress, number: int, size: int) -> bytes:
-    """The body; empty, with a notice, if it is too large. Empty without the right to see bodies."""
-    if Right.SEE_BODIES not in request.actor.rights:
+def body_to_copy(request: HttpRequest, address: EntityAddress, original: Original) -> bytes:
+    """The body; empty, with a notice, if it is too large. Empty without the right to see bodies, and if it is gone."""
+    if Right.SEE_BODIES not in request.actor.rights or original.body_size is None:
         return b""
-    if size > LARGEST_COPY:
-        _warn(request, number, f"it is larger than {LARGEST_COPY // 1024} KB")
+    if original.body_size > LARGEST_COPY:
+        _warn(request, original.number, f"it is larger than {LARGEST_COPY // 1024} KB")
         return b""
-    body = reads.body(address, number, actor=request.actor)
+    body = reads.body(address, original.number, actor=request.actor)
     return body.content if body else b""
 
 

@@ -9,16 +9,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.http import HttpResponse
+from django.http import HttpResponse, QueryDict
 from django.urls import URLPattern, URLResolver
 
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.family import definition_of
 from broker_core.common.types import Actor, EntityAddress, EventKind, Family
-from broker_core.reads import Counted, EntityRow, Explanation, MessageDetail, MessageRow
+from broker_core.reads import Counted, EntityRow, Event, Explanation, MessageDetail, MessageRow
 
 from .actions import Action
-from .values import Act, Badge, Figure
+from .values import Act, Badge, Fact, Figure, StateLine
 
 View = Callable[..., HttpResponse]
 
@@ -54,6 +54,28 @@ class EventTexts:
 
 
 @dataclass(frozen=True, slots=True)
+class MessageRecord:
+    """A message, present or gone. detail: None, if it is gone. events: its own, oldest first; there is one, if it is gone."""
+
+    address: EntityAddress
+    number: int
+    detail: MessageDetail | None
+    events: Sequence[Event]
+
+    @property
+    def row(self) -> MessageRow | None:
+        return self.detail.row if self.detail else None
+
+    @property
+    def first(self) -> Event | None:
+        return self.events[0] if self.events else None
+
+    @property
+    def last(self) -> Event | None:
+        return self.events[-1] if self.events else None
+
+
+@dataclass(frozen=True, slots=True)
 class MessagePage:
     """The family's part of the message page.
 
@@ -63,6 +85,10 @@ class MessagePage:
     is_held_by:    (row, actor) -> whether the actor holds the message, so that the part "message_held" is shown.
     property_name: (stored name) -> the family's name of a broker property.
     anchors:       (application properties) -> by property name, the id of the section that explains it.
+    state_line:    (detail, explanation, entity, actor) -> what the page says first.
+    facts:         (record) -> what the broker knows of it, before its properties.
+    beside:        (query of the list, record, "next" or "previous", actor) -> the number beside it in that list; None: none.
+    property_text: (stored name, value) -> a property for people, with a note.
     """
 
     actions: Callable[[MessageDetail, Actor], list[Action]]
@@ -70,7 +96,11 @@ class MessagePage:
     explain: Callable[[EntityAddress, int, Actor], Explanation | None]
     is_held_by: Callable[[MessageRow, Actor], bool]
     property_name: Callable[[str], str]
+    state_line: Callable[[MessageDetail, Explanation | None, EntityRow, Actor], StateLine]
+    facts: Callable[[MessageRecord], list[Fact]]
+    beside: Callable[[QueryDict, MessageRecord, str, Actor], int | None]
     anchors: Callable[[Mapping[str, Any]], Mapping[str, str]] = lambda _: {}
+    property_text: Callable[[str, Any], tuple[str, str]] = lambda name, value: (str(value), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +161,6 @@ class PageTexts:
 
     body:                   heading of a message's content.
     application_properties: heading of the sender's properties; empty: messages have none.
-    deliverable, why_not:   introduce the reasons why a message can, or cannot, be received.
-    receivable:             describes an available message.
     leaves:                 the ways in which a message leaves an entity.
     no_consumer:            shown for an entity from which no message was ever received.
     receiver:               the noun for who receives.
@@ -140,9 +168,6 @@ class PageTexts:
 
     body: str
     application_properties: str
-    deliverable: str
-    why_not: str
-    receivable: str
     leaves: str
     no_consumer: str = "none yet"
     receiver: str = "receiver"

@@ -39,7 +39,7 @@ EXPIRED = Figure(
 DEAD = Figure(
     "dead",
     "Dead-lettered",
-    "In the dead-letter queue or in a poison queue",
+    "In a dead-letter queue or a poison queue",
     lambda e: _counts(e).dead(e),
     "num",
     "dead",

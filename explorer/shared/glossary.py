@@ -9,6 +9,7 @@ from typing import NamedTuple
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_GET
 
+from .attention import RULES
 from .shell import page, show
 
 
@@ -38,4 +39,4 @@ BY_WORD = {term.word: term for terms in TERMS.values() for term in terms}
 @page
 @require_GET
 def glossary(request: HttpRequest) -> HttpResponse:
-    return show(request, "help", {"section": "help", **TERMS}, fragment="help")
+    return show(request, "help", {"section": "help", "rules": RULES, **TERMS}, fragment="help")

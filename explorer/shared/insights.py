@@ -47,19 +47,22 @@ DEMO = "demo"  # the namespace of the demo whose history is generated
 MARKED = ("change settings", "change queue options", "create queue", "declare queue", "set policy", "delete policy", "purge")
 
 
-class InsightsQuery(forms.Form):
+class ScopeQuery(forms.Form):
     """entity: an address. namespace: if no entity is given; empty: all of them."""
 
-    range = forms.ChoiceField(required=False, choices=[(one.name, one.title) for one in RANGES])
     namespace = forms.CharField(required=False, max_length=50)
     entity = forms.CharField(required=False, max_length=330)
-    format = forms.ChoiceField(required=False, choices=[("", "page"), ("csv", "CSV")])
 
     def clean_entity(self) -> EntityAddress | None:
         try:
             return EntityAddress.parse(self.cleaned_data["entity"]) if self.cleaned_data["entity"] else None
         except BrokerError as exc:
             raise forms.ValidationError(str(exc)) from exc
+
+
+class InsightsQuery(ScopeQuery):
+    range = forms.ChoiceField(required=False, choices=[(one.name, one.title) for one in RANGES])
+    format = forms.ChoiceField(required=False, choices=[("", "page"), ("csv", "CSV")])
 
 
 @live

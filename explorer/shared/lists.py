@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
-from broker_core.reads import Capped
+from broker_core.reads import Capped, MessageRow, Page
 
 MOST_LISTED = 300  # names; if there are more, a field suggests those that contain the typed text
 
@@ -22,3 +23,23 @@ class TabView:
     @property
     def text(self) -> str:
         return f"{self.count:,}" if isinstance(self.count, int) else str(self.count)
+
+
+class ReadsList(Protocol):
+    """Reads a page of a list: reads.list_messages with the list and its filter."""
+
+    def __call__(
+        self, *, cursor: str, newest_first: bool, limit: int, max_scanned: int, max_seconds: float
+    ) -> Page[MessageRow]: ...
+
+
+def neighbour(side: str, number: int, *, newest_first: bool, read: ReadsList) -> int | None:
+    """The number of the next or previous message of a list, in the list's order; None: there is none near.
+
+    A search for it is shorter than for a page, since a link is all that is lost.
+    """
+    below = (side == "next") == newest_first
+    cursor = f"{'below' if below else 'above'}-{number}"
+    page = read(cursor=cursor, newest_first=newest_first, limit=1, max_scanned=20_000, max_seconds=0.2)
+    found = page.rows[0].sequence_number if page.rows else number
+    return found if (found < number if below else found > number) else None

@@ -8,21 +8,21 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.core.handlers.asgi import ASGIRequest
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, StreamingHttpResponse
+from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods
 
 from broker_core import namespaces, reads
-from broker_core.common.errors import InvalidArgument, MessageNotFound
-from broker_core.common.types import Actor, EntityAddress, Right
-from broker_core.reads import Event, MessageDetail
+from broker_core.common.errors import InvalidArgument
+from broker_core.common.types import Actor, EntityAddress
 from explorer.live.page import Live, live, refresh_seconds
 
-from . import bodies, timeline
-from .family import MessagePage, pages_of
-from .shell import Act, about, address_of, notify_error, page, show, wants_fragment
+from . import message_record, split
+from .family import pages_of
+from .shell import Act, address_of, draws, notify_error, page, show, wants_fragment
 
 DOWNLOAD_CHUNK = 1024 * 1024
-_MAIN_PROPERTIES = ("subject", "content_type", "correlation_id")
+NAVIGATION = "explorer/message.html#navigation"
 
 
 @live
@@ -33,78 +33,36 @@ def message(request: HttpRequest, namespace: str, path: str, sequence_number: in
     if request.method != "POST":
         return _show(request, address, sequence_number)
     done = _act(request, address, sequence_number)
+    if split.is_for_pane(request):
+        return _show(request, address, sequence_number, done)
+    if done.error is None and (back := split.list_to_return_to(request)):
+        return HttpResponseRedirect(back)
     if done.error is None:  # the message may have a new number or be gone, which the next page shows
         return _redirect(request, _after(address, sequence_number, done.result))
     if wants_fragment(request):
         return _show(request, address, sequence_number, done)
     notify_error(request, done.error)
-    return HttpResponseRedirect(request.path)
+    return HttpResponseRedirect(split.list_to_return_to(request) or request.path)
 
 
 def _show(request: HttpRequest, address: EntityAddress, number: int, done: Act = Act()) -> HttpResponse:
-    entity = reads.entity(address, actor=request.actor)
-    detail = reads.message(address, number, actor=request.actor)
-    events = reads.timeline(entity.id, number, actor=request.actor)
-    own = [e for e in events if (e.entity_id, e.sequence_number) == (entity.id, number)]
-    if detail is None and not own:
-        raise MessageGone(entity.address, number)
-    first = own[0] if own else None
-    of_family = pages_of(entity.family).message
-    sent = detail.application_properties if detail else (first.application_properties if first else {})
-    context = {
-        **about(request, entity),
-        "number": number,
-        "detail": detail,
-        "row": detail.row if detail else None,
-        "first": first,
-        "last": own[-1] if own else None,
-        "entries": timeline.entries(events, entity.id, number, entity.family),
-        "properties": properties(detail, first, of_family),
-        "application_properties": sent,
-        "anchors": of_family.anchors(sent),
-        "actions": of_family.actions(detail, request.actor) if detail else [],
-        "explanation": of_family.explain(address, number, request.actor) if detail else None,
-        "is_held": detail is not None and of_family.is_held_by(detail.row, request.actor),
-        "error": done.error,
-        **_body(request, address, number, detail),
-    }
-    shown = Live(
-        {"explorer/_message.html": 0.0, "explorer/_clock.html": 0.0},
-        entities=[entity],
-        number=number,
-        refresh_seconds=refresh_seconds([entity]),
-        personal=True,
-    )
-    return show(request, "message", context, status=done.status, live=shown)
+    context = message_record.context_of(request, address, number, done)
+    if split.is_for_pane(request):
+        return render(request, split.PANE, {"pane": context, "may": context["may"]}, status=done.status)
+    if draws(request, NAVIGATION):
+        context |= message_record.neighbours(request, context)
+    return show(request, "message", context, status=done.status, live=_live(context))
 
 
-class MessageGone(MessageNotFound):
-    """There is neither the message nor any event of it: it never existed, or its history was removed."""
-
-    def __init__(self, address: EntityAddress, number: int):
-        super().__init__(str(address), [number], "message")
-
-
-def _body(request: HttpRequest, address: EntityAddress, number: int, detail: MessageDetail | None) -> dict:
-    """Context for the body: a large one is shown on demand only. Without the right to see bodies, none is shown."""
-    if detail is None or Right.SEE_BODIES not in request.actor.rights:
-        return {"body": None}
-    wanted = request.GET.get("body") == "show"
-    if detail.body_size > bodies.SHOWN_AT_ONCE and not wanted:
-        return {"body": None, "body_is_large": True}
-    found = reads.body(address, number, length=bodies.SHOWN_ON_DEMAND, actor=request.actor)
-    return {"body": bodies.readable(found.content, found.total, found.content_type, found.kind) if found else None}
-
-
-def properties(detail: MessageDetail | None, first: Event | None, of_family: MessagePage) -> list[tuple[str, str]]:
-    """Properties by the family's names: those of the message, or of its first event if the message is gone."""
-    stored = detail.broker_properties if detail else (first.properties if first else {})
-    names = [*_MAIN_PROPERTIES, *(n for n in stored if n not in _MAIN_PROPERTIES)]
-    return [(of_family.property_name(n), _listed(stored[n])) for n in names if stored.get(n) not in (None, "")]
-
-
-def _listed(value: Any) -> Any:
-    return ", ".join(value) if isinstance(value, list) else value
+def _live(context: dict[str, Any]) -> Live | None:
+    """A deleted entity has no events any more, so its messages are not live."""
+    entity = context["entity"]
+    if context["deleted"]:
+        return None
+    fragments = {"explorer/_message.html": 0.0, "explorer/_clock.html": 0.0}
+    return Live(
+        fragments, entities=[entity], number=context["number"], refresh_seconds=refresh_seconds([entity]), personal=True
+    )  # fmt: skip
 
 
 def _act(request: HttpRequest, address: EntityAddress, number: int) -> Act:

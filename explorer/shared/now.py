@@ -1,28 +1,187 @@
-"""Now, the first page: what the broker does at this moment, and what needs a person."""
+"""Now, the first page: the health of the broker in a sentence, what needs a person, and the last half hour."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
 from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from django.utils.http import urlencode
 from django.views.decorators.http import require_GET
 
 from broker_core import reads
+from broker_core.common.errors import EntityNotFound
+from broker_core.common.types import Right
 from broker_core.reads import EntityFilter
+from explorer.demo import pages as demonstration
 from explorer.live.page import Live, live
+from explorer.shared.forms.queries import NowQuery
 
-from . import overview
-from .shell import page, show
+from . import attention, figures, presenters, small_charts, sweeps
+from .attention import Item, Severity
+from .family import pages_of
+from .recent import Recent
+from .shell import cleaned, draws, page, show
 
-TOTALS_SECONDS = 1.0  # between two drawings
+SHOWN = 5  # entries of the attention list: with any number of entities, the page is one screen
+HEALTH, CHARTS = "explorer/_now.html", "explorer/_now_charts.html"
+HEALTH_SECONDS, CHARTS_SECONDS = 1.0, 5.0  # between two drawings
+REFRESH_SECONDS = 2.0  # without an event of an entity that is listed
+
+_late_tasks = Recent(sweeps.tasks)
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What a person can do about an entry."""
+
+    word: str
+    url: str
+    icon: str
+    is_main: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An entry of the attention list. css: its colour. why: where its rule is explained."""
+
+    item: Item
+    css: str
+    icon: str
+    url: str
+    action: Action
+    why: str
+    trend: small_charts.Trend | None
+    bar: tuple[tuple[float, float], ...]
+
+    @property
+    def name(self) -> str:
+        """For screen readers, so that no two links of the list have the same name."""
+        entity = self.item.entity
+        return f"{entity.address.namespace}/{presenters.shown_path(entity.address)}" if entity else self.item.name
+
+    @property
+    def key(self) -> str:
+        """Of its element, so that a live update finds it."""
+        return f"{self.item.rule}-{self.item.entity.id if self.item.entity else self.item.name.replace(' ', '-')}"
 
 
 @live
 @page
 @require_GET
 def now(request: HttpRequest) -> HttpResponse:
-    found = reads.tallies(EntityFilter(), actor=request.actor)
-    context = {
-        "section": "now",
-        "found": found,
-        "totals": overview.totals(found.rows, overview.figures_of(None, found.rows)),
-    }
-    return show(request, "now", context, live=Live({"explorer/_now.html": TOTALS_SECONDS}))
+    namespace = _namespace(cleaned(NowQuery(request.GET))["namespace"], request)
+    context: dict[str, Any] = {"section": "now", "namespace": namespace}
+    listed: Sequence[Item] = ()
+    if draws(request, HEALTH):
+        wanted = EntityFilter(namespace=namespace)
+        limits = attention.THRESHOLDS
+        found = reads.attention(
+            wanted, many_dead=limits.many_dead, new_minutes=attention.NEW_MINUTES, older_than=limits.old_at_least,
+            fuller_than=limits.quota_share, actor=request.actor,
+        )  # fmt: skip
+        items = attention.attention(found.facts, () if namespace else _late_tasks.get())
+        listed = items[:SHOWN]
+        more = max(found.entities - len(found.facts), 0)
+        context |= {
+            "sentence": attention.sentence(len(items), at_least=bool(items and more)),
+            "entries": [_entry(item, request, is_first=i == 0) for i, item in enumerate(listed)],
+            "others": len(items) - len(listed) + more,
+            "totals": _totals(wanted, found, request),
+        }
+    if draws(request, CHARTS):
+        context["charts"] = small_charts.four(reads.namespace_traffic(namespace, small_charts_minutes(), actor=request.actor))
+        context["insights"] = f"{reverse('explorer:insights')}?{urlencode({'namespace': namespace or ''})}"
+    shown_live = Live(
+        {HEALTH: HEALTH_SECONDS, CHARTS: CHARTS_SECONDS},
+        entities=[item.entity for item in listed if item.entity],
+        refresh_seconds=REFRESH_SECONDS,
+    )
+    context["demonstration"] = demonstration.shown() if namespace in (None, "demo") else None
+    return show(request, "now", context, live=shown_live)
+
+
+def small_charts_minutes() -> int:
+    return reads.RECENT_MINUTES + 1  # the first one may have begun before
+
+
+def _namespace(name: str, request: HttpRequest) -> str | None:
+    if not name:
+        return None
+    found = next((one.name for one in reads.namespaces(actor=request.actor) if one.name.lower() == name.lower()), None)
+    if found is None:
+        raise EntityNotFound(name, "namespace")
+    return found
+
+
+_MAIN = {  # by rule: the word and the icon of its action, and of its entry
+    "dead": ("Review", "forward", "dead"),
+    "poison": ("Review", "forward", "dead"),
+    "receivers": ("Receive", "down", "warning"),
+    "old": ("Open queue", "forward", "warning"),
+    "disabled": ("Open settings", "gear", "warning"),
+    "quota": ("Open queue", "forward", "warning"),
+    "task": ("Open System", "system", "warning"),
+}
+_PAGES = {"receivers": "receiver", "disabled": "entity_settings"}  # instead of the entity's page, if the family has it
+_RIGHTS = {"receivers": Right.LISTEN, "disabled": Right.MANAGE}
+
+
+def _entry(item: Item, request: HttpRequest, *, is_first: bool) -> Entry:
+    word, icon, mark = _MAIN[item.rule]
+    entity, url = item.entity, reverse("explorer:system")
+    target = url
+    if entity is not None:
+        pages, args = pages_of(entity.family), (entity.address.namespace, entity.address.path)
+        url = target = reverse("explorer:entity", args=args)
+        if item.rule == "dead":
+            target += pages.dead_tab
+        own_page, right = _PAGES.get(item.rule), _RIGHTS.get(item.rule, Right.BROWSE)
+        if own_page and own_page in pages.views and right in request.actor.rights:
+            target = reverse(f"explorer:{own_page}", args=("main", *args) if own_page == "receiver" else args)
+        elif own_page:
+            word, icon = "Open queue", "forward"
+    parts, bar, at = item.share.parts if item.share else (), [], 0.0
+    for part in parts:
+        bar.append((round(at * 100, 2), round(max(part * 100 - 1, 0.5), 2)))
+        at += part
+    return Entry(
+        item, "needs-dead" if item.severity is Severity.BAD else "needs-warn", mark, url,
+        Action(word, target, icon, is_first), f"{reverse('explorer:help')}#attention-{item.rule}",
+        small_charts.trend(item.trend, "Dead letters" if item.rule == "dead" else "Messages"), tuple(bar),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """A number in the line below the sentence. before, after: the words around it."""
+
+    name: str
+    text: str
+    after: str
+    url: str
+    before: str = ""
+
+
+def _totals(wanted: EntityFilter, found: reads.Candidates, request: HttpRequest) -> list[Total]:
+    tallies = reads.tallies(wanted, actor=request.actor)
+    counted = {figure.name: count for figure, count in figures.sums(figures.SEVERAL, tallies.rows)}
+    entities = reverse("explorer:namespace", args=[wanted.namespace]) if wanted.namespace else reverse("explorer:entities")
+    sent = sum(row.sent_rate for row in tallies.rows if row.holds_messages)
+    completed = sum(row.completed_rate for row in tallies.rows)
+    totals = [
+        Total("entities", f"{tallies.entities:,}", "entity" if tallies.entities == 1 else "entities", entities),
+        Total("sent", presenters.rate(sent), "in", f"{entities}?sort=-sent"),
+        Total("completed", presenters.rate(completed), "out", f"{entities}?sort=-completed"),
+        Total("available", f"{counted['available']:,}", "available", f"{entities}?sort=-available"),
+        Total("held", f"{counted['held']:,}", "locked", f"{entities}?sort=-held"),
+        Total(
+            "dead", f"{counted['dead']:,}", "dead letter" if counted["dead"] == 1 else "dead letters", f"{entities}?sort=-dead"
+        ),
+    ]
+    if found.oldest_received is not None:
+        age = presenters.age(found.oldest_received)
+        totals.append(Total("oldest", age, "", f"{entities}?sort=oldest", "oldest message with a receiver"))
+    return totals

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.views.decorators.http import require_GET
 
 from broker_core import reads
 from broker_core.common.errors import EntityNotFound
 from broker_core.common.family import installed
-from broker_core.common.types import Actor, EntityAddress, EntityKind, Family
-from broker_core.reads import Counted, EntityFilter, EntityRow, Tallies, Tally
+from broker_core.common.types import Actor, EntityKind, Family
+from broker_core.reads import EntityFilter, EntityRow, Tally
 from broker_core.store import connections
 from broker_core.store.connections import Database
 from explorer.demo import pages
@@ -22,49 +21,71 @@ from explorer.live.page import FOLLOW_SECONDS, Live, LiveRequest, live
 from explorer.shared.forms.queries import KINDS, OverviewQuery
 
 from . import figures, presenters
+from .preferences import ONE_YEAR
 from .shell import cleaned, page, show
 from .values import Figure
 
 TABLE_SECONDS = 1.0  # between two drawings of the table
-ROWS = 100  # per page: rendering a row takes longer than reading it
-_LATE = datetime.max.replace(tzinfo=UTC)
-_UNFILTERED = {"q": "", "kind": "", "family": ""}
-_KEYS = {
-    "sent": lambda e: e.sent_rate,
-    "completed": lambda e: e.completed_rate,
-    "oldest": lambda e: e.oldest_active_at or _LATE,
-}
+ROWS = 100  # items of a page, and entities of an open group: rendering a row takes longer than reading it
+OLDEST_BELOW = 2_000  # groups show their oldest message if there are at most so many entities
+COOKIE = "vitrine_entities"
+_UNFILTERED = {"q": "", "kind": "", "family": "", "within": ""}
 _KIND_WORDS = {EntityKind.QUEUE: "queue", EntityKind.TOPIC: "topic", EntityKind.SUBSCRIPTION: "subscription"}
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A sortable column. href: this page sorted by it, in reverse if it already is. css: may hide it on narrow screens."""
+    """A column. href: this page sorted by it, in reverse if it already is; empty: it cannot be sorted. figure: of its counts."""
 
     name: str
     title: str
     hint: str
     css: str
-    href: str
-    direction: str
+    href: str = ""
+    direction: str = ""
+    figure: Figure | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """A total. name: suffix of its element's id. css: a colour for a number that needs attention."""
+    """A total. name: suffix of its element's id. css: a colour for a number that needs attention. href: what it is the sum of."""
 
     name: str
     word: str
     text: str
     css: str = ""
+    href: str = ""
 
 
-_BEFORE = (("name", "Name", "Namespace and name; subscriptions are listed below their topic", "grow"),)
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A row of the table: a namespace, a group, or an entity.
+
+    level: its depth. item: of a group. toggle: the link that opens or closes it. more: how many entities of an open group are
+    left out. beneath: a subscription below its topic.
+    """
+
+    level: int
+    namespace: reads.NamespaceRow | None = None
+    item: reads.Item | None = None
+    entity: EntityRow | None = None
+    parts: tuple[Tally, ...] = ()
+    toggle: str = ""
+    more: int = 0
+    beneath: bool = False
+    prefix: str = ""
+    recent: reads.Recent | None = None
+
+
+_NAME = ("name", "Name", "Namespace and name; subscriptions are listed below their topic", "name-column")
+_TREND = ("trend", "Last 30 min", "Messages in (line) and out (dashed) in each of the last 30 minutes", "trend narrow-hide")
 _AFTER = (
-    ("sent", "In", "Sent in the last minute", "num rate narrow-hide"),
-    ("completed", "Out", "Completed in the last minute", "num rate narrow-hide"),
-    ("oldest", "Oldest", "Age of the oldest message", "num opt"),
+    ("sent", "In", "Sent in the last minute", "num rate"),
+    ("completed", "Out", "Completed in the last minute", "num rate"),
+    ("oldest", "Oldest", "Age of the oldest message", "num"),
+    ("receivers", "Receivers", "Who receives", "nowrap"),
 )
+_HIDDEN_AT_FIRST = ("deferred", "extended", "rescheduled", "total")
 
 
 @live
@@ -72,16 +93,20 @@ _AFTER = (
 @require_GET
 def overview(request: HttpRequest, namespace: str | None = None) -> HttpResponse:
     query = cleaned(OverviewQuery(request.GET))
+    if (remembered := _remembered(request)) is not None:
+        return HttpResponseRedirect(f"?{remembered}")
     namespaces = reads.namespaces(actor=request.actor)
     here = next((n for n in namespaces if namespace and n.name.lower() == namespace.lower()), None)
     if namespace and here is None:
         raise EntityNotFound(namespace, "namespace")
     wanted = filter_of(query, here)
-    is_steady = query["sort"].removeprefix("-") in ("", "name")
-    found = reads.tallies(wanted, each=not is_steady, actor=request.actor)
+    sort = query["sort"] or "name"
     first = ((query["page"] or 1) - 1) * ROWS
-    on_page = rows_on_page(wanted, found, query["sort"], first, request.actor)
-    counted = figures_of(here, found.rows)
+    found = _tree(request, query, wanted, sort, first, is_small=sum(n.entities for n in namespaces) <= OLDEST_BELOW)
+    lines = lines_of(found, {n.name: n for n in namespaces}, here, request.GET, request.actor)
+    on_page = [line.entity for line in lines if line.entity]
+    counted = figures_of(here, found.totals.rows)
+    every = columns(request.GET, sort, counted)
     context = {
         "section": "entities",
         "namespace": namespace,
@@ -89,28 +114,164 @@ def overview(request: HttpRequest, namespace: str | None = None) -> HttpResponse
         "here": here,
         "clock": here.clock if here else None,
         "query": query,
-        "columns": columns(request.GET, query["sort"], counted),
+        "sort": sort,
+        "every_column": every[1:],
         "figures": counted,
+        "columns": shown_columns(every, query["columns"]),
         "kinds": KINDS,
         "families": families_among(namespaces),
+        "lines": lines,
         "entities": on_page,
-        "beneath": beneath(on_page, query["sort"]),
-        "matching": found.entities,
+        "matching": found.totals.entities,
+        "row_count": found.count,
         "first": first + 1,
-        "last": min(found.entities, first + ROWS),
+        "last": min(found.count, first + ROWS),
         "page_before": first // ROWS,
-        "page_after": first // ROWS + 2 if found.entities > first + ROWS else None,
-        "totals": totals(found.rows, counted),
-        "any_entity": on_page or reads.list_entities(filter_of(query | _UNFILTERED, here), limit=1, actor=request.actor),
-        "found": found,
+        "page_after": first // ROWS + 2 if found.count > first + ROWS else None,
+        "totals": linked(totals(found.totals.rows, counted), request.GET),
+        "any_entity": lines or reads.list_entities(filter_of(query | _UNFILTERED, here), limit=1, actor=request.actor),
+        "found": found.totals,
     }
-    fragments = {"explorer/_overview_table.html": TABLE_SECONDS if is_steady else FOLLOW_SECONDS}
+    fragments = {"explorer/_overview_table.html": TABLE_SECONDS if sort in ("name", "-name") else FOLLOW_SECONDS}
     if here:
         fragments["explorer/overview.html#clock"] = 0.0
     shown_live = Live(fragments, entities=on_page)  # the sums of entities on other pages follow after REFRESH_SECONDS
     if not isinstance(request, LiveRequest):
         context["demonstration"] = pages.shown() if namespace in (None, "demo") else None
-    return show(request, "overview", context, fragment="_overview_table", live=shown_live)
+    return _remember(request, show(request, "overview", context, fragment="_overview_table", live=shown_live))
+
+
+def _remembered(request: HttpRequest) -> str | None:
+    """The query of the order and columns that this person chose last, if the link says nothing of them; else None."""
+    if isinstance(request, LiveRequest) or {"sort", "columns"} & request.GET.keys() or COOKIE not in request.COOKIES:
+        return None
+    chosen = QueryDict(request.COOKIES[COOKIE])
+    if not chosen or not OverviewQuery(chosen).is_valid():
+        return None
+    query = request.GET.copy()
+    for name in ("sort", "columns"):
+        if name in chosen:
+            query.setlist(name, chosen.getlist(name))
+    return query.urlencode()
+
+
+def _remember(request: HttpRequest, response: HttpResponse) -> HttpResponse:
+    """Store the order and the columns of this page for the next time, if the link names them."""
+    if isinstance(request, LiveRequest) or not {"sort", "columns"} & request.GET.keys():
+        return response
+    chosen = QueryDict(mutable=True)
+    for name in ("sort", "columns"):
+        if name in request.GET:
+            chosen.setlist(name, request.GET.getlist(name))
+    response.set_cookie(COOKIE, chosen.urlencode(), max_age=ONE_YEAR, samesite="Lax", httponly=True, secure=request.is_secure())
+    return response
+
+
+def _tree(request: Any, query: Mapping[str, Any], wanted: EntityFilter, sort: str, first: int, *, is_small: bool) -> reads.Tree:
+    """The page of items. Of several databases, each gives its first ones, and the page is cut from all."""
+    several = connections.are_several() and wanted.namespace is None
+    found = reads.tree(
+        wanted,
+        sort=sort,
+        grouped=not query["q"],
+        toggled=query["toggle"],
+        open_below=ROWS,
+        first=0 if several else first,
+        limit=first + ROWS if several else ROWS,
+        max_children=ROWS,
+        with_oldest=is_small,
+        actor=request.actor,
+    )
+    return replace(found, items=found.items[first : first + ROWS]) if several else found
+
+
+def lines_of(
+    found: reads.Tree,
+    namespaces: Mapping[str, reads.NamespaceRow],
+    here: reads.NamespaceRow | None,
+    params: QueryDict,
+    actor: Actor,
+) -> list[Line]:
+    """The rows of the table: in the order of names below a row of their namespace, unless only one is shown."""
+    ids: dict[Database, list[int]] = {}
+    for item in found.items:
+        of_database = ids.setdefault(connections.database_of(item.namespace), [])
+        of_database += item.children if item.prefix is not None else [item.id or 0]
+    rows: dict[tuple[str, int], EntityRow] = {}
+    recent: dict[tuple[str, int], reads.Recent] = {}
+    for database, of_database in ids.items():
+        with connections.using(database):
+            rows |= {(database.alias, row.id): row for row in reads.entities_by_id(of_database, actor=actor)}
+            recent |= {(database.alias, key): value for key, value in reads.recent_traffic(of_database, actor=actor).items()}
+    has_heads = here is None and len(found.namespaces) > 1
+    made: list[Line] = []
+    level, last = 0, None
+    for item in found.items:
+        if has_heads and item.namespace != last and item.namespace in namespaces:
+            made.append(Line(0, namespace=namespaces[item.namespace], parts=found.namespaces.get(item.namespace, ())))
+            level, last = 1, item.namespace
+        alias = connections.database_of(item.namespace).alias
+        if item.prefix is None:
+            made += _entity_lines([item.id or 0], alias, rows, recent, level, "", made)
+            continue
+        made.append(Line(level, item=item, parts=item.parts, toggle=_toggled(params, f"{item.namespace}/{item.prefix}")))
+        if item.is_open:
+            made += _entity_lines(item.children, alias, rows, recent, level + 1, item.prefix, made)
+            if item.entities > len(item.children):
+                made.append(Line(level + 1, item=item, more=item.entities - len(item.children)))
+    return made
+
+
+def _toggled(params: QueryDict, group: str) -> str:
+    """This page with a group opened, or closed if it is open."""
+    query = params.copy()
+    given = query.getlist("toggle")
+    query.setlist("toggle", [one for one in given if one != group] if group in given else [*given, group])
+    return f"?{query.urlencode()}"
+
+
+def _entity_lines(
+    ids: Iterable[int],
+    alias: str,
+    rows: Mapping[tuple[str, int], EntityRow],
+    recent: Mapping[tuple[str, int], reads.Recent],
+    level: int,
+    prefix: str,
+    before: Sequence[Line],
+) -> list[Line]:
+    """The lines of these entities. A subscription right below its topic, or below another one of it, shows its own name only."""
+    made: list[Line] = []
+    above = before[-1].entity if before else None
+    for number in ids:
+        entity = rows.get((alias, number))
+        if entity is None:  # deleted meanwhile
+            continue
+        beneath = entity.topic_id is not None and above is not None and entity.topic_id in (above.id, above.topic_id)
+        made.append(
+            Line(level, entity=entity, beneath=beneath, prefix=prefix, recent=recent.get((alias, number), reads.Recent()))
+        )
+        above = entity
+    return made
+
+
+def shown_columns(every: Sequence[Column], chosen: Sequence[str]) -> list[Column]:
+    """The chosen columns, or those that are shown at first; the name always."""
+    shown = [one for one in every[1:] if one.name in chosen] or [one for one in every[1:] if one.name not in _HIDDEN_AT_FIRST]
+    return [every[0], *shown]
+
+
+def linked(sums: Iterable[Sum], params: QueryDict) -> list[Sum]:
+    """The totals as links: to the entities of a kind, or to all sorted by that number."""
+    made = []
+    for one in sums:
+        query = params.copy()
+        query.pop("page", None)
+        if one.name.removesuffix("s") in _KIND_WORDS.values():
+            query["kind"] = one.name.removesuffix("s")
+        else:
+            query["sort"] = f"-{one.name}"
+        made.append(replace(one, href=f"?{query.urlencode()}"))
+    return made
 
 
 def filter_of(query: Mapping[str, Any], here: reads.NamespaceRow | None) -> EntityFilter:
@@ -120,37 +281,10 @@ def filter_of(query: Mapping[str, Any], here: reads.NamespaceRow | None) -> Enti
         kind=EntityKind(query["kind"]) if query["kind"] else None,
         family=Family(query["family"]) if query["family"] else None,
         part=query["q"].strip().lower().replace("/subscriptions/", "/"),
+        prefix=query["within"] if here else "",
         include_hidden=query["all"],
         include_system=query["all"] or (here is not None and here.is_system),
     )
-
-
-def rows_on_page(wanted: EntityFilter, found: Tallies, sort: str, first: int, actor: Actor) -> list[EntityRow]:
-    """The rows from place `first` on, sorted by a column; "-dead" is descending."""
-    name, limit = sort.removeprefix("-"), max(0, min(ROWS, found.entities - first))
-    if name not in ("", "name"):
-        ordered = sorted(found.rows, key=key_of(name), reverse=sort.startswith("-"))
-        return _whole_rows([row for row in ordered[first : first + limit] if row.id is not None], actor)
-    if sort == "-name":
-        return reads.list_entities(wanted, first=max(0, found.entities - first - limit), limit=limit, actor=actor)[::-1]
-    return reads.list_entities(wanted, first=first, limit=limit, actor=actor)
-
-
-def _whole_rows(shown: Sequence[Tally], actor: Actor) -> list[EntityRow]:
-    """The rows of these entities. An id is looked up in the database of its namespace."""
-    ids: dict[Database, list[int]] = {}
-    for row in shown:
-        ids.setdefault(connections.database_of(row.address.namespace), []).append(row.id or 0)
-    found: dict[EntityAddress, EntityRow] = {}
-    for database, of_database in ids.items():
-        with connections.using(database):
-            found |= {row.address: row for row in reads.entities_by_id(of_database, actor=actor)}
-    return [found[row.address] for row in shown if row.address in found]
-
-
-def key_of(name: str) -> Callable[[Counted], Any]:
-    figure = figures.by_name().get(name)
-    return _KEYS[name] if figure is None else lambda e: -1 if (count := figure.of(e)) is None else count
 
 
 def figures_of(namespace: reads.NamespaceRow | None, rows: Iterable[Tally]) -> tuple[Figure, ...]:
@@ -162,12 +296,6 @@ def families_among(namespaces: Iterable[reads.NamespaceRow]) -> list[tuple[str, 
     """The choices of the family filter; empty if there is only one family."""
     found = {n.family for n in namespaces}
     return [("", "all"), *((str(f.family), f.title) for f in installed() if f.family in found)] if len(found) > 1 else []
-
-
-def beneath(rows: list[EntityRow], sort: str) -> set[int]:
-    """The ids of subscriptions that are listed below their topic, so that only their own name is shown."""
-    ids = {e.id for e in rows}
-    return {e.id for e in rows if e.topic_id in ids} if sort in ("", "name") else set()
 
 
 def totals(rows: Sequence[Tally], counted: Iterable[Figure]) -> list[Sum]:
@@ -188,14 +316,26 @@ def totals(rows: Sequence[Tally], counted: Iterable[Figure]) -> list[Sum]:
     return [*kinds, *numbers, *rates]
 
 
-def columns(params, sort: str, counted: Iterable[Figure]) -> list[Column]:
-    """The table's columns. A first click sorts numbers in descending and names in ascending order."""
+def columns(params: QueryDict, sort: str, counted: Iterable[Figure]) -> list[Column]:
+    """All columns of the table. A first click sorts numbers in descending and names in ascending order."""
     made = []
-    for name, title, hint, css in (*_BEFORE, *((f.name, f.title, f.hint, f.css) for f in counted), *_AFTER):
+    given = [
+        (_NAME, None), *(((f.name, f.title, f.hint, _always(f.css)), f) for f in counted), (_TREND, None),
+        *((one, None) for one in _AFTER),
+    ]  # fmt: skip
+    for (name, title, hint, css), figure in given:
+        if name in ("trend", "receivers"):
+            made.append(Column(name, title, hint, css))
+            continue
         first, second = (name, f"-{name}") if name in ("name", "oldest") else (f"-{name}", name)
         query = params.copy()
         query.pop("page", None)
         query["sort"] = second if sort == first else first
         direction = "" if sort.removeprefix("-") != name else "descending" if sort.startswith("-") else "ascending"
-        made.append(Column(name, title, hint, css, f"?{query.urlencode()}", direction))
+        made.append(Column(name, title, hint, css, f"?{query.urlencode()}", direction, figure))
     return made
+
+
+def _always(css: str) -> str:
+    """Without the classes that hide a column on narrow screens, since people choose their columns."""
+    return " ".join(word for word in css.split() if word not in ("opt", "narrow-hide"))

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from broker_core.common.types import EntityAddress, EntityStatus, SubQueue
+from broker_core.common.durations import format_iso, human
+from broker_core.common.types import Actor, EntityAddress, EntityStatus, SubQueue
 from broker_core.reads import EntityRow, MessageRow
 from broker_core.runtime.previews import Effect
 
@@ -158,6 +159,31 @@ def absolute(at: datetime) -> str:
     """An instant in UTC, to the millisecond."""
     at = at.astimezone(UTC)
     return f"{at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03} UTC"
+
+
+def time_of_day(at: datetime, now: datetime) -> str:
+    """An instant in a sentence: "14:02:54 UTC", with its day if that is another one than now's."""
+    at, now = at.astimezone(UTC), now.astimezone(UTC)
+    return f"{at:%H:%M:%S} UTC" if at.date() == now.date() else f"{at:%H:%M:%S} UTC on {at.day} {at:%b %Y}"
+
+
+def actor_name(actor: str | None, me: Actor | None = None) -> str:
+    """Who did something, for a sentence: "admin", "worker", "you"; "" if it was the broker itself."""
+    if actor and me is not None and actor in (str(me), me.holder_label):
+        return "you"
+    kind, _, name = (actor or "").partition(":")
+    return name if name and kind in ("user", "key", "process") else actor or ""
+
+
+def typed_text(kind: str, text: str | None) -> tuple[str, str]:
+    """The stored text of a typed value for people, and a note: of a time span "1 h 30 min" and its ISO 8601 form."""
+    if kind == "timespan" and text:
+        try:
+            length = timedelta(microseconds=float(text))
+        except (ValueError, OverflowError):
+            return text, ""
+        return human(length), format_iso(length)
+    return text or "", ""
 
 
 def clock_shown(now: datetime, rate: float) -> str:

@@ -1,4 +1,4 @@
-"""The page of the sweeps: schedule, last run, duration and results; late ones are highlighted."""
+"""The background tasks: schedule, last run, duration and results, and why one is late."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from django.http import HttpRequest, HttpResponse
-from django.views.decorators.http import require_GET
+from django.utils import timezone
 from django_celery_beat.models import PeriodicTask
 
 from broker_core import reads
 from broker_core.common.durations import human
 from broker_core.reads import SweepRun
 
+from .attention import Task
 from .presenters import age
-from .shell import page, show
 
 GRACE = timedelta(seconds=15)  # delays of beat and the worker
 ONE_DAY = timedelta(days=1)  # the period of a crontab schedule
@@ -34,19 +33,15 @@ class Sweep:
     lateness: str
 
 
-@page
-@require_GET
-def sweeps(request: HttpRequest) -> HttpResponse:
-    health = reads.health(actor=request.actor)
-    runs = reads.last_sweep_runs(actor=request.actor)
-    tasks = PeriodicTask.objects.select_related("interval", "crontab").exclude(task="celery.backend_cleanup").order_by("name")
-    listed = [sweep(task, runs.get(_run_name(task)), health.read_at) for task in tasks]
-    recent = reads.sweep_runs(limit=20, actor=request.actor)
-    context = {
-        "section": "system", "sweeps": listed, "late": [s for s in listed if s.lateness], "health": health,
-        "recent": [(run, run.name.replace("_", " "), did(run.outcome)) for run in recent],
-    }  # fmt: skip
-    return show(request, "sweeps", context)
+def tasks() -> list[Task]:
+    """All background tasks with their lateness, for the rules of what needs a person."""
+    return [Task(one.name, one.lateness) for one in listed(reads.last_sweep_runs(), timezone.now())]
+
+
+def listed(runs: Mapping[str, SweepRun], now: datetime) -> list[Sweep]:
+    """All background tasks by name."""
+    known = PeriodicTask.objects.select_related("interval", "crontab").exclude(task="celery.backend_cleanup").order_by("name")
+    return [sweep(task, runs.get(_run_name(task)), now) for task in known]
 
 
 _RESULTS = {  # by name of a count, the text for one and for several

@@ -8,9 +8,10 @@ from datetime import datetime, timedelta
 
 from broker_core.common.durations import human
 from broker_core.common.types import EntityAddress, EventKind, Family
-from broker_core.reads import Event, LinkedMessage
+from broker_core.reads import Event, LinkedMessage, MessageRow
 
 from .family import EventTexts, pages_of
+from .presenters import deadline
 
 SHORTEST_GAP = timedelta(milliseconds=500)
 
@@ -28,13 +29,15 @@ class Words:
 class Entry:
     """One line of the timeline: an event (words is set), or the gap before the next one (words is None).
 
-    note: a second sentence. elsewhere: address and number of the event if they differ from the page's.
+    since: the gap goes on since then; its duration follows the text. note: a second sentence.
+    elsewhere: address and number of the event if they differ from the page's.
     links: the messages that it was moved to, or was created from.
     """
 
     text: str
     words: Words | None = None
     at: datetime | None = None
+    since: datetime | None = None
     actor: str | None = None
     note: str = ""
     elsewhere: tuple[EntityAddress | None, int] | None = None
@@ -64,6 +67,7 @@ _WORDS = {
     EventKind.RECEIVED_AND_DELETED: Words("received and deleted", "done", "gone"),
     EventKind.DROPPED: Words("dropped", "cross", "gone"),
     EventKind.MOVED: Words("moved", "forward", "dead"),
+    EventKind.SETTLE_REFUSED: Words("settlement refused", "warning", "expired"),
 }
 
 _TEXTS = {
@@ -88,6 +92,7 @@ _TEXTS = {
     EventKind.RECEIVED_AND_DELETED: "Received and deleted in one step",
     EventKind.DROPPED: "Dropped",
     EventKind.MOVED: "Moved",
+    EventKind.SETTLE_REFUSED: "Settlement refused",
 }
 
 # What a message does after an event of this kind; {0} is the duration.
@@ -109,7 +114,7 @@ COMMON = EventTexts({}, {}, _GAPS)
 
 def leaving(family: Family, *staying: EventKind) -> Callable[[EventKind], str]:
     """What became of a message that left its list, in a word; empty for events that are no reason to leave."""
-    return lambda kind: "" if kind in staying else words(kind, family).word
+    return lambda kind: "" if kind in (*staying, EventKind.SETTLE_REFUSED) else words(kind, family).word
 
 
 def words(kind: EventKind, family: Family | None = None, reason: str | None = None) -> Words:
@@ -134,13 +139,68 @@ def entries(events: Sequence[Event], entity_id: int, sequence_number: int, famil
             lines.append(Entry(gap))
         here = (event.entity_id, event.sequence_number) == (entity_id, sequence_number)
         elsewhere = None if here else (event.address, event.sequence_number)
+        if event.kind == EventKind.SETTLE_REFUSED:
+            found = autopsy(event, events)
+            lines.append(Entry(found.title, words(event.kind), event.at, None, event.actor, found.history, elsewhere))
+            continue
         lines.append(
             Entry(
-                _text(event, times, texts), words(event.kind, family, event.reason), event.at, event.actor,
+                _text(event, times, texts), words(event.kind, family, event.reason), event.at, None, event.actor,
                 _note(event, texts), elsewhere, _links(event, entity_id, sequence_number),
             )
         )  # fmt: skip
     return lines
+
+
+@dataclass(frozen=True, slots=True)
+class Autopsy:
+    """Why a settlement was refused. title: what was refused, and how late it was. history: of the lock: taken, renewed, ended."""
+
+    title: str
+    history: str
+
+
+def autopsy(refused: Event, events: Sequence[Event]) -> Autopsy:
+    """Why a settlement was refused, from the events of the message before it."""
+    what = f"{(refused.reason or 'settlement').capitalize()} refused"
+    of_actor = [e for e in events if e.event_id < refused.event_id and e.actor == refused.actor]
+    taken = next((e for e in reversed(of_actor) if e.kind == EventKind.RECEIVED), None)
+    if taken is None:
+        return Autopsy(f"{what}: no valid lock", "")
+    since = [e for e in events if taken.event_id < e.event_id < refused.event_id]
+    renewals = [e for e in since if e.kind == EventKind.RENEWED and e.actor == refused.actor]
+    until = (renewals[-1] if renewals else taken).locked_until
+    renewed = f"renewed {'once' if len(renewals) == 1 else f'{len(renewals)} times'}" if renewals else "never renewed"
+    history = f"taken at {taken.at:%H:%M:%S}, {renewed}"
+    ended = next((e for e in since if e.kind in _ENDS_A_LOCK and (until is None or e.at < until)), None)
+    if ended is not None:
+        said = "settled" if ended.actor == refused.actor else "released"
+        return Autopsy(f"{what}: the lock had been {said} before", f"{history}, {said} at {ended.at:%H:%M:%S}")
+    if until is None or refused.at < until:
+        return Autopsy(f"{what}: another lock token was given", history)
+    return Autopsy(f"{what}: {human(refused.at - until)} too late", f"{history}, ended at {until:%H:%M:%S}")
+
+
+_ENDS_A_LOCK = (
+    EventKind.COMPLETED, EventKind.ABANDONED, EventKind.RELEASED, EventKind.DEFERRED, EventKind.DEAD_LETTERED,
+    EventKind.LOCK_LOST,
+)  # fmt: skip
+_AHEAD = {
+    "lock ends in": "Lock will end", "due in": "Will be enqueued", "visible in": "Will be visible again",
+    "lease ends in": "Lease will end", "expires in": "Will expire",
+}  # fmt: skip
+
+
+def present(events: Sequence[Event], row: MessageRow, family: Family) -> list[Entry]:
+    """What a present message does since its last event, and the next change that is known."""
+    found = []
+    says = texts_of(family).gaps.get(events[-1].kind) if events else None
+    if says:
+        found.append(Entry(says.partition("{0}")[0].strip(), since=events[-1].at))
+    due = deadline(row)
+    if due is not None:
+        found.append(Entry(_AHEAD.get(due.words, "Will expire"), at=due.at))
+    return found
 
 
 def _with_renewals_grouped(events: Sequence[Event]) -> list[tuple[Event, int]]:

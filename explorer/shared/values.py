@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
 from typing import Any
 
 from broker_core.common.errors import (
@@ -34,6 +36,38 @@ class Badge:
     word: str
     hue: str
     icon: str
+
+
+@dataclass(frozen=True, slots=True)
+class StateLine:
+    """The first line of a message: its state, with the time left, and what follows from it in plain sentences.
+
+    before, after: the title around the countdown to ends_at; since: when the countdown began, for its ring.
+    covers: the codes of the explanation's reasons that the title and the text say already.
+    """
+
+    badge: Badge
+    before: str
+    text: str = ""
+    ends_at: datetime | None = None
+    since: datetime | None = None
+    after: str = ""
+    covers: frozenset[StrEnum] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A property of a message. text, or the instant `at`. note: said after it. url: the text links there.
+
+    is_code: as a program wrote it.
+    """
+
+    name: str
+    text: str = ""
+    note: str = ""
+    at: datetime | None = None
+    url: str = ""
+    is_code: bool = False
 
 
 @dataclass(frozen=True, slots=True)

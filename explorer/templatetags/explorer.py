@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
 from django import template
+from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import mark_safe
 from django.utils.timezone import now as real_now
 
 from broker_core.common.durations import format_iso, human
+from broker_core.common.explanations import Reason
 from broker_core.common.types import EntityAddress, Family, HistoryLevel
-from broker_core.reads import EntityRow
+from broker_core.reads import EntityRow, Recent, Tally
 from explorer.shared import glossary, presenters, shell, timeline
 from explorer.shared import navigation as places
 from explorer.shared.family import FamilyPages, NewEntity, installed, pages_of
@@ -42,7 +45,6 @@ register.filter("shown_path", presenters.shown_path)
 register.filter("tags", presenters.tags)
 register.filter("effect_verb", presenters.effect_verb)
 register.filter("family_pages", pages_of)
-register.filter("family_texts", lambda family: pages_of(family).texts)
 
 
 @register.simple_tag(takes_context=True)
@@ -100,6 +102,68 @@ def counted(column: Figure, entity: EntityRow) -> str:
 
 
 @register.simple_tag
+def counted_parts(column: Figure, parts: Sequence[Tally]) -> str:
+    """A figure of several entities, added up."""
+    counts = [count for part in parts if (count := column.of(part)) is not None]
+    total = sum(counts)
+    if total and column.hue:
+        return format_html(
+            '<span class="{}">{}</span>',
+            f"{column.hue}-count" if column.hue == "dead" else f"state-{column.hue}",
+            thousands(total),
+        )
+    return figure(total, bool(counts))
+
+
+@register.filter
+def zero_of(column: Figure, entity: EntityRow) -> str:
+    """The class that leaves a count of nothing out of a narrow row."""
+    return "" if column.of(entity) else " line-hide"
+
+
+@register.filter
+def zero_of_parts(column: Figure, parts: Sequence[Tally]) -> str:
+    return "" if any(column.of(part) for part in parts) else " line-hide"
+
+
+@register.filter
+def sum_of(parts: Sequence[Tally], name: str) -> float:
+    """The sum of a rate. A topic's messages are left out, since the copies are counted."""
+    return sum(getattr(part, name) for part in parts if part.holds_messages)
+
+
+@register.filter
+def oldest_of(parts: Sequence[Tally]) -> datetime | None:
+    return min((part.oldest_active_at for part in parts if part.oldest_active_at), default=None)
+
+
+@register.filter
+def slug_id(text: str) -> str:
+    """A text as part of an element's id."""
+    return re.sub(r"[^A-Za-z0-9]", lambda found: f"_{ord(found[0]):x}_", text)
+
+
+@register.simple_tag
+def trend(recent: Recent) -> str:
+    """The messages in and out of the last half hour as two small lines with a common scale."""
+    total = sum(recent.sent) + sum(recent.completed)
+    if not total:
+        return mark_safe('<span class="quiet">–</span>')
+    highest, last = max(*recent.sent, *recent.completed), len(recent.sent) - 1
+
+    def line(values: Sequence[int]) -> str:
+        return " ".join(f"{120 * i / last:.0f},{19 - 18 * value / highest:.1f}" for i, value in enumerate(values))
+
+    return format_html(
+        '<svg class="trend-line" viewBox="0 0 120 20" preserveAspectRatio="none" role="img" aria-label="{}">'
+        '<polyline class="done" points="{}"/><polyline class="sent" points="{}"/></svg>',
+        f"{sum(recent.sent):,} in and {sum(recent.completed):,} out in the last {len(recent.sent)} minutes",
+        line(recent.completed),
+        line(recent.sent),
+    )
+
+
+@register.simple_tag
 def icon(name: str) -> str:
     return mark_safe(f'<svg class="icon" aria-hidden="true"><use href="#i-{name}"/></svg>')
 
@@ -148,6 +212,67 @@ def countdown(at: datetime, now: datetime) -> str:
         '<time class="countdown" role="timer" datetime="{}" data-deadline="{}" title="{}">{}</time>',
         at.isoformat(), presenters.epoch_ms(at), presenters.absolute(at), presenters.clock_text(at - now),
     )  # fmt: skip
+
+
+@register.simple_tag
+def reason_text(reason: Reason, at: datetime) -> str:
+    """A reason of an explanation, and what would change it. The time left, which its text says as of `at`, is one countdown."""
+    plain, change = without_rules(reason.text), ""
+    if reason.change:
+        change = format_html(' <span class="quiet">{}</span>', without_rules(reason.change))
+    before, found, after = plain.partition(human(reason.ends_at - at)) if reason.ends_at else (plain, "", "")
+    if not found or reason.ends_at is None:
+        return format_html("{}{}", plain, change)
+    return format_html("{}{}{}{}", before, countdown(reason.ends_at, at), after, change)
+
+
+@register.filter
+def without_rules(text: object) -> str:
+    """The text without the rules that it cites, such as (SB-035)."""
+    return presenters.without_rules(str(text))[0]
+
+
+@register.simple_tag
+def ring(since: datetime, until: datetime, now: datetime, icon_name: str = "") -> str:
+    """The share of a time that is left, as a ring around an icon, updated by live.js. The countdown beside it says the same."""
+    length = (until - since).total_seconds()
+    left = min(1.0, max(0.0, (until - now).total_seconds() / length)) if length > 0 else 0.0
+    return format_html(
+        '<span class="ring-place"><svg class="ring" viewBox="0 0 32 32" aria-hidden="true"><circle cx="16" cy="16" r="14"/>'
+        '<circle class="left" cx="16" cy="16" r="14" pathLength="100" data-ring-from="{}" data-ring-to="{}" '
+        'stroke-dasharray="{} 100"/></svg>{}</span>',
+        presenters.epoch_ms(since), presenters.epoch_ms(until), f"{left * 100:.1f}", icon(icon_name) if icon_name else "",
+    )  # fmt: skip
+
+
+@register.simple_tag(takes_context=True)
+def message_pane(context) -> str:
+    """The open message beside a list, from its own context only."""
+    request = context["request"]
+    shared = {**context["pane"], "list_url": f"?{_list_query(request)}", "csrf_token": context.get("csrf_token")}
+    return render_to_string("explorer/_pane_content.html", shared, request)
+
+
+@register.simple_tag(takes_context=True)
+def list_query(context, m: int | None = None) -> str:
+    """The query of the list that a message was opened from, for links to messages beside it. m: opens this one in the list."""
+    query = _list_query(context["request"], m)
+    return f"?{query}" if query else ""
+
+
+def _list_query(request, m: int | None = None) -> str:
+    query = request.GET.copy()
+    for name in ("m", "body"):
+        query.pop(name, None)
+    if m is not None:
+        query["m"] = str(m)
+    return query.urlencode()
+
+
+@register.filter
+def of_key(values, key):
+    """The value of a mapping for a key that is a variable."""
+    return values.get(key, "")
 
 
 @register.simple_tag
@@ -306,6 +431,18 @@ def quoted(text: str) -> str:
 def seconds(delta: timedelta) -> str:
     """A duration in seconds with its fraction: 0.042 s."""
     return f"{delta.total_seconds():.3f} s" if delta < timedelta(seconds=10) else human(delta)
+
+
+@register.filter
+def prefix_of(address: EntityAddress, here: Any) -> str:
+    """What stands before an entity's own name in a list: its namespace, unless the list is of one, and its topic."""
+    return f"{'' if here else f'{address.namespace}/'}{f'{address.topic.path}/' if address.topic else ''}"
+
+
+@register.filter
+def quoted_address(address: EntityAddress) -> str:
+    """An address as a parameter of a link."""
+    return quote(str(address), safe="/")
 
 
 @register.filter

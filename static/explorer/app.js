@@ -31,7 +31,7 @@
     next.scrollIntoView({ block: "nearest" });
   }
 
-  const PARTS = "#messages, #receiver, #manual-consumer, #get, #found, #audit, #try, #move";
+  const PARTS = "#messages, #receiver, #manual-consumer, #get, #found, #audit, #try, #move, #pane";
 
   function focusPart(part) {
     if (!part) return;
@@ -58,8 +58,10 @@
     $$("[data-bulk]").forEach((button) => {
       $("[data-label]", button).textContent = `${button.dataset.bulk} ${selected.length || "selected"}`;
       if (button.dataset.forbidden) return;
-      const loses = selected.length === 0 && button === document.activeElement; // a disabled button cannot have the focus
-      button.disabled = selected.length === 0;
+      const wanted = Number(button.dataset.exactly) || 0; // how many the action takes; 0: any number
+      const disabled = wanted ? selected.length !== wanted : selected.length === 0;
+      const loses = disabled && button === document.activeElement; // a disabled button cannot have the focus
+      button.disabled = disabled;
       if (loses) focusPart(button.closest(PARTS));
     });
   }
@@ -77,7 +79,7 @@
   document.addEventListener("click", (event) => {
     const target = event.target;
     if (target.matches?.('input[name="numbers"][form="bulk"]')) select(target, target.checked, event.shiftKey);
-    const copy = target.closest?.("[data-copy]");
+    const copy = target.closest?.("[data-copy], [data-copy-all], [data-copy-value]");
     if (copy) copyText(copy);
     const open = target.closest?.("[data-open]");
     if (open) $(open.dataset.open).showModal();
@@ -118,15 +120,44 @@
     for (const one of $$(`[name="${name}"][aria-pressed]`, form)) one.ariaPressed = String(one.value === value);
   });
 
+  const textOf = (button) => {
+    if (button.dataset.copy) return $(button.dataset.copy).textContent;
+    if (button.dataset.copyAll) return $$("div", $(button.dataset.copyAll)).map(pairText).filter(Boolean).join("\n");
+    return $(".value", button.parentElement).textContent.trim();
+  };
+
+  function pairText(pair) {
+    const [name, value] = [$("dt", pair), $(".value", pair)];
+    return name && value ? `${name.firstChild.textContent.trim()}: ${value.textContent.trim()}` : "";
+  }
+
   async function copyText(button) {
-    const text = $(button.dataset.copy).textContent;
-    try {
-      await navigator.clipboard.writeText(text);
-    } catch { // no clipboard over plain HTTP: select the text, so that the user can copy it
-      getSelection().selectAllChildren($(button.dataset.copy));
-      return;
-    }
-    flash(button, "Copied");
+    const text = textOf(button);
+    const copied = await navigator.clipboard?.writeText(text).then(() => true, () => false) || copyByCommand(text);
+    if (!copied) return;
+    if ("copyValue" in button.dataset) {
+      button.classList.add("copied");
+      setTimeout(() => button.classList.remove("copied"), 1500);
+    } else flash(button, "Copied");
+    announceCopy(`Copied ${text.length.toLocaleString("en")} characters`);
+  }
+
+  function copyByCommand(text) { // over plain HTTP there is no clipboard
+    const area = document.createElement("textarea");
+    const focused = document.activeElement;
+    area.value = text;
+    area.className = "visually-hidden";
+    document.body.append(area);
+    area.select();
+    const done = document.execCommand("copy");
+    area.remove();
+    focused?.focus({ preventScroll: true });
+    return done;
+  }
+
+  function announceCopy(words) {
+    const said = $("#live-said");
+    if (said) said.textContent = words;
   }
 
   function flash(button, word) {

@@ -87,6 +87,10 @@
     for (const bar of document.querySelectorAll("progress[data-to]")) {
       bar.value = Math.min(1, Math.max(0, (now - bar.dataset.from) / (bar.dataset.to - bar.dataset.from)));
     }
+    for (const ring of document.querySelectorAll("[data-ring-to]")) {
+      const { ringFrom: from, ringTo: to } = ring.dataset;
+      ring.setAttribute("stroke-dasharray", `${(100 * Math.min(1, Math.max(0, (to - now) / (to - from)))).toFixed(1)} 100`);
+    }
     for (const element of document.querySelectorAll("[data-since]")) {
       const age = ageText(Math.max(0, now + skew(element, now) - Number(element.dataset.since)));
       setText(element, "inWords" in element.dataset && age !== "now" ? `${age} ago` : age);
@@ -208,7 +212,7 @@
     let fragments = "";
     for (const element of elements) {
       const old = document.getElementById(element.id);
-      if (!old || old.querySelector(UNREPEATABLE)) continue;
+      if (!old || old.querySelector(UNREPEATABLE) || isOfAnotherMessage(element)) continue;
       for (const input of element.querySelectorAll("input[name=csrfmiddlewaretoken]")) input.setAttribute("value", token);
       keepRows(old, element, left, evenIfHeld);
       element.setAttribute("hx-swap-oob", "outerMorph");
@@ -219,6 +223,12 @@
     await htmx.swap({ sourceElement: connection, target: connection, swap: "none", text: fragments, transition: false });
     // Restore the focus if the browser lost it when rows moved.
     if (document.activeElement === document.body && focused.isConnected) focused.focus({ preventScroll: true });
+  }
+
+  // A pane that was rendered before the user opened another message, or closed it (split.js).
+  function isOfAnotherMessage(element) {
+    const { m } = element.dataset;
+    return m !== undefined && m !== (new URLSearchParams(location.search).get("m") ?? "");
   }
 
   function showAgain(evenIfHeld) {

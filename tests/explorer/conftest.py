@@ -102,7 +102,7 @@ def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[st
     topic, carts = f"{queue.namespace}/market/news", f"{queue.namespace}/carts"
     eu, vips = f"{topic}/Subscriptions/eu", f"{topic}/Subscriptions/vips"
     return {
-        "now": ["/"],
+        "now": ["/", f"/?namespace={queue.namespace}"],
         "entities": ["/entities/", "/entities/?q=orders&sort=-dead&all=1"],
         "namespace": [f"/namespaces/{queue.namespace}/", f"/namespaces/{jobs.namespace}/?sort=-leased"],
         "clock": [f"/clocks/{queue.namespace}/", f"/clocks/{jobs.namespace}/?entity={jobs.path}"],
@@ -118,6 +118,9 @@ def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[st
             f"/insights/?entity={topic}",
             f"/insights/?namespace={jobs.namespace}",
         ],
+        "tail": ["/tail/", f"/tail/?entity={at}&kinds=failures", f"/tail/?namespace={jobs.namespace}"],
+        "configuration": ["/configuration/"],
+        "configuration_export": [f"/configuration/export/?namespace={queue.namespace}"],
         "system": ["/system/"],
         "audit": ["/activity/", "/activity/?outcome=refused"],
         "help": ["/learn/"],
@@ -147,6 +150,9 @@ def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[st
             *(f"/entities/{eu}?tab={tab}" for tab in ("active", "rules", "dead-letter")),
             *(f"/entities/{carts}?tab={tab}" for tab in ("active", "sessions")),
             f"/entities/{stored}",
+            f"/entities/{at}?m=4",
+            f"/entities/{at}?tab=dead-letter&m=2",
+            f"/entities/{stored}?m=8",
             *(
                 f"/entities/{stored}?tab={tab}"
                 for tab in ("all", "visible", "delayed", "leased", "expired", "receivers", "history")
@@ -167,6 +173,7 @@ def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[st
             f"/receive/dead-letter/{at}",
             f"/receive/main/{stored}",
         ],
+        "compare": [f"/compare/{at}?a=4&b=5", f"/compare/{stored}?a=1&b=8"],
         "message": [
             *(f"/messages/{at}/{number}" for number in (1, 2, 3, 4, 5, 6, 7)),
             *(f"/messages/{stored}/{number}" for number in range(1, 9)),
@@ -179,6 +186,8 @@ def pages(shop, market, jobs):
     return SimpleNamespace(
         shop=shop,
         market=market,
+        jobs=jobs,
         at=f"{shop.namespace}/{shop.path}",
+        stored=f"{jobs.namespace}/{jobs.path}",
         all=[a for some in addresses_of(shop, jobs).values() for a in some],
     )

@@ -75,7 +75,7 @@ def test_a_whole_row_opens_and_one_that_left_says_since_when(one_of_each, browse
     expect(row.locator("[data-deadline], input")).to_have_count(0)
     expect(row).to_have_count(0)
     page.locator("td", has_text="placed").first.click(force=True)  # the link covers the row
-    page.wait_for_url("**/messages/**")
+    page.wait_for_url("**?m=3")
 
 
 def test_a_selection_brings_the_bar_into_the_window_and_a_pause_is_two_actions(one_of_each, browser):  # noqa: F811

@@ -21,7 +21,7 @@ ELSEWHERE = {
 }  # fmt: skip
 AZURE = SimpleNamespace(
     changes=("/new", "/settings/", "/delete/", "/delete-namespace/", "/rules/", "/delete-rule/",
-             "/purge/", "/release-locks/", "/clear/", "/resubmit-all/"),
+             "/purge/", "/release-locks/", "/clear/", "/resubmit-all/", "/configuration/export/"),
     some=("/", "/entities/", "/entities/{at}", "/messages/{at}/5", "/activity/", "/system/", "/find/?q=order-2"),
     bad=("/entities/?sort=colour", "/entities/?page=0", "/entities/?page=x", "/entities/{at}?tab=lost",
          "/entities/{at}?cursor=%00",
@@ -31,7 +31,7 @@ AZURE = SimpleNamespace(
              "/purge/locked/{at}", "/bodies/{at}/999", "/settings/{ns}/none"),
     refusal=(404,),
 )  # fmt: skip
-AZURE.whole = (*AZURE.changes, "/learn/")  # not asked for as a fragment
+AZURE.whole = (*AZURE.changes, "/configuration/", "/learn/")  # not asked for as a fragment
 RABBITMQ = SimpleNamespace(
     changes=("/rabbitmq/new/", "/rabbitmq/delete/", "/rabbitmq/policies/user/", "/rabbitmq/policies/operator/", "/delete/",
              "/rabbitmq/purge/", "/rabbitmq/move/"),
@@ -80,7 +80,7 @@ def test_no_page_is_forgotten_by_these_tests(shop, jobs, office):
 def test_every_page_for_an_administrator(site, as_):
     client = as_("administrator")
     for address in site.all:
-        response = client.get(address)
+        response = client.get(address, follow=True)
         page = body_of(response)
         assert response.status_code == 200, address
         assert page.count("<h1") == 1 and 'lang="en"' in page and "<main" in page, address
@@ -94,9 +94,9 @@ def test_every_page_as_htmx_asks_for_it(site, as_):
     for address in site.all:
         if address.startswith(site.whole):
             continue
-        part = body_of(client.get(address, headers=FRAGMENT))
+        part = body_of(client.get(address, headers=FRAGMENT, follow=True))
         assert "<html" not in part and ("<section" in part or "<div" in part or "<form" in part), address
-        assert "<html" in body_of(client.get(address, headers={**FRAGMENT, "HX-Request-Type": "full"})), address
+        assert "<html" in body_of(client.get(address, headers={**FRAGMENT, "HX-Request-Type": "full"}, follow=True)), address
 
 
 @every_site
@@ -104,7 +104,7 @@ def test_a_viewer_sees_all_but_what_changes(site, as_):
     client = as_("viewer")
     for address in site.all:
         refused = address.startswith(site.changes) or "text=" in address
-        assert client.get(address).status_code == (403 if refused else 200), address
+        assert client.get(address, follow=True).status_code == (403 if refused else 200), address
 
 
 @every_site

@@ -91,7 +91,7 @@ def test_six_states_have_six_hues_and_six_shapes():
 def an_entity(**changes):
     values = {
         "counts": Counts(active=5), "expired_pending": Capped(0), "expired_leased": 0, "expired_delayed": 0,
-        "consumers_waiting": False, "consumers": 0, "family": Family.SERVICE_BUS,
+        "consumers_waiting": False, "consumers": 0, "family": Family.SERVICE_BUS, "waits_for_operator": False,
         "status": EntityStatus.ACTIVE, "last_receive_at": None, "clock": SimpleNamespace(now=NOON),
     }  # fmt: skip
     return SimpleNamespace(**values | changes)

@@ -295,9 +295,9 @@ def test_a_topic_has_no_such_list(pages, as_, tab):
 def test_a_message_page_explains_why_it_is_not_delivered(pages, as_, carts):
     session = service_bus.accept_session(carts, "cart-a", actor=WORKER)
     page = body_of(as_("viewer").get(f"/messages/{carts}/1"))
-    assert "Why is this message not delivered?" in page and "is locked by process:worker" in page
+    assert "Active, but not delivered" in page and "is locked by process:worker" in page
     service_bus.close_session(session)
-    assert "Ready to be delivered." in body_of(as_("viewer").get(f"/messages/{carts}/1"))
+    assert "Active: next in line" in body_of(as_("viewer").get(f"/messages/{carts}/1"))
 
 
 # Sessions

@@ -309,6 +309,7 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
             "subscriptions": lambda: {"topic": w.topic},
             "*": lambda: at,
         },
+        "reads.attention": {"*": lambda: {"filter": EntityFilter()}},
         "reads.entity_lists": {
             "entities_by_id": lambda: {"ids": [w.entity_id]},
             "*": lambda: {"filter": EntityFilter()},
@@ -344,5 +345,5 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
         "sweeps.runs": {"*": dict},
         "sweeps": {"follow_clock": lambda: {"namespace": w.ns}, "*": dict},
         "service_bus.emulator_config": {"apply_plan": lambda: {"plan": read(EMULATOR)}},
-        "transfer.importing": {"import_": lambda: {"source": EXPORT}},
+        "transfer.importing": {"*": lambda: {"source": EXPORT}},
     }

@@ -1,5 +1,7 @@
 """An operator releases single locks, of messages and of sessions (SB-077)."""
 
+from typing import Any
+
 import pytest
 
 from broker_core import service_bus
@@ -75,6 +77,7 @@ def test_a_release_needs_the_right_and_a_reason_that_can_be_stored(make_queue):
         service_bus.release_locks(queue, [1], actor=viewer)
     with pytest.raises(NotAuthorized):
         service_bus.release_session(queue, "a", actor=viewer)
-    for reason in ("x" * 501, "\x00", 7):
+    wrong: tuple[Any, ...] = ("x" * 501, "\x00", 7)
+    for reason in wrong:
         with pytest.raises(InvalidArgument):
             service_bus.release_locks(queue, [1], reason=reason)

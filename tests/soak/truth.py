@@ -77,6 +77,8 @@ class Replay:
 
     def step(self, event: Any) -> None:
         kind, life = Kind(event.kind), self.lives.get(event.sequence_number)
+        if kind is Kind.SETTLE_REFUSED:  # it changed nothing, whatever the message's state
+            return
         if life is None:
             self._is_born(event, kind)
         elif kind is Kind.LOCK_LOST and not self.locks.own:

@@ -458,3 +458,12 @@ WITH claimed AS (
                               WHERE entity_id = %(entity_id)s AND waiting_until > clock_timestamp() FOR UPDATE SKIP LOCKED))
  RETURNING entity_id)
 SELECT pg_notify('vitrine_wake', entity_id::text) FROM claimed;
+
+-- name: record_refusals
+-- Record settlements that were refused, since their locks were no longer valid; only of numbers that the entity has given.
+INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, reason)
+SELECT e.now, e.id, %(subqueue)s, %(actor)s, @EVENT_SETTLE_REFUSED, n.number, %(what)s
+  FROM vitrine_entity_now AS e
+  JOIN vitrine_entity_counter AS c ON c.entity_id = e.id
+ CROSS JOIN unnest(%(numbers)s::bigint[]) AS n(number)
+ WHERE e.id = %(entity_id)s AND e.history_level = @HISTORY_FULL AND n.number > 0 AND n.number < c.next_number;

@@ -162,6 +162,8 @@ ledger AS MATERIALIZED (
      WHERE l.until IS NULL OR l.until > l.now
      GROUP BY l.entity_id),
 -- include: traffic_of_minute
+,
+-- include: dead_letter_queues
 SELECT e.id, e.namespace_name, e.path, e.kind, e.topic_id, e.requires_session, e.forward_to, e.family,
        e.effective, e.options, e.status,
        CASE e.kind WHEN 'topic' THEN (SELECT count(*)::int FROM vitrine_entity AS x
@@ -180,7 +182,7 @@ SELECT e.id, e.namespace_name, e.path, e.kind, e.topic_id, e.requires_session, e
        coalesce(p.completed, 0) / s.seconds AS completed_rate,
        coalesce(a.waiting_until > clock_timestamp(), false) AS consumers_waiting, a.last_receive_at,
        oldest.enqueued_at AS oldest_active_at, own.n + by_default.n AS expired_pending, own.leased AS expired_leased,
-       own.delayed AS expired_delayed
+       own.delayed AS expired_delayed, e.id IN (SELECT id FROM dead_letter_queues) AS waits_for_operator
   FROM entities AS e
  CROSS JOIN span AS s
   LEFT JOIN ledger AS l ON l.entity_id = e.id
@@ -197,11 +199,37 @@ SELECT e.id, e.namespace_name, e.path, e.kind, e.topic_id, e.requires_session, e
        -- include: expired_by_default
  ORDER BY e.namespace_name, coalesce(e.topic_path, e.path), e.topic_id IS NOT NULL, e.path;   -- a topic, then its subscriptions
 
+-- fragment: dead_letter_queues
+-- The queues among the namespaces of `entities` whose messages wait for an operator: the poison queues of storage queues, and the
+-- queues that only collect dead letters in RabbitMQ. These are bound to a dead-letter exchange, have none of their own, and no
+-- consumer.
+dead_letter_queues AS MATERIALIZED (
+    WITH sources AS MATERIALIZED (
+        SELECT s.id, s.namespace_id, s.family, s.effective
+          FROM (SELECT DISTINCT namespace_id FROM entities WHERE family <> 'service_bus') AS n
+          JOIN vitrine_entity AS s ON s.namespace_id = n.namespace_id
+         WHERE s.deleted_at IS NULL AND s.effective ?| '{poison_queue,dead_letter_exchange}')
+    SELECT q.id
+      FROM (SELECT q.id FROM sources AS s JOIN vitrine_entity AS q ON q.namespace_id = s.namespace_id AND q.key =
+                   CASE WHEN s.effective ? 'poison_queue' THEN lower(s.effective ->> 'poison_queue')
+                        WHEN s.effective ->> 'dead_letter_exchange' = '' THEN s.effective ->> 'dead_letter_routing_key' END
+            UNION
+            SELECT b.queue_id
+              FROM sources AS s JOIN vitrine_exchange AS x
+                ON x.namespace_id = s.namespace_id AND x.name = s.effective ->> 'dead_letter_exchange'
+              JOIN vitrine_binding AS b ON b.source_id = x.id AND b.queue_id <> s.id
+            UNION
+            SELECT e.id FROM entities AS e WHERE e.family = 'queue_storage' AND e.path LIKE '%%-poison') AS f
+      JOIN vitrine_entity AS q ON q.id = f.id AND q.deleted_at IS NULL
+     WHERE q.family = 'queue_storage'
+        OR NOT q.effective ? 'dead_letter_exchange' AND NOT EXISTS (SELECT FROM vitrine_consumer AS c WHERE c.queue_id = q.id))
+
 -- fragment: listed
 -- The entities of a namespace, topic, kind or family, or all. part: of the shown address, which is "topic/name" for a
 -- subscription; prefix: of the path. The system's own are left out unless `system` is set.
 entities AS MATERIALIZED (
-    SELECT e.id, e.namespace_name, e.path, e.kind, e.family, e.status, e.now, e.default_message_time_to_live, e.topic_id,
+    SELECT e.id, e.namespace_id, e.namespace_name, e.path, e.kind, e.family, e.status, e.now, e.default_message_time_to_live,
+           e.topic_id,
            CASE WHEN e.topic_id IS NOT NULL
                 THEN (SELECT t.path FROM vitrine_entity AS t WHERE t.id = e.topic_id) END AS topic_path
       FROM vitrine_entity_now AS e
@@ -227,13 +255,9 @@ SELECT e.id FROM entities AS e
 -- Let the next statements of this transaction add up all entities in memory, with a plan for their number.
 SELECT set_config('work_mem', '64MB', true), set_config('plan_cache_mode', 'force_custom_plan', true) AS plans;
 
--- name: read_tallies
--- The listed entities added up by family, kind and whether their messages wait for an operator; or, with `each`, one by one. The
--- ledger and the traffic are read once for all. neglected: entities with available messages that nobody has asked for within the
--- last minute; first_neglected: the ids of the first five of all.
-WITH
--- include: listed
-,
+-- fragment: tallies
+-- The listed entities with their counts, the ledger and the traffic being read once for all. neglected: entities with available
+-- messages that nobody has asked for within the last minute.
 lists AS MATERIALIZED (
     SELECT l.entity_id,
            -- include: sums_of_lists
@@ -250,18 +274,19 @@ holds AS MATERIALIZED (
      GROUP BY l.entity_id),
 -- include: traffic_of_minute
 ,
+-- include: dead_letter_queues
+,
 tallies AS MATERIALIZED (
     SELECT t.*, least(t.expired_found, %(expired_cap)s) AS expired_pending,
            t.is_idle AND NOT t.waits_for_operator
              AND t.active - t.locked - t.delayed - t.rescheduled - t.extended
                  > least(t.expired_found, %(expired_cap)s) - t.expired_leased - t.expired_delayed AS is_neglected
       FROM (
-           SELECT e.id, e.namespace_name, e.path, e.kind, e.family,
+           SELECT e.id, e.namespace_name, e.path, e.topic_path, e.kind, e.family, e.status,
                   coalesce(p.sent, 0) AS sent,
                   coalesce(p.completed, 0) AS completed, oldest.enqueued_at AS oldest_active_at,
                   own.n + by_default.n AS expired_found, own.leased AS expired_leased, own.delayed AS expired_delayed,
-                  -- the poison queue of a storage queue
-                  e.family = 'queue_storage' AND e.path LIKE '%%-poison' AS waits_for_operator,
+                  d.id IS NOT NULL AS waits_for_operator,
                   e.status IN ('Active', 'SendDisabled') AND (a.waiting_until > clock_timestamp()) IS NOT TRUE
                     AND (a.last_receive_at >= e.now - interval '1 minute') IS NOT TRUE
                     AND NOT (e.family = 'rabbitmq' AND EXISTS (SELECT FROM vitrine_consumer AS x WHERE x.queue_id = e.id))
@@ -271,6 +296,7 @@ tallies AS MATERIALIZED (
              LEFT JOIN lists AS l ON l.entity_id = e.id
              LEFT JOIN holds AS k ON k.entity_id = e.id
              LEFT JOIN passed AS p ON p.entity_id = e.id
+             LEFT JOIN dead_letter_queues AS d ON d.id = e.id
              LEFT JOIN vitrine_entity_activity AS a ON a.entity_id = e.id
              LEFT JOIN
                   -- include: oldest_active
@@ -280,22 +306,147 @@ tallies AS MATERIALIZED (
             CROSS JOIN
                   -- include: expired_by_default
            ) AS t)
-SELECT CASE WHEN %(each)s::boolean THEN t.id END AS id, t.family, t.kind, t.waits_for_operator,
-       min(t.namespace_name) AS namespace_name, min(t.path) AS path, count(*) AS entities,
-       sum(t.active)::bigint AS active, sum(t.locked)::bigint AS locked, sum(t.deferred)::bigint AS deferred,
-       sum(t.scheduled)::bigint AS scheduled, sum(t.dead_letter)::bigint AS dead_letter,
-       sum(t.transfer_dead_letter)::bigint AS transfer_dead_letter, sum(t.deferred_locked)::bigint AS deferred_locked,
-       sum(t.dead_letter_locked)::bigint AS dead_letter_locked, sum(t.delayed)::bigint AS delayed,
-       sum(t.rescheduled)::bigint AS rescheduled, sum(t.extended)::bigint AS extended,
-       sum(t.expired_pending)::bigint AS expired_pending, bool_or(t.expired_found > t.expired_pending) AS expired_capped,
-       sum(t.expired_leased)::bigint AS expired_leased,
-       sum(t.expired_delayed)::bigint AS expired_delayed,
-       (sum(t.sent) / s.seconds)::float8 AS sent_rate, (sum(t.completed) / s.seconds)::float8 AS completed_rate,
-       min(t.oldest_active_at) AS oldest_active_at, count(*) FILTER (WHERE t.is_neglected) AS neglected,
-       ARRAY(SELECT x.id FROM tallies AS x WHERE x.is_neglected ORDER BY x.namespace_name, x.path LIMIT 5) AS first_neglected
+
+-- fragment: tally_sums
+-- The sums of the tallies `t`, with rates over the seconds in `s`.
+t.waits_for_operator, min(t.namespace_name) AS namespace_name, min(t.path) AS path, count(*) AS entities,
+sum(t.active)::bigint AS active, sum(t.locked)::bigint AS locked, sum(t.deferred)::bigint AS deferred,
+sum(t.scheduled)::bigint AS scheduled, sum(t.dead_letter)::bigint AS dead_letter,
+sum(t.transfer_dead_letter)::bigint AS transfer_dead_letter, sum(t.deferred_locked)::bigint AS deferred_locked,
+sum(t.dead_letter_locked)::bigint AS dead_letter_locked, sum(t.delayed)::bigint AS delayed,
+sum(t.rescheduled)::bigint AS rescheduled, sum(t.extended)::bigint AS extended,
+sum(t.expired_pending)::bigint AS expired_pending, bool_or(t.expired_found > t.expired_pending) AS expired_capped,
+sum(t.expired_leased)::bigint AS expired_leased, sum(t.expired_delayed)::bigint AS expired_delayed,
+(sum(t.sent) / s.seconds)::float8 AS sent_rate, (sum(t.completed) / s.seconds)::float8 AS completed_rate,
+min(t.oldest_active_at) AS oldest_active_at, count(*) FILTER (WHERE t.is_neglected) AS neglected
+
+-- fragment: first_neglected
+-- The ids of the first five neglected tallies.
+ARRAY(SELECT x.id FROM tallies AS x WHERE x.is_neglected ORDER BY x.namespace_name, x.path LIMIT 5) AS first_neglected
+
+-- name: read_tallies
+-- The listed entities added up by family, kind and whether their messages wait for an operator.
+WITH
+-- include: listed
+,
+-- include: tallies
+SELECT NULL::bigint AS id, t.family, t.kind,
+       -- include: tally_sums
+       ,
+       -- include: first_neglected
   FROM tallies AS t CROSS JOIN span AS s
- GROUP BY 1, 2, 3, 4, s.seconds
+ GROUP BY t.family, t.kind, t.waits_for_operator, s.seconds
  ORDER BY namespace_name, path;
+
+-- name: read_tree
+-- A page of the listed entities as a table with groups: three or more in a namespace (a topic with its subscriptions is one)
+-- whose names begin alike up to the first of / . - are an item, others are one each; `within` is a prefix that all have and that
+-- does not count. Items are in the order of the column `sort`. Groups are open if there are at most open_below entities, or one
+-- item alone, except those in `toggled`, of which the opposite holds; up to max_children of each are returned.
+-- level 0: the sums of all listed; 1: an item's; 2: an entity of an open group; 3: of each namespace with an item on the page.
+-- place: of the item among `items`.
+WITH
+-- include: listed
+,
+-- include: tallies
+,
+named AS MATERIALIZED (
+    SELECT t.*, coalesce(t.topic_path, t.path) AS base,
+           left(coalesce(t.topic_path, t.path), length(%(within)s::text))
+             || substring(substr(coalesce(t.topic_path, t.path), length(%(within)s) + 1) FROM '^[^/.-]*[/.-]') AS prefix,
+           CASE %(sort)s::text
+                WHEN '' THEN NULL
+                WHEN 'name' THEN NULL
+                WHEN 'attention' THEN CASE WHEN t.dead_letter + t.transfer_dead_letter > 0 THEN 1e15 + t.dead_letter
+                                           WHEN t.waits_for_operator AND t.active > 0 THEN 1e15 + t.active
+                                           WHEN t.is_neglected THEN 1e12 + t.active WHEN t.status <> 'Active' THEN 1 ELSE 0 END
+                WHEN 'sent' THEN t.sent
+                WHEN 'completed' THEN t.completed
+                WHEN 'oldest' THEN coalesce(extract(epoch FROM t.oldest_active_at), 1e12)
+                WHEN 'dead' THEN CASE WHEN t.waits_for_operator THEN t.active
+                                      WHEN t.family = 'service_bus' AND t.kind <> 'topic'
+                                      THEN t.dead_letter + t.transfer_dead_letter ELSE -1 END
+                WHEN 'expired' THEN CASE t.kind WHEN 'topic' THEN -1 ELSE t.expired_pending END
+                WHEN 'waiting' THEN CASE t.family WHEN 'queue_storage'
+                                                  THEN greatest(t.delayed + t.rescheduled - t.expired_delayed, 0)
+                                                  WHEN 'rabbitmq' THEN -1 ELSE t.scheduled END
+                WHEN 'scheduled' THEN t.scheduled
+                WHEN 'delayed' THEN greatest(t.delayed - t.expired_delayed, 0)
+                WHEN 'rescheduled' THEN t.rescheduled
+                WHEN 'extended' THEN t.extended
+                WHEN 'leased' THEN t.locked
+                WHEN 'unacked' THEN t.locked
+                WHEN 'ready' THEN t.active - t.locked
+                WHEN 'total' THEN t.active
+                WHEN 'deferred' THEN CASE WHEN t.kind = 'topic' OR t.family <> 'service_bus' THEN -1 ELSE t.deferred END
+                WHEN 'locked' THEN CASE t.kind WHEN 'topic' THEN -1 ELSE t.locked END
+                WHEN 'held' THEN CASE WHEN t.kind = 'topic' THEN -1
+                                      WHEN t.family = 'queue_storage'
+                                      THEN greatest(t.locked + t.extended - t.expired_leased, 0) ELSE t.locked END
+                ELSE CASE t.kind WHEN 'topic' THEN -1
+                     ELSE greatest(t.active - t.locked - t.delayed - t.rescheduled - t.extended
+                                   - (t.expired_pending - t.expired_leased - t.expired_delayed), 0) END
+           END::float8 AS value
+      FROM tallies AS t),
+grouped AS MATERIALIZED (
+    SELECT n.*, CASE WHEN %(grouped)s::boolean AND n.prefix IS NOT NULL
+                      AND count(*) FILTER (WHERE n.topic_path IS NULL) OVER (PARTITION BY n.namespace_name, n.prefix) >= 3
+                     THEN n.prefix END AS prefix_of_group
+      FROM named AS n),
+items AS MATERIALIZED (
+    SELECT g.namespace_name, g.prefix_of_group, CASE WHEN g.prefix_of_group IS NULL THEN g.id END AS id, count(*) AS members,
+           CASE %(sort)s WHEN 'oldest' THEN min(g.value) ELSE sum(g.value) END AS value,
+           min(coalesce(g.prefix_of_group, g.base)) AS base, bool_and(g.topic_path IS NOT NULL) AS is_beneath, min(g.path) AS path
+      FROM grouped AS g GROUP BY 1, 2, 3),
+paged AS MATERIALIZED (
+    SELECT i.*, (i.all_members <= %(open_below)s::int OR i.items = 1)
+                <> (i.namespace_name || '/' || i.prefix_of_group = ANY (%(toggled)s::text[])) AS is_open
+      FROM (SELECT i.*, count(*) OVER () AS items, sum(i.members) OVER () AS all_members,
+                   row_number() OVER (ORDER BY CASE WHEN %(descending)s::boolean THEN -i.value ELSE i.value END,
+                                               i.namespace_name, i.base, i.is_beneath, i.path) AS place
+              FROM items AS i) AS i
+     WHERE CASE WHEN %(descending)s AND i.value IS NULL THEN i.items - i.place + 1 ELSE i.place END
+           BETWEEN %(first)s::bigint + 1 AND %(first)s + %(max_count)s::bigint)
+SELECT 0 AS level, 0::bigint AS place, NULL::bigint AS id, NULL::text AS prefix_of_group, false AS is_open,
+       (SELECT count(*) FROM items) AS items, NULL::float8 AS value, t.family, t.kind,
+       -- include: tally_sums
+       ,
+       -- include: first_neglected
+  FROM grouped AS t CROSS JOIN span AS s
+ GROUP BY t.family, t.kind, t.waits_for_operator, s.seconds
+UNION ALL
+SELECT 1, p.place, p.id, NULL, false, p.items, p.value, t.family, t.kind,
+       -- include: tally_sums
+       , NULL
+  FROM paged AS p JOIN grouped AS t ON t.id = p.id CROSS JOIN span AS s
+ GROUP BY p.place, p.id, p.items, p.value, t.family, t.kind, t.waits_for_operator, s.seconds
+UNION ALL
+SELECT 1, p.place, NULL, p.prefix_of_group, p.is_open, p.items, p.value, t.family, t.kind,
+       -- include: tally_sums
+       , NULL
+  FROM paged AS p JOIN grouped AS t ON t.namespace_name = p.namespace_name AND t.prefix_of_group = p.prefix_of_group
+ CROSS JOIN span AS s
+ GROUP BY p.place, p.prefix_of_group, p.is_open, p.items, p.value, t.family, t.kind, t.waits_for_operator, s.seconds
+UNION ALL
+SELECT 2, c.place, c.id, c.prefix_of_group, true, c.rank, c.value, t.family, t.kind,
+       -- include: tally_sums
+       , NULL
+  FROM (SELECT p.place, g.id, g.prefix_of_group, g.value,
+               row_number() OVER (PARTITION BY p.place ORDER BY CASE WHEN %(descending)s THEN -g.value ELSE g.value END, g.base,
+                                                                g.topic_path IS NOT NULL, g.path) AS rank
+          FROM paged AS p JOIN grouped AS g ON g.namespace_name = p.namespace_name AND g.prefix_of_group = p.prefix_of_group
+         WHERE p.is_open) AS c
+  JOIN grouped AS t ON t.id = c.id CROSS JOIN span AS s
+ WHERE c.rank <= %(max_children)s::bigint
+ GROUP BY c.place, c.id, c.prefix_of_group, c.rank, c.value, t.family, t.kind, t.waits_for_operator, s.seconds
+UNION ALL
+SELECT 3, 0, NULL, NULL, true, 0, NULL, t.family, t.kind,
+       -- include: tally_sums
+       , NULL
+  FROM grouped AS t CROSS JOIN span AS s
+ WHERE %(sort)s = 'name' AND t.namespace_name IN (SELECT namespace_name FROM paged)
+ GROUP BY t.namespace_name, t.family, t.kind, t.waits_for_operator, s.seconds
+ ORDER BY level, place, items;
 
 -- name: read_counts
 -- The counts of one entity from the ledger, as in read_overview.
@@ -578,6 +729,9 @@ WITH looked_at AS MATERIALIZED (
 ), found AS (
     SELECT * FROM looked_at
      WHERE (%(entity_id)s::bigint IS NULL OR entity_id = %(entity_id)s)
+       AND (%(namespace)s::text IS NULL
+            OR entity_id IN (SELECT e.id FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
+                              WHERE lower(n.name) = lower(%(namespace)s)))
        AND (%(kinds)s::smallint[] IS NULL OR kind = ANY (%(kinds)s::smallint[]))
        AND (%(actor)s::text IS NULL OR actor = %(actor)s)
        AND (%(message_id)s::text IS NULL OR message_id = %(message_id)s)
@@ -625,12 +779,101 @@ SELECT m.entity_id, m.subqueue, m.sequence_number
 
 -- fragment: times_sums
 sum(t.waiting_sum) AS waiting_sum, max(t.waiting_max) AS waiting_max, vitrine_histogram_sum(t.waiting) AS waiting,
-sum(t.processing_sum) AS processing_sum, max(t.processing_max) AS processing_max, vitrine_histogram_sum(t.processing) AS processing
+sum(t.processing_sum) AS processing_sum, max(t.processing_max) AS processing_max,
+vitrine_histogram_sum(t.processing) AS processing
+
+-- name: read_candidates
+-- Some of the entities that may need a person: `most` of each sort, those with the most messages first. What the reader then
+-- decides on exact counts is among them: neglected ones may turn out to have no available message. candidates: how many there are
+-- of any sort. oldest_received: the age of the oldest message that has a receiver. Without a candidate there is one row with them
+-- only. has_new: dead letters, or messages of a poison queue, came since `since`; a few more entities are marked than have any.
+-- quota_share: of the stored bytes of a queue, or of the messages of a RabbitMQ queue with a length limit.
+WITH
+-- include: listed
+,
+lists AS MATERIALIZED (
+    SELECT l.entity_id, sum(l.bytes)::bigint AS bytes,
+           -- include: sums_of_lists
+      FROM (SELECT entity_id, subqueue, state, n, bytes FROM vitrine_count_base WHERE until IS NULL
+            UNION ALL SELECT entity_id, subqueue, state, n, bytes FROM vitrine_count_delta WHERE until IS NULL) AS l
+     GROUP BY l.entity_id),
+grown AS MATERIALIZED (
+    SELECT entity_id, bool_or(dead_change > 0) AS in_dead, bool_or(active_change > 0) AS in_main
+      FROM vitrine_traffic WHERE step = 60 AND bucket >= %(since)s AND entity_id > 0 AND (dead_change > 0 OR active_change > 0)
+     GROUP BY entity_id
+    UNION ALL
+    SELECT entity_id, bool_or(subqueue <> @SUBQUEUE_MAIN), bool_or(subqueue = @SUBQUEUE_MAIN)
+      FROM vitrine_count_delta WHERE n > 0 AND until IS NULL AND at >= %(since)s GROUP BY entity_id),
+known AS MATERIALIZED (
+    SELECT e.id, EXISTS (SELECT FROM grown AS g WHERE g.entity_id = e.id
+                            AND CASE WHEN e.family = 'queue_storage' THEN g.in_main ELSE g.in_dead END) AS has_new,
+           coalesce(l.active, 0) AS active, e.status <> 'Active' AS is_disabled,
+           CASE WHEN e.family = 'queue_storage' AND e.path LIKE '%%-poison' THEN coalesce(l.active, 0)
+                ELSE coalesce(l.dead_letter, 0) + coalesce(l.transfer_dead_letter, 0) END AS dead,
+           l.active > 0 AND (a.waiting_until > clock_timestamp()) IS NOT TRUE
+             AND (a.last_receive_at >= e.now - interval '1 minute') IS NOT TRUE
+             AND NOT (e.family = 'rabbitmq' AND EXISTS (SELECT FROM vitrine_consumer AS x WHERE x.queue_id = e.id)) AS is_idle,
+           oldest.enqueued_at <= e.now - %(older_than)s AS is_old, e.now - oldest.enqueued_at AS age,
+           e.family = 'queue_storage' AND e.path LIKE '%%-poison' AS waits_for_operator,
+           CASE e.family WHEN 'service_bus' THEN (coalesce(c.bytes_sent, 0) + coalesce(l.bytes, 0))
+                                                 / (q.max_size_in_megabytes * 1048576.0)
+                         WHEN 'rabbitmq' THEN coalesce(l.active, 0)::float8 / nullif((q.effective ->> 'max_length')::float8, 0)
+           END::float8 AS quota_share
+      FROM entities AS e
+      JOIN vitrine_entity AS q ON q.id = e.id
+      LEFT JOIN lists AS l ON l.entity_id = e.id
+      LEFT JOIN vitrine_entity_counter AS c ON c.entity_id = e.id
+      LEFT JOIN vitrine_entity_activity AS a ON a.entity_id = e.id
+      LEFT JOIN
+           -- include: oldest_active
+           ON true
+     WHERE e.kind <> 'topic' OR e.status <> 'Active'),
+ranked AS (
+    SELECT k.*, least(
+               CASE WHEN k.is_dead THEN row_number() OVER (PARTITION BY k.is_dead ORDER BY k.has_new DESC, k.dead DESC, k.id) END,
+               CASE WHEN k.is_idle THEN row_number() OVER (PARTITION BY k.is_idle ORDER BY k.active DESC, k.id) END,
+               CASE WHEN k.is_disabled THEN row_number() OVER (PARTITION BY k.is_disabled ORDER BY k.active DESC, k.id) END,
+               CASE WHEN k.is_old THEN row_number() OVER (PARTITION BY k.is_old ORDER BY k.age DESC, k.id) END,
+               CASE WHEN k.quota_share >= %(fuller_than)s
+                    THEN row_number() OVER (PARTITION BY k.quota_share >= %(fuller_than)s ORDER BY k.quota_share DESC, k.id) END
+           ) AS place
+      FROM (SELECT *, dead >= %(many_dead)s OR (dead > 0 AND has_new) AS is_dead FROM known) AS k)
+SELECT r.id, r.quota_share, s.*
+  FROM (SELECT count(*) FILTER (WHERE place IS NOT NULL) AS candidates,
+               max(age) FILTER (WHERE NOT is_idle AND NOT waits_for_operator) AS oldest_received FROM ranked) AS s
+  LEFT JOIN ranked AS r ON r.place <= %(most)s;
+
+-- name: read_depth_changes
+-- How the messages of each of these entities changed by minute since `since`, and how long the completed ones had waited.
+SELECT t.entity_id, date_bin('1 min', t.at, 'epoch') AS at, sum(t.active_change)::bigint AS active_change,
+       sum(t.dead_change)::bigint AS dead_change, sum(t.completed)::bigint AS completed, sum(t.waiting_sum)::float8 AS waiting_sum
+  FROM (SELECT entity_id, bucket AS at, active_change, dead_change,
+               CASE WHEN waiting_sum > 0 THEN completed ELSE 0 END AS completed, waiting_sum
+          FROM vitrine_traffic WHERE entity_id = ANY (%(ids)s::bigint[]) AND step = 60 AND bucket >= %(since)s
+        UNION ALL
+        SELECT entity_id, at, CASE WHEN subqueue = @SUBQUEUE_MAIN AND state = @STATE_ACTIVE THEN n ELSE 0 END,
+               CASE WHEN subqueue IN (@SUBQUEUE_DEAD_LETTER, @SUBQUEUE_TRANSFER_DEAD_LETTER)
+                     AND state IN (@STATE_ACTIVE, @STATE_DEFERRED) THEN n ELSE 0 END, 0, 0
+          FROM vitrine_count_delta WHERE entity_id = ANY (%(ids)s::bigint[]) AND at >= %(since)s AND until IS NULL) AS t
+ GROUP BY 1, 2;
+
+-- name: read_top_reasons
+-- The most frequent reason among the latest dead letters of each of these entities.
+SELECT DISTINCT ON (g.entity_id) g.* FROM (
+       SELECT e.id AS entity_id, m.reason, min(m.description) AS description, count(*) AS n,
+              sum(count(*)) OVER (PARTITION BY e.id)::bigint AS scanned
+         FROM unnest(%(ids)s::bigint[]) AS e(id) CROSS JOIN LATERAL (
+              SELECT dead_letter_reason AS reason, left(dead_letter_description, 200) AS description FROM vitrine_message
+               WHERE entity_id = e.id AND subqueue = @SUBQUEUE_DEAD_LETTER AND state = @STATE_ACTIVE
+               ORDER BY sequence_number DESC LIMIT %(scan_cap)s) AS m
+        GROUP BY e.id, m.reason) AS g
+ WHERE g.reason IS NOT NULL
+ ORDER BY g.entity_id, g.n DESC, g.reason;
 
 -- name: read_traffic
 -- The traffic of some entities, or of namespaces (as in vitrine_traffic: their negative ids), added up by intervals of `width`
--- seconds since `since`, from the rows of one step and from what was not rolled up yet. Empty intervals have no row. active_now and
--- dead_now are true in the same snapshot. Without traffic there is one row with them only.
+-- seconds since `since`, from the rows of one step and from what was not rolled up yet. Empty intervals have no row. active_now
+-- and dead_now are true in the same snapshot. Without traffic there is one row with them only.
 WITH unfolded AS (
     SELECT l.at, l.n, l.op, l.subqueue, l.state, e.kind
       FROM vitrine_count_delta AS l JOIN vitrine_entity AS e ON e.id = l.entity_id

@@ -373,8 +373,8 @@ traffic AS (
 SELECT count(*) AS done FROM folded;
 
 -- name: roll_up_times
--- Add the waiting and processing times of completed messages to the traffic, from the events of up to max_count more, in the order
--- of transactions: a transaction that has not ended keeps those that began after it for a later run, so none is missed or counted
+-- Add the waiting and processing times of completed messages to the traffic, from up to max_count more events, in the order of
+-- transactions: a transaction that has not ended keeps those that began after it for a later run, so none is missed or counted
 -- twice. An entity without history has no times.
 WITH bounds AS MATERIALIZED (
     SELECT p.since, greatest(p.since, coalesce(
@@ -406,7 +406,8 @@ times AS MATERIALIZED (
     SELECT entity_id, bucket,
            sum(seconds) FILTER (WHERE is_waiting) AS waiting_sum, max(most) FILTER (WHERE is_waiting) AS waiting_max,
            vitrine_histogram_sum(array_fill(0, ARRAY[class]) || n) FILTER (WHERE is_waiting) AS waiting,
-           sum(seconds) FILTER (WHERE NOT is_waiting) AS processing_sum, max(most) FILTER (WHERE NOT is_waiting) AS processing_max,
+           sum(seconds) FILTER (WHERE NOT is_waiting) AS processing_sum,
+           max(most) FILTER (WHERE NOT is_waiting) AS processing_max,
            vitrine_histogram_sum(array_fill(0, ARRAY[class]) || n) FILTER (WHERE NOT is_waiting) AS processing
       FROM by_class GROUP BY 1, 2),
 traffic AS (

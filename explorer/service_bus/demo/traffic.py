@@ -23,6 +23,7 @@ from .http_queue import HttpQueue
 from .shop import APP_KEY, CONSUMED, EVENTS, SHOP_KEY, SUBSCRIPTION_PATHS
 
 MOST_WAITING = 150  # messages in a queue before the programs stop sending to it
+LEAST_WAITING = {"payments": 5}  # its consumers let so many gather, so that there is always one to look at
 MOST_DEAD = 60  # dead letters in a queue before the oldest are purged
 LEFT_DEAD = 45  # that remain after the purge
 APPROVED_AFTER = timedelta(seconds=30)  # how long an invoice stays deferred (namespace clock)
@@ -123,7 +124,8 @@ class Traffic:
         held: list[LockedMessage] = []
         try:
             while True:
-                held = service_bus.receive(address, batch, actor=actor)
+                enough = path not in LEAST_WAITING or reads.counts(address).active >= LEAST_WAITING[path]
+                held = service_bus.receive(address, batch, actor=actor) if enough else []
                 if not held:
                     yield self._dice.uniform(1, 2)
                 while held:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from django import forms
 
@@ -15,6 +16,7 @@ from explorer.shared import figures
 HISTORY, SUBSCRIPTIONS, RULES, SESSIONS, RECEIVERS = "history", "subscriptions", "rules", "sessions", "receivers"
 MESSAGE_TABS = tuple(str(tab) for tab in Tab if tab is not Tab.UNLOCKED)
 TABS = (*MESSAGE_TABS, SUBSCRIPTIONS, RULES, SESSIONS, RECEIVERS, HISTORY)
+MOST_NAMES = 100
 KINDS = [("", "all"), *((str(kind), f"{kind}s") for kind in EntityKind)]
 
 
@@ -23,20 +25,46 @@ def families() -> list[tuple[str, str]]:
     return [("", "all"), *((str(one.family), one.title) for one in installed())]
 
 
+class NowQuery(forms.Form):
+    """namespace: only its entities."""
+
+    namespace = forms.CharField(required=False, max_length=255)
+
+
+class Names(forms.Field):
+    """A parameter that may be given several times: a list of texts of at most max_length characters."""
+
+    widget = forms.MultipleHiddenInput
+
+    def __init__(self, *, max_length: int, **options: Any):
+        super().__init__(**options)
+        self._max_length = max_length
+
+    def to_python(self, value: Any) -> list[str]:
+        found = [one for one in value or () if one]
+        if len(found) > MOST_NAMES or any(len(one) > self._max_length or "\x00" in one for one in found):
+            raise forms.ValidationError(f"must be at most {MOST_NAMES} names of at most {self._max_length} characters.")
+        return found
+
+
 class OverviewQuery(forms.Form):
-    """q: part of an address. kind, family: only these. sort: a column, with a minus for descending order. all: also hidden and
-    system entities."""
+    """q: part of an address. kind, family: only these. sort: a column, with a minus for descending order, or "attention". all:
+    also hidden and system entities. within: the beginning of paths. toggle: groups, "namespace/prefix", that are not as at first,
+    open or closed. columns: those that are shown."""
 
     q = forms.CharField(required=False, max_length=330)
     kind = forms.ChoiceField(required=False, choices=KINDS)
     family = forms.ChoiceField(required=False, choices=families)
     sort = forms.CharField(required=False)
     all = forms.BooleanField(required=False)
+    within = forms.CharField(required=False, max_length=260, strip=False)
+    toggle = Names(required=False, max_length=330)
+    columns = Names(required=False, max_length=30)
     page = forms.IntegerField(required=False, min_value=1, max_value=100_000)
 
     def clean_sort(self) -> str:
         sort = self.cleaned_data["sort"]
-        sorts = ("name", *figures.by_name(), "sent", "completed", "oldest")
+        sorts = ("name", "attention", *figures.by_name(), "sent", "completed", "oldest")
         if sort and sort.removeprefix("-") not in sorts:
             raise forms.ValidationError(f"must be one of {', '.join(sorts)}; prefix it with - for descending order.")
         return sort

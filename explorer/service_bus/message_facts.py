@@ -1,0 +1,139 @@
+"""The first line of a Service Bus message's page, and what the broker knows of the message. Pure."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+from django.urls import reverse
+
+from broker_core.common.durations import format_iso, human
+from broker_core.common.types import Actor, EntityAddress, MessageState, SubQueue
+from broker_core.reads import EntityRow, Explanation, MessageDetail, MessageRow
+from broker_core.service_bus.rules.display_state import DisplayState
+from broker_core.service_bus.rules.explaining import Code
+from explorer.shared.family import MessageRecord
+from explorer.shared.presenters import actor_name, filesize, is_neglected, time_of_day
+from explorer.shared.values import Fact, StateLine
+
+from .presenters import badge, deliveries
+
+_DEAD = (Code.DEAD_LETTER, Code.TRANSFER_DEAD_LETTER, Code.NEXT, Code.BEHIND)
+
+
+def state_line(detail: MessageDetail, explanation: Explanation | None, entity: EntityRow, actor: Actor) -> StateLine:
+    """What the page says first."""
+    row = detail.row
+    found = badge(row)
+    if row.display_state == DisplayState.LOCKED and row.locked_until:
+        holder = actor_name(row.locked_by, actor) or "a receiver"
+        before, covers = f"Locked by {holder},", frozenset((Code.LOCKED, Code.LAST_DELIVERY, *_DEAD))
+        return StateLine(found, before, _locked(row), row.locked_until, row.last_received_at, "left", covers)
+    if row.subqueue != SubQueue.MAIN:
+        reason = row.dead_letter_reason or "by a receiver, without a reason"
+        return StateLine(found, f"Dead-lettered: {reason}", _dead(row), covers=frozenset(_DEAD))
+    if row.state == MessageState.SCHEDULED and row.display_state == DisplayState.SCHEDULED and row.scheduled_enqueue_at:
+        goes = "is copied to the topic's subscriptions" if not entity.holds_messages else "is added to the end of the queue"
+        at = time_of_day(row.scheduled_enqueue_at, row.read_at)
+        text = f"At {at} it {goes} with a new sequence number. It can be cancelled until then."
+        return StateLine(
+            found, "Scheduled, due in", text, row.scheduled_enqueue_at, row.enqueued_at, covers=frozenset((Code.SCHEDULED,))
+        )
+    if row.display_state == DisplayState.DEFERRED:
+        text = f"Only a receive by its sequence number, {row.sequence_number}, returns it."
+        return StateLine(found, "Deferred", text, covers=frozenset((Code.DEFERRED,)))
+    if explanation and explanation.deliverable:
+        return _active(found, explanation, entity)
+    return StateLine(
+        found, "Active, but not delivered" if row.display_state == DisplayState.AVAILABLE else found.word.capitalize()
+    )
+
+
+def _locked(row: MessageRow) -> str:
+    assert row.locked_until is not None
+    text = f"Other receivers cannot get it before {time_of_day(row.locked_until, row.read_at)}. If the lock ends unsettled, "
+    if row.subqueue != SubQueue.MAIN:
+        return f"{text}it stays in the dead-letter queue."
+    number = row.delivery_count + 1
+    counts = f"delivery {number} of {row.max_delivery_count} counts as failed"
+    return f"{text}{counts}{', and the message is dead-lettered' if number >= row.max_delivery_count else ''}."
+
+
+def _dead(row: MessageRow) -> str:
+    said = (row.dead_letter_description or "").strip()
+    end = "" if said.endswith((".", "!", "?")) or not said else "."
+    where = "transfer dead-letter queue" if row.subqueue == SubQueue.TRANSFER_DEAD_LETTER else "dead-letter queue"
+    return f"{said}{end} It stays in the {where} until it is resubmitted, received there or deleted.".strip()
+
+
+def _active(found, explanation: Explanation, entity: EntityRow) -> StateLine:
+    reasons = {reason.code: reason for reason in explanation.reasons}
+    place = reasons.get(Code.NEXT) or reasons.get(Code.BEHIND)
+    before = f"Active: {place.text[0].lower()}{place.text[1:].rstrip('.')}" if place else "Active"
+    row = explanation.message
+    text = "No active receivers." if is_neglected(entity) else "The next receive that reaches it gets it."
+    if row.expires_at:
+        text += f" It expires at {time_of_day(row.expires_at, row.read_at)}."
+    return StateLine(found, before, text, covers=frozenset((Code.NEXT, Code.BEHIND)))
+
+
+def facts(record: MessageRecord) -> list[Fact]:
+    """What the broker knows of the message."""
+    return _present(record, record.detail) if record.detail else _gone(record)
+
+
+def _present(record: MessageRecord, detail: MessageDetail) -> list[Fact]:
+    row, address = detail.row, record.address
+    limit = " failed" if row.subqueue == SubQueue.MAIN else " failed deliveries before it was dead-lettered"
+    found = [Fact("Delivery count", f"{deliveries(row)}{limit}")]
+    if row.locked_by and row.display_state == DisplayState.LOCKED:
+        found += [Fact("Locked by", row.locked_by), Fact("Locked until", at=row.locked_until)]
+    found.append(Fact("Enqueued", at=row.enqueued_at))
+    if row.dead_lettered_at:
+        found.append(Fact("Dead-lettered", at=row.dead_lettered_at))
+    if detail.dead_letter_source:
+        found.append(Fact("Dead-letter source", detail.dead_letter_source))
+    if row.session_id is not None:
+        found.append(Fact("Session id", row.session_id, is_code=True))
+    if detail.transfer.get("hops"):
+        found.append(Fact("Forwarded", f"{detail.transfer['hops']} times"))
+    if row.scheduled_enqueue_at:
+        found.append(Fact("Scheduled for", at=row.scheduled_enqueue_at))
+    if detail.time_to_live:
+        found.append(Fact("Time-to-live", human(detail.time_to_live), format_iso(detail.time_to_live)))
+    if row.expires_at:
+        found.append(Fact("Expires", at=row.expires_at, note="from the default" if row.expires_by_default else ""))
+    elif row.subqueue == SubQueue.MAIN and row.state != MessageState.SCHEDULED:
+        found.append(Fact("Expires", "never"))
+    found.append(Fact("Size", filesize(row.size), "with properties"))
+    if detail.came_from_elsewhere:
+        found.append(_enqueued_number(detail, address))
+    return found
+
+
+def _enqueued_number(detail: MessageDetail, address: EntityAddress) -> Fact:
+    """The number that the message had where it was sent; a forwarded one has no entity to link to."""
+    number = detail.enqueued_sequence_number
+    if detail.transfer.get("hops"):
+        return Fact("Enqueued sequence number", str(number), "in the entity it was sent to")
+    place = address.topic or address
+    url = reverse("explorer:message", args=(place.namespace, place.path, number))
+    return Fact("Enqueued sequence number", str(number), f"in {place.path}" if address.topic else "", url=url)
+
+
+def _gone(record: MessageRecord) -> list[Fact]:
+    first, last = record.first, record.last
+    if first is None or last is None:
+        return []
+    found = [Fact("Enqueued", at=last.enqueued_at)] if last.enqueued_at else []
+    if first.size:
+        found.append(Fact("Size", filesize(first.size), "with properties"))
+    if first.time_to_live:
+        found.append(Fact("Time-to-live", human(first.time_to_live), format_iso(first.time_to_live)))
+    if first.session_id:
+        found.append(Fact("Session id", first.session_id, is_code=True))
+    return [*found, Fact("Removed", at=last.at)]
+
+
+def session_list(address: EntityAddress, session_id: str) -> str:
+    """The URL of the messages of a session."""
+    return f"{reverse('explorer:entity', args=(address.namespace, address.path))}?tab=active&session={quote(session_id, safe='')}"

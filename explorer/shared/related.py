@@ -1,0 +1,102 @@
+"""Messages that a message is related to: what it was made from and became, and those of the same conversation. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from django.urls import reverse
+
+from broker_core.common.types import EntityAddress, EventKind
+from broker_core.reads import Event
+
+_BECAME = {
+    EventKind.RESUBMITTED: "Resubmitted as",
+    EventKind.ACTIVATED: "Enqueued as",
+    EventKind.FORWARDED: "Forwarded to",
+    EventKind.MOVED: "Moved to",
+    EventKind.PUBLISHED: "Copied to",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Related:
+    """A link to related messages. word: how they are related. text: what the link shows. url: empty: there is nothing to open."""
+
+    word: str
+    text: str
+    url: str = ""
+    note: str = ""
+
+
+def lineage(events: Sequence[Event], entity_id: int, number: int) -> list[Related]:
+    """What the message was made from, and what it became, nearest first."""
+    found: list[Related] = []
+    for event in events:
+        here = (event.entity_id, event.sequence_number) == (entity_id, number)
+        for other in event.others:
+            is_this = (other.entity_id, other.sequence_number) == (entity_id, number)
+            if here and not is_this:
+                found.append(_linked(_word(event), other.address, other.sequence_number, entity_id == other.entity_id))
+            elif is_this and not here:
+                word = _BECAME_OF.get(event.kind, "Made from")
+                found.append(_linked(word, event.address, event.sequence_number, entity_id == event.entity_id))
+    return list(dict.fromkeys(found))
+
+
+_BECAME_OF = {
+    EventKind.RESUBMITTED: "Resubmitted from",
+    EventKind.ACTIVATED: "Scheduled as",
+    EventKind.FORWARDED: "Forwarded from",
+    EventKind.MOVED: "Moved from",
+    EventKind.PUBLISHED: "Published as",
+    EventKind.SENT: "Resubmitted as",
+}
+
+
+def _word(event: Event) -> str:
+    if event.kind in _BECAME:
+        return _BECAME[event.kind]
+    details: Mapping[str, Any] = event.details
+    if details.get("resubmitted_from"):
+        return "Resubmitted from"
+    if details.get("published_from"):
+        topic = event.other.address if event.other else None
+        return "Published as" if event.address is not None and event.address.topic == topic else "Forwarded from"
+    return "Moved from" if isinstance(details.get("from"), dict) else "Scheduled as"
+
+
+def _linked(word: str, address: EntityAddress | None, number: int | None, same_entity: bool) -> Related:
+    if address is None or number is None:
+        return Related(word, f"message {number}" if number else "a message", note="in a deleted entity")
+    url = reverse("explorer:message", args=(address.namespace, address.path, number))
+    return Related(word, f"message {number}", url, "" if same_entity else f"in {address.path}")
+
+
+def by_properties(
+    properties: Mapping[str, Any], message_id: str | None, address: EntityAddress, entity_exists: Callable[[EntityAddress], bool]
+) -> list[Related]:
+    """Searches for the messages of the same conversation, and the entity to which answers go.
+
+    properties: as stored. entity_exists: whether there is an entity with this address.
+    """
+    found: list[Related] = []
+    if correlation := properties.get("correlation_id"):
+        found.append(Related("Same correlation id", str(correlation), search_url("correlation", correlation)))
+        found.append(Related("In answer to", f"message id {correlation}", search_url("id", correlation)))
+    if message_id:
+        found.append(Related("Answers", f"correlation id {message_id}", search_url("correlation", message_id)))
+    if reply_to := properties.get("reply_to"):
+        there = EntityAddress(address.namespace, str(reply_to))
+        url = reverse("explorer:entity", args=(there.namespace, there.path)) if entity_exists(there) else ""
+        found.append(Related("Answers go to", str(reply_to), url, "" if url else "no such entity here"))
+    return found
+
+
+def search_url(key: str, value: Any) -> str:
+    """The search over all messages for one property."""
+    text = str(value).replace("\\", "\\\\").replace('"', '\\"')
+    token = f'{key}:"{text}"'
+    return f"{reverse('explorer:search')}?q={quote(token, safe='')}"

@@ -1,0 +1,34 @@
+"""The page System: background tasks, the namespaces' clocks, and the health of the database."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.http import require_GET
+
+from broker_core import reads
+from explorer.live.page import Live, live
+
+from . import sweeps
+from .clocks import ClockView
+from .shell import page, show
+
+REFRESH_SECONDS = 2.0
+
+
+@live
+@page
+@require_GET
+def system(request: HttpRequest) -> HttpResponse:
+    actor = request.actor
+    health, runs = reads.health(actor=actor), reads.last_sweep_runs(actor=actor)
+    tasks = sweeps.listed(runs, health.read_at)
+    recent = reads.sweep_runs(limit=20, actor=actor)
+    namespaces = [one for one in reads.namespaces(actor=actor) if not one.is_system]
+    clocks = [ClockView(one.name, one.family, one.is_system, one.clock, request.path) for one in namespaces]
+    otherwise = [one for one in clocks if one.clock.is_paused or one.is_otherwise]
+    context = {
+        "section": "system", "sweeps": tasks, "late": [one for one in tasks if one.lateness], "health": health,
+        "recent": [(run, run.name.replace("_", " "), sweeps.did(run.outcome)) for run in recent],
+        "clocks": otherwise, "real_time": len(clocks) - len(otherwise),
+    }  # fmt: skip
+    return show(request, "system", context, live=Live({"explorer/_system.html": 0.0}, refresh_seconds=REFRESH_SECONDS))

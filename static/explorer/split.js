@@ -1,0 +1,183 @@
+// The split view: rows of a list open beside it, in #pane. The server renders the pane as part of the page (?m=704) and, for this
+// script, alone from the message's own URL. Without JavaScript rows lead to the message's page, and ?m= works as a plain link.
+"use strict";
+(() => {
+  const split = document.querySelector("[data-split]");
+  if (!split) return;
+  const MESSAGE = /\/messages\/(.+)\/(\d+)$/;
+  const WALK_MS = 120; // after the last key: rows that are only passed are not fetched
+  const $ = (selector, within = document) => within.querySelector(selector);
+  const pane = () => document.getElementById("pane");
+  const query = () => new URLSearchParams(location.search);
+  const opened = () => query().get("m");
+  const links = () => [...split.querySelectorAll("table[data-rows] .row-link")].filter((link) => MESSAGE.test(link.pathname));
+  const linkOf = (m) => links().find((link) => keyOf(link) === m);
+  const keysAreOff = (event) =>
+    document.documentElement.dataset.shortcuts === "off" || event.ctrlKey || event.metaKey || event.altKey || $("dialog[open]");
+  const isTyping = (element) => element.matches?.("input:not([type=checkbox], [type=radio]), textarea, select");
+
+  function keyOf(link) {
+    const [, place, number] = link.pathname.match(MESSAGE);
+    return split.dataset.split === "many" ? `${decodeURIComponent(place)}/${number}` : number;
+  }
+
+  function withMessage(m) {
+    const found = query();
+    found.delete("body");
+    if (m) found.set("m", m);
+    else found.delete("m");
+    return found;
+  }
+
+  const address = (found) => `${location.pathname}${found.size ? `?${found}` : ""}`;
+
+  // --- opening, walking, closing --------------------------------------------------------------------------------------
+
+  let request = null;
+
+  async function fetchPane(path, found, options = {}) {
+    request?.abort();
+    const own = request = new AbortController();
+    const headers = { "HX-Request": "true", "HX-Request-Type": "partial", "HX-Target": "aside#pane" };
+    try {
+      const response = await fetch(`${path}?${found}`, { ...options, headers, signal: own.signal });
+      const text = await response.text();
+      const ours = text.includes('id="pane"') && !own.signal.aborted;
+      if (ours) await htmx.swap({ sourceElement: pane(), target: pane(), swap: "outerHTML", text, transition: false });
+      else if (!own.signal.aborted) location.reload(); // signed out, or an error page
+    } catch (error) {
+      if (error.name !== "AbortError") document.dispatchEvent(new CustomEvent("htmx:error"));
+    }
+  }
+
+  async function open(link, how) {
+    const found = withMessage(keyOf(link));
+    history[how](null, "", address(found));
+    link.focus({ preventScroll: true });
+    mark();
+    await fetchPane(link.pathname, found);
+    if (covers()) $("#pane-title")?.focus({ preventScroll: true });
+  }
+
+  function close() {
+    const link = linkOf(opened());
+    request?.abort();
+    history.pushState(null, "", address(withMessage(null)));
+    empty();
+    (link ?? links()[0] ?? $("#messages"))?.focus();
+  }
+
+  function empty() {
+    pane().hidden = true;
+    pane().replaceChildren();
+    mark();
+    pane().dispatchEvent(new CustomEvent("htmx:after:swap", { bubbles: true, detail: {} })); // the live feed asks for the page again
+  }
+
+  const covers = () => getComputedStyle(pane()).position === "fixed"; // a sheet over the list
+
+  function step(by) {
+    const all = links();
+    const at = all.indexOf(linkOf(opened()));
+    const next = all[at < 0 ? 0 : at + by];
+    if (next) open(next, "replaceState");
+  }
+
+  // Show which row is open; rows are replaced by live updates, so this is repeated after each.
+  function mark() {
+    const m = opened();
+    const all = links();
+    for (const link of all) {
+      const isOpen = keyOf(link) === m;
+      link.closest("tr").classList.toggle("opened", isOpen);
+      if (isOpen) link.setAttribute("aria-current", "true");
+      else link.removeAttribute("aria-current");
+    }
+    const at = all.findIndex((link) => keyOf(link) === m);
+    for (const button of pane().querySelectorAll("[data-pane-step]")) {
+      button.hidden = false;
+      button.disabled = at >= 0 && !all[at + Number(button.dataset.paneStep)];
+    }
+  }
+
+  // --- events ---------------------------------------------------------------------------------------------------------
+
+  function onClick(event) {
+    if (event.defaultPrevented || event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
+    const within = (selector) => event.target.closest?.(selector);
+    const stepper = within("[data-pane-step]");
+    if (stepper) { step(Number(stepper.dataset.paneStep)); return; }
+    if (within("[data-pane-close]")) { event.preventDefault(); close(); return; }
+    const shown = within("[data-pane-link]");
+    if (shown && pane().contains(shown)) { event.preventDefault(); follow(shown); return; }
+    const row = within("table[data-rows] tbody tr");
+    const link = row && split.contains(row) && $(".row-link", row);
+    const other = within("a, button, input, label, select, summary, textarea");
+    if (!link || !MESSAGE.test(link.pathname) || (other && other !== link) || String(getSelection())) return;
+    event.preventDefault();
+    if (event.detail === 0) location.assign(fullPage(link)); // Enter
+    else open(link, opened() ? "replaceState" : "pushState");
+  }
+
+  function fullPage(link) {
+    const found = withMessage(null);
+    return found.size ? `${link.pathname}?${found}` : link.pathname;
+  }
+
+  const messagePath = () => linkOf(opened())?.pathname ?? $("[data-pane-full]", pane()).pathname;
+
+  function follow(link) { // another form of the body
+    const found = new URLSearchParams(link.search);
+    history.replaceState(null, "", address(found));
+    fetchPane(messagePath(), found);
+  }
+
+  function onSubmit(event) {
+    const form = event.target;
+    const action = form.getAttribute("action") ?? ""; // not form.action: that is a button of this name
+    if (!pane().contains(form) || !MESSAGE.test(action)) return;
+    event.preventDefault();
+    fetchPane(action, query(), { method: "POST", body: new FormData(form, event.submitter) });
+  }
+
+  let walking = 0;
+
+  function onKey(event) {
+    if (event.key === "Escape" && opened() && !event.defaultPrevented && !$("dialog[open]") && !isTyping(event.target)) {
+      event.preventDefault();
+      close();
+      return;
+    }
+    if (keysAreOff(event) || isTyping(event.target)) return;
+    const link = document.activeElement?.closest?.("tr")?.querySelector(".row-link");
+    if (event.key === "o" && link && MESSAGE.test(link.pathname)) open(link, opened() ? "replaceState" : "pushState");
+    if (!["j", "k"].includes(event.key) || !opened() || !link || keyOf(link) === opened()) return;
+    history.replaceState(null, "", address(withMessage(keyOf(link))));
+    mark();
+    clearTimeout(walking);
+    walking = setTimeout(() => open(link, "replaceState"), WALK_MS);
+  }
+
+  // The keys j and k start from the open row, wherever the focus is; app.js moves the focus.
+  function onKeyFirst(event) {
+    if (!["j", "k"].includes(event.key) || !opened() || keysAreOff(event) || isTyping(event.target)) return;
+    if (!document.activeElement?.closest("table[data-rows] tbody tr")) linkOf(opened())?.focus({ preventScroll: true });
+  }
+
+  function onBack() {
+    const m = opened();
+    const link = m && linkOf(m);
+    if (m && !link) location.reload();
+    else if (link) fetchPane(link.pathname, query());
+    else empty();
+    mark();
+  }
+
+  addEventListener("popstate", onBack);
+  document.addEventListener("click", onClick);
+  document.addEventListener("submit", onSubmit);
+  document.addEventListener("keydown", onKeyFirst, true);
+  document.addEventListener("keydown", onKey);
+  document.addEventListener("htmx:after:swap", mark);
+  mark();
+})();

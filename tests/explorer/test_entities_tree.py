@@ -1,0 +1,142 @@
+"""The table of entities: groups by the beginning of names, what needs a person first, chosen columns, and dead letters of all
+families."""
+
+import pytest
+
+from broker_core import queue_storage, rabbitmq, reads, service_bus
+from broker_core.common.types import EntityAddress, Message
+from broker_core.reads import EntityFilter
+from broker_core.service_bus import entities
+from explorer.shared import overview
+from tests.fixtures import vhost  # noqa: F401 - fixture
+from tests.html import body_of
+from tests.rabbitmq import rabbits
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def many(namespace):
+    """Queues with two prefixes that three or more share, one that two share, and one without."""
+    for name in ("eu/a", "eu/b", "eu/c-1", "us.x", "us.y", "us.z", "de-1", "de-2", "alone"):
+        entities.create_queue(EntityAddress(namespace, name))
+    service_bus.send(EntityAddress(namespace, "us.y"), [Message(b"x")] * 5)
+    return namespace
+
+
+def shown(tree):
+    return [item.prefix or item.parts[0].address.path for item in tree.items]
+
+
+def test_three_or_more_names_that_begin_alike_are_a_group(many):
+    found = reads.tree(EntityFilter(namespace=many))
+    assert shown(found) == ["alone", "de-1", "de-2", "eu/", "us."]
+    assert (found.count, found.totals.entities) == (5, 9)
+    [us] = [item for item in found.items if item.prefix == "us."]
+    assert (us.entities, sum(part.counts.active for part in us.parts), len(us.children)) == (3, 5, 3)
+
+
+def test_a_topic_counts_once_with_its_subscriptions(namespace):
+    topic = EntityAddress(namespace, "news/eu")
+    entities.create_topic(topic)
+    for name in "abc":
+        entities.create_subscription(topic.subscription(name))
+    assert [item.prefix for item in reads.tree(EntityFilter(namespace=namespace)).items] == [None] * 4
+    for name in ("news/us", "news/de"):
+        entities.create_queue(EntityAddress(namespace, name))
+    [group] = reads.tree(EntityFilter(namespace=namespace)).items
+    assert (group.prefix, group.entities) == ("news/", 6)
+
+
+def test_inside_a_group_names_are_grouped_by_what_follows(namespace):
+    for name in ("a/b/1", "a/b/2", "a/b/3", "a/c"):
+        entities.create_queue(EntityAddress(namespace, name))
+    found = reads.tree(EntityFilter(namespace=namespace, prefix="a/"))
+    assert shown(found) == ["a/b/", "a/c"]
+
+
+def test_groups_are_open_while_all_entities_fit_and_the_opposite_on_request(many):
+    def is_open(**given):
+        found = reads.tree(EntityFilter(namespace=many), **given)
+        return [item.is_open for item in found.items if item.prefix]
+
+    assert is_open(open_below=9) == [True, True]
+    assert is_open(open_below=8) == [False, False]
+    assert is_open(open_below=8, toggled=[f"{many}/us."]) == [False, True]
+    assert is_open(open_below=9, toggled=[f"{many}/us."]) == [True, False]
+
+
+def test_an_open_group_is_bounded(many):
+    found = reads.tree(EntityFilter(namespace=many), max_children=2)
+    assert [len(item.children) for item in found.items if item.prefix] == [2, 2]
+
+
+def test_what_needs_a_person_comes_first(many):
+    queue = EntityAddress(many, "de-2")
+    service_bus.send(queue, [Message(b"x")])
+    service_bus.dead_letter(queue, [service_bus.receive(queue)[0].lock_token], "no")
+    assert shown(reads.tree(EntityFilter(namespace=many), sort="-attention"))[:2] == ["de-2", "us."]
+
+
+def test_pages_have_each_item_once_and_say_how_many_there_are(many, as_, monkeypatch):
+    monkeypatch.setattr(overview, "ROWS", 2)
+    client, found = as_("viewer"), []
+    for number in (1, 2, 3):
+        context = client.get(f"/namespaces/{many}/?page={number}").context
+        found += [line.item.prefix if line.item else line.entity.address.path for line in context["lines"]]
+    assert found == ["alone", "de-1", "de-2", "eu/", "us."]
+    assert "Rows 5 to 5 of 5" in body_of(client.get(f"/namespaces/{many}/?page=3"))
+    assert "No entities on this page" in body_of(client.get(f"/namespaces/{many}/?page=4"))
+
+
+def test_a_closed_group_opens_by_its_link_and_a_long_one_leads_to_all(many, as_, monkeypatch):
+    monkeypatch.setattr(overview, "ROWS", 2)
+    client = as_("viewer")
+    [group] = [one for one in client.get(f"/namespaces/{many}/?page=2").context["lines"] if one.item]
+    html = body_of(client.get(f"/namespaces/{many}/{group.toggle}"))
+    assert "Show all 3 in eu/" in html
+    assert "eu/c-1" in body_of(client.get(f"/namespaces/{many}/?within=eu/&page=2"))
+
+
+def test_the_order_and_the_columns_are_remembered(many, as_):
+    client = as_("viewer")
+    page = f"/namespaces/{many}/"
+    client.get(f"{page}?sort=-active&columns=active&columns=trend")
+    answer = client.get(f"{page}?q=us")
+    assert answer.status_code == 302
+    context = client.get(f"{page}{answer.url}").context
+    assert (context["sort"], [column.name for column in context["columns"]]) == ("-active", ["name", "active", "trend"])
+    assert context["query"]["q"] == "us"
+    client.get(f"{page}?sort=name")
+    assert client.get(page).url == "?sort=name"
+    client.cookies[overview.COOKIE] = "sort=nonsense"
+    assert client.get(page).status_code == 200
+
+
+def test_totals_lead_to_what_they_are_the_sum_of(many, as_):
+    client = as_("viewer")
+    links = {one.name: one.href for one in client.get(f"/namespaces/{many}/").context["totals"]}
+    assert links["queues"] == "?kind=queue"
+    assert client.get(f"/namespaces/{many}/{links['active']}").context["lines"][0].item.prefix == "us."
+
+
+def test_a_poison_queue_of_any_name_holds_dead_letters(account):
+    jobs, failed = EntityAddress(account, "jobs"), EntityAddress(account, "failed")
+    queue_storage.create_queue(failed)
+    queue_storage.create_queue(jobs, max_dequeue_count=2, poison_queue="failed")
+    queue_storage.put(failed, "x")
+    rows = {row.address.path: row.waits_for_operator for row in reads.overview(account)}
+    assert rows == {"failed": True, "jobs": False}
+    assert {part.waits_for_operator for part in reads.tallies(EntityFilter(namespace=account)).rows} == {True, False}
+
+
+def test_a_queue_that_only_collects_dead_letters_holds_them(vhost):  # noqa: F811
+    rabbits.declare(vhost, "work", dead_letter_exchange="amq.fanout")
+    rabbits.declare(vhost, "other", dead_letter_exchange="", dead_letter_routing_key="by-name")
+    for name in ("dead", "by-name", "retry", "plain"):
+        given = {"dead_letter_exchange": ""} if name == "retry" else {}
+        rabbits.declare(vhost, name, **given)
+    for name in ("dead", "retry"):
+        rabbitmq.bind_queue(vhost, name, "amq.fanout")
+    found = {row.address.path for row in reads.overview(vhost) if row.waits_for_operator}
+    assert found == {"dead", "by-name"}  # what is delivered again from "retry" needs nobody

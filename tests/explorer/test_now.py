@@ -1,0 +1,174 @@
+"""Now: the sentence, the attention list and the charts, as the page and as a live update draw them."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.urls import reverse
+
+from broker_core import reads, service_bus
+from broker_core.common.types import EntityAddress, EntityStatus, Message
+from broker_core.reads import Times, TrafficPoint
+from broker_core.service_bus import entities
+from broker_core.store import connections, driver
+from explorer.shared import recent, small_charts
+
+from .conftest import WORKER
+
+NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
+
+
+def body_of(response):
+    return " ".join(response.content.decode().split())
+
+
+def page_of(client, namespace):
+    return client.get("/", {"namespace": namespace})
+
+
+def test_what_needs_a_person_is_listed_with_its_reason_and_an_action(shop, as_):
+    answer = page_of(as_("operator"), shop.namespace)
+    [entry] = answer.context["entries"]
+    assert (entry.item.rule, entry.item.headline, entry.item.aside) == ("dead", "1 dead letter", ", +1 in 5 min")
+    assert entry.item.share.label == "PaymentRefused" and entry.item.text == "no <money>"
+    html = body_of(answer)
+    assert "1 thing needs you." in html and "no &lt;money&gt;" in html
+    assert entry.action.url == f"/entities/{shop.namespace}/{shop.path}?tab=dead-letter" and f'href="{entry.action.url}"' in html
+    assert f'href="{reverse("explorer:help")}#attention-dead"' in html
+
+
+def test_all_is_well_without_anything_to_do(broker_database, as_, namespace):
+    entities.create_queue(EntityAddress(namespace, "quiet"))
+    answer = page_of(as_("viewer"), namespace)
+    assert "All is well." in body_of(answer) and answer.context["entries"] == []
+    assert 'aria-label="What needs a person" hidden' in body_of(answer)
+
+
+def test_a_namespace_shows_its_own_alone_and_an_unknown_one_is_said(shop, jobs, as_):
+    client = as_("viewer")
+    assert shop.namespace not in [e.item.entity.address.namespace for e in page_of(client, jobs.namespace).context["entries"]]
+    answer = page_of(client, "nowhere")
+    assert answer.status_code == 404 and "There is no namespace named nowhere." in body_of(answer)
+
+
+def test_the_poison_queue_of_a_storage_queue_is_listed(jobs, as_):
+    entries = page_of(as_("viewer"), jobs.namespace).context["entries"]
+    assert [(e.item.rule, e.item.entity.address.path) for e in entries][0] == ("poison", "jobs-poison")
+
+
+@pytest.mark.parametrize(("role", "word"), [("administrator", "Open settings"), ("operator", "Open queue")])
+def test_an_action_is_offered_to_those_who_may_take_it(broker_database, as_, namespace, role, word):
+    queue = EntityAddress(namespace, "off")
+    entities.create_queue(queue, status=EntityStatus.DISABLED)
+    [entry] = page_of(as_(role), namespace).context["entries"]
+    assert (entry.item.rule, entry.action.word) == ("disabled", word)
+
+
+def test_the_totals_are_links_that_work(shop, as_):
+    client = as_("viewer")
+    for total in page_of(client, shop.namespace).context["totals"]:
+        assert client.get(total.url).status_code == 200, total
+
+
+def test_the_number_of_queries_does_not_grow_with_the_entities(broker_database, as_, namespace, monkeypatch):
+    statements, execute = [], driver._execute
+    monkeypatch.setattr(driver, "_execute", lambda step, connection: statements.append(step) or execute(step, connection))
+
+    def make(count, prefix):
+        for number in range(count):
+            queue = EntityAddress(namespace, f"{prefix}{number}")
+            entities.create_queue(queue)
+            service_bus.send(queue, [Message(b"x")], actor=WORKER)
+            [got] = service_bus.receive(queue, actor=WORKER)
+            service_bus.dead_letter(queue, [got.lock_token], "Why", "not", actor=WORKER)
+
+    def queries():
+        before = len(statements)
+        answer = page_of(client, namespace)
+        assert len(answer.context["entries"]) <= 5
+        return len(statements) - before
+
+    monkeypatch.setattr(recent, "KEPT_SECONDS", 60.0)  # what all pages share is not read again
+    client = as_("viewer")
+    make(1, "a")
+    queries()
+    few = queries()
+    assert few > 5
+    make(20, "b")
+    assert queries() == few
+    assert "At least 20 things need you." in body_of(page_of(client, namespace))
+
+
+def test_facts_have_the_trend_the_reason_and_the_quota(shop):
+    [facts] = reads.attention(reads.EntityFilter(namespace=shop.namespace)).facts
+    assert (facts.dead[-1], facts.active[-1]) == (1, facts.entity.counts.active) and len(facts.dead) == 30
+    assert facts.dead[0] == 0 and facts.active[0] == 0
+    assert (facts.reason.reason, facts.reason.count, facts.reason.of) == ("PaymentRefused", 1, 1)
+    assert 0 < facts.quota_share < 0.001
+
+
+def test_the_oldest_message_is_that_of_an_entity_with_a_receiver(broker_database, namespace):
+    queue = EntityAddress(namespace, "waits")
+    entities.create_queue(queue)
+    service_bus.send(queue, [Message(b"x")], actor=WORKER)
+    found = reads.attention(reads.EntityFilter(namespace=namespace))
+    assert found.oldest_received is None and [f.entity.address.path for f in found.facts] == ["waits"]
+    service_bus.receive(queue, actor=WORKER)
+    found = reads.attention(reads.EntityFilter(namespace=namespace))
+    assert timedelta() <= found.oldest_received < timedelta(minutes=1) and found.facts == ()
+
+
+# Charts
+
+
+def point(second, **values):
+    return TrafficPoint(NOON + timedelta(seconds=second), 10, **({"sent": 0, "completed": 0, "dead_lettered": 0} | values))
+
+
+def test_points_are_added_up_by_whole_minutes():
+    points = [point(s, sent=1, completed=2, active=s, dead=1, waiting=Times(1.0, 1.0, (0, 1))) for s in range(30, 150, 10)]
+    first, last = small_charts.minutes([*points[:-1], point(140, partial=True)])
+    assert (first.at, first.sent, first.completed, first.active, first.waited.count) == (
+        NOON + timedelta(minutes=1),
+        6,
+        12,
+        110,
+        6,
+    )
+    assert first.is_over and not last.is_over
+
+
+def test_the_four_charts_say_their_numbers():
+    points = [point(s, sent=2, completed=1, active=7, dead=s // 60, partial=s == 1790) for s in range(0, 1800, 10)]
+    rates, backlog, wait, dead = small_charts.four(points)
+    assert [(one.value, one.word) for one in rates.legend] == [("12", "in"), ("6", "out")]
+    assert backlog.legend[0].value == "7" and [t.text for t in backlog.y_ticks] == ["0", "4", "8"]
+    assert wait.series == () and wait.legend[0].value == "–"
+    assert (dead.legend[0].value, dead.legend[0].word) == ("29", "+5 in 5 min")
+    assert [t.text for t in rates.x_ticks] == ["12:00", "12:10", "12:20"]
+    assert all("NaN" not in s.path for chart in (rates, backlog, dead) for s in chart.series)
+
+
+@pytest.mark.parametrize("numbers", [(), (0, 0)])
+def test_without_numbers_there_is_no_trend(numbers):
+    assert small_charts.trend(numbers, "Messages") is None
+
+
+def test_a_trend_ends_at_its_last_number():
+    found = small_charts.trend((0, 2, 1), "Dead letters")
+    assert (found.x, found.y) == (120.0, 12.0) and found.words == "Dead letters in the last 3 minutes: from 0 to 1"
+
+
+def test_a_new_dead_letter_is_found_among_many_entities_with_old_ones(broker_database, namespace):
+    """However many entities have a few old dead letters, they do not hide one with a new one."""
+    for number in range(4):
+        queue = EntityAddress(namespace, f"q{number}")
+        entities.create_queue(queue)
+        service_bus.send(queue, [Message(b"x")] * 3, actor=WORKER)
+        for got in service_bus.receive(queue, 3 if number else 1, actor=WORKER):
+            service_bus.dead_letter(queue, [got.lock_token], "Why", "not", actor=WORKER)
+    old = [reads.entity(EntityAddress(namespace, f"q{number}")).id for number in (1, 2, 3)]
+    connections.current().execute("UPDATE vitrine_count_delta SET at = at - interval '1 hour' WHERE entity_id = ANY(%s)", [old])
+    wanted = reads.EntityFilter(namespace=namespace)
+    found = reads.attention(wanted, many_dead=100, most=1)
+    assert [one.entity.address.path for one in found.facts if one.entity.counts.dead_letter] == ["q0"]
+    assert len([one for one in reads.attention(wanted, many_dead=3).facts if one.entity.counts.dead_letter]) == 4
