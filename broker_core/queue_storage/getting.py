@@ -82,7 +82,7 @@ def peek(address: EntityAddress, count: int = 1, *, actor: Actor | None = None) 
             return rows
         if not _may_refresh_hint(queue.id):
             return rows if rows or (yield from _exists(address, queue.id)) else None
-        hint = yield from _refresh_hint(address, queue.id)
+        hint = yield from _hint_of(address, queue.id)
         if hint is None or not hint.visible:
             return None if hint is None else []
         return (yield call("storage_peek", entity_id=queue.id, max_count=count, from_start=True))
@@ -101,7 +101,7 @@ def _get(address: EntityAddress, queue_id: int, count: int, params: dict[str, An
         elif not _may_refresh_hint(queue_id):
             return rows if rows or (yield from _exists(address, queue_id)) else None
         else:
-            hint = yield from _refresh_hint(address, queue_id)
+            hint = yield from _hint_of(address, queue_id)
             if hint is None:
                 return rows or None
             if hint.expired:
@@ -113,7 +113,7 @@ def _get(address: EntityAddress, queue_id: int, count: int, params: dict[str, An
             return rows
         rows = [*rows, *more]
     if _hint_refresh_is_due(queue_id):
-        yield from _refresh_hint(address, queue_id)
+        yield from _hint_of(address, queue_id)
     return rows
 
 
@@ -123,18 +123,23 @@ def _get_once(queue_id: int, count: int, **params: Any) -> Steps:
     return [row for row in rows if row.sequence_number is not None], rows[0].spent if rows else 0
 
 
-def _refresh_hint(address: EntityAddress, queue_id: int) -> Steps:
-    """Find the first visible message without the hint and set the hint to it; None if the queue does not exist. Raises
-    QueueDisabled."""
+def _refresh_hint(queue_id: int) -> Steps:
+    """Find the first visible message without the hint and set the hint to it; None if the queue does not exist."""
     began = time.monotonic()
     rows = yield call("storage_refresh_hint", entity_id=queue_id)
     took = time.monotonic() - began
     rest = REST_FACTOR * took
     now = began + took
     _hint_states.keep(_key(queue_id), _HintState(now + max(REFRESH_EVERY, rest), now + rest if took > CHEAP_REFRESH else 0.0))
-    for row in rows:
-        _require_getting(address, row.status)
     return rows[0] if rows else None
+
+
+def _hint_of(address: EntityAddress, queue_id: int) -> Steps:
+    """Refresh the hint. Raises QueueDisabled."""
+    hint = yield from _refresh_hint(queue_id)
+    if hint is not None:
+        _require_getting(address, hint.status)
+    return hint
 
 
 def _exists(address: EntityAddress, queue_id: int) -> Steps[bool]:

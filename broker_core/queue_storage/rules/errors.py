@@ -161,7 +161,7 @@ class QueueDisabled(StorageRefusal, errors.EntityDisabled):
     """An operator has paused puts, or gets (QS-926)."""
 
     code = "QueueDisabled"
-    status = 409
+    status = 409  # type: ignore[assignment]  # here of the response
 
     def __init__(self, queue: str, status: str, operation: str):
         errors.BrokerError.__init__(
