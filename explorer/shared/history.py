@@ -27,7 +27,7 @@ def history(entity: EntityRow, form: Form, actor: Actor) -> dict[str, Any]:
 
 def outcomes(entity: EntityRow) -> list[tuple[str, str]]:
     """The ways in which messages leave, in the family's words."""
-    words = {}
+    words: dict[str, str] = {}
     for kind in sorted(TERMINAL_KINDS):
         words.setdefault(timeline.words(EventKind(kind), entity.family, None).word, kind.name)
     return [(name, word) for word, name in words.items()]
