@@ -51,11 +51,12 @@ class Scale:
     correlations: int = 1000
     sessions: int = 10_000
     in_flight: int = 100_000
+    operated: int = 100_000
 
 
 DEFAULT = Scale()
 LARGE = Scale(waiting=(10_000, 100_000, 1_000_000, 10_000_000), through=10_000_000, listed=10_000_000)
-SMALL = Scale(0.4, 2, (1_000, 10_000), 10_000, 20_000, 20_000, 5_000, 3.0, (10, 50), 50, 200, 5_000)
+SMALL = Scale(0.4, 2, (1_000, 10_000), 10_000, 20_000, 20_000, 5_000, 3.0, (10, 50), 50, 200, 5_000, 5_000)
 scale = DEFAULT
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from statistics import median
 from uuid import uuid4
 
@@ -39,6 +40,7 @@ class Size:
 SIZES = (Size(1_000, 150, 15, 150), Size(100_000, 1_000, 300, 1_000))
 FOLDED = 20_000  # entries of the ledger in a batch of the sweep
 LIST_MS = 50
+SLICE_MS = 1_500
 
 # Messages as a million sends would have stored them, with their counts, inserted at once since sending is not measured here.
 _FILL = """
@@ -105,15 +107,31 @@ def _of_size(report, size: Size) -> None:
         day = _milliseconds(lambda: client.get(f"/insights/?range=1d&namespace={namespace}", HTTP_HOST="localhost"))
         report.row(f"{name}: the charts of a day of all", day, "ms", size.page, at_most=True)
         folded = _fold_milliseconds(namespace)
-        report.line(f"{name}: folding {FOLDED:,} entries of {min(size.queues, BUSY):,} queues into counts and traffic", folded)
+        report.line(f"{name}: folding {FOLDED:,} entries of {min(size.queues, BUSY):,} queues into traffic", folded)
         queue = EntityAddress(namespace, "queue-000500")
         one = _milliseconds(lambda: reads.entity(queue))
         report.line(f"{name}: one queue's counts, rates and state", f"{one:.3g} ms")
         listing = _milliseconds(lambda: reads.list_messages(queue, cursor="below-500"))
         report.row(f"{name}: a page of a list", listing, "ms", LIST_MS, at_most=True)
+        _search(report, name)
     finally:
         user.delete()
         _remove(namespace)
+
+
+def _search(report, name: str) -> None:
+    """Slices of a search over all messages: the rate, by a text and by a value in JSON that no message has."""
+    for text, word in (("entity:nothing", "a text"), ("$.order.id>4700", "a value in JSON")):
+        wanted, cursor, scanned, slices = reads.parse_filter(f"{text} state:active", now=datetime.now(UTC)), None, 0, []
+        while len(slices) < ROUNDS:
+            began = time.perf_counter()
+            part = reads.search_slice(wanted, cursor)
+            slices.append(time.perf_counter() - began)
+            scanned, cursor = scanned + part.scanned, part.cursor
+            if cursor is None:
+                break
+        report.line(f"{name}: search by {word}", f"{scanned / sum(slices):,.0f} messages/s")
+        report.row(f"{name}: search by {word}, the longest slice", max(slices) * 1000, "ms", SLICE_MS, at_most=True)
 
 
 def _fill(namespace: str, queues: int) -> None:

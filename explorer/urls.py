@@ -8,7 +8,9 @@ from explorer.shared.family import installed
 
 from . import addresses
 from .analysis import pages
+from .dead_letters import group, inbox
 from .demo import pages as demonstration
+from .operations import pages as operating
 from .shared import (
     audit_log,
     clocks,
@@ -26,7 +28,9 @@ from .shared import (
     preferences,
     protection,
     revisions,
+    saved_filters,
     search,
+    suggestions,
     system,
     tail,
 )
@@ -40,8 +44,13 @@ urlpatterns = [
     path("entities/", overview.overview, name="entities"),
     path("namespaces/<namespace:namespace>/", overview.overview, name="namespace"),
     path("clocks/<namespace:namespace>/", clocks.clock, name="clock"),
+    path("dead-letters/", inbox.inbox, name="dead_letters"),
+    path(f"dead-letters/<slug:subqueue>/{ENTITY}", group.group, name="dead_letter_group"),
     path("locks/", locks.locks, name="locks"),
-    path("find/", search.search, name="search"),
+    path("messages/", search.search, name="messages"),
+    path("filters/", saved_filters.saved_filters, name="saved_filters"),
+    path("filters/save/", saved_filters.save, name="save_filter"),
+    path("filters/delete/<int:filter_id>/", saved_filters.delete, name="delete_filter"),
     path("system/", system.system, name="system"),
     path("activity/", audit_log.audit_log, name="audit"),
     path("learn/", glossary.glossary, name="help"),
@@ -55,9 +64,10 @@ urlpatterns = [
     path(f"revisions/{ENTITY}", revisions.revisions, name="entity_revisions"),
     path(f"settings/{ENTITY}", by_family("entity_settings"), name="entity_settings"),
     path(f"delete/{ENTITY}", by_family("entity_delete"), name="entity_delete"),
+    path("filter-suggestions/", suggestions.general, name="general_suggestions"),
+    path(f"filter-suggestions/{ENTITY}", suggestions.suggestions, name="filter_suggestions"),
     path(f"send/{ENTITY}", by_family("send"), name="send"),
     path(f"receive/<slug:subqueue>/{ENTITY}", by_family("receiver"), name="receiver"),
-    path(f"resubmit-all/{ENTITY}", by_family("resubmit_all"), name="resubmit_all"),
     path(f"compare/{ENTITY}", compare.compare, name="compare"),
     path(f"bodies/{ENTITY}/<int:sequence_number>", message.body, name="body"),
     path(f"messages/{ENTITY}/<int:sequence_number>", message.message, name="message"),
@@ -65,6 +75,10 @@ urlpatterns = [
     path("configuration/", configuration.configuration, name="configuration"),
     path("configuration/export/", configuration.export_configuration, name="configuration_export"),
     path("insights/", insights.insights, name="insights"),
+    path("operations/", operating.operations, name="operations"),
+    path("operations/<int:operation_id>/", operating.operation, name="operation"),
+    path("operations/<int:operation_id>/change/", operating.operation_change, name="operation_change"),
+    path(f"operate/{ENTITY}", operating.operation_new, name="operation_new"),
     path("analyses/", pages.analysis_runs, name="analysis_runs"),
     path("analyses/new/", pages.analysis_new, name="analysis_new"),
     path("analyses/<int:run_id>/", pages.analysis_run, name="analysis_run"),
@@ -74,7 +88,12 @@ urlpatterns = [
 for family in installed():
     urlpatterns += family.urls
 
-MOVED = {"sweeps/": "explorer:system", "audit/": "explorer:audit", "words/": "explorer:help"}  # addresses of earlier versions
+MOVED = {  # addresses of earlier versions
+    "find/": "explorer:messages",
+    "sweeps/": "explorer:system",
+    "audit/": "explorer:audit",
+    "words/": "explorer:help",
+}
 urlpatterns += [
     path(old, RedirectView.as_view(pattern_name=new, query_string=True, permanent=True)) for old, new in MOVED.items()
 ]

@@ -63,7 +63,6 @@ class FamilyDefinition:
                     number.
     clock_stepped:  (namespace) -> steps that do what else a step of its clock made due, and return counts by name.
     sweeps:         the background tasks that only this family needs.
-    groups:         the statement that groups messages for bulk resubmission (reads.groups); empty: the family has none.
     delete_idle:    (row of `idle_entities`) -> steps that delete an idle entity and return whether it was deleted.
     create_namespace: (name, description, tier, actor) -> the namespace created.
     delete_namespace: the use case that deletes a namespace by its name.
@@ -101,7 +100,6 @@ class FamilyDefinition:
     activate: Callable[[Any, float], Steps] = _zero
     clock_stepped: Callable[[str], Steps] = _no_counts
     sweeps: tuple[Sweep, ...] = ()
-    groups: str = ""
     delivery_timeout_ms: int | None = None
     paths_have_case: bool = False
 

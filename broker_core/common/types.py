@@ -155,6 +155,7 @@ class EventKind(IntEnum):
     DROPPED = 21  # by its queue; `reason` says why: rejected, over a limit, delivered too often, unroutable
     MOVED = 22  # to other entities; `reason` says why: dead-lettered by an exchange, or moved to a poison queue
     SETTLE_REFUSED = 23  # a settlement without a valid lock, which changed nothing (SB-071); `reason` says which: complete, renew
+    RESTORED = 24  # to its list, by undoing an operation that had removed it
 
     @property
     def is_terminal(self) -> bool:

@@ -547,6 +547,7 @@ class Migration(migrations.Migration):
                             (21, "dropped"),
                             (22, "moved"),
                             (23, "settle refused"),
+                            (24, "restored"),
                         ]
                     ),
                 ),

@@ -105,6 +105,53 @@ CREATE INDEX vitrine_message_session_expiry ON vitrine_message ((entity_id + 0),
 CREATE INDEX vitrine_message_visible ON vitrine_message (entity_id, visible_at, sequence_number) WHERE visible_at IS NOT NULL;
 CREATE INDEX vitrine_message_priority ON vitrine_message (entity_id, priority DESC, sequence_number) WHERE priority IS NOT NULL;
 
+-- Operations on many messages (docs/design.md D18). Each is in the database of its namespace, so that a batch's effect and the
+-- operation's progress commit together; its number is from the default database.
+CREATE SEQUENCE vitrine_operation_number;
+CREATE TABLE vitrine_operation (
+    id            bigint PRIMARY KEY,
+    kind          text NOT NULL,
+    actor         text NOT NULL,
+    family        text NOT NULL,
+    namespace     text NOT NULL,
+    path          text NOT NULL,
+    entity_id     bigint NOT NULL,
+    selection     jsonb NOT NULL,
+    options       jsonb NOT NULL,
+    counted       bigint,                             -- messages that matched when it was requested; NULL: too many to count then
+    done          bigint NOT NULL,
+    skipped       bigint NOT NULL,
+    failed        bigint NOT NULL,
+    reasons       jsonb NOT NULL,                     -- why messages were skipped, with counts
+    listed        jsonb NOT NULL,                     -- the first of these messages, [number, reason]
+    pace          float8,                             -- messages per second; NULL: as fast as possible
+    state         text NOT NULL,
+    position      bigint NOT NULL,                    -- the highest number that was processed
+    undone        bigint NOT NULL,
+    undo_position bigint NOT NULL,
+    requested_at  timestamptz NOT NULL,
+    started_at    timestamptz,
+    finished_at   timestamptz,
+    undo_until    timestamptz,                        -- real time; NULL: it is not over, or what it hid is kept (an archive)
+    claimed_by    text NOT NULL,
+    lease_until   timestamptz,
+    message       text NOT NULL,                      -- why it failed
+    CONSTRAINT vitrine_operation_state CHECK (
+        state IN ('queued', 'running', 'paused', 'stopped', 'done', 'failed', 'undoing', 'undone')),
+    CONSTRAINT vitrine_operation_pace CHECK (pace > 0)
+) WITH (fillfactor = 50);
+CREATE INDEX vitrine_operation_open ON vitrine_operation (id) WHERE state IN ('queued', 'running', 'paused', 'undoing');
+CREATE INDEX vitrine_operation_entity ON vitrine_operation (entity_id, id);
+
+-- Messages that an operation removed, whole, until it can no longer be undone. Being in a table of their own, no receive, count,
+-- quota, peek, sweep or search sees them. copies: where a moved or resubmitted message went, [[entity, number], ...].
+CREATE TABLE vitrine_hidden_message (
+    operation_id bigint NOT NULL, hidden_at timestamptz NOT NULL, copies jsonb,
+    LIKE vitrine_message INCLUDING STORAGE
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
+CREATE INDEX vitrine_hidden_message_operation ON vitrine_hidden_message (operation_id, sequence_number);
+CREATE UNIQUE INDEX vitrine_hidden_message_number ON vitrine_hidden_message (entity_id, sequence_number);
+
 CREATE TABLE vitrine_queue_head (
     entity_id bigint, subqueue smallint,
     head bigint NOT NULL DEFAULT 1,                   -- at or below the lowest active number

@@ -51,5 +51,4 @@ QUEUE_STORAGE = FamilyDefinition(
     delete_entity=delete_queue,
     admin="broker_core.queue_storage.admin",
     transfer=transfer,
-    groups="storage_groups",
 )

@@ -122,6 +122,52 @@ def requeue_poison(
     return (yield from run_on_queue(address, attempt))
 
 
+@use_case
+def move(
+    address: EntityAddress, sequence_numbers: Sequence[int], to: str | None = None, *, actor: Actor | None = None
+) -> Steps[tuple[dict[int, list[tuple[int, int]]], dict[int, str]]]:
+    """Move messages to another queue of the account, or, without `to`, each to the queue that it came from, as `requeue_poison`
+    does; leased ones stay. Returns where each is now, as (entity id, number), and why others stayed. Messages that are leased or
+    gone are in neither. Raises QueueNotFound for `to`."""
+    actor = authorize(actor, Right.OPERATE, address)
+    numbers = whole_numbers(sequence_numbers)
+
+    def attempt(queue: CachedEntity) -> Steps:
+        rows = yield call("storage_origins", entity_id=queue.id, numbers=numbers)
+        groups: dict[str, list[int]] = {}
+        why: dict[int, str] = {}
+        for row in rows:
+            path = to or requeued_to(address.path, row.resubmitted_from)
+            if path is None:
+                why[row.sequence_number] = "it has no recorded origin; move it to a queue of your choice"
+            elif path == address.path:
+                why[row.sequence_number] = "it came from this queue"
+            else:
+                groups.setdefault(path, []).append(row.sequence_number)
+        copies: dict[int, list[tuple[int, int]]] = {}
+        for path, group in groups.items():
+            try:
+                target = yield from one_row(EntityAddress(address.namespace, path), "storage_bounds")
+            except QueueNotFound:
+                if to:
+                    raise
+                why |= dict.fromkeys(group, f"the queue {path} no longer exists")
+                continue
+            moved = yield call(
+                "storage_move",
+                entity_id=queue.id,
+                target_id=target.entity_id,
+                numbers=group,
+                actor=str(actor),
+                reason=REQUEUED,
+                time_to_live=DEFAULT_LIFE,
+            )
+            copies |= {row.old_number: [(target.entity_id, row.new_number)] for row in moved}
+        return (copies, why) if rows or (yield from queue_exists(queue.id)) else None
+
+    return (yield from run_on_queue(address, attempt))
+
+
 def _origin(address: EntityAddress, came_from: Mapping | None) -> str:
     name = requeued_to(address.path, came_from)
     if name is None:

@@ -18,6 +18,7 @@ from broker_core.rabbitmq.messages.moving import (
     ToExchange,
     ToQueue,
     move,
+    move_numbers,
     preview_move,
 )
 from broker_core.rabbitmq.messages.properties import Properties

@@ -13,8 +13,8 @@ from .broker_health import (
     last_sweep_runs,
     sweep_runs,
 )
-from .dead_groups import DeadLetterGroup, Groups, groups
-from .dead_letters import DeadGroup, DeadGroups, dead_groups, description_pattern
+from .conditions import quoted_name
+from .dead_letters import MOST_GROUPS, DeadGroup, DeadGroups, dead_groups, description_pattern
 from .deleted_entities import DeletedEntity, deleted_entity
 from .entities import (
     Counts,
@@ -50,12 +50,17 @@ from .locks import Holder, Lock, LockFilter, Locks, locks
 from .messages import (
     BODY_BYTES,
     EXPIRED,
+    MOST_SUGGESTED,
+    SUGGEST_FROM,
     Body,
     Explanation,
+    Matching,
     MessageDetail,
     MessageRow,
     Tab,
     body,
+    count_messages,
+    frequent_values,
     list_messages,
     message,
     messages_by_number,
@@ -72,6 +77,7 @@ from .next_changes import (
     next_change,
 )
 from .revisions import Revision, revisions
+from .searching import FoundMessage, Slice, search_slice
 from .session_lists import (
     SessionRow,
     sessions,

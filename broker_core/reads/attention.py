@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import chain
 from typing import Any
 
+from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import Actor, Right
 from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
@@ -83,6 +84,8 @@ def attention(
     the last minute; that are disabled; whose oldest message is older than `older_than`; that are fuller than a share of their
     quota. `most`: of each of these sorts."""
     require(actor, Right.BROWSE, filter.namespace or "all namespaces")
+    if not 1 <= new_minutes <= MINUTES:
+        raise InvalidArgument("new_minutes", f"{new_minutes!r} must be a whole number from 1 to {MINUTES}")
     since = datetime.fromtimestamp((int(time.time()) // 60 - new_minutes) * 60, UTC)
     bounds = {"many_dead": many_dead, "since": since, "older_than": older_than, "fuller_than": fuller_than, "most": most}
     found = yield Atomically(_candidates(filter, bounds))

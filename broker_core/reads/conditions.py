@@ -93,8 +93,9 @@ class Property:
     negated: bool = False
 
     def __str__(self) -> str:
-        name = self.name if _NAME.fullmatch(self.name) else f'"{_escaped(self.name)}"'
-        return f"{_minus(self)}prop.{name}" + ("" if self.operator is None else f"{self.operator}{self.pattern}")
+        return f"{_minus(self)}prop.{quoted_name(self.name)}" + (
+            "" if self.operator is None else f"{self.operator}{self.pattern}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +187,11 @@ _WORD = re.compile(r"[\w*][\w*./@#+-]*")  # a word that no key, sign or quote be
 _NAME = re.compile(r"[^\s\":=<>!]+")  # a property's name that needs no quotes
 _STEP = re.compile(r"[^\s\"\[\].:=<>!*]+")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def quoted_name(name: str) -> str:
+    """The name of a property, in quotes if it needs them."""
+    return name if _NAME.fullmatch(name) else f'"{_escaped(name)}"'
 
 
 def _minus(condition: Condition) -> str:

@@ -15,7 +15,9 @@ from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 from broker_core.store.use_cases import use_case
 
+from .conditions import Pattern
 from .entity_lists import EntityFilter
+from .filters import exactly
 from .shared import require
 
 EXAMINED = 100_000  # messages of all lists together that are grouped
@@ -61,6 +63,25 @@ class DeadGroup:
     newest: int
     recent: tuple[int, ...]
     read_at: datetime
+
+    @property
+    def filter(self) -> str:
+        """The filter, in the language of reads.filters, that finds the messages of the group in its list."""
+        if self.family is Family.RABBITMQ:
+            named = (("prop.x-last-death-reason", self.reason), ("prop.x-last-death-queue", self.origin))
+            return " ".join(exactly(name, value) if value else f"-{name}" for name, value in named)
+        conditions = [exactly("reason", self.reason) if self.reason else "-reason:*"]
+        if self.family is Family.SERVICE_BUS:
+            conditions.append(self._description_filter())
+        elif self.origin:
+            conditions.append(exactly("origin", self.origin))
+        return " ".join(conditions)
+
+    def _description_filter(self) -> str:
+        if not self.description:
+            return "-description:*"
+        cut = "*" if len(self.description) >= DESCRIPTION_CHARACTERS else ""
+        return f"description={Pattern(tuple(f'{self.description}{cut}'.split('*')))}"
 
 
 @dataclass(frozen=True, slots=True)

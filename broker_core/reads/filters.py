@@ -45,6 +45,7 @@ TEXTS = {
     "session": "session id",
     "reason": "dead-letter reason",
     "description": "dead-letter description",
+    "origin": "queue in which it failed, in a poison queue",
     "held-by": "holder of the lock",
     "content-type": "content type",
     "reply-to": "reply address",

@@ -22,7 +22,7 @@ from .conditions import (
 from .filters import MessageFilter
 
 Kind = TypeVar("Kind")
-_STORED = {  # the names in the column `properties`, where they differ from the key
+STORED = {  # the names in the column `properties`, where they differ from the key
     "correlation": "correlation_id", "content-type": "content_type", "reply-to": "reply_to", "routing-key": "routing_key",
     "user": "user_id", "app": "app_id",
 }  # fmt: skip
@@ -40,7 +40,7 @@ def parameters(filter: MessageFilter) -> dict[str, Any]:
         "lowest": max((one.low for one in bounds if one.low is not None), default=0),
         "highest": min((one.high for one in bounds if one.high is not None), default=HIGHEST),
         "holds": None if filter.holds is None else list(filter.holds),
-        "text_fields": _column(_STORED.get(one.field, one.field) for one in texts),
+        "text_fields": _column(STORED.get(one.field, one.field) for one in texts),
         "text_patterns": _column(one.pattern.like if one.exact else f"%{one.pattern.like}%" for one in texts),
         "text_exact": _column(one.exact for one in texts),
         "text_negated": _negated(texts),

@@ -36,6 +36,8 @@ SCAN_SECONDS = 1.0  # maximum duration of a search, checked between chunks
 SCAN_CHUNK = 5_000
 SCAN_BYTES = 16 * 1024 * 1024  # of bodies in one chunk, which has at least one body
 BODY_BYTES = 256 * 1024
+SUGGEST_FROM = 10_000  # the newest messages, whose frequent values are suggested
+MOST_SUGGESTED = 10
 EXPIRED = -1  # in MessageFilter.holds
 
 
@@ -226,11 +228,13 @@ def list_messages(
     cursor: str | None = None,
     limit: int = PAGE_ROWS,
     newest_first: bool = True,
+    by_number: bool = False,
     max_scanned: int = SCAN_ROWS,
     max_seconds: float = SCAN_SECONDS,
     actor: Actor | None = None,
 ) -> Steps[Page[MessageRow]]:
-    """A page of one of an entity's lists, by sequence number; the scheduled messages by the instant at which they are due.
+    """A page of one of an entity's lists, by sequence number; the scheduled messages by the instant at which they are due, unless
+    `by_number`.
 
     `tab` selects the list; the sub-queue of `address` is ignored. `cursor` is a page's next_cursor or previous_cursor.
     A search examines at most `max_scanned` rows and starts no further chunk after `max_seconds`.
@@ -241,14 +245,65 @@ def list_messages(
         require(actor, Right.SEE_BODIES, address)
     require_count("limit", limit)
     entity_id = yield from entity_id_of(address)
-    for position in (Position.parse(cursor, newest_first, by_due=tab is Tab.SCHEDULED), Position.parse(None, newest_first)):
-        search = _Search(entity_id, tab, filter, position, limit, max_scanned, time.monotonic() + max_seconds)
+    by_due = tab is Tab.SCHEDULED and not by_number
+    for position in (Position.parse(cursor, newest_first, by_due=by_due), Position.parse(None, newest_first)):
+        search = _Search(entity_id, tab, filter, position, limit, max_scanned, time.monotonic() + max_seconds, by_due=by_due)
         yield from search.run()
         if not search.met_the_start:
             break
     if search.last is None:
         raise EntityNotFound(str(address))
     return search.page()
+
+
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """How many messages match a filter. scanned: examined ones. capped: the search stopped before the end; more may match."""
+
+    count: int
+    scanned: int
+    capped: bool
+
+
+@use_case
+def count_messages(
+    address: EntityAddress,
+    tab: Tab = Tab.ACTIVE,
+    *,
+    filter: MessageFilter = MessageFilter(),
+    max_scanned: int = SCAN_ROWS,
+    max_seconds: float = SCAN_SECONDS,
+    actor: Actor | None = None,
+) -> Steps[Matching]:
+    """How many messages of a list match, searched as in list_messages. Raises as list_messages."""
+    require(actor, Right.BROWSE, address)
+    if filter.needs_bodies:
+        require(actor, Right.SEE_BODIES, address)
+    entity_id = yield from entity_id_of(address)
+    position = Position.parse(None, newest_first=True)
+    search = _Search(entity_id, tab, filter, position, 0, max_scanned, time.monotonic() + max_seconds, counts=True)
+    yield from search.run()
+    return Matching(search.matched, search.scanned, search.capped)
+
+
+@use_case
+def frequent_values(
+    address: EntityAddress, tab: Tab, field: str, part: str = "", *, actor: Actor | None = None
+) -> Steps[list[tuple[str, int]]]:
+    """The most frequent values of a field among the newest messages of a list, and how many of these have them.
+
+    field: a key of texts (filters.TEXTS), "prop.NAME", or "prop." for the names of properties. part: the values contain it.
+    """
+    require(actor, Right.BROWSE, address)
+    entity_id = yield from entity_id_of(address)
+    name = field.removeprefix("prop.") if field.startswith("prop.") else None
+    column = matching.STORED.get(field, field) if name is None else "property" if name else "names"
+    states = [int(state) for state in tab.states]
+    rows = yield call(
+        "read_frequent_values", entity_id=entity_id, subqueue=int(tab.subqueue), list_states=states, field=column,
+        name=name or "", part=part, max_scanned=SUGGEST_FROM, max_count=MOST_SUGGESTED,
+    )  # fmt: skip
+    return [(row.value, row.n) for row in rows]
 
 
 @use_case(namespace=WHOLE_DATABASE)
@@ -302,6 +357,9 @@ class _Search:
     scanned: int = 0
     capped: bool = False
     not_json: int = 0
+    matched: int = 0
+    by_due: bool = False
+    counts: bool = False  # count what matches, and find none
     last: Any = None  # the last chunk's first row, which has the clock even if nothing was found
     conditions: dict[str, Any] = field(init=False)
 
@@ -310,7 +368,7 @@ class _Search:
 
     def run(self) -> Steps:
         beyond, beyond_due = self.position.number, self.position.due
-        narrow = bool(self.filter) or self.tab.locked is not None
+        narrow = bool(self.filter) or self.tab.locked is not None or self.counts
         chunk = SCAN_CHUNK if narrow else self.limit + 1
         while True:
             rows = yield call(
@@ -321,8 +379,9 @@ class _Search:
             self.last = rows[0]
             self.scanned += self.last.scanned
             self.not_json += self.last.not_json
+            self.matched += self.last.matched
             self.found += [row for row in rows if row.sequence_number is not None]
-            if len(self.found) > self.limit or self.last.at_end:
+            if (len(self.found) > self.limit and not self.counts) or self.last.at_end:
                 return
             beyond, beyond_due = self.last.last_scanned, self.last.last_due
             if self.scanned >= self.max_scanned or time.monotonic() >= self.deadline:
@@ -335,16 +394,13 @@ class _Search:
             "list_states": [int(state) for state in self.tab.states],
             "locked": self.tab.locked, "descending": self.position.downwards, "beyond": beyond,
             "by_due": self.by_due, "beyond_due": beyond_due,
-            "max_scanned": max_scanned, "max_bytes": SCAN_BYTES, "max_count": self.limit + 1 - len(self.found),
+            "max_scanned": max_scanned, "max_bytes": SCAN_BYTES,
+            "max_count": 0 if self.counts else self.limit + 1 - len(self.found),
             **self.conditions,
         }  # fmt: skip
 
     def _cursor(self, side: str, number: int, due: datetime | None) -> str:
         return f"{side}-{number}" + (f"-{microseconds(due)}" if self.by_due and due else "")
-
-    @property
-    def by_due(self) -> bool:
-        return self.tab is Tab.SCHEDULED
 
     @property
     def met_the_start(self) -> bool:

@@ -10,6 +10,7 @@ from broker_core.common.amqp_message import body_value, encode_body, encode_mess
 from broker_core.common.amqp_sections import AmqpSections, Section
 
 from . import sweeps
+from .moving import move
 from .operating import delete_batch, drop_locks, purge, release_locks, release_session, resubmit
 from .reading import RuleRow, explain, rules_of
 from .receiving import peek, receive, receive_and_delete, receive_deferred, receive_from

@@ -78,5 +78,4 @@ SERVICE_BUS = FamilyDefinition(
     end_locks=tidying.end_locks,
     activate=tidying.activate_all,
     sweeps=sweeps.SWEEPS,
-    groups="dead_letter_groups",
 )

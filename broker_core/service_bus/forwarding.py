@@ -111,7 +111,7 @@ def _forward_to(entity_id: int, subqueue: SubQueue, rows: Sequence[Any]) -> Step
     target: Any = found[0] if found else None
     refused = _refusals(rows, path, target)
     accepted = [row for row in rows if refused[row.sequence_number] is None]
-    arrived, left = yield from _store_until_full(entity_id, target, accepted)
+    arrived, left = yield from store_until_full(entity_id, target, accepted)
     for part, stored in arrived:
         numbers = [row.sequence_number for row in part]
         yield call(
@@ -141,11 +141,11 @@ def _refusals(rows: Sequence[Any], path: str, target: Any) -> dict[int, CannotFo
     return {row.sequence_number: why_not_forward(_hops(row), row.session_id, path, destination, row.size) for row in rows}
 
 
-def _store_until_full(source_id: int, target: Any, rows: Sequence[Any]) -> Steps:
+def store_until_full(source_id: int, target: Any, rows: Sequence[Any], actor: str = BROKER) -> Steps:
     """Store messages at their destination until it is full. Returns pairs of messages and Stored, and the remaining messages."""
     arrived, count = [], len(rows)
     while rows and count:
-        stored = yield from _store_detecting_duplicates(source_id, target, rows[:count])
+        stored = yield from _store_detecting_duplicates(source_id, target, rows[:count], actor)
         if stored is None:
             count //= 2
         else:
@@ -166,43 +166,43 @@ def _dead_letter_failed(entity_id: int, subqueue: SubQueue, failures: dict[int, 
     )
 
 
-def _store_detecting_duplicates(source_id: int, target: Any, rows: Sequence[Any]) -> Steps:
+def _store_detecting_duplicates(source_id: int, target: Any, rows: Sequence[Any], actor: str) -> Steps:
     """Store messages at their destination, with duplicate detection as for any send (SB-133). Returns Stored; None if it is
     full."""
     if not target.requires_duplicate_detection:
-        return (yield from _store(source_id, target, rows))
+        return (yield from _store(source_id, target, rows, actor))
 
     def steps() -> Steps:
         ids = [row.message_id for row in rows]
         is_new = yield from claim_ids(target.id, ids)
         kept = [row for row, new in zip(rows, is_new, strict=True) if new]
-        stored = (yield from _store(source_id, target, kept)) if kept else Stored([])
+        stored = (yield from _store(source_id, target, kept, actor)) if kept else Stored([])
         if stored is None:
             undo()  # also removes the recorded ids
         left = iter(stored.numbers)
         numbers = [next(left) if new else None for new in is_new]
-        yield from record_ids(target.id, ids, numbers, BROKER)
+        yield from record_ids(target.id, ids, numbers, actor)
         return stored._replace(numbers=numbers)
 
     return (yield from all_or_none(steps()))
 
 
-def _store(source_id: int, target: Any, rows: Sequence[Any]) -> Steps:
+def _store(source_id: int, target: Any, rows: Sequence[Any], actor: str) -> Steps:
     if target.kind == EntityKind.TOPIC:
-        return (yield from _store_in_topic(source_id, target, rows))
-    return (yield from _deliver(source_id, target, rows))
+        return (yield from _store_in_topic(source_id, target, rows, actor))
+    return (yield from _deliver(source_id, target, rows, actor))
 
 
-def _store_in_topic(source_id: int, target: Any, rows: Sequence[Any]) -> Steps:
+def _store_in_topic(source_id: int, target: Any, rows: Sequence[Any], actor: str) -> Steps:
     """As in any send, scheduled messages wait at the topic (SB-051); the others are published."""
     later = {i for i, row in enumerate(rows) if row.scheduled_enqueue_at and row.scheduled_enqueue_at > row.now}
     rest = [row for i, row in enumerate(rows) if i not in later]
 
     def publish_rest() -> Steps:
-        return (yield from publish(target.id, [as_sent(row) for row in rest], BROKER, [_origin(row) for row in rest]))
+        return (yield from publish(target.id, [as_sent(row) for row in rest], actor, [_origin(row) for row in rest]))
 
     def steps() -> Steps:
-        scheduled = yield from _deliver(source_id, target, [rows[i] for i in sorted(later)])
+        scheduled = yield from _deliver(source_id, target, [rows[i] for i in sorted(later)], actor)
         if scheduled is None:
             undo()
         if not rest:
@@ -215,12 +215,12 @@ def _store_in_topic(source_id: int, target: Any, rows: Sequence[Any]) -> Steps:
     return (yield from (all_or_none(steps()) if later else publish_rest()))
 
 
-def _deliver(source_id: int, target: Any, rows: Sequence[Any]) -> Steps[Stored | None]:
+def _deliver(source_id: int, target: Any, rows: Sequence[Any], actor: str) -> Steps[Stored | None]:
     prepared = [as_sent(row) for row in rows]
     origins = [_origin(row) for row in rows]
     entries = [Entry(place, p, origin) for place, (p, origin) in enumerate(zip(prepared, origins, strict=True))]
     params = columns(prepared, entries, {target.id: list(range(1, len(rows) + 1))})
-    found = yield call("deliver", entity_id=target.id, from_id=source_id, actor=BROKER, **params)
+    found = yield call("deliver", entity_id=target.id, from_id=source_id, actor=actor, **params)
     if not found:
         return None
     first = found[0].first

@@ -115,6 +115,17 @@ def remove_deleted_entities(*, seconds_at_most: float = SWEEP_SECONDS) -> Steps:
 
 
 @use_case(namespace=WHOLE_DATABASE)
+def purge_hidden_messages(*, seconds_at_most: float = SWEEP_SECONDS) -> Steps:
+    """Delete what operations removed and can no longer be undone (docs/design.md D18)."""
+    deadline, total, done = time.monotonic() + seconds_at_most, 0, BATCH
+    while done == BATCH and time.monotonic() < deadline:
+        (row,) = yield call("purge_hidden", max_count=BATCH)
+        done = row.done
+        total += done
+    return {"messages": total} if total else {}
+
+
+@use_case(namespace=WHOLE_DATABASE)
 def roll_up_counts(*, seconds_at_most: float = SWEEP_SECONDS) -> Steps:
     """Fold the ledger's differences into its sums and into the traffic, and add the times of completed messages to the traffic
     (docs/design.md D9)."""

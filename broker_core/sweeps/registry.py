@@ -37,6 +37,7 @@ _SHARED = (
     Sweep(sweeps.delete_idle_entities, 5, "Deletes queues that reached their AutoDeleteOnIdle or x-expires time."),
     Sweep(sweeps.advance_heads, 30, "Advances queue heads past removed messages, so that receives skip them."),
     Sweep(sweeps.remove_deleted_entities, 30, "Removes the messages of deleted queues."),
+    Sweep(sweeps.purge_hidden_messages, 60, "Deletes what operations removed more than 30 minutes ago."),
     Sweep(archive_events, 600, "Writes the history to Parquet files."),
     Sweep(runs.forget_sweep_runs, 600, "Removes old records of sweep runs."),
     Sweep(

@@ -1,12 +1,13 @@
-"""The tables of the models: the audit, analyses and the demonstration."""
+"""The tables of the models: the audit, analyses, the demonstration and saved filters."""
 
+from django.conf import settings
 from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
     initial = True
 
-    dependencies = []
+    dependencies = [migrations.swappable_dependency(settings.AUTH_USER_MODEL)]
 
     operations = [
         migrations.CreateModel(
@@ -145,6 +146,26 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            "DeadLetterNote",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("namespace", models.CharField(max_length=255)),
+                ("path", models.CharField(max_length=330)),
+                ("subqueue", models.SmallIntegerField(default=0)),
+                ("filter", models.TextField()),
+                ("digest", models.CharField(max_length=64)),
+                ("text", models.CharField(max_length=300)),
+                ("actor", models.CharField(max_length=200)),
+                ("at", models.DateTimeField(auto_now=True)),
+            ],
+            options={
+                "db_table": "vitrine_dead_letter_note",
+                "constraints": [
+                    models.UniqueConstraint(fields=("namespace", "path", "subqueue", "digest"), name="vitrine_note_of_group"),
+                ],
+            },
+        ),
+        migrations.CreateModel(
             "Demonstration",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
@@ -155,6 +176,29 @@ class Migration(migrations.Migration):
             ],
             options={
                 "db_table": "vitrine_demonstration",
+            },
+        ),
+        migrations.CreateModel(
+            "SavedFilter",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("name", models.CharField(max_length=80)),
+                ("text", models.CharField(max_length=2000)),
+                ("is_shared", models.BooleanField(default=False)),
+                ("namespace", models.CharField(blank=True, default="", max_length=255)),
+                ("path", models.CharField(blank=True, default="", max_length=260)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "owner",
+                    models.ForeignKey(on_delete=models.CASCADE, related_name="+", to=settings.AUTH_USER_MODEL),
+                ),
+            ],
+            options={
+                "db_table": "vitrine_saved_filter",
+                "ordering": ["name", "id"],
+                "constraints": [
+                    models.UniqueConstraint(fields=("owner", "name", "namespace", "path"), name="vitrine_saved_filter_name")
+                ],
             },
         ),
     ]

@@ -11,7 +11,8 @@ from broker_core.common.types import Family
 from explorer.shared.family import FamilyPages, LockPages, MessagePage, NamespacePages, NewEntity, PageTexts
 from explorer.shared.presenters import azure_name
 
-from . import accounts, counts, message, message_facts, presenters, putting, queue, receiver, requeuing, settings, urls
+from . import accounts, counts, message, message_facts, presenters, putting, queue, receiver, settings, urls
+from .operations import OPERATIONS
 
 _PARTS = ("overview_new", "overview_empty", "message_links", "message_held", "settings_fold")
 
@@ -23,7 +24,6 @@ QUEUE_STORAGE = FamilyPages(
         "entity_delete": settings.delete,
         "send": putting.put,
         "receiver": receiver.receiver,
-        "resubmit_all": requeuing.poison,
     },
     parts={name: f"explorer/queue_storage/_{name}.html" for name in _PARTS},
     message=MessagePage(
@@ -38,7 +38,6 @@ QUEUE_STORAGE = FamilyPages(
     ),
     locks=LockPages(
         word="lease",
-        plural="leases",
         release=lambda address, numbers, reason, actor: queue_storage.release(address, numbers, reason=reason, actor=actor),
         effect="The message is visible now, and the dequeue count stays. The pop receipt of its receiver no longer works.",
     ),
@@ -56,6 +55,7 @@ QUEUE_STORAGE = FamilyPages(
     set_status=queue_storage.set_status,
     settings_words=settings.in_words,
     urls=urls.urlpatterns,
+    operations=OPERATIONS,
     namespaces=NamespacePages(accounts.create, accounts.delete, accounts.contents),
     needs_a_person=lambda entity: entity.waits_for_operator,
     demo="explorer.queue_storage.demo",

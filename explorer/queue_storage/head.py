@@ -8,15 +8,15 @@ from broker_core.queue_storage import StorageQueue
 from broker_core.queue_storage.rules.limits import DEFAULT_GRACE
 from broker_core.reads import EntityRow
 from explorer.shared.glance import Glance, Spark
-from explorer.shared.head import OPERATOR, Head, Tag, link, menu, page_url, pause_parts
+from explorer.shared.head import OPERATOR, Head, Link, Tag, link, menu, operate_url, page_url, pause_parts
 from explorer.shared.shell import May
 
 
 def head(entity: EntityRow, may: May, stored: StorageQueue, spark: Spark | None, tags: list[Tag]) -> Head:
     address = entity.address
-    at_work = [link("Clear queue…", "trash", page_url("clear", address), may.operate, OPERATOR, is_danger=True)]
-    if any(tag.warns for tag in tags):
-        at_work.insert(0, link("Requeue by reason…", "back", page_url("resubmit_all", address), may.operate, OPERATOR))
+    at_work = [link("Clear queue…", "trash", operate_url(address, "purge", "all"), may.operate, OPERATOR, is_danger=True)]
+    if entity.waits_for_operator:
+        at_work.insert(0, Link("Groups and repair", "dead", page_url("dead_letter_group", address, "main")))
     return Head(
         icon="queue",
         name=address.path,

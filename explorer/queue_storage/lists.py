@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from django.http import HttpRequest
+
 from broker_core import queue_storage, reads
 from broker_core.common.types import Actor, EntityAddress, HoldKind
 from broker_core.queue_storage.rules.names import origin_of
-from broker_core.reads import EXPIRED, Capped, EntityRow, MessageRow, Page, Tab
+from broker_core.reads import EXPIRED, Capped, EntityRow, Tab
+from explorer.operations.presenters import offers
 from explorer.shared import figures
-from explorer.shared.forms.queries import HISTORY, RECEIVERS, StorageQuery
+from explorer.shared.filtering import filter_of, listed
+from explorer.shared.forms.queries import HISTORY, ORDERS, RECEIVERS, StorageQuery
 from explorer.shared.history import history
 from explorer.shared.lists import TabView
 from explorer.shared.receivers import MOST_HELD, receivers_of
@@ -68,15 +72,6 @@ def holds_of(slug: str) -> tuple[int, ...] | None:
     return _BY_SLUG[slug or FIRST].holds
 
 
-def read(address: EntityAddress, form: StorageQuery, actor: Actor) -> Page[MessageRow]:
-    """A page of the list that the form selects. Only after is_valid, and not for the history."""
-    values = form.cleaned_data
-    return reads.list_messages(
-        address, Tab.ACTIVE, filter=form.message_filter(holds_of(values["tab"])), cursor=values["cursor"] or None,
-        newest_first=values["order"] != "oldest", actor=actor,
-    )  # fmt: skip
-
-
 def origin_address(address: EntityAddress, actor: Actor) -> EntityAddress | None:
     """The queue whose poison queue this is, by this queue's name or by the other's settings; None: none."""
     by_name = origin_of(address.path)
@@ -86,14 +81,21 @@ def origin_address(address: EntityAddress, actor: Actor) -> EntityAddress | None
     return next((other.address for other in queues if other.poison == address), None)
 
 
-def context(entity: EntityRow, form: StorageQuery, actor: Actor) -> dict:
+def context(request: HttpRequest, entity: EntityRow, form: StorageQuery) -> dict:
     """Template context of the message lists."""
-    tab = form.cleaned_data["tab"] or FIRST
-    found = {"tabs": tab_views(entity, tab), "tab": tab, "form": form, "list": _BY_SLUG.get(tab), "filtered": form.narrows}
+    values = form.cleaned_data
+    tab, cursor = values["tab"] or FIRST, values["cursor"] or None
+    found = {"tabs": tab_views(entity, tab), "tab": tab, "form": form, "list": _BY_SLUG.get(tab)}
     if tab == HISTORY:
-        return found | history(entity, form, actor)
+        return found | history(entity, form, request.actor)
     if tab == RECEIVERS:
         leased = reads.MessageFilter(holds=_BY_SLUG["leased"].holds)
-        held = reads.list_messages(entity.address, Tab.ACTIVE, filter=leased, limit=MOST_HELD, actor=actor)
-        return found | {"receivers": receivers_of(entity, held.rows, actor)}
-    return found | {"page": read(entity.address, form, actor)}
+        held = reads.list_messages(entity.address, Tab.ACTIVE, filter=leased, limit=MOST_HELD, actor=request.actor)
+        return found | {"receivers": receivers_of(entity, held.rows, request.actor)}
+    narrowed = filter_of(request, entity.clock.now).selecting(_BY_SLUG[tab].holds)
+    return found | {
+        **listed(request, entity.address, Tab.ACTIVE, narrowed, newest_first=values["order"] != "oldest", cursor=cursor),
+        **({} if narrowed.problem else offers(entity, tab, narrowed.text, actor=request.actor)),
+        "orders": ORDERS,
+        "order": values["order"],
+    }

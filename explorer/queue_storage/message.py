@@ -14,7 +14,8 @@ from broker_core.reads import Explanation, MessageDetail, MessageRow, Tab
 from explorer.shared import releasing
 from explorer.shared.actions import Action
 from explorer.shared.family import MessageRecord
-from explorer.shared.forms.queries import HISTORY, StorageQuery
+from explorer.shared.filtering import in_query
+from explorer.shared.forms.queries import HISTORY, RECEIVERS, StorageQuery
 from explorer.shared.lists import neighbour
 from explorer.shared.shell import Act, act
 
@@ -68,9 +69,10 @@ def is_held_by(row: MessageRow, actor: Actor) -> bool:
 def beside(query: QueryDict, record: MessageRecord, side: str, actor: Actor) -> int | None:
     """The next or previous message in the list that the query selects; None: none, or it selects no list of messages."""
     form = StorageQuery(query, tabs=lists.SLUGS)
-    if not form.is_valid() or form.cleaned_data["tab"] == HISTORY:
+    if not form.is_valid() or form.cleaned_data["tab"] in (HISTORY, RECEIVERS):
         return None
-    holds = lists.holds_of(form.cleaned_data["tab"])
+    if (narrowed := in_query(query, record.row, lists.holds_of(form.cleaned_data["tab"]))) is None:
+        return None
     newest_first = form.cleaned_data["order"] != "oldest"
-    read = partial(reads.list_messages, record.address, Tab.ACTIVE, filter=form.message_filter(holds), actor=actor)
+    read = partial(reads.list_messages, record.address, Tab.ACTIVE, filter=narrowed, actor=actor)
     return neighbour(side, record.number, newest_first=newest_first, read=read)

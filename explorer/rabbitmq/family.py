@@ -11,6 +11,7 @@ from broker_core.common.types import Family
 from explorer.shared.family import FamilyPages, LockPages, MessagePage, NewEntity, PageTexts
 
 from . import message, message_facts, queue, queues, states
+from .operations import OPERATIONS
 
 _PARTS = (
     "overview_links", "overview_new", "overview_empty", "message_links", "message_extra", "settings_fold", "entity_warnings",
@@ -37,7 +38,6 @@ RABBITMQ = FamilyPages(
     ),
     locks=LockPages(
         word="delivery",
-        plural="deliveries",
         release=lambda address, numbers, reason, actor: rabbitmq.release(address, numbers, reason=reason, actor=actor),
         effect="The message is requeued at its position, as redelivered. The channel that holds it closes at its next use, which "
         "requeues what else it holds.",
@@ -54,6 +54,7 @@ RABBITMQ = FamilyPages(
     ),
     figures=states.FIGURES,
     counts=states.COUNTS,
+    operations=OPERATIONS,
     new_entities=(NewEntity("RabbitMQ queue", "queue", partial(reverse, "explorer:rabbitmq_queue_new_where")),),
     set_status=rabbitmq.set_status,
     settings_words=queue.settings_words,

@@ -11,7 +11,7 @@ from broker_core.rabbitmq.messages.browsing import QueueHead
 from broker_core.rabbitmq.topology.catalog import StoredExchange, StoredQueue
 from broker_core.reads import EntityRow
 from explorer.shared.glance import Glance, Spark
-from explorer.shared.head import ADMINISTRATOR, OPERATOR, Head, Link, Tag, link, menu, page_url, pause_parts
+from explorer.shared.head import ADMINISTRATOR, OPERATOR, Head, Link, Tag, link, menu, operate_url, page_url, pause_parts
 from explorer.shared.presenters import plural
 from explorer.shared.shell import May
 
@@ -29,7 +29,7 @@ def queue_head(
     publish = f"{url_of('publish', vhost, DEFAULT_EXCHANGE)}?{urlencode({'routing_key': name})}"
     at_work = [
         link("Move messages…", "forward", url_of("move", vhost, name), may.operate, OPERATOR),
-        link("Purge…", "trash", url_of("purge", vhost, name), may.operate, OPERATOR, is_danger=True),
+        link("Purge…", "trash", operate_url(found.address, "purge", "messages"), may.operate, OPERATOR, is_danger=True),
     ]
     settings = Link("Settings", "gear", f"{page_url('entity', found.address)}?tab=in-force", key=",")
     return Head(

@@ -19,16 +19,18 @@ from broker_core.rabbitmq.messages.moving import Why
 from broker_core.rabbitmq.rules.deaths import BEFORE_MOVE, X_DEATH
 from broker_core.rabbitmq.rules.errors import AmqpError
 from broker_core.reads import Explanation, MessageDetail, Tab
+from explorer.operations.presenters import report, undo_url
 from explorer.rabbitmq.forms.move import in_words
 from explorer.rabbitmq.forms.topology import QueueQuery
 from explorer.shared import releasing
 from explorer.shared.actions import Action
 from explorer.shared.family import MessageRecord
+from explorer.shared.filtering import in_query
 from explorer.shared.lists import neighbour
 from explorer.shared.shell import Act, act
 
 from . import presenters
-from .moving import in_report
+from .moving import move_back
 from .queue import HOLDS
 
 
@@ -62,8 +64,8 @@ def carry_out(request: HttpRequest, address: EntityAddress, number: int, action:
     if action != "move-back":
         return None
     done = act(
-        request, "move", address, lambda: rabbitmq.move(address, Back(), [number], actor=request.actor),
-        target=f"message {number} {in_words(Back(), 1)}", says=in_report,
+        request, "move", address, lambda: move_back(address, number, request.actor),
+        target=f"message {number} {in_words(Back(), 1)}", says=report, undo=lambda one: undo_url(one, request.path),
     )  # fmt: skip
     return Act(error=done.error)  # the new message is in another queue: this message's page links to it
 
@@ -83,7 +85,8 @@ def beside(query: QueryDict, record: MessageRecord, side: str, actor: Actor) -> 
     form = QueueQuery(query)
     if not form.is_valid() or (tab := form.cleaned_data["tab"] or "messages") not in HOLDS:
         return None
-    narrowed = QueueQuery.message_filter(form.cleaned_data, HOLDS[tab])
+    if (narrowed := in_query(query, record.row, HOLDS[tab])) is None:
+        return None
     newest_first = form.cleaned_data["order"] == "newest"
     read = partial(reads.list_messages, record.address, Tab.ACTIVE, filter=narrowed, actor=actor)
     return neighbour(side, record.number, newest_first=newest_first, read=read)

@@ -5,30 +5,33 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.views.decorators.http import require_http_methods
 
 from broker_core import rabbitmq, reads
 from broker_core.common.errors import BrokerError
-from broker_core.common.types import Actor, EntityAddress, Right
-from broker_core.rabbitmq.messages.moving import DeadLetterOrigin, Left, Moved, MoveGroup, MovePreview, Target, ToQueue
+from broker_core.common.types import Actor, EntityAddress, Family, Right
+from broker_core.operations import Kind, Operation
+from broker_core.rabbitmq.messages.moving import Back, DeadLetterOrigin, Left, MoveGroup, MovePreview, Target, ToQueue
 from broker_core.reads import EntityRow, MessageFilter, Tab
+from explorer import operations
+from explorer.operations.presenters import page_of, report, undo_url
 from explorer.rabbitmq.forms.move import BACK, MoveForm, group_text, in_words
 from explorer.rabbitmq.forms.topology import QueueQuery
 from explorer.shared.actions import selected_numbers
-from explorer.shared.presenters import numbered, plural
+from explorer.shared.filtering import filter_of
+from explorer.shared.presenters import numbered
 from explorer.shared.shell import Act, BadQuery, act, cleaned, page, wants_fragment
 
 from .exchanges import MOST_OFFERED
+from .operations import target_json
 from .presenters import REASONS
 from .queues import queue_crumb
 from .shared import draw, link, queue_link, vhost_of
 
 MOST_MATCHING = 10_000  # messages of one move that a filter selects
 SEARCH_SECONDS = 10
-MOST_NUMBERS = 10  # listed in a report for each reason
 MOVABLE = {"messages": None, "ready": (0,)}  # lists whose messages can be moved: values of reads.MessageFilter.holds
 
 
@@ -84,22 +87,33 @@ def move(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     queue = reads.entity(EntityAddress(host.name, path), actor=request.actor)
     request.actor.require(Right.OPERATE, queue.address)
     initial = {"to": request.GET.get("to", BACK), "group": request.GET.get("group", "")}
-    form = MoveForm(request.POST if request.method == "POST" else initial)
+    form = MoveForm({"to": BACK, **request.POST.dict()} if request.method == "POST" else initial)
     which = _which(request, queue, cleaned(form)["group"])
     target = form.target()
     if request.method == "POST" and target is not None and form.cleaned_data["confirmed"] == in_words(target):
+        back_to = queue_link(host.name, queue.address.path) + _list_query(request)
         done = act(
-            request, "move", queue.address,
-            lambda: rabbitmq.move(
-                queue.address, target, which.numbers, of=which.of, up_to=form.cleaned_data["up_to"], actor=request.actor
-            ),
-            target=f"{_named(which)} {in_words(target, len(which.numbers or ()))}", says=in_report,
+            request, "move", queue.address, lambda: _start(queue, which, target, form.cleaned_data["up_to"], request.actor),
+            target=f"{_named(which)} {in_words(target, len(which.numbers or ()))}", says=report,
+            undo=lambda one: undo_url(one, back_to),
         )  # fmt: skip
         if not done.error:
-            return HttpResponseRedirect(queue_link(host.name, queue.address.path) + _list_query(request))
+            return HttpResponseRedirect(page_of(done.result) if done.result.is_open else back_to)
     else:
         done = Act()
     return _ask(request, host, queue, which, form, target, done)
+
+
+def _start(queue: EntityRow, which: Which, target: Target, up_to: int | None, actor: Actor) -> Operation:
+    chosen = operations.selection(queue.address, queue.family, "ready", numbers=which.numbers)
+    options = {"to": target_json(target), "group": which.group}
+    return operations.start(Kind.MOVE, chosen, options=options, up_to=up_to, actor=actor)
+
+
+def move_back(address: EntityAddress, number: int, actor: Actor) -> Operation:
+    """Move one message to where it died last."""
+    chosen = operations.selection(address, Family.RABBITMQ, "messages", numbers=[number])
+    return operations.start(Kind.MOVE, chosen, options={"to": target_json(Back())}, actor=actor)
 
 
 def _ask(
@@ -180,9 +194,12 @@ def _requested(request: HttpRequest, queue: EntityRow) -> Which:
     tab = values["tab"] or "messages"
     if tab not in MOVABLE:
         raise BadQuery([("tab", f"Messages of the tab {tab} cannot be moved.")])
-    if not QueueQuery.message_filter(values, None):
+    narrowed = filter_of(request, queue.clock.now)
+    if narrowed.problem:
+        raise BadQuery([("q", narrowed.problem.text)])
+    if not narrowed:
         return Which(None, False, "all ready messages")
-    matched, is_whole = matching(queue.address, QueueQuery.message_filter(values, MOVABLE[tab]), request.actor)
+    matched, is_whole = matching(queue.address, narrowed.selecting(MOVABLE[tab]).filter, request.actor)
     found = "1 message that matches" if len(matched) == 1 else f"{len(matched):,} messages that match"
     words = f"{'' if is_whole else 'the first '}{found} the filter"
     return Which(tuple(matched), False, words, is_whole)
@@ -223,27 +240,6 @@ def _named(which: Which) -> str:
     if not numbers or len(numbers) == 1:
         return which.words
     return numbered(numbers) + (f", only {origin_words(which.of)}" if which.of else "")
-
-
-def in_report(moved: Moved) -> str:
-    """The result of a move in words, with the messages that stayed and why."""
-    if moved.count == 1 and len(moved.places) == 1:
-        [(old, places)] = moved.places.items()
-        said = f"Moved message {old}: now {' and '.join(f'message {number} of {name}' for name, number in places)}."
-    elif moved.count:
-        arrived = ", ".join(f"{count:,} to {name}" for name, count in sorted(moved.arrived.items()))
-        said = f"Moved {moved.count:,} messages: {arrived}."
-    else:
-        said = "No messages were moved."
-    stayed = "; ".join(map(partial(_stayed, moved), [left for left, _ in _by_count(moved.left)]))
-    return f"{said} Not moved: {stayed}." if stayed else said
-
-
-def _stayed(moved: Moved, left: Left) -> str:
-    numbers = [number for number, why in moved.stayed.items() if why == left]
-    named = ", ".join(map(str, numbers[:MOST_NUMBERS])) + (" and more" if moved.left[left] > MOST_NUMBERS else "")
-    count = moved.left[left]
-    return f"{plural(count, 'message')} ({named}: {left})"
 
 
 def _by_count(left: Mapping[Left, int]) -> Sequence[tuple[Left, int]]:

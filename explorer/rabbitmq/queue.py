@@ -18,10 +18,11 @@ from broker_core.rabbitmq.messages.browsing import ConsumerRow, MessageFacts
 from broker_core.rabbitmq.topology.catalog import StoredQueue
 from broker_core.reads import EXPIRED, EntityRow, MessageRow, Tab
 from explorer.live.page import FILTERED_SECONDS, HEAD_SECONDS, Live, live, refresh_seconds
+from explorer.operations.presenters import offers
 from explorer.rabbitmq.forms.keys import BY_EFFECTIVE, shown
-from explorer.rabbitmq.forms.move import BACK, QUEUE
-from explorer.rabbitmq.forms.topology import BindingForm, OptionsForm, QueueQuery
+from explorer.rabbitmq.forms.topology import ORDERS, BindingForm, OptionsForm, QueueQuery
 from explorer.shared import split, timeline
+from explorer.shared.filtering import filter_of, listed
 from explorer.shared.glance import TRAFFIC_MINUTES, spark
 from explorer.shared.head import HEAD
 from explorer.shared.history import history
@@ -31,7 +32,6 @@ from explorer.shared.shell import Act, May, act, cleaned, draws, notify_error, p
 from . import presenters
 from .exchanges import MOST_OFFERED, bound, lines_of, unbind
 from .head import queue_head
-from .moving import MOVABLE, link_to
 from .presenters import Death
 from .shared import draw, vhost_of
 
@@ -243,25 +243,16 @@ def _listing(
             return history(entity, form, actor)
         case "bindings":
             return {}
-    narrowed = QueueQuery.message_filter(values, HOLDS[tab])
-    listed = reads.list_messages(
-        found.address, Tab.ACTIVE, filter=narrowed, cursor=cursor, newest_first=values["order"] == "newest", actor=actor
-    )  # fmt: skip
-    facts = browsing.message_facts(found.id, [row.sequence_number for row in listed.rows], actor=actor)
-    filtered = bool(QueueQuery.message_filter(values, None))
-    lines = [_line(row, facts.get(row.sequence_number)) for row in listed.rows]
-    return {"page": listed, "lines": lines, "filtered": filtered, **(_moving(request, found, lines) if tab in MOVABLE else {})}
-
-
-def _moving(request: HttpRequest, found: StoredQueue, lines: Sequence[MessageLine]) -> dict[str, Any]:
-    """Context for the links that move messages. They lead to "move back" if any message of the page died."""
-    died = any(line.died for line in lines)
-    way = BACK if died else QUEUE
+    narrowed = filter_of(request, host.clock.now).selecting(HOLDS[tab])
+    listing = listed(request, found.address, Tab.ACTIVE, narrowed, newest_first=values["order"] == "newest", cursor=cursor)
+    rows = listing["page"].rows
+    facts = browsing.message_facts(found.id, [row.sequence_number for row in rows], actor=actor)
     return {
-        "movable": True,
-        "died": died,
-        "move": link_to(request, found.address),
-        "move_all": link_to(request, found.address, to=way),
+        **listing,
+        **({} if narrowed.problem else offers(entity, tab, narrowed.text, actor=actor)),
+        "lines": [_line(row, facts.get(row.sequence_number)) for row in rows],
+        "orders": ORDERS,
+        "order": values["order"],
     }
 
 

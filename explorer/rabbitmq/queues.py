@@ -1,4 +1,4 @@
-"""The queues of a virtual host: list, declare, purge, delete."""
+"""The queues of a virtual host: list, declare, delete."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from explorer.live.page import FOLLOW_SECONDS, Live, live
 from explorer.rabbitmq.forms.topology import DeleteForm, ListQuery, QueueForm, WhereForm
 from explorer.shared import presenters as presenters_of_all
 from explorer.shared.forms.typed_name import TypedNameForm
-from explorer.shared.presenters import plural
 from explorer.shared.shell import act, cleaned, page, show_form
 
 from . import presenters
@@ -203,32 +202,6 @@ def delete(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     if done.error:
         return draw(request, "queue_delete", host, context, parent=queue_crumb(queue), here="delete", place="queues", done=done)
     return HttpResponseRedirect(link("queues", host.name))
-
-
-@page
-@require_http_methods(["GET", "POST"])
-def purge(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
-    """Remove the ready messages. Unacknowledged ones stay, and nothing is dead-lettered (RMQ-028)."""
-    host, queue = _host_and_queue(request, namespace, path, Right.OPERATE)
-    form = TypedNameForm(request.POST if request.method == "POST" else None, expected=queue.address.path)
-    context = {"queue": queue, "form": form, "count": queue.counts.active - queue.counts.locked, "held": queue.counts.locked}
-    if not form.is_valid():
-        return draw(
-            request,
-            "queue_purge",
-            host,
-            context,
-            parent=queue_crumb(queue),
-            here="purge",
-            place="queues",
-        )
-    done = act(
-        request, "purge", queue.address, lambda: rabbitmq.purge_queue(queue.address, actor=request.actor), target="all ready",
-        says=lambda count: f"Purged {plural(count, 'message')}; none was dead-lettered.",
-    )  # fmt: skip
-    if done.error:
-        return draw(request, "queue_purge", host, context, parent=queue_crumb(queue), here="purge", place="queues", done=done)
-    return HttpResponseRedirect(queue_link(host.name, queue.address.path))
 
 
 def _host_and_queue(request: HttpRequest, namespace: str, path: str, right: Right) -> tuple[reads.NamespaceRow, EntityRow]:

@@ -14,6 +14,7 @@ from broker_core.common.errors import EntityNotFound, NotAllowed
 from broker_core.common.types import Actor, Family, Right
 from broker_core.reads import NamespaceRow
 from explorer.live.page import Live
+from explorer.shared.filtering import status_of
 from explorer.shared.shell import Act, show
 
 DEFAULT_EXCHANGE = "amq.default"  # the default exchange in URLs, as in RabbitMQ's management UI
@@ -94,7 +95,7 @@ def draw(
     }
     form = context.get("form")
     is_bad = form is not None and form.is_bound and bool(form.errors)
-    status = done.status if done.error else 400 if is_bad else 200
+    status = done.status if done.error else 400 if is_bad else status_of(context)
     fragment = f"rabbitmq/{fragment or f'_{template}'}"
     return show(request, "rabbitmq/page", whole, fragment=fragment, status=status, live=live)
 

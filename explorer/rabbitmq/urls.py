@@ -21,7 +21,6 @@ urlpatterns = [
     path(f"queues/{HOST}/", queues.queues, name="rabbitmq_queues"),
     path("new/queue/", queues.where, name="rabbitmq_queue_new_where"),
     path(f"new/queue/{HOST}/", queues.create, name="rabbitmq_queue_new"),
-    path(f"purge/{QUEUE}", queues.purge, name="rabbitmq_purge"),
     path(f"move/{QUEUE}", moving.move, name="rabbitmq_move"),
     path(f"get/{QUEUE}", getting.get, name="rabbitmq_get"),
     path(f"exchanges/{HOST}/", exchanges.exchanges, name="rabbitmq_exchanges"),

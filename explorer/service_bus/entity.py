@@ -4,38 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from django.http import HttpRequest, HttpResponse
-from django.views.decorators.http import require_http_methods
+from django.views.decorators.http import require_GET
 
 from broker_core import reads, service_bus
-from broker_core.common.errors import InvalidArgument
-from broker_core.common.types import EntityAddress, EntityKind, EventKind, Family
+from broker_core.common.types import EntityKind, EventKind, Family
 from broker_core.reads import EntityRow, Tab
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.entity_settings import SERVICE_NAMES
 from explorer.live.page import FILTERED_SECONDS, HEAD_SECONDS, HISTORY_SECONDS, Live, live, refresh_seconds
-from explorer.shared import releasing, split, timeline
-from explorer.shared.actions import selected_numbers
-from explorer.shared.forms.queries import HISTORY, RECEIVERS, RULES, SESSIONS, SUBSCRIPTIONS, EntityQuery
+from explorer.operations.presenters import offers
+from explorer.shared import split, timeline
+from explorer.shared.filtering import filter_of, listed, status_of
+from explorer.shared.forms.queries import HISTORY, ORDERS, RECEIVERS, RULES, SESSIONS, SUBSCRIPTIONS, EntityQuery
 from explorer.shared.glance import TRAFFIC_MINUTES, spark
 from explorer.shared.head import HEAD
 from explorer.shared.history import history
 from explorer.shared.lists import TabView
-from explorer.shared.presenters import numbered, plural
+from explorer.shared.presenters import plural
 from explorer.shared.receivers import MOST_HELD, receivers_of
 from explorer.shared.shell import (
-    Act,
     BadQuery,
     about,
-    act,
     address_of,
     cleaned,
     draws,
     page,
     show,
-    shown_or_acted_on,
 )
 
 from .head import head, source_words
@@ -62,8 +58,7 @@ _TABS_OF = {
     EntityKind.SUBSCRIPTION: {"all", "active", "locked", "deferred", "dead-letter", RULES, RECEIVERS, HISTORY},
 }
 LISTED = {"active": Tab.UNLOCKED}  # the lists that differ from their tab
-BULK = {"dead-letter": "resubmit", "scheduled": "cancel", "locked": "release"}
-PURGEABLE = ("all", "active", "deferred", "scheduled", "dead-letter")
+DUE_ORDERS = [("", "next due first"), ("newest", "last due first")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +70,12 @@ class Setting:
 
 @live
 @page
-@require_http_methods(["GET", "POST"])
+@require_GET
 def entity(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
-    """GET shows the entity; POST acts on the selected messages and returns the updated list."""
+    """The entity: its settings and one of its lists."""
     address = address_of(namespace, path)
     form = EntityQuery(request.GET)
     cleaned(form)
-    shown = partial(_show, request, address, form)
-    return shown_or_acted_on(request, shown, partial(_act_on_selected, request, address))
-
-
-def _show(request: HttpRequest, address: EntityAddress, form: EntityQuery, done: Act = Act()) -> HttpResponse:
     entity = reads.entity(address, actor=request.actor)
     tab = form.cleaned_data["tab"] or first_tab(entity)
     if tab not in tabs_of(entity, tab):
@@ -96,10 +86,7 @@ def _show(request: HttpRequest, address: EntityAddress, form: EntityQuery, done:
         "tab": tab,
         "form": form,
         "lists": LISTS,
-        "error": done.error,
-        "bulk_action": BULK.get(tab),
         "is_dead": tab in ("dead-letter", "transfer-dead-letter"),
-        "purgeable": tab in PURGEABLE,
         **_listing(request, entity, form, tab),
         **split.context(request, entity.address),
     }
@@ -115,7 +102,7 @@ def _show(request: HttpRequest, address: EntityAddress, form: EntityQuery, done:
         "entity",
         context,
         fragment="service_bus/_messages",
-        status=done.status,
+        status=status_of(context),
         live=_live(request, entity, tab, context),
     )
 
@@ -149,40 +136,22 @@ def _listing(request: HttpRequest, entity: EntityRow, form: EntityQuery, tab: st
             return {"rules": service_bus.rules_of([entity.id], actor=actor).get(entity.id, [])}
         case "sessions":
             return {"sessions": reads.sessions(entity.address, part=values["session"], cursor=cursor, actor=actor)}
-    narrowed = form.message_filter()
-    found = reads.list_messages(
-        entity.address, LISTED.get(tab) or Tab(tab), filter=narrowed, cursor=cursor,
-        newest_first=is_newest_first(tab, values["order"]), actor=actor,
-    )  # fmt: skip
-    return {"page": found, "filtered": bool(narrowed)}
+    narrowed, newest_first = filter_of(request, entity.clock.now), is_newest_first(tab, values["order"])
+    return {
+        **listed(request, entity.address, list_of(tab), narrowed, newest_first=newest_first, cursor=cursor),
+        **({} if narrowed.problem else offers(entity, tab, narrowed.text, actor=actor)),
+        "orders": DUE_ORDERS if tab == Tab.SCHEDULED else ORDERS,
+        "order": values["order"],
+    }
+
+
+def list_of(tab: str) -> Tab:
+    return LISTED.get(tab) or Tab(tab)
 
 
 def is_newest_first(tab: str, order: str) -> bool:
     """The order of a list: the newest first, but of scheduled messages the one that is due next."""
-    return order == "newest" or not order and tab != Tab.SCHEDULED
-
-
-def _act_on_selected(request: HttpRequest, address: EntityAddress) -> Act:
-    action = request.POST.get("action", "")
-    try:
-        numbers = selected_numbers(request.POST.getlist("numbers"))
-    except InvalidArgument as exc:
-        return Act(error=exc)
-    target = numbered(numbers)
-    if action == "resubmit":
-        return act(
-            request, "resubmit", address.dead_letter,
-            lambda: service_bus.resubmit(address.dead_letter, numbers, actor=request.actor),
-            target=target, says=lambda new: resubmitted(new, numbers),
-        )  # fmt: skip
-    if action == "cancel":
-        return act(
-            request, "cancel scheduled", address, lambda: service_bus.cancel_scheduled(address, numbers, actor=request.actor),
-            target=target, says=lambda _: f"Cancelled {_messages(numbers)}.",
-        )  # fmt: skip
-    if action == releasing.RELEASE:
-        return releasing.release_messages(request, address, numbers)
-    return Act(error=InvalidArgument("action", f"{action!r} must be resubmit, cancel or release"))
+    return order == "newest" if tab == Tab.SCHEDULED else order != "oldest"
 
 
 def resubmitted(new_numbers: dict[int, int], asked: Sequence[int]) -> str:

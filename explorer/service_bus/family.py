@@ -13,7 +13,8 @@ from explorer.shared import timeline
 from explorer.shared.family import FamilyPages, LockPages, MessagePage, NamespacePages, NewEntity, PageTexts
 from explorer.shared.presenters import azure_name
 
-from . import entity, message, message_facts, namespaces, presenters, receiver, resubmitting, send, settings, settling, urls
+from . import entity, message, message_facts, namespaces, presenters, receiver, send, settings, settling, urls
+from .operations import OPERATIONS
 
 _PARTS = ("overview_new", "overview_empty", "message_links", "message_held", "message_extra", "settings_fold")
 
@@ -25,7 +26,6 @@ SERVICE_BUS = FamilyPages(
         "entity_delete": settings.delete,
         "send": send.send,
         "receiver": receiver.receiver,
-        "resubmit_all": resubmitting.dead_letters,
     },
     parts={name: f"explorer/service_bus/_{name}.html" for name in _PARTS},
     message=MessagePage(
@@ -40,7 +40,6 @@ SERVICE_BUS = FamilyPages(
     ),
     locks=LockPages(
         word="lock",
-        plural="locks",
         release=lambda address, numbers, reason, actor: service_bus.release_locks(address, numbers, reason=reason, actor=actor),
         effect="The lock ends now: the message is available again, and the delivery counts as failed. Its receiver gets a lost "
         "lock when it settles.",
@@ -66,6 +65,7 @@ SERVICE_BUS = FamilyPages(
     set_status=entities.set_status,
     settings_words=settings.in_words,
     urls=urls.urlpatterns,
+    operations=OPERATIONS,
     namespaces=NamespacePages(namespaces.create, namespaces.delete),
     dead_tab="?tab=dead-letter",
     demo="explorer.service_bus.demo",

@@ -9,7 +9,7 @@ from broker_core.common.types import EntityAddress, EntityKind
 from broker_core.reads import EntityRow
 from broker_core.service_bus.rules.entity_settings import SERVICE_NAMES
 from explorer.shared.glance import Glance, Spark
-from explorer.shared.head import OPERATOR, Head, Link, Tag, link, menu, page_url, pause_parts
+from explorer.shared.head import OPERATOR, Head, Link, Tag, link, menu, operate_url, page_url, pause_parts
 from explorer.shared.shell import May
 
 _SOURCES = {"default": "default", "entity": "set on this {}"}
@@ -57,9 +57,9 @@ def _menu(entity: EntityRow, may: May) -> list[Link]:
     if entity.holds_messages:
         at_work += [
             link("Receive dead letters", "hand", page_url("receiver", address, "dead-letter"), may.receive, OPERATOR),
-            link("Resubmit dead letters…", "back", page_url("resubmit_all", address), may.operate, OPERATOR),
+            Link("Groups and repair", "dead", page_url("dead_letter_group", address, "dead-letter")),
             link("Release all locks…", "unlock", page_url("release_locks", address), may.operate, OPERATOR),
-            link("Purge messages…", "trash", page_url("purge", address, "active"), may.operate, OPERATOR, is_danger=True),
+            link("Purge messages…", "trash", operate_url(address, "purge", "all"), may.operate, OPERATOR, is_danger=True),
         ]
     return menu(entity, may, at_work)
 

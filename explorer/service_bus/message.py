@@ -14,12 +14,13 @@ from explorer.service_bus.forms.receiver import SettleForm
 from explorer.shared import releasing
 from explorer.shared.actions import Action
 from explorer.shared.family import MessageRecord
+from explorer.shared.filtering import in_query
 from explorer.shared.forms.queries import MESSAGE_TABS, EntityQuery
 from explorer.shared.lists import neighbour
 from explorer.shared.shell import Act, act
 
 from . import settling
-from .entity import resubmitted
+from .entity import is_newest_first, list_of, resubmitted
 
 
 def actions(detail: MessageDetail, actor: Actor) -> list[Action]:
@@ -81,7 +82,6 @@ def explain(address: EntityAddress, number: int, actor: Actor) -> Explanation | 
 
 
 _TAB_OF = {SubQueue.DEAD_LETTER: Tab.DEAD_LETTER, SubQueue.TRANSFER_DEAD_LETTER: Tab.TRANSFER_DEAD_LETTER}
-_TAB_OF_STATE = {MessageState.DEFERRED: Tab.DEFERRED, MessageState.SCHEDULED: Tab.SCHEDULED}
 
 
 def beside(query: QueryDict, record: MessageRecord, side: str, actor: Actor) -> int | None:
@@ -92,12 +92,14 @@ def beside(query: QueryDict, record: MessageRecord, side: str, actor: Actor) -> 
     tab = form.cleaned_data["tab"] or str(_own_tab(record.row))
     if tab not in MESSAGE_TABS:
         return None
-    newest_first = form.cleaned_data["order"] != "oldest"
-    read = partial(reads.list_messages, record.address, Tab(tab), filter=form.message_filter(), actor=actor)
-    return neighbour(side, record.number, newest_first=newest_first, read=read)
+    if (narrowed := in_query(query, record.row)) is None:
+        return None
+    row = record.row
+    due = row.scheduled_enqueue_at if tab == Tab.SCHEDULED and row and row.state is MessageState.SCHEDULED else None
+    newest_first = is_newest_first(tab, form.cleaned_data["order"])
+    read = partial(reads.list_messages, record.address, list_of(tab), filter=narrowed, by_number=due is None, actor=actor)
+    return neighbour(side, record.number, newest_first=newest_first, read=read, due=due)
 
 
 def _own_tab(row: MessageRow | None) -> Tab:
-    if row is None:
-        return Tab.ACTIVE
-    return _TAB_OF.get(row.subqueue) or _TAB_OF_STATE.get(row.state, Tab.ACTIVE)
+    return _TAB_OF.get(row.subqueue, Tab.ALL) if row else Tab.ALL

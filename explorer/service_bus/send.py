@@ -66,9 +66,10 @@ def _show(
 
 
 def warning_for(form: SendForm, entity: EntityRow) -> str | None:
-    """A warning if the message will probably expire before it is received, or None."""
+    """A warning if the message will probably expire before it is received, or None. Without receivers, how long messages have
+    waited says nothing: a person receives them, or nobody."""
     values = form.cleaned_data
-    if values["time_to_live"] is None or values["scheduled"]:
+    if values["time_to_live"] is None or values["scheduled"] or presenters.is_neglected(entity):
         return None
     return short_time_to_live_warning(values["time_to_live"], entity.oldest_active_age)
 

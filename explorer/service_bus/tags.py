@@ -5,6 +5,7 @@ from __future__ import annotations
 from django import template
 from django.utils.html import format_html
 
+from broker_core.reads.filters import exactly
 from broker_core.service_bus.rules.filters import Rule
 
 from . import presenters
@@ -14,6 +15,7 @@ register = template.Library()
 register.filter("deliveries", presenters.deliveries)
 register.filter("meaning", presenters.meaning)
 register.filter("amqp_fields", amqp_fields)
+register.filter("session_filter", lambda session_id: exactly("session", session_id))
 
 
 @register.simple_tag

@@ -8,7 +8,7 @@ from broker_core.common.types import Family
 from explorer.addresses import ENTITY
 from explorer.shared.by_family import only_of
 
-from . import names, purge, release_locks, rules, settings
+from . import names, release_locks, rules, settings
 
 _own = partial(only_of, Family.SERVICE_BUS)
 
@@ -20,5 +20,4 @@ urlpatterns = [
     path(f"delete-rule/<str:rule>/{ENTITY}", _own(rules.delete_rule), name="rule_delete"),
     path(f"test-rules/{ENTITY}", _own(rules.test_rules), name="test_rules"),
     path(f"release-locks/{ENTITY}", _own(release_locks.release_locks), name="release_locks"),
-    path(f"purge/<slug:tab>/{ENTITY}", _own(purge.purge), name="purge"),
 ]

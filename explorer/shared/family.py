@@ -5,7 +5,7 @@ explorer/families.py registers the installed families. Shared pages and template
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ from django.urls import URLPattern, URLResolver
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.family import definition_of
 from broker_core.common.types import Actor, EntityAddress, EventKind, Family
+from broker_core.operations import Batch, Place
 from broker_core.reads import Counted, EntityRow, Event, Explanation, MessageDetail, MessageRow
 
 from .actions import Action
@@ -107,7 +108,7 @@ class MessagePage:
 class LockPages:
     """How operators release what holds the family's messages.
 
-    word, plural: "lock" and "locks", "lease", "delivery".
+    word:     "lock", "lease" or "delivery".
     release:  (address, numbers, reason, actor) -> the numbers of those released.
     effect:   of a release, in one or two sentences.
     release_session, session_effect: (address, session id, reason, actor) -> whether it was locked, and the effect; None: the
@@ -115,7 +116,6 @@ class LockPages:
     """
 
     word: str
-    plural: str
     release: Callable[[EntityAddress, Sequence[int], str, Actor], Sequence[int]]
     effect: str
     release_session: Callable[[EntityAddress, str, str, Actor], bool] | None = None
@@ -174,6 +174,38 @@ class PageTexts:
 
 
 @dataclass(frozen=True, slots=True)
+class FamilyOperations:
+    """How operations on many messages work in the family. Each callable returns steps that run in the batch's transaction.
+
+    lists:    by the name of a tab, the list it shows. Tabs that are missing have no messages to operate on.
+    resubmit: (batch) -> where each message is now, and why others stayed: moves failed messages back to where they came from.
+    move:     (batch) -> the same: moves messages to the operation's target (options["to"]) in the namespace.
+    target:   (name of a queue) -> the target of a move to it.
+    target_words: (target) -> the target in words.
+    release:  (batch) -> the outcome: ends the locks of messages. None: the family has no such operation.
+    releases: the tabs with messages that can be released.
+    move_page: (address) -> the URL of the family's own page that asks where to move messages.
+    resubmits: (tab, entity row) -> whether messages of this list can be resubmitted.
+    sets_properties: whether a repair can set properties.
+    hides_held: whether a purge also removes messages that somebody holds.
+    largest_body: (entity row) -> the maximum size of a repaired body, in bytes.
+    """
+
+    lists: Mapping[str, Place]
+    resubmit: Callable[[Batch], Any] | None = None
+    move: Callable[[Batch], Any] | None = None
+    target: Callable[[str], Any] = str
+    target_words: Callable[[Any], str] = "to {}".format
+    release: Callable[[Batch], Any] | None = None
+    releases: Collection[str] = ()
+    move_page: Callable[[EntityAddress], str] = lambda _: ""
+    resubmits: Callable[[str, EntityRow], bool] = _no
+    sets_properties: bool = False
+    hides_held: bool = False
+    largest_body: int = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
 class FamilyPages:
     """What a family provides for shared pages.
 
@@ -195,6 +227,7 @@ class FamilyPages:
     tags:        (entity row) -> tags that a list shows beside the name, each with its meaning.
     needs_a_person: (entity row) -> whether its messages wait for an operator instead of a receiver.
     dead_tab:    query of the list to which the count of dead letters links.
+    operations:  how operations on many messages work.
     demo:        name of the module with the family's part of the demo (explorer/demo/parts.py); empty: none.
     """
 
@@ -213,6 +246,7 @@ class FamilyPages:
     new_entities: tuple[NewEntity, ...]
     set_status: Callable[..., Any]
     settings_words: Callable[[EntityRow, Mapping[str, Any]], Mapping[str, str]]
+    operations: FamilyOperations
     namespaces: NamespacePages | None = None
     namespace_urls: Mapping[str, str] = field(default_factory=dict)
     tags: Callable[[EntityRow], Sequence[tuple[str, str]]] = _empty

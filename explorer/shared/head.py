@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from django.urls import reverse
+from django.utils.http import urlencode
 
 from broker_core.common.types import EntityAddress, EntityStatus
 from broker_core.reads import EntityRow
@@ -97,12 +98,18 @@ def menu(entity: EntityRow, may: May, at_work: Sequence[Link], settings: Link | 
     return [
         settings or link("Settings", "gear", page_url("entity_settings", address), may.manage, ADMINISTRATOR, key=","),
         *at_work,
+        Link("Insights", "chart", f"{reverse('explorer:insights')}?{urlencode({'entity': str(address)})}"),
         Link("Analyse history", "chart", f"{reverse('explorer:analysis_new')}?queue={entity.id}"),
         Link("Configuration history", "audit", page_url("entity_revisions", address)),
         replace(delete, why_not="Protected; remove the protection in the settings")
         if entity.protected and may.manage
         else delete,
     ]
+
+
+def operate_url(address: EntityAddress, kind: str, tab: str) -> str:
+    """The page that asks before an operation on all messages of a list."""
+    return f"{page_url('operation_new', address)}?{urlencode({'kind': kind, 'tab': tab})}"
 
 
 def page_url(name: str, address: EntityAddress, *before: str) -> str:

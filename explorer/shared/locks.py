@@ -17,6 +17,9 @@ from explorer.shared.forms.queries import LockQuery
 from . import releasing
 from .shell import Act, cleaned, page, show, shown_or_acted_on
 
+RELEASE_ALL = (
+    "Every lock that this filter shows ends now. Each delivery counts as failed in the families that count failed deliveries."
+)
 SECONDS = 1.0  # a lock of any entity may begin or end: they are read so often
 
 
@@ -41,6 +44,7 @@ def _show(request: HttpRequest, form: LockQuery, query: dict[str, Any], wanted: 
         "query": query,
         "found": found,
         "filtered": any(query[name] for name in ("holder", "q", "family")),
+        "release_all_says": RELEASE_ALL,
         "most_released": releasing.MOST_RELEASED,
         "error": done.error,
     }

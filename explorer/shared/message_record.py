@@ -58,7 +58,7 @@ def context_of(request: HttpRequest, address: EntityAddress, number: int, done: 
         "first": record.first,
         "last": record.last,
         "message_id": message_id,
-        "gone_at": None if detail else deleted.deleted_at if deleted and not own[-1].kind.is_terminal else own[-1].at,
+        "gone_at": None if detail else deleted.deleted_at if deleted and not gone_before(own[-1]) else own[-1].at,
         "state": line,
         "reasons": [reason for reason in explanation.reasons if reason.code not in line.covers] if explanation else [],
         "explanation": explanation,
@@ -98,6 +98,11 @@ def _entity(request: HttpRequest, address: EntityAddress) -> tuple[EntityRow | D
     return entity, None
 
 
+def gone_before(last: Event) -> bool:
+    """Whether the message had left its entity before that was deleted."""
+    return last.kind.is_terminal and last.kind != EventKind.DELETED
+
+
 def late_settlement(events: Sequence[Event], actor: Any) -> str:
     """The last settlement of a message that was refused, explained; empty: none was."""
     refused = next((event for event in reversed(events) if event.kind == EventKind.SETTLE_REFUSED), None)
@@ -120,7 +125,7 @@ def gone_line(last: Event, entity: EntityRow | DeletedEntity, of_family: Message
             said, f"Published{by}", "Topics do not store messages: each matching subscription has a copy of its own."
         )
     if isinstance(entity, DeletedEntity):
-        ended, name = last.kind.is_terminal, actor_name(entity.deleted_by, actor)
+        ended, name = gone_before(last), actor_name(entity.deleted_by, actor)
         deleter = f" by {name}" if name else ""
         title = f"{words.word.capitalize()}{by}" if ended else f"Deleted with its {entity.kind}{deleter}"
         return StateLine(said, title, f"The {entity.kind} was deleted. This is the record of the message.")

@@ -23,6 +23,7 @@ from .recent import Recent
 
 COLORS = ("grey", "green", "blue", "purple", "amber", "red")
 _COLOR_OF_NAME = {"production": "red", "prod": "red", "live": "red", "staging": "amber"}
+COUNTS = "explorer/_nav_counts.html"  # for a page's live fragments
 MOST_LISTED = 30  # namespaces in the switch
 
 
@@ -57,8 +58,10 @@ class Place:
 PLACES = (
     Place("now", "Now", "now", "explorer:now", "g w"),
     Place("entities", "Entities", "list", "explorer:entities", "g o", count="entities"),
-    Place("search", "Find a message", "search", "explorer:search", "g f"),
-    Place("locks", "Locks", "locked", "explorer:locks", "g l"),
+    Place("messages", "Messages", "search", "explorer:messages", "g f"),
+    Place("dead_letters", "Dead letters", "dead", "explorer:dead_letters", "g d"),
+    Place("locks", "Locks", "locked", "explorer:locks", "g l", count="held"),
+    Place("operations", "Operations", "operations", "explorer:operations", "g r"),
     Place("insights", "Insights", "chart", "explorer:insights", "g n"),
     Place("help", "Learn", "book", "explorer:help", "g h"),
     Place("audit", "Activity", "audit", "explorer:audit", "g a", is_low=True),

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from django.urls import reverse
 
 from broker_core.common.types import EntityAddress, EventKind
-from broker_core.reads import Event
+from broker_core.reads import Event, exactly
 
 _BECAME = {
     EventKind.RESUBMITTED: "Resubmitted as",
@@ -97,6 +97,4 @@ def by_properties(
 
 def search_url(key: str, value: Any) -> str:
     """The search over all messages for one property."""
-    text = str(value).replace("\\", "\\\\").replace('"', '\\"')
-    token = f'{key}:"{text}"'
-    return f"{reverse('explorer:search')}?q={quote(token, safe='')}"
+    return f"{reverse('explorer:messages')}?q={quote(exactly(key, str(value)), safe='')}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -15,7 +15,7 @@ from broker_core.reads import Lock, LockFilter, MessageRow
 
 from .actions import Action
 from .family import LockPages, pages_of
-from .presenters import numbered, plural
+from .presenters import plural
 from .shell import Act, act
 
 RELEASE = "release"
@@ -46,19 +46,6 @@ def release_message(request: HttpRequest, address: EntityAddress, number: int) -
         says=lambda done: (
             f"Released the {locks.word} of message {number}{_because(reason)}."
             if done else f"Message {number} was not released: its {locks.word} had ended already."
-        ),
-    )  # fmt: skip
-
-
-def release_messages(request: HttpRequest, address: EntityAddress, numbers: Sequence[int]) -> Act:
-    """Release the locks of messages selected in a list, for the posted reason, if any."""
-    locks, reason = _of(address, request.actor), given_reason(request)
-    return act(
-        request, f"release {locks.plural}", address, lambda: locks.release(address, numbers, reason, request.actor),
-        target=numbered(numbers),
-        says=lambda done: (
-            f"Released {plural(len(done), locks.word, locks.plural)}{_because(reason)}."
-            + (f" {plural(len(numbers) - len(done), 'message')} had no lock any more." if len(done) < len(numbers) else "")
         ),
     )  # fmt: skip
 

@@ -8,7 +8,7 @@ from django.views.decorators.http import require_GET
 from broker_core import reads
 from explorer.live.page import Live, live
 
-from . import sweeps
+from . import navigation, sweeps
 from .clocks import ClockView
 from .shell import page, show
 
@@ -31,4 +31,9 @@ def system(request: HttpRequest) -> HttpResponse:
         "recent": [(run, run.name.replace("_", " "), sweeps.did(run.outcome)) for run in recent],
         "clocks": otherwise, "real_time": len(clocks) - len(otherwise),
     }  # fmt: skip
-    return show(request, "system", context, live=Live({"explorer/_system.html": 0.0}, refresh_seconds=REFRESH_SECONDS))
+    return show(
+        request,
+        "system",
+        context,
+        live=Live({"explorer/_system.html": 0.0, navigation.COUNTS: 0.0}, refresh_seconds=REFRESH_SECONDS),
+    )

@@ -68,6 +68,7 @@ _WORDS = {
     EventKind.DROPPED: Words("dropped", "cross", "gone"),
     EventKind.MOVED: Words("moved", "forward", "dead"),
     EventKind.SETTLE_REFUSED: Words("settlement refused", "warning", "expired"),
+    EventKind.RESTORED: Words("restored", "back", "active"),
 }
 
 _TEXTS = {
@@ -93,6 +94,7 @@ _TEXTS = {
     EventKind.DROPPED: "Dropped",
     EventKind.MOVED: "Moved",
     EventKind.SETTLE_REFUSED: "Settlement refused",
+    EventKind.RESTORED: "Restored by undoing an operation",
 }
 
 # What a message does after an event of this kind; {0} is the duration.
@@ -107,6 +109,8 @@ _GAPS = {
     EventKind.LOCK_LOST: "waited {0} for the next receiver",
     EventKind.DEFERRED: "deferred for {0}",
     EventKind.DEAD_LETTERED: "in dead letters for {0}",
+    EventKind.PURGED: "removed for {0}",
+    EventKind.RESUBMITTED: "elsewhere for {0}",
 }
 
 COMMON = EventTexts({}, {}, _GAPS)

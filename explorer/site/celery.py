@@ -1,7 +1,8 @@
 """Celery for the ready-made site, running on the broker itself (docs/design.md D2).
 
-Two queues, each with its own worker: `sweeps` (short and frequent tasks, two threads) and `analysis` (one at a time; a Spark run
-takes minutes and must not delay the sweeps). Neither pool forks, so each worker is one process of about 110 MB.
+Two workers: one for the queues `sweeps` (short and frequent tasks) and `operations` (slices of ten seconds), with four threads,
+and one for `analysis` (one at a time; a Spark run takes minutes and must not delay the sweeps). Neither pool forks, so each
+worker is one process of about 110 MB.
 """
 
 import os
@@ -20,4 +21,4 @@ warnings.filterwarnings("ignore", message="You're running the worker with superu
 app = Celery("vitrine")
 app.set_default()  # for all threads: web requests run in their own threads and start analyses
 app.config_from_object(settings, namespace="CELERY")
-app.autodiscover_tasks(["broker_core", "explorer.analysis"])
+app.autodiscover_tasks(["broker_core", "explorer.analysis", "explorer.operations"])

@@ -19,7 +19,7 @@ from django.utils.timezone import now as real_now
 from broker_core.common.durations import format_iso, human
 from broker_core.common.explanations import Reason
 from broker_core.common.types import EntityAddress, Family, HistoryLevel
-from broker_core.reads import EntityRow, Recent, Tally
+from broker_core.reads import EntityRow, FoundMessage, Recent, Tally
 from explorer.shared import glossary, presenters, shell, timeline
 from explorer.shared import navigation as places
 from explorer.shared.family import FamilyPages, NewEntity, installed, pages_of
@@ -34,6 +34,7 @@ register.filter("rate", presenters.rate)
 register.filter("per_minute", presenters.per_minute)
 register.filter("age", presenters.age)
 register.filter("absolute", presenters.absolute)
+register.filter("actor_name", presenters.actor_name)
 register.filter("badge", presenters.badge)
 register.filter("deadline", presenters.deadline)
 register.filter("neglected", presenters.is_neglected)
@@ -294,6 +295,13 @@ def address_url(page: str, address: EntityAddress, *rest) -> str:
 def message_url(address: EntityAddress, sequence_number: int, page: str = "message") -> str:
     """The URL of a message. It is the same in the dead-letter queue, since numbers are unique in the entity."""
     return reverse(f"explorer:{page}", args=(address.namespace, address.path, sequence_number))
+
+
+@register.simple_tag
+def found_url(found: FoundMessage) -> str:
+    """The URL of a message that a search found. `of` names its entity if that was deleted: another one may have its name."""
+    url = message_url(found.address, found.sequence_number)
+    return f"{url}?of={found.entity_id}" if found.deleted_at else url
 
 
 @register.filter

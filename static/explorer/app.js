@@ -91,6 +91,8 @@
     if (dismiss) dismiss.closest(".notice").remove();
     for (const menu of $$("details.pick[open]")) if (!menu.contains(target)) menu.open = false;
     if (target instanceof HTMLDialogElement) target.close(); // the backdrop
+    const stop = target.closest?.("[data-stop-search]");
+    if (stop) { event.preventDefault(); stopSearch(stop); }
   });
 
   document.addEventListener("input", (event) => { // typing beside a radio button selects it
@@ -190,6 +192,28 @@
   function openConfirmation() {
     if (confirmation.childElementCount && !confirmation.open) confirmation.showModal();
   }
+
+  // --- search: Stop keeps the rows; Backspace in the empty field removes the last condition -----------------------------------
+  function stopSearch(stop) {
+    const more = stop.closest("#more");
+    const link = stop.cloneNode();
+    link.removeAttribute("data-stop-search");
+    link.textContent = "Continue";
+    Object.entries({ get: link.getAttribute("href"), target: "#more", swap: "outerHTML", "push-url": "false" })
+      .forEach(([name, value]) => link.setAttribute(`hx-${name}`, value));
+    const row = more.cloneNode(true); // without its request: an answer under way finds no target
+    $$("[hx-get]", row).forEach((loader) => loader.remove());
+    $("[data-stop-search]", row).replaceWith(link);
+    more.replaceWith(row);
+    htmx.process(row);
+    link.focus();
+  }
+
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "Backspace" || event.target.id !== "f-q" || event.target.value) return;
+    const chips = $$("[data-remove-chip]", event.target.closest(".filter-box"));
+    if (chips.length) { event.preventDefault(); chips.at(-1).click(); }
+  });
 
   // --- keys ----------------------------------------------------------------------------------------------------------
   let prefix = "";

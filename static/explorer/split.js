@@ -71,7 +71,7 @@
     pane().hidden = true;
     pane().replaceChildren();
     mark();
-    pane().dispatchEvent(new CustomEvent("htmx:after:swap", { bubbles: true, detail: {} })); // the live feed asks for the page again
+    pane().dispatchEvent(new CustomEvent("htmx:after:swap", { bubbles: true, detail: {} })); // live.js asks for the page again
   }
 
   const covers = () => getComputedStyle(pane()).position === "fixed"; // a sheet over the list

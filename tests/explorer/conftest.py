@@ -110,7 +110,8 @@ def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[st
         "namespace_delete": [f"/delete-namespace/{queue.namespace}/", f"/delete-namespace/{jobs.namespace}/"],
         "storage_queue_new": [f"/new-storage-queue/?namespace={jobs.namespace}"],
         "locks": ["/locks/", f"/locks/?q={queue.namespace}&holder=worker"],
-        "search": ["/find/", "/find/?q=order-2", "/find/?q=nothing"],
+        "messages": ["/messages/", "/messages/?q=order-2", "/messages/?q=nothing", "/messages/?q=body:x", "/messages/?q=urn:x"],
+        "saved_filters": ["/filters/"],
         "insights": [
             "/insights/",
             *(f"/insights/?range={one}" for one in ("5m", "1d", "7d", "90d")),
@@ -120,7 +121,6 @@ def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[st
         ],
         "tail": ["/tail/", f"/tail/?entity={at}&kinds=failures", f"/tail/?namespace={jobs.namespace}"],
         "configuration": ["/configuration/"],
-        "configuration_export": [f"/configuration/export/?namespace={queue.namespace}"],
         "system": ["/system/"],
         "audit": ["/activity/", "/activity/?outcome=refused"],
         "help": ["/learn/"],
@@ -144,8 +144,8 @@ def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[st
                 for tab in ("active", "locked", "scheduled", "deferred", "dead-letter", "receivers", "history")
             ),
             f"/entities/{at}?tab=history&outcome=COMPLETED&by=process:worker",
-            f"/entities/{at}?id=order-5&text=n&property=region&value=eu&order=oldest",
-            f"/entities/{at}?id=none-such",
+            f"/entities/{at}?q=id:order-5+body:n+prop.region=eu&order=oldest",
+            f"/entities/{at}?q=id:none-such",
             *(f"/entities/{topic}?tab={tab}" for tab in ("subscriptions", "scheduled", "history")),
             *(f"/entities/{eu}?tab={tab}" for tab in ("active", "rules", "dead-letter")),
             *(f"/entities/{carts}?tab={tab}" for tab in ("active", "sessions")),
@@ -157,15 +157,22 @@ def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[st
                 f"/entities/{stored}?tab={tab}"
                 for tab in ("all", "visible", "delayed", "leased", "expired", "receivers", "history")
             ),
-            f"/entities/{stored}?tab=visible&text=job&order=oldest",
+            f"/entities/{stored}?tab=visible&q=body:job&order=oldest",
             f"/entities/{stored}-poison",
         ],
-        "purge": [f"/purge/active/{at}", f"/purge/active/{carts}?session=s"],
-        "resubmit_all": [
-            *(f"/resubmit-all/{one}" for one in (at, f"{stored}-poison")),
-            f'/resubmit-all/{at}?group=[null,"PaymentRefused"]',
+        "dead_letters": ["/dead-letters/", f"/dead-letters/?q={queue.namespace}&why=Payment"],
+        "dead_letter_group": [
+            f"/dead-letters/dead-letter/{at}",
+            f"/dead-letters/dead-letter/{at}?filter=reason%3DPaymentRefused&m=2&tried=2",
+            f"/dead-letters/main/{stored}-poison",
         ],
-        "clear": [f"/clear/{stored}"],
+        "operations": ["/operations/"],
+        "operation_new": [
+            f"/operate/{at}?kind=purge&tab=active",
+            f"/operate/{at}?kind=move&tab=dead-letter&filter=reason:Payment",
+            f"/operate/{at}?kind=repair&tab=dead-letter",
+            f"/operate/{stored}?kind=purge&tab=all",
+        ],
         "send": [f"/send/{at}", f"/send/{at}?like=5", f"/send/{topic}", f"/send/{stored}", f"/send/{stored}?like=8"],
         "receiver": [
             f"/receive/main/{at}",

@@ -111,7 +111,7 @@ def test_find_a_dead_letter_and_resubmit_it_by_keyboard(pages, browser):
     page.keyboard.press("/")
     page.keyboard.type("order-2")
     page.keyboard.press("Enter")
-    page.wait_for_url("**/find/?q=order-2")
+    page.wait_for_url("**/messages/?q=order-2")
     page.keyboard.press("j")
     assert page.evaluate(f"{FOCUSED}.textContent") == "2"
     page.keyboard.press("Enter")
@@ -271,7 +271,7 @@ def test_receive_and_complete_by_hand_without_leaving_the_page(pages, browser):
 
 def test_a_form_that_comes_back_has_the_focus_where_it_is_wrong(pages, browser):
     page = browser()
-    page.goto(f"/purge/dead-letter/{pages.at}")
+    page.goto(f"/delete/{pages.at}")
     page.fill("#id_name", "not its name")
     page.keyboard.press("Enter")
     page.wait_for_selector("[aria-invalid=true]")

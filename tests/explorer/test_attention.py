@@ -27,7 +27,7 @@ def row(path="orders", *, family=Family.SERVICE_BUS, status=EntityStatus.ACTIVE,
         id=1, address=EntityAddress("shop", path), kind=EntityKind.QUEUE, family=family, status=status, hidden=False,
         history_level=HistoryLevel.FULL, counts=Counts(**counts), expired_pending=Capped(0), size_bytes=0, sent_rate=0,
         completed_rate=0, oldest_active_at=None if age is None else NOON - seconds(age), consumers_waiting=idle is None,
-        last_receive_at=None if idle is None else NOON - seconds(idle), clock=CLOCK,
+        last_receive_at=None if idle is None else NOON - seconds(idle), clock=CLOCK, waits_for_operator=path.endswith("-poison"),
     )  # fmt: skip
 
 

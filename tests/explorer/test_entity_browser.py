@@ -87,7 +87,7 @@ def test_a_selection_brings_the_bar_into_the_window_and_a_pause_is_two_actions(o
     expect(bar).to_be_hidden()
     page.locator("#rows input").first.check()
     expect(bar).to_be_in_viewport()
-    expect(bar).to_contain_text("Purge 1")
+    expect(bar).to_contain_text("Discard 1")
     page.click("#pause > summary")
     page.get_by_role("button", name="Pause receiving").click()
     expect(page.locator("#head")).to_contain_text("Receiving paused")

@@ -17,27 +17,27 @@ pytest_plugins = ["tests.explorer.rabbitmq_office"]
 
 ELSEWHERE = {
     "preferences", "demonstration", "body", "analysis_runs", "analysis_new", "analysis_run", "analysis_cancel", "analysis_csv",
-    "names", "rabbitmq_export", "entity_pause", "entity_protect",
+    "names", "rabbitmq_export", "configuration_export", "operation", "operation_change", "entity_pause", "entity_protect",
 }  # fmt: skip
 AZURE = SimpleNamespace(
     changes=("/new", "/settings/", "/delete/", "/delete-namespace/", "/rules/", "/delete-rule/",
-             "/purge/", "/release-locks/", "/clear/", "/resubmit-all/", "/configuration/export/"),
-    some=("/", "/entities/", "/entities/{at}", "/messages/{at}/5", "/activity/", "/system/", "/find/?q=order-2"),
+             "/operate/", "/release-locks/", "/configuration/export/"),
+    some=("/", "/entities/", "/entities/{at}", "/messages/{at}/5", "/activity/", "/system/", "/messages/?q=order-2", "/filters/"),
     bad=("/entities/?sort=colour", "/entities/?page=0", "/entities/?page=x", "/entities/{at}?tab=lost",
          "/entities/{at}?cursor=%00",
-         "/entities/{at}?cursor=nonsense", "/entities/{at}?value=eu", "/entities/{at}?order=random", "/activity/?outcome=maybe",
-         "/activity/?before=x", "/entities/{at}?tab=history&cursor=x", "/find/?q=" + "x" * 200),
+         "/entities/{at}?cursor=nonsense", "/entities/{at}?q=value:eu", "/entities/{at}?order=random", "/activity/?outcome=maybe",
+         "/activity/?before=x", "/entities/{at}?tab=history&cursor=x", "/messages/?q=urn:x", "/messages/?q=x&cursor=0.x"),
     missing=("/entities/{ns}/none", "/namespaces/none/", "/messages/{at}/999", "/send/{ns}/none", "/receive/elsewhere/{at}",
-             "/purge/locked/{at}", "/bodies/{at}/999", "/settings/{ns}/none"),
+             "/operations/999999999/", "/operate/{ns}/none?kind=purge", "/bodies/{at}/999", "/settings/{ns}/none"),
     refusal=(404,),
 )  # fmt: skip
 AZURE.whole = (*AZURE.changes, "/configuration/", "/learn/")  # not asked for as a fragment
 RABBITMQ = SimpleNamespace(
     changes=("/rabbitmq/new/", "/rabbitmq/delete/", "/rabbitmq/policies/user/", "/rabbitmq/policies/operator/", "/delete/",
-             "/rabbitmq/purge/", "/rabbitmq/move/"),
+             "/rabbitmq/move/"),
     whole=("/rabbitmq/new/vhost/", "/rabbitmq/new/queue/"),
     some=("/rabbitmq/vhosts/{at}/", "/entities/{at}/mail", "/rabbitmq/connections/{at}/"),
-    bad=("/rabbitmq/queues/{at}/?sort=colour", "/entities/{at}/mail?tab=lost", "/entities/{at}/mail?value=x"),
+    bad=("/rabbitmq/queues/{at}/?sort=colour", "/entities/{at}/mail?tab=lost", "/entities/{at}/mail?q=value:x"),
     missing=("/rabbitmq/vhosts/none/", "/rabbitmq/queues/none/", "/entities/{at}/none", "/rabbitmq/policies/user/{at}/none",
              "/rabbitmq/policies/other/{at}/low", "/rabbitmq/get/{at}/none", "/rabbitmq/new/policy/other/{at}/"),
     refusal=(404, 409),

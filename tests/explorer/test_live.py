@@ -336,7 +336,7 @@ async def test_a_list_of_sessions_follows_when_one_is_accepted(queue, cookie):
 async def test_a_filtered_list_follows_but_is_not_searched_at_each_event(queue, cookie, monkeypatch):
     monkeypatch.setattr(entity_page, "FILTERED_SECONDS", 1.5)
     service_bus.send(queue, [Message(b"x", message_id="wanted"), Message(b"x", message_id="other")])
-    communicator, told = await opened(page_of(queue, "?id=wanted"), cookie())
+    communicator, told = await opened(page_of(queue, "?q=id:wanted"), cookie())
     assert len(rows(told)) == 1
     began = time.monotonic()
     service_bus.send(queue, [Message(b"x", message_id="wanted, too")])
@@ -685,23 +685,23 @@ def test_browser_typed_text_focus_and_selection_survive(queue, see):
         [held] = service_bus.receive(queue)
         service_bus.dead_letter(queue, [held.lock_token], f"reason {number}")
     page = see(page_of(queue, "?tab=dead-letter"))
-    page.fill("#f-reason", "typed and not sent")
-    page.evaluate("document.getElementById('f-reason').setSelectionRange(2, 5)")
+    page.fill("#f-q", "typed and not sent")
+    page.evaluate("document.getElementById('f-q').setSelectionRange(2, 5)")
     page.check("#rows tr:last-child input[type=checkbox]")
-    page.focus("#f-reason")
+    page.focus("#f-q")
     service_bus.receive(queue.dead_letter, 3)
     page.wait_for_selector("#rows tr:last-child [data-deadline]")
-    assert page.input_value("#f-reason") == "typed and not sent"
-    assert page.evaluate("document.activeElement.id") == "f-reason"
+    assert page.input_value("#f-q") == "typed and not sent"
+    assert page.evaluate("document.activeElement.id") == "f-q"
     assert page.is_checked("#rows tr:last-child input[type=checkbox]")
 
 
 def test_browser_an_empty_list_fills_while_a_filter_is_being_typed(queue, see):
     page = see(page_of(queue))
-    page.fill("#f-id", "half typed")
+    page.fill("#f-q", "half typed")
     service_bus.send(queue, [Message(b"x")])
     page.wait_for_selector(row(queue, 1))
-    assert page.input_value("#f-id") == "half typed"
+    assert page.input_value("#f-q") == "half typed"
 
 
 def test_browser_new_rows_wait_while_one_is_selected(queue, see):

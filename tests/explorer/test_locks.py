@@ -90,14 +90,6 @@ def test_the_message_page_has_the_action_in_all_families(shop, jobs, vhost_queue
         assert f"Release {word}…" not in client.get(url).content.decode()
 
 
-def test_locks_selected_in_a_list_are_released(shop, as_):
-    client, url = as_(), f"/entities/{shop.namespace}/{shop.path}?tab=locked"
-    assert "Release selected" in client.get(url).content.decode()
-    answer = client.post(url, {"action": "release", "numbers": ["4", "5"]}, headers=FRAGMENT).content.decode()
-    assert "Released 1 lock. 1 message had no lock any more." in answer
-    assert _locks(shop) == ()
-
-
 def test_refusals(shop, jobs, as_):
     viewer, client = as_("viewer"), as_()
     assert viewer.post("/locks/", _form(shop, number="4"), headers=FRAGMENT).status_code == 403

@@ -115,7 +115,7 @@ def test_related_messages_are_links(pages, as_):
     sent = Message(b"x", message_id="q-1", correlation_id='c "1"', reply_to="eu/orders")
     [number] = service_bus.send(pages.shop, [sent, Message(b"y", reply_to="nowhere")])[:1]
     page = body_of(as_("viewer").get(f"/messages/{pages.at}/{number}"))
-    assert "correlation%3A%22c%20%5C%221%5C%22%22" in page and "correlation%3A%22q-1%22" in page and "id%3A%22c%20" in page
+    assert "correlation%3D%22c%20%5C%221%5C%22%22" in page and "correlation%3Dq-1" in page and "id%3D%22c%20" in page
     assert f'href="/entities/{pages.at}">eu/orders</a>' in page
     assert "no such entity here" in body_of(as_("viewer").get(f"/messages/{pages.at}/{number + 1}"))
 
@@ -159,7 +159,7 @@ def test_decoded_bodies_name_their_layers_and_can_be_seen_as_sent(pages, as_):
     [
         ("", 5, 7, 4),
         ("?tab=active&order=oldest", 5, 4, 7),
-        ("?tab=active&id=order-", 4, 5, None),
+        ("?tab=active&q=id%3Aorder-", 4, 5, None),
         ("?tab=active", 7, None, 5),
         ("?tab=active", 4, 5, None),
         ("?tab=history", 5, None, None),

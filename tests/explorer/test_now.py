@@ -1,5 +1,6 @@
 """Now: the sentence, the attention list and the charts, as the page and as a live update draw them."""
 
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -10,7 +11,9 @@ from broker_core.common.types import EntityAddress, EntityStatus, Message
 from broker_core.reads import Times, TrafficPoint
 from broker_core.service_bus import entities
 from broker_core.store import connections, driver
-from explorer.shared import recent, small_charts
+from explorer.live.page import View
+from explorer.roles import actor_for
+from explorer.shared import navigation, now, recent, small_charts
 
 from .conftest import WORKER
 
@@ -63,6 +66,13 @@ def test_an_action_is_offered_to_those_who_may_take_it(broker_database, as_, nam
     assert (entry.item.rule, entry.action.word) == ("disabled", word)
 
 
+def test_poison_messages_are_counted_beside_the_dead_letters(jobs, shop, as_):
+    counted = {total.name: total.text for total in page_of(as_("viewer"), jobs.namespace).context["totals"]}
+    assert (counted["dead"], counted["poison"]) == ("0", "1")
+    counted = {total.name: total.text for total in page_of(as_("viewer"), shop.namespace).context["totals"]}
+    assert counted["dead"] == "1" and "poison" not in counted
+
+
 def test_the_totals_are_links_that_work(shop, as_):
     client = as_("viewer")
     for total in page_of(client, shop.namespace).context["totals"]:
@@ -88,6 +98,8 @@ def test_the_number_of_queries_does_not_grow_with_the_entities(broker_database, 
         return len(statements) - before
 
     monkeypatch.setattr(recent, "KEPT_SECONDS", 60.0)  # what all pages share is not read again
+    for shared in (navigation._counts, navigation._namespaces, now._late_tasks):
+        shared.clear()
     client = as_("viewer")
     make(1, "a")
     queries()
@@ -172,3 +184,23 @@ def test_a_new_dead_letter_is_found_among_many_entities_with_old_ones(broker_dat
     found = reads.attention(wanted, many_dead=100, most=1)
     assert [one.entity.address.path for one in found.facts if one.entity.counts.dead_letter] == ["q0"]
     assert len([one for one in reads.attention(wanted, many_dead=3).facts if one.entity.counts.dead_letter]) == 4
+
+
+# Live
+
+
+def test_a_live_update_has_the_same_parts_as_the_page_with_their_ids(shop, as_):
+    client = as_("viewer")
+    user = client.user
+    view = View.of(f"/?namespace={shop.namespace}", actor_for(user), user)
+    html, fragments = page_of(client, shop.namespace).content.decode(), view.draw().fragments
+    ids = [found for text in fragments.values() for found in re.findall(r' id="([^"]+)"', text)]
+    assert {"now-health", "now-attention", "now-charts", "n-entities", "t-dead"} <= set(ids) and len(ids) == len(set(ids))
+    assert all(f'id="{one}"' in html for one in ids)
+
+
+def test_a_live_update_reads_only_what_is_due(shop, as_, monkeypatch):
+    client = as_("viewer")
+    view = View.of(f"/?namespace={shop.namespace}", actor_for(client.user), client.user)
+    monkeypatch.setattr(reads, "namespace_traffic", None)
+    assert set(view.draw({now.HEALTH}).fragments) == {now.HEALTH}

@@ -40,8 +40,8 @@ def test_lists_show_what_is_in_them(pages, as_):
 
 
 def test_a_filter_says_how_far_it_searched_and_can_be_cleared(pages, as_):
-    page = body_of(as_("operator").get(f"/entities/{pages.at}?id=none-such"))
-    assert "Searched all 5 rows" in page and "No messages match this filter" in page and "Clear" in page
+    page = body_of(as_("operator").get(f"/entities/{pages.at}?q=id:none-such"))
+    assert "0 of 5 match." in page and "No messages match this filter" in page and "Clear" in page
 
 
 def test_what_a_sender_wrote_is_never_markup(pages, as_):
@@ -111,47 +111,10 @@ def the_last_act():
     return AuditRecord.objects.latest("id")
 
 
-def test_resubmitting_selected_dead_letters(pages, as_):
-    client = as_("operator")
-    response = client.post(f"/entities/{pages.at}?tab=dead-letter", {"action": "resubmit", "numbers": ["2", "99"]})
-    assert response.status_code == 302 and response["Location"].endswith("?tab=dead-letter")
-    page = body_of(client.get(response["Location"]))
-    assert "Resubmitted message 2 as message 8. Not resubmitted: 99" in page
-    act = the_last_act()
-    assert (act.action, act.outcome, act.target, act.actor) == (
-        "resubmit",
-        "done",
-        "messages 2, 99",
-        f"user:{client.user.username}",
-    )
-    assert reads.counts(pages.shop).dead_letter == 0
-
-
-def test_htmx_gets_the_changed_list_and_the_notice(pages, as_):
-    address, data = f"/entities/{pages.at}?tab=scheduled", {"action": "cancel", "numbers": ["6"]}
-    response = as_("operator").post(address, data, headers=FRAGMENT)
-    part = body_of(response)
-    assert response.status_code == 200 and "<html" not in part
-    assert "No scheduled messages" in part and 'hx-swap-oob="innerHTML"' in part and "Cancelled 1 message" in part
-
-
-@pytest.mark.parametrize(
-    ("data", "status"),
-    [({"action": "resubmit"}, 400), ({"action": "resubmit", "numbers": ["x"]}, 400), ({"action": "explode", "numbers": ["2"]},
-    400),
-     ({"action": "cancel", "numbers": ["2"]}, 404)],
-)  # fmt: skip
-def test_an_act_that_cannot_be_says_so_where_it_happened(pages, as_, data, status):
-    response = as_("operator").post(f"/entities/{pages.at}?tab=dead-letter", data, headers=FRAGMENT)
-    assert response.status_code == status and "Tracking id" in body_of(response)
-    assert reads.counts(pages.shop).dead_letter == 1
-
-
 def test_a_viewer_who_acts_anyway_is_refused_and_written_down(pages, as_):
     client = as_("viewer")
     acts = [
-        (f"/entities/{pages.at}", {"action": "resubmit", "numbers": ["2"]}), (f"/entities/{pages.at}", {"action": "cancel",
-        "numbers": ["6"]}),
+        (f"/operate/{pages.at}", {"kind": "resubmit", "tab": "dead-letter", "numbers": ["2"]}),
         (f"/messages/{pages.at}/2", {"action": "resubmit"}), (f"/receive/main/{pages.at}", {"action": "receive", "count": 1,
         "mode": "peek-lock"}), (f"/send/{pages.at}", {"body": "x", "copies": 1}),
     ]  # fmt: skip
@@ -196,41 +159,7 @@ def test_an_empty_queue_says_so(as_, db):
 
 def test_posts_need_the_csrf_token(pages, as_):
     client = as_("administrator", Client(enforce_csrf_checks=True))
-    assert client.post(f"/entities/{pages.at}", {"action": "resubmit", "numbers": ["2"]}).status_code == 403
-
-
-def test_purging_selected_asks_first_and_says_what_it_left(pages, as_):
-    client = as_("operator")
-    asked = body_of(client.post(f"/purge/active/{pages.at}", {"numbers": ["4", "5"]}))
-    assert "Purge 2 messages?" in asked and reads.message(pages.shop, 5) is not None
-    response = client.post(f"/purge/active/{pages.at}", {"numbers": ["4", "5"], "confirmed": "1"}, follow=True)
-    assert "Purged 1 message." in body_of(response) and "1 of the 2 selected messages were not purged" in body_of(response)
-    assert reads.message(pages.shop, 4) is not None and reads.message(pages.shop, 5) is None
-
-
-def test_purging_a_list_needs_the_name_typed(pages, as_):
-    client = as_("operator")
-    refused = client.post(f"/purge/dead-letter/{pages.at}", {"name": "orders", "confirmed": "1"})
-    assert refused.status_code == 400 and "Enter exactly eu/orders" in body_of(refused)
-    client.post(f"/purge/dead-letter/{pages.at}", {"name": "eu/orders", "confirmed": "1"})
-    assert reads.counts(pages.shop).dead_letter == 0 and the_last_act().detail == "Purged 1 message."
-
-
-def test_a_purge_may_be_of_one_session_alone(pages, as_):
-    client, carts = as_("operator"), EntityAddress(pages.shop.namespace, "carts")
-    purge_of = f"/purge/active/{carts}"
-    service_bus.purge(carts)
-    service_bus.send(carts, [Message(b"x", session_id=session) for session in ("a", "b", "a&c", "a")])
-    assert f'href="{purge_of}?session=a%26c"' in body_of(client.get(f"/entities/{carts}?tab=sessions"))
-    page = body_of(client.get(f"{purge_of}?session=a"))
-    assert "Purge 2 messages?" in page and 'type="hidden" name="session" value="a"' in page
-    assert client.post(purge_of, {"session": "a", "name": "wrong"}).status_code == 400
-    client.post(purge_of, {"session": "a", "name": "carts", "confirmed": "1"})
-    assert [message.session_id for message in service_bus.peek(carts)] == ["b", "a&c"]
-    assert AuditRecord.objects.latest("id").target == "all active of session a"
-    assert "Only this session" not in body_of(client.get(f"/purge/active/{pages.at}"))
-    client.post(purge_of, {"name": "carts", "confirmed": "1"})
-    assert service_bus.peek(carts) == []
+    assert client.post(f"/operate/{pages.at}", {"kind": "purge", "numbers": ["2"]}).status_code == 403
 
 
 # Sending
@@ -475,8 +404,9 @@ def test_looking_writes_no_event(pages, as_):
 
 def test_search_finds_present_and_gone(pages, as_):
     client = as_("viewer")
-    assert "in the dead-letter queue" in body_of(client.get("/find/?q=order-2"))
-    assert "gone" in body_of(client.get("/find/?q=order-1"))
+    assert "dead-lettered" in body_of(client.get("/messages/?q=order-2"))
+    assert "removed" in body_of(client.get("/messages/?q=order-1"))
+    assert client.get("/find/?q=order-1")["Location"] == "/messages/?q=order-1"
 
 
 def test_the_audit_pages_and_filters(pages, as_):

@@ -294,11 +294,12 @@ def test_looking_into_a_quorum_queue_costs_a_delivery_and_the_form_says_so(offic
     assert "1 arrived and 0 acknowledged in the last" in body_of(client.get(f"/entities/{office.at}/voted"))
 
 
-def test_purging_and_deleting_ask_for_the_name(office, as_):
+def test_purging_asks_and_deleting_asks_for_the_name(office, as_):
     client = as_("administrator")
-    assert client.post(f"/rabbitmq/purge/{office.at}/mail", {"name": "male"}).status_code == 400
+    assert "Purge 3 messages" in body_of(client.get(f"/operate/{office.at}/mail?kind=purge&tab=messages"))
     assert reads.counts(queue_of(office, "mail")).active == 3
-    assert client.post(f"/rabbitmq/purge/{office.at}/mail", {"name": "mail"}).status_code == 302
+    purge = {"kind": "purge", "tab": "messages", "all": "1", "confirmed": "1"}
+    assert client.post(f"/operate/{office.at}/mail", purge).status_code == 302
     assert reads.counts(queue_of(office, "mail")).active == 0 and reads.counts(queue_of(office, "dead")).active == 1
     used = client.post(f"/delete/{office.at}/scans", {"name": "scans", "if_unused": "on"})
     assert used.status_code == 409 and "in use" in body_of(used)

@@ -103,9 +103,9 @@ def test_the_head_names_the_poison_queue_and_the_count_of_the_wire(jobs, as_):
 
 
 def test_a_filter_narrows_a_list_by_text_for_those_who_may_see_it(jobs, as_):
-    assert numbers_in(body_of(as_("operator").get(f"/entities/{at(jobs)}?text=later")), jobs) == {4, 5}
-    assert numbers_in(body_of(as_("operator").get(f"/entities/{at(jobs)}?tab=leased&text=later")), jobs) == set()
-    assert as_("viewer").get(f"/entities/{at(jobs)}?text=later").status_code == 403
+    assert numbers_in(body_of(as_("operator").get(f"/entities/{at(jobs)}?q=body:later")), jobs) == {4, 5}
+    assert numbers_in(body_of(as_("operator").get(f"/entities/{at(jobs)}?tab=leased&q=body:later")), jobs) == set()
+    assert as_("viewer").get(f"/entities/{at(jobs)}?q=body:later").status_code == 403
 
 
 @pytest.mark.parametrize("query", ["tab=locked", "tab=dead-letter", "cursor=x", "order=random"])
@@ -197,24 +197,14 @@ def test_a_message_is_in_one_list_beside_the_one_of_all(jobs):
 # What operators do
 
 
-def test_selected_messages_are_released_and_what_was_left_is_named(jobs, as_):
-    client = as_("operator")
-    response = client.post(f"/entities/{at(jobs)}?tab=leased", {"action": "release", "numbers": ["2", "7"]}, headers=FRAGMENT)
-    part = body_of(response)
-    assert "Released message 2" in part and "Skipped: 7" in part and numbers_in(part, jobs) == {3}
-    act = the_last_act()
-    assert (act.action, act.outcome, act.target, act.path) == ("release", "done", "messages 2, 7", "jobs")
-    assert reads.counts(jobs).locked == 0
-
-
 def test_poison_goes_back_where_it_came_from(jobs, as_):
     poison = EntityAddress(jobs.namespace, "jobs-poison")
     assert queue_storage.get(jobs, actor=WORKER) and len(queue_storage.get(jobs, 32, visibility_timeout=HOUR, actor=WORKER)) == 1
     client = as_("operator")
-    response = client.post(f"/entities/{at(poison)}", {"action": "requeue", "numbers": ["1"]})
+    response = client.post(f"/operate/{at(poison)}", {"kind": "resubmit", "tab": "all", "numbers": ["1"]})
     assert response.status_code == 302
     page = body_of(client.get(response["Location"]))
-    assert "Requeued message 1 as message 9 of the queue it came from" in page
+    assert "Resubmitted 1 message." in page
     page = body_of(client.get(f"/messages/{at(jobs)}/9"))
     assert "Origin" in page and f'href="/messages/{at(poison)}/1"' in page and "Moved here from jobs-poison" in page
     gone = body_of(client.get(f"/messages/{at(poison)}/1"))
@@ -262,38 +252,13 @@ def test_one_message_is_released_or_requeued_from_its_page(jobs, as_):
     assert client.post(f"/messages/{at(jobs)}/3", {"action": "resubmit"}, headers=FRAGMENT).status_code == 400
 
 
-def test_removing_asks_first_and_says_what_it_did(jobs, as_):
-    client = as_("operator")
-    page = body_of(client.post(f"/clear/{at(jobs)}", {"numbers": ["2", "8"]}))
-    assert "Remove 2 messages?" in page and reads.counts(jobs).active == 7
-    client.post(f"/clear/{at(jobs)}", {"numbers": ["2", "8", "99"], "confirmed": "1"})
-    assert reads.counts(jobs).active == 5 and "Skipped: 99" in the_last_act().detail
-
-
-def test_clearing_says_how_many_leased_ones_it_hits_and_needs_the_name(jobs, as_):
-    client = as_("operator")
-    page = body_of(client.get(f"/clear/{at(jobs)}"))
-    assert "2 leased" in page and "2 delayed" in page and "All 7 messages" in page
-    assert client.post(f"/clear/{at(jobs)}", {"name": "job"}).status_code == 400 and reads.counts(jobs).active == 7
-    assert client.post(f"/clear/{at(jobs)}", {"name": "jobs"}).status_code == 302 and reads.counts(jobs).active == 0
-    assert the_last_act().detail == "Cleared 7 messages."
-
-
-@pytest.mark.parametrize(
-    "data", [{"action": "release"}, {"action": "release", "numbers": ["x"]}, {"action": "purge", "numbers": ["2"]}]
-)
-def test_an_act_that_cannot_be_says_so_in_its_place(jobs, as_, data):
-    response = as_("operator").post(f"/entities/{at(jobs)}", data, headers=FRAGMENT)
-    assert response.status_code == 400 and "Tracking id" in body_of(response)
-
-
 def test_a_viewer_changes_nothing(jobs, as_):
     client = as_("viewer")
     before = [(row.sequence_number, row.lock_token) for row in reads.list_messages(jobs).rows]
-    for action, address in (("release", f"/entities/{at(jobs)}"), ("get", f"/receive/main/{at(jobs)}")):
-        data = {"action": action, "numbers": ["2"], "numofmessages": "1", "visibilitytimeout": "30 s"}
+    for action, address in (("release", f"/operate/{at(jobs)}"), ("get", f"/receive/main/{at(jobs)}")):
+        data = {"action": action, "kind": action, "numbers": ["2"], "numofmessages": "1", "visibilitytimeout": "30 s"}
         assert client.post(address, data, headers=FRAGMENT).status_code == 403
-    assert client.post(f"/clear/{at(jobs)}", {"name": "jobs"}).status_code == 403
+    assert client.post(f"/operate/{at(jobs)}", {"kind": "purge", "tab": "all", "all": "1"}).status_code == 403
     assert client.post(f"/send/{at(jobs)}", {"text": "x", "messagettl": "1 h", "copies": "1"}).status_code == 403
     assert "Pop receipt" not in body_of(client.get(f"/messages/{at(jobs)}/2"))
     assert [(row.sequence_number, row.lock_token) for row in reads.list_messages(jobs).rows] == before
@@ -570,10 +535,6 @@ def test_a_service_bus_queue_is_created_in_a_namespace_alone(shop, jobs, as_):
     assert shop.namespace in choices and jobs.namespace not in choices
 
 
-def test_a_clear_is_no_page_of_a_service_bus_queue(shop, as_):
-    assert as_("administrator").get(f"/clear/{at(shop)}").status_code == 409
-
-
 # The families beside each other
 
 
@@ -622,10 +583,10 @@ def test_a_virtual_host_with_a_slash_has_its_pages(broker_database, as_):
     assert client.get(reverse("explorer:send", args=[name, "in/box"])).status_code == 409
 
 
-def test_what_is_found_anywhere_is_told_in_its_familys_words(jobs, as_):
+def test_a_removed_message_is_found_anywhere(jobs, as_):
     gone = next(event for event in reads.gone(jobs).rows)
-    page = body_of(as_("viewer").get(f"/find/?q={gone.message_id}"))
-    assert "last event: deleted" in page
+    page = body_of(as_("viewer").get(f"/messages/?q={gone.message_id}"))
+    assert "removed" in page and f"/messages/{jobs}/{gone.sequence_number}" in page
 
 
 def test_a_receiver_of_another_name_does_not_see_my_receipts(by_hand, as_):

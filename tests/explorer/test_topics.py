@@ -324,7 +324,7 @@ def test_sessions_are_listed_with_holder_and_state(carts, as_, by_hand):
     assert "aisle" not in body_of(as_("viewer").get(f"/entities/{carts}?tab=sessions"))
     found = as_("viewer").get(f"/entities/{carts}?tab=sessions&session=-b").context["sessions"].rows
     assert [(row.session_id, str(row.messages), row.locked_until) for row in found] == [("cart-b", "1", None)]
-    listed = as_("viewer").get(f"/entities/{carts}?tab=all&session=cart-a").context["page"].rows
+    listed = as_("viewer").get(f"/entities/{carts}?tab=all&q=session=cart-a").context["page"].rows
     assert {row.sequence_number for row in listed} == {1, 2}
 
 

@@ -6,12 +6,12 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
-from broker_core import namespaces, queue_storage, rabbitmq, service_bus
-from broker_core.common.types import Actor, EntityAddress, EntityStatus, Message, Right
+from broker_core import namespaces, operations, queue_storage, rabbitmq, service_bus
+from broker_core.common.types import Actor, EntityAddress, EntityStatus, Family, Message, Right
 from broker_core.rabbitmq import Properties, Publication
 from broker_core.rabbitmq.connections import channels
 from broker_core.rabbitmq.rules.policies import Policy
-from broker_core.reads import EntityFilter, EventFilter, MessageFilter
+from broker_core.reads import EntityFilter, EventFilter, MessageFilter, Tab
 from broker_core.reads.shared import entity_id_of
 from broker_core.service_bus import entities, preview, shared_access
 from broker_core.service_bus.rules.emulator_config import read
@@ -95,6 +95,18 @@ def _channel(w: SimpleNamespace, *, gets: bool = False, consumes: bool = False) 
     if consumes:
         channels.consume(channel, "q", tag="c")
     return channel
+
+
+def _operation(w: SimpleNamespace) -> operations.Operation:
+    chosen = operations.Selection(w.queue, numbers=(1,))
+    kind = operations.Kind.PURGE
+    return operations.create(kind, chosen, counted=1, entity_id=w.entity_id, family=Family.SERVICE_BUS, actor=w.actor)
+
+
+def _claimed(w: SimpleNamespace) -> operations.Operation:
+    found = operations.claim(w.ns, _operation(w).id, "t")
+    assert found is not None
+    return found
 
 
 def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]]]]:
@@ -267,7 +279,24 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
             "get_exchange": lambda: {"vhost": w.vhost, "name": "x"},
             "*": lambda: {"vhost": w.vhost},
         },
-        "rabbitmq.messages.moving": {"*": lambda: rabbits | {"to": rabbitmq.ToQueue("other")}},
+        "rabbitmq.messages.moving": {
+            "move_numbers": lambda: rabbits | {"to": rabbitmq.ToQueue("other"), "sequence_numbers": [1]},
+            "*": lambda: rabbits | {"to": rabbitmq.ToQueue("other")},
+        },
+        "service_bus.moving": {"*": lambda: at | {"sequence_numbers": [w.scheduled], "to": "t"}},
+        "operations.records": {
+            "claim": lambda: {"namespace": w.ns, "operation_id": _operation(w).id, "token": "t"},
+            "end": lambda: {"namespace": w.ns, "operation": _operation(w), "token": "t", "to": operations.State.DONE},
+            "find": lambda: {"operation_id": 1},
+            "*": dict,
+        },
+        "operations.batches": {
+            "*": lambda: {"namespace": w.ns, "operation": _claimed(w), "token": "t", "position": 0, "work": None},
+        },
+        "operations.hiding": {
+            "entity_status": lambda: {"namespace": w.ns, "entity_id": w.entity_id},
+            "*": lambda: {"namespace": w.ns, "operation": _claimed(w), "token": "t", "max_count": 5, "actor": "user:odd"},
+        },
         "rabbitmq.policies": {
             "set_policy": lambda: policy,
             "delete_policy": lambda: {"vhost": w.vhost, "name": "p"},
@@ -300,7 +329,6 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
         "reads.broker_health": {"*": dict},
         "reads.revisions": {"*": lambda: at},
         "reads.dead_letters": {"*": lambda: {"filter": EntityFilter()}},
-        "reads.dead_groups": {"*": lambda: {"address": w.queue.dead_letter}},
         "reads.deleted_entities": {"*": lambda: at | {"entity_id": 1}},
         "reads.entities": {
             "namespaces": dict,
@@ -315,10 +343,13 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
             "*": lambda: {"filter": EntityFilter()},
         },
         "reads.messages": {
+            "count_messages": lambda: at | {"filter": MessageFilter()},
+            "frequent_values": lambda: at | {"tab": Tab.ACTIVE, "field": "reason"},
             "list_messages": lambda: at | {"filter": MessageFilter()},
             "messages_by_number": lambda: {"entity_id": w.entity_id, "sequence_numbers": [1]},
             "*": lambda: at | {"sequence_number": 4},
         },
+        "reads.searching": {"*": lambda: {"filter": MessageFilter()}},
         "reads.locks": {"*": dict},
         "reads.names": {"*": dict},
         "reads.next_changes": {"*": lambda: at},

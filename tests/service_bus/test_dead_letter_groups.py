@@ -62,11 +62,12 @@ def test_dead_letters_are_grouped_by_reason_and_pattern(make_queue):
     queue = make_queue()
     _dead(queue, ("Schema", "no field 'a' in 1"), ("Schema", "no field 'b' in 2"), ("Schema", "bad total 3"), (None, None))
     found = _groups(queue)
-    assert [(group.reason, group.description, group.count) for group in found.groups] == [
-        ("Schema", "no field * in *", 2),
-        ("", "", 1),
-        ("Schema", "bad total *", 1),
-    ]
+    assert [group.count for group in found.groups] == [2, 1, 1]
+    assert {(group.reason, group.description): group.count for group in found.groups} == {
+        ("Schema", "no field * in *"): 2,
+        ("", ""): 1,
+        ("Schema", "bad total *"): 1,
+    }
     assert (found.total, found.examined, found.capped) == (4, 4, False)
     assert all(group.address == queue.dead_letter and sum(group.recent) == group.count for group in found.groups)
 

@@ -14,6 +14,7 @@ from psycopg.pq import TransactionStatus
 
 import broker_core
 from broker_core.common.errors import BrokerError
+from broker_core.operations import ClaimLost
 from broker_core.rabbitmq.connections import processes
 from broker_core.rabbitmq.topology import compiled
 from broker_core.service_bus.renewal import renewer
@@ -53,14 +54,14 @@ CHANGES = {  # what **changes may name, or not
 VHOST = "odd host"
 TABLES = (
     *("namespace", "entity", "rule", "shared_access_policy", "exchange", "binding", "policy"),
-    *("message", "message_event", "session"),
+    *("message", "message_event", "session", "operation", "hidden_message"),
 )
 CHANGED = "pg_stat_get_xact_tuples_inserted(t) + pg_stat_get_xact_tuples_updated(t) + pg_stat_get_xact_tuples_deleted(t)"
 WRITTEN = f"SELECT sum({CHANGED}) FROM unnest(ARRAY{[f'vitrine_{name}' for name in TABLES]}::regclass[]::oid[]) AS t"
 
 
 # A wrong type is the annotations' business: Python's own errors will do, as long as nothing is stored.
-REFUSALS = (BrokerError, TypeError, AttributeError, ValueError)
+REFUSALS = (BrokerError, ClaimLost, TypeError, AttributeError, ValueError)
 
 
 class _Undone(Exception):

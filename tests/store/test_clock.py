@@ -36,6 +36,12 @@ OF_REAL_TIME = {
     "renew_lease": "a process's lease is of real time",
     "remote_consumers": "a process's lease is of real time",
     "mark_dead_processes": "a process's lease is of real time",
+    **dict.fromkeys(
+        ("operation", "operations", "operation_create", "operation_claim", "operation_progress", "operation_end"),
+        "an operation is a person's, in real time",
+    ),
+    **dict.fromkeys(("operation_change", "operations_due"), "an operation is a person's, in real time"),
+    **dict.fromkeys(("hide", "keep_originals", "purge_hidden"), "an operation can be undone for 30 real minutes"),
 }
 OF_VITRINE_ITSELF = ("history_", "start_sweep_run", "finish_sweep_run", "forget_sweep_runs")
 

@@ -40,7 +40,8 @@ CASE WHEN %(time_to_live)s::interval < timestamptz '9999-12-31 23:59:59+00' - e.
      THEN e.now + %(time_to_live)s::interval END AS expires_at
 
 -- name: storage_put
--- Append messages in order, with ids and receipts (QS-001, QS-015). No row: the queue does not exist, or puts are paused (QS-926).
+-- Append messages in order, with ids and receipts (QS-001, QS-015). No row: the queue does not exist, or puts are paused
+-- (QS-926).
 WITH
 -- include: storage_entity
 ,
@@ -328,7 +329,8 @@ SELECT (SELECT count(*) FROM affected) AS done, (SELECT max(sequence_number) FRO
 
 -- name: storage_bounds
 -- The range of sequence numbers of a queue's messages. No row: the queue does not exist.
-SELECT e.id AS entity_id, e.status, coalesce((SELECT head FROM vitrine_queue_head WHERE entity_id = e.id AND subqueue = @SUBQUEUE_MAIN),
+SELECT e.id AS entity_id, e.status,
+       coalesce((SELECT head FROM vitrine_queue_head WHERE entity_id = e.id AND subqueue = @SUBQUEUE_MAIN),
                                    1) AS first, c.next_number
   FROM vitrine_entity_now AS e JOIN vitrine_entity_counter AS c ON c.entity_id = e.id WHERE e.id = %(entity_id)s;
 
@@ -577,23 +579,6 @@ chosen AS MATERIALIZED (
        FOR UPDATE SKIP LOCKED),
 -- include: storage_moved
 ;
-
--- name: storage_groups
--- The first scan_cap unexpired messages grouped by origin and reason: which may be moved, and how many are leased.
-WITH
--- include: storage_entity
-,
-scanned_messages AS MATERIALIZED (
-    SELECT m.sequence_number, m.resubmitted_from ->> 'path' AS origin, m.resubmitted_from ->> 'reason' AS reason,
-           NOT (m.visible_at <= (SELECT now FROM entity) OR m.hold_kind IN (@HOLD_PUT, @HOLD_UPDATE_BEFORE_GET)) AS held
-      FROM (SELECT * FROM vitrine_message WHERE entity_id = %(entity_id)s AND subqueue = @SUBQUEUE_MAIN AND state = @STATE_ACTIVE
-             ORDER BY sequence_number LIMIT %(scan_cap)s) AS m
-     WHERE
-           -- include: storage_alive
-)
-SELECT origin, reason, coalesce(array_agg(sequence_number ORDER BY sequence_number) FILTER (WHERE NOT held), '{}') AS numbers,
-       count(*) FILTER (WHERE held) AS held, (SELECT count(*) FROM scanned_messages) AS scanned
-  FROM scanned_messages GROUP BY origin, reason ORDER BY count(*) DESC, origin, reason;
 
 -- name: storage_origins
 -- The recorded origins of messages that were moved to a poison queue or requeued from one.

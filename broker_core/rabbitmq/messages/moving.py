@@ -207,6 +207,28 @@ def move(
 
 
 @use_case
+def move_numbers(
+    address: EntityAddress,
+    to: Target,
+    sequence_numbers: Sequence[int],
+    *,
+    of: DeadLetterOrigin | None = None,
+    actor: Actor | None = None,
+) -> Steps[tuple[dict[int, list[tuple[int, int]]], dict[int, str]]]:
+    """Move these ready messages, at most MOST_NAMED; of: only this group of them. Returns where each is now, as (entity id,
+    number), and why others stayed.
+
+    Raises as `move` does.
+    """
+    if len(sequence_numbers) > MOST_NAMED:
+        raise InvalidArgument("sequence_numbers", f"must be at most {MOST_NAMED:,}")
+    moved = yield from move.steps(address, to, sequence_numbers, of=of, actor=actor)
+    queues = (yield from compiled.cached(address.namespace)).queues
+    copies = {old: [(queues[name].id, number) for name, number in places] for old, places in moved.places.items()}
+    return copies, {number: str(why) for number, why in moved.stayed.items()}
+
+
+@use_case
 def preview_move(
     address: EntityAddress,
     to: Target,

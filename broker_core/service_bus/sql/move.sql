@@ -84,21 +84,6 @@ SELECT m.sequence_number, m.session_id
    AND NOT EXISTS (SELECT FROM vitrine_session AS s WHERE s.entity_id = m.entity_id AND s.session_id = m.session_id
                                                       AND s.locked_until > e.now);
 
--- name: dead_letter_groups
--- The first scan_cap dead letters grouped by reason: which may be resubmitted, and how many are locked.
-WITH
--- include: entity
-,
-scanned_messages AS MATERIALIZED (
-    SELECT m.sequence_number, m.dead_letter_reason AS reason, m.locked_until > e.now IS TRUE AS held
-      FROM entity AS e CROSS JOIN LATERAL (
-           SELECT * FROM vitrine_message WHERE entity_id = e.id AND subqueue = @SUBQUEUE_DEAD_LETTER AND state = @STATE_ACTIVE
-            ORDER BY sequence_number LIMIT %(scan_cap)s) AS m)
-SELECT NULL::text AS origin, reason,
-       coalesce(array_agg(sequence_number ORDER BY sequence_number) FILTER (WHERE NOT held), '{}') AS numbers,
-       count(*) FILTER (WHERE held) AS held, (SELECT count(*) FROM scanned_messages) AS scanned
-  FROM scanned_messages GROUP BY reason ORDER BY count(*) DESC, reason;
-
 -- name: resubmit
 -- Move dead letters back to the end of their queue in one statement, so that none is lost or duplicated (SB-105). Each becomes a
 -- new message that records its origin. Locked ones are left alone.
@@ -203,3 +188,39 @@ counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, bytes, op)
     SELECT %(entity_id)s::bigint, %(subqueue)s, %(state)s, -count(*), -sum(size), @OP_PURGED FROM purged HAVING count(*) > 0)
 SELECT count(*) AS done FROM purged;
+
+-- name: lock_to_move
+-- Unlocked messages of a list, by number, to be moved to another entity of the namespace.
+WITH
+-- include: entity
+SELECT m.*, e.now, e.path AS path, e.default_message_time_to_live, e.namespace_id AS namespace_id, e.namespace_name AS namespace
+  FROM vitrine_entity_now AS e, vitrine_message AS m
+ WHERE e.id = %(entity_id)s AND m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s::smallint
+   AND m.state = ANY (%(states)s::smallint[])
+   AND m.sequence_number = ANY (%(numbers)b::bigint[])
+   AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity))
+ ORDER BY m.sequence_number FOR UPDATE OF m;
+
+-- name: remove_moved
+-- Remove messages that an operator moved, and that this transaction stored at their destination.
+WITH
+-- include: entity
+,
+removed AS (
+    DELETE FROM vitrine_message AS m
+     USING unnest(%(numbers)b::int8[], %(new_numbers)b::int8[]) AS t(number, new_number)
+     WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s::smallint AND m.state = ANY (%(states)s::smallint[])
+       AND m.sequence_number = t.number
+ RETURNING m.*, t.new_number),
+events AS (
+    INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count,
+                                       enqueued_at, first_received_at, last_received_at, message_id, session_id, reason, details)
+    SELECT e.now, e.id, g.subqueue, %(actor)s, @EVENT_MOVED, g.sequence_number, g.delivery_count,
+           g.enqueued_at, g.first_received_at, g.last_received_at, g.message_id, g.session_id, 'moved',
+           jsonb_build_object('to', jsonb_build_array(jsonb_build_object(
+               'entity', %(to_id)s::bigint, 'path', %(to_path)s::text, 'sequence_number', g.new_number)))
+      FROM removed AS g, entity AS e WHERE e.history_level > @HISTORY_OFF),
+counted AS (
+    INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, bytes, op)
+    SELECT %(entity_id)s::bigint, %(subqueue)s::smallint, state, -count(*), -sum(size), @OP_MOVED FROM removed GROUP BY state)
+SELECT count(*) AS done FROM removed;

@@ -218,7 +218,8 @@ INSERT INTO vitrine_entity_revision (entity_id, at, actor, settings)
 SELECT e.id, clock_timestamp(), %(actor)s, now.settings
   FROM vitrine_entity AS e
  CROSS JOIN LATERAL (
-       SELECT to_jsonb(e) - '{id,namespace_id,path,family,key,kind,topic_id,rules_version,owner_id,created_at,updated_at,deleted_at}'
+       SELECT to_jsonb(e)
+              - '{id,namespace_id,path,family,key,kind,topic_id,rules_version,owner_id,created_at,updated_at,deleted_at}'
                             ::text[] AS settings) AS now
  WHERE e.id = ANY (%(entity_ids)s::bigint[]) AND e.deleted_at IS NULL
    AND now.settings IS DISTINCT FROM (SELECT r.settings FROM vitrine_entity_revision AS r

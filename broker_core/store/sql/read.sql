@@ -483,7 +483,9 @@ AND (%(text_fields)s::text[] IS NULL OR NOT EXISTS (
       CROSS JOIN LATERAL (SELECT CASE t.field
             WHEN 'id' THEN m.message_id
             WHEN 'session' THEN m.session_id COLLATE "default"
-            WHEN 'reason' THEN m.dead_letter_reason
+            WHEN 'reason' THEN CASE c.family WHEN 'queue_storage' THEN m.resubmitted_from ->> 'reason'
+                               ELSE m.dead_letter_reason END
+            WHEN 'origin' THEN m.resubmitted_from ->> 'path'
             WHEN 'description' THEN m.dead_letter_description
             WHEN 'held-by' THEN m.locked_by
             WHEN 'entity' THEN c.namespace_name || '/' || c.path
@@ -565,7 +567,8 @@ WITH
              WHERE %(descending)s::boolean AND NOT %(by_due)s::boolean
                AND entity_id = %(entity_id)s AND subqueue = %(subqueue)s AND state = s.state AND sequence_number < %(beyond)s
                AND sequence_number <= %(highest)s
-               AND sequence_number >= greatest(CASE s.state WHEN @STATE_ACTIVE THEN (SELECT number FROM head) ELSE 1 END, %(lowest)s)
+               AND sequence_number
+                   >= greatest(CASE s.state WHEN @STATE_ACTIVE THEN (SELECT number FROM head) ELSE 1 END, %(lowest)s)
              ORDER BY sequence_number DESC LIMIT %(max_scanned)s) AS m
       ORDER BY m.sequence_number DESC LIMIT %(max_scanned)s)
     UNION ALL
@@ -574,19 +577,22 @@ WITH
              WHERE NOT %(descending)s::boolean AND NOT %(by_due)s::boolean
                AND entity_id = %(entity_id)s AND subqueue = %(subqueue)s AND state = s.state AND sequence_number > %(beyond)s
                AND sequence_number <= %(highest)s
-               AND sequence_number >= greatest(CASE s.state WHEN @STATE_ACTIVE THEN (SELECT number FROM head) ELSE 1 END, %(lowest)s)
+               AND sequence_number
+                   >= greatest(CASE s.state WHEN @STATE_ACTIVE THEN (SELECT number FROM head) ELSE 1 END, %(lowest)s)
              ORDER BY sequence_number LIMIT %(max_scanned)s) AS m
       ORDER BY m.sequence_number LIMIT %(max_scanned)s)
     UNION ALL
     (SELECT ctid AS tid, sequence_number, scheduled_enqueue_at AS due FROM vitrine_message
       WHERE %(descending)s::boolean AND %(by_due)s::boolean
         AND entity_id = %(entity_id)s AND subqueue = %(subqueue)s AND state = @STATE_SCHEDULED
+        AND sequence_number BETWEEN %(lowest)s AND %(highest)s
         AND (scheduled_enqueue_at, sequence_number) < (%(beyond_due)s::timestamptz, %(beyond)s::bigint)
       ORDER BY scheduled_enqueue_at DESC, sequence_number DESC LIMIT %(max_scanned)s)
     UNION ALL
     (SELECT ctid AS tid, sequence_number, scheduled_enqueue_at AS due FROM vitrine_message
       WHERE NOT %(descending)s::boolean AND %(by_due)s::boolean
         AND entity_id = %(entity_id)s AND subqueue = %(subqueue)s AND state = @STATE_SCHEDULED
+        AND sequence_number BETWEEN %(lowest)s AND %(highest)s
         AND (scheduled_enqueue_at, sequence_number) > (%(beyond_due)s::timestamptz, %(beyond)s::bigint)
       ORDER BY scheduled_enqueue_at, sequence_number LIMIT %(max_scanned)s)
 ), taken AS MATERIALIZED (
@@ -619,21 +625,49 @@ WITH
 )
 SELECT
 -- include: clock_columns
-       s.scanned, s.last_scanned, s.last_due, s.scanned = l.n AND l.n < %(max_scanned)s AS at_end, j.not_json, f.*
+       s.scanned, s.last_scanned, s.last_due, s.scanned = l.n AND l.n < %(max_scanned)s AS at_end, j.not_json, j.matched, f.*
   FROM clock AS c
  CROSS JOIN (SELECT count(*) AS scanned, CASE WHEN %(descending)s::boolean THEN min(due) ELSE max(due) END AS last_due,
                     CASE WHEN %(by_due)s::boolean THEN (
                               SELECT CASE WHEN %(descending)s::boolean THEN min(x.sequence_number) ELSE max(x.sequence_number) END
                                 FROM taken AS x
-                               WHERE x.due = (SELECT CASE WHEN %(descending)s::boolean THEN min(due) ELSE max(due) END FROM taken))
+                               WHERE x.due = (SELECT CASE WHEN %(descending)s::boolean THEN min(due) ELSE max(due) END
+                                                FROM taken))
                          WHEN %(descending)s::boolean THEN min(sequence_number) ELSE max(sequence_number)
                     END AS last_scanned FROM taken) AS s
  CROSS JOIN (SELECT count(*) AS n FROM looked_at) AS l
- CROSS JOIN (SELECT count(*) FILTER (WHERE matches IS NULL) AS not_json FROM judged) AS j
+ CROSS JOIN (SELECT count(*) FILTER (WHERE matches IS NULL) AS not_json, count(*) FILTER (WHERE matches) AS matched
+               FROM judged) AS j
   LEFT JOIN found AS f ON true
- ORDER BY CASE WHEN NOT %(by_due)s::boolean THEN NULL WHEN %(descending)s::boolean THEN -extract(epoch FROM f.scheduled_enqueue_at)
+ ORDER BY CASE WHEN NOT %(by_due)s::boolean THEN NULL
+               WHEN %(descending)s::boolean THEN -extract(epoch FROM f.scheduled_enqueue_at)
                ELSE extract(epoch FROM f.scheduled_enqueue_at) END,
           CASE WHEN %(descending)s::boolean THEN -f.sequence_number ELSE f.sequence_number END;
+
+-- name: read_frequent_values
+-- The most frequent values of a field, or of the application property `name`, that contain `part`, among the newest max_scanned
+-- messages of a list. field "names": names of application properties.
+WITH newest AS MATERIALIZED (
+    SELECT m.tid FROM unnest(%(list_states)s::smallint[]) AS s(state) CROSS JOIN LATERAL (
+           SELECT ctid AS tid, sequence_number FROM vitrine_message
+            WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s AND state = s.state
+            ORDER BY sequence_number DESC LIMIT %(max_scanned)s) AS m
+     ORDER BY m.sequence_number DESC LIMIT %(max_scanned)s)
+SELECT v.value, count(*) AS n
+  FROM vitrine_message AS m
+ CROSS JOIN LATERAL (
+       SELECT CASE %(field)s::text
+              WHEN 'session' THEN m.session_id COLLATE "default"
+              WHEN 'reason' THEN m.dead_letter_reason
+              WHEN 'description' THEN m.dead_letter_description
+              WHEN 'held-by' THEN m.locked_by
+              WHEN 'property' THEN m.application_properties -> %(name)s::text ->> 1
+              ELSE m.properties ->> %(field)s::text END AS value
+        WHERE %(field)s::text <> 'names'
+       UNION ALL
+       SELECT name FROM jsonb_object_keys(m.application_properties) AS k(name) WHERE %(field)s::text = 'names') AS v
+ WHERE m.ctid = ANY (ARRAY(SELECT tid FROM newest)) AND strpos(lower(v.value), lower(%(part)s::text)) > 0
+ GROUP BY v.value ORDER BY n DESC, v.value LIMIT %(max_count)s;
 
 -- name: read_messages_by_number
 -- These messages of one entity, in any list.
@@ -1035,8 +1069,8 @@ SELECT what, at, number
  ORDER BY at, number LIMIT 1;
 
 -- name: read_lock_places
--- The listed entities with locked messages, and those that may have locked sessions. held: how many messages are locked, leased or
--- unacknowledged, from the ledger.
+-- The listed entities with locked messages, and those that may have locked sessions. held: how many messages are locked, leased
+-- or unacknowledged, from the ledger.
 WITH
 -- include: listed
 , held AS MATERIALIZED (
@@ -1061,7 +1095,8 @@ places AS MATERIALIZED (
       JOIN vitrine_namespace AS n ON n.id = e.namespace_id),
 locks AS MATERIALIZED (
     SELECT p.place, s.session_id AS key, NULL::bigint AS number, @SUBQUEUE_MAIN::smallint AS subqueue, s.session_id,
-           NULL AS message_id, s.locked_by AS holder, s.locked_until - p.lock_duration AS since, s.locked_until AS until, NULL::integer AS renewals
+           NULL AS message_id, s.locked_by AS holder, s.locked_until - p.lock_duration AS since, s.locked_until AS until,
+           NULL::integer AS renewals
       FROM places AS p CROSS JOIN LATERAL (
            SELECT * FROM vitrine_session AS s
             WHERE s.entity_id = p.entity_id AND p.requires_session ORDER BY s.session_id LIMIT %(cap)s) AS s
@@ -1110,11 +1145,12 @@ SELECT p.entity_id, p.namespace_name, p.path, p.family, p.now, p.is_manual, l.*
 WITH
 -- include: locks_of_entities
 SELECT l.holder, count(*) FILTER (WHERE l.number IS NOT NULL) AS messages, count(*) FILTER (WHERE l.number IS NULL) AS sessions
-  FROM locks AS l WHERE strpos(lower(coalesce(l.holder, '')), lower(%(holder)s::text)) > 0 GROUP BY l.holder ORDER BY count(*) DESC, l.holder;
+  FROM locks AS l WHERE strpos(lower(coalesce(l.holder, '')), lower(%(holder)s::text)) > 0
+ GROUP BY l.holder ORDER BY count(*) DESC, l.holder;
 
 -- name: read_dead_places
--- The listed entities' lists of messages that failed, with their sizes by the ledger: dead-letter queues, poison queues of storage
--- queues, and queues of RabbitMQ of whose newest messages one has died.
+-- The listed entities' lists of messages that failed, with their sizes by the ledger: dead-letter queues, poison queues of
+-- storage queues, and queues of RabbitMQ of whose newest messages one has died.
 WITH
 -- include: listed
 , lists AS MATERIALIZED (
@@ -1158,7 +1194,7 @@ scanned AS MATERIALIZED (
                   coalesce(CASE p.family WHEN 'service_bus' THEN m.dead_letter_reason
                                 WHEN 'rabbitmq' THEN m.application_properties -> 'x-last-death-reason' ->> 1
                                 ELSE m.resubmitted_from ->> 'reason' END, '') AS reason,
-                  coalesce(CASE p.family WHEN 'service_bus' THEN nullif(m.dead_letter_source, p.path)
+                  coalesce(CASE p.family WHEN 'service_bus' THEN ''
                                 WHEN 'rabbitmq' THEN m.application_properties -> 'x-last-death-queue' ->> 1
                                 ELSE m.resubmitted_from ->> 'path' END, '') AS origin,
                   CASE p.family WHEN 'rabbitmq' THEN coalesce(m.application_properties ? 'x-death-before-move', false)
@@ -1175,3 +1211,104 @@ SELECT p.entity_id, p.namespace_name, p.path, p.family, p.subqueue, p.now, g.rea
   FROM periods AS g JOIN places AS p ON p.place = g.place
  GROUP BY p.place, p.entity_id, p.namespace_name, p.path, p.family, p.subqueue, p.now, g.reason, g.description, g.origin
  ORDER BY n DESC, last_at DESC, p.place LIMIT %(max_count)s;
+
+-- name: search_messages
+-- Stored messages of all entities that match, among the next max_scanned ones before a place, in descending order of the key:
+-- from entity to entity, the newest entity first, and in each list the newest message first. If bodies are searched, only rows
+-- within max_bytes of bodies are examined, but at least one. rest_before: of the oldest event; only messages that have none are
+-- wanted. Without a match there is one row without a number.
+WITH looked_at AS MATERIALIZED (
+    SELECT ctid AS tid, entity_id, subqueue, state, sequence_number FROM vitrine_message
+     WHERE (entity_id, subqueue, state, sequence_number)
+           < (%(entity_id)s::bigint, %(subqueue)s::smallint, %(state)s::smallint, %(number)s::bigint)
+     ORDER BY entity_id DESC, subqueue DESC, state DESC, sequence_number DESC LIMIT %(max_scanned)s
+), taken AS MATERIALIZED (
+    SELECT tid, entity_id, subqueue, state, sequence_number FROM looked_at WHERE NOT %(reads_bodies)s::boolean
+    UNION ALL
+    SELECT tid, entity_id, subqueue, state, sequence_number FROM (
+        SELECT ctid AS tid, entity_id, subqueue, state, sequence_number,
+               sum(size) OVER (ORDER BY entity_id DESC, subqueue DESC, state DESC, sequence_number DESC) - size AS before
+          FROM vitrine_message WHERE ctid = ANY (ARRAY(SELECT tid FROM looked_at WHERE %(reads_bodies)s::boolean))) AS x
+     WHERE before < %(max_bytes)s
+), entities AS MATERIALIZED (
+    SELECT e.*, clock_timestamp() AS real_now, n.clock_base_at IS NOT NULL AS is_manual,
+           CASE WHEN n.clock_base_at IS NULL THEN 1.0 ELSE n.clock_rate END AS rate
+      FROM vitrine_entity_now AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
+     WHERE e.id = ANY (ARRAY(SELECT DISTINCT entity_id FROM taken)) AND (%(with_system)s::boolean OR NOT e.is_system)
+), judged AS MATERIALIZED (
+    SELECT m.ctid AS tid, m.entity_id, m.subqueue, m.state, m.sequence_number,
+-- include: json_matches
+           AS matches
+      FROM vitrine_message AS m JOIN entities AS c ON c.id = m.entity_id
+     WHERE m.ctid = ANY (ARRAY(SELECT tid FROM taken))
+       AND m.subqueue = ANY ('{@SUBQUEUE_MAIN,@SUBQUEUE_DEAD_LETTER,@SUBQUEUE_TRANSFER_DEAD_LETTER}')
+       AND (%(rest_before)s::timestamptz IS NULL OR c.history_level = @HISTORY_OFF OR c.created_at < %(rest_before)s
+            AND (c.is_manual OR m.enqueued_at < %(rest_before)s))
+-- include: matches
+), chosen AS MATERIALIZED (
+    SELECT * FROM judged WHERE matches
+     ORDER BY entity_id DESC, subqueue DESC, state DESC, sequence_number DESC LIMIT %(max_count)s
+), last_one AS (
+    SELECT entity_id AS last_entity, subqueue AS last_subqueue, state AS last_state, sequence_number AS last_number
+      FROM taken ORDER BY entity_id, subqueue, state, sequence_number LIMIT 1
+)
+SELECT s.scanned, s.scanned = n.n AND n.n < %(max_scanned)s AS at_end, j.not_json, l.*, f.*
+  FROM (SELECT count(*) AS scanned FROM taken) AS s
+ CROSS JOIN (SELECT count(*) AS n FROM looked_at) AS n
+ CROSS JOIN (SELECT count(*) FILTER (WHERE matches IS NULL) AS not_json FROM judged) AS j
+  LEFT JOIN last_one AS l ON true
+  LEFT JOIN (SELECT
+-- include: clock_columns
+-- include: message_columns
+               FROM chosen AS x JOIN vitrine_message AS m ON m.ctid = x.tid JOIN entities AS c ON c.id = m.entity_id) AS f ON true
+ ORDER BY f.entity_id DESC, f.subqueue DESC, f.state DESC, f.sequence_number DESC;
+
+-- name: search_events
+-- Messages that match by what their first event keeps of them, present or removed, also of deleted entities, newest first: among
+-- the next max_scanned events below (xid, event_id). back_to: when the last of these was recorded. Without a match there is one
+-- row without a number.
+WITH looked_at AS MATERIALIZED (
+    SELECT event_id, xid, recorded_at, at, entity_id, subqueue, sequence_number, kind, message_id, session_id, size, properties,
+           application_properties, actor
+      FROM vitrine_message_event
+     WHERE xid <= %(below_xid)s::xid8 AND (xid < %(below_xid)s::xid8 OR event_id < %(below_event)s)
+     ORDER BY xid DESC, event_id DESC LIMIT %(max_scanned)s
+), last_one AS (
+    SELECT xid::text AS last_xid, event_id AS last_event FROM looked_at ORDER BY looked_at.xid, event_id LIMIT 1
+), first_events AS MATERIALIZED (
+    SELECT l.*, l.at AS enqueued_at, @STATE_ACTIVE::smallint AS state, NULL::timestamptz AS expires_at,
+           NULL::timestamptz AS locked_until, NULL::timestamptz AS visible_at, NULL::smallint AS hold_kind,
+           NULL::bigint AS owner_id, NULL::text AS dead_letter_reason, NULL::text AS dead_letter_description,
+           NULL::timestamptz AS dead_lettered_at, NULL::text AS locked_by, NULL::integer AS delivery_count,
+           NULL::smallint AS priority, NULL::bytea AS body, NULL::jsonb AS resubmitted_from
+      FROM looked_at AS l
+     WHERE l.kind IN (@EVENT_SENT, @EVENT_SCHEDULED, @EVENT_PUBLISHED)
+), entities AS MATERIALIZED (
+    SELECT e.id, n.name AS namespace_name, e.path, e.family, e.default_message_time_to_live, e.deleted_at, c.now
+      FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
+      JOIN vitrine_namespace_now AS c ON c.id = n.id
+     WHERE e.id = ANY (ARRAY(SELECT DISTINCT entity_id FROM first_events)) AND (%(with_system)s::boolean OR NOT n.is_system)
+), found AS (
+    SELECT m.event_id, m.xid, m.recorded_at, m.at, m.entity_id, m.subqueue, m.sequence_number, m.kind, m.message_id,
+           m.session_id, m.size, m.actor, m.properties ->> 'subject' AS subject,
+           m.properties ->> 'correlation_id' AS correlation_id,
+           c.namespace_name, c.path, c.family, c.deleted_at, c.now
+      FROM first_events AS m JOIN entities AS c ON c.id = m.entity_id
+     WHERE true
+-- include: matches
+     ORDER BY m.xid DESC, m.event_id DESC LIMIT %(max_count)s
+)
+SELECT s.scanned, s.back_to, l.last_xid, l.last_event, f.event_id, f.xid::text AS xid, f.recorded_at, f.at, f.entity_id,
+       f.subqueue, f.sequence_number, f.kind, f.message_id, f.session_id, f.size, f.actor, f.subject, f.correlation_id,
+       f.namespace_name,
+       f.path, f.family, f.deleted_at, f.now
+  FROM (SELECT count(*) AS scanned, min(recorded_at) AS back_to FROM looked_at) AS s
+  LEFT JOIN last_one AS l ON true
+  LEFT JOIN found AS f ON true
+ ORDER BY f.xid DESC, f.event_id DESC;
+
+-- name: search_totals
+-- About how many messages and events there are, by the statistics of the tables.
+SELECT (SELECT greatest(reltuples, 0)::bigint FROM pg_class WHERE oid = 'vitrine_message'::regclass) AS messages,
+       (SELECT coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint
+          FROM pg_partition_tree('vitrine_message_event') AS p JOIN pg_class AS c ON c.oid = p.relid WHERE p.isleaf) AS events;

@@ -126,8 +126,8 @@ SELECT (SELECT count(*) FROM ended) AS deadlines, (SELECT count(*) FROM held) AS
 ;
 
 -- name: end_locks_of
--- End the valid locks of these messages now, on behalf of `actor` (SB-077): as if they had expired. Their deadlines stay, and find
--- nothing when they pass.
+-- End the valid locks of these messages now, on behalf of `actor` (SB-077): as if they had expired. Their deadlines stay, and
+-- find nothing when they pass.
 WITH
 -- include: entity
 ,
@@ -506,6 +506,7 @@ SELECT count(*) AS done FROM removed;
 -- deleted. The entity's row stays while events may refer to it (history_forget_entities).
 WITH heads AS (DELETE FROM vitrine_queue_head WHERE entity_id = %(entity_id)s),
 sessions AS (DELETE FROM vitrine_session WHERE entity_id = %(entity_id)s),
+hidden AS (DELETE FROM vitrine_hidden_message WHERE entity_id = %(entity_id)s),
 seen AS (DELETE FROM vitrine_seen_id WHERE entity_id = %(entity_id)s),
 activity AS (DELETE FROM vitrine_entity_activity WHERE entity_id = %(entity_id)s),
 counters AS (DELETE FROM vitrine_entity_counter WHERE entity_id = %(entity_id)s),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -16,9 +16,8 @@ from django.forms import BoundField
 
 from broker_core.common.durations import parse_human_or_iso
 from broker_core.common.errors import InvalidArgument
-from broker_core.reads import MessageFilter
 from explorer.rabbitmq.manual_consumers import MOST_PREFETCH
-from explorer.shared.forms.queries import by_field, conditions_of, outcome_field
+from explorer.shared.forms.queries import by_field, outcome_field
 
 from .keys import EXCHANGE_TYPES, QUEUE_ARGUMENTS, Key, Unit
 from .table import TableRows
@@ -369,28 +368,15 @@ class ListQuery(forms.Form):
         return sort
 
 
+ORDERS = [("", "queue order"), ("newest", "newest first")]
 QUEUE_TABS = ("messages", "ready", "unacked", "expired", "consumers", "bindings", "in-force", "history")
 
 
 class QueueQuery(forms.Form):
-    """A queue's list and its filter. cursor: from the previous page. tab: empty for all messages."""
+    """A queue's list. cursor: from the previous page. tab: empty for all messages."""
 
     tab = forms.ChoiceField(required=False, choices=[(tab, tab) for tab in QUEUE_TABS])
-    id = forms.CharField(required=False, max_length=255, label="Message id")
-    text = forms.CharField(required=False, max_length=200, label="Text in the payload")
-    header = forms.CharField(required=False, max_length=255, label="Header")
-    value = forms.CharField(required=False, max_length=200, label="Value")
     cursor = forms.CharField(required=False, max_length=200)
-    order = forms.ChoiceField(required=False, choices=[("", "queue order"), ("newest", "newest first")])
+    order = forms.ChoiceField(required=False, choices=ORDERS)
+    id = forms.CharField(required=False, max_length=255, label="Message id")
     outcome, by = outcome_field(), by_field()
-
-    def clean(self):
-        cleaned = super().clean()
-        if cleaned.get("value") and not cleaned.get("header"):
-            self.add_error("value", "requires the name of a header.")
-        return cleaned
-
-    @staticmethod
-    def message_filter(values: Mapping[str, Any], holds: tuple[int, ...] | None) -> MessageFilter:
-        """The filter of a valid query. holds: see reads.MessageFilter; None: any state."""
-        return MessageFilter(conditions_of({**values, "property": values["header"]}), holds)

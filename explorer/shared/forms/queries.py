@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from django import forms
 
 from broker_core.common.family import installed
 from broker_core.common.types import TERMINAL_KINDS, EntityKind, EventKind
-from broker_core.reads import MessageFilter, Tab
-from broker_core.reads.conditions import BodyText, Condition, Pattern, Property, Text
+from broker_core.reads import Tab
 from explorer.shared import figures
 
 HISTORY, SUBSCRIPTIONS, RULES, SESSIONS, RECEIVERS = "history", "subscriptions", "rules", "sessions", "receivers"
@@ -18,6 +17,9 @@ MESSAGE_TABS = tuple(str(tab) for tab in Tab if tab is not Tab.UNLOCKED)
 TABS = (*MESSAGE_TABS, SUBSCRIPTIONS, RULES, SESSIONS, RECEIVERS, HISTORY)
 MOST_NAMES = 100
 KINDS = [("", "all"), *((str(kind), f"{kind}s") for kind in EntityKind)]
+
+
+ORDERS = [("", "newest first"), ("oldest", "oldest first")]
 
 
 def families() -> list[tuple[str, str]]:
@@ -84,28 +86,14 @@ def by_field() -> forms.Field:
 
 
 class EntityQuery(forms.Form):
-    """An entity's list and its filter. cursor: from the previous page. tab: empty for the entity's first one."""
+    """An entity's list. cursor: from the previous page. tab: empty for the first one. session: part of an id, among sessions."""
 
     tab = forms.ChoiceField(required=False, choices=[(t, t) for t in TABS])
-    id = forms.CharField(required=False, max_length=128, label="Message id")
-    text = forms.CharField(required=False, max_length=200, label="Text in the body")
-    property = forms.CharField(required=False, max_length=200, label="Property")
-    value = forms.CharField(required=False, max_length=200, label="Value")
-    reason = forms.CharField(required=False, max_length=200, label="Dead-letter reason")
     session = forms.CharField(required=False, max_length=128, label="Session id", strip=False)
     cursor = forms.CharField(required=False, max_length=200)
-    order = forms.ChoiceField(required=False, choices=[("", "as usual"), ("newest", "newest first"), ("oldest", "oldest first")])
+    order = forms.ChoiceField(required=False, choices=[*ORDERS, ("newest", "last due first")])
+    id = forms.CharField(required=False, max_length=128, label="Message id")
     outcome, by = outcome_field(), by_field()
-
-    def clean(self):
-        cleaned = super().clean()
-        if cleaned.get("value") and not cleaned.get("property"):
-            self.add_error("value", "requires the name of a property.")
-        return cleaned
-
-    def message_filter(self) -> MessageFilter:
-        """The filter; empty fields are ignored. Only after is_valid."""
-        return MessageFilter(conditions_of(self.cleaned_data))
 
 
 class DeletedQuery(forms.Form):
@@ -117,13 +105,12 @@ class DeletedQuery(forms.Form):
 
 
 class StorageQuery(forms.Form):
-    """A storage queue's list and its filter. tabs: the existing lists. tab: empty for the first one."""
+    """A storage queue's list. tabs: the existing lists. tab: empty for the first one."""
 
     tab = forms.CharField(required=False)
-    id = forms.CharField(required=False, max_length=128, label="Message id")
-    text = forms.CharField(required=False, max_length=200, label="Text")
     cursor = forms.CharField(required=False, max_length=200)
-    order = forms.ChoiceField(required=False, choices=[("", "newest first"), ("oldest", "oldest first")])
+    order = forms.ChoiceField(required=False, choices=ORDERS)
+    id = forms.CharField(required=False, max_length=128, label="Message id")
     outcome, by = outcome_field(), by_field()
 
     def __init__(self, *args, tabs: Sequence[str], **kwargs):
@@ -135,36 +122,6 @@ class StorageQuery(forms.Form):
         if tab and tab not in self.tabs:
             raise forms.ValidationError(f"must be one of {', '.join(self.tabs)}.")
         return tab
-
-    @property
-    def narrows(self) -> bool:
-        """Whether the list is filtered. Only after is_valid."""
-        return bool(conditions_of(self.cleaned_data))
-
-    def message_filter(self, holds: tuple[int, ...] | None = None) -> MessageFilter:
-        """The filter; empty fields are ignored. Only after is_valid."""
-        return MessageFilter(conditions_of(self.cleaned_data), holds)
-
-
-def conditions_of(values: Mapping[str, str]) -> tuple[Condition, ...]:
-    """The conditions of the fields of a list's filter that are not empty."""
-
-    def pattern(field: str) -> Pattern:
-        return Pattern((values[field],))
-
-    found: list[Condition] = []
-    if values.get("id"):
-        found.append(Text("id", pattern("id")))
-    if values.get("text"):
-        found.append(BodyText(values["text"]))
-    if values.get("property"):
-        operator = "=" if values.get("value") else None
-        found.append(Property(values["property"], operator, pattern("value") if operator else Pattern(("",))))
-    if values.get("reason"):
-        found.append(Text("reason", pattern("reason")))
-    if values.get("session"):
-        found.append(Text("session", pattern("session"), exact=True))
-    return tuple(found)
 
 
 class AuditQuery(forms.Form):
@@ -188,4 +145,12 @@ class LockQuery(forms.Form):
 
 
 class SearchQuery(forms.Form):
-    q = forms.CharField(required=False, max_length=128, label="Message id", strip=True)
+    """A search; its filter is in q. all: also system entities. cursor: of the slice. scanned, found: in the slices before it.
+    rows: found since the user asked to go on, as go_on does."""
+
+    all = forms.BooleanField(required=False)
+    cursor = forms.CharField(required=False, max_length=120)
+    scanned = forms.IntegerField(required=False, min_value=0)
+    found = forms.IntegerField(required=False, min_value=0)
+    rows = forms.IntegerField(required=False, min_value=0)
+    go_on = forms.BooleanField(required=False)

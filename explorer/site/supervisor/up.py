@@ -121,7 +121,7 @@ class Up:
         fd = str(listening.fileno())
         commands = {
             "web": ["-m", "explorer.site.web", "--fd", fd, "--log-level=warning", "--timeout-graceful-shutdown=3"],
-            "worker": [*worker, "--pool=threads", "--concurrency=2", "--queues=sweeps", "--hostname=sweeps@%h"],
+            "worker": [*worker, "--pool=threads", "--concurrency=4", "--queues=sweeps,operations", "--hostname=sweeps@%h"],
             "analysis": [*worker, "--pool=solo", "--queues=analysis", "--hostname=analysis@%h"],
             "beat": [*celery, "beat", "--pidfile=", *quiet],
         }  # fmt: skip

@@ -1,0 +1,27 @@
+"""Operations on many messages of one entity: their records, and the steps that hide messages and undo (docs/design.md D18).
+
+What an operation does to a message is up to its family; who starts, runs and shows operations, to the explorer.
+"""
+
+from .batches import Batch, ClaimLost, Outcome, Skip, run_batch
+from .hiding import NOT_THERE, Copies, entity_status, hide, keeping_originals, undo_batch
+from .records import (
+    OPEN,
+    UNDO_TIME,
+    Kind,
+    Operation,
+    Place,
+    Selection,
+    State,
+    change,
+    check_pace,
+    claim,
+    claim_token,
+    create,
+    due,
+    end,
+    find,
+    newest,
+    set_pace,
+)
+from .repairing import repaired

@@ -1,0 +1,113 @@
+"""Hiding messages where only an undo finds them, and returning them (docs/design.md D18)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from broker_core.common.errors import EntityNotFound
+from broker_core.runtime.waiting import wake
+from broker_core.store.driver import Atomically, Steps
+from broker_core.store.statements import call
+from broker_core.store.use_cases import use_case
+
+from .batches import Batch, Outcome, Skip, hold, noted, write
+from .records import Operation
+
+Copies = Mapping[int, Sequence[tuple[int, int]]]  # by old number: the entities and numbers of a message's copies
+TAKEN = "already received, held, or published to subscriptions"
+NOT_THERE = "no longer in the list: received, expired or removed"
+
+
+@use_case
+def entity_status(namespace: str, entity_id: int) -> Steps[Any]:
+    """The entity's family, the highest number assigned so far, and the namespace's time. Raises EntityNotFound."""
+    rows = yield call("operation_entity", entity_id=entity_id)
+    if not rows:
+        raise EntityNotFound(f"entity {entity_id}")
+    return rows[0]
+
+
+def hide(batch: Batch, *, held_too: bool = False, reason: str | None = None) -> Steps[Outcome]:
+    """Hide the batch's messages. held_too: also those that somebody holds, as when a storage queue is cleared."""
+    rows = yield call(
+        "hide",
+        operation_id=batch.operation.id,
+        entity_id=batch.operation.entity_id,
+        subqueue=batch.place.subqueue,
+        states=list(batch.place.states),
+        numbers=list(batch.numbers),
+        held_too=held_too,
+        reason=reason,
+        actor=batch.operation.actor,
+    )
+    skipped = {number: Skip(NOT_THERE) for number in batch.numbers}
+    done = 0
+    for row in rows:
+        if row.free:
+            del skipped[row.sequence_number]
+            done += 1
+        else:
+            skipped[row.sequence_number] = Skip(f"held by {row.locked_by or 'a receiver'}")
+    return Outcome(done, skipped)
+
+
+def keeping_originals(batch: Batch, move: Callable[[], Steps[tuple[Copies, Mapping[int, Skip]]]]) -> Steps[Outcome]:
+    """Move messages by `move`, and keep the originals so that they can be returned. move: returns the copies of each message that
+    was moved, and why others were not."""
+    which = {"operation_id": batch.operation.id, "numbers": list(batch.numbers)}
+    yield call(
+        "keep_originals",
+        entity_id=batch.operation.entity_id,
+        subqueue=batch.place.subqueue,
+        states=list(batch.place.states),
+        **which,
+    )
+    copies, why = yield from move()
+    yield call("keep_copies", went=list(copies), copies=[json.dumps(list(places)) for places in copies.values()], **which)
+    skipped = {number: why.get(number, Skip(NOT_THERE)) for number in batch.numbers if number not in copies}
+    return Outcome(len(copies), skipped)
+
+
+def recall(operation_id: int, entity_id: int, after: int, max_count: int, actor: str) -> Steps[tuple[int, dict[int, Skip], int]]:
+    """Return the next hidden messages to their list. Of moved ones, first the copies are removed; where a copy was taken, the
+    message stays as it is. Returns how many were returned, why others were not, and the highest number that was tried."""
+    rows = yield call("hidden", operation_id=operation_id, after=after, max_count=max_count)
+    if not rows:
+        return 0, {}, after
+    moved = [(row.sequence_number, entity, number) for row in rows if row.copies for entity, number in row.copies]
+    back = {row.sequence_number for row in rows if not row.copies}  # removed, or dropped as a duplicate at its new place
+    if moved:
+        originals, entity_ids, numbers = (list(column) for column in zip(*moved, strict=True))
+        found = yield call(
+            "withdraw", operation_id=operation_id, originals=originals, entity_ids=entity_ids, numbers=numbers, actor=actor
+        )
+        back |= {row.original for row in found}
+    done, is_there = 0, True
+    if back:
+        (row,) = yield call("restore", operation_id=operation_id, entity_id=entity_id, numbers=sorted(back), actor=actor)
+        done, is_there = row.done, row.is_there
+        if done:
+            yield from wake([entity_id], row.waiting)
+    if not is_there:
+        raise EntityNotFound(f"entity {entity_id}")
+    left = {row.sequence_number: Skip(TAKEN) for row in rows if row.sequence_number not in back}
+    return done, left, rows[-1].sequence_number
+
+
+@use_case
+def undo_batch(namespace: str, token: str, operation: Operation, max_count: int, actor: str) -> Steps[tuple[Operation, bool]]:
+    """Undo the next messages of an operation and write the progress, in one transaction. Returns the operation with its progress,
+    and whether there may be more to undo. Raises ClaimLost."""
+
+    def steps() -> Steps[tuple[Operation, bool]]:
+        yield from hold(token, operation)
+        done, left, last = yield from recall(operation.id, operation.entity_id, operation.undo_position, max_count, actor)
+        listed, reasons = noted(operation, {number: Skip(f"not undone: {skip.why}") for number, skip in left.items()})
+        after = replace(operation, undone=operation.undone + done, undo_position=last, listed=listed, reasons=reasons)
+        yield write(after)
+        return after, last > operation.undo_position
+
+    return (yield Atomically(steps()))

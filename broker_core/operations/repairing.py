@@ -1,0 +1,47 @@
+"""Repairing bodies: messages get new bodies where they are, just before the same transaction moves them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from broker_core.common.types import BodyKind
+from broker_core.store.driver import Steps
+from broker_core.store.statements import call
+
+from .batches import Batch, Skip
+from .hiding import NOT_THERE, Copies
+
+Move = Callable[[Batch], Steps[tuple[Copies, Mapping[int, Skip]]]]
+
+
+def repaired(batch: Batch, repair: Callable[[bytes], bytes], largest: int, move: Move) -> Steps:
+    """Give the batch's messages repaired bodies and move them; those that stay keep their bodies. repair: the new body; a
+    ValueError says why there is none. largest: message, in bytes. Returns what `move` returns. Only in `keeping_originals`."""
+    operation, place = batch.operation, batch.place
+    where = {"entity_id": operation.entity_id, "subqueue": place.subqueue, "states": list(place.states)}
+    why = dict.fromkeys(batch.numbers, Skip(f"locked, or {NOT_THERE}"))
+    bodies: dict[int, bytes] = {}
+    for row in (yield call("operation_bodies", numbers=list(batch.numbers), **where)):
+        try:
+            bodies[row.sequence_number] = _body(row, repair, largest)
+            del why[row.sequence_number]
+        except ValueError as problem:
+            why[row.sequence_number] = Skip(str(problem), failed=True)
+    if not bodies:
+        return {}, why
+    yield call("operation_set_bodies", numbers=list(bodies), bodies=list(bodies.values()), **where)
+    copies, left = yield from move(replace(batch, numbers=list(bodies)))
+    if stayed := [number for number in bodies if number not in copies]:
+        yield call("operation_reset_bodies", operation_id=operation.id, numbers=stayed, **where)
+    return copies, {**why, **left}
+
+
+def _body(row: Any, repair: Callable[[bytes], bytes], largest: int) -> bytes:
+    if BodyKind(row.body_kind) is not BodyKind.DATA:
+        raise ValueError("its body is an AMQP value, not bytes")
+    body = repair(bytes(row.body))
+    if len(body) + row.beside_body > largest:
+        raise ValueError(f"with its new body it has {len(body) + row.beside_body:,} bytes; {largest:,} are allowed")
+    return body

@@ -1,0 +1,234 @@
+"""A search over all entities, in slices: each examines a bounded number of rows and says where the next one begins.
+
+It has two parts. The history is searched first, newest first: it finds messages that are present or removed, also those of
+deleted entities, by what their first event keeps (ids, session, properties, size, time). Then the stored messages that have no
+events are searched, from entity to entity. A filter with conditions that no event can answer (bodies, states, reasons, holders)
+is searched in all stored messages; removed messages cannot be found by these.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from broker_core.common.errors import InvalidArgument
+from broker_core.common.types import Actor, EntityAddress, EventKind, Family, Right, SubQueue
+from broker_core.store.driver import Steps
+from broker_core.store.statements import call
+from broker_core.store.use_cases import WHOLE_DATABASE, use_case
+
+from . import matching
+from .conditions import Age, BodyText, InState, JsonValue, NumberRange, State, Text, TimeRange
+from .filters import MessageFilter
+from .messages import SCAN_BYTES, MessageRow, message_row
+from .shared import require
+
+SLICE_ROWS = 20_000  # examined by one statement
+SLICE_SECONDS = 0.5  # no further statement is started after this time
+SLICE_FOUND = 50
+EVENTS, MESSAGES = "events", "messages"
+_START = (2**63 - 1, 0, 0, 0)
+_NOT_IN_EVENTS = ("reason", "description", "held-by", "deliveries", "priority", "dead-at", "dead-age")
+
+
+@dataclass(frozen=True, slots=True)
+class FoundMessage:
+    """A message that a search found.
+
+    row:   as stored now; None: it was removed. at: when it arrived. by: who sent it; None: not known.
+    address: of its list if it is present. deleted_at: when its entity was deleted; None: it was not.
+    """
+
+    entity_id: int
+    address: EntityAddress
+    family: Family
+    sequence_number: int
+    message_id: str | None
+    subject: str | None
+    correlation_id: str | None
+    session_id: str | None
+    at: datetime
+    by: str | None
+    kind: EventKind | None
+    now: datetime
+    deleted_at: datetime | None
+    row: MessageRow | None
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """What a slice found, in the order of the search, and where the next one begins.
+
+    part: EVENTS or MESSAGES. cursor: for the next slice; None: the search is complete. scanned: rows examined by this slice.
+    total: about how many there are in this part. back_to: of the events, when the last one examined was recorded.
+    not_json: stored messages whose bodies are not JSON although the filter has conditions on values in JSON.
+    """
+
+    found: tuple[FoundMessage, ...]
+    part: str
+    cursor: str | None
+    scanned: int
+    total: int
+    back_to: datetime | None
+    not_json: int
+
+
+def is_in_events(filter: MessageFilter) -> bool:
+    """Whether events can answer all conditions of the filter."""
+    return not any(
+        isinstance(one, BodyText | JsonValue)
+        or (isinstance(one, InState) and one.state is not State.GONE)
+        or (isinstance(one, Text | NumberRange | Age | TimeRange) and one.field in _NOT_IN_EVENTS)
+        for one in filter.conditions
+    )
+
+
+@use_case(namespace=WHOLE_DATABASE)
+def search_slice(
+    filter: MessageFilter, cursor: str | None = None, *, with_system: bool = False, actor: Actor | None = None
+) -> Steps[Slice]:
+    """The next slice of a search in one database. Raises InvalidArgument for an invalid cursor, NotAuthorized."""
+    require(actor, Right.BROWSE, "all namespaces")
+    if filter.needs_bodies:
+        require(actor, Right.SEE_BODIES, "all namespaces")
+    rest, only = _without_gone(filter)
+    part, place = _parse(cursor) if cursor else (EVENTS if is_in_events(filter) else MESSAGES, None)
+    (totals,) = yield call("search_totals")
+    search = _Search(rest, only, with_system, time.monotonic() + SLICE_SECONDS)
+    if part == MESSAGES:
+        return (yield from search.messages(place, totals.messages))
+    first = yield from search.events(place, totals.events)
+    part, place = _parse(first.cursor) if first.cursor else (EVENTS, None)
+    if part == EVENTS or len(first.found) >= SLICE_FOUND or time.monotonic() >= search.deadline:
+        return first
+    second = yield from search.messages(place, totals.messages)
+    return replace(second, found=(*first.found, *second.found))
+
+
+def _without_gone(filter: MessageFilter) -> tuple[MessageFilter, bool | None]:
+    """The filter without conditions on whether messages are removed, and these: whether they must be; None: any."""
+    of_gone = [one for one in filter.conditions if isinstance(one, InState) and one.state is State.GONE]
+    rest = tuple(one for one in filter.conditions if one not in of_gone)
+    return MessageFilter(rest), (not of_gone[0].negated) if of_gone else None
+
+
+@dataclass(slots=True)
+class _Search:
+    filter: MessageFilter
+    gone: bool | None
+    with_system: bool
+    deadline: float
+
+    def events(self, place: tuple[int, ...] | None, total: int) -> Steps[Slice]:
+        below = place or (2**64 - 1, 2**63 - 1)
+        found: list[FoundMessage] = []
+        scanned, back_to, cursor = 0, None, None
+        while True:
+            rows = yield call(
+                "search_events", below_xid=str(below[0]), below_event=below[1], max_scanned=SLICE_ROWS, max_count=SLICE_FOUND,
+                with_system=self.with_system, **_conditions(self.filter, events=True),
+            )  # fmt: skip
+            head, hits = rows[0], [row for row in rows if row.event_id is not None]
+            scanned, back_to = scanned + head.scanned, head.back_to or back_to
+            found += yield from self._with_present(hits)
+            if len(hits) == SLICE_FOUND:
+                below, more = (int(hits[-1].xid), hits[-1].event_id), True
+                back_to = hits[-1].recorded_at
+            else:
+                more = head.scanned == SLICE_ROWS
+                below = (int(head.last_xid), head.last_event) if more else below
+            if not more:
+                cursor = None if self.gone else _messages_from(_START, back_to and _midnight(back_to))
+                break
+            cursor = f"{EVENTS}-{below[0]}-{below[1]}"
+            if len(found) >= SLICE_FOUND or time.monotonic() >= self.deadline:
+                break
+        return Slice(tuple(found), EVENTS, cursor, scanned, total, back_to, 0)
+
+    def _with_present(self, hits: list[Any]) -> Steps[list[FoundMessage]]:
+        """The messages of these events, each once, with those that are stored; without those that the filter excludes."""
+        firsts = {(row.entity_id, row.sequence_number): row for row in hits}
+        stored: dict[tuple[int, int], MessageRow] = {}
+        if firsts:
+            present = yield call("read_present", entity_ids=[e for e, _ in firsts], numbers=[n for _, n in firsts])
+            numbers: dict[int, list[int]] = {}
+            for one in present:
+                numbers.setdefault(one.entity_id, []).append(one.sequence_number)
+            for entity_id, some in numbers.items():
+                rows = yield call("read_messages_by_number", entity_id=entity_id, numbers=some)
+                stored |= {(entity_id, row.sequence_number): message_row(row) for row in rows}
+        found = [_of_event(row, stored.get(key)) for key, row in firsts.items()]
+        return [one for one in found if self.gone is None or (one.row is None) is self.gone]
+
+    def messages(self, place: tuple[int, ...] | None, total: int) -> Steps[Slice]:
+        *before, oldest = place or (*_START, 0)
+        rest_before = datetime.fromtimestamp(oldest / 1_000_000, UTC) if oldest else None
+        found: list[FoundMessage] = []
+        scanned, not_json, cursor = 0, 0, None
+        while True:
+            names = dict(zip(("entity_id", "subqueue", "state", "number"), before, strict=True))
+            rows = yield call(
+                "search_messages", **names, max_scanned=SLICE_ROWS, max_bytes=SCAN_BYTES, max_count=SLICE_FOUND,
+                with_system=self.with_system, rest_before=rest_before, **_conditions(self.filter),
+            )  # fmt: skip
+            head, hits = rows[0], [row for row in rows if row.sequence_number is not None]
+            scanned, not_json = scanned + head.scanned, not_json + head.not_json
+            found += [_of_row(message_row(row)) for row in hits]
+            if len(hits) == SLICE_FOUND:
+                last = hits[-1]
+                before = [last.entity_id, last.subqueue, last.state, last.sequence_number]
+            elif head.at_end or not head.scanned:
+                cursor = None
+                break
+            else:
+                before = [head.last_entity, head.last_subqueue, head.last_state, head.last_number]
+            cursor = _messages_from(before, rest_before)
+            if len(found) >= SLICE_FOUND or time.monotonic() >= self.deadline:
+                break
+        return Slice(tuple(found), MESSAGES, cursor, scanned, total, None, not_json)
+
+
+def _conditions(filter: MessageFilter, *, events: bool = False) -> dict[str, Any]:
+    """The parameters of `matches`, without what only lists use, and for events without what only bodies need."""
+    unused = {"lowest", "highest"} | ({"reads_bodies", "json_paths", "json_negated"} if events else set())
+    return {name: value for name, value in matching.parameters(filter).items() if name not in unused}
+
+
+def _midnight(oldest_event: datetime) -> datetime:
+    """From when on all events are kept: they are removed by days (history/retention.py)."""
+    return oldest_event.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+def _messages_from(before: Sequence[int], oldest_event: datetime | None) -> str:
+    """The cursor for the stored messages before a key. oldest_event: only those that have no events; None: all."""
+    oldest = 0 if oldest_event is None else int(oldest_event.timestamp() * 1_000_000)
+    return "-".join([MESSAGES, *map(str, before), str(oldest)])
+
+
+def _parse(cursor: str) -> tuple[str, tuple[int, ...] | None]:
+    part, _, rest = cursor.partition("-")
+    numbers = rest.split("-")
+    size = {EVENTS: 2, MESSAGES: 5}.get(part)
+    if size != len(numbers) or not all(number.isdecimal() and len(number) < 20 for number in numbers):
+        raise InvalidArgument("cursor", f"{cursor!r} is not a valid cursor of a search")
+    return part, tuple(map(int, numbers))
+
+
+def _of_event(row: Any, stored: MessageRow | None) -> FoundMessage:
+    address = stored.address if stored else EntityAddress(row.namespace_name, row.path, SubQueue(row.subqueue))
+    return FoundMessage(
+        entity_id=row.entity_id, address=address, family=Family(row.family), sequence_number=row.sequence_number,
+        message_id=row.message_id, subject=row.subject, correlation_id=row.correlation_id, session_id=row.session_id, at=row.at,
+        by=row.actor, kind=EventKind(row.kind), now=row.now, deleted_at=row.deleted_at, row=stored,
+    )  # fmt: skip
+
+
+def _of_row(row: MessageRow) -> FoundMessage:
+    return FoundMessage(
+        entity_id=row.entity_id, address=row.address, family=row.family, sequence_number=row.sequence_number,
+        message_id=row.message_id, subject=row.subject, correlation_id=row.correlation_id, session_id=row.session_id,
+        at=row.enqueued_at, by=None, kind=None, now=row.read_at, deleted_at=None, row=row,
+    )  # fmt: skip

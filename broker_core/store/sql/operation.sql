@@ -1,0 +1,298 @@
+-- Operations on many messages, and the messages that they hide until they can no longer be undone (docs/design.md D18).
+
+-- name: operation_number
+-- A number for a new operation, unique among all databases: it is always taken from the default one.
+SELECT nextval('vitrine_operation_number') AS id;
+
+-- name: operation_entity
+-- What an operation needs to know of its entity: the highest number assigned so far, and the namespace's time.
+SELECT e.id, e.path, e.family, e.namespace_name, e.now, c.next_number - 1 AS highest_number
+  FROM vitrine_entity_now AS e JOIN vitrine_entity_counter AS c ON c.entity_id = e.id WHERE e.id = %(entity_id)s;
+
+-- name: operation_create
+-- Record a requested operation.
+INSERT INTO vitrine_operation (id, kind, actor, family, namespace, path, entity_id, selection, options, counted, pace, state,
+                               done, skipped, failed, reasons, listed, position, undone, undo_position, requested_at, claimed_by,
+                               message)
+VALUES (%(id)s, %(kind)s, %(actor)s, %(family)s, %(namespace)s, %(path)s, %(entity_id)s, %(selection)s::jsonb, %(options)s::jsonb,
+        %(counted)s::bigint, %(pace)s::float8, 'queued', 0, 0, 0, '{}', '[]', 0, 0, 0, clock_timestamp(), '', '')
+RETURNING *;
+
+-- name: operation_claim
+-- Claim an operation that is queued, or whose worker has died, for `lease`. No row: it is not to be run, or runs elsewhere.
+UPDATE vitrine_operation
+   SET claimed_by = %(claim)s, lease_until = clock_timestamp() + %(lease)s::interval,
+       state = CASE state WHEN 'queued' THEN 'running' ELSE state END, started_at = coalesce(started_at, clock_timestamp())
+ WHERE id = %(id)s AND state IN ('queued', 'running', 'undoing') AND (lease_until IS NULL OR lease_until <= clock_timestamp())
+RETURNING *;
+
+-- name: operation_hold
+-- Whether this worker still runs the operation in this state, and keep it so until the transaction ends.
+SELECT pace FROM vitrine_operation WHERE id = %(id)s AND claimed_by = %(claim)s AND state = %(state)s FOR UPDATE;
+
+-- name: operation_progress
+-- Write the progress of a batch, in the batch's transaction.
+UPDATE vitrine_operation
+   SET done = %(done)s, skipped = %(skipped)s, failed = %(failed)s, reasons = %(reasons)s::jsonb, listed = %(listed)s::jsonb,
+       position = %(position)s, undone = %(undone)s, undo_position = %(undo_position)s,
+       lease_until = clock_timestamp() + %(lease)s::interval
+ WHERE id = %(id)s;
+
+-- name: operation_end
+-- End a run, or give it back to be continued ('running', 'undoing'). keep: for how long it can be undone; NULL: as before.
+UPDATE vitrine_operation
+   SET state = %(to)s, message = %(message)s, claimed_by = '', lease_until = NULL,
+       finished_at = CASE WHEN %(to)s IN ('running', 'undoing') THEN finished_at ELSE clock_timestamp() END,
+       undo_until = coalesce(clock_timestamp() + %(keep)s::interval, undo_until)
+ WHERE id = %(id)s AND claimed_by = %(claim)s AND state = %(state)s
+RETURNING *;
+
+-- name: operation_change
+-- Change the state on request. A running worker notices with its next batch, which is then rolled back. undoable: only while the
+-- operation can be undone.
+UPDATE vitrine_operation
+   SET state = %(to)s, claimed_by = '', lease_until = NULL,
+       finished_at = CASE WHEN %(to)s = 'stopped' THEN clock_timestamp() ELSE finished_at END,
+       undo_until = CASE WHEN %(to)s = 'stopped' THEN clock_timestamp() + %(keep)s::interval ELSE undo_until END
+ WHERE id = %(id)s AND state = ANY (%(of)s::text[])
+   AND (NOT %(undoable)s::boolean OR undo_until IS NULL OR undo_until > clock_timestamp())
+RETURNING *;
+
+-- name: operation_set_pace
+-- Change the pace of an operation that is not over.
+UPDATE vitrine_operation SET pace = %(pace)s::float8 WHERE id = %(id)s AND state IN ('queued', 'running', 'paused') RETURNING *;
+
+-- name: operation
+-- One operation.
+SELECT *, clock_timestamp() AS read_at FROM vitrine_operation WHERE id = %(id)s;
+
+-- name: operations
+-- The newest operations, of all states or only of those that are not over.
+SELECT *, clock_timestamp() AS read_at FROM vitrine_operation
+ WHERE (NOT %(open_only)s::boolean OR state IN ('queued', 'running', 'paused', 'undoing'))
+   AND id < %(below)s AND (%(entity_id)s::bigint IS NULL OR entity_id = %(entity_id)s)
+ ORDER BY id DESC LIMIT %(max_count)s;
+
+-- name: operations_due
+-- Operations that wait for a worker, or whose worker has died.
+SELECT id FROM vitrine_operation
+ WHERE state IN ('queued', 'running', 'undoing') AND (lease_until IS NULL OR lease_until <= clock_timestamp()) ORDER BY id;
+
+-- fragment: is_free
+-- Nobody holds the message: no lock, no connection, no lease, no delay.
+((m.locked_until IS NULL OR m.locked_until <= e.now) AND m.owner_id IS NULL AND (m.hold_kind IS NULL OR m.visible_at <= e.now))
+
+-- fragment: operated_entity
+entity AS MATERIALIZED (SELECT id, now, history_level, requires_session FROM vitrine_entity_now WHERE id = %(entity_id)s)
+
+-- name: hide
+-- Move these messages of one list out of the entity, to where only an undo finds them. Messages that somebody holds stay, unless
+-- `held_too`. A message that is in no row of the result was not in the list.
+WITH
+-- include: operated_entity
+,
+chosen AS MATERIALIZED (
+    SELECT found.*
+      FROM (SELECT DISTINCT number FROM unnest(%(numbers)b::bigint[]) AS t(number) ORDER BY number) AS t
+     CROSS JOIN LATERAL (
+           SELECT m.ctid AS tid, m.sequence_number, m.locked_by,
+                  %(held_too)s::boolean OR
+                  -- include: is_free
+                  AS free
+             FROM vitrine_message AS m CROSS JOIN entity AS e
+            WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s::smallint AND m.state = ANY (%(states)s::smallint[])
+              AND m.sequence_number = t.number FOR UPDATE OF m) AS found),
+gone AS (DELETE FROM vitrine_message AS m USING chosen AS c WHERE m.ctid = c.tid AND c.free RETURNING m.*),
+kept AS (
+    INSERT INTO vitrine_hidden_message SELECT %(operation_id)s::bigint, clock_timestamp(), NULL::jsonb, g.* FROM gone AS g),
+events AS (
+    INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count,
+                                       enqueued_at, first_received_at, last_received_at, message_id, session_id, reason, details)
+    SELECT e.now, %(entity_id)s, %(subqueue)s, %(actor)s, @EVENT_PURGED, g.sequence_number, g.delivery_count,
+           g.enqueued_at, g.first_received_at, g.last_received_at, g.message_id, g.session_id, %(reason)s::text,
+           jsonb_build_object('operation', %(operation_id)s::bigint)
+      FROM gone AS g, entity AS e WHERE e.history_level > @HISTORY_OFF),
+counted AS (
+    INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
+    SELECT %(entity_id)s::bigint, %(subqueue)s::smallint, state, NULL::timestamptz, -count(*), -sum(size), @OP_PURGED::smallint
+      FROM gone GROUP BY state
+    UNION ALL
+    SELECT %(entity_id)s, %(subqueue)s, hold_kind, visible_at, -count(*), 0, NULL FROM gone, entity AS e
+     WHERE hold_kind IS NOT NULL AND visible_at > e.now GROUP BY hold_kind, visible_at)
+SELECT sequence_number, free, locked_by FROM chosen
+ WHERE (SELECT CASE WHEN (SELECT count(*) FROM gone) = (SELECT count(*) FROM chosen WHERE free) THEN true
+                    ELSE vitrine_try_again() END)
+ ORDER BY sequence_number;
+
+-- name: keep_originals
+-- Keep copies of messages that this transaction is about to resubmit or move, so that it can be undone.
+INSERT INTO vitrine_hidden_message
+SELECT %(operation_id)s::bigint, clock_timestamp(), NULL::jsonb, m.*
+  FROM vitrine_message AS m
+ WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s::smallint AND m.state = ANY (%(states)s::smallint[])
+   AND m.sequence_number = ANY (%(numbers)b::bigint[]);
+
+-- name: keep_copies
+-- Record where kept messages went, [[entity, number], ...], and forget those that went nowhere: they are still in their list.
+WITH went AS (SELECT t.number, t.copies::jsonb FROM unnest(%(went)b::bigint[], %(copies)b::text[]) AS t(number, copies)),
+recorded AS (
+    UPDATE vitrine_hidden_message AS h SET copies = w.copies
+      FROM went AS w WHERE h.operation_id = %(operation_id)s AND h.sequence_number = w.number)
+DELETE FROM vitrine_hidden_message AS h
+ WHERE h.operation_id = %(operation_id)s AND h.sequence_number = ANY (%(numbers)b::bigint[])
+   AND h.sequence_number NOT IN (SELECT number FROM went);
+
+-- name: operation_bodies
+-- The bodies of these messages of one list, as far as nobody holds them, locked.
+WITH
+-- include: operated_entity
+SELECT m.sequence_number, m.body, m.body_kind, m.size - octet_length(m.body) AS beside_body
+  FROM vitrine_message AS m CROSS JOIN entity AS e
+ WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s::smallint AND m.state = ANY (%(states)s::smallint[])
+   AND m.sequence_number = ANY (%(numbers)b::bigint[]) AND
+       -- include: is_free
+ ORDER BY m.sequence_number FOR UPDATE OF m;
+
+-- name: operation_set_bodies
+-- Replace the bodies of messages that this transaction has locked.
+WITH changed AS (
+    UPDATE vitrine_message AS m
+       SET body = t.body, size = m.size - octet_length(m.body) + octet_length(t.body)
+      FROM unnest(%(numbers)b::bigint[], %(bodies)b::bytea[]) AS t(number, body)
+     WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s::smallint AND m.state = ANY (%(states)s::smallint[])
+       AND m.sequence_number = t.number
+ RETURNING m.state, m.size),
+old AS (
+    SELECT state, sum(size) AS size FROM vitrine_message
+     WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s::smallint AND state = ANY (%(states)s::smallint[])
+       AND sequence_number = ANY (%(numbers)b::bigint[])
+     GROUP BY state)
+INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, bytes)
+SELECT %(entity_id)s::bigint, %(subqueue)s::smallint, o.state, 0,
+       (SELECT sum(c.size) FROM changed AS c WHERE c.state = o.state) - o.size
+  FROM old AS o;
+
+-- name: operation_reset_bodies
+-- Give messages that were not moved the bodies that they had.
+WITH kept AS (
+    SELECT h.sequence_number, h.body, h.size FROM vitrine_hidden_message AS h
+     WHERE h.operation_id = %(operation_id)s AND h.sequence_number = ANY (%(numbers)b::bigint[])),
+old AS (
+    SELECT m.state, sum(k.size - m.size) AS size
+      FROM vitrine_message AS m JOIN kept AS k ON k.sequence_number = m.sequence_number
+     WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s::smallint AND m.state = ANY (%(states)s::smallint[])
+     GROUP BY m.state),
+changed AS (
+    UPDATE vitrine_message AS m SET body = k.body, size = k.size
+      FROM kept AS k
+     WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s::smallint AND m.state = ANY (%(states)s::smallint[])
+       AND m.sequence_number = k.sequence_number)
+INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, bytes)
+SELECT %(entity_id)s::bigint, %(subqueue)s::smallint, state, 0, size FROM old;
+
+-- name: hidden
+-- The next hidden messages of an operation, locked.
+SELECT sequence_number, entity_id, copies FROM vitrine_hidden_message
+ WHERE operation_id = %(operation_id)s AND sequence_number > %(after)s
+ ORDER BY sequence_number LIMIT %(max_count)s FOR UPDATE;
+
+-- name: withdraw
+-- Remove the copies of moved messages, all copies of a message or none: where one was taken or is held, the others stay.
+-- Returns the numbers of the originals whose copies were removed.
+WITH wanted AS MATERIALIZED (
+    SELECT t.original, t.entity_id, t.number
+      FROM unnest(%(originals)b::bigint[], %(entity_ids)b::bigint[], %(numbers)b::bigint[]) AS t(original, entity_id, number)
+     ORDER BY t.entity_id, t.number),
+present AS MATERIALIZED (
+    SELECT w.original, found.*
+      FROM wanted AS w
+     CROSS JOIN LATERAL (
+           SELECT m.ctid AS tid FROM vitrine_message AS m JOIN vitrine_entity_now AS e ON e.id = m.entity_id
+            WHERE m.entity_id = w.entity_id AND m.subqueue = @SUBQUEUE_MAIN
+              AND m.state = ANY ('{@STATE_ACTIVE,@STATE_SCHEDULED}') AND m.sequence_number = w.number AND
+                  -- include: is_free
+              FOR UPDATE OF m SKIP LOCKED) AS found),
+whole AS MATERIALIZED (
+    SELECT original FROM wanted GROUP BY original
+    HAVING count(*) = (SELECT count(*) FROM present AS p WHERE p.original = wanted.original)),
+gone AS (
+    DELETE FROM vitrine_message AS m USING present AS p
+     WHERE m.ctid = p.tid AND p.original IN (SELECT original FROM whole) RETURNING m.*),
+events AS (
+    INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count,
+                                       enqueued_at, first_received_at, last_received_at, message_id, session_id, reason, details)
+    SELECT e.now, g.entity_id, g.subqueue, %(actor)s, @EVENT_PURGED, g.sequence_number, g.delivery_count,
+           g.enqueued_at, g.first_received_at, g.last_received_at, g.message_id, g.session_id, 'undone',
+           jsonb_build_object('operation', %(operation_id)s::bigint)
+      FROM gone AS g JOIN vitrine_entity_now AS e ON e.id = g.entity_id WHERE e.history_level > @HISTORY_OFF),
+counted AS (
+    INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, bytes, op)
+    SELECT entity_id, subqueue, state, -count(*), -sum(size), @OP_PURGED FROM gone GROUP BY 1, 2, 3)
+SELECT original FROM whole
+ WHERE (SELECT CASE WHEN (SELECT count(*) FROM gone) = (SELECT count(*) FROM present JOIN whole USING (original))
+                    THEN true ELSE vitrine_try_again() END)
+ ORDER BY original;
+
+-- name: restore
+-- Return hidden messages to their list, with their numbers and all that they had. Their numbers may lie below the bounds of the
+-- list, which are lowered. Without an entity nothing happens.
+WITH
+-- include: operated_entity
+,
+taken AS (
+    DELETE FROM vitrine_hidden_message AS h USING entity AS e
+     WHERE h.operation_id = %(operation_id)s AND h.entity_id = e.id AND h.sequence_number = ANY (%(numbers)b::bigint[])
+ RETURNING h.*),
+stored AS (
+    INSERT INTO vitrine_message (
+           entity_id, subqueue, state, sequence_number, delivery_count, size, body_kind, enqueued_at, expires_at, time_to_live,
+           scheduled_enqueue_at, locked_until, lock_token, locked_by, first_received_at, last_received_at, message_id, session_id,
+           properties, application_properties, encoded, dead_letter_reason, dead_letter_description, dead_letter_source,
+           dead_lettered_at, enqueued_sequence_number, resubmitted_from, body, transfer, visible_at, hold_kind, held_since,
+           renewals, owner_id, consumer_id, priority)
+    SELECT entity_id, subqueue, state, sequence_number, delivery_count, size, body_kind, enqueued_at, expires_at, time_to_live,
+           scheduled_enqueue_at, locked_until, lock_token, locked_by, first_received_at, last_received_at, message_id, session_id,
+           properties, application_properties, encoded, dead_letter_reason, dead_letter_description, dead_letter_source,
+           dead_lettered_at, enqueued_sequence_number, resubmitted_from, body, transfer, visible_at, hold_kind, held_since,
+           renewals, owner_id, consumer_id, priority
+      FROM taken
+ RETURNING *),
+lowered AS (
+    UPDATE vitrine_queue_head AS h
+       SET head = least(h.head, s.first), locked_below = least(h.locked_below, s.first),
+           visible_from = least(h.visible_from, s.visible_at)
+      FROM (SELECT subqueue, min(sequence_number) AS first, min(visible_at) AS visible_at FROM stored
+             WHERE state = @STATE_ACTIVE GROUP BY subqueue) AS s
+     WHERE h.entity_id = %(entity_id)s AND h.subqueue = s.subqueue),
+sessions AS (
+    INSERT INTO vitrine_session AS s (entity_id, session_id, first_number)
+    SELECT o.entity_id, o.session_id, min(o.sequence_number) FROM stored AS o, entity AS e
+     WHERE e.requires_session AND o.state = @STATE_ACTIVE AND o.subqueue = @SUBQUEUE_MAIN AND o.session_id IS NOT NULL
+     GROUP BY 1, 2 ORDER BY 1, 2
+        ON CONFLICT (entity_id, session_id) DO UPDATE SET first_number = least(s.first_number, excluded.first_number)),
+events AS (
+    INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count, size,
+                                       enqueued_at, first_received_at, last_received_at, message_id, session_id, details)
+    SELECT e.now, s.entity_id, s.subqueue, %(actor)s, @EVENT_RESTORED, s.sequence_number, s.delivery_count, s.size,
+           s.enqueued_at, s.first_received_at, s.last_received_at, s.message_id, s.session_id,
+           jsonb_build_object('operation', %(operation_id)s::bigint)
+      FROM stored AS s, entity AS e WHERE e.history_level > @HISTORY_OFF),
+counted AS (
+    INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
+    SELECT entity_id, subqueue, state, NULL::timestamptz, count(*), sum(size), @OP_RESTORED::smallint FROM stored GROUP BY 1, 2, 3
+    UNION ALL
+    SELECT entity_id, subqueue, hold_kind, visible_at, count(*), 0, NULL FROM stored, entity AS e
+     WHERE hold_kind IS NOT NULL AND visible_at > e.now GROUP BY 1, 2, 3, 4)
+SELECT (SELECT count(*) FROM stored) AS done, (SELECT count(*) FROM entity) > 0 AS is_there,
+       -- include: waiting
+;
+
+-- name: purge_hidden
+-- Delete up to max_count hidden messages of operations that can no longer be undone.
+WITH gone AS (
+    DELETE FROM vitrine_hidden_message
+     WHERE ctid = ANY (ARRAY(
+           SELECT h.ctid FROM vitrine_operation AS o JOIN vitrine_hidden_message AS h ON h.operation_id = o.id
+            WHERE o.undo_until <= clock_timestamp() AND o.state <> 'undoing' LIMIT %(max_count)s FOR UPDATE OF h SKIP LOCKED))
+ RETURNING 1)
+SELECT count(*) AS done FROM gone;

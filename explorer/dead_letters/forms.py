@@ -1,0 +1,48 @@
+"""Forms and queries of the workbench."""
+
+from __future__ import annotations
+
+from django import forms
+from django.utils.timezone import now
+
+from broker_core.common.errors import FilterError
+from broker_core.reads.filters import MOST_CHARACTERS, parse_filter
+
+SLOWEST, FASTEST = 0.1, 100_000.0
+
+
+class GroupQuery(forms.Form):
+    """filter: finds the messages in their list. m: the open message. tried: the one that was tried. cursor: from another page."""
+
+    filter = forms.CharField(required=False, max_length=MOST_CHARACTERS)
+    m = forms.IntegerField(required=False, min_value=1, max_value=2**62)
+    tried = forms.IntegerField(required=False, min_value=1, max_value=2**62)
+    cursor = forms.CharField(required=False, max_length=200)
+
+    def clean_filter(self) -> str:
+        text = self.cleaned_data["filter"].strip()
+        try:
+            parse_filter(text, now=now())
+        except FilterError as problem:
+            raise forms.ValidationError(str(problem)) from problem
+        return text
+
+
+class RepairForm(forms.Form):
+    """What is changed in one message, or in all. body: None if it was not edited."""
+
+    body = forms.CharField(required=False, strip=False, max_length=256 * 1024)
+    original = forms.CharField(required=False, strip=False, max_length=256 * 1024)
+    patch = forms.CharField(required=False, max_length=64 * 1024)
+    properties = forms.CharField(required=False, max_length=16 * 1024)
+
+
+class PaceForm(forms.Form):
+    """pace: messages per second; empty: as fast as possible. to: where messages are moved to."""
+
+    pace = forms.FloatField(
+        required=False, min_value=SLOWEST, max_value=FASTEST,
+        error_messages={"min_value": "must be at least 0.1 messages per second, or empty for no limit."},
+    )  # fmt: skip
+    to = forms.CharField(required=False, max_length=330)
+    up_to = forms.IntegerField(required=False, min_value=0, max_value=2**62)

@@ -1,0 +1,363 @@
+"""The workbench of a list of failed messages, or of a group of them: what a filter finds, the open message, repairs, a try, and
+operations on all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlencode
+
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.utils.timezone import now as real_now
+from django.views.decorators.http import require_http_methods
+
+from broker_core import operations as core
+from broker_core import reads
+from broker_core.common.errors import BrokerError, InvalidArgument
+from broker_core.common.types import Actor, EntityAddress, Right
+from broker_core.operations import Kind, Operation, Selection
+from broker_core.reads import EntityRow, MessageDetail, MessageRow, Page, Tab, parse_filter
+from explorer import operations
+from explorer.live.page import Live, LiveRequest, live
+from explorer.operations.selecting import tab_of
+from explorer.shared.family import FamilyOperations, pages_of
+from explorer.shared.presenters import SUBQUEUES, plural
+from explorer.shared.shell import Act, about, act, cleaned, page, show, wants_fragment
+
+from . import notes, repairs
+from .fates import Fate, fate
+from .forms import GroupQuery, PaceForm, RepairForm
+from .inbox import group_url
+
+PREVIEWED = 3
+FOLLOWED = timedelta(minutes=30)  # how long an operation stays on the page after its end
+SECONDS, SECONDS_OF_MANY, MANY = 1.0, 15.0, 5_000
+OF_ALL = {"resubmit": Kind.RESUBMIT, "repair": Kind.REPAIR, "move": Kind.MOVE, "archive": Kind.ARCHIVE, "discard": Kind.DISCARD}
+DONE_TO = {
+    Kind.RESUBMIT: "resubmitted", Kind.REPAIR: "repaired and resubmitted", Kind.MOVE: "moved", Kind.ARCHIVE: "archived",
+    Kind.DISCARD: "discarded",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What a request is about. list: the name of the list for operations. open: the number of the open message."""
+
+    request: HttpRequest
+    entity: EntityRow
+    address: EntityAddress
+    list: str
+    filter: str
+    cursor: str | None
+    open: int | None
+    tried: int | None
+
+    @property
+    def actor(self) -> Actor:
+        return self.request.actor
+
+    @property
+    def family(self) -> FamilyOperations:
+        return pages_of(self.entity.family).operations
+
+    @property
+    def tab(self) -> Tab:
+        return tab_of(self.family.lists[self.list])
+
+    def url(self, **changes: Any) -> str:
+        """This page, with some parameters changed."""
+        values = {"m": self.open, "tried": self.tried, "cursor": self.cursor, **changes}
+        query = urlencode({name: value for name, value in values.items() if value})
+        url = group_url(self.address, self.filter)
+        return url if not query else f"{url}{'&' if '?' in url else '?'}{query}"
+
+    def selection(self, numbers: Sequence[int] | None = None) -> Selection:
+        return operations.selection(
+            self.address, self.entity.family, self.list, numbers=numbers, filter="" if numbers else self.filter
+        )
+
+
+@live
+@page
+@require_http_methods(["GET", "POST"])
+def group(request: HttpRequest, subqueue: str, namespace: str, path: str) -> HttpResponse:
+    """GET shows the group; POST notes, previews, tries, or starts an operation."""
+    bench = _bench(request, subqueue, namespace, path)
+    if request.method != "POST":
+        return _show(bench)
+    action = request.POST.get("action", "")
+    if action in ("preview", "preview-all"):
+        return _show(bench, repair=_repair_of(bench, previews=True, of_all=action == "preview-all"))
+    done = _done(bench, action)
+    if done.error:
+        return _show(bench, done=done, repair=_repair_of(bench, of_all=action == "repair"))
+    return _redirect(request, done.result or bench.url())
+
+
+def _bench(request: HttpRequest, subqueue: str, namespace: str, path: str) -> Bench:
+    if subqueue not in SUBQUEUES:
+        raise Http404
+    entity = reads.entity(EntityAddress(namespace, path), actor=request.actor)
+    address = EntityAddress(entity.address.namespace, entity.address.path, SUBQUEUES[subqueue])
+    query = cleaned(GroupQuery(request.GET))
+    posted = cleaned(GroupQuery(request.POST)) if request.POST.get("m") else query
+    names = pages_of(entity.family).operations.lists
+    whole = (
+        name
+        for name, place in names.items()
+        if place.subqueue == address.subqueue and place.holds is None and place.locked is None
+    )
+    found = next(whole, None)
+    if found is None:
+        raise Http404
+    return Bench(request, entity, address, found, query["filter"], query["cursor"] or None, posted["m"], query["tried"])
+
+
+def _show(bench: Bench, *, done: Act = Act(), repair: Mapping[str, Any] | None = None) -> HttpResponse:
+    request, entity = bench.request, bench.entity
+    rows = reads.list_messages(
+        bench.address, bench.tab, filter=parse_filter(bench.filter, now=entity.clock.now), cursor=bench.cursor,
+        actor=bench.actor,
+    )  # fmt: skip
+    counted = operations.count(bench.selection(), actor=bench.actor)
+    open_number = bench.open or (rows.rows[0].sequence_number if rows.rows else None)
+    note = notes.of_groups([(bench.address, bench.filter)]).get((bench.address, bench.filter))
+    context = {
+        **about(request, entity),
+        "section": "dead_letters",
+        "bench": bench,
+        "page": rows,
+        "counted": counted,
+        "note": note,
+        "resubmits": bench.family.resubmits(bench.list, entity),
+        "can_move": bench.family.move is not None,
+        "tried_fate": _fate(bench),
+        "operations": _operations(bench),
+        "open_number": open_number,
+        "neighbours": _neighbours(rows, open_number),
+        "here": bench.url(),
+        "error": done.error,
+    }
+    if not isinstance(request, LiveRequest):
+        context |= _pane(bench, open_number, repair or {})
+    seconds = SECONDS if counted.count <= MANY else SECONDS_OF_MANY
+    shown = Live(
+        {"explorer/dead_letters/_work.html": seconds, "explorer/dead_letters/_list.html": seconds},
+        entities=[entity],
+        refresh_seconds=seconds,
+    )
+    return show(request, "dead_letters/group", context, fragment="dead_letters/_group", status=done.status, live=shown)
+
+
+def _fate(bench: Bench) -> Fate | None:
+    if bench.tried is None:
+        return None
+    return fate(reads.timeline(bench.entity.id, bench.tried, actor=bench.actor), bench.entity.id, bench.tried)
+
+
+def _operations(bench: Bench) -> list[Operation]:
+    """The operations on this list that run, or ended a short time ago, newest first, without those on a single message."""
+    found = core.newest(entity_id=bench.entity.id, limit=20)
+    return [
+        one for one in found
+        if one.kind in DONE_TO and one.selection.address.subqueue == bench.address.subqueue
+        and (one.selection.numbers is None or len(one.selection.numbers) > 1)
+        and (one.is_open or one.finished_at is None or real_now() - one.finished_at < FOLLOWED)
+    ][:3]  # fmt: skip
+
+
+def _neighbours(rows: Page[MessageRow], number: int | None) -> tuple[int | None, int | None]:
+    """The message before and the one after it in the list."""
+    numbers = [row.sequence_number for row in rows.rows]
+    if number not in numbers:
+        return None, None
+    at = numbers.index(number)
+    return (numbers[at - 1] if at else None), (numbers[at + 1] if at + 1 < len(numbers) else None)
+
+
+def _pane(bench: Bench, number: int | None, repair: Mapping[str, Any]) -> dict[str, Any]:
+    """Context for the open message."""
+    detail = reads.message(bench.address, number, actor=bench.actor) if number else None
+    if detail is None:
+        return {"detail": None}
+    sees = Right.SEE_BODIES in bench.actor.rights
+    body = _body(bench, detail) if sees else b""
+    text = repairs.editable(body) if body is not None and sees else None
+    return {
+        "detail": detail,
+        "row": detail.row,
+        "text": text,
+        "body_is_large": body is None,
+        "form": {"body": text, "original": text, "patch": "", "properties": "", **repair.get("form", {})},
+        "previews": repair.get("previews", ()),
+        "previewed_all": repair.get("all", False),
+        "derived_patch": repair.get("derived", ""),
+        "repair_error": repair.get("error"),
+    }
+
+
+def _body(bench: Bench, detail: MessageDetail) -> bytes | None:
+    """The body; None: it is too large to be edited here."""
+    if detail.body_size > repairs.MOST_CHARACTERS:
+        return None
+    found = reads.body(bench.address, detail.row.sequence_number, length=repairs.MOST_CHARACTERS, actor=bench.actor)
+    return found.content if found else b""
+
+
+def _repair_of(bench: Bench, *, previews: bool = False, of_all: bool) -> dict[str, Any]:
+    """The repair as posted, and with `previews` what it would do to this message, or to three of the group."""
+    form = RepairForm(bench.request.POST)
+    if "body" not in bench.request.POST and "patch" not in bench.request.POST:
+        return {}
+    values = form.cleaned_data if form.is_valid() else {}
+    shown = {"form": {name: bench.request.POST.get(name, "") for name in ("body", "original", "patch", "properties")}}
+    if not previews:
+        return {**shown, "all": of_all}
+    try:
+        if not values:
+            raise InvalidArgument("body", "is too long to be repaired here")
+        options = _options(values, of_all)
+        changes = [_change(bench, number, options) for number in _previewed(bench, of_all)]
+    except InvalidArgument as problem:
+        return {**shown, "error": problem, "all": of_all}
+    derived = "" if of_all else repairs.patch_between(values["original"].encode(), values["body"])
+    return {**shown, "previews": changes, "all": of_all, "derived": derived}
+
+
+def _options(values: Mapping[str, Any], of_all: bool) -> dict[str, Any]:
+    """The options of a repair. Raises InvalidArgument if nothing is to be changed."""
+    options: dict[str, Any] = {}
+    if properties := repairs.parsed_properties(values["properties"]):
+        options["properties"] = properties
+    if of_all and (values["patch"] or not properties):
+        options["merge_patch"] = repairs.parsed_patch(values["patch"])
+    elif not of_all and _lines(values["body"]) != _lines(values["original"]):
+        options["body"] = "\n".join(_lines(values["body"]))
+    if not options:
+        raise InvalidArgument("body", "is unchanged. Edit it or the properties, or resubmit the message as it is")
+    return options
+
+
+def _lines(text: str) -> list[str]:
+    """Browsers post line ends as CR LF."""
+    return text.replace("\r\n", "\n").split("\n")
+
+
+def _previewed(bench: Bench, of_all: bool) -> list[int]:
+    if not of_all:
+        return [bench.open] if bench.open else []
+    rows = reads.list_messages(
+        bench.address, bench.tab, filter=parse_filter(bench.filter, now=bench.entity.clock.now),
+        limit=PREVIEWED, actor=bench.actor,
+    ).rows  # fmt: skip
+    return [row.sequence_number for row in rows]
+
+
+def _change(bench: Bench, number: int, options: Mapping[str, Any]) -> repairs.Change:
+    found = reads.body(bench.address, number, actor=bench.actor)
+    if found is None:
+        return repairs.Change(number, problem="it is no longer in the list")
+    if not found.is_complete:
+        return repairs.Change(number, problem=f"its body has {found.total:,} bytes, too many for a preview")
+    return repairs.change(number, found.content, options, bench.family.largest_body)
+
+
+def _done(bench: Bench, action: str) -> Act:
+    """Carry out a posted action. The result is the address of the next page."""
+    try:
+        if action == "note":
+            return _noted(bench)
+        if action in ("pause", "resume", "stop", "undo"):
+            return _controlled(bench, action)
+        if action in ("try", "repair-one"):
+            return _tried(bench, repair=action == "repair-one")
+        if action in OF_ALL:
+            return _started(bench, OF_ALL[action])
+    except BrokerError as problem:
+        return Act(error=problem)
+    return Act(error=InvalidArgument("action", f"{action!r} is unknown"))
+
+
+def _noted(bench: Bench) -> Act:
+    text = bench.request.POST.get("note", "")
+    done = act(
+        bench.request, "note dead letters", bench.address, lambda: notes.write(bench.address, bench.filter, text, bench.actor),
+        target=bench.filter, says=str,
+    )  # fmt: skip
+    return Act(error=done.error)
+
+
+def _controlled(bench: Bench, action: str) -> Act:
+    given = bench.request.POST.get("operation", "")
+    operation = core.find(int(given)) if given.isascii() and given.isdigit() and len(given) <= 18 else None
+    if operation is None or operation.entity_id != bench.entity.id:
+        return Act(error=InvalidArgument("operation", "is not an operation on these messages"))
+    done = act(
+        bench.request, f"{action} operation", bench.address,
+        lambda: operations.change(operation, action, actor=bench.actor), target=f"operation {operation.id}",
+    )  # fmt: skip
+    return Act(error=done.error)
+
+
+def _tried(bench: Bench, *, repair: bool) -> Act:
+    """Resubmit the open message, repaired or as it is, and follow it."""
+    number = bench.open
+    if number is None:
+        raise InvalidArgument("m", "is missing: open a message first")
+    options = _options(_valid(RepairForm(bench.request.POST)), of_all=False) if repair else {}
+    kind = Kind.REPAIR if repair else Kind.RESUBMIT
+    done = act(
+        bench.request, f"{kind} one", bench.address,
+        lambda: operations.start(kind, bench.selection([number]), actor=bench.actor, options=options),
+        target=f"message {number}",
+    )  # fmt: skip
+    if done.error:
+        return done
+    operation: Operation = done.result
+    if not operation.done:
+        reason = next(iter(operation.reasons), operation.message or "no longer in the list")
+        raise InvalidArgument("message", f"{number} was not resubmitted: {reason}")
+    return Act(result=bench.url(tried=number, m=None))
+
+
+def _started(bench: Bench, kind: Kind) -> Act:
+    """Start an operation on all messages of the group."""
+    values = _valid(PaceForm(bench.request.POST))
+    options: dict[str, Any] = {}
+    if kind is Kind.REPAIR:
+        options = _options(_valid(RepairForm(bench.request.POST)), of_all=True)
+    if kind is Kind.MOVE:
+        if not values["to"]:
+            raise InvalidArgument("to", "is required: the queue to which the messages are moved")
+        options["to"] = bench.family.target(values["to"])
+    done = act(
+        bench.request, f"{kind} dead letters", bench.address,
+        lambda: operations.start(
+            kind, bench.selection(), actor=bench.actor, options=options, pace=values["pace"], up_to=values["up_to"]
+        ),
+        target=bench.filter or "all", says=_said,
+    )  # fmt: skip
+    return Act(error=done.error, result=bench.url(m=None))
+
+
+def _said(operation: Operation) -> str:
+    if operation.is_open:
+        return f"Operation {operation.id} started: {plural(operation.counted or 0, 'message')} to be {DONE_TO[operation.kind]}."
+    said = f"{DONE_TO[operation.kind].capitalize()} {plural(operation.done, 'message')}."
+    left = operation.skipped + operation.failed
+    return f"{said} {plural(left, 'message')} left where they were." if left else said
+
+
+def _valid(form: Any) -> dict[str, Any]:
+    if form.is_valid():
+        return form.cleaned_data
+    name, errors = next(iter(form.errors.items()))
+    raise InvalidArgument(name, " ".join(errors))
+
+
+def _redirect(request: HttpRequest, url: str) -> HttpResponse:
+    if wants_fragment(request):
+        return HttpResponse(headers={"HX-Redirect": url})
+    return HttpResponseRedirect(url)

@@ -1,0 +1,127 @@
+"""The inbox: groups of the messages that failed, over all entities and families."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from django import forms
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from django.views.decorators.http import require_GET
+
+from broker_core import reads
+from broker_core.common.types import EntityAddress, Family
+from broker_core.reads import DeadGroup, EntityFilter
+from explorer.live.page import Live, live
+from explorer.models import DeadLetterNote
+from explorer.shared.forms.queries import families
+from explorer.shared.presenters import SUBQUEUE_SLUGS
+from explorer.shared.shell import cleaned, page, show
+
+from . import notes
+
+SECONDS = 5.0  # the newest messages of all lists are grouped so often while somebody looks
+SECONDS_OF_MANY = 20.0
+MANY = 50_000
+GROWING = 10  # messages within five minutes
+
+
+class InboxQuery(forms.Form):
+    """q: part of the entity's address. why: part of a reason or description. all: also system entities."""
+
+    q = forms.CharField(required=False, max_length=330, label="Entity")
+    why = forms.CharField(required=False, max_length=200, label="Reason or description")
+    family = forms.ChoiceField(required=False, choices=families, label="Family")
+    all = forms.BooleanField(required=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A group in the inbox. share: of all examined, in percent. bars: heights of its trend in twelfths of an hour, up to 20."""
+
+    group: DeadGroup
+    note: DeadLetterNote | None
+    share: float
+    bars: tuple[tuple[int, int], ...]
+
+    @property
+    def url(self) -> str:
+        return group_url(self.group.address, self.group.filter)
+
+    @property
+    def recent(self) -> int:
+        """How many failed in the last five minutes."""
+        return self.group.recent[-1]
+
+    @property
+    def is_growing(self) -> bool:
+        """Whether so many failed in the last five minutes that a person should look at it now."""
+        return self.recent >= GROWING
+
+    @property
+    def recent_hour(self) -> int:
+        return sum(self.group.recent)
+
+    @property
+    def percent(self) -> str:
+        return f"{self.share:.0f} %" if self.share >= 1 else "<1 %"
+
+    @property
+    def bar(self) -> int:
+        """The length of the share's bar, of 100."""
+        return max(1, round(self.share))
+
+    @property
+    def dom_id(self) -> str:
+        return f"g-{self.group.entity_id}-{int(self.group.address.subqueue)}-{self.group.newest}"
+
+
+def group_url(address: EntityAddress, filter: str) -> str:
+    """The workbench of the messages that a filter finds in a list of failed messages."""
+    url = reverse("explorer:dead_letter_group", args=(SUBQUEUE_SLUGS[address.subqueue], address.namespace, address.path))
+    return f"{url}?{urlencode({'filter': filter})}" if filter else url
+
+
+@live
+@page
+@require_GET
+def inbox(request: HttpRequest) -> HttpResponse:
+    form = InboxQuery(request.GET)
+    query = cleaned(form)
+    found = reads.dead_groups(_filter(query), actor=request.actor)
+    groups = [group for group in found.groups if _mentions(group, query["why"].strip().lower())]
+    written = notes.of_groups((group.address, group.filter) for group in groups)
+    context = {
+        "section": "dead_letters",
+        "form": form,
+        "query": query,
+        "found": found,
+        "lines": [_line(group, written.get((group.address, group.filter)), found.examined) for group in groups],
+        "filtered": any(query[name] for name in ("q", "why", "family")),
+        "most_groups": reads.MOST_GROUPS,
+    }
+    shown = Live(
+        {"explorer/dead_letters/_inbox.html": 0.0}, refresh_seconds=SECONDS_OF_MANY if found.examined > MANY else SECONDS
+    )
+    return show(request, "dead_letters/inbox", context, live=shown)
+
+
+def _filter(query: dict[str, Any]) -> EntityFilter:
+    return EntityFilter(
+        family=Family(query["family"]) if query["family"] else None,
+        part=query["q"].strip().lower().replace("/subscriptions/", "/"),
+        include_hidden=True,
+        include_system=query["all"],
+    )
+
+
+def _mentions(group: DeadGroup, text: str) -> bool:
+    return not text or any(text in part.lower() for part in (group.reason, group.description, group.origin))
+
+
+def _line(group: DeadGroup, note: DeadLetterNote | None, examined: int) -> Line:
+    highest = max(group.recent)
+    bars = tuple((place * 5, round(18 * count / highest) + 1 if count else 0) for place, count in enumerate(group.recent))
+    return Line(group, note, 100 * group.count / max(1, examined), bars)

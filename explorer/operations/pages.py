@@ -1,0 +1,168 @@
+"""Pages of operations: the list, one operation, and the page that asks before it starts one."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from broker_core import operations as core
+from broker_core import reads
+from broker_core.common.errors import InvalidArgument, NotAuthorized
+from broker_core.common.types import Actor, EntityAddress, EntityKind, Right
+from broker_core.operations import Kind, Operation
+from explorer import audit
+from explorer.live.page import Live, live
+from explorer.shared import shell
+from explorer.shared.actions import selected_numbers
+from explorer.shared.presenters import numbered
+
+from . import control, presenters
+from .forms import FORMS, PaceForm, StartForm
+from .presenters import VERBS, Line
+from .selecting import Counted, count, selection
+from .starting import start
+
+SHOWN = 50
+LIVE_SECONDS = 1.0
+LIST, ONE = "explorer/operations/_operations.html", "explorer/operations/_operation.html"
+MOST_TARGETS = 300
+
+
+@live
+@require_GET
+@shell.page
+def operations(request: HttpRequest) -> HttpResponse:
+    """The operations that run, and those that ran, newest first."""
+    request.actor.require(Right.BROWSE, "the operations")
+    before = request.GET.get("before", "")
+    below = int(before) if before.isdecimal() and len(before) < 19 else None
+    found = core.newest(below=below, limit=SHOWN + 1)
+    running = [] if below else core.newest(open_only=True)
+    past = [one for one in found[:SHOWN] if not one.is_open]
+    context = {
+        "section": "operations",
+        "running": [Line(one) for one in running],
+        "past": [Line(one) for one in past],
+        "more": found[SHOWN - 1].id if len(found) > SHOWN else None,
+        "is_later_page": below is not None,
+    }
+    return shell.show(
+        request, "operations/operations", context, live=Live({LIST: 0.0}, refresh_seconds=LIVE_SECONDS if running else 5.0)
+    )
+
+
+@live
+@require_GET
+@shell.page
+def operation(request: HttpRequest, operation_id: int) -> HttpResponse:
+    """An operation: its progress, then its report."""
+    found = _found(operation_id, request.actor)
+    context = {"section": "operations", "line": Line(found), "operation": found, "form": PaceForm(initial={"pace": found.pace})}
+    refresh = LIVE_SECONDS if found.is_open else 5.0
+    return shell.show(request, "operations/operation", context, live=Live({ONE: 0.0}, refresh_seconds=refresh))
+
+
+@require_POST
+@shell.page
+def operation_change(request: HttpRequest, operation_id: int) -> HttpResponse:
+    """Pause, resume, stop or undo an operation, or change its pace."""
+    found = _found(operation_id, request.actor)
+    action = request.POST.get("action") or request.GET.get("action", "")
+    if action == "pace":
+        form = PaceForm(request.POST)
+        if not form.is_valid():
+            messages.add_message(request, messages.ERROR, f"Pace: {' '.join(form.errors['pace'])}", extra_tags="problem")
+            return redirect("explorer:operation", found.id)
+        call = lambda: control.set_pace(found, form.cleaned_data["pace"], actor=request.actor)  # noqa: E731
+    elif action in ("pause", "resume", "stop", "undo"):
+        call = lambda: control.change(found, action, actor=request.actor)  # noqa: E731
+    else:
+        raise Http404(f"{action!r} is no action")
+    says = presenters.undo_report if action == "undo" else lambda one: f"Operation {one.id}: {Line(one).state}."
+    done = shell.act(request, f"{action} operation", found.selection.address, call, target=f"operation {found.id}", says=says)
+    if done.error:
+        shell.notify_error(request, done.error)
+    return HttpResponseRedirect(presenters.local(request.GET.get("next", "")) or reverse("explorer:operation", args=(found.id,)))
+
+
+@require_http_methods(["GET", "POST"])
+@shell.page
+def operation_new(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
+    """Start an operation on the messages of a list. It asks first for what the kind needs, and if it concerns many messages."""
+    form = StartForm(request.POST if request.method == "POST" else request.GET)
+    values = shell.cleaned(form)
+    kind = Kind(values["kind"])
+    entity = reads.entity(EntityAddress(namespace, path), actor=request.actor)
+    try:
+        request.actor.require(Right.OPERATE | (Right.SEE_BODIES if kind is Kind.REPAIR else Right.NONE), entity.address)
+    except NotAuthorized as refused:
+        if request.method == "POST":
+            audit.refused(request.actor, str(kind), entity.address, refused)
+        raise
+    numbers = None if values["all"] or request.method != "POST" else selected_numbers(request.POST.getlist("numbers"))
+    chosen = selection(entity.address, entity.family, values["tab"], numbers=numbers, filter=values["filter"])
+    counted = count(chosen, actor=request.actor, up_to=values["up_to"])
+    asked = FORMS.get(kind, PaceForm)
+    details = asked(request.POST) if values["confirmed"] else asked()
+    many = counted.count > presenters.MOST_AT_ONCE or not counted.is_exact
+    asks = request.method != "POST" or kind in FORMS or many
+    if (details.is_bound and not details.is_valid()) or (asks and not values["confirmed"]):
+        return _ask(request, entity, kind, counted, details, values)
+    options = details.options() if details.is_bound else {}
+    pace = details.cleaned_data["pace"] if details.is_bound else None
+    done = shell.act(
+        request, str(kind), counted.selection.address,
+        lambda: start(kind, chosen, actor=request.actor, options=options, pace=pace, up_to=counted.selection.up_to),
+        target=_target(counted), says=presenters.report, undo=lambda one: presenters.undo_url(one, values["next"]),
+    )  # fmt: skip
+    if done.error:
+        return _ask(request, entity, kind, counted, details, values, error=done.error)
+    if done.result.is_open:  # it has a page of its own, with its progress
+        return redirect("explorer:operation", done.result.id)
+    return HttpResponseRedirect(presenters.local(values["next"]) or presenters.list_url(done.result))
+
+
+def _ask(
+    request: HttpRequest, entity: reads.EntityRow, kind: Kind, counted: Counted, details: PaceForm, values: dict, error=None
+) -> HttpResponse:
+    """The page that names the messages, their exact number and what becomes of them."""
+    if isinstance(error, InvalidArgument) and error.name in details.fields and details.is_bound:
+        details.add_error(error.name, error.problem)
+    context = {
+        **shell.about(request, entity),
+        "kind": kind,
+        "verb": VERBS[kind],
+        "counted": counted,
+        "title": presenters.title_of(kind, counted.selection, counted.text),
+        "details": details,
+        "values": values,
+        "numbers": counted.selection.numbers or (),
+        "targets": _targets(entity, request.actor) if kind is Kind.MOVE else (),
+        "error": error,
+    }
+    status = shell.status_of(error) if error else 400 if details.is_bound else 200
+    return shell.show(request, "operations/start", context, fragment="operations/start", status=status)
+
+
+def _targets(entity: reads.EntityRow, actor: Actor) -> list[str]:
+    kinds, here = (EntityKind.QUEUE, EntityKind.TOPIC), entity.address
+    found = reads.names(namespace=here.namespace, kinds=kinds, limit=MOST_TARGETS, actor=actor).found
+    return [one.address.path for one in found if one.address.path != here.path]
+
+
+def _target(counted: Counted) -> str:
+    chosen = counted.selection
+    if chosen.numbers is not None:
+        return numbered(chosen.numbers)
+    return f"{counted.text} that match {chosen.filter}" if chosen.filter else f"all {counted.text}"
+
+
+def _found(operation_id: int, actor: Actor) -> Operation:
+    found = core.find(operation_id)
+    if found is None:
+        raise Http404(f"There is no operation {operation_id}.")
+    actor.require(Right.BROWSE, found.address)
+    return found

@@ -1,0 +1,239 @@
+"""Operations in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+from urllib.parse import urlencode
+
+from django.urls import reverse
+from django.utils.http import url_has_allowed_host_and_scheme
+
+from broker_core.common.durations import human
+from broker_core.common.types import Actor
+from broker_core.operations import Kind, Operation, Selection, State
+from broker_core.reads import EntityRow
+from explorer.shared.family import pages_of
+from explorer.shared.presenters import plural
+
+from .selecting import count, selection
+
+SECONDS_TO_COUNT = 0.1  # of the buttons of a filtered list
+MOST_AT_ONCE = 1_000  # more are done only after a page that says how many
+
+
+class Verb(NamedTuple):
+    """A kind in words: to do, doing, done; its icon; what it does to a message."""
+
+    verb: str
+    doing: str
+    done: str
+    icon: str
+    effect: str
+
+
+VERBS = {
+    Kind.RESUBMIT: Verb("Resubmit", "Resubmitting", "Resubmitted", "back", "go back to where they came from, as new messages."),
+    Kind.REPAIR: Verb("Repair and resubmit", "Repairing", "Repaired", "back", "get the new content, and go back to their queue."),
+    Kind.MOVE: Verb("Move", "Moving", "Moved", "forward", "go to another queue, as new messages."),
+    Kind.ARCHIVE: Verb("Archive", "Archiving", "Archived", "down", "leave the list, and can be restored at any time."),
+    Kind.DISCARD: Verb("Discard", "Discarding", "Discarded", "trash", "leave the list; after 30 minutes they are deleted."),
+    Kind.PURGE: Verb("Purge", "Purging", "Purged", "trash", "leave the list; after 30 minutes they are deleted."),
+    Kind.RELEASE: Verb("Release", "Releasing", "Released", "unlock", "become available at once; their holders lose them."),
+}
+STATES = {
+    State.QUEUED: ("waiting for a worker", "scheduled"),
+    State.RUNNING: ("running", "active"),
+    State.PAUSED: ("paused", "deferred"),
+    State.STOPPED: ("stopped", "gone"),
+    State.DONE: ("done", "done"),
+    State.FAILED: ("failed", "dead"),
+    State.UNDOING: ("undoing", "active"),
+    State.UNDONE: ("undone", "gone"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A button of a list. all: its text for everything that the list shows now. page: where it posts to, if not to the page that
+    starts operations."""
+
+    kind: Kind
+    icon: str
+    verb: str
+    all: str = ""
+    page: str = ""
+
+    @property
+    def key(self) -> str:
+        """The shortcut that acts on the selected messages."""
+        return {Kind.RESUBMIT: "u", Kind.MOVE: "m", Kind.DISCARD: "d"}.get(self.kind, "")
+
+    @property
+    def is_danger(self) -> bool:
+        return self.kind is Kind.DISCARD
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """An operation as pages show it."""
+
+    operation: Operation
+
+    @property
+    def verb(self) -> Verb:
+        return VERBS[self.operation.kind]
+
+    @property
+    def title(self) -> str:
+        """What it does, with its count."""
+        one = self.operation
+        number = plural(one.counted, "message") if one.counted is not None else "all matching messages"
+        return f"{self.verb.verb} {number}{self.target}"
+
+    @property
+    def by(self) -> str:
+        return self.operation.actor.removeprefix("user:")
+
+    @property
+    def target(self) -> str:
+        to = self.operation.options.get("to")
+        return f" {pages_of(self.operation.family).operations.target_words(to)}" if to else ""
+
+    @property
+    def state(self) -> str:
+        return STATES[self.operation.state][0]
+
+    @property
+    def hue(self) -> str:
+        return STATES[self.operation.state][1]
+
+    @property
+    def icon(self) -> str:
+        return {"active": "play", "deferred": "pause", "scheduled": "scheduled"}.get(self.hue, self.hue)
+
+    @property
+    def percent(self) -> int | None:
+        """How much is processed; None if it is not known how much there is."""
+        one = self.operation
+        if one.state is State.UNDOING:
+            return min(100, 100 * one.undone // max(1, one.done))
+        if one.counted is None:
+            return None
+        return min(100, 100 * one.processed // max(1, one.counted))
+
+    @property
+    def rate(self) -> float | None:
+        """Messages per second so far."""
+        one = self.operation
+        if one.started_at is None or one.read_at is None:
+            return None
+        seconds = ((one.finished_at or one.read_at) - one.started_at).total_seconds()
+        return one.processed / seconds if seconds > 1 else None
+
+    @property
+    def left(self) -> int:
+        """Messages that were counted but left the list before the operation reached them."""
+        one = self.operation
+        if one.counted is None or one.state not in (State.DONE, State.UNDONE):
+            return 0
+        return max(0, one.counted - one.processed)
+
+    @property
+    def took(self) -> str:
+        one = self.operation
+        return human(one.finished_at - one.started_at) if one.finished_at and one.started_at else ""
+
+    @property
+    def what(self) -> str:
+        """Which messages."""
+        chosen = self.operation.selection
+        if chosen.numbers is not None:
+            return f"{plural(len(chosen.numbers), 'selected message')}"
+        return f"all that match {chosen.filter}" if chosen.filter else "all"
+
+    @property
+    def reasons(self) -> list[tuple[str, int]]:
+        return sorted(self.operation.reasons.items(), key=lambda pair: -pair[1])
+
+
+def report(operation: Operation) -> str:
+    """The result of an operation, for a notice and the audit."""
+    one, verb = operation, VERBS[operation.kind]
+    if one.is_open:
+        return f"{verb.doing} {plural(one.counted, 'message') if one.counted is not None else 'all matching messages'}."
+    said = f"{verb.done} {plural(one.done, 'message')}{Line(one).target}." if one.done else f"{verb.done} no messages."
+    if one.state is State.FAILED:
+        said = f"{said} {one.message}"
+    if one.reasons:
+        skipped = ", ".join(f"{number:,} {why}" for why, number in Line(one).reasons[:3])
+        said = f"{said} Skipped: {skipped}."
+    return said
+
+
+def undo_report(operation: Operation) -> str:
+    """The result of an undo."""
+    if operation.state is State.UNDOING:
+        return f"Undoing operation {operation.id}."
+    left = operation.done - operation.undone
+    said = f"Undone: {plural(operation.undone, 'message')} returned."
+    return f"{said} {left:,} could not be returned; operation {operation.id} lists them." if left else said
+
+
+def offers(entity: EntityRow, tab: str, filter: str, *, actor: Actor) -> dict:
+    """Context of the buttons of a list: what can be done with its messages, and with all that it shows."""
+    provided = pages_of(entity.family).operations
+    if tab not in provided.lists:
+        return {}
+    counted = count(selection(entity.address, entity.family, tab, filter=filter), actor=actor, seconds=SECONDS_TO_COUNT)
+    locked = provided.lists[tab].locked
+    kinds: Sequence[tuple[Kind, bool]] = [
+        (Kind.RESUBMIT, provided.resubmits(tab, entity)),
+        (Kind.RELEASE, provided.release is not None and tab in provided.releases),
+        (Kind.MOVE, provided.move is not None and not locked),
+        (Kind.ARCHIVE, not locked),
+        (Kind.DISCARD, not locked),
+    ]
+    own_page = {Kind.MOVE: provided.move_page(entity.address)}
+    found = [_offer(kind, counted.text, bool(filter), own_page.get(kind, "")) for kind, has in kinds if has]
+    for_all = [one for one in found if one.all]
+    return {"operate": found, "operate_all": for_all, "counted": counted, "operate_filter": filter} if found else {}
+
+
+def _offer(kind: Kind, number: str, filtered: bool, page: str) -> Offer:
+    """Discarding everything is called a purge."""
+    verb = VERBS[kind]
+    in_all = VERBS[Kind.PURGE].verb if kind is Kind.DISCARD else verb.verb
+    text = f"{in_all} {number} that match" if filtered else f"{in_all} all {number}"
+    with_all = kind in (Kind.DISCARD, Kind.RESUBMIT, Kind.MOVE)
+    return Offer(kind, verb.icon, verb.verb, f"{text}{'…' if kind is Kind.MOVE else ''}" if with_all else "", page)
+
+
+def title_of(kind: Kind, chosen: Selection, number: str) -> str:
+    verb = VERBS[kind].verb
+    return f"{verb} {number} messages" if number != "1" else f"{verb} 1 message"
+
+
+def page_of(operation: Operation) -> str:
+    return reverse("explorer:operation", args=(operation.id,))
+
+
+def local(url: str) -> str:
+    """The address of a page to return to, if it is one of this site."""
+    return url if url_has_allowed_host_and_scheme(url, allowed_hosts=None) else ""
+
+
+def undo_url(operation: Operation, back_to: str) -> str:
+    """Where the notice's Undo button posts to; empty: it cannot be undone."""
+    if not operation.can_be_undone:
+        return ""
+    query = urlencode({"action": "undo", "next": local(back_to) or list_url(operation)})
+    return f"{reverse('explorer:operation_change', args=(operation.id,))}?{query}"
+
+
+def list_url(operation: Operation) -> str:
+    """The list that the operation worked on."""
+    address = operation.address
+    url = reverse("explorer:entity", args=(address.namespace, address.path))
+    return f"{url}?tab={operation.selection.tab}" if operation.selection.tab else url

@@ -1,0 +1,78 @@
+"""Operations on many messages of RabbitMQ queues."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from broker_core import rabbitmq
+from broker_core.common.types import LedgerState
+from broker_core.operations import NOT_THERE, Batch, Outcome, Place, Skip
+from broker_core.rabbitmq import Back, DeadLetterOrigin, ToExchange, ToQueue
+from broker_core.rabbitmq.connections import channels
+from broker_core.rabbitmq.messages.moving import Target
+from broker_core.reads import EXPIRED
+from broker_core.store.driver import Steps
+from explorer.rabbitmq.forms.move import in_words, read_group
+from explorer.shared.family import FamilyOperations
+
+from .shared import link
+
+
+def target_json(target: Target) -> dict[str, Any]:
+    """A target as an operation stores it."""
+    match target:
+        case ToQueue(name):
+            return {"queue": name}
+        case ToExchange(exchange, key):
+            return {"exchange": exchange, "routing_key": key}
+        case Back(first):
+            return {"back": "first" if first else "last"}
+
+
+def read_target(stored: Mapping[str, Any]) -> Target:
+    if "queue" in stored:
+        return ToQueue(stored["queue"])
+    if "exchange" in stored:
+        return ToExchange(stored["exchange"], stored["routing_key"])
+    return Back(first=stored.get("back") == "first")
+
+
+def _to(batch: Batch, target: Target, of: DeadLetterOrigin | None = None) -> Steps:
+    address = batch.operation.selection.address
+    copies, why = yield from rabbitmq.move_numbers.steps(address, target, batch.numbers, of=of, actor=batch.actor)
+    if of is None:
+        return copies, why
+    others = dict.fromkeys((number for number in batch.numbers if number not in copies), "not of the chosen group")
+    return copies, others | why
+
+
+def _move(batch: Batch) -> Steps:
+    options = batch.operation.options
+    of = read_group(options["group"]) if options.get("group") else None
+    return (yield from _to(batch, read_target(options["to"]), of))
+
+
+def _release(batch: Batch) -> Steps:
+    released = yield from channels.release.steps(batch.operation.selection.address.main, batch.numbers, actor=batch.actor)
+    left = set(batch.numbers) - set(released)
+    return Outcome(len(released), dict.fromkeys(left, Skip(f"not held, or {NOT_THERE}")))
+
+
+OPERATIONS = FamilyOperations(
+    lists={
+        "messages": Place(),
+        "ready": Place(holds=(0,)),
+        "unacked": Place(holds=(int(LedgerState.LOCKED),)),
+        "expired": Place(holds=(EXPIRED,)),
+    },
+    resubmit=lambda batch: _to(batch, Back()),
+    move=_move,
+    target=lambda name: target_json(ToQueue(name)),
+    release=_release,
+    releases=("unacked",),
+    move_page=lambda address: link("move", address.namespace, address.path),
+    target_words=lambda stored: in_words(read_target(stored)),
+    resubmits=lambda tab, _: tab in ("messages", "ready"),
+    largest_body=128 * 1024 * 1024,
+)

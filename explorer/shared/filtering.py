@@ -1,0 +1,154 @@
+"""The field in which a list of messages is filtered (docs/search.md): the conditions in the page's address, each with a link that
+removes it, and what is wrong with one that cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from django.http import HttpRequest, QueryDict
+from django.urls import reverse
+from django.utils.http import urlencode
+from django.utils.timezone import now
+
+from broker_core import reads
+from broker_core.common.errors import FilterError
+from broker_core.common.types import EntityAddress, Right
+from broker_core.reads import Matching, MessageFilter, MessageRow, Page, Tab
+from broker_core.reads.conditions import BodyText, JsonValue
+
+from .presenters import plural
+
+COUNT_SECONDS = 0.3
+NO_BODIES = "You don't have permission to view message bodies. Remove this condition, or ask an administrator."
+NOTHING: Page[MessageRow] = Page((), None, None, 0, False, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Chip:
+    """A condition as written. without: the query of the page without it."""
+
+    text: str
+    without: str
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a filter cannot be used. before, at: its text up to the place, and from there on. status: of the page."""
+
+    text: str
+    before: str
+    at: str
+    status: int = 400
+
+
+@dataclass(frozen=True, slots=True)
+class FilterField:
+    """A filter as a page shows it. text: all conditions. typed: what the field contains: nothing, as the conditions are chips; a
+    filter that cannot be read, so that it can be corrected. cleared: the query of the page without a filter."""
+
+    text: str
+    filter: MessageFilter
+    chips: tuple[Chip, ...] = ()
+    problem: Problem | None = None
+    typed: str = ""
+    cleared: str = "?"
+
+    def __bool__(self) -> bool:
+        return bool(self.text)
+
+    def selecting(self, holds: tuple[int, ...] | None) -> FilterField:
+        """The same filter in a list of messages with these holds (reads.MessageFilter)."""
+        return replace(self, filter=replace(self.filter, holds=holds))
+
+
+def filter_of(request: HttpRequest, at: datetime) -> FilterField:
+    """The filter in the query of a page: its parameters q, which may be several. at: now, by the clock of the list."""
+    text = _text(request.GET)
+    cleared = _with(request.GET, "")
+    try:
+        tokens = reads.parse_tokens(text, now=at)
+        for token in tokens:
+            if isinstance(token.condition, BodyText | JsonValue) and Right.SEE_BODIES not in request.actor.rights:
+                raise FilterError(token.start, NO_BODIES)
+    except FilterError as exc:
+        status = 403 if exc.problem == NO_BODIES else 400
+        problem = Problem(exc.problem, text[: exc.position], text[exc.position :], status)
+        return FilterField(text, MessageFilter(), problem=problem, typed=text, cleared=cleared)
+    chips = [
+        Chip(text[token.start : token.end], _with(request.GET, f"{text[: token.start]}{text[token.end :]}")) for token in tokens
+    ]
+    return FilterField(text, MessageFilter(tuple(token.condition for token in tokens)), tuple(chips), cleared=cleared)
+
+
+def in_query(query: QueryDict, row: MessageRow | None, holds: tuple[int, ...] | None = None) -> MessageFilter | None:
+    """The filter in the query of a list, for a page about one of its messages; None: it cannot be read."""
+    try:
+        found = reads.parse_filter(_text(query), now=row.read_at if row else now())
+    except FilterError:
+        return None
+    return replace(found, holds=holds)
+
+
+def _text(query: QueryDict) -> str:
+    return " ".join(part for part in query.getlist("q") if part.strip()).strip()
+
+
+def suggest_url(address: EntityAddress, tab: str) -> str:
+    """The URL of suggestions for the field of a list."""
+    return f"{reverse('explorer:filter_suggestions', args=(address.namespace, address.path))}?tab={tab}"
+
+
+def saved_url(text: str, address: EntityAddress | None = None, tab: str = "") -> str:
+    """The URL of the saved filters for a list, or for the search, where this filter can be saved."""
+    place = {"namespace": address.namespace, "path": address.path, "tab": tab} if address else {}
+    return f"{reverse('explorer:saved_filters')}?{urlencode({'text': text, **place})}"
+
+
+def _with(query: QueryDict, text: str) -> str:
+    """The query with another filter, from the list's beginning."""
+    changed = query.copy()
+    for name in ("q", "cursor"):
+        changed.pop(name, None)
+    if text := " ".join(text.split()) if '"' not in text else text.strip():
+        changed["q"] = text
+    return f"?{changed.urlencode()}"
+
+
+def listed(
+    request: HttpRequest, address: EntityAddress, tab: Tab, found: FilterField, *, newest_first: bool, cursor: str | None
+) -> dict[str, Any]:
+    """The context of a list: its page of messages, its filter, and how many match."""
+    context = {
+        "filter": found,
+        "suggest_url": suggest_url(address, str(tab)),
+        "saved_url": saved_url(found.text, address, request.GET.get("tab", "")),
+    }
+    if found.problem:
+        return {**context, "page": NOTHING, "filtered": True}
+    page = reads.list_messages(
+        address, tab, filter=found.filter, cursor=cursor, newest_first=newest_first, actor=request.actor
+    )  # fmt: skip
+    counted = _count(request, address, tab, found, page) if found else None
+    return {**context, "page": page, "filtered": bool(found), "matching": counted and in_words(counted)}
+
+
+def status_of(context: Mapping[str, Any]) -> int:
+    """The status of a page with a list: that of the problem if its filter cannot be used."""
+    found = context.get("filter")
+    return found.problem.status if found and found.problem else 200
+
+
+def _count(request: HttpRequest, address: EntityAddress, tab: Tab, found: FilterField, page: Page) -> Matching:
+    if page.next_cursor is None and page.previous_cursor is None:
+        return Matching(len(page.rows), page.scanned, False)
+    return reads.count_messages(address, tab, filter=found.filter, max_seconds=COUNT_SECONDS, actor=request.actor)
+
+
+def in_words(counted: Matching) -> str:
+    """For example "410 of 700 match", or "At least 410 match; searched the first 200,000"."""
+    if counted.capped:
+        return f"At least {counted.count:,} match, among the first {plural(counted.scanned, 'message')}."
+    return f"{counted.count:,} of {counted.scanned:,} match."

@@ -1,0 +1,273 @@
+"""The inbox of dead letters and the workbench of a group, in all families."""
+
+import re
+import uuid
+from datetime import timedelta
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from playwright.sync_api import expect
+
+from broker_core import namespaces, queue_storage, rabbitmq, reads, service_bus
+from broker_core import operations as core
+from broker_core.common.types import EntityAddress, Message
+from broker_core.rabbitmq import Publication
+from broker_core.reads import EntityFilter
+from broker_core.service_bus import entities
+from explorer.models import AuditRecord, DeadLetterNote
+
+from .conftest import FRAGMENT, WORKER
+from .test_accessibility import browser  # noqa: F401
+
+
+@pytest.fixture
+def orders(db):
+    """A queue with dead letters: 1 to 3 for one reason, with different details; 4 for another one; 5 is no JSON."""
+    address = EntityAddress(f"dead-{uuid.uuid4().hex[:8]}", "eu/orders")
+    namespaces.create_namespace(address.namespace)
+    entities.create_queue(address)
+    bodies = [b'{"total": 1, "currency": "DM"}'] * 4 + [b"no json"]
+    service_bus.send(address, [Message(body, message_id=f"order-{n}") for n, body in enumerate(bodies, 1)], actor=WORKER)
+    why = [("Schema", f"order {n}: unknown 'DM'") for n in (1, 2, 3)] + [("Late", None), ("Schema", "order 5: unknown 'x'")]
+    for message, (reason, text) in zip(service_bus.receive(address, 5, actor=WORKER), why, strict=True):
+        service_bus.dead_letter(address, [message.lock_token], reason, text, actor=WORKER)
+    return address
+
+
+def group_of(address, reason="Schema"):
+    """The address of the workbench of a group, as the inbox links to it."""
+    found = reads.dead_groups(EntityFilter(namespace=address.namespace)).groups
+    [group] = [one for one in found if one.reason == reason]
+    from explorer.dead_letters.inbox import group_url
+
+    return group_url(group.address, group.filter)
+
+
+def body_of(response):
+    return " ".join(response.content.decode().split())
+
+
+def numbers_in(text):
+    return [int(number) for number in re.findall(r'<tr\s+id="m-\d+-\d+-(\d+)"', text)]
+
+
+def test_the_inbox_lists_groups_with_counts_and_links(orders, as_):
+    text = body_of(as_("viewer").get(f"/dead-letters/?q={orders.namespace}"))
+    assert "order *: unknown *" in text and "Late" in text and "<strong>5</strong> dead letters in 2 groups" in text
+    assert "80 %" in text and "+4" in text
+    only = body_of(as_().get(f"/dead-letters/?q={orders.namespace}&why=late", headers=FRAGMENT))
+    assert "Late" in only and "Schema" not in only
+    assert "No groups match" in body_of(as_().get("/dead-letters/?q=nothing-of-this-name"))
+
+
+def test_a_group_shows_its_messages_and_opens_the_newest(orders, as_):
+    text = body_of(as_().get(group_of(orders)))
+    assert numbers_in(text) == [5, 3, 2, 1]
+    assert "4 dead letters" in text and "Resubmit 4" in text
+    assert "Message 5" in text and "no json" in text
+    opened = body_of(as_().get(f"{group_of(orders)}&m=2"))
+    assert "order-2" in opened and "&quot;currency&quot;: &quot;DM&quot;" in opened and 'rel="next"' in opened
+
+
+def test_a_note_is_saved_shown_and_removed(orders, as_):
+    client, url = as_(), group_of(orders)
+    assert client.post(url, {"action": "note", "note": "  Ada looks  at it "}).status_code == 302
+    assert "Ada looks at it" in body_of(client.get(url))
+    inbox = body_of(client.get(f"/dead-letters/?q={orders.namespace}"))
+    assert inbox.count("Ada looks at it") == 1
+    assert client.post(url, {"action": "note", "note": "x" * 301}).status_code == 400
+    assert client.post(url, {"action": "note", "note": ""}).status_code == 302
+    assert not DeadLetterNote.objects.filter(namespace=orders.namespace).exists()
+    assert as_("viewer").post(url, {"action": "note", "note": "x"}).status_code == 403
+
+
+def test_one_is_tried_and_its_fate_followed(orders, as_):
+    client, url = as_(), group_of(orders)
+    answer = client.post(f"{url}&m=2", {"action": "try"})
+    assert answer.status_code == 302 and parse_qs(urlsplit(answer.url).query)["tried"] == ["2"]
+    assert "Message 2: Resubmitted as message 6" in body_of(client.get(answer.url)) or "Waiting for a receiver" in body_of(
+        client.get(answer.url)
+    )
+    [message] = service_bus.receive(orders, 1, actor=WORKER)
+    assert "Received" in body_of(client.get(answer.url))
+    service_bus.dead_letter(orders, [message.lock_token], "Schema", "still wrong", actor=WORKER)
+    text = body_of(client.get(answer.url))
+    assert "Message 2: Failed again" in text and "still wrong" in text
+    assert client.post(f"{url}&m=2", {"action": "try"}).status_code == 400
+
+
+def test_a_repair_is_previewed_tried_and_completed(orders, as_):
+    client, url = as_(), f"{group_of(orders)}&m=3"
+    before = {"original": '{\n  "total": 1,\n  "currency": "DM"\n}', "properties": "fixed=yes", "patch": ""}
+    form = {**before, "body": '{\r\n  "total": 1,\r\n  "currency": "EUR"\r\n}'}
+    text = body_of(client.post(url, {**form, "action": "preview"}))
+    assert "&quot;EUR&quot;" in text and 'class="removed"' in text and "{&quot;currency&quot;: &quot;EUR&quot;}" in text
+    answer = client.post(url, {**form, "action": "repair-one"})
+    assert answer.status_code == 302
+    [message] = service_bus.receive(orders, 1, actor=WORKER)
+    assert message.body == b'{\n  "total": 1,\n  "currency": "EUR"\n}' and message.properties["fixed"] == "yes"
+    service_bus.complete(orders, [message.lock_token], actor=WORKER)
+    assert "Message 3: Completed" in body_of(client.get(answer.url))
+
+
+def test_all_are_repaired_by_a_merge_patch_after_a_preview_of_three(orders, as_):
+    client, url = as_(), group_of(orders)
+    text = body_of(client.post(url, {"action": "preview-all", "patch": '{"currency": "EUR"}'}))
+    assert text.count('class="preview"') == 3 and "its body is not JSON" in text
+    assert client.post(url, {"action": "repair", "patch": '{"currency": "EUR"}', "up_to": "5"}).status_code == 302
+    assert [m.body for m in service_bus.receive(orders, 9)] == [b'{"total": 1, "currency": "EUR"}'] * 3
+    assert numbers_in(body_of(client.get(url))) == [5]
+    assert "its body is not JSON" in body_of(client.get(url))
+
+
+@pytest.mark.parametrize(
+    ("patch", "problem"),
+    [
+        ("", "is not JSON"),
+        ("{'a': 1}", "line 1, column 2"),
+        ("[1]", "must be a JSON object"),
+        ("{}", "is empty"),
+        ('{"a": NaN}', "NaN is not JSON"),
+        ("[" * 5000, "cannot be used"),
+    ],
+)
+def test_a_patch_that_cannot_be_used_is_explained_and_kept(orders, as_, patch, problem):
+    text = body_of(as_().post(group_of(orders), {"action": "preview-all", "patch": patch}))
+    assert problem in text.replace("&#x27;", "'")
+    assert as_().post(group_of(orders), {"action": "repair", "patch": patch}).status_code == 400
+
+
+def test_a_repaired_body_that_is_too_large_is_refused(orders, as_, monkeypatch):
+    from explorer.dead_letters import repairs
+
+    changed = repairs.change(1, b'{"a": 1}', {"merge_patch": {"a": "x" * 100}}, 50)
+    assert changed.problem == "with its new body it has 109 bytes; 50 are allowed"
+
+
+def test_all_are_resubmitted_at_a_pace_stopped_and_undone(orders, as_):
+    client, url = as_(), group_of(orders)
+    assert client.post(url, {"action": "resubmit", "pace": "0"}).status_code == 400
+    assert client.post(url, {"action": "resubmit", "pace": "50", "up_to": "5"}).status_code == 302
+    [operation] = core.newest(entity_id=reads.entity(orders).id)
+    assert (operation.pace, operation.counted, operation.is_open) == (50.0, 4, True)
+    assert f"operation {operation.id}" in body_of(client.get(url))
+    assert client.post(url, {"action": "stop", "operation": operation.id}).status_code == 302
+    assert client.post(url, {"action": "resubmit", "up_to": "5"}).status_code == 302
+    newest = core.newest(entity_id=reads.entity(orders).id)[0]
+    assert (newest.done, reads.entity(orders).counts.dead_letter) == (4, 1)
+    assert "Undo 4" in body_of(client.get(url))
+    assert client.post(url, {"action": "undo", "operation": newest.id}).status_code == 302
+    assert reads.entity(orders).counts.dead_letter == 5
+    assert AuditRecord.objects.filter(action="resubmit dead letters").exists()
+
+
+@pytest.mark.parametrize("action", ["archive", "discard"])
+def test_a_group_is_archived_or_discarded_and_restored(orders, as_, action):
+    client, url = as_(), group_of(orders, "Late")
+    assert client.post(url, {"action": action}).status_code == 302
+    assert reads.entity(orders).counts.dead_letter == 4
+    assert "No messages of this group are left" in body_of(client.get(url))
+    [operation] = core.newest(entity_id=reads.entity(orders).id)
+    client.post(url, {"action": "undo", "operation": operation.id})
+    assert reads.entity(orders).counts.dead_letter == 5
+
+
+def test_a_group_is_moved_to_another_queue(orders, as_):
+    other = EntityAddress(orders.namespace, "other")
+    entities.create_queue(other)
+    client, url = as_(), group_of(orders)
+    assert client.post(url, {"action": "move", "to": ""}).status_code == 400
+    client.post(url, {"action": "move", "to": "other"})
+    assert (reads.entity(orders).counts.dead_letter, reads.entity(other).counts.active) == (1, 4)
+
+
+def test_two_people_on_the_same_group(orders, as_):
+    """What the first one resubmitted is not resubmitted again by the second, whose page is older."""
+    ada, ben, url = as_(), as_(), group_of(orders)
+    assert "Resubmit 4" in body_of(ada.get(url)) and "Resubmit 4" in body_of(ben.get(url))
+    ada.post(url, {"action": "resubmit", "up_to": "5"})
+    ben.post(url, {"action": "resubmit", "up_to": "5"})
+    assert (reads.entity(orders).counts.active, reads.entity(orders).counts.dead_letter) == (4, 1)
+    refused = ben.post(f"{url}&m=2", {"action": "try"}, headers=FRAGMENT)
+    assert refused.status_code == 400 and "was not resubmitted" in body_of(refused)
+
+
+def test_people_without_the_right_only_look(orders, as_):
+    viewer, url = as_("viewer"), group_of(orders)
+    text = body_of(viewer.get(url))
+    assert "Acting on messages requires the operator role" in text and "Resubmit 4" not in text
+    assert "permission to view message bodies" in text and "no json" not in text
+    for action in ("try", "resubmit", "archive", "discard"):
+        assert viewer.post(f"{url}&m=1", {"action": action}).status_code == 403
+    assert reads.entity(orders).counts.dead_letter == 5
+
+
+def test_bad_addresses(orders, as_):
+    client, at = as_(), f"{orders.namespace}/{orders.path}"
+    assert client.get(f"/dead-letters/dead-letter/{at}").status_code == 200
+    assert client.get(f"/dead-letters/nowhere/{at}").status_code == 404
+    assert client.get(f"/dead-letters/dead-letter/{orders.namespace}/none").status_code == 404
+    assert client.get(f"/dead-letters/dead-letter/{at}?filter=colour:red").status_code == 400
+    assert client.get(f"/dead-letters/dead-letter/{at}?m=x").status_code == 400
+    assert client.post(f"/dead-letters/dead-letter/{at}", {"action": "explode"}).status_code == 400
+    assert client.post(f"/dead-letters/dead-letter/{at}", {"action": "stop", "operation": "999999"}).status_code == 400
+
+
+def test_poison_messages_and_dead_letters_of_rabbitmq_are_groups_of_the_same_inbox(db, as_):
+    jobs = EntityAddress(f"dead{uuid.uuid4().hex[:8]}", "jobs")
+    queue_storage.create_account(jobs.namespace)
+    queue_storage.create_queue(jobs, max_dequeue_count=1)
+    namespaces.pause_clock(jobs.namespace)
+    queue_storage.put_all(jobs, ["a", "b"])
+    queue_storage.get(jobs, 2, visibility_timeout=timedelta(seconds=1))
+    namespaces.step_clock(jobs.namespace, timedelta(seconds=2))
+    queue_storage.get(jobs)
+    mail = EntityAddress(f"dead {uuid.uuid4().hex[:6]}", "mail")
+    rabbitmq.create_vhost(mail.namespace)
+    rabbitmq.declare_exchange(mail.namespace, "graves", "fanout")
+    rabbitmq.declare_queue(mail, arguments={"x-dead-letter-exchange": "graves"})
+    rabbitmq.declare_queue(EntityAddress(mail.namespace, "dead"))
+    rabbitmq.bind_queue(mail.namespace, "dead", "graves", "")
+    rabbitmq.publish(mail.namespace, [Publication(b"x", routing_key="mail")] * 2)
+    rabbitmq.reject(mail, [one.token for one in rabbitmq.take(mail, 2, owner_id=1_000_005)])
+    client = as_()
+    for address in (jobs, mail):
+        [group] = reads.dead_groups(EntityFilter(namespace=address.namespace)).groups
+        url = group_of(address, group.reason)
+        assert numbers_in(body_of(client.get(url))) == [2, 1]
+        assert client.post(f"{url}&m=1", {"action": "try"}).status_code == 302
+        assert client.post(url, {"action": "resubmit", "up_to": "2"}).status_code == 302
+        assert numbers_in(body_of(client.get(url))) == []
+    assert reads.counts(mail).active == 2
+
+
+def test_one_is_tried_then_all_are_resubmitted_at_a_pace_stopped_and_undone_on_one_page(transactional_db, orders, browser):  # noqa: F811
+    """By keyboard: open the group, try one, resubmit the rest at a pace, stop, undo."""
+    page = browser("operator")
+    page.goto(f"/dead-letters/?q={orders.namespace}")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/dead-letters/dead-letter/**")
+    expect(page.locator("#work h1")).to_contain_text("4 dead letters")
+    here = urlsplit(page.url).path
+    page.get_by_role("button", name="Try 1").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_url("**tried=5**")
+    expect(page.locator("#fate")).to_contain_text("Message 5: ")
+    [message] = service_bus.receive(orders, 1, actor=WORKER)
+    service_bus.complete(orders, [message.lock_token], actor=WORKER)
+    expect(page.locator("#fate")).to_contain_text("Message 5: Completed")
+    page.locator("#pace").fill("0.1")
+    page.get_by_role("button", name="Resubmit 3").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".operation")
+    expect(page.locator(".operation")).to_contain_text("queued")
+    page.get_by_role("button", name="Stop").focus()
+    page.keyboard.press("Enter")
+    page.get_by_text("stopped").wait_for()
+    page.get_by_role("button", name="Resubmit 3").click()
+    page.get_by_role("button", name="Undo 3").click()
+    page.get_by_text("undone", exact=False).first.wait_for()
+    expect(page.locator(".operation").first).to_contain_text("undone")
+    expect(page.locator("#work h1")).to_contain_text("3 dead letters")
+    assert urlsplit(page.url).path == here

@@ -1,0 +1,120 @@
+"""The field in which lists are filtered, the search over all entities, and saved filters."""
+
+import re
+
+from django.urls import reverse
+
+from broker_core import reads, service_bus
+from broker_core.common.types import EntityAddress, Message
+from broker_core.service_bus import entities
+from explorer.models import AuditRecord, SavedFilter
+from tests.html import body_of
+
+from .conftest import FRAGMENT
+
+
+def page_of(address, query=""):
+    return f"/entities/{address}{query}"
+
+
+def test_each_condition_is_a_chip_with_a_link_that_removes_it(shop, as_):
+    page = body_of(as_().get(page_of(shop, "?tab=active&q=id:order-5&q=-prop.region=us&q=")))
+    assert re.findall(r'name="q" value="([^"]*)"', page)[:2] == ["id:order-5", "-prop.region=us"]
+    assert 'href="?tab=active&q=-prop.region%3Dus"' in page and 'href="?tab=active&q=id%3Aorder-5"' in page
+    assert "1 of 3 match." in page and 'href="?tab=active"' in page
+
+
+def test_a_filter_that_cannot_be_read_stays_in_the_field_with_its_problem(shop, as_):
+    answer = as_().get(page_of(shop, "?q=id:order-5+reson:x"))
+    page = body_of(answer)
+    assert answer.status_code == 400
+    assert 'value="id:order-5 reson:x"' in page and "<mark>reson:x</mark>" in page
+    assert "There is no key reson. Write reason:" in page
+    assert "No messages match" not in page and "/messages/" + str(shop) not in page
+
+
+def test_conditions_on_bodies_need_the_right_to_see_them(shop, as_):
+    answer = as_("viewer").get(page_of(shop, "?q=body:n"))
+    assert answer.status_code == 403 and "permission to view message bodies" in body_of(answer)
+
+
+def test_bodies_that_are_no_json_are_counted(shop, as_):
+    service_bus.send(shop, [Message(b"plain")])
+    page = body_of(as_().get(page_of(shop, "?q=$.n%3D1")))
+    assert "2 of 4 match." in page and "2 bodies examined on this page are not JSON" in page
+
+
+def test_keys_then_frequent_values_are_suggested(shop, as_):
+    url = reverse("explorer:filter_suggestions", args=(shop.namespace, shop.path))
+    client = as_()
+
+    def suggested(typed, tab="active"):
+        return re.findall(r'<option value="([^"]*)">', client.get(url, {"q": typed, "tab": tab}).content.decode())
+
+    assert {"id:", "prop.", "age&gt;1h"} <= set(suggested(""))
+    assert suggested("rea", "dead-letter")[0] == "reason:"
+    assert suggested("reason:", "dead-letter")[0] == "reason=PaymentRefused"
+    assert suggested("prop.")[0] == "prop.region:"
+    assert suggested("prop.region:e") == ["prop.region=eu"]
+    assert suggested("-state:d")[:1] == ["-state:active"]
+    assert suggested("prop.region:e", "no-such-tab") == ["prop.region=eu"]
+
+
+def test_removed_messages_and_those_of_deleted_entities_are_found(shop, as_):
+    old = EntityAddress(shop.namespace, "old")
+    entities.create_queue(old)
+    service_bus.send(old, [Message(b"x", message_id="lost-1")])
+    entity_id = reads.entity(old).id
+    entities.delete_queue(old)
+    page = body_of(as_("viewer").get(f"/messages/?q=lost-1+entity:{shop.namespace}"))
+    assert "removed" in page and "deleted" in page and f"/messages/{old}/1?of={entity_id}" in page
+    assert "removed" in body_of(as_("viewer").get(f"/messages/?q=order-1+entity:{shop.namespace}"))
+
+
+def test_a_search_goes_on_by_a_link_and_by_htmx(shop, as_, monkeypatch):
+    monkeypatch.setattr("broker_core.reads.searching.SLICE_ROWS", 2)
+    monkeypatch.setattr("broker_core.reads.searching.SLICE_SECONDS", 0)
+    client = as_("viewer")
+    query, found, slices = f"?q=order+entity:{shop.namespace}", set(), 0
+    while query:
+        page = body_of(client.get(f"/messages/{query}", headers=FRAGMENT))
+        found |= set(re.findall(r">(order-\d)<", page))
+        following = re.search(r'hx-get="(\?[^"]*cursor[^"]*)"', page)
+        query, slices = following and following[1], slices + 1
+        assert slices < 200
+        if query:
+            assert re.search(r"Looked at [\d,]+ of about [\d,]+ (events|stored messages)", page)
+    assert found == {f"order-{n}" for n in range(1, 6)} and slices > 3
+    assert "The search is complete" in page
+
+
+def test_a_search_without_a_match_says_what_it_cannot_find(shop, as_):
+    client = as_()
+    assert "neither stored nor in the retained history" in body_of(client.get(f"/messages/?q=nothing+entity:{shop.namespace}"))
+    page = body_of(client.get(f"/messages/?q=body:nothing+entity:{shop.namespace}"))
+    assert "Only stored messages are searched" in page
+
+
+def test_filters_are_saved_shared_applied_and_deleted(shop, as_):
+    vera, otto, ada = as_("viewer"), as_("operator"), as_("administrator")
+    place = {"namespace": shop.namespace, "path": shop.path, "tab": "active"}
+    link = re.search(r'href="(/filters/[^"]*)"', body_of(vera.get(page_of(shop, "?tab=active&q=id:order"))))[1]
+    assert "Save filter" in body_of(vera.get(link))
+    saved = vera.post("/filters/save/", {"name": "Orders", "text": "id:order", "is_shared": "1", "here_only": "1", **place})
+    assert saved["Location"] == page_of(shop, "?tab=active&q=id%3Aorder")
+    vera.post("/filters/save/", {"name": "Mine", "text": "age>1h", **place})
+    assert "Orders" in body_of(otto.get("/filters/")) and "Mine" not in body_of(otto.get("/filters/"))
+    assert page_of(shop, "?q=id%3Aorder") in body_of(otto.get("/filters/"))
+    one = SavedFilter.objects.get(name="Orders")
+    otto.post(f"/filters/delete/{one.pk}/")
+    assert SavedFilter.objects.filter(pk=one.pk).exists()
+    ada.post(f"/filters/delete/{one.pk}/")
+    assert not SavedFilter.objects.filter(pk=one.pk).exists()
+    actions = set(AuditRecord.objects.values_list("action", "outcome"))
+    assert {("save filter", "done"), ("delete filter", "done"), ("delete filter", "refused")} <= actions
+
+
+def test_a_filter_that_cannot_be_read_is_not_saved(shop, as_):
+    as_().post("/filters/save/", {"name": "Bad", "text": "reson:x"})
+    as_().post("/filters/save/", {"name": "", "text": "reason:x"})
+    assert not SavedFilter.objects.exists()

@@ -1,0 +1,136 @@
+"""The pages of operations, and the buttons of lists that start them."""
+
+import re
+from urllib.parse import unquote
+
+import pytest
+
+from broker_core import operations as core
+from broker_core import reads, service_bus
+from broker_core.common.types import EntityAddress, Message
+from broker_core.operations import State
+from explorer.models import AuditRecord
+from explorer.operations import runner
+from tests.html import body_of
+
+from .conftest import FRAGMENT
+
+
+def last():
+    return core.newest(limit=1)[0]
+
+
+def undo_in(page):
+    """Where the Undo button of a notice posts to."""
+    [found] = re.findall(r'action="(/operations/\d+/change/\?action=undo[^"]*)"', page)
+    return found.replace("&amp;", "&")
+
+
+def test_selected_messages_are_discarded_at_once_and_returned_by_the_notice(pages, as_):
+    client = as_("operator")
+    back = f"/entities/{pages.at}?tab=active"
+    data = {"kind": "discard", "tab": "active", "numbers": ["4", "5"], "next": back}
+    page = body_of(client.post(f"/operate/{pages.at}", data, follow=True))
+    assert "Discarded 1 message. Skipped: 1 held by process:worker." in page
+    assert reads.message(pages.shop, 5) is None and reads.message(pages.shop, 4) is not None
+    act = AuditRecord.objects.latest("id")
+    assert (act.action, act.outcome, act.target) == ("discard", "done", "messages 4, 5")
+    response = client.post(undo_in(page))
+    assert response["Location"] == back and "Undone: 1 message returned." in body_of(client.get(back))
+    assert reads.message(pages.shop, 5) is not None and last().state is State.UNDONE
+
+
+def test_the_buttons_say_how_many_the_filter_shows_and_act_on_these(pages, as_):
+    client = as_("operator")
+    page = body_of(client.get(f"/entities/{pages.at}?tab=active&q=id:order-5"))
+    assert "Purge 1 that match" in page and "Purge all" not in page
+    [text] = set(re.findall(r'name="filter" value="([^"]*)"', page))
+    data = {"kind": "purge", "tab": "active", "filter": text, "all": "1", "numbers": ["4"]}
+    client.post(f"/operate/{pages.at}", data)
+    assert (last().counted, last().done, last().selection.filter) == (1, 1, "id:order-5")
+    assert reads.message(pages.shop, 5) is None
+    assert "Purge all" in body_of(client.get(f"/entities/{pages.at}?tab=active"))
+
+
+def test_messages_that_arrived_after_the_page_was_drawn_are_left_alone(pages, as_):
+    client = as_("operator")
+    page = body_of(client.get(f"/entities/{pages.at}?tab=active"))
+    up_to = re.search(r'name="up_to" value="(\d+)"', page)[1]
+    [late] = service_bus.send(pages.shop, [Message(b"late")])
+    client.post(f"/operate/{pages.at}", {"kind": "purge", "tab": "active", "all": "1", "up_to": up_to})
+    assert reads.message(pages.shop, late) is not None and reads.message(pages.shop, 5) is None
+
+
+def test_a_session_is_purged_alone(pages, as_):
+    client, carts = as_("operator"), EntityAddress(pages.shop.namespace, "carts")
+    service_bus.send(carts, [Message(b"x", session_id=session) for session in ("a", "b", "a&c", "a")])
+    page = body_of(client.get(f"/entities/{carts}?tab=sessions"))
+    [link] = [one for one in re.findall(r'href="(/operate/[^"]*filter=[^"]*)"', page) if "c" in unquote(one).split("session")[-1]]
+    asked = body_of(client.get(link.replace("&amp;", "&")))
+    assert "Purge 1 message" in asked
+    client.post(f"/operate/{carts}", {"kind": "purge", "tab": "active", "filter": "session=a", "all": "1", "confirmed": "1"})
+    assert [message.session_id for message in service_bus.peek(carts)] == ["b", "a&c"]
+
+
+def test_many_are_asked_about_and_run_by_a_worker(pages, as_, monkeypatch):
+    monkeypatch.setattr("explorer.operations.starting.submit", lambda _: None)
+    for _ in range(3):
+        service_bus.send(pages.shop, [Message(b"x") for _ in range(500)])
+    client = as_("operator")
+    data = {"kind": "discard", "tab": "active", "filter": "", "all": "1"}
+    asked = body_of(client.post(f"/operate/{pages.at}", data))
+    assert "Discard 1,50" in asked and "after 30 minutes they are deleted" in asked and not core.newest(open_only=True)
+    response = client.post(f"/operate/{pages.at}", {**data, "confirmed": "1", "pace": "100000"})
+    operation = last()
+    assert response["Location"] == f"/operations/{operation.id}/" and operation.state is State.QUEUED
+    for action, state in (("pause", "paused"), ("resume", "waiting for a worker")):
+        client.post(f"/operations/{operation.id}/change/", {"action": action})
+        assert state in body_of(client.get(f"/operations/{operation.id}/")), action
+    assert "Running" in body_of(client.get("/operations/"))
+    runner.run(core.find(operation.id), seconds=None)
+    page = body_of(client.get(f"/operations/{operation.id}/"))
+    assert "Undo 1,50" in page and "Can be undone until" in page
+    assert client.post(f"/operations/{operation.id}/change/", {"action": "pace", "pace": "0"}).status_code == 302
+    assert "greater than or equal to 0.1" in body_of(client.get(f"/operations/{operation.id}/"))
+    stopped = client.post(f"/operations/{operation.id}/change/", {"action": "stop"}, follow=True)
+    assert "so it cannot stop now. Nothing was changed." in body_of(stopped)
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        ({"kind": "explode", "numbers": ["2"]}, "There is no kind"),
+        ({"kind": "purge", "numbers": ["x"]}, "sequence numbers"),
+        ({"kind": "purge"}, "select messages first"),
+        ({"kind": "purge", "tab": "history", "all": "1"}, "is not a list of messages"),
+        ({"kind": "move", "tab": "active", "all": "1", "confirmed": "1", "to": ""}, "This field is required"),
+        ({"kind": "move", "tab": "active", "all": "1", "confirmed": "1", "to": "x", "pace": "0"}, "greater than or equal"),
+        ({"kind": "repair", "tab": "dead-letter", "all": "1", "confirmed": "1", "merge_patch": "{"}, "This is not JSON"),
+        ({"kind": "repair", "tab": "dead-letter", "all": "1", "confirmed": "1", "merge_patch": "[]"}, "Enter a JSON object"),
+        ({"kind": "purge", "tab": "active", "all": "1", "filter": "body:"}, ""),
+    ],
+)
+def test_what_cannot_be_started_says_why(pages, as_, data, text):
+    response = as_("operator").post(f"/operate/{pages.at}", data, headers=FRAGMENT)
+    assert response.status_code == 400 and text in body_of(response)
+    assert reads.counts(pages.shop).dead_letter == 1
+
+
+def test_a_move_asks_where_to_and_a_missing_queue_is_told(pages, as_):
+    client = as_("operator")
+    asked = body_of(client.post(f"/operate/{pages.at}", {"kind": "move", "tab": "dead-letter", "numbers": ["2"]}))
+    assert "Move 1 message" in asked and '<option value="carts">' in asked
+    data = {"kind": "move", "tab": "dead-letter", "numbers": ["2"], "confirmed": "1", "to": "nowhere"}
+    page = body_of(client.post(f"/operate/{pages.at}", data, follow=True))
+    assert "nowhere" in page and reads.counts(pages.shop).dead_letter == 1
+    assert "failed" in body_of(client.get("/operations/"))
+
+
+def test_a_viewer_sees_operations_and_changes_none(pages, as_):
+    as_("operator").post(f"/operate/{pages.at}", {"kind": "discard", "tab": "active", "numbers": ["5"]})
+    viewer = as_("viewer")
+    page = body_of(viewer.get(f"/operations/{last().id}/"))
+    assert "Discard 1 message" in page and "Undo" not in page
+    assert viewer.post(f"/operations/{last().id}/change/", {"action": "undo"}, follow=True).status_code == 200
+    assert last().undone == 0
+    assert viewer.get("/operations/999999999/").status_code == 404

@@ -1,0 +1,105 @@
+"""The search over all entities: present and removed messages, deleted entities, and slices that join without gaps."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from broker_core import service_bus
+from broker_core.common.errors import InvalidArgument, NotAuthorized
+from broker_core.common.types import Actor, EntityAddress, HistoryLevel, Message, Right
+from broker_core.reads import parse_filter, search_slice, searching
+from broker_core.service_bus import entities
+from tests.fixtures import broker_database, namespace  # noqa: F401 - fixtures
+
+ACME = {"tenant": "acme"}
+
+
+@pytest.fixture
+def shop(namespace):  # noqa: F811
+    """orders: order-0 was completed, order-1 is active, order-2 dead. old: deleted, with old-1. quiet: without history."""
+    address = EntityAddress(namespace, "orders")
+    entities.create_queue(address)
+    service_bus.send(
+        address,
+        [Message(b'{"n": %d}' % n, message_id=f"order-{n}", correlation_id="c-7", properties=ACME) for n in range(3)],
+    )
+    first, _, third = service_bus.receive(address, 3)
+    service_bus.complete(address, [first.lock_token])
+    service_bus.dead_letter(address, [third.lock_token], "Broken")
+    old, quiet = EntityAddress(namespace, "old"), EntityAddress(namespace, "quiet")
+    entities.create_queue(old)
+    service_bus.send(old, [Message(b"x", message_id="old-1")])
+    entities.delete_queue(old)
+    entities.create_queue(quiet, history_level=HistoryLevel.OFF)
+    service_bus.send(quiet, [Message(b"x", message_id="quiet-1", properties=ACME)])
+    return address
+
+
+def searched(text, namespace):  # noqa: F811
+    """All slices of a search: (message id, whether it is present)."""
+    wanted, cursor, found = parse_filter(f"entity:{namespace}/ {text}", now=datetime.now(UTC)), None, []
+    for _ in range(1000):
+        part = search_slice(wanted, cursor)
+        found += [(one.message_id, one.row is not None) for one in part.found]
+        cursor = part.cursor
+        if cursor is None:
+            return found
+    raise AssertionError("the search does not end")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("id:order", [("order-2", True), ("order-1", True), ("order-0", False)]),
+        ("correlation:c-7 id=order-0", [("order-0", False)]),
+        ("prop.tenant=acme", [("order-2", True), ("order-1", True), ("order-0", False), ("quiet-1", True)]),
+        ("old", [("old-1", False)]),
+        ("state:gone", [("old-1", False), ("order-0", False)]),
+        ("-state:gone id:order", [("order-2", True), ("order-1", True)]),
+        ("state:dead", [("order-2", True)]),
+        ("reason=Broken", [("order-2", True)]),
+        ("$.n>=0", [("order-1", True), ("order-2", True)]),
+        ("body:x", [("quiet-1", True)]),
+        ("quiet", [("quiet-1", True)]),
+        ("id:nothing", []),
+    ],
+)
+def test_messages_are_found_wherever_they_are(shop, text, expected):
+    found = searched(text, shop.namespace)
+    assert sorted(found) == sorted(expected)
+    assert len(found) == len(set(found))
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5])
+def test_slices_join_without_gaps(shop, monkeypatch, rows):
+    monkeypatch.setattr(searching, "SLICE_ROWS", rows)
+    monkeypatch.setattr(searching, "SLICE_SECONDS", 0)
+    monkeypatch.setattr(searching, "SLICE_FOUND", 1)
+    assert {one for one, _ in searched("prop.tenant=acme", shop.namespace)} == {"order-0", "order-1", "order-2", "quiet-1"}
+    assert {one for one, _ in searched("$.n>=0", shop.namespace)} == {"order-1", "order-2"}
+
+
+def test_a_slice_says_how_far_it_came(shop, monkeypatch):
+    monkeypatch.setattr(searching, "SLICE_ROWS", 2)
+    monkeypatch.setattr(searching, "SLICE_SECONDS", 0)
+    part = search_slice(parse_filter("id:nothing", now=datetime.now(UTC)))
+    assert (part.part, part.scanned) == ("events", 2)
+    assert abs((datetime.now(UTC) - part.back_to).total_seconds()) < 600
+    stored = search_slice(parse_filter("body:nothing", now=datetime.now(UTC)))
+    assert (stored.part, stored.scanned, stored.back_to) == ("messages", 2, None)
+
+
+def test_deleted_entities_and_senders_are_named(shop):
+    [old] = search_slice(parse_filter("id=old-1", now=datetime.now(UTC))).found[:1]
+    assert old.deleted_at is not None and old.address.path == "old" and old.by is not None
+
+
+@pytest.mark.parametrize("cursor", ["x", "events-1", "messages-1-2-3", "events-1-x", "messages-start"])
+def test_an_invalid_cursor_is_refused(db, cursor):
+    with pytest.raises(InvalidArgument):
+        search_slice(parse_filter("a", now=datetime.now(UTC)), cursor)
+
+
+def test_bodies_need_their_right(db):
+    with pytest.raises(NotAuthorized):
+        search_slice(parse_filter("body:x", now=datetime.now(UTC)), actor=Actor("user", "vera", Right.BROWSE))
