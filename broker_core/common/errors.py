@@ -119,6 +119,19 @@ class EntityDisabled(BrokerError):
         self.entity, self.status, self.operation = entity, status, operation
 
 
+class EntityProtected(BrokerError):
+    """Deleting is refused until the protection is removed. entities: their addresses."""
+
+    def __init__(self, entities: Iterable[str]):
+        self.entities = tuple(entities)
+        many = len(self.entities) > 1
+        shown = ", ".join(f"'{entity}'" for entity in self.entities[:3]) + (" ..." if len(self.entities) > 3 else "")
+        super().__init__(
+            f"{shown} {'are' if many else 'is'} protected from deletion. Nothing was deleted; remove the protection in the "
+            "settings first."
+        )
+
+
 class LockLost(BrokerError):
     """The lock ended, the message was already settled, or its entity was deleted (SB-070, SB-071, SB-076)."""
 

@@ -25,6 +25,16 @@ CREATE TABLE vitrine_entity_activity (
     waiting_until    timestamptz                      -- real time until which a receiver may wait
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
 
+-- The settings of entities after each change: the columns of vitrine_entity as JSON. at: the database's time.
+CREATE TABLE vitrine_entity_revision (
+    id        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    entity_id bigint NOT NULL,
+    at        timestamptz NOT NULL,
+    actor     text NOT NULL,
+    settings  jsonb NOT NULL
+);
+CREATE INDEX vitrine_entity_revision_entity ON vitrine_entity_revision (entity_id, id);
+
 -- A column is NULL in families that do not use it. The locks of each family:
 -- Service Bus    lock_token and locked_until, set and cleared together; the lock ends at locked_until.
 -- Queue Storage  lock_token is the pop receipt, always set and valid until the next update; locked_until is never set.
@@ -85,7 +95,7 @@ ALTER TABLE vitrine_message ALTER COLUMN body SET STORAGE EXTERNAL;   -- uncompr
 -- No index on columns that a Service Bus lock changes, which would prevent HOT updates. Other families lock with other columns.
 CREATE INDEX vitrine_message_expiry ON vitrine_message (entity_id, expires_at)
     WHERE expires_at IS NOT NULL AND subqueue = 0 AND state = 0;
-CREATE INDEX vitrine_message_due ON vitrine_message (entity_id, scheduled_enqueue_at) WHERE state = 2;
+CREATE INDEX vitrine_message_due ON vitrine_message (entity_id, scheduled_enqueue_at, sequence_number) WHERE state = 2;
 -- entity_id + 0 makes the planner use this index, and no other, for a session's messages (session.sql).
 CREATE INDEX vitrine_message_session ON vitrine_message ((entity_id + 0), session_id, state, sequence_number)
     WHERE session_id IS NOT NULL AND subqueue = 0;

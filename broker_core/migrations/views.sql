@@ -56,7 +56,7 @@ SELECT e.id, e.namespace_id, e.path, e.key, e.family, e.kind, e.topic_id, e.rule
        e.requires_session, e.requires_duplicate_detection, e.duplicate_detection_history_time_window, e.forward_to,
        e.forward_dead_lettered_messages_to, e.expires_whole_sessions, e.drops_locks_on_change, e.max_size_in_megabytes,
        e.max_message_size_in_kilobytes, e.status, e.user_metadata, e.expiry_mode, e.history_level,
-       e.hidden, e.options, e.effective, e.owner_id, e.created_at, e.updated_at,
+       e.hidden, e.protected, e.options, e.effective, e.owner_id, e.created_at, e.updated_at,
        n.name AS namespace_name, n.is_system, n.tier, vitrine_clock(n.clock_base_at, n.clock_base_real, n.clock_rate) AS now
   FROM vitrine_entity AS e
   JOIN vitrine_namespace AS n ON n.id = e.namespace_id

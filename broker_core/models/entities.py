@@ -79,6 +79,7 @@ class Entity(models.Model):
         choices=[(level, level.name.lower()) for level in HistoryLevel], default=HistoryLevel.FULL
     )
     hidden = models.BooleanField(default=False)
+    protected = models.BooleanField(default=False, db_default=False, editable=False)  # deleting is refused
     options = models.JSONField(default=dict, db_default={}, blank=True, editable=False)  # settings that only its family has
     effective = models.JSONField(
         default=dict, db_default={}, blank=True, editable=False

@@ -16,3 +16,4 @@ from .namespaces import (
     list_namespaces,
     update_namespace,
 )
+from .protection import set_protected

@@ -38,7 +38,7 @@ def hide(batch: Batch, *, held_too: bool = False, reason: str | None = None) -> 
         operation_id=batch.operation.id,
         entity_id=batch.operation.entity_id,
         subqueue=batch.place.subqueue,
-        state=batch.place.state,
+        states=list(batch.place.states),
         numbers=list(batch.numbers),
         held_too=held_too,
         reason=reason,
@@ -63,7 +63,7 @@ def keeping_originals(batch: Batch, move: Callable[[], Steps[tuple[Copies, Mappi
         "keep_originals",
         entity_id=batch.operation.entity_id,
         subqueue=batch.place.subqueue,
-        state=batch.place.state,
+        states=list(batch.place.states),
         **which,
     )
     copies, why = yield from move()

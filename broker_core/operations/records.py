@@ -60,12 +60,13 @@ _OVER = (State.STOPPED, State.DONE, State.FAILED)
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The list of an entity that an operation works on. holds: as in reads.MessageFilter. locked: only the locked messages."""
+    """The list of an entity that an operation works on. holds: as in reads.MessageFilter. locked: only the locked messages, or
+    only others; None: both."""
 
     subqueue: SubQueue = SubQueue.MAIN
-    state: MessageState = MessageState.ACTIVE
+    states: tuple[MessageState, ...] = (MessageState.ACTIVE,)
     holds: tuple[int, ...] | None = None
-    locked: bool = False
+    locked: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ class Selection:
     def as_json(self) -> dict[str, Any]:
         place = self.place
         return {
-            "tab": self.tab, "subqueue": int(place.subqueue), "state": int(place.state),
+            "tab": self.tab, "subqueue": int(place.subqueue), "states": [int(state) for state in place.states],
             "holds": None if place.holds is None else list(place.holds), "locked": place.locked,
             "numbers": None if self.numbers is None else list(self.numbers), "filter": self.filter, "up_to": self.up_to,
             "at": self.at and self.at.isoformat(),
@@ -97,7 +98,10 @@ class Selection:
     def of(cls, address: EntityAddress, stored: Mapping[str, Any]) -> Selection:
         holds, numbers = stored["holds"], stored["numbers"]
         place = Place(
-            SubQueue(stored["subqueue"]), MessageState(stored["state"]), None if holds is None else tuple(holds), stored["locked"]
+            SubQueue(stored["subqueue"]),
+            tuple(MessageState(state) for state in stored["states"]),
+            None if holds is None else tuple(holds),
+            stored["locked"],
         )
         return cls(
             EntityAddress(address.namespace, address.path, place.subqueue), stored["tab"], place,

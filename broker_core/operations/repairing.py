@@ -21,7 +21,7 @@ def repaired(batch: Batch, repair: Callable[[bytes], bytes], largest: int | None
     ValueError says why there is none. largest: message, in bytes; None: the entity's own limit, as
     for a send. Returns what `move` returns. Only in `keeping_originals`."""
     operation, place = batch.operation, batch.place
-    where = {"entity_id": operation.entity_id, "subqueue": place.subqueue, "state": place.state}
+    where = {"entity_id": operation.entity_id, "subqueue": place.subqueue, "states": list(place.states)}
     why = dict.fromkeys(batch.numbers, Skip(f"locked, or {NOT_THERE}"))
     bodies: dict[int, bytes] = {}
     if largest is None:

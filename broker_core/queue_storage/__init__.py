@@ -27,6 +27,7 @@ from .queues import (
     list_queues,
     preview_delete_account,
     set_metadata,
+    set_status,
     update_queue,
 )
 from .reading import CameFrom, came_from, explain

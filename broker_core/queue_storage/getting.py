@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from broker_core.common.types import Actor, EntityAddress, Right
+from broker_core.common.types import Actor, EntityAddress, EntityStatus, Right
+from broker_core.queue_storage.rules.errors import QueueDisabled
 from broker_core.queue_storage.rules.limits import DEFAULT_LEASE
 from broker_core.queue_storage.rules.messages import check_count, check_get
 from broker_core.runtime.entity_cache import BoundedCache, CachedEntity
@@ -22,7 +23,7 @@ from broker_core.store.statements import call
 from broker_core.store.use_cases import use_case
 
 from .changing import key_of
-from .shared import authorize, queue_exists, run_on_queue
+from .shared import authorize, run_on_queue
 from .tidying import expire_batch, move_poison
 from .values import GotMessage, PeekedMessage, got_message, peeked_message
 
@@ -65,7 +66,7 @@ def get(
     actor = authorize(actor, Right.LISTEN, address)
     check_get(count, visibility_timeout)
     params = {"holder": actor.holder_label, "visibility": visibility_timeout}
-    rows = yield from run_on_queue(address, lambda queue: _get(queue.id, count, params))
+    rows = yield from run_on_queue(address, lambda queue: _get(address, queue.id, count, params))
     return [got_message(row) for row in rows]
 
 
@@ -80,8 +81,8 @@ def peek(address: EntityAddress, count: int = 1, *, actor: Actor | None = None) 
         if len(rows) == count:
             return rows
         if not _may_refresh_hint(queue.id):
-            return rows if rows or (yield from queue_exists(queue.id)) else None
-        hint = yield from _refresh_hint(queue.id)
+            return rows if rows or (yield from _exists(address, queue.id)) else None
+        hint = yield from _hint_of(address, queue.id)
         if hint is None or not hint.visible:
             return None if hint is None else []
         return (yield call("storage_peek", entity_id=queue.id, max_count=count, from_start=True))
@@ -89,7 +90,7 @@ def peek(address: EntityAddress, count: int = 1, *, actor: Actor | None = None) 
     return [peeked_message(row) for row in (yield from run_on_queue(address, attempt))]
 
 
-def _get(queue_id: int, count: int, params: dict[str, Any]) -> Steps:
+def _get(address: EntityAddress, queue_id: int, count: int, params: dict[str, Any]) -> Steps:
     """The rows; None if the queue does not exist."""
     rows, spent = yield from _get_once(queue_id, count, from_start=False, **params)
     for _ in range(ROUNDS):
@@ -98,9 +99,9 @@ def _get(queue_id: int, count: int, params: dict[str, Any]) -> Steps:
         if spent:
             yield from move_poison(queue_id)
         elif not _may_refresh_hint(queue_id):
-            return rows if rows or (yield from queue_exists(queue_id)) else None
+            return rows if rows or (yield from _exists(address, queue_id)) else None
         else:
-            hint = yield from _refresh_hint(queue_id)
+            hint = yield from _hint_of(address, queue_id)
             if hint is None:
                 return rows or None
             if hint.expired:
@@ -112,7 +113,7 @@ def _get(queue_id: int, count: int, params: dict[str, Any]) -> Steps:
             return rows
         rows = [*rows, *more]
     if _hint_refresh_is_due(queue_id):
-        yield from _refresh_hint(queue_id)
+        yield from _hint_of(address, queue_id)
     return rows
 
 
@@ -131,6 +132,28 @@ def _refresh_hint(queue_id: int) -> Steps:
     now = began + took
     _hint_states.keep(_key(queue_id), _HintState(now + max(REFRESH_EVERY, rest), now + rest if took > CHEAP_REFRESH else 0.0))
     return rows[0] if rows else None
+
+
+def _hint_of(address: EntityAddress, queue_id: int) -> Steps:
+    """Refresh the hint. Raises QueueDisabled."""
+    hint = yield from _refresh_hint(queue_id)
+    if hint is not None:
+        _require_getting(address, hint.status)
+    return hint
+
+
+def _exists(address: EntityAddress, queue_id: int) -> Steps[bool]:
+    """Whether the queue exists: asked when a get returned no rows. Raises QueueDisabled."""
+    rows = yield call("storage_bounds", entity_id=queue_id)
+    for row in rows:
+        _require_getting(address, row.status)
+    return bool(rows)
+
+
+def _require_getting(address: EntityAddress, status: str) -> None:
+    """Raise QueueDisabled while gets are paused (QS-926)."""
+    if not EntityStatus(status).may_receive:
+        raise QueueDisabled(str(address), status, "gets")
 
 
 def _hint_refresh_is_due(queue_id: int) -> bool:

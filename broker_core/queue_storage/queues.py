@@ -10,10 +10,12 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from broker_core import namespaces
+from broker_core.common.arguments import require_kind
 from broker_core.common.errors import EntityNotFound, InvalidArgument, NotAllowed
-from broker_core.common.types import Actor, EntityAddress, EntityKind, HistoryLevel, Right
+from broker_core.common.types import Actor, EntityAddress, EntityKind, EntityStatus, HistoryLevel, Right
 from broker_core.namespaces.entity_columns import entity_columns
 from broker_core.namespaces.namespaces import contents, hold_whole, namespace_to_configure, of_family
+from broker_core.namespaces.protection import record_revisions, require_unprotected
 from broker_core.queue_storage.rules.errors import AccountNotFound, QueueAlreadyExists, QueueNotFound
 from broker_core.queue_storage.rules.limits import DEFAULT_GRACE
 from broker_core.queue_storage.rules.options import (
@@ -127,6 +129,7 @@ def delete_account(name: str, *, actor: Actor | None = None) -> Steps:
     def steps() -> Steps:
         account = yield from hold_whole(name, FAMILY)
         found = yield from contents(account.id)
+        yield from require_unprotected(found.ids)
         yield call("delete_entities", entity_ids=found.ids, actor=str(actor or Actor.local()))
         yield from namespaces.delete_namespace.steps(name, actor=actor)
         return _contents(found)
@@ -207,7 +210,7 @@ def update_queue(
 
     Raises InvalidArgument, QueueNotFound.
     """
-    authorize(actor, Right.MANAGE, address)
+    actor = authorize(actor, Right.MANAGE, address)
     level = None if history_level is None else checked_history_level(history_level)
 
     def steps() -> Steps:
@@ -219,9 +222,27 @@ def update_queue(
             history_level=int(queue.history_level if level is None else level),
             **_as_columns(queue.name, options),
         )
+        yield from record_revisions([queue.id], actor)
         return _queue(rows[0])
 
     return (yield Atomically(steps()))
+
+
+@use_case
+def set_status(address: EntityAddress, status: EntityStatus, *, actor: Actor | None = None) -> Steps[None]:
+    """Pause or resume puts and gets (QS-096). Messages that are leased can still be deleted and updated. Requires OPERATE.
+
+    The service's queues have no such setting, but its error QueueDisabled. Raises QueueNotFound.
+    """
+    actor = authorize(actor, Right.OPERATE, address)
+    require_kind("status", status, EntityStatus)
+
+    def steps() -> Steps[None]:
+        queue = yield from lock_queue(address)
+        yield call("set_status", entity_id=queue.id, status=str(status))
+        yield from record_revisions([queue.id], actor)
+
+    yield Atomically(steps())
 
 
 @use_case
@@ -238,6 +259,7 @@ def delete_queue(address: EntityAddress, *, actor: Actor | None = None) -> Steps
 
     def steps() -> Steps:
         queue = yield from lock_queue(address)
+        yield from require_unprotected([queue.id])
         yield call("delete_entities", entity_ids=[queue.id], actor=str(actor or Actor.local()))
 
     yield Atomically(steps())
@@ -277,7 +299,10 @@ def _create(address: EntityAddress, options: QueueOptions, level: HistoryLevel, 
     rows = yield call(
         "create_entity", namespace_id=account.id, path=address.path, kind=str(EntityKind.QUEUE), topic_id=None, **columns
     )
-    return _queue(rows[0], created=True) if rows else None
+    if not rows:
+        return None
+    yield from record_revisions([rows[0].id], actor)
+    return _queue(rows[0], created=True)
 
 
 def _contents(row: Any) -> AccountContents:

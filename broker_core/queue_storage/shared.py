@@ -7,8 +7,8 @@ from typing import Any
 
 from broker_core.common.arguments import require_kind
 from broker_core.common.errors import EntityNotFound, InvalidArgument
-from broker_core.common.types import Actor, EntityAddress, Family, Right
-from broker_core.queue_storage.rules.errors import QueueNotFound
+from broker_core.common.types import Actor, EntityAddress, EntityStatus, Family, Right
+from broker_core.queue_storage.rules.errors import QueueDisabled, QueueNotFound
 from broker_core.queue_storage.rules.names import check_queue_name
 from broker_core.runtime.entity_cache import CachedEntity, on_entity
 from broker_core.store.driver import Steps
@@ -39,9 +39,11 @@ def run_on_queue(address: EntityAddress, attempt: Callable[[CachedEntity], Steps
     """Return the result of `attempt` on the queue. It returns None if the queue does not exist; it is then run once more if the
     queue came from the cache. Raises QueueNotFound."""
     try:
-        _, answer, _ = yield from on_entity(address, lambda queue: _wrap_result(attempt(queue)), FAMILY)
+        _, answer, status = yield from on_entity(address, lambda queue: _wrap_result(attempt(queue)), FAMILY)
     except EntityNotFound as exc:
         raise QueueNotFound(str(address)) from exc
+    if answer is None and status is not None and not EntityStatus(status.status).may_send:
+        raise QueueDisabled(str(address), status.status, "puts")  # only puts find nothing in a paused queue
     if answer is None:  # deleted again, just after it was looked up
         raise QueueNotFound(str(address))
     return answer[0]

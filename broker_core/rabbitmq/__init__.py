@@ -43,7 +43,7 @@ from broker_core.rabbitmq.topology.catalog import (
 )
 from broker_core.rabbitmq.topology.effective import effective, effective_of_exchange
 from broker_core.rabbitmq.topology.exchanges import declare_exchange, delete_exchange
-from broker_core.rabbitmq.topology.queues import DeclaredQueue, declare_queue, delete_queue
+from broker_core.rabbitmq.topology.queues import DeclaredQueue, declare_queue, delete_queue, set_status
 from broker_core.rabbitmq.topology.vhosts import create_vhost, ensure_vhost, get_vhost, list_vhosts
 
 from .policy_preview import (

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from broker_core.common.errors import BrokerError, InvalidArgument
 from broker_core.common.types import Actor, EntityAddress
+from broker_core.namespaces.protection import record_revisions
 from broker_core.rabbitmq.messages import tidying
 from broker_core.rabbitmq.rules import policies as rules
 from broker_core.rabbitmq.rules import table
@@ -51,7 +52,7 @@ def set_policy(vhost: str, policy: Policy, *, actor: Actor | None = None) -> Ste
             priority=policy.priority,
             definition=json.dumps(policy.definition),
         )
-        return PolicyChange(row.created, False, *(yield from apply_policies(held)))
+        return PolicyChange(row.created, False, *(yield from apply_policies(held, actor)))
 
     return (yield from changing(vhost, actor, change))
 
@@ -63,7 +64,7 @@ def delete_policy(vhost: str, name: str, operator: bool = False, *, actor: Actor
     def change(held: HeldVhost) -> Steps:
         if not (yield call("delete_rabbitmq_policy", namespace_id=held.id, is_operator=operator, name=name)):
             return PolicyChange()
-        return PolicyChange(False, True, *(yield from apply_policies(held)))
+        return PolicyChange(False, True, *(yield from apply_policies(held, actor)))
 
     return (yield from changing(vhost, actor, change))
 
@@ -102,21 +103,23 @@ def set_queue_option(
         if options != row.options:
             found = effective.of_queue(row.name, options, (yield from effective.policies_of(held.id)))
             yield from _write_queues(held.id, [(row.id, effective.queue_columns(options, found))])
+            yield from record_revisions([row.id], actor or Actor.local())
             yield from topology_changed(held.id, queues=[row.id])
             yield AfterCommit(_tidy(held.name, [row.id]))
 
     yield from changing(address.namespace, actor, change)
 
 
-def apply_policies(held: HeldVhost) -> Steps:
+def apply_policies(held: HeldVhost, actor: Actor | None = None) -> Steps:
     """Recompute the effective settings of all queues and exchanges of a virtual host, and write those that changed in one
-    statement each. Returns the ids of both."""
+    statement each. Returns the ids of both. actor: who changed the policies."""
     policies = yield from effective.policies_of(held.id)
     queues = yield from _apply_to_queues(held, policies)
     exchanges = yield from _apply_to_exchanges(held, policies)
     if queues or exchanges:
         yield from topology_changed(held.id, queues=queues, exchanges=list(exchanges.values()))
     if queues:
+        yield from record_revisions(queues, actor or Actor.local())
         yield AfterCommit(_tidy(held.name, queues))
     return queues, tuple(exchanges)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from broker_core import namespaces
 from broker_core.common.types import Actor, Family, Right
 from broker_core.namespaces.namespaces import contents, hold_whole
+from broker_core.namespaces.protection import require_unprotected
 from broker_core.rabbitmq.topology.queue_removal import remove_queues
 from broker_core.rabbitmq.topology.vhosts import STORED, get_vhost
 from broker_core.store.driver import Atomically, Steps
@@ -52,6 +53,7 @@ def delete_vhost(name: str, *, actor: Actor | None = None) -> Steps:
     def steps() -> Steps:
         host = yield from hold_whole(name, Family.RABBITMQ)  # prevents new connections
         found = yield from _contents(host.id, host.name, actor)
+        yield from require_unprotected((yield from contents(host.id)).ids)
         ended = yield call("connections_to", namespace_id=host.id)
         for row in ended:
             yield from ending.end_held(row.id, host.name)

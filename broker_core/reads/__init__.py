@@ -76,6 +76,7 @@ from .next_changes import (
     NextChange,
     next_change,
 )
+from .revisions import Revision, revisions
 from .searching import FoundMessage, Slice, search_slice
 from .session_lists import (
     SessionRow,

@@ -73,6 +73,7 @@ class EntityRow:
     consumers:         the number of registered consumers of a RabbitMQ queue.
     subscriptions:     the number of a topic's subscriptions. rules: of a subscription. topic_id: a subscription's topic.
     forward_to:        the path to which all its messages are forwarded; None: they are not.
+    protected:         whether deleting it is refused.
     options, effective: settings that only its family has: as given, and as they apply with policies.
     waits_for_operator: a poison queue, or a queue that only collects dead letters: its messages are dead letters.
     """
@@ -101,6 +102,7 @@ class EntityRow:
     consumers: int = 0
     expired_leased: int = 0
     expired_delayed: int = 0
+    protected: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
     effective: Mapping[str, Any] = field(default_factory=dict)
     waits_for_operator: bool = False
@@ -242,6 +244,7 @@ def _entity_row(row: Any, expired_cap: int) -> EntityRow:
         consumers=row.consumers,
         expired_leased=row.expired_leased,
         expired_delayed=row.expired_delayed,
+        protected=row.protected,
         options=row.options,
         effective=row.effective,
         waits_for_operator=row.waits_for_operator,

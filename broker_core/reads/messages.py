@@ -29,7 +29,7 @@ from broker_core.store.use_cases import WHOLE_DATABASE, use_case
 
 from . import matching
 from .filters import MessageFilter
-from .shared import PAGE_ROWS, ClockReading, Page, Position, clock_of, entity_id_of, pairs, require
+from .shared import PAGE_ROWS, ClockReading, Page, Position, clock_of, entity_id_of, microseconds, pairs, require
 
 SCAN_ROWS = 200_000  # maximum number of rows examined by a search
 SCAN_SECONDS = 1.0  # maximum duration of a search, checked between chunks
@@ -42,9 +42,12 @@ EXPIRED = -1  # in MessageFilter.holds
 
 
 class Tab(StrEnum):
-    """The lists of the queue page. ACTIVE includes locked messages; LOCKED shows only these."""
+    """The lists of an entity. ALL: the main queue with what is deferred and scheduled. ACTIVE includes locked messages; LOCKED
+    shows only these, UNLOCKED only the others."""
 
+    ALL = "all"
     ACTIVE = "active"
+    UNLOCKED = "unlocked"
     LOCKED = "locked"
     DEFERRED = "deferred"
     SCHEDULED = "scheduled"
@@ -56,12 +59,19 @@ class Tab(StrEnum):
         return _TAB_LISTS[self][0]
 
     @property
-    def state(self) -> MessageState:
-        return _TAB_LISTS[self][1]
+    def states(self) -> tuple[MessageState, ...]:
+        return _TAB_LISTS[self][1:]
+
+    @property
+    def locked(self) -> bool | None:
+        """Whether it lists only locked messages, or only others; None: both."""
+        return {Tab.LOCKED: True, Tab.UNLOCKED: False}.get(self)
 
 
 _TAB_LISTS = {
+    Tab.ALL: (SubQueue.MAIN, *MessageState),
     Tab.ACTIVE: (SubQueue.MAIN, MessageState.ACTIVE),
+    Tab.UNLOCKED: (SubQueue.MAIN, MessageState.ACTIVE),
     Tab.LOCKED: (SubQueue.MAIN, MessageState.ACTIVE),
     Tab.DEFERRED: (SubQueue.MAIN, MessageState.DEFERRED),
     Tab.SCHEDULED: (SubQueue.MAIN, MessageState.SCHEDULED),
@@ -218,11 +228,13 @@ def list_messages(
     cursor: str | None = None,
     limit: int = PAGE_ROWS,
     newest_first: bool = True,
+    by_number: bool = False,
     max_scanned: int = SCAN_ROWS,
     max_seconds: float = SCAN_SECONDS,
     actor: Actor | None = None,
 ) -> Steps[Page[MessageRow]]:
-    """A page of one of an entity's lists, by sequence number.
+    """A page of one of an entity's lists, by sequence number; the scheduled messages by the instant at which they are due, unless
+    `by_number`.
 
     `tab` selects the list; the sub-queue of `address` is ignored. `cursor` is a page's next_cursor or previous_cursor.
     A search examines at most `max_scanned` rows and starts no further chunk after `max_seconds`.
@@ -233,8 +245,9 @@ def list_messages(
         require(actor, Right.SEE_BODIES, address)
     require_count("limit", limit)
     entity_id = yield from entity_id_of(address)
-    for position in (Position.parse(cursor, newest_first), Position.parse(None, newest_first)):
-        search = _Search(entity_id, tab, filter, position, limit, max_scanned, time.monotonic() + max_seconds)
+    by_due = tab is Tab.SCHEDULED and not by_number
+    for position in (Position.parse(cursor, newest_first, by_due=by_due), Position.parse(None, newest_first)):
+        search = _Search(entity_id, tab, filter, position, limit, max_scanned, time.monotonic() + max_seconds, by_due=by_due)
         yield from search.run()
         if not search.met_the_start:
             break
@@ -285,8 +298,9 @@ def frequent_values(
     entity_id = yield from entity_id_of(address)
     name = field.removeprefix("prop.") if field.startswith("prop.") else None
     column = matching.STORED.get(field, field) if name is None else "property" if name else "names"
+    states = [int(state) for state in tab.states]
     rows = yield call(
-        "read_frequent_values", entity_id=entity_id, subqueue=int(tab.subqueue), state=int(tab.state), field=column,
+        "read_frequent_values", entity_id=entity_id, subqueue=int(tab.subqueue), list_states=states, field=column,
         name=name or "", part=part, max_scanned=SUGGEST_FROM, max_count=MOST_SUGGESTED,
     )  # fmt: skip
     return [(row.value, row.n) for row in rows]
@@ -344,6 +358,7 @@ class _Search:
     capped: bool = False
     not_json: int = 0
     matched: int = 0
+    by_due: bool = False
     counts: bool = False  # count what matches, and find none
     last: Any = None  # the last chunk's first row, which has the clock even if nothing was found
     conditions: dict[str, Any] = field(init=False)
@@ -352,10 +367,13 @@ class _Search:
         self.conditions = matching.parameters(self.filter)
 
     def run(self) -> Steps:
-        beyond, narrow = self.position.number, bool(self.filter) or self.tab == Tab.LOCKED or self.counts
+        beyond, beyond_due = self.position.number, self.position.due
+        narrow = bool(self.filter) or self.tab.locked is not None or self.counts
         chunk = SCAN_CHUNK if narrow else self.limit + 1
         while True:
-            rows = yield call("read_messages", **self._parameters(beyond, min(chunk, self.max_scanned - self.scanned)))
+            rows = yield call(
+                "read_messages", **self._parameters(beyond, beyond_due, min(chunk, self.max_scanned - self.scanned))
+            )
             if not rows:
                 return  # the entity was deleted
             self.last = rows[0]
@@ -365,19 +383,24 @@ class _Search:
             self.found += [row for row in rows if row.sequence_number is not None]
             if (len(self.found) > self.limit and not self.counts) or self.last.at_end:
                 return
-            beyond = self.last.last_scanned
+            beyond, beyond_due = self.last.last_scanned, self.last.last_due
             if self.scanned >= self.max_scanned or time.monotonic() >= self.deadline:
                 self.capped = True
                 return
 
-    def _parameters(self, beyond: int, max_scanned: int) -> dict[str, Any]:
+    def _parameters(self, beyond: int, beyond_due: datetime | None, max_scanned: int) -> dict[str, Any]:
         return {
-            "entity_id": self.entity_id, "subqueue": int(self.tab.subqueue), "state": int(self.tab.state),
-            "locked_only": self.tab == Tab.LOCKED, "descending": self.position.downwards, "beyond": beyond,
+            "entity_id": self.entity_id, "subqueue": int(self.tab.subqueue),
+            "list_states": [int(state) for state in self.tab.states],
+            "locked": self.tab.locked, "descending": self.position.downwards, "beyond": beyond,
+            "by_due": self.by_due, "beyond_due": beyond_due,
             "max_scanned": max_scanned, "max_bytes": SCAN_BYTES,
             "max_count": 0 if self.counts else self.limit + 1 - len(self.found),
             **self.conditions,
         }  # fmt: skip
+
+    def _cursor(self, side: str, number: int, due: datetime | None) -> str:
+        return f"{side}-{number}" + (f"-{microseconds(due)}" if self.by_due and due else "")
 
     @property
     def met_the_start(self) -> bool:
@@ -386,11 +409,14 @@ class _Search:
 
     def page(self) -> Page[MessageRow]:
         rows, more = self.found[: self.limit], len(self.found) > self.limit
-        last = rows[-1].sequence_number if more else self.last.last_scanned if self.capped else None
-        first = rows[0].sequence_number if rows and self.position.number not in (2**63 - 1, -1) else None
         backward, forward = ("above", "below") if self.position.downwards else ("below", "above")
-        next_cursor = None if last is None else f"{forward}-{last}"
-        previous_cursor = None if first is None else f"{backward}-{first}"
+        next_cursor = previous_cursor = None
+        if more:
+            next_cursor = self._cursor(forward, rows[-1].sequence_number, rows[-1].scheduled_enqueue_at)
+        elif self.capped:
+            next_cursor = self._cursor(forward, self.last.last_scanned, self.last.last_due)
+        if rows and not self.position.is_end:
+            previous_cursor = self._cursor(backward, rows[0].sequence_number, rows[0].scheduled_enqueue_at)
         if self.position.backwards:
             rows, next_cursor, previous_cursor = rows[::-1], previous_cursor, next_cursor
         return Page(

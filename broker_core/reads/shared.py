@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, TypeVar
 
 from broker_core.common.errors import InvalidArgument
@@ -97,23 +97,43 @@ def names_of(entity_ids: Iterable[int]) -> Steps[dict[int, EntityAddress]]:
     return {row.id: EntityAddress(row.namespace_name, row.path) for row in rows}
 
 
+_FIRST, _LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+
+
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The start of a page. number: exclusive bound. downwards: towards lower numbers. backwards: against the list's order."""
+    """The start of a page. number: exclusive bound; due: with it, in a list by due instant. downwards: towards lower numbers, or
+    earlier instants. backwards: against the list's order."""
 
     number: int
     downwards: bool
     backwards: bool
+    due: datetime
 
     @classmethod
-    def parse(cls, cursor: str | None, newest_first: bool) -> Position:
-        """Parse a cursor, "below-7" or "above-7", which means the same in both orders. Raises InvalidArgument."""
+    def parse(cls, cursor: str | None, newest_first: bool, *, by_due: bool = False) -> Position:
+        """Parse a cursor, "below-7" or "above-7", which means the same in both orders; by_due: "above-7-1700000000000000", with
+        the instant in microseconds. Raises InvalidArgument."""
         if cursor is None:
-            return cls(2**63 - 1 if newest_first else -1, newest_first, False)
-        side, _, number = cursor.partition("-")
-        if side not in ("below", "above") or not number.isdecimal() or len(number) > 18:
+            return cls(2**63 - 1 if newest_first else -1, newest_first, False, _LAST if newest_first else _FIRST)
+        side, *numbers = cursor.split("-")
+        valid = side in ("below", "above") and len(numbers) == 1 + by_due and all(n.isdecimal() and len(n) <= 18 for n in numbers)
+        if not valid:
             raise InvalidArgument("cursor", f"{cursor!r} is not a valid page cursor")
-        return cls(int(number), side == "below", (side == "below") != newest_first)
+        due = _EPOCH + timedelta(microseconds=int(numbers[1])) if by_due else _FIRST
+        return cls(int(numbers[0]), side == "below", (side == "below") != newest_first, due)
+
+    @property
+    def is_end(self) -> bool:
+        """Whether it is an end of the list."""
+        return self.number in (2**63 - 1, -1)
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def microseconds(at: datetime) -> int:
+    return (at - _EPOCH) // timedelta(microseconds=1)
 
 
 def pairs(stored: Mapping[str, list] | None) -> dict[str, tuple[str, str | None]]:

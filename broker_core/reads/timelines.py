@@ -150,12 +150,23 @@ def events(
 
 @use_case
 def gone(
-    address: EntityAddress, *, cursor: str | None = None, limit: int = PAGE_ROWS, actor: Actor | None = None
+    address: EntityAddress,
+    *,
+    kinds: Sequence[EventKind] = (),
+    message_id: str | None = None,
+    by: str | None = None,
+    cursor: str | None = None,
+    limit: int = PAGE_ROWS,
+    actor: Actor | None = None,
 ) -> Steps[Page[Event]]:
-    """The last events of removed messages (completed, expired, purged ...), newest first. Raises EntityNotFound."""
+    """The last events of removed messages (completed, expired, purged ...), newest first. Raises EntityNotFound.
+
+    kinds: only these. message_id: exactly this. by: whoever caused the event, as in Event.actor.
+    """
     require(actor, Right.BROWSE, address)
     entity_id = yield from entity_id_of(address)
-    return (yield from _events(EventFilter(entity_id=entity_id, kinds=tuple(TERMINAL_KINDS)), cursor, limit))
+    filter = EventFilter(entity_id=entity_id, kinds=tuple(kinds or TERMINAL_KINDS), message_id=message_id, actor=by)
+    return (yield from _events(filter, cursor, limit))
 
 
 def _joined(results: list[SearchResult]) -> SearchResult:

@@ -24,23 +24,23 @@ def move(
     sequence_numbers: Sequence[int],
     to: str,
     *,
-    state: MessageState = MessageState.ACTIVE,
+    states: Sequence[MessageState] = (MessageState.ACTIVE,),
     actor: Actor | None = None,
 ) -> Steps[tuple[Copies, dict[int, str]]]:
     """Move unlocked messages of a list to another queue or topic of the namespace, in one transaction, as new messages that
-    record their origin. `state` says which messages of the list.
+    record their origin. `states` says which messages of the list.
 
     Returns where each of them is now, and why others stayed. Messages that are locked or gone are in neither.
     Raises EntityNotFound for the destination, NotAllowed if it cannot be sent to, InvalidArgument if it is the same queue.
     """
     actor = actor or Actor.local()
     actor.require(Right.OPERATE, address)
-    return (yield Atomically(_move(address, sequence_numbers, to, state, actor)))
+    return (yield Atomically(_move(address, sequence_numbers, to, states, actor)))
 
 
-def _move(address: EntityAddress, numbers: Sequence[int], to: str, state: MessageState, actor: Actor) -> Steps:
+def _move(address: EntityAddress, numbers: Sequence[int], to: str, states: Sequence[MessageState], actor: Actor) -> Steps:
     entity_id = yield from entity_id_of(address)
-    rows = yield call("lock_to_move", entity_id=entity_id, subqueue=address.subqueue, state=state, numbers=list(numbers))
+    rows = yield call("lock_to_move", entity_id=entity_id, subqueue=address.subqueue, states=list(states), numbers=list(numbers))
     if not rows:
         return {}, {}
     target = yield from _target(address, rows[0].namespace_id, to)
@@ -55,7 +55,7 @@ def _move(address: EntityAddress, numbers: Sequence[int], to: str, state: Messag
             "remove_moved",
             entity_id=entity_id,
             subqueue=address.subqueue,
-            state=state,
+            states=list(states),
             numbers=old,
             new_numbers=stored.numbers,
             to_id=target.id,

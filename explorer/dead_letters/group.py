@@ -17,11 +17,12 @@ from django.views.decorators.http import require_http_methods
 from broker_core import operations as core
 from broker_core import reads
 from broker_core.common.errors import BrokerError, InvalidArgument
-from broker_core.common.types import Actor, EntityAddress, Right, SubQueue
+from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.operations import Kind, Operation, Selection
 from broker_core.reads import EntityRow, MessageDetail, MessageRow, Page, Tab, parse_filter
 from explorer import operations
 from explorer.live.page import Live, LiveRequest, live
+from explorer.operations.selecting import tab_of
 from explorer.shared.family import FamilyOperations, pages_of
 from explorer.shared.presenters import SUBQUEUES, plural
 from explorer.shared.shell import Act, about, act, cleaned, page, show, wants_fragment
@@ -34,7 +35,6 @@ from .inbox import group_url
 PREVIEWED = 3
 FOLLOWED = timedelta(minutes=30)  # how long an operation stays on the page after its end
 SECONDS, SECONDS_OF_MANY, MANY = 1.0, 15.0, 5_000
-TABS = {SubQueue.MAIN: Tab.ACTIVE, SubQueue.DEAD_LETTER: Tab.DEAD_LETTER, SubQueue.TRANSFER_DEAD_LETTER: Tab.TRANSFER_DEAD_LETTER}
 OF_ALL = {"resubmit": Kind.RESUBMIT, "repair": Kind.REPAIR, "move": Kind.MOVE, "archive": Kind.ARCHIVE, "discard": Kind.DISCARD}
 DONE_TO = {
     Kind.RESUBMIT: "resubmitted", Kind.REPAIR: "repaired and resubmitted", Kind.MOVE: "moved", Kind.ARCHIVE: "archived",
@@ -64,6 +64,10 @@ class Bench:
     @property
     def family(self) -> FamilyOperations:
         return pages_of(self.entity.family).operations
+
+    @property
+    def tab(self) -> Tab:
+        return tab_of(self.family.lists[self.list])
 
     def url(self, **changes: Any) -> str:
         """This page, with some parameters changed."""
@@ -104,7 +108,9 @@ def _bench(request: HttpRequest, subqueue: str, namespace: str, path: str) -> Be
     posted = cleaned(GroupQuery(request.POST)) if request.POST.get("m") else query
     names = pages_of(entity.family).operations.lists
     whole = (
-        name for name, place in names.items() if place.subqueue == address.subqueue and place.holds is None and not place.locked
+        name
+        for name, place in names.items()
+        if place.subqueue == address.subqueue and place.holds is None and place.locked is None
     )
     found = next(whole, None)
     if found is None:
@@ -117,7 +123,7 @@ def _bench(request: HttpRequest, subqueue: str, namespace: str, path: str) -> Be
 def _show(bench: Bench, *, done: Act = Act(), repair: Mapping[str, Any] | None = None) -> HttpResponse:
     request, entity = bench.request, bench.entity
     rows = reads.list_messages(
-        bench.address, TABS[bench.address.subqueue], filter=parse_filter(bench.filter, now=entity.clock.now), cursor=bench.cursor,
+        bench.address, bench.tab, filter=parse_filter(bench.filter, now=entity.clock.now), cursor=bench.cursor,
         actor=bench.actor,
     )  # fmt: skip
     counted = operations.count(bench.selection(), actor=bench.actor)
@@ -258,7 +264,7 @@ def _previewed(bench: Bench, of_all: bool) -> list[int]:
     if not of_all:
         return [bench.open] if bench.open else []
     rows = reads.list_messages(
-        bench.address, TABS[bench.address.subqueue], filter=parse_filter(bench.filter, now=bench.entity.clock.now),
+        bench.address, bench.tab, filter=parse_filter(bench.filter, now=bench.entity.clock.now),
         limit=PREVIEWED, actor=bench.actor,
     ).rows  # fmt: skip
     return [row.sequence_number for row in rows]

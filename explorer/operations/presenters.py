@@ -65,6 +65,15 @@ class Offer:
     all: str = ""
     page: str = ""
 
+    @property
+    def key(self) -> str:
+        """The shortcut that acts on the selected messages."""
+        return {Kind.RESUBMIT: "u", Kind.MOVE: "m", Kind.DISCARD: "d"}.get(self.kind, "")
+
+    @property
+    def is_danger(self) -> bool:
+        return self.kind is Kind.DISCARD
+
 
 @dataclass(frozen=True, slots=True)
 class Line:
@@ -188,7 +197,8 @@ def offers(entity: EntityRow, tab: str, filter: str, *, actor: Actor) -> dict:
     ]
     own_page = {Kind.MOVE: provided.move_page(entity.address)}
     found = [_offer(kind, counted.text, bool(filter), own_page.get(kind, "")) for kind, has in kinds if has]
-    return {"operate": found, "counted": counted, "operate_filter": filter} if found else {}
+    for_all = [one for one in found if one.all]
+    return {"operate": found, "operate_all": for_all, "counted": counted, "operate_filter": filter} if found else {}
 
 
 def _offer(kind: Kind, number: str, filtered: bool, page: str) -> Offer:

@@ -79,7 +79,7 @@ def _matching(chosen: Selection, entity: reads.EntityRow, actor: Actor, up_to: i
     if chosen.numbers is not None:
         return len(chosen.numbers), True
     place = chosen.place
-    if not chosen.filter and place.holds is None and not place.locked and up_to is None:
+    if not chosen.filter and place.holds is None and up_to is None:
         return _in_list(place, entity), True
     total, position, deadline = 0, 0, time.monotonic() + seconds
     while True:
@@ -98,8 +98,9 @@ def _in_list(place: Place, entity: reads.EntityRow) -> int:
         return counts.dead_letter
     if place.subqueue == SubQueue.TRANSFER_DEAD_LETTER:
         return counts.transfer_dead_letter
-    by_state = {MessageState.DEFERRED: counts.deferred, MessageState.SCHEDULED: counts.scheduled}
-    return by_state.get(place.state, counts.active)
+    active = {None: counts.active, True: counts.locked, False: counts.active - counts.locked}[place.locked]
+    by_state = {MessageState.ACTIVE: active, MessageState.DEFERRED: counts.deferred, MessageState.SCHEDULED: counts.scheduled}
+    return sum(by_state[state] for state in place.states)
 
 
 def next_part(operation: Operation, size: int) -> Part:
@@ -120,6 +121,7 @@ def matching_part(chosen: Selection, position: int, size: int, actor: Actor) -> 
         cursor=f"above-{position}",
         limit=size,
         newest_first=False,
+        by_number=True,
         actor=actor,
     )
     rows = [row for row in page.rows if row.sequence_number <= chosen.up_to and not _came_later(row.dead_lettered_at, chosen.at)]
@@ -135,7 +137,7 @@ def _came_later(dead_lettered_at: datetime | None, counted_at: datetime | None) 
 
 
 def tab_of(place: Place) -> Tab:
-    return next(tab for tab in Tab if (tab.subqueue, tab.state, tab is Tab.LOCKED) == (place.subqueue, place.state, place.locked))
+    return next(tab for tab in Tab if (tab.subqueue, tab.states, tab.locked) == (place.subqueue, place.states, place.locked))
 
 
 def message_filter(chosen: Selection) -> MessageFilter:

@@ -14,7 +14,7 @@ from explorer.shared.presenters import azure_name
 from . import accounts, counts, message, message_facts, presenters, putting, queue, receiver, settings, urls
 from .operations import OPERATIONS
 
-_PARTS = ("overview_new", "overview_empty", "message_links", "message_held")
+_PARTS = ("overview_new", "overview_empty", "message_links", "message_held", "settings_fold")
 
 QUEUE_STORAGE = FamilyPages(
     family=Family.QUEUE_STORAGE,
@@ -54,6 +54,8 @@ QUEUE_STORAGE = FamilyPages(
     figures=counts.FIGURES,
     counts=counts.COUNTS,
     new_entities=(NewEntity("storage queue", "queue", partial(reverse, "explorer:storage_queue_new")),),
+    set_status=queue_storage.set_status,
+    settings_words=settings.in_words,
     urls=urls.urlpatterns,
     operations=OPERATIONS,
     namespaces=NamespacePages(accounts.create, accounts.delete, accounts.contents),

@@ -14,8 +14,10 @@ from broker_core.reads import EXPIRED, Capped, EntityRow, Tab
 from explorer.operations.presenters import offers
 from explorer.shared import figures
 from explorer.shared.filtering import filter_of, listed
-from explorer.shared.forms.queries import HISTORY, ORDERS, StorageQuery
+from explorer.shared.forms.queries import HISTORY, ORDERS, RECEIVERS, StorageQuery
+from explorer.shared.history import history
 from explorer.shared.lists import TabView
+from explorer.shared.receivers import MOST_HELD, receivers_of
 
 from . import counts
 
@@ -42,7 +44,7 @@ def _visible(entity: EntityRow) -> int | None:
 
 
 LISTS = (
-    List("all", "all", "list", None, lambda e: e.counts.active, "No messages",
+    List("all", "in the queue", "list", None, lambda e: e.counts.active, "No messages",
          "Messages stay here until they are deleted or expire."),
     List("visible", "visible", "active", (0,), _visible, "No visible messages",
          "A get returns visible messages. The other tabs list invisible messages by reason."),
@@ -54,14 +56,15 @@ LISTS = (
          "Clients no longer see expired messages. They are listed here until they are removed."),
 )  # fmt: skip
 _BY_SLUG = {one.slug: one for one in LISTS}
-SLUGS = (*_BY_SLUG, HISTORY)
+SLUGS = (*_BY_SLUG, RECEIVERS, HISTORY)
 FIRST = LISTS[0].slug
 
 
 def tab_views(entity: EntityRow, selected: str) -> list[TabView]:
     """The tabs with their counts; the history is the last one."""
     views = [TabView(one.slug, one.word, one.hue, one.count(entity), one.slug == selected) for one in LISTS]
-    return [*views, TabView(HISTORY, "history", "gone", None, selected == HISTORY)]
+    others = ((RECEIVERS, "receivers", "hand"), (HISTORY, "history", "gone"))
+    return [*views, *(TabView(slug, word, hue, None, selected == slug) for slug, word, hue in others)]
 
 
 def holds_of(slug: str) -> tuple[int, ...] | None:
@@ -84,7 +87,11 @@ def context(request: HttpRequest, entity: EntityRow, form: StorageQuery) -> dict
     tab, cursor = values["tab"] or FIRST, values["cursor"] or None
     found = {"tabs": tab_views(entity, tab), "tab": tab, "form": form, "list": _BY_SLUG.get(tab)}
     if tab == HISTORY:
-        return found | {"events": reads.gone(entity.address, cursor=cursor, actor=request.actor), "filtered": False}
+        return found | history(entity, form, request.actor)
+    if tab == RECEIVERS:
+        leased = reads.MessageFilter(holds=_BY_SLUG["leased"].holds)
+        held = reads.list_messages(entity.address, Tab.ACTIVE, filter=leased, limit=MOST_HELD, actor=request.actor)
+        return found | {"receivers": receivers_of(entity, held.rows, request.actor)}
     narrowed = filter_of(request, entity.clock.now).selecting(_BY_SLUG[tab].holds)
     return found | {
         **listed(request, entity.address, Tab.ACTIVE, narrowed, newest_first=values["order"] != "oldest", cursor=cursor),

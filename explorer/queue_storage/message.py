@@ -15,7 +15,7 @@ from explorer.shared import releasing
 from explorer.shared.actions import Action
 from explorer.shared.family import MessageRecord
 from explorer.shared.filtering import in_query
-from explorer.shared.forms.queries import HISTORY, StorageQuery
+from explorer.shared.forms.queries import HISTORY, RECEIVERS, StorageQuery
 from explorer.shared.lists import neighbour
 from explorer.shared.shell import Act, act
 
@@ -69,7 +69,7 @@ def is_held_by(row: MessageRow, actor: Actor) -> bool:
 def beside(query: QueryDict, record: MessageRecord, side: str, actor: Actor) -> int | None:
     """The next or previous message in the list that the query selects; None: none, or it selects no list of messages."""
     form = StorageQuery(query, tabs=lists.SLUGS)
-    if not form.is_valid() or form.cleaned_data["tab"] == HISTORY:
+    if not form.is_valid() or form.cleaned_data["tab"] in (HISTORY, RECEIVERS):
         return None
     if (narrowed := in_query(query, record.row, lists.holds_of(form.cleaned_data["tab"]))) is None:
         return None

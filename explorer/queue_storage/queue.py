@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from django.http import HttpRequest, HttpResponse
 
 from broker_core import queue_storage, reads
-from broker_core.common.durations import human
 from broker_core.common.errors import EntityNotFound
 from broker_core.common.types import EntityAddress, EventKind, Family
 from broker_core.queue_storage.reading import queue_facts
@@ -16,13 +15,16 @@ from broker_core.reads import EntityRow
 from explorer.live.page import FILTERED_SECONDS, HEAD_SECONDS, HISTORY_SECONDS, Live, live, refresh_seconds
 from explorer.shared import split, timeline
 from explorer.shared.filtering import status_of
-from explorer.shared.forms.queries import HISTORY, StorageQuery
-from explorer.shared.glance import TRAFFIC_MINUTES, Glance, spark
+from explorer.shared.forms.queries import HISTORY, RECEIVERS, StorageQuery
+from explorer.shared.glance import TRAFFIC_MINUTES, spark
+from explorer.shared.head import HEAD, Tag, page_url
+from explorer.shared.presenters import plural
 from explorer.shared.shell import about, address_of, cleaned, draws, show
 
 from . import lists
+from .head import head
 
-HEAD = "explorer/queue_storage/queue.html#head"
+LISTS = "explorer/queue_storage/_messages.html"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,7 @@ def queue(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     entity = reads.entity(address, actor=request.actor)
     context = {
         **about(request, entity),
+        "lists": LISTS,
         "origin": origin(entity, request),
         "facts": queue_facts(entity.address.path, entity.options),
         **lists.context(request, entity, form),
@@ -56,19 +59,19 @@ def queue(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
             "stored": stored,
             "poison": sibling(stored.poison, request) if stored.poison else None,
             "count": queue_storage.approximate_count(address, actor=request.actor),
-            "glance": at_a_glance(stored),
-            "spark": spark(reads.traffic(address, TRAFFIC_MINUTES, actor=request.actor), words=("put", "deleted")),
         }
-    slow = FILTERED_SECONDS if context["filtered"] else HISTORY_SECONDS if context["tab"] == HISTORY else 0.0
+        traffic = spark(reads.traffic(address, TRAFFIC_MINUTES, actor=request.actor), words=("put", "deleted"))
+        context["head"] = head(entity, context["may"], stored, traffic, tags(context))
+    slow = FILTERED_SECONDS if context.get("filtered") else HISTORY_SECONDS if context["tab"] in (HISTORY, RECEIVERS) else 0.0
     shown = Live(
-        {HEAD: HEAD_SECONDS, "explorer/queue_storage/_messages.html": slow, **split.fragments(request)},
+        {HEAD: HEAD_SECONDS, LISTS: slow, **split.fragments(request)},
         entities=[entity],
         refresh_seconds=refresh_seconds([entity]),
         personal=bool(request.GET.get("m")),
         word=timeline.leaving(Family.QUEUE_STORAGE, EventKind.SENT),
     )
     status = status_of(context)
-    return show(request, "queue_storage/queue", context, fragment="queue_storage/_messages", status=status, live=shown)
+    return show(request, "entity", context, fragment="queue_storage/_messages", status=status, live=shown)
 
 
 def origin(entity: EntityRow, request: HttpRequest) -> Sibling | None:
@@ -84,30 +87,20 @@ def sibling(address: EntityAddress, request: HttpRequest) -> Sibling:
         return Sibling(address, None)
 
 
-def at_a_glance(stored: queue_storage.StorageQueue) -> list[Glance]:
-    """The most important settings of the queue."""
-    limit = stored.max_dequeue_count
-    fate = f"then moved to {stored.poison.path}" if stored.poison else "then left invisible" if limit else "no poison queue"
-    return [
-        Glance("max_dequeue_count", "Max dequeues", f"{limit:,}" if limit else "unlimited", fate),
-        Glance("expiry_grace", "Expired messages", f"shown for {human(stored.expiry_grace)}", "hidden from clients at once"),
-        Glance(
-            "strict_visibility",
-            "Update after expiry",
-            "rejected" if stored.strict_visibility else "allowed",
-            "on this queue",
-        ),
-        Glance("history_level", "History", stored.history_level.name.lower(), "on this queue"),
-    ]
-
-
-def released(done: Sequence[int], asked: Sequence[int]) -> str:
-    """The result in words, with the messages that were skipped."""
-    said = "No messages were released."
-    if done:
-        receipts = "receipt no longer works" if len(done) == 1 else "receipts no longer work"
-        said = f"Released {named(done)}: visible now. The old pop {receipts}."
-    return said + left([n for n in asked if n not in done], "already visible, expired, or no longer in the queue")
+def tags(context: dict) -> list[Tag]:
+    """Where poison messages go, or where these came from."""
+    poison, found = context["poison"], context["origin"]
+    if found:
+        url = page_url("entity", found.address) if found.entity else ""
+        count = plural(context["entity"].counts.active, "dead letter")
+        return [Tag(f"{count} of {found.address.path}", "The poison queue of that queue; requeued messages return there", url,
+                    "dead", warns=bool(context["entity"].counts.active))]  # fmt: skip
+    if not poison:
+        return []
+    waiting = poison.entity.counts.active if poison.entity else 0
+    title = "Messages with too many dequeues are moved there" + ("" if poison.entity else "; it is created on first use")
+    url = page_url("entity", poison.address) if poison.entity else ""
+    return [Tag(f"{waiting:,} in {poison.address.path}", title, url, "dead" if waiting else "forward", warns=bool(waiting))]
 
 
 def requeued(moved: dict[int, int], asked: Sequence[int]) -> str:

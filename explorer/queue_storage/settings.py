@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
@@ -10,8 +11,10 @@ from django.views.decorators.http import require_http_methods
 
 from broker_core import queue_storage, reads
 from broker_core.common.durations import human
-from broker_core.common.types import EntityAddress, Family, Right
+from broker_core.common.types import EntityAddress, Family, HistoryLevel, Right
 from broker_core.queue_storage.forms import QueueOptionsForm, as_lines
+from broker_core.queue_storage.rules.options import from_json
+from explorer.shared.revisions import wanted_revision
 from explorer.shared.settings_page import SettingsPage, change_settings, delete_entity, to_entity
 from explorer.shared.shell import act, address_of, page, show_form
 
@@ -49,7 +52,10 @@ def change(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     address = entity.address
     request.actor.require(Right.MANAGE, address)
     stored = queue_storage.get_queue(address, actor=request.actor)
-    form = QueueOptionsForm(request.POST if request.method == "POST" else None, initial=_initial(stored))
+    revision = wanted_revision(request, address)
+    restored = _options_in(revision.columns) if revision else None
+    initial = _initial(stored) if restored is None else _as_initial(restored)
+    form = QueueOptionsForm(request.POST if request.method == "POST" else None, initial=initial)
     page = SettingsPage(
         "queue_storage/queue_settings",
         LABELS,
@@ -58,7 +64,7 @@ def change(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
         preview=lambda changes: queue_storage.preview_options(address, **changes, actor=request.actor),
         change=lambda changes, token: queue_storage.change_options(address, **changes, token=token, actor=request.actor),
     )
-    return change_settings(request, entity, form, form.options, page)
+    return change_settings(request, entity, form, form.options, page, restored)
 
 
 def delete(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
@@ -88,6 +94,21 @@ def _stored(queue: queue_storage.StorageQueue, name: str) -> Any:
     return dict(value) if name == "metadata" else value
 
 
+def _options_in(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """The options in the columns of a revision."""
+    options = from_json(columns["options"])
+    given = {name: getattr(options, name) for name in LABELS if name != "history_level"}
+    return given | {"metadata": dict(options.metadata), "history_level": HistoryLevel(columns["history_level"])}
+
+
+def in_words(entity: reads.EntityRow, columns: Mapping[str, Any]) -> dict[str, str]:
+    """The options of a revision in words, by their labels."""
+    return {LABELS[name]: _words(value) for name, value in _options_in(columns).items()}
+
+
 def _initial(queue: queue_storage.StorageQueue) -> dict:
-    given = {name: getattr(queue, name) for name in LABELS}
-    return given | {"metadata": as_lines(queue.metadata), "history_level": int(queue.history_level)}
+    return _as_initial({name: _stored(queue, name) for name in LABELS})
+
+
+def _as_initial(options: Mapping[str, Any]) -> dict:
+    return {**options, "metadata": as_lines(options["metadata"]), "history_level": int(options["history_level"])}

@@ -16,9 +16,10 @@ from broker_core.rabbitmq.topology.catalog import StoredBinding, StoredExchange
 from explorer.rabbitmq.forms.keys import EXCHANGE_TYPES
 from explorer.rabbitmq.forms.topology import BindingForm, DeleteForm, ExchangeForm, ListQuery, UnbindForm
 from explorer.shared.forms.typed_name import TypedNameForm
-from explorer.shared.shell import Act, act, cleaned, notify_error, page
+from explorer.shared.shell import Act, May, act, cleaned, notify_error, page
 
 from . import presenters
+from .head import exchange_head
 from .presenters import Argument, Tag
 from .shared import DEFAULT_EXCHANGE, draw, exchange_name, exchange_slug, link, matching, vhost_of
 from .vhost import is_system
@@ -189,9 +190,14 @@ def _show(
         "exchange": found,
         "slug": exchange_slug(found.name),
         "is_default": not found.name,
-        "is_system": is_system(found.name),
-        "meaning": EXCHANGE_TYPES.get(found.type, ""),
-        "features": presenters.exchange_features(found),
+        "head": exchange_head(
+            found,
+            host.name,
+            May(request.actor.rights),
+            meaning=EXCHANGE_TYPES.get(found.type, ""),
+            is_system=is_system(found.name),
+            effective=effective,
+        ),
         "arguments": presenters.arguments(found.arguments),
         "effective": effective,
         "out": [line for line in lines if line.binding.source == found.name],

@@ -13,7 +13,9 @@ from explorer.shared.family import FamilyPages, LockPages, MessagePage, NewEntit
 from . import message, message_facts, queue, queues, states
 from .operations import OPERATIONS
 
-_PARTS = ("overview_links", "overview_new", "overview_empty", "message_links", "message_extra")
+_PARTS = (
+    "overview_links", "overview_new", "overview_empty", "message_links", "message_extra", "settings_fold", "entity_warnings",
+)  # fmt: skip
 
 RABBITMQ = FamilyPages(
     family=Family.RABBITMQ,
@@ -48,11 +50,14 @@ RABBITMQ = FamilyPages(
         application_properties="Headers",
         leaves="acknowledged, expired, dropped, purged, moved or dead-lettered",
         no_consumer="no consumer",
+        receiver="consumer",
     ),
     figures=states.FIGURES,
     counts=states.COUNTS,
     operations=OPERATIONS,
     new_entities=(NewEntity("RabbitMQ queue", "queue", partial(reverse, "explorer:rabbitmq_queue_new_where")),),
+    set_status=rabbitmq.set_status,
+    settings_words=queue.settings_words,
     urls=[path("rabbitmq/", include("explorer.rabbitmq.urls"))],
     namespace_urls={"namespace_new": "rabbitmq_vhost_new", "namespace_delete": "rabbitmq_vhost_delete"},
     tags=states.tags,

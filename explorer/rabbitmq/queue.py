@@ -24,22 +24,24 @@ from explorer.rabbitmq.forms.topology import ORDERS, BindingForm, OptionsForm, Q
 from explorer.shared import split, timeline
 from explorer.shared.filtering import filter_of, listed
 from explorer.shared.glance import TRAFFIC_MINUTES, spark
+from explorer.shared.head import HEAD
+from explorer.shared.history import history
 from explorer.shared.lists import TabView
-from explorer.shared.shell import Act, act, cleaned, draws, notify_error, page
+from explorer.shared.shell import Act, May, act, cleaned, draws, notify_error, page
 
 from . import presenters
 from .exchanges import MOST_OFFERED, bound, lines_of, unbind
+from .head import queue_head
 from .presenters import Death
-from .queues import is_neglected
 from .shared import draw, vhost_of
 
-HEAD = "explorer/rabbitmq/_queue.html#head"
+LISTS = "explorer/rabbitmq/_queue_lists.html"
 KINDS = ("argument", "policy", "operator policy")  # the columns of the effective settings
 LIST_SECONDS = 1.0  # between two updates of a live list
 UNACKED = 10  # in MessageFilter.holds
 HOLDS = {"messages": None, "ready": (0,), "unacked": (UNACKED,), "expired": (EXPIRED,)}
 _TABS = (
-    ("messages", "all messages", "queue"), ("ready", "ready", "active"), ("unacked", "unacked", "locked"),
+    ("messages", "in the queue", "list"), ("ready", "ready", "active"), ("unacked", "unacked", "locked"),
     ("expired", "expired", "expired"), ("consumers", "consumers", "hand"), ("bindings", "bindings", "rules"),
     ("in-force", "settings", "gear"), ("history", "history", "gone"),
 )  # fmt: skip
@@ -162,37 +164,36 @@ def _show(
 ) -> HttpResponse:
     tab = values["tab"] or "messages"
     entity = reads.entity(found.address, actor=request.actor)
-    head = browsing.queue_head(found.id, actor=request.actor)
+    top = browsing.queue_head(found.id, actor=request.actor)
     bindings = rabbitmq.list_bindings(host.name, queue=found.name, actor=request.actor)
     context = {
         "queue": found,
         "entity": entity,
         "address": found.address,
-        "features": presenters.queue_features(found.options, found.effective),
-        "head": head,
+        "lists": LISTS,
+        "may": May(request.actor.rights),
+        "top": top,
         "tabs": tab_views(entity, found, len(bindings), tab),
         "tab": tab,
         "query": form,
         "values": values,
         "effective": found.effective,
-        "owner": head.owner,
-        "is_neglected": is_neglected(entity, found.consumers),
         "expires_unused": found.effective.get("expires") and timedelta(milliseconds=found.effective["expires"]),
-        "expires_at": head.expires_at,
+        "expires_at": top.expires_at,
         "pattern": f"^{re.escape(found.name)}$",
-        **_listing(request, host, found, entity, values, tab),
+        **_listing(request, host, found, entity, form, values, tab),
         **split.context(request, found.address),
     }
     if tab == "bindings":
         context |= _bindings(request, host.name, bindings, binding)
     if draws(request, HEAD):
-        context |= {
-            "spark": spark(reads.traffic(found.address, TRAFFIC_MINUTES, actor=request.actor), words=("arrived", "acknowledged")),
-            "in_force": in_force(rabbitmq.effective(found.address, actor=request.actor))[:6],
-        }
+        traffic = reads.traffic(found.address, TRAFFIC_MINUTES, actor=request.actor)
+        settings = in_force(rabbitmq.effective(found.address, actor=request.actor))
+        chart = spark(traffic, words=("arrived", "acknowledged"))
+        context["head"] = queue_head(entity, context["may"], found, top, settings, chart)
     return draw(
         request,
-        "queue",
+        "/entity_body",
         host,
         context,
         here=found.name,
@@ -202,7 +203,7 @@ def _show(
         live=Live(
             {
                 HEAD: HEAD_SECONDS,
-                "explorer/rabbitmq/_queue_lists.html": FILTERED_SECONDS if context.get("filtered") else LIST_SECONDS,
+                LISTS: FILTERED_SECONDS if context.get("filtered") else LIST_SECONDS,
                 **split.fragments(request),
             },
             entities=[entity],
@@ -225,7 +226,7 @@ def tab_views(entity: EntityRow, found: StoredQueue, bindings: int, selected: st
 
 
 def _listing(
-    request: HttpRequest, host, found: StoredQueue, entity: EntityRow, values: Mapping[str, Any], tab: str
+    request: HttpRequest, host, found: StoredQueue, entity: EntityRow, form: QueueQuery, values: Mapping[str, Any], tab: str
 ) -> dict[str, Any]:
     actor, cursor = request.actor, values["cursor"] or None
     match tab:
@@ -239,7 +240,7 @@ def _listing(
                 "settings": in_force(effective), "arguments": arguments, "merged": merged, "kinds": KINDS, "options": options,
             }  # fmt: skip
         case "history":
-            return {"events": reads.gone(found.address, cursor=cursor, actor=actor)}
+            return history(entity, form, actor)
         case "bindings":
             return {}
     narrowed = filter_of(request, host.clock.now).selecting(HOLDS[tab])
@@ -303,3 +304,12 @@ def _why(candidates: Sequence[Any]) -> str:
     if all(isinstance(one.value, int) and not isinstance(one.value, bool) for one in candidates):
         return "the lowest value wins"
     return "arguments take precedence, then the operator policy"
+
+
+def settings_words(entity: EntityRow, columns: Mapping[str, Any]) -> dict[str, str]:
+    """The settings of a revision in words: what is effective by arguments and policies, and the expiry options."""
+    effective = {key: value for key, value in columns["effective"].items() if value is not None}
+    found = {BY_EFFECTIVE[key].label if key in BY_EFFECTIVE else key.replace("_", " "): shown(BY_EFFECTIVE.get(key), value)
+             for key, value in effective.items()}  # fmt: skip
+    options = {name: OptionsForm.base_fields[name].label for name in OptionsForm.base_fields}
+    return found | {str(label): shown(None, columns["options"].get(name, False)) for name, label in options.items()}

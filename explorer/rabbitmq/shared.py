@@ -71,13 +71,14 @@ def draw(
     done: Act = Act(),
     live: Live | None = None,
 ) -> HttpResponse:
-    """Render a page of a virtual host around `_template`.html; for htmx only that part, or the given fragment.
+    """Render a page of a virtual host around `_template`.html; for htmx only that part, or the given fragment. A template that
+    begins with a slash is one of those that all families share.
 
     place: the selected item of the navigation. parent: name and URL of the parent page. here: the name of this page.
     done: the result of an action; an error is shown with advice. The status is 400 for an invalid `form` in the context.
     live: what keeps the page up to date.
     """
-    part = f"explorer/rabbitmq/_{template}.html"
+    part = f"explorer/_{template[1:]}.html" if template.startswith("/") else f"explorer/rabbitmq/_{template}.html"
     known = places(vhost.name, f"rabbitmq_{place}")
     whole = {
         "section": "entities",

@@ -9,7 +9,6 @@ from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_GET
 
 from broker_core import reads, service_bus
-from broker_core.common.durations import human
 from broker_core.common.types import EntityKind, EventKind, Family
 from broker_core.reads import EntityRow, Tab
 from broker_core.service_bus import entities
@@ -18,10 +17,13 @@ from explorer.live.page import FILTERED_SECONDS, HEAD_SECONDS, HISTORY_SECONDS, 
 from explorer.operations.presenters import offers
 from explorer.shared import split, timeline
 from explorer.shared.filtering import filter_of, listed, status_of
-from explorer.shared.forms.queries import HISTORY, ORDERS, RULES, SESSIONS, SUBSCRIPTIONS, EntityQuery
-from explorer.shared.glance import TRAFFIC_MINUTES, Glance, spark
+from explorer.shared.forms.queries import HISTORY, ORDERS, RECEIVERS, RULES, SESSIONS, SUBSCRIPTIONS, EntityQuery
+from explorer.shared.glance import TRAFFIC_MINUTES, spark
+from explorer.shared.head import HEAD
+from explorer.shared.history import history
 from explorer.shared.lists import TabView
 from explorer.shared.presenters import plural
+from explorer.shared.receivers import MOST_HELD, receivers_of
 from explorer.shared.shell import (
     BadQuery,
     about,
@@ -32,10 +34,13 @@ from explorer.shared.shell import (
     show,
 )
 
-HEAD = "explorer/service_bus/entity.html#head"
+from .head import head, source_words
+
+LISTS = "explorer/service_bus/_messages.html"
 _STAYING = (EventKind.SENT, EventKind.SCHEDULED, EventKind.RECEIVED, EventKind.RENEWED)
 _TABS = (
     (SUBSCRIPTIONS, "subscriptions", "subscription"),
+    ("all", "in the queue", "list"),
     ("active", "active", "active"),
     ("locked", "locked", "locked"),
     ("scheduled", "scheduled", "scheduled"),
@@ -44,14 +49,16 @@ _TABS = (
     ("transfer-dead-letter", "transfer dead letters", "dead"),
     (SESSIONS, "sessions", "session"),
     (RULES, "rules", "rules"),
+    (RECEIVERS, "receivers", "hand"),
     (HISTORY, "history", "gone"),
 )
 _TABS_OF = {
-    EntityKind.QUEUE: {"active", "locked", "scheduled", "deferred", "dead-letter", HISTORY},
+    EntityKind.QUEUE: {"all", "active", "locked", "scheduled", "deferred", "dead-letter", RECEIVERS, HISTORY},
     EntityKind.TOPIC: {SUBSCRIPTIONS, "scheduled", HISTORY},
-    EntityKind.SUBSCRIPTION: {"active", "locked", "deferred", "dead-letter", RULES, HISTORY},
+    EntityKind.SUBSCRIPTION: {"all", "active", "locked", "deferred", "dead-letter", RULES, RECEIVERS, HISTORY},
 }
-_SOURCES = {"default": "default", "entity": "set on this {}"}
+LISTED = {"active": Tab.UNLOCKED}  # the lists that differ from their tab
+DUE_ORDERS = [("", "next due first"), ("newest", "last due first")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,19 +85,21 @@ def entity(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
         "tabs": tab_views(entity, tab),
         "tab": tab,
         "form": form,
+        "lists": LISTS,
+        "is_dead": tab in ("dead-letter", "transfer-dead-letter"),
         **_listing(request, entity, form, tab),
         **split.context(request, entity.address),
     }
     if draws(request, HEAD):
         effective = entities.effective(address, actor=request.actor)
+        traffic = spark(reads.traffic(address, TRAFFIC_MINUTES, actor=request.actor), completes=entity.holds_messages)
         context |= {
             "settings": settings_of(effective, entity.kind),
-            "glance": at_a_glance(effective, entity.kind),
-            "spark": spark(reads.traffic(address, TRAFFIC_MINUTES, actor=request.actor), completes=entity.holds_messages),
+            "head": head(entity, context["may"], effective, traffic),
         }
     return show(
         request,
-        "service_bus/entity",
+        "entity",
         context,
         fragment="service_bus/_messages",
         status=status_of(context),
@@ -100,9 +109,9 @@ def entity(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
 
 def _live(request: HttpRequest, entity: EntityRow, tab: str, context: dict) -> Live:
     shown = [entity, *(row for row, _ in context.get("subscriptions", ()))]
-    slow = FILTERED_SECONDS if context.get("filtered") else HISTORY_SECONDS if tab in (HISTORY, SESSIONS) else 0.0
+    slow = FILTERED_SECONDS if context.get("filtered") else HISTORY_SECONDS if tab in (HISTORY, SESSIONS, RECEIVERS) else 0.0
     return Live(
-        {HEAD: HEAD_SECONDS, "explorer/service_bus/_messages.html": slow, **split.fragments(request)},
+        {HEAD: HEAD_SECONDS, LISTS: slow, **split.fragments(request)},
         entities=shown,
         refresh_seconds=refresh_seconds(shown),
         personal=bool(request.GET.get("m")),
@@ -115,7 +124,10 @@ def _listing(request: HttpRequest, entity: EntityRow, form: EntityQuery, tab: st
     cursor = values["cursor"] or None
     match tab:
         case "history":
-            return {"events": reads.gone(entity.address, cursor=cursor, actor=actor), "filtered": False}
+            return history(entity, form, actor)
+        case "receivers":
+            held = reads.list_messages(entity.address, Tab.LOCKED, limit=MOST_HELD, actor=actor)
+            return {"receivers": receivers_of(entity, held.rows, actor)}
         case "subscriptions":
             rows = reads.subscriptions(entity.address, actor=actor)
             rules = service_bus.rules_of([row.id for row in rows], actor=actor)
@@ -124,13 +136,22 @@ def _listing(request: HttpRequest, entity: EntityRow, form: EntityQuery, tab: st
             return {"rules": service_bus.rules_of([entity.id], actor=actor).get(entity.id, [])}
         case "sessions":
             return {"sessions": reads.sessions(entity.address, part=values["session"], cursor=cursor, actor=actor)}
-    narrowed = filter_of(request, entity.clock.now)
+    narrowed, newest_first = filter_of(request, entity.clock.now), is_newest_first(tab, values["order"])
     return {
-        **listed(request, entity.address, Tab(tab), narrowed, newest_first=values["order"] != "oldest", cursor=cursor),
+        **listed(request, entity.address, list_of(tab), narrowed, newest_first=newest_first, cursor=cursor),
         **({} if narrowed.problem else offers(entity, tab, narrowed.text, actor=actor)),
-        "orders": ORDERS,
+        "orders": DUE_ORDERS if tab == Tab.SCHEDULED else ORDERS,
         "order": values["order"],
     }
+
+
+def list_of(tab: str) -> Tab:
+    return LISTED.get(tab) or Tab(tab)
+
+
+def is_newest_first(tab: str, order: str) -> bool:
+    """The order of a list: the newest first, but of scheduled messages the one that is due next."""
+    return order == "newest" if tab == Tab.SCHEDULED else order != "oldest"
 
 
 def resubmitted(new_numbers: dict[int, int], asked: Sequence[int]) -> str:
@@ -151,7 +172,7 @@ def _messages(numbers) -> str:
 
 
 def first_tab(entity: EntityRow) -> str:
-    return SUBSCRIPTIONS if entity.kind == EntityKind.TOPIC else "active"
+    return SUBSCRIPTIONS if entity.kind == EntityKind.TOPIC else str(Tab.ALL)
 
 
 def tabs_of(entity: EntityRow, selected: str) -> set[str]:
@@ -166,33 +187,17 @@ def tab_views(entity: EntityRow, selected: str) -> list[TabView]:
     """The tabs with their counts."""
     counts, here = entity.counts, tabs_of(entity, selected)
     numbers = {
-        "active": counts.active, "locked": counts.locked, "scheduled": counts.scheduled, "deferred": counts.deferred,
-        "dead-letter": counts.dead_letter, "transfer-dead-letter": counts.transfer_dead_letter,
-        SUBSCRIPTIONS: entity.subscriptions, RULES: entity.rules,
+        "all": counts.active + counts.deferred + counts.scheduled,
+        "active": counts.active - counts.locked, "locked": counts.locked,
+        "scheduled": counts.scheduled, "deferred": counts.deferred, "dead-letter": counts.dead_letter,
+        "transfer-dead-letter": counts.transfer_dead_letter, SUBSCRIPTIONS: entity.subscriptions, RULES: entity.rules,
     }  # fmt: skip
-    return [TabView(slug, word, hue, numbers.get(slug), slug == selected) for slug, word, hue in _TABS if slug in here]
+    own = {"all": f"in the {entity.kind}"}
+    return [
+        TabView(slug, own.get(slug, word), hue, numbers.get(slug), slug == selected) for slug, word, hue in _TABS if slug in here
+    ]
 
 
 def settings_of(effective: Mapping[str, tuple[object, str]], kind: EntityKind) -> list[Setting]:
     """The settings by their Azure names, with the source of each value."""
-    return [Setting(SERVICE_NAMES[name], value, _source(source, kind)) for name, (value, source) in effective.items()]
-
-
-def at_a_glance(effective: Mapping[str, tuple[object, str]], kind: EntityKind) -> list[Glance]:
-    """The most important settings of this kind of entity."""
-    shown = {
-        "lock_duration": ("Lock", human),
-        "max_delivery_count": ("Max deliveries", lambda count: f"{count:,}"),
-        "default_message_time_to_live": ("Time-to-live", human),
-        "dead_lettering_on_message_expiration": ("Expired messages", lambda kept: "dead-lettered" if kept else "dropped"),
-        "requires_duplicate_detection": ("Duplicate detection", lambda found: "on" if found else "off"),
-    }
-    return [
-        Glance(SERVICE_NAMES[name], word, in_words(effective[name][0]), _source(effective[name][1], kind))
-        for name, (word, in_words) in shown.items()
-        if name in effective and (name != "requires_duplicate_detection" or effective[name][0] or kind == EntityKind.TOPIC)
-    ]
-
-
-def _source(source: str, kind: EntityKind) -> str:
-    return _SOURCES.get(source, source).format(kind)
+    return [Setting(SERVICE_NAMES[name], value, source_words(source, kind)) for name, (value, source) in effective.items()]

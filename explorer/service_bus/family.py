@@ -8,6 +8,7 @@ from django.urls import reverse
 
 from broker_core import service_bus
 from broker_core.common.types import EntityKind, Family
+from broker_core.service_bus import entities
 from explorer.shared import timeline
 from explorer.shared.family import FamilyPages, LockPages, MessagePage, NamespacePages, NewEntity, PageTexts
 from explorer.shared.presenters import azure_name
@@ -15,7 +16,7 @@ from explorer.shared.presenters import azure_name
 from . import entity, message, message_facts, namespaces, presenters, receiver, send, settings, settling, urls
 from .operations import OPERATIONS
 
-_PARTS = ("overview_new", "overview_empty", "message_links", "message_held", "message_extra")
+_PARTS = ("overview_new", "overview_empty", "message_links", "message_held", "message_extra", "settings_fold")
 
 SERVICE_BUS = FamilyPages(
     family=Family.SERVICE_BUS,
@@ -61,6 +62,8 @@ SERVICE_BUS = FamilyPages(
     new_entities=tuple(
         NewEntity(str(kind), str(kind), partial(reverse, "explorer:entity_new", args=(str(kind),))) for kind in EntityKind
     ),
+    set_status=entities.set_status,
+    settings_words=settings.in_words,
     urls=urls.urlpatterns,
     operations=OPERATIONS,
     namespaces=NamespacePages(namespaces.create, namespaces.delete),

@@ -20,7 +20,7 @@ from explorer.shared.lists import neighbour
 from explorer.shared.shell import Act, act
 
 from . import settling
-from .entity import resubmitted
+from .entity import is_newest_first, list_of, resubmitted
 
 
 def actions(detail: MessageDetail, actor: Actor) -> list[Action]:
@@ -82,7 +82,6 @@ def explain(address: EntityAddress, number: int, actor: Actor) -> Explanation | 
 
 
 _TAB_OF = {SubQueue.DEAD_LETTER: Tab.DEAD_LETTER, SubQueue.TRANSFER_DEAD_LETTER: Tab.TRANSFER_DEAD_LETTER}
-_TAB_OF_STATE = {MessageState.DEFERRED: Tab.DEFERRED, MessageState.SCHEDULED: Tab.SCHEDULED}
 
 
 def beside(query: QueryDict, record: MessageRecord, side: str, actor: Actor) -> int | None:
@@ -95,12 +94,12 @@ def beside(query: QueryDict, record: MessageRecord, side: str, actor: Actor) -> 
         return None
     if (narrowed := in_query(query, record.row)) is None:
         return None
-    newest_first = form.cleaned_data["order"] != "oldest"
-    read = partial(reads.list_messages, record.address, Tab(tab), filter=narrowed, actor=actor)
-    return neighbour(side, record.number, newest_first=newest_first, read=read)
+    row = record.row
+    due = row.scheduled_enqueue_at if tab == Tab.SCHEDULED and row and row.state is MessageState.SCHEDULED else None
+    newest_first = is_newest_first(tab, form.cleaned_data["order"])
+    read = partial(reads.list_messages, record.address, list_of(tab), filter=narrowed, by_number=due is None, actor=actor)
+    return neighbour(side, record.number, newest_first=newest_first, read=read, due=due)
 
 
 def _own_tab(row: MessageRow | None) -> Tab:
-    if row is None:
-        return Tab.ACTIVE
-    return _TAB_OF.get(row.subqueue) or _TAB_OF_STATE.get(row.state, Tab.ACTIVE)
+    return _TAB_OF.get(row.subqueue, Tab.ALL) if row else Tab.ALL

@@ -28,7 +28,7 @@ def _move(batch: Batch) -> Steps:
     operation = batch.operation
     return (
         yield from service_bus.move.steps(
-            operation.selection.address, batch.numbers, operation.options["to"], state=batch.place.state, actor=batch.actor
+            operation.selection.address, batch.numbers, operation.options["to"], states=batch.place.states, actor=batch.actor
         )
     )
 
@@ -77,10 +77,11 @@ def _send(address: EntityAddress, messages: Sequence[Message], actor: Actor) -> 
 
 OPERATIONS = FamilyOperations(
     lists={
-        str(Tab.ACTIVE): Place(),
+        str(Tab.ALL): Place(states=tuple(MessageState)),
+        str(Tab.ACTIVE): Place(locked=False),
         str(Tab.LOCKED): Place(locked=True),
-        str(Tab.DEFERRED): Place(state=MessageState.DEFERRED),
-        str(Tab.SCHEDULED): Place(state=MessageState.SCHEDULED),
+        str(Tab.DEFERRED): Place(states=(MessageState.DEFERRED,)),
+        str(Tab.SCHEDULED): Place(states=(MessageState.SCHEDULED,)),
         str(Tab.DEAD_LETTER): Place(SubQueue.DEAD_LETTER),
         str(Tab.TRANSFER_DEAD_LETTER): Place(SubQueue.TRANSFER_DEAD_LETTER),
     },

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
@@ -14,11 +15,12 @@ from django.views.decorators.http import require_http_methods
 from broker_core import reads
 from broker_core.common.durations import human
 from broker_core.common.errors import EntityNotFound
-from broker_core.common.types import Actor, EntityAddress, EntityKind, Family, Right
+from broker_core.common.types import Actor, EntityAddress, EntityKind, EntityStatus, ExpiryMode, Family, HistoryLevel, Right
 from broker_core.service_bus import entities, preview
-from broker_core.service_bus.rules.entity_settings import MAY_BE_NEVER, SERVICE_NAMES, SETTINGS_TYPE
+from broker_core.service_bus.rules.entity_settings import FIXED, MAY_BE_NEVER, SERVICE_NAMES, SETTINGS_OF, SETTINGS_TYPE
 from broker_core.service_bus.rules.filters import Rule, compile_filter
 from explorer.service_bus.forms.entity import EntitySettingsForm, NewEntityForm, NewSubscriptionForm
+from explorer.shared.revisions import wanted_revision
 from explorer.shared.settings_page import SettingsPage, change_settings, delete_entity
 from explorer.shared.shell import Act, act, address_of, page, show_form
 
@@ -102,9 +104,11 @@ def change(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     entity = reads.entity(address_of(namespace, path), actor=request.actor)
     request.actor.require(Right.MANAGE, entity.address)
     stored = entities.get_entity(entity.address, actor=request.actor)
+    revision = wanted_revision(request, entity.address)
+    restored = _settings_in(revision.columns, entity.kind) if revision else None
     form = EntitySettingsForm(
         request.POST if request.method == "POST" else None,
-        kind=entity.kind, existing=True, initial=_initial(stored.settings),
+        kind=entity.kind, existing=True, initial=_initial(replace(stored.settings, **restored or {})),
         **_completion(entity.address.namespace, request.actor, entity.address),
     )  # fmt: skip
     frame = SettingsPage(
@@ -115,7 +119,7 @@ def change(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
         preview=lambda changes: preview.preview(entity.address, **changes, actor=request.actor),
         change=lambda changes, token: preview.change(entity.address, **changes, token=token, actor=request.actor),
     )
-    return change_settings(request, entity, form, form.settings, frame)
+    return change_settings(request, entity, form, form.settings, frame, restored)
 
 
 @page
@@ -151,6 +155,19 @@ def _in_words(name: str, value: Any) -> str:
     if value is None and name not in MAY_BE_NEVER:
         return "nothing"
     return human(value) if value is None or hasattr(value, "total_seconds") else str(value)
+
+
+def _settings_in(columns: Mapping[str, Any], kind: EntityKind) -> dict[str, Any]:
+    """The settings in the columns of a revision; those that are fixed when an entity is created are left out."""
+    types = {"status": EntityStatus, "expiry_mode": ExpiryMode, "history_level": HistoryLevel}
+    names = [name for name in SETTINGS_OF[kind] if name in columns and name not in FIXED]
+    return {name: types[name](columns[name]) if name in types else columns[name] for name in names}
+
+
+def in_words(entity: reads.EntityRow, columns: Mapping[str, Any]) -> dict[str, str]:
+    """The settings of a revision in words, by their Azure names."""
+    found = _settings_in(columns, entity.kind)
+    return {SERVICE_NAMES[name]: _in_words(name, value) for name, value in found.items() if name != "status"}
 
 
 def _initial(settings: Any) -> dict:

@@ -168,6 +168,7 @@ class PageTexts:
     leaves:                 the ways in which a message leaves an entity.
     no_consumer:            shown for an entity from which no message was ever received.
     collected, collected_why: what an entity whose messages wait for an operator holds, and how these came there.
+    receiver:               the noun for who receives.
     """
 
     body: str
@@ -176,6 +177,7 @@ class PageTexts:
     no_consumer: str = "none yet"
     collected: str = "collected dead letter"
     collected_why: str = "dead-lettered to this queue, and nothing consumes them"
+    receiver: str = "receiver"
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +230,8 @@ class FamilyPages:
     events:      the texts of the timeline.
     figures:     columns of a table with entities of this family only.
     counts:      counts for a table with several families.
+    set_status:  (address, status, actor) -> pauses or resumes an entity.
+    settings_words: (entity, columns of a revision) -> its settings in words, by name.
     namespaces:  None: the family has its own pages for namespaces, named in `namespace_urls`.
     namespace_urls: URL names of these: "namespace_new", "namespace_delete".
     new_entities: the forms that create an entity.
@@ -251,6 +255,8 @@ class FamilyPages:
     figures: tuple[Figure, ...]
     counts: CommonCounts
     new_entities: tuple[NewEntity, ...]
+    set_status: Callable[..., Any]
+    settings_words: Callable[[EntityRow, Mapping[str, Any]], Mapping[str, str]]
     operations: FamilyOperations
     namespaces: NamespacePages | None = None
     namespace_urls: Mapping[str, str] = field(default_factory=dict)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol
 
 from broker_core.reads import Capped, MessageRow, Page
+from broker_core.reads.shared import microseconds
 
 MOST_LISTED = 300  # names; if there are more, a field suggests those that contain the typed text
 
@@ -33,13 +35,17 @@ class ReadsList(Protocol):
     ) -> Page[MessageRow]: ...
 
 
-def neighbour(side: str, number: int, *, newest_first: bool, read: ReadsList) -> int | None:
-    """The number of the next or previous message of a list, in the list's order; None: there is none near.
+def neighbour(side: str, number: int, *, newest_first: bool, read: ReadsList, due: datetime | None = None) -> int | None:
+    """The number of the next or previous message of a list, in the list's order; None: there is none near. due: in a list of
+    scheduled messages by the instant at which they are due, that of this one.
 
     A search for it is shorter than for a page, since a link is all that is lost.
     """
     below = (side == "next") == newest_first
-    cursor = f"{'below' if below else 'above'}-{number}"
+    cursor = f"{'below' if below else 'above'}-{number}" + (f"-{microseconds(due)}" if due else "")
     page = read(cursor=cursor, newest_first=newest_first, limit=1, max_scanned=20_000, max_seconds=0.2)
-    found = page.rows[0].sequence_number if page.rows else number
-    return found if (found < number if below else found > number) else None
+    if not page.rows:
+        return None
+    row = page.rows[0]
+    here, found = (due, number), (row.scheduled_enqueue_at if due else None, row.sequence_number)
+    return row.sequence_number if (found < here if below else found > here) else None

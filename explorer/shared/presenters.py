@@ -16,6 +16,12 @@ from .family import pages_of
 from .figures import at_hand
 from .values import Badge
 
+STATUS_WORDS = {
+    EntityStatus.ACTIVE: "Active",
+    EntityStatus.SEND_DISABLED: "Sending paused",
+    EntityStatus.RECEIVE_DISABLED: "Receiving paused",
+    EntityStatus.DISABLED: "Paused",
+}
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SUBQUEUE_SLUGS = {
     SubQueue.MAIN: "main",
@@ -115,12 +121,18 @@ def filesize(count: int) -> str:
 
 
 def rate(per_second: float) -> str:
-    """A rate per second, or per minute if it is slow; a dash for 0."""
+    """A rate per second, or per minute if it is slow."""
     if per_second <= 0:
-        return "–"
+        return "0"
     if per_second >= 1:
         return f"{per_second:,.0f}/s" if per_second >= 10 else f"{per_second:.1f}/s"
     return f"{per_second * 60:.0f}/min" if per_second * 60 >= 1 else "<1/min"
+
+
+def per_minute(per_second: float) -> str:
+    """A rate as a number per minute."""
+    each = per_second * 60
+    return f"{each:,.0f}" if each >= 1 or not each else "<1"
 
 
 def plural(count: int, one: str, several: str = "") -> str:
@@ -238,6 +250,26 @@ def consuming(entity: EntityRow) -> str:
         return pages_of(entity.family).texts.no_consumer
     idle = entity.clock.now - entity.last_receive_at
     return "active" if idle < timedelta(minutes=1) else f"idle {age(idle)}"
+
+
+def status_words(status: EntityStatus) -> str:
+    """What is paused."""
+    return STATUS_WORDS[status]
+
+
+def receiving(entity: EntityRow) -> str:
+    """Who receives from an entity now, in a few words."""
+    noun = pages_of(entity.family).texts.receiver
+    if entity.forward_to:
+        return "forwards its messages"
+    if entity.consumers:
+        return plural(entity.consumers, noun)
+    if entity.consumers_waiting:
+        return f"{noun}s waiting"
+    if entity.last_receive_at is None:
+        return f"no {noun} yet"
+    idle = entity.clock.now - entity.last_receive_at
+    return f"{noun}s active" if idle < timedelta(minutes=1) else f"no {noun} for {age(idle)}"
 
 
 def azure_name(name: str) -> str:

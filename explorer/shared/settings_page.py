@@ -38,14 +38,24 @@ class SettingsPage:
 
 
 def change_settings(
-    request: HttpRequest, entity: EntityRow, form: Form, typed: Callable[[], Mapping[str, Any]], page: SettingsPage
+    request: HttpRequest,
+    entity: EntityRow,
+    form: Form,
+    typed: Callable[[], Mapping[str, Any]],
+    page: SettingsPage,
+    restored: Mapping[str, Any] | None = None,
 ) -> HttpResponse:
-    """GET shows the form, POST with `preview` the effect of the changes; another POST saves them. typed: the form's values."""
+    """GET shows the form, POST with `preview` the effect of the changes; another POST saves them. typed: the form's values.
+
+    restored: earlier values, which the form already shows: GET then shows the effect of restoring them.
+    """
     address = entity.address
     context: dict[str, Any] = {"entity": entity, "address": address, "clock": entity.clock}
+    if restored is not None and not form.is_bound:
+        return show_form(request, page.template, form, **context | _previewed(page, _changes(page, restored)))
     if not form.is_valid():
         return show_form(request, page.template, form, **context)
-    changes = {name: value for name, value in typed().items() if value != page.stored(name)}
+    changes = _changes(page, typed())
     if "preview" in request.POST:
         return show_form(request, page.template, form, **context | _previewed(page, changes))
     done = act(
@@ -56,6 +66,10 @@ def change_settings(
         anew = _previewed(page, changes) if isinstance(done.error, PreviewOutdated) else {}
         return show_form(request, page.template, form, **context | anew | {"done": anew.get("done", done)})
     return to_entity(address)
+
+
+def _changes(page: SettingsPage, wanted: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in wanted.items() if value != page.stored(name)}
 
 
 def _previewed(page: SettingsPage, changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -31,6 +31,7 @@ register.filter("human", human)
 register.filter("iso_duration", format_iso)
 register.filter("filesize", presenters.filesize)
 register.filter("rate", presenters.rate)
+register.filter("per_minute", presenters.per_minute)
 register.filter("age", presenters.age)
 register.filter("absolute", presenters.absolute)
 register.filter("actor_name", presenters.actor_name)
@@ -38,6 +39,9 @@ register.filter("badge", presenters.badge)
 register.filter("deadline", presenters.deadline)
 register.filter("neglected", presenters.is_neglected)
 register.filter("consuming", presenters.consuming)
+register.filter("receiving", presenters.receiving)
+register.filter("receiver_noun", lambda entity: pages_of(entity.family).texts.receiver)
+register.filter("status_words", lambda entity: presenters.status_words(entity.status))
 register.filter("shown_path", presenters.shown_path)
 register.filter("tags", presenters.tags)
 register.filter("effect_verb", presenters.effect_verb)
@@ -79,9 +83,9 @@ def rules_after(text: object) -> str:
 
 @register.simple_tag
 def figure(count: int, applies: bool = True) -> str:
-    """A count in a table; a dash if it does not apply to the entity."""
+    """A count in a table; empty if it does not apply to the entity."""
     if not applies:
-        return mark_safe('<span class="quiet">–</span>')
+        return ""
     return f"{count:,}" if count else mark_safe('<span class="zero">0</span>')
 
 
@@ -181,7 +185,7 @@ def ago(at: datetime | None, now: datetime | None = None, *, in_words: bool = Fa
     in_words: for a sentence: "12 s ago", or "now".
     """
     if not at:
-        return mark_safe('<span class="quiet">–</span>')
+        return mark_safe('<span class="quiet">none</span>')
     now = now or real_now()
     return format_html(
         '<time datetime="{}" data-since="{}" data-now="{}"{} title="{}">{}</time>',
@@ -198,7 +202,7 @@ def ago(at: datetime | None, now: datetime | None = None, *, in_words: bool = Fa
 def instant(at: datetime | None) -> str:
     """The instant in full."""
     if not at:
-        return mark_safe('<span class="quiet">–</span>')
+        return mark_safe('<span class="quiet">unknown</span>')
     return format_html('<time datetime="{}">{}</time>', at.isoformat(), presenters.absolute(at))
 
 
@@ -417,6 +421,13 @@ def event_words(kind, family: Family | None = None, reason: str | None = None) -
 @register.simple_tag
 def lived(begin: datetime, end: datetime) -> str:
     return human(max(end - begin, timedelta(0)))
+
+
+@register.filter
+def milliseconds(count: object) -> str:
+    """A number of milliseconds as a duration: "19 s"; a text that is no number as it is."""
+    text = str(count)
+    return human(timedelta(milliseconds=int(text))) if text.isascii() and text.isdigit() and len(text) < 15 else text
 
 
 @register.filter

@@ -107,6 +107,8 @@
     }
   });
 
+  document.addEventListener("vitrine:rows-left", () => showSelection());
+
   // --- preferences: stored by the server, shown at once ---------------------------------------------------------------
   document.addEventListener("submit", (event) => {
     const form = event.target.closest("[data-preferences]");

@@ -263,9 +263,22 @@
     if (fate && badge) {
       badge.className = "state state-gone";
       badge.textContent = fate;
-      row.querySelector("[data-deadline]")?.closest("td").replaceChildren(); // no deadline any more
     }
+    if (ghosts.has(row.id) && !row.classList.contains("left")) markLeft(row);
     return ghosts.has(row.id);
+  }
+
+  // A row that left has no deadline and cannot be selected; it says since when it is gone.
+  function markLeft(row) {
+    const deadline = row.querySelector("[data-deadline]")?.closest("td") ?? row.querySelector("td.next, td.until");
+    const now = Math.round(clockNow());
+    const since = document.createElement("time");
+    Object.assign(since.dataset, { since: now, now, inWords: "" });
+    since.textContent = "now";
+    deadline?.replaceChildren("left ", since);
+    row.querySelector(".check")?.replaceChildren();
+    row.classList.add("left");
+    document.dispatchEvent(new Event("vitrine:rows-left"));
   }
 
   function endGhosts() {

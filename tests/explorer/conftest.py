@@ -126,6 +126,7 @@ def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[st
         "help": ["/learn/"],
         "entity_new": ["/new/queue/", "/new/topic/", "/new/subscription/"],
         "entity_settings": [f"/settings/{one}" for one in (at, topic, eu, stored)],
+        "entity_revisions": [f"/revisions/{one}" for one in (at, topic, eu, stored)],
         "entity_delete": [f"/delete/{one}" for one in (at, topic, eu, stored)],
         "rule_new": [f"/new-rule/{eu}"],
         "rule": [f"/rules/Europe/{eu}", f"/rules/Vip/{vips}"],
@@ -138,7 +139,11 @@ def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[st
         "release_locks": [f"/release-locks/{at}"],
         "entity": [
             f"/entities/{at}",
-            *(f"/entities/{at}?tab={tab}" for tab in ("locked", "scheduled", "deferred", "dead-letter", "history")),
+            *(
+                f"/entities/{at}?tab={tab}"
+                for tab in ("active", "locked", "scheduled", "deferred", "dead-letter", "receivers", "history")
+            ),
+            f"/entities/{at}?tab=history&outcome=COMPLETED&by=process:worker",
             f"/entities/{at}?q=id:order-5+body:n+prop.region=eu&order=oldest",
             f"/entities/{at}?q=id:none-such",
             *(f"/entities/{topic}?tab={tab}" for tab in ("subscriptions", "scheduled", "history")),
@@ -148,7 +153,10 @@ def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[st
             f"/entities/{at}?m=4",
             f"/entities/{at}?tab=dead-letter&m=2",
             f"/entities/{stored}?m=8",
-            *(f"/entities/{stored}?tab={tab}" for tab in ("all", "visible", "delayed", "leased", "expired", "history")),
+            *(
+                f"/entities/{stored}?tab={tab}"
+                for tab in ("all", "visible", "delayed", "leased", "expired", "receivers", "history")
+            ),
             f"/entities/{stored}?tab=visible&q=body:job&order=oldest",
             f"/entities/{stored}-poison",
         ],

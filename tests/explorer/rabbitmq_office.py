@@ -122,6 +122,7 @@ def addresses_of(at: str) -> dict[str, list[str]]:
             f"/entities/{at}/mail?q=id:none-such",
         ],
         "entity_delete": [f"/delete/{at}/mail"],
+        "entity_revisions": [f"/revisions/{at}/mail"],
         "message": [f"/messages/{at}/mail/{number}" for number in (1, 2, 3)]
         + [f"/messages/{at}/dead/1", f"/messages/{at}/scans/1"],
     }

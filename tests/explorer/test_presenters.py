@@ -59,7 +59,7 @@ def test_a_countdown_at_its_end_says_that_the_broker_decides(left, expected):
 
 
 @pytest.mark.parametrize(
-    ("per_second", "expected"), [(0, "–"), (0.001, "<1/min"), (0.5, "30/min"), (2.34, "2.3/s"), (1234, "1,234/s")]
+    ("per_second", "expected"), [(0, "0"), (0.001, "<1/min"), (0.5, "30/min"), (2.34, "2.3/s"), (1234, "1,234/s")]
 )
 def test_rates(per_second, expected):
     assert presenters.rate(per_second) == expected
@@ -91,9 +91,8 @@ def test_six_states_have_six_hues_and_six_shapes():
 def an_entity(**changes):
     values = {
         "counts": Counts(active=5), "expired_pending": Capped(0), "expired_leased": 0, "expired_delayed": 0,
-        "consumers_waiting": False, "consumers": 0, "family": Family.SERVICE_BUS,
+        "consumers_waiting": False, "consumers": 0, "family": Family.SERVICE_BUS, "waits_for_operator": False,
         "status": EntityStatus.ACTIVE, "last_receive_at": None, "clock": SimpleNamespace(now=NOON),
-        "waits_for_operator": False,
     }  # fmt: skip
     return SimpleNamespace(**values | changes)
 
@@ -308,9 +307,15 @@ def test_each_family_speaks_of_events_in_its_own_words():
 
 
 def test_a_chart_of_nothing_is_none_and_the_highest_value_touches_the_top():
-    points = [TrafficPoint(NOON, 10, sent, 0, 0) for sent in (0, 4, 2)]
+    points = [TrafficPoint(NOON, 60, sent, 0, 0) for sent in (0, 5, 2)]
     assert glance.spark([]) is None and glance.spark([TrafficPoint(NOON, 10, 0, 0, 0)]) is None
-    assert glance.spark(points, width=100).sent == "0.0,38.0 50.0,2.0 100.0,20.0"
+    assert glance.spark(points).sent == "0,38.0 110,0.0 220,22.8"
+
+
+def test_a_chart_adds_up_minutes_of_which_the_last_is_whole():
+    points = [TrafficPoint(NOON, 10, 1, 0, 0) for _ in range(15)]
+    assert glance.by_minute(points, lambda point: point.sent) == [3, 6, 6]
+    assert [glance.rounded_up(n) for n in (1, 3, 6, 10, 11, 450, 999)] == [1, 5, 10, 10, 20, 500, 1000]
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def test_looking_renews_no_expiry_and_marks_nothing_as_redelivered(office, as_):
 def test_a_queue_tells_what_waits_behind_its_head(office, as_):
     page = body_of(as_("viewer").get(f"/entities/{office.at}/mail"))
     assert "1 expired message is" in page and "expired, behind the head" in page
-    assert "mail.second" in page and "5000 ms" in page
+    assert "mail.second" in page and "5 s" in page
     listed = {
         tab: body_of(as_("viewer").get(f"/entities/{office.at}/mail?tab={tab}", headers=FRAGMENT)) for tab in ("ready", "expired")
     }
@@ -76,7 +76,7 @@ def test_what_is_in_force_names_all_who_say_it_and_the_winner(office, as_):
     page = body_of(as_("viewer").get(f"/entities/{office.at}/mail?tab=in-force", headers=FRAGMENT))
     assert "1 min (60,000 ms)" in page and "15 min (900,000 ms)" in page and "1 h (3,600,000 ms)" in page
     assert "the lowest value wins" in page and ">low<" in page and ">bound<" in page
-    assert ">overrides 2</a>" in body_of(as_("viewer").get(f"/entities/{office.at}/mail"))
+    assert "(overrides 2)" in body_of(as_("viewer").get(f"/entities/{office.at}/mail"))
 
 
 def test_lists_explain_their_short_words_and_a_page_of_one_has_whole_ones(office, as_):
@@ -84,7 +84,7 @@ def test_lists_explain_their_short_words_and_a_page_of_one_has_whole_ones(office
     assert '<span class="tag">TTL</span> message time-to-live' in queues
     assert '<span class="tag">D</span> durable' in body_of(as_("viewer").get(f"/rabbitmq/exchanges/{office.at}/"))
     page = body_of(as_("viewer").get(f"/entities/{office.at}/mail"))
-    assert ">message time-to-live</span>" in page and ">TTL<" not in page
+    assert ">durable</span>" in page and "Message time-to-live <b>" in page and ">TTL<" not in page
 
 
 def test_consumers_and_connections_are_told_with_what_they_hold(office, as_):

@@ -96,9 +96,10 @@ def test_a_row_says_why_since_when_by_whom_and_until_when(jobs, as_):
 def test_the_head_names_the_poison_queue_and_the_count_of_the_wire(jobs, as_):
     page = body_of(as_("viewer").get(f"/entities/{at(jobs)}"))
     assert 'wire">6<' in page, "the expired one is gone for clients (QS-901)"
-    assert "After 2 gets" in page and f'href="/entities/{at(jobs)}-poison"' in page and "team" in page
+    assert "then moved to jobs-poison" in page and f'href="/entities/{at(jobs)}-poison"' in page and "team" in page
+    assert "1 in jobs-poison" in page
     poison = body_of(as_("viewer").get(f"/entities/{at(jobs)}-poison"))
-    assert f'Poison queue of <a href="/entities/{at(jobs)}">' in poison and "No active receivers" not in poison
+    assert "1 dead letter of jobs" in poison and f'href="/entities/{at(jobs)}"' in poison and "No receivers" not in poison
 
 
 def test_a_filter_narrows_a_list_by_text_for_those_who_may_see_it(jobs, as_):

@@ -96,7 +96,7 @@ def test_what_was_purged_is_deleted_after_its_time(queue):
 def test_locked_messages_are_skipped_with_their_holder(queue):
     service_bus.send(queue, [Message() for _ in range(3)])
     service_bus.receive(queue, actor=Actor("key", "worker", Right.ALL))
-    done = start(Kind.PURGE, queue)
+    done = start(Kind.PURGE, queue, "all")
     assert (done.done, done.skipped, dict(done.reasons)) == (2, 1, {"held by key:worker": 1})
     assert done.listed == [[1, "held by key:worker"]]
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from broker_core import namespaces, operations, queue_storage, rabbitmq, service_bus
-from broker_core.common.types import Actor, EntityAddress, Family, Message, Right
+from broker_core.common.types import Actor, EntityAddress, EntityStatus, Family, Message, Right
 from broker_core.rabbitmq import Properties, Publication
 from broker_core.rabbitmq.connections import channels
 from broker_core.rabbitmq.rules.policies import Policy
@@ -166,6 +166,7 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
             **{f"{verb}_topic": lambda: {"address": w.topic} for verb in ("get", "update", "delete")},
             **{f"{verb}_subscription": lambda: {"address": w.subscription} for verb in ("get", "update", "delete")},
             **{f"list_{what}": dict for what in ("queues", "topics", "entities")},
+            "set_status": lambda: at | {"status": EntityStatus.ACTIVE},
             "*": lambda: at,
         },
         "namespaces.namespaces": {
@@ -174,6 +175,7 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
             "list_namespaces": dict,
             "*": lambda: {"name": w.ns},
         },
+        "namespaces.protection": {"*": lambda: at | {"protected": True}},
         "service_bus.entities.rules": {
             "create_rule": lambda: rule | {"rule": Rule("new", CorrelationFilter(subject="x"))},
             "update_rule": lambda: rule | {"rule": Rule("r")},
@@ -210,6 +212,7 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
             "create_queue": lambda: {"address": EntityAddress(w.account, "new"), "metadata": {"a": "b"}},
             "ensure_queue": lambda: {"address": EntityAddress(w.account, "new")},
             "list_queues": lambda: {"account": w.account},
+            "set_status": lambda: orders | {"status": EntityStatus.ACTIVE},
             "set_metadata": lambda: orders | {"metadata": {"a": "b"}},
             **{f"{verb}_queue": lambda: orders for verb in ("get", "update", "delete")},
             **{f"{verb}_account": lambda: {"name": "newaccount"} for verb in ("create", "ensure")},
@@ -315,6 +318,7 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
         "rabbitmq.topology.queues": {
             "declare_queue": lambda: {"address": EntityAddress(w.vhost, "new"), "arguments": {"x-max-length": 5}},
             "delete_queue": lambda: rabbits,
+            "set_status": lambda: rabbits | {"status": EntityStatus.ACTIVE},
         },
         "rabbitmq.vhost_deletion": {"*": lambda: {"name": w.vhost}},
         "rabbitmq.topology.vhosts": {
@@ -323,6 +327,7 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
             "*": lambda: {"name": w.vhost},
         },
         "reads.broker_health": {"*": dict},
+        "reads.revisions": {"*": lambda: at},
         "reads.dead_letters": {"*": lambda: {"filter": EntityFilter()}},
         "reads.deleted_entities": {"*": lambda: at | {"entity_id": 1}},
         "reads.entities": {

@@ -143,6 +143,45 @@ def test_pages_turn_both_ways_and_meet_every_message_once(queue, newest_first):
     assert numbers(start) == numbers(first)
 
 
+@pytest.mark.parametrize("newest_first", [False, True])
+def test_scheduled_messages_are_listed_in_due_order_and_pages_turn_both_ways(queue, newest_first):
+    start = now(queue)
+    for minutes in (50, 10, 30, 10, 40, 20, 60):  # two are due at the same instant
+        send(queue, scheduled_enqueue_at=start + timedelta(minutes=minutes))
+    order = [2, 4, 6, 3, 5, 1, 7]
+    order = order[::-1] if newest_first else order
+    pages, cursor = [], None
+    while True:
+        page = reads.list_messages(queue, Tab.SCHEDULED, limit=3, newest_first=newest_first, cursor=cursor)
+        pages.append(page)
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    assert [numbers(page) for page in pages] == [order[:3], order[3:6], order[6:]]
+    back = reads.list_messages(queue, Tab.SCHEDULED, limit=3, newest_first=newest_first, cursor=pages[2].previous_cursor)
+    assert (numbers(back), back.next_cursor) == (order[3:6], pages[1].next_cursor)
+    again = reads.list_messages(queue, Tab.SCHEDULED, limit=3, newest_first=newest_first, cursor=back.previous_cursor)
+    assert (numbers(again), again.previous_cursor) == (order[:3], None)
+    found = reads.list_messages(queue, Tab.SCHEDULED, filter=matching("body:body"), limit=9, newest_first=newest_first)
+    assert numbers(found) == order
+    capped = reads.list_messages(queue, Tab.SCHEDULED, filter=matching("subject:none"), max_scanned=2)
+    assert capped.capped and capped.next_cursor
+    with pytest.raises(InvalidArgument, match="cursor"):
+        reads.list_messages(queue, Tab.SCHEDULED, cursor="above-3")
+
+
+def test_all_present_messages_are_one_list_whatever_their_state(queue):
+    send(queue, 5)
+    first, second = service_bus.receive(queue, 2)
+    service_bus.defer(queue, [first.lock_token])
+    service_bus.dead_letter(queue, [second.lock_token])
+    send(queue, 1, scheduled_enqueue_at=now(queue) + timedelta(hours=1))
+    page = reads.list_messages(queue, Tab.ALL, limit=3)
+    assert numbers(page) == [6, 5, 4]
+    further = reads.list_messages(queue, Tab.ALL, limit=3, cursor=page.next_cursor)
+    assert (numbers(further), further.next_cursor) == ([3, 1], None)
+
+
 def test_a_page_back_that_meets_the_start_is_the_first_page(queue):
     send(queue, 6)
     page = reads.list_messages(queue, limit=4, cursor="above-3")
@@ -167,6 +206,8 @@ def test_each_tab_shows_its_list(queue):
         Tab.LOCKED: [3],
         Tab.DEFERRED: [1],
         Tab.SCHEDULED: [5],
+        Tab.ALL: [5, 4, 3, 1],
+        Tab.UNLOCKED: [4],
         Tab.DEAD_LETTER: [2],
         Tab.TRANSFER_DEAD_LETTER: [],
     }

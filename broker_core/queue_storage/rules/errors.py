@@ -157,6 +157,19 @@ class QueueNotFound(StorageRefusal, errors.EntityNotFound):
         self.entity = queue
 
 
+class QueueDisabled(StorageRefusal, errors.EntityDisabled):
+    """An operator has paused puts, or gets (QS-926)."""
+
+    code = "QueueDisabled"
+    status = 409  # type: ignore[assignment]  # here of the response
+
+    def __init__(self, queue: str, status: str, operation: str):
+        errors.BrokerError.__init__(
+            self, f"The queue '{queue}' has been disabled by the administrator: {operation} are paused. Nothing was changed."
+        )
+        self.entity, self.operation = queue, operation
+
+
 class AccountNotFound(StorageRefusal, errors.EntityNotFound):
     """No such account."""
 

@@ -5,7 +5,7 @@
 
 -- fragment: storage_entity
 entity AS MATERIALIZED (
-    SELECT id, namespace_id, path, now, history_level, (effective ->> 'max_dequeue_count')::int AS max_dequeue_count,
+    SELECT id, namespace_id, path, now, status, history_level, (effective ->> 'max_dequeue_count')::int AS max_dequeue_count,
            coalesce((options ->> 'expiry_grace')::float8, 60) * interval '1 s' AS expiry_grace,
            coalesce((options ->> 'strict_visibility')::boolean, false) AS strict_visibility
       FROM vitrine_entity_now WHERE id = %(entity_id)s)
@@ -40,14 +40,15 @@ CASE WHEN %(time_to_live)s::interval < timestamptz '9999-12-31 23:59:59+00' - e.
      THEN e.now + %(time_to_live)s::interval END AS expires_at
 
 -- name: storage_put
--- Append messages in order, with ids and receipts (QS-001, QS-015). No row: the queue does not exist.
+-- Append messages in order, with ids and receipts (QS-001, QS-015). No row: the queue does not exist, or puts are paused
+-- (QS-926).
 WITH
 -- include: storage_entity
 ,
 numbers AS (
     UPDATE vitrine_entity_counter AS c
        SET next_number = c.next_number + cardinality(%(bodies)b::bytea[]), bytes_sent = c.bytes_sent + %(bytes)s
-     WHERE c.entity_id = (SELECT id FROM entity)
+     WHERE c.entity_id = (SELECT id FROM entity WHERE status IN ('Active', 'ReceiveDisabled'))
  RETURNING c.next_number - cardinality(%(bodies)b::bytea[]) AS first),
 stored AS (
     INSERT INTO vitrine_message (entity_id, sequence_number, size, enqueued_at, expires_at, time_to_live,
@@ -83,8 +84,9 @@ SELECT sequence_number, message_id, lock_token, enqueued_at, expires_at, visible
 
 -- name: storage_get
 -- Make up to max_count visible messages invisible, in the order of (visible_at, number), and return them (QS-020, QS-021, QS-071,
--- QS-908). Messages locked by a concurrent get are skipped (QS-025). spent: the number of messages met that belong in the poison
--- queue; the caller moves them. If there were only such, the result is one row without a sequence number.
+-- QS-908); none while gets are paused (QS-926). Messages locked by a concurrent get are skipped (QS-025). spent: the number of
+-- messages met that belong in the poison queue; the caller moves them. If there were only such, the result is one row without a
+-- sequence number.
 WITH
 -- include: storage_entity
 ,
@@ -101,7 +103,8 @@ available AS MATERIALIZED (
                   -- include: storage_visible
               AND
                   -- include: storage_from_hint
-            ORDER BY m.visible_at, m.sequence_number LIMIT %(max_count)s FOR UPDATE SKIP LOCKED) AS found),
+            ORDER BY m.visible_at, m.sequence_number LIMIT %(max_count)s FOR UPDATE SKIP LOCKED) AS found
+     WHERE e.status IN ('Active', 'SendDisabled')),
 changed AS (
     UPDATE vitrine_message AS m
        SET lock_token =
@@ -155,7 +158,7 @@ hint AS (
             WHERE h.entity_id = %(entity_id)s AND h.subqueue = @SUBQUEUE_MAIN
               AND (h.visible_from IS NULL OR h.visible_from > new.at OR h.visible_from < new.at - interval '1 s')
               FOR UPDATE OF h SKIP LOCKED)))
-SELECT e.now, EXISTS (SELECT FROM first) AS visible,
+SELECT e.now, e.status, EXISTS (SELECT FROM first) AS visible,
        EXISTS (SELECT FROM vitrine_message AS m
                 WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
                   AND m.expires_at <= e.now - e.expiry_grace) AS expired
@@ -326,7 +329,8 @@ SELECT (SELECT count(*) FROM affected) AS done, (SELECT max(sequence_number) FRO
 
 -- name: storage_bounds
 -- The range of sequence numbers of a queue's messages. No row: the queue does not exist.
-SELECT e.id AS entity_id, coalesce((SELECT head FROM vitrine_queue_head WHERE entity_id = e.id AND subqueue = @SUBQUEUE_MAIN),
+SELECT e.id AS entity_id, e.status,
+       coalesce((SELECT head FROM vitrine_queue_head WHERE entity_id = e.id AND subqueue = @SUBQUEUE_MAIN),
                                    1) AS first, c.next_number
   FROM vitrine_entity_now AS e JOIN vitrine_entity_counter AS c ON c.entity_id = e.id WHERE e.id = %(entity_id)s;
 

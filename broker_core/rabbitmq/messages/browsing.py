@@ -54,6 +54,7 @@ class QueueHead:
     head: the first deliverable message; None if there is none among those read.
     expires_at: when the queue is deleted unless it is used before; None: never, or not while it has a consumer (RMQ-041).
     owner: the name of the connection that owns an exclusive queue.
+    died: those of the messages read that were dead-lettered before they arrived here.
     """
 
     scanned: int
@@ -63,6 +64,7 @@ class QueueHead:
     head: int | None
     expires_at: datetime | None
     owner: str | None
+    died: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +159,8 @@ def queue_head(entity_id: int, *, actor: Actor | None = None) -> Steps[QueueHead
     _require(actor, f"entity {entity_id}")
     (row,) = yield call("browse_queue_head", entity_id=entity_id, cap=HEAD_CAP)
     return QueueHead(
-        row.scanned, row.scanned >= HEAD_CAP, row.behind_the_head, row.at_the_head, row.head, row.expires_at, row.owner
+        row.scanned, row.scanned >= HEAD_CAP, row.behind_the_head, row.at_the_head, row.head, row.expires_at, row.owner,
+        row.died,
     )  # fmt: skip
 
 

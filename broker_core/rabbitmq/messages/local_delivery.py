@@ -24,7 +24,9 @@ def deliver_by_number(
     transaction: RoutingTransaction, name: str, queue: QueueInfo, numbers: Sequence[int]
 ) -> Steps[Sequence[int]]:
     """Deliver messages to consumers with credit, of this process first, then of others (RMQ-922). Returns the undelivered
-    sequence numbers."""
+    sequence numbers: all while delivery is paused (RMQ-929)."""
+    if not queue.may_receive:
+        return numbers
     with _reserve(transaction, queue, len(numbers)) as plan:
         ending = yield from ending_owners(plan)
         given = [(consumer, number) for consumer, number in zip(plan, numbers, strict=False) if consumer.owner_id not in ending]

@@ -127,6 +127,7 @@ def _publish(known: Topology, prepared: Sequence[_Prepared], actor: str) -> Step
         yield from require_current(known)
         return [Published(unroutable=True) for _ in prepared]
     queues = {name: known.queues[name] for name in names}
+    yield from _require_accepting(known, queues)
     if any(is_limited(q) or q.has_zero_ttl for q in queues.values()) or any(p.expiration == 0 for p in prepared):
         return (yield from transact(known.vhost, actor, lambda transaction: _publish_transactionally(transaction, prepared)))
     if len(names) == 1 and all(routed):
@@ -155,6 +156,15 @@ def _route(known: Topology, prepared: Sequence[_Prepared]) -> Steps:
                 routes[route_key] = found
         routed.append(found)
     return routed
+
+
+def _require_accepting(known: Topology, names: Iterable[str]) -> Steps[None]:
+    """Raise AmqpError (406) if a queue accepts no messages because sending is paused (RMQ-929). Dead letters are accepted."""
+    for name in names:
+        queue = known.queues.get(name)
+        if queue is not None and not queue.may_send:
+            yield from require_current(known)
+            raise errors.paused_queue(known.vhost, name)
 
 
 def _publish_to_one(
@@ -249,6 +259,7 @@ def _publish_transactionally(transaction: RoutingTransaction, prepared: Sequence
     """Publish in one transaction where a queue has a length limit or a message has a TTL of zero (see arrivals)."""
     routed = yield from _route(transaction.topology, prepared)
     names = dict.fromkeys(name for found in routed for name in found)
+    yield from _require_accepting(transaction.topology, names)
     limited = yield from lock_for_arrivals(transaction, names, {key for p in prepared for key in p.keys})
     published = yield from _publish_copies(transaction, prepared, routed)
     yield from settle_arrivals(transaction, limited, _zero_ttl_numbers(transaction, prepared, published))

@@ -74,6 +74,13 @@ def refused(problem: str, *, advice: str = "") -> AmqpError:
     return AmqpError("ACCESS_REFUSED", problem, advice=advice)
 
 
+def paused_queue(vhost: str, name: str) -> AmqpError:
+    """Publishing to a queue that an operator has paused (RMQ-929)."""
+    return failed(
+        f"{queue(vhost, name)} is paused and accepts no messages", advice="Nothing was stored. Publish again once it is resumed."
+    )
+
+
 def failed(problem: str, argument: str | None = None, *, advice: str = "") -> AmqpError:
     return AmqpError("PRECONDITION_FAILED", problem, argument, advice=advice)
 

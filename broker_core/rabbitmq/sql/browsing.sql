@@ -22,7 +22,8 @@ WITH entity AS MATERIALIZED (
                     1) AS number
 ), looked_at AS MATERIALIZED (
     SELECT m.sequence_number, coalesce(m.priority, 0) AS priority, m.owner_id,
-           least(m.expires_at, m.enqueued_at + (SELECT ttl FROM entity)) <= (SELECT now FROM entity) AS is_over
+           least(m.expires_at, m.enqueued_at + (SELECT ttl FROM entity)) <= (SELECT now FROM entity) AS is_over,
+           coalesce(m.application_properties ? 'x-death', false) AS has_died
       FROM vitrine_message AS m
      WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
        AND m.sequence_number >= (SELECT number FROM head)
@@ -35,7 +36,7 @@ WITH entity AS MATERIALIZED (
 ), first_alive AS MATERIALIZED (
     SELECT sequence_number, place FROM ready WHERE NOT is_over ORDER BY place LIMIT 1
 )
-SELECT (SELECT count(*) FROM looked_at) AS scanned,
+SELECT (SELECT count(*) FROM looked_at) AS scanned, (SELECT count(*) FROM looked_at WHERE has_died) AS died,
        (SELECT count(*) FROM ready AS r WHERE r.is_over AND r.place > (SELECT place FROM first_alive)) AS behind_the_head,
        (SELECT count(*) FROM ready AS r
          WHERE r.is_over AND r.place < coalesce((SELECT place FROM first_alive), 'infinity'::float8)) AS at_the_head,
@@ -116,7 +117,8 @@ WITH entity AS MATERIALIZED (
        AND sequence_number = %(sequence_number)s
 ), looked_at AS MATERIALIZED (
     SELECT m.sequence_number, coalesce(m.priority, 0) AS priority, m.owner_id,
-           least(m.expires_at, m.enqueued_at + (SELECT ttl FROM entity)) <= (SELECT now FROM entity) AS is_over
+           least(m.expires_at, m.enqueued_at + (SELECT ttl FROM entity)) <= (SELECT now FROM entity) AS is_over,
+           coalesce(m.application_properties ? 'x-death', false) AS has_died
       FROM vitrine_message AS m
      WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
        AND m.sequence_number >= coalesce((SELECT head FROM vitrine_queue_head

@@ -5,7 +5,7 @@
 -- fragment: rabbit_entity
 -- The queue with its effective settings, and the time in its virtual host.
 entity AS MATERIALIZED (
-    SELECT id, namespace_id, path, now, expiry_mode, history_level, default_message_time_to_live, effective,
+    SELECT id, namespace_id, path, now, status, expiry_mode, history_level, default_message_time_to_live, effective,
            (effective ->> 'message_ttl')::bigint * interval '1 ms' AS message_ttl,
            (effective ->> 'max_priority')::int AS max_priority
       FROM vitrine_entity_now WHERE id = %(entity_id)s)
@@ -21,14 +21,14 @@ AND m.sequence_number >= (SELECT head FROM vitrine_queue_head WHERE entity_id = 
 
 -- fragment: rabbit_available
 -- The first ready messages, or with `past_expired` the first that have not expired. Messages locked by concurrent deliveries
--- are skipped.
+-- are skipped. None while delivery is paused (RMQ-929).
 SELECT m.ctid AS tid, m.sequence_number, m.priority, m.first_received_at IS NOT NULL AS redelivered,
        -- include: rabbit_has_expired
        AS expired
   FROM vitrine_message AS m
  WHERE
        -- include: rabbit_present
-   AND m.lock_token IS NULL
+   AND m.lock_token IS NULL AND (SELECT status IN ('Active', 'SendDisabled') FROM entity)
    AND NOT (%(past_expired)s AND
        -- include: rabbit_has_expired
    )

@@ -183,7 +183,7 @@ coalesce(json_agg(json_build_array(b.id, s.name, coalesce(q.path, d.name), b.que
   LEFT JOIN vitrine_entity AS q ON q.id = b.queue_id LEFT JOIN vitrine_exchange AS d ON d.id = b.exchange_id
 
 -- fragment: routed_queues
-coalesce(json_agg(json_build_array(e.path, e.id, e.effective, e.options ->> 'type', e.owner_id, e.history_level)), '[]')
+coalesce(json_agg(json_build_array(e.path, e.id, e.effective, e.options ->> 'type', e.owner_id, e.history_level, e.status)), '[]')
 FROM vitrine_entity AS e
 
 -- name: topology

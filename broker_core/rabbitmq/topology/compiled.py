@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
+from broker_core.common.types import EntityStatus
 from broker_core.rabbitmq.rules.exchanges import BindingDef, ExchangeDef, Router
 from broker_core.rabbitmq.rules.table import decode
 from broker_core.runtime.entity_cache import BoundedCache
@@ -24,13 +25,23 @@ V = TypeVar("V")
 
 
 class QueueInfo(NamedTuple):
-    """A queue as needed for publishing. effective: effective settings by key. owner_id: the connection of an exclusive queue."""
+    """A queue as needed for publishing. effective: effective settings by key. owner_id: the connection of an exclusive queue.
+    status: an EntityStatus, which says what is paused (RMQ-929)."""
 
     id: int
     effective: Mapping[str, Any]
     type: str
     owner_id: int | None
     history_level: int
+    status: str = EntityStatus.ACTIVE
+
+    @property
+    def may_send(self) -> bool:
+        return EntityStatus(self.status).may_send
+
+    @property
+    def may_receive(self) -> bool:
+        return EntityStatus(self.status).may_receive
 
     @property
     def has_priorities(self) -> bool:

@@ -10,19 +10,21 @@ from typing import Any, NamedTuple
 
 from broker_core.common.arguments import require_kind
 from broker_core.common.errors import NotAllowed
-from broker_core.common.types import Actor, EntityAddress, EntityKind, Family, HistoryLevel, Right
+from broker_core.common.types import Actor, EntityAddress, EntityKind, EntityStatus, Family, HistoryLevel, Right
 from broker_core.namespaces.entity_columns import entity_columns
+from broker_core.namespaces.protection import record_revisions, require_unprotected
 from broker_core.rabbitmq.rules import arguments as checks
 from broker_core.rabbitmq.rules import errors, names, table
 from broker_core.rabbitmq.rules.arguments import QueueDef
 from broker_core.runtime.entity_cache import forget
-from broker_core.store.driver import Steps
+from broker_core.runtime.waiting import wake
+from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
 from broker_core.store.use_cases import use_case
 
 from . import effective, queue_expiry
 from .queue_removal import remove_queues
-from .vhosts import HeldVhost, changing, require_vhost, topology_changed
+from .vhosts import HeldVhost, changing, hold_vhost, require_vhost, topology_changed
 
 
 class DeclaredQueue(NamedTuple):
@@ -94,6 +96,7 @@ def delete_queue(
         require_access(held.name, found, owner_id)
         if owner_id is not None:
             checks.check_queue_deletion(held.name, found.name, found.options["type"], if_unused=if_unused, if_empty=if_empty)
+        yield from require_unprotected([found.id])
         yield call("lock_rabbitmq_queue", entity_id=found.id)  # blocks publishers and new consumers
         found = yield from _find_row(held.name, address.path)
         if if_unused and found.consumers:
@@ -105,6 +108,25 @@ def delete_queue(
         return found.ready
 
     return (yield from changing(address.namespace, actor, change))
+
+
+@use_case
+def set_status(address: EntityAddress, status: EntityStatus, *, actor: Actor | None = None) -> Steps[None]:
+    """Pause or resume publishing to a queue, and deliveries from it (RMQ-929). Consumers stay connected; messages that they hold
+    can still be acknowledged. Requires OPERATE. Raises AmqpError (404)."""
+    actor = actor or Actor.local()
+    actor.require(Right.OPERATE, address)
+    require_kind("status", status, EntityStatus)
+
+    def steps() -> Steps[None]:
+        held = yield from hold_vhost(address.namespace)
+        found = yield from find_queue(held.name, address.path)
+        yield call("set_status", entity_id=found.id, status=str(status))
+        yield from record_revisions([found.id], actor)
+        yield from topology_changed(held.id, queues=[found.id])
+        yield from wake([found.id])
+
+    yield Atomically(steps())
 
 
 def find_queue(vhost: str, name: str) -> Steps:
@@ -142,7 +164,9 @@ def _declare(vhost: str, given: _Declaration, connection_id: int | None, actor: 
             checks.check_equivalent_queue(found.vhost, _stored(found), _redeclared(given))
             return _answer(found, connection_id)
         wanted = _new(vhost, given)
-        created = yield from changing(vhost, actor, partial(_create, queue=wanted, history_level=given.history_level))
+        created = yield from changing(
+            vhost, actor, partial(_create, queue=wanted, history_level=given.history_level, actor=actor)
+        )
         if created is not None:  # otherwise created concurrently
             return DeclaredQueue(created, 0, 0, True)
 
@@ -173,7 +197,7 @@ def _stored(row: Any) -> QueueDef:
     return QueueDef(row.name, options["type"], options["durable"], options["auto_delete"], row.owner_id, arguments)
 
 
-def _create(held: HeldVhost, queue: QueueDef, history_level: HistoryLevel) -> Steps[EntityAddress | None]:
+def _create(held: HeldVhost, queue: QueueDef, history_level: HistoryLevel, actor: Actor) -> Steps[EntityAddress | None]:
     """The address of the new queue; None if the name already exists."""
     if queue.owner_id is not None and not (yield call("hold_connection", connection_id=queue.owner_id)):
         raise errors.connection_forced("the connection is closed and owns nothing")
@@ -201,6 +225,7 @@ def _create(held: HeldVhost, queue: QueueDef, history_level: HistoryLevel) -> St
     )
     if not rows:
         return None
+    yield from record_revisions([rows[0].id], actor)
     yield from topology_changed(held.id, queues=[rows[0].id])
     return EntityAddress(held.name, queue.name)
 

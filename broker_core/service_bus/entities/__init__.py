@@ -26,6 +26,7 @@ from .lifecycle import (
     list_queues,
     list_subscriptions,
     list_topics,
+    set_status,
     update_entity,
     update_queue,
     update_subscription,

@@ -14,6 +14,7 @@ from broker_core.common.types import (
     Actor,
     EntityAddress,
     EntityKind,
+    EntityStatus,
     Family,
     QueueSettings,
     Right,
@@ -21,6 +22,7 @@ from broker_core.common.types import (
     TopicSettings,
 )
 from broker_core.namespaces.namespaces import Namespace, namespace_to_configure
+from broker_core.namespaces.protection import record_revisions, require_unprotected
 from broker_core.runtime.find_or_create import find_or_create
 from broker_core.runtime.waiting import wake
 from broker_core.service_bus import drop_locks
@@ -147,6 +149,12 @@ def update_entity(address: EntityAddress, *, actor: Actor | None = None, **chang
     return (yield from _update(None, address, actor, changes))
 
 
+@use_case
+def set_status(address: EntityAddress, status: EntityStatus, *, actor: Actor | None = None) -> Steps:
+    """Pause or resume sending and receiving (SB-231 to SB-233). Requires the right OPERATE. Returns the entity."""
+    return (yield from _update(None, address, actor, {"status": status}, right=Right.OPERATE))
+
+
 # Delete
 
 
@@ -266,6 +274,7 @@ def _create(
         if isinstance(created, Subscription):
             yield from rules.insert_rule(created, rule or Rule(DEFAULT_RULE_NAME), namespace.limits)
             yield from fanout_changed(created.topic_id)
+        yield from record_revisions([created.id], actor)
         return created
 
     return (yield Atomically(steps()))
@@ -306,8 +315,10 @@ def _ensure(
     return (yield from find_or_create(lambda: _get(kind, address, actor), create))
 
 
-def _update(kind: EntityKind | None, address: EntityAddress, actor: Actor | None, changes: dict[str, Any]) -> Steps:
-    actor = _authorize_configuration(address, actor)
+def _update(
+    kind: EntityKind | None, address: EntityAddress, actor: Actor | None, changes: dict[str, Any], right: Right = Right.MANAGE
+) -> Steps:
+    actor = _authorize_configuration(address, actor, right)
 
     def steps() -> Steps:
         namespace = yield from namespace_to_configure(address, actor)
@@ -315,6 +326,7 @@ def _update(kind: EntityKind | None, address: EntityAddress, actor: Actor | None
         wanted = yield from settings_after(current, changes, namespace)
         rows = yield call("update_entity", entity_id=current.id, **as_parameters(wanted))
         yield from _after_change(current, wanted, actor)
+        yield from record_revisions([current.id], actor)
         yield from wake([current.id])  # they may no longer receive
         return from_row(rows[0])
 
@@ -345,6 +357,7 @@ def _delete(kind: EntityKind | None, address: EntityAddress, actor: Actor | None
     def steps() -> Steps:
         yield from namespace_to_configure(address, actor)
         current = yield from lock_entity(address, kind)
+        yield from require_unprotected([current.id])
         yield call("delete_entities", entity_ids=[current.id], actor=str(actor))
         if current.kind is TOPIC:  # the topic first: publishing locks its counter before its subscriptions'
             yield from _delete_subscriptions(current, actor)
@@ -395,9 +408,9 @@ def _with_destinations(address: EntityAddress, settings: Settings, names: tuple[
     return settings
 
 
-def _authorize_configuration(address: EntityAddress, actor: Actor | None) -> Actor:
+def _authorize_configuration(address: EntityAddress, actor: Actor | None, right: Right = Right.MANAGE) -> Actor:
     actor = actor or Actor.local()
-    actor.require(Right.MANAGE, address)
+    actor.require(right, address)
     if address.subqueue:
         raise InvalidArgument("address", f"'{address}' is a sub-queue; it is created, deleted and configured with its entity")
     return actor

@@ -54,6 +54,7 @@ TABLE: dict[type[BaseException], WireError] = {
     errors.EntityExists: WireError("com.microsoft:entity-already-exists", 409, 40900),
     errors.PreviewOutdated: WireError("com.microsoft:precondition-failed", 412, 41200),
     errors.EntityDisabled: WireError("com.microsoft:entity-disabled", 403, 40301),
+    errors.EntityProtected: WireError("amqp:not-allowed", 409, 40903),
     errors.LockLost: WireError("com.microsoft:message-lock-lost", 404, 40401),
     errors.SessionLockLost: WireError("com.microsoft:session-lock-lost", 404, 40402),
     errors.SessionCannotBeLocked: WireError("com.microsoft:session-cannot-be-locked", 409, 40901),

@@ -196,7 +196,7 @@ WITH
 SELECT m.*, e.now, e.path AS path, e.default_message_time_to_live, e.namespace_id AS namespace_id, e.namespace_name AS namespace
   FROM vitrine_entity_now AS e, vitrine_message AS m
  WHERE e.id = %(entity_id)s AND m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s::smallint
-   AND m.state = %(state)s::smallint
+   AND m.state = ANY (%(states)s::smallint[])
    AND m.sequence_number = ANY (%(numbers)b::bigint[])
    AND (m.locked_until IS NULL OR m.locked_until <= (SELECT now FROM entity))
  ORDER BY m.sequence_number FOR UPDATE OF m;
@@ -209,7 +209,7 @@ WITH
 removed AS (
     DELETE FROM vitrine_message AS m
      USING unnest(%(numbers)b::int8[], %(new_numbers)b::int8[]) AS t(number, new_number)
-     WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s::smallint AND m.state = %(state)s::smallint
+     WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s::smallint AND m.state = ANY (%(states)s::smallint[])
        AND m.sequence_number = t.number
  RETURNING m.*, t.new_number),
 events AS (
@@ -222,6 +222,5 @@ events AS (
       FROM removed AS g, entity AS e WHERE e.history_level > @HISTORY_OFF),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, bytes, op)
-    SELECT %(entity_id)s::bigint, %(subqueue)s::smallint, %(state)s::smallint, -count(*), -sum(size), @OP_MOVED FROM removed
-    HAVING count(*) > 0)
+    SELECT %(entity_id)s::bigint, %(subqueue)s::smallint, state, -count(*), -sum(size), @OP_MOVED FROM removed GROUP BY state)
 SELECT count(*) AS done FROM removed;

@@ -7,8 +7,8 @@ e.default_message_time_to_live,
        e.dead_lettering_on_message_expiration, e.dead_lettering_on_filter_evaluation_exceptions, e.auto_delete_on_idle,
        e.requires_session, e.requires_duplicate_detection, e.duplicate_detection_history_time_window, e.forward_to,
        e.forward_dead_lettered_messages_to, e.max_size_in_megabytes, e.max_message_size_in_kilobytes, e.status, e.user_metadata,
-       e.expiry_mode, e.expires_whole_sessions, e.drops_locks_on_change, e.history_level, e.hidden, e.options, e.effective,
-       e.owner_id, e.created_at, e.updated_at
+       e.expiry_mode, e.expires_whole_sessions, e.drops_locks_on_change, e.history_level, e.hidden, e.protected, e.options,
+       e.effective, e.owner_id, e.created_at, e.updated_at
 
 -- fragment: touched_by_change
 INSERT INTO vitrine_entity_activity AS a (entity_id, last_activity_at) SELECT changed.id, clock.now FROM changed, clock
@@ -194,6 +194,50 @@ activity AS (
 SELECT
 -- include: entity_columns
   FROM changed AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id;
+
+-- name: set_status
+-- Pause or resume an entity. No row: it was deleted.
+UPDATE vitrine_entity SET status = %(status)s, updated_at = clock_timestamp()
+ WHERE id = %(entity_id)s AND deleted_at IS NULL RETURNING id;
+
+-- name: set_protected
+-- Protect an entity from being deleted, or no longer. No row: it was deleted.
+UPDATE vitrine_entity SET protected = %(protected)s, updated_at = clock_timestamp()
+ WHERE id = %(entity_id)s AND deleted_at IS NULL RETURNING id;
+
+-- name: protected_entities
+-- Those of these entities that are protected from being deleted, with their subscriptions.
+SELECT e.id, n.name AS namespace, e.path FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
+ WHERE (e.id = ANY (%(entity_ids)s::bigint[]) OR e.topic_id = ANY (%(entity_ids)s::bigint[]))
+   AND e.protected AND e.deleted_at IS NULL
+ ORDER BY e.path LIMIT 4;
+
+-- name: record_revisions
+-- The settings of these entities as they are now, unless they are those of their last revision.
+INSERT INTO vitrine_entity_revision (entity_id, at, actor, settings)
+SELECT e.id, clock_timestamp(), %(actor)s, now.settings
+  FROM vitrine_entity AS e
+ CROSS JOIN LATERAL (
+       SELECT to_jsonb(e)
+              - '{id,namespace_id,path,family,key,kind,topic_id,rules_version,owner_id,created_at,updated_at,deleted_at}'
+                            ::text[] AS settings) AS now
+ WHERE e.id = ANY (%(entity_ids)s::bigint[]) AND e.deleted_at IS NULL
+   AND now.settings IS DISTINCT FROM (SELECT r.settings FROM vitrine_entity_revision AS r
+                                       WHERE r.entity_id = e.id ORDER BY r.id DESC LIMIT 1)
+RETURNING entity_id;
+
+-- name: read_revisions
+-- The newest revisions of an entity's settings, newest first.
+SELECT r.id AS revision_id, r.at, r.actor, r.settings, x.lock_duration, x.max_delivery_count, x.default_message_time_to_live,
+       x.dead_lettering_on_message_expiration, x.dead_lettering_on_filter_evaluation_exceptions, x.auto_delete_on_idle,
+       x.requires_session, x.requires_duplicate_detection, x.duplicate_detection_history_time_window, x.forward_to,
+       x.forward_dead_lettered_messages_to, x.max_size_in_megabytes, x.max_message_size_in_kilobytes, x.status,
+       x.user_metadata, x.expiry_mode, x.expires_whole_sessions, x.drops_locks_on_change, x.history_level, x.hidden,
+       x.protected, x.options, x.effective
+  FROM vitrine_entity_revision AS r
+ CROSS JOIN LATERAL jsonb_populate_record(NULL::vitrine_entity, r.settings) AS x
+ WHERE r.entity_id = %(entity_id)s
+ ORDER BY r.id DESC LIMIT %(max_count)s;
 
 -- name: raise_rules_version
 -- A topic's rules or subscriptions have changed: processes that cached its rules read them again.

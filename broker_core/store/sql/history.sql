@@ -146,14 +146,15 @@ SELECT c.relname AS name, to_date(right(c.relname, 8), 'YYYYMMDD') AS day,
 -- name: history_forget_entities
 -- Delete up to max_count rows of entities that were deleted, with their messages, before the first day with events, so that no
 -- event refers to them. A topic is deleted after its subscriptions.
-DELETE FROM vitrine_entity
- WHERE id = ANY (ARRAY(
+WITH forgotten AS MATERIALIZED (
        SELECT e.id FROM vitrine_entity AS e
         WHERE e.deleted_at IS NOT NULL
           AND greatest(e.deleted_at, e.updated_at) < %(first_day)s::date::timestamp AT TIME ZONE 'UTC'
           AND NOT EXISTS (SELECT FROM vitrine_entity_activity AS a WHERE a.entity_id = e.id)
           AND NOT EXISTS (SELECT FROM vitrine_entity AS s WHERE s.topic_id = e.id)
-        ORDER BY e.id LIMIT %(max_count)s FOR UPDATE SKIP LOCKED));
+        ORDER BY e.id LIMIT %(max_count)s FOR UPDATE SKIP LOCKED),
+revisions AS (DELETE FROM vitrine_entity_revision WHERE entity_id = ANY (ARRAY(SELECT id FROM forgotten)))
+DELETE FROM vitrine_entity WHERE id = ANY (ARRAY(SELECT id FROM forgotten));
 
 -- name: history_forget_namespaces
 -- Delete the rows of deleted namespaces that have no entity rows any more.

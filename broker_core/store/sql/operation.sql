@@ -102,7 +102,7 @@ chosen AS MATERIALIZED (
                   -- include: is_free
                   AS free
              FROM vitrine_message AS m CROSS JOIN entity AS e
-            WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s::smallint AND m.state = %(state)s::smallint
+            WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s::smallint AND m.state = ANY (%(states)s::smallint[])
               AND m.sequence_number = t.number FOR UPDATE OF m) AS found),
 gone AS (DELETE FROM vitrine_message AS m USING chosen AS c WHERE m.ctid = c.tid AND c.free RETURNING m.*),
 kept AS (
@@ -116,8 +116,8 @@ events AS (
       FROM gone AS g, entity AS e WHERE e.history_level > @HISTORY_OFF),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
-    SELECT %(entity_id)s::bigint, %(subqueue)s::smallint, %(state)s::smallint, NULL::timestamptz, -count(*), -sum(size),
-           @OP_PURGED::smallint FROM gone HAVING count(*) > 0
+    SELECT %(entity_id)s::bigint, %(subqueue)s::smallint, state, NULL::timestamptz, -count(*), -sum(size), @OP_PURGED::smallint
+      FROM gone GROUP BY state
     UNION ALL
     SELECT %(entity_id)s, %(subqueue)s, hold_kind, visible_at, -count(*), 0, NULL FROM gone, entity AS e
      WHERE hold_kind IS NOT NULL AND visible_at > e.now GROUP BY hold_kind, visible_at)
@@ -131,7 +131,7 @@ SELECT sequence_number, free, locked_by FROM chosen
 INSERT INTO vitrine_hidden_message
 SELECT %(operation_id)s::bigint, clock_timestamp(), NULL::jsonb, m.*
   FROM vitrine_message AS m
- WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s::smallint AND m.state = %(state)s::smallint
+ WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s::smallint AND m.state = ANY (%(states)s::smallint[])
    AND m.sequence_number = ANY (%(numbers)b::bigint[]);
 
 -- name: keep_copies
@@ -150,7 +150,7 @@ WITH
 -- include: operated_entity
 SELECT m.sequence_number, m.body, m.body_kind, m.size - octet_length(m.body) AS beside_body
   FROM vitrine_message AS m CROSS JOIN entity AS e
- WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s::smallint AND m.state = %(state)s::smallint
+ WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s::smallint AND m.state = ANY (%(states)s::smallint[])
    AND m.sequence_number = ANY (%(numbers)b::bigint[]) AND
        -- include: is_free
  ORDER BY m.sequence_number FOR UPDATE OF m;
@@ -161,16 +161,18 @@ WITH changed AS (
     UPDATE vitrine_message AS m
        SET body = t.body, size = m.size - octet_length(m.body) + octet_length(t.body)
       FROM unnest(%(numbers)b::bigint[], %(bodies)b::bytea[]) AS t(number, body)
-     WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s::smallint AND m.state = %(state)s::smallint
+     WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s::smallint AND m.state = ANY (%(states)s::smallint[])
        AND m.sequence_number = t.number
- RETURNING m.size),
+ RETURNING m.state, m.size),
 old AS (
-    SELECT sum(size) AS size FROM vitrine_message
-     WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s::smallint AND state = %(state)s::smallint
-       AND sequence_number = ANY (%(numbers)b::bigint[]))
+    SELECT state, sum(size) AS size FROM vitrine_message
+     WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s::smallint AND state = ANY (%(states)s::smallint[])
+       AND sequence_number = ANY (%(numbers)b::bigint[])
+     GROUP BY state)
 INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, bytes)
-SELECT %(entity_id)s::bigint, %(subqueue)s::smallint, %(state)s::smallint, 0, (SELECT sum(size) FROM changed) - size FROM old
- WHERE size IS NOT NULL;
+SELECT %(entity_id)s::bigint, %(subqueue)s::smallint, o.state, 0,
+       (SELECT sum(c.size) FROM changed AS c WHERE c.state = o.state) - o.size
+  FROM old AS o;
 
 -- name: operation_reset_bodies
 -- Give messages that were not moved the bodies that they had.
@@ -178,14 +180,17 @@ WITH kept AS (
     SELECT h.sequence_number, h.body, h.size FROM vitrine_hidden_message AS h
      WHERE h.operation_id = %(operation_id)s AND h.sequence_number = ANY (%(numbers)b::bigint[])),
 old AS (
-    SELECT sum(k.size - m.size) AS size FROM vitrine_message AS m JOIN kept AS k ON k.sequence_number = m.sequence_number
-     WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s::smallint AND m.state = %(state)s::smallint),
+    SELECT m.state, sum(k.size - m.size) AS size
+      FROM vitrine_message AS m JOIN kept AS k ON k.sequence_number = m.sequence_number
+     WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s::smallint AND m.state = ANY (%(states)s::smallint[])
+     GROUP BY m.state),
 changed AS (
     UPDATE vitrine_message AS m SET body = k.body, size = k.size
-      FROM kept AS k WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s::smallint AND m.state = %(state)s::smallint
-                       AND m.sequence_number = k.sequence_number)
+      FROM kept AS k
+     WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s::smallint AND m.state = ANY (%(states)s::smallint[])
+       AND m.sequence_number = k.sequence_number)
 INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, bytes)
-SELECT %(entity_id)s::bigint, %(subqueue)s::smallint, %(state)s::smallint, 0, size FROM old WHERE size IS NOT NULL;
+SELECT %(entity_id)s::bigint, %(subqueue)s::smallint, state, 0, size FROM old;
 
 -- name: hidden
 -- The next hidden messages of an operation, locked.

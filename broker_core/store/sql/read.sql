@@ -173,7 +173,7 @@ SELECT e.id, e.namespace_name, e.path, e.kind, e.topic_id, e.requires_session, e
             ELSE 0 END AS rules,
        CASE e.family WHEN 'rabbitmq' THEN (SELECT count(*)::int FROM vitrine_consumer AS x WHERE x.queue_id = e.id)
             ELSE 0 END AS consumers,
-       e.hidden, e.history_level, e.now, e.real_now,
+       e.hidden, e.protected, e.history_level, e.now, e.real_now,
        e.rate, e.is_manual,
        -- include: counts
        ,
@@ -463,6 +463,11 @@ SELECT e.now,
        -- include: counts
   FROM entity AS e CROSS JOIN ledger AS l CROSS JOIN ledger AS k;
 
+-- fragment: in_list_order
+CASE WHEN NOT %(by_due)s::boolean THEN NULL WHEN %(descending)s::boolean THEN -extract(epoch FROM m.scheduled_enqueue_at)
+     ELSE extract(epoch FROM m.scheduled_enqueue_at) END,
+CASE WHEN %(descending)s::boolean THEN -m.sequence_number ELSE m.sequence_number END
+
 -- fragment: matches
 -- Whether message `m` of an entity with clock `c` matches the conditions of a filter (reads/matching.py), except those on values
 -- in JSON. Conditions of a kind are parallel arrays, NULL if there are none; in each, a condition that does not hold is looked
@@ -549,69 +554,105 @@ CASE WHEN %(json_paths)s::text[] IS NULL THEN true
 -- Up to max_count messages of one list that match the filter, among the next max_scanned ones in the requested direction.
 -- Without a match there is one row without a number, with `scanned` and `last_scanned`.
 -- The rows to examine are found in the key alone; there is a scan for each direction, one of which a constant filter disables.
+-- list_states: the list; by_due: the scheduled messages in the order of their instants. locked: only those, or only the others.
 -- If bodies are searched, only rows within max_bytes of bodies are examined, but at least one. at_end: there are no more rows.
 WITH
 -- include: clocked
 , head AS MATERIALIZED (                                                    -- below the head are only dead index entries
     SELECT coalesce((SELECT head FROM vitrine_queue_head
-                      WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s AND %(state)s::smallint = @STATE_ACTIVE),
-                      1) AS number
+                      WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s), 1) AS number
 ), looked_at AS MATERIALIZED (
-    (SELECT ctid AS tid, sequence_number FROM vitrine_message
-      WHERE %(descending)s::boolean AND entity_id = %(entity_id)s AND subqueue = %(subqueue)s AND state = %(state)s
-        AND sequence_number < %(beyond)s AND sequence_number <= %(highest)s
-        AND sequence_number >= greatest((SELECT number FROM head), %(lowest)s)
-      ORDER BY sequence_number DESC LIMIT %(max_scanned)s)
+    (SELECT m.* FROM unnest(%(list_states)s::smallint[]) AS s(state) CROSS JOIN LATERAL (
+            SELECT ctid AS tid, sequence_number, NULL::timestamptz AS due FROM vitrine_message
+             WHERE %(descending)s::boolean AND NOT %(by_due)s::boolean
+               AND entity_id = %(entity_id)s AND subqueue = %(subqueue)s AND state = s.state AND sequence_number < %(beyond)s
+               AND sequence_number <= %(highest)s
+               AND sequence_number
+                   >= greatest(CASE s.state WHEN @STATE_ACTIVE THEN (SELECT number FROM head) ELSE 1 END, %(lowest)s)
+             ORDER BY sequence_number DESC LIMIT %(max_scanned)s) AS m
+      ORDER BY m.sequence_number DESC LIMIT %(max_scanned)s)
     UNION ALL
-    (SELECT ctid AS tid, sequence_number FROM vitrine_message
-      WHERE NOT %(descending)s::boolean AND entity_id = %(entity_id)s AND subqueue = %(subqueue)s AND state = %(state)s
-        AND sequence_number > %(beyond)s AND sequence_number <= %(highest)s
-        AND sequence_number >= greatest((SELECT number FROM head), %(lowest)s)
-      ORDER BY sequence_number LIMIT %(max_scanned)s)
+    (SELECT m.* FROM unnest(%(list_states)s::smallint[]) AS s(state) CROSS JOIN LATERAL (
+            SELECT ctid AS tid, sequence_number, NULL::timestamptz AS due FROM vitrine_message
+             WHERE NOT %(descending)s::boolean AND NOT %(by_due)s::boolean
+               AND entity_id = %(entity_id)s AND subqueue = %(subqueue)s AND state = s.state AND sequence_number > %(beyond)s
+               AND sequence_number <= %(highest)s
+               AND sequence_number
+                   >= greatest(CASE s.state WHEN @STATE_ACTIVE THEN (SELECT number FROM head) ELSE 1 END, %(lowest)s)
+             ORDER BY sequence_number LIMIT %(max_scanned)s) AS m
+      ORDER BY m.sequence_number LIMIT %(max_scanned)s)
+    UNION ALL
+    (SELECT ctid AS tid, sequence_number, scheduled_enqueue_at AS due FROM vitrine_message
+      WHERE %(descending)s::boolean AND %(by_due)s::boolean
+        AND entity_id = %(entity_id)s AND subqueue = %(subqueue)s AND state = @STATE_SCHEDULED
+        AND sequence_number BETWEEN %(lowest)s AND %(highest)s
+        AND (scheduled_enqueue_at, sequence_number) < (%(beyond_due)s::timestamptz, %(beyond)s::bigint)
+      ORDER BY scheduled_enqueue_at DESC, sequence_number DESC LIMIT %(max_scanned)s)
+    UNION ALL
+    (SELECT ctid AS tid, sequence_number, scheduled_enqueue_at AS due FROM vitrine_message
+      WHERE NOT %(descending)s::boolean AND %(by_due)s::boolean
+        AND entity_id = %(entity_id)s AND subqueue = %(subqueue)s AND state = @STATE_SCHEDULED
+        AND sequence_number BETWEEN %(lowest)s AND %(highest)s
+        AND (scheduled_enqueue_at, sequence_number) > (%(beyond_due)s::timestamptz, %(beyond)s::bigint)
+      ORDER BY scheduled_enqueue_at, sequence_number LIMIT %(max_scanned)s)
 ), taken AS MATERIALIZED (
-    SELECT tid, sequence_number FROM looked_at WHERE NOT %(reads_bodies)s::boolean
+    SELECT tid, sequence_number, due FROM looked_at WHERE NOT %(reads_bodies)s::boolean
     UNION ALL
-    SELECT tid, sequence_number FROM (
-        SELECT ctid AS tid, sequence_number,
-               sum(size) OVER (ORDER BY CASE WHEN %(descending)s::boolean THEN -sequence_number
-                                             ELSE sequence_number END) - size AS before
-          FROM vitrine_message WHERE ctid = ANY (ARRAY(SELECT tid FROM looked_at WHERE %(reads_bodies)s::boolean))) AS x
+    SELECT tid, sequence_number, due FROM (
+        SELECT ctid AS tid, sequence_number, CASE WHEN %(by_due)s::boolean THEN scheduled_enqueue_at END AS due,
+               sum(size) OVER (ORDER BY
+                               -- include: in_list_order
+                              ) - size AS before
+          FROM vitrine_message AS m WHERE m.ctid = ANY (ARRAY(SELECT tid FROM looked_at WHERE %(reads_bodies)s::boolean))) AS x
      WHERE before < %(max_bytes)s
 ), judged AS MATERIALIZED (                                                   -- matches NULL: the body is not JSON
-    SELECT m.ctid AS tid, m.sequence_number,
+    SELECT m.ctid AS tid, m.sequence_number, m.scheduled_enqueue_at,
 -- include: json_matches
            AS matches
       FROM vitrine_message AS m, clock AS c
      WHERE m.ctid = ANY (ARRAY(SELECT tid FROM taken))
-       AND (NOT %(locked_only)s::boolean OR m.locked_until > c.now)
+       AND (%(locked)s::boolean IS NULL OR (m.locked_until > c.now) IS TRUE = %(locked)s::boolean)
 -- include: matches
 ), found AS MATERIALIZED (
     SELECT
 -- include: message_columns
       FROM vitrine_message AS m
      WHERE m.ctid = ANY (ARRAY(
-           SELECT tid FROM judged WHERE matches
-            ORDER BY CASE WHEN %(descending)s::boolean THEN -sequence_number ELSE sequence_number END LIMIT %(max_count)s))
+           SELECT m.tid FROM judged AS m WHERE m.matches
+            ORDER BY
+                     -- include: in_list_order
+            LIMIT %(max_count)s))
 )
 SELECT
 -- include: clock_columns
-       s.scanned, s.last_scanned, s.scanned = l.n AND l.n < %(max_scanned)s AS at_end, j.not_json, j.matched, f.*
+       s.scanned, s.last_scanned, s.last_due, s.scanned = l.n AND l.n < %(max_scanned)s AS at_end, j.not_json, j.matched, f.*
   FROM clock AS c
- CROSS JOIN (SELECT count(*) AS scanned, CASE WHEN %(descending)s::boolean THEN min(sequence_number) ELSE max(sequence_number) END
-                    AS last_scanned FROM taken) AS s
+ CROSS JOIN (SELECT count(*) AS scanned, CASE WHEN %(descending)s::boolean THEN min(due) ELSE max(due) END AS last_due,
+                    CASE WHEN %(by_due)s::boolean THEN (
+                              SELECT CASE WHEN %(descending)s::boolean THEN min(x.sequence_number) ELSE max(x.sequence_number) END
+                                FROM taken AS x
+                               WHERE x.due = (SELECT CASE WHEN %(descending)s::boolean THEN min(due) ELSE max(due) END
+                                                FROM taken))
+                         WHEN %(descending)s::boolean THEN min(sequence_number) ELSE max(sequence_number)
+                    END AS last_scanned FROM taken) AS s
  CROSS JOIN (SELECT count(*) AS n FROM looked_at) AS l
  CROSS JOIN (SELECT count(*) FILTER (WHERE matches IS NULL) AS not_json, count(*) FILTER (WHERE matches) AS matched
                FROM judged) AS j
   LEFT JOIN found AS f ON true
- ORDER BY CASE WHEN %(descending)s::boolean THEN -f.sequence_number ELSE f.sequence_number END;
+ ORDER BY CASE WHEN NOT %(by_due)s::boolean THEN NULL
+               WHEN %(descending)s::boolean THEN -extract(epoch FROM f.scheduled_enqueue_at)
+               ELSE extract(epoch FROM f.scheduled_enqueue_at) END,
+          CASE WHEN %(descending)s::boolean THEN -f.sequence_number ELSE f.sequence_number END;
 
 -- name: read_frequent_values
 -- The most frequent values of a field, or of the application property `name`, that contain `part`, among the newest max_scanned
 -- messages of a list. field "names": names of application properties.
 WITH newest AS MATERIALIZED (
-    SELECT ctid AS tid FROM vitrine_message
-     WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s AND state = %(state)s
-     ORDER BY sequence_number DESC LIMIT %(max_scanned)s)
+    SELECT m.tid FROM unnest(%(list_states)s::smallint[]) AS s(state) CROSS JOIN LATERAL (
+           SELECT ctid AS tid, sequence_number FROM vitrine_message
+            WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s AND state = s.state
+            ORDER BY sequence_number DESC LIMIT %(max_scanned)s) AS m
+     ORDER BY m.sequence_number DESC LIMIT %(max_scanned)s)
 SELECT v.value, count(*) AS n
   FROM vitrine_message AS m
  CROSS JOIN LATERAL (

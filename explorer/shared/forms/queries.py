@@ -8,13 +8,13 @@ from typing import Any
 from django import forms
 
 from broker_core.common.family import installed
-from broker_core.common.types import EntityKind
+from broker_core.common.types import TERMINAL_KINDS, EntityKind, EventKind
 from broker_core.reads import Tab
 from explorer.shared import figures
 
-HISTORY, SUBSCRIPTIONS, RULES, SESSIONS = "history", "subscriptions", "rules", "sessions"
-MESSAGE_TABS = tuple(str(tab) for tab in Tab)
-TABS = (*MESSAGE_TABS, SUBSCRIPTIONS, RULES, SESSIONS, HISTORY)
+HISTORY, SUBSCRIPTIONS, RULES, SESSIONS, RECEIVERS = "history", "subscriptions", "rules", "sessions", "receivers"
+MESSAGE_TABS = tuple(str(tab) for tab in Tab if tab is not Tab.UNLOCKED)
+TABS = (*MESSAGE_TABS, SUBSCRIPTIONS, RULES, SESSIONS, RECEIVERS, HISTORY)
 MOST_NAMES = 100
 KINDS = [("", "all"), *((str(kind), f"{kind}s") for kind in EntityKind)]
 
@@ -72,13 +72,28 @@ class OverviewQuery(forms.Form):
         return sort
 
 
+def outcome_field() -> forms.Field:
+    """How a message left, for a history."""
+    return forms.TypedChoiceField(
+        required=False, coerce=lambda name: EventKind[name], empty_value=None,
+        choices=[("", "all"), *((kind.name, kind.name) for kind in sorted(TERMINAL_KINDS))],
+    )  # fmt: skip
+
+
+def by_field() -> forms.Field:
+    """Who caused an event, for a history."""
+    return forms.CharField(required=False, max_length=200)
+
+
 class EntityQuery(forms.Form):
     """An entity's list. cursor: from the previous page. tab: empty for the first one. session: part of an id, among sessions."""
 
     tab = forms.ChoiceField(required=False, choices=[(t, t) for t in TABS])
     session = forms.CharField(required=False, max_length=128, label="Session id", strip=False)
     cursor = forms.CharField(required=False, max_length=200)
-    order = forms.ChoiceField(required=False, choices=ORDERS)
+    order = forms.ChoiceField(required=False, choices=[*ORDERS, ("newest", "last due first")])
+    id = forms.CharField(required=False, max_length=128, label="Message id")
+    outcome, by = outcome_field(), by_field()
 
 
 class DeletedQuery(forms.Form):
@@ -95,6 +110,8 @@ class StorageQuery(forms.Form):
     tab = forms.CharField(required=False)
     cursor = forms.CharField(required=False, max_length=200)
     order = forms.ChoiceField(required=False, choices=ORDERS)
+    id = forms.CharField(required=False, max_length=128, label="Message id")
+    outcome, by = outcome_field(), by_field()
 
     def __init__(self, *args, tabs: Sequence[str], **kwargs):
         super().__init__(*args, **kwargs)

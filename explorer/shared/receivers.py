@@ -1,0 +1,71 @@
+"""Who receives from an entity: its receivers by name, from its newest events and from the locks they hold now."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from broker_core import reads
+from broker_core.common.types import Actor, EventKind, HistoryLevel
+from broker_core.reads import EntityRow, Event, EventFilter, MessageRow
+
+NEWEST = 300  # events looked at
+MOST_HELD = 500  # locked messages counted by holder
+TAKEN = (EventKind.RECEIVED, EventKind.RECEIVED_AND_DELETED)
+DONE = (EventKind.COMPLETED,)
+FAILED = (EventKind.ABANDONED, EventKind.LOCK_LOST)
+
+
+@dataclass(frozen=True, slots=True)
+class Receiver:
+    """A receiver. received, completed, failed: its events among the newest ones. holds: messages that it has locked now.
+
+    last_at: its last event; None: it only holds messages.
+    """
+
+    name: str
+    received: int
+    completed: int
+    failed: int
+    holds: int
+    last_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Receivers:
+    """since: the time of the oldest event that was looked at; None: there was none. knows: whether all events are recorded."""
+
+    rows: tuple[Receiver, ...]
+    since: datetime | None
+    knows: bool
+
+
+def receivers_of(entity: EntityRow, held: Iterable[MessageRow], actor: Actor) -> Receivers:
+    """held: the messages that are locked now."""
+    kinds = (*TAKEN, *DONE, *FAILED)
+    events = reads.events(EventFilter(entity_id=entity.id, kinds=kinds), limit=NEWEST, actor=actor).rows
+    since = min((event.at for event in events), default=None)
+    return Receivers(tuple(summarised(held, events)), since, entity.history_level is HistoryLevel.FULL)
+
+
+def summarised(held: Iterable[MessageRow], events: Sequence[Event]) -> list[Receiver]:
+    """One line for each name, the latest first. A settlement counts for whoever received the message, if the events say who: a
+    connection may settle under another name than its consumers have."""
+    locks: Counter[str] = Counter(row.locked_by for row in held if row.locked_by)
+    by_name: dict[str, list[Event]] = {name: [] for name in locks}
+    holders: dict[int, str] = {}
+    for event in sorted(events, key=lambda event: event.event_id):
+        if event.kind in TAKEN and event.actor:
+            holders[event.sequence_number] = event.actor
+        name = holders.get(event.sequence_number) or event.actor
+        if name:
+            by_name.setdefault(name, []).append(event)
+    found = [_receiver(name, own, locks[name]) for name, own in by_name.items()]
+    return sorted(found, key=lambda one: (one.last_at is None, one.last_at and -one.last_at.timestamp(), one.name))
+
+
+def _receiver(name: str, events: Sequence[Event], holds: int) -> Receiver:
+    received, completed, failed = (sum(event.kind in kinds for event in events) for kinds in (TAKEN, DONE, FAILED))
+    return Receiver(name, received, completed, failed, holds, max((event.at for event in events), default=None))

@@ -1,0 +1,112 @@
+"""Entity pages of all families in a real browser: where the first message stands, what is live, what opens."""
+
+from datetime import timedelta
+
+import pytest
+from playwright.sync_api import expect
+
+from broker_core import namespaces, queue_storage, rabbitmq, service_bus
+from broker_core.common.types import EntityAddress, EntityStatus, Message
+from broker_core.service_bus import entities
+
+from .test_accessibility import browser, violations  # noqa: F401
+
+FIRST_ROW = "document.querySelector('#rows tr').getBoundingClientRect().y"
+
+
+@pytest.fixture
+def one_of_each(transactional_db):
+    """A queue of each family with messages."""
+    queue, jobs, rabbits = (EntityAddress(within, "work") for within in ("shop", "shopaccount", "shophost"))
+    namespaces.create_namespace("shop")
+    entities.create_queue(queue)
+    service_bus.send(queue, [Message(b"x", message_id=f"order-{n}", subject="placed") for n in range(3)])
+    queue_storage.create_account("shopaccount")
+    queue_storage.create_queue(jobs)
+    queue_storage.put_all(jobs, ["one", "two", "three"])
+    rabbitmq.create_vhost("shophost")
+    rabbitmq.declare_queue(rabbits)
+    rabbitmq.publish("shophost", [rabbitmq.Publication(b"x", routing_key="work")] * 3)
+    return queue, jobs, rabbits
+
+
+def test_the_first_message_stands_in_the_upper_part_of_the_window(one_of_each, browser):  # noqa: F811
+    page = browser("operator", viewport={"width": 1440, "height": 900})
+    for size, limit in (({"width": 1440, "height": 900}, 330), ({"width": 390, "height": 844}, 420)):
+        page.set_viewport_size(size)
+        for address in one_of_each:
+            page.goto(f"/entities/{address}")
+            expect(page.locator("#rows tr").first).to_be_visible()
+            assert page.evaluate(FIRST_ROW) <= limit, (address, size)
+
+
+def test_everything_in_the_head_follows_what_happens(one_of_each, browser):  # noqa: F811
+    queue, *_ = one_of_each
+    page = browser("operator")
+    service_bus.receive(queue, 3)
+    page.goto(f"/entities/{queue}?tab=active")
+    expect(page.locator("#live")).to_have_text("live")
+    head = page.locator("#head")
+    chart, size = head.locator(".spark"), head.locator("li").last
+    expect(chart).to_have_attribute("aria-label", "3 sent and 0 completed in the last 30 minutes, at most 5 in a minute")
+    before, rate_before = size.inner_text(), head.locator("li").first.inner_text()
+    service_bus.send(queue, [Message(b"x" * 5_000)] * 12)
+    expect(chart).to_have_attribute("aria-label", "15 sent and 0 completed in the last 30 minutes, at most 20 in a minute")
+    expect(head.locator("li").first).not_to_have_text(rate_before)
+    expect(size).not_to_have_text(before)
+    service_bus.purge(queue)
+    expect(head).to_contain_text("oldest")  # three are still locked
+    expect(size).to_have_text(before)
+    entities.set_status(queue, EntityStatus.RECEIVE_DISABLED)
+    service_bus.send(queue, [Message(b"y")])
+    expect(head).to_contain_text("Receiving paused")
+
+
+def test_a_whole_row_opens_and_one_that_left_says_since_when(one_of_each, browser):  # noqa: F811
+    queue, *_ = one_of_each
+    page = browser("operator")
+    page.goto(f"/entities/{queue}")
+    expect(page.locator("#live")).to_have_text("live")
+    [held] = service_bus.receive(queue, 1)
+    row = page.locator("tr", has_text="order-0")
+    expect(row).to_contain_text("lock ends in")
+    service_bus.complete(queue, [held.lock_token])
+    expect(row).to_contain_text("left")
+    expect(row.locator("[data-deadline], input")).to_have_count(0)
+    expect(row).to_have_count(0)
+    page.locator("td", has_text="placed").first.click(force=True)  # the link covers the row
+    page.wait_for_url("**?m=3")
+
+
+def test_a_selection_brings_the_bar_into_the_window_and_a_pause_is_two_actions(one_of_each, browser):  # noqa: F811
+    queue, *_ = one_of_each
+    service_bus.send(queue, [Message(b"x")] * 40)
+    page = browser("operator", viewport={"width": 1440, "height": 700})
+    page.goto(f"/entities/{queue}")
+    bar = page.locator("#bulk")
+    expect(bar).to_be_hidden()
+    page.locator("#rows input").first.check()
+    expect(bar).to_be_in_viewport()
+    expect(bar).to_contain_text("Discard 1")
+    page.click("#pause > summary")
+    page.get_by_role("button", name="Pause receiving").click()
+    expect(page.locator("#head")).to_contain_text("Receiving paused")
+
+
+def test_the_preview_of_a_change_appears_where_its_button_is(one_of_each, browser):  # noqa: F811
+    queue, *_ = one_of_each
+    page = browser()
+    page.goto(f"/settings/{queue}")
+    page.fill("[name=default_message_time_to_live]", str(timedelta(seconds=1)))
+    page.get_by_role("button", name="Preview changes").click()
+    expect(page.locator("#preview")).to_be_in_viewport()
+    expect(page.get_by_role("button", name="Save if unchanged")).to_be_in_viewport()
+
+
+def test_axe_finds_nothing_on_a_page_with_all_menus_open(one_of_each, browser):  # noqa: F811
+    page = browser(bypass_csp=True)
+    for address in one_of_each:
+        page.goto(f"/entities/{address}")
+        page.click("#settings-in-force > summary")
+        page.click("#more > summary")
+        assert violations(page) == [], address

@@ -1,0 +1,205 @@
+"""The head of entity pages, which all families share: pausing, protection, the history of settings, and who receives."""
+
+import uuid
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from broker_core import queue_storage, rabbitmq, reads, service_bus
+from broker_core.common.types import EntityAddress, EntityKind, EntityStatus, EventKind, Message
+from broker_core.reads import Event
+from broker_core.service_bus import entities
+from explorer.models import AuditRecord
+from explorer.service_bus.entity import is_newest_first, tab_views
+from explorer.shared.head import pauses
+from explorer.shared.receivers import summarised
+from explorer.shared.revisions import Change, differences
+
+from .conftest import WORKER
+
+NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
+
+
+def body_of(response):
+    return " ".join(response.content.decode().split())
+
+
+@pytest.fixture
+def vhost(broker_database):
+    name = f"host-{uuid.uuid4().hex[:8]}"
+    rabbitmq.create_vhost(name)
+    return name
+
+
+@pytest.fixture
+def one_of_each(namespace, account, vhost):
+    """A queue of each family."""
+    queue, jobs, rabbits = (EntityAddress(within, "work") for within in (namespace, account, vhost))
+    entities.create_queue(queue)
+    queue_storage.create_queue(jobs)
+    rabbitmq.declare_queue(rabbits)
+    return queue, jobs, rabbits
+
+
+@pytest.mark.parametrize(
+    ("status", "kinds", "words"),
+    [
+        ("Active", {}, ["Pause sending", "Pause receiving", "Pause both"]),
+        ("SendDisabled", {}, ["Resume sending", "Pause receiving"]),
+        ("ReceiveDisabled", {}, ["Pause sending", "Resume receiving"]),
+        ("Disabled", {}, ["Resume sending", "Resume receiving", "Resume both"]),
+        ("Active", {"receives": False}, ["Pause sending"]),
+        ("SendDisabled", {"receives": False}, ["Resume sending"]),
+        ("Active", {"sends": False}, ["Pause receiving"]),
+        ("ReceiveDisabled", {"sends": False}, ["Resume receiving"]),
+    ],
+)
+def test_each_status_has_the_buttons_that_change_it(status, kinds, words):
+    assert [one.word for one in pauses(EntityStatus(status), **kinds)] == words
+
+
+@pytest.mark.parametrize(("kind", "kinds"), [("topic", {"receives": False}), ("subscription", {"sends": False}), ("queue", {})])
+def test_every_button_sets_a_status_that_the_kind_has(kind, kinds):
+    from broker_core.service_bus.rules.entity_settings import STATUSES
+
+    for status in STATUSES[EntityKind(kind)]:
+        assert {one.status for one in pauses(status, **kinds)} <= set(STATUSES[EntityKind(kind)])
+
+
+def test_an_operator_pauses_and_resumes_in_every_family(one_of_each, as_):
+    client = as_("operator")
+    for address in one_of_each:
+        assert "Pause receiving" in body_of(client.get(f"/entities/{address}"))
+        page = body_of(client.post(f"/pause/{address}", {"status": "ReceiveDisabled"}, follow=True))
+        assert "Receiving paused" in page and "Resume receiving" in page
+        assert reads.entity(address).status is EntityStatus.RECEIVE_DISABLED
+        client.post(f"/pause/{address}", {"status": "Active"})
+        assert reads.entity(address).status is EntityStatus.ACTIVE
+    assert list(AuditRecord.objects.order_by("id").values_list("action", "target")) == [
+        ("pause", "ReceiveDisabled"), ("resume", "Active"),
+    ] * 3  # fmt: skip
+
+
+def test_a_viewer_cannot_pause_and_an_unknown_status_is_refused(one_of_each, as_):
+    for address in one_of_each:
+        page = body_of(as_("viewer").get(f"/entities/{address}"))
+        assert "Pausing requires the operator role" in page and "Pause receiving" not in page
+        as_("viewer").post(f"/pause/{address}", {"status": "Disabled"})
+        assert as_("operator").post(f"/pause/{address}", {"status": "Asleep"}).status_code == 400
+        assert reads.entity(address).status is EntityStatus.ACTIVE
+    assert AuditRecord.objects.filter(outcome="refused").count() == 3
+
+
+def test_an_administrator_protects_an_entity_and_deleting_is_refused(one_of_each, as_):
+    client = as_("administrator")
+    for address in one_of_each:
+        page = body_of(client.post(f"/protect/{address}", {"protected": "yes"}, follow=True))
+        assert "protected from deletion" in page and "Protected; remove the protection" in page
+        assert "protected from deletion" in body_of(client.post(f"/delete/{address}", {"name": "work"}))
+        assert reads.entity(address).protected
+        as_("operator").post(f"/protect/{address}", {"protected": "no"})
+        assert reads.entity(address).protected, "only administrators"
+        client.post(f"/protect/{address}", {"protected": "no"})
+        assert client.post(f"/delete/{address}", {"name": "work"}).status_code == 302
+
+
+def test_the_history_of_settings_shows_what_changed_and_by_whom(one_of_each, as_):
+    queue, jobs, rabbits = one_of_each
+    client = as_("administrator")
+    entities.update_queue(queue, max_delivery_count=4, actor=WORKER)
+    queue_storage.update_queue(jobs, max_dequeue_count=7, actor=WORKER)
+    rabbitmq.set_queue_option(rabbits, exact_expiry=True, actor=WORKER)
+    for address, name, after in ((queue, "MaxDeliveryCount", "4"), (jobs, "Max dequeue count", "7"), (rabbits, "expire", "yes")):
+        page = client.get(f"/revisions/{address}")
+        newest, first = page.context["lines"]
+        [change] = newest.changes
+        assert name.lower() in change.name.lower() and change.after == after and newest.actor == "process:worker"
+        assert first.is_first and newest.is_current and (newest.number, first.number) == (2, 1)
+
+
+def test_earlier_settings_are_restored_through_the_preview(one_of_each, as_):
+    queue, jobs, _ = one_of_each
+    client = as_("administrator")
+    service_bus.send(queue, [Message(b"x")])
+    entities.update_queue(queue, default_message_time_to_live=timedelta(days=3), max_delivery_count=4)
+    queue_storage.update_queue(jobs, max_dequeue_count=7)
+    for address, field, was in ((queue, "max_delivery_count", 10), (jobs, "max_dequeue_count", None)):
+        first = reads.revisions(address)[-1]
+        shown = client.get(f"/settings/{address}?revision={first.id}")
+        assert shown.context["previewed"].changes and shown.context["form"][field].initial == was
+        form = shown.context["form"]
+        values = {name: form[name].value() for name in form.fields}
+        values = {name: "" if value is None else value for name, value in values.items() if value is not False}
+        done = client.post(f"/settings/{address}", {**values, "token": shown.context["previewed"].token})
+        assert done.status_code == 302, done.context and done.context["form"].errors
+        assert reads.revisions(address)[0].columns == first.columns
+    assert client.get(f"/settings/{queue}?revision=0").status_code == 400
+
+
+def test_differences_are_by_name_and_say_none_for_what_is_missing():
+    assert differences({"a": "1", "b": "2"}, {"b": "3", "c": "4"}) == (
+        Change("a", "1", "none"), Change("b", "2", "3"), Change("c", "none", "4"),
+    )  # fmt: skip
+
+
+def event(event_id, kind, number, actor):
+    return Event(event_id, NOON, NOON + timedelta(seconds=event_id), 1, None, number, kind, None, 0, None, actor, None)
+
+
+def test_a_settlement_counts_for_whoever_received_the_message():
+    found = summarised(
+        [],
+        [
+            event(4, EventKind.COMPLETED, 8, "process:b"),
+            event(3, EventKind.ABANDONED, 7, "process:a"),
+            event(2, EventKind.RECEIVED, 7, "worker 1"),
+            event(1, EventKind.RECEIVED, 6, "worker 1"),
+        ],
+    )
+    assert [(one.name, one.received, one.completed, one.failed) for one in found] == [
+        ("process:b", 0, 1, 0), ("worker 1", 2, 0, 1),
+    ]  # fmt: skip
+
+
+def test_receivers_are_listed_with_what_they_hold(shop, jobs, as_):
+    page = body_of(as_("viewer").get(f"/entities/{shop}?tab=receivers"))
+    assert "process:worker" in page and 'href="?tab=locked">1<' in page
+    page = body_of(as_("viewer").get(f"/entities/{jobs}?tab=receivers"))
+    assert "process:worker" in page and 'href="?tab=leased">2<' in page
+
+
+def test_the_counts_of_the_tabs_add_up_to_what_is_in_the_queue(shop):
+    counts = {view.slug: view.count for view in tab_views(reads.entity(shop), "all")}
+    assert counts["all"] == counts["active"] + counts["locked"] + counts["scheduled"] + counts["deferred"] == 5
+    assert len(reads.list_messages(shop, reads.Tab.ALL).rows) == 5
+
+
+def test_scheduled_messages_begin_with_the_next_one_due(shop, as_):
+    assert is_newest_first("active", "") and not is_newest_first("scheduled", "") and is_newest_first("scheduled", "newest")
+    for minutes in (20, 5, 10):
+        later = datetime.now(UTC) + timedelta(minutes=minutes)
+        service_bus.send(shop, [Message(b"x", scheduled_enqueue_at=later)])
+    rows = as_("viewer").get(f"/entities/{shop}?tab=scheduled").context["page"].rows
+    assert [row.scheduled_enqueue_at for row in rows] == sorted(row.scheduled_enqueue_at for row in rows) and len(rows) == 4
+
+
+def test_the_history_is_filtered_by_outcome_id_and_actor(shop, as_):
+    client = as_("viewer")
+    for query, found in (("outcome=COMPLETED", True), ("outcome=PURGED", False), ("id=order-1", True), ("id=order-9", False),
+                         ("by=process:worker", True), ("by=user:nobody", False)):  # fmt: skip
+        rows = client.get(f"/entities/{shop}?tab=history&{query}").context["events"].rows
+        assert (1 in [row.sequence_number for row in rows]) is found, query
+    assert client.get(f"/entities/{shop}?tab=history&outcome=LOST").status_code == 400
+
+
+def test_pages_of_dead_letters_say_so(jobs, vhost, as_):
+    assert "1 dead letter of jobs" in body_of(as_("viewer").get(f"/entities/{jobs}-poison"))
+    dead = EntityAddress(vhost, "dead")
+    rabbitmq.declare_queue(dead)
+    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+    rabbitmq.declare_queue(EntityAddress(vhost, "q"), arguments=arguments)
+    rabbitmq.publish(vhost, [rabbitmq.Publication(b"x", routing_key="q")])
+    held = rabbitmq.get(EntityAddress(vhost, "q"), owner_id=1_000_001)
+    rabbitmq.reject(EntityAddress(vhost, "q"), [held.token])
+    assert "1 dead letter" in body_of(as_("viewer").get(f"/entities/{dead}"))
+    assert "1 dead letter" not in body_of(as_("viewer").get(f"/entities/{EntityAddress(vhost, 'q')}"))
