@@ -1,5 +1,7 @@
 """What each kind of operation does, its report and its undo, in all families."""
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from broker_core import operations as core
@@ -300,3 +302,18 @@ def test_an_entity_that_is_deleted_meanwhile_ends_the_operation(queue, monkeypat
     assert ended.state is State.FAILED and ended.done == 0 and queue.path in ended.message
     with pytest.raises(EntityNotFound):
         start(Kind.PURGE, queue)
+
+
+def test_what_is_in_the_queue_is_purged_and_returned_in_all_its_states(queue):
+    later = datetime.now(UTC) + timedelta(hours=1)
+    service_bus.send(queue, [Message(), Message(), Message(scheduled_enqueue_at=later)])
+    [held] = service_bus.receive(queue, 1)
+    service_bus.defer(queue, [held.lock_token])
+    before = reads.entity(queue).counts
+    counted = operations.count(operations.selection(queue, Family.SERVICE_BUS, "all"), actor=OTTO)
+    assert (counted.count, counted.is_exact) == (3, True)
+    done = start(Kind.PURGE, queue, "all")
+    after = reads.entity(queue).counts
+    assert (done.done, after.active, after.deferred, after.scheduled) == (3, 0, 0, 0)
+    undo(done)
+    assert reads.entity(queue).counts == before
