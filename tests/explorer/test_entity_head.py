@@ -181,6 +181,13 @@ def test_scheduled_messages_begin_with_the_next_one_due(shop, as_):
         service_bus.send(shop, [Message(b"x", scheduled_enqueue_at=later)])
     rows = as_("viewer").get(f"/entities/{shop}?tab=scheduled").context["page"].rows
     assert [row.scheduled_enqueue_at for row in rows] == sorted(row.scheduled_enqueue_at for row in rows) and len(rows) == 4
+    numbers = [row.sequence_number for row in rows]
+    assert numbers != sorted(numbers)
+    page = body_of(as_("viewer").get(f"/messages/{shop}/{numbers[1]}?tab=scheduled"))
+    assert (
+        f'rel="prev" href="/messages/{shop}/{numbers[0]}?' in page and f'rel="next" href="/messages/{shop}/{numbers[2]}?' in page
+    )
+    assert 'rel="next"' not in body_of(as_("viewer").get(f"/messages/{shop}/{numbers[3]}?tab=scheduled"))
 
 
 def test_the_history_is_filtered_by_outcome_id_and_actor(shop, as_):

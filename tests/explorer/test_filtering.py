@@ -41,7 +41,7 @@ def test_conditions_on_bodies_need_the_right_to_see_them(shop, as_):
 def test_bodies_that_are_no_json_are_counted(shop, as_):
     service_bus.send(shop, [Message(b"plain")])
     page = body_of(as_().get(page_of(shop, "?q=$.n%3D1")))
-    assert "2 of 4 match." in page and "2 bodies examined on this page are not JSON" in page
+    assert "3 of 6 match." in page and "3 bodies examined on this page are not JSON" in page
 
 
 def test_keys_then_frequent_values_are_suggested(shop, as_):

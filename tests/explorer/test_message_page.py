@@ -157,8 +157,9 @@ def test_decoded_bodies_name_their_layers_and_can_be_seen_as_sent(pages, as_):
 @pytest.mark.parametrize(
     ("query", "number", "previous", "following"),
     [
-        ("", 5, 7, 4),
-        ("?tab=active&order=oldest", 5, 4, 7),
+        ("", 5, 6, 4),
+        ("?order=oldest", 5, 4, 6),
+        ("?tab=active&order=oldest", 5, None, 7),
         ("?tab=active&q=id%3Aorder-", 4, 5, None),
         ("?tab=active", 7, None, 5),
         ("?tab=active", 4, 5, None),

@@ -1,5 +1,7 @@
 """What each kind of operation does, its report and its undo, in all families."""
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from broker_core import operations as core
@@ -311,3 +313,18 @@ def test_records_of_operations_are_deleted_after_the_retention_but_not_archives(
     assert sweeps.purge_hidden_messages()["operations"] == 1
     assert core.find(old.id) is None and core.find(new.id) is not None
     assert undo(core.find(archive.id)).undone == 1
+
+
+def test_what_is_in_the_queue_is_purged_and_returned_in_all_its_states(queue):
+    later = datetime.now(UTC) + timedelta(hours=1)
+    service_bus.send(queue, [Message(), Message(), Message(scheduled_enqueue_at=later)])
+    [held] = service_bus.receive(queue, 1)
+    service_bus.defer(queue, [held.lock_token])
+    before = reads.entity(queue).counts
+    counted = operations.count(operations.selection(queue, Family.SERVICE_BUS, "all"), actor=OTTO)
+    assert (counted.count, counted.is_exact) == (3, True)
+    done = start(Kind.PURGE, queue, "all")
+    after = reads.entity(queue).counts
+    assert (done.done, after.active, after.deferred, after.scheduled) == (3, 0, 0, 0)
+    undo(done)
+    assert reads.entity(queue).counts == before
