@@ -43,7 +43,7 @@ def import_(source: Iterable[str | bytes], *, name: str | None = None, actor: Ac
     return (yield Atomically(_Import(read_lines(source), name, actor).steps()))
 
 
-class _Checked(BrokerError):
+class _Checked(Exception):
     """Ends the transaction of a check, which stores nothing. result: what an import would have returned."""
 
     def __init__(self, result: dict[str, Any]):

@@ -245,17 +245,21 @@ def _entity_lines(
 ) -> list[Line]:
     """The lines of these entities. A subscription right below its topic, or below another one of it, shows its own name only."""
     made: list[Line] = []
-    above = before[-1].entity if before else None
+    last = before[-1] if before else None
     for number in ids:
         entity = rows.get((alias, number))
         if entity is None:  # deleted meanwhile
             continue
-        beneath = entity.topic_id is not None and above is not None and entity.topic_id in (above.id, above.topic_id)
-        made.append(
-            Line(level, entity=entity, beneath=beneath, prefix=prefix, recent=recent.get((alias, number), reads.Recent()))
-        )
-        above = entity
+        beneath = last is not None and last.entity is not None and _is_beneath(entity, last.entity, last.beneath)
+        last = Line(level, entity=entity, beneath=beneath, prefix=prefix, recent=recent.get((alias, number), reads.Recent()))
+        made.append(last)
     return made
+
+
+def _is_beneath(entity: EntityRow, above: EntityRow, above_is_beneath: bool) -> bool:
+    if entity.topic_id is None:
+        return False
+    return entity.topic_id == above.id or (above_is_beneath and entity.topic_id == above.topic_id)
 
 
 def shown_columns(every: Sequence[Column], chosen: Sequence[str]) -> list[Column]:

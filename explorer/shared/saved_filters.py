@@ -16,7 +16,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from broker_core import reads
 from broker_core.common.errors import InvalidArgument, NotAuthorized
-from broker_core.common.types import EntityAddress
+from broker_core.common.types import EntityAddress, Right
 from explorer.models import SavedFilter
 from explorer.roles import ADMINISTRATOR, role_name
 
@@ -38,17 +38,19 @@ class SaveForm(forms.Form):
 def saved_filters(request: HttpRequest) -> HttpResponse:
     """The filters that the user may apply: with `path` those for that entity and for all lists, else all. With `text` also a form
     that saves this filter."""
+    request.actor.require(Right.BROWSE, "saved filters")
     given = {name: request.GET.get(name, "") for name in ("text", "namespace", "path", "tab")}
     found = SavedFilter.objects.filter(Q(owner=request.user) | Q(is_shared=True)).select_related("owner")
     if given["path"]:
         found = found.filter(Q(path="") | Q(namespace=given["namespace"], path=given["path"]))
     lines = [(one, _url(one, given), _may_delete(request, one)) for one in found]
-    return show(request, "saved_filters", {"section": "messages", "lines": lines, **given}, fragment="saved_filters")
+    return show(request, "saved_filters", {"section": "messages", "lines": lines, **given})
 
 
 @page
 @require_POST
 def save(request: HttpRequest) -> HttpResponse:
+    request.actor.require(Right.BROWSE, "saved filters")
     form = SaveForm(request.POST)
     if not form.is_valid():
         notify_error(request, InvalidArgument("name", "Enter a name of at most 80 characters for the filter."))
