@@ -76,7 +76,7 @@ from .next_changes import (
     NextChange,
     next_change,
 )
-from .searching import FoundMessage, Slice, search_slice
+from .searching import FoundMessage, Slice, WithId, exact_id, messages_with_id, search_slice
 from .session_lists import (
     SessionRow,
     sessions,
