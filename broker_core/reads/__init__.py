@@ -77,7 +77,7 @@ from .next_changes import (
     next_change,
 )
 from .revisions import Revision, revisions
-from .searching import FoundMessage, Slice, search_slice
+from .searching import FoundMessage, Slice, WithId, exact_id, messages_with_id, search_slice
 from .session_lists import (
     SessionRow,
     sessions,

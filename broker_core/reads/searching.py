@@ -4,31 +4,35 @@ It has two parts. The history is searched first, newest first: it finds messages
 deleted entities, by what their first event keeps (ids, session, properties, size, time). Then the stored messages that have no
 events are searched, from entity to entity. A filter with conditions that no event can answer (bodies, states, reasons, holders)
 is searched in all stored messages; removed messages cannot be found by these.
+
+A filter that may be a whole message id is looked up by the index first (messages_with_id); the slices leave these messages out.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import Actor, EntityAddress, EventKind, Family, Right, SubQueue
-from broker_core.store.driver import Steps
-from broker_core.store.statements import call
+from broker_core.store.driver import Atomically, Steps
+from broker_core.store.statements import Statement, call
 from broker_core.store.use_cases import WHOLE_DATABASE, use_case
 
 from . import matching
-from .conditions import Age, BodyText, InState, JsonValue, NumberRange, State, Text, TimeRange
+from .conditions import ANY, Age, BodyText, InState, JsonValue, NumberRange, State, Text, TimeRange
 from .filters import MessageFilter
-from .messages import SCAN_BYTES, MessageRow, message_row
+from .messages import SCAN_BYTES, SCAN_ROWS, MessageRow, message_row
 from .shared import require
 
 SLICE_ROWS = 20_000  # examined by one statement
 SLICE_SECONDS = 0.5  # no further statement is started after this time
 SLICE_FOUND = 50
+FIRST_KINDS = (EventKind.SENT, EventKind.SCHEDULED, EventKind.PUBLISHED)
+SAME_ID = 50  # shown at most; more are left to the slices
 EVENTS, MESSAGES = "events", "messages"
 _START = (2**63 - 1, 0, 0, 0)
 _NOT_IN_EVENTS = ("reason", "description", "held-by", "deliveries", "priority", "dead-at", "dead-age")
@@ -76,6 +80,24 @@ class Slice:
     not_json: int
 
 
+@dataclass(frozen=True, slots=True)
+class WithId:
+    """The messages with an id, newest first. parts: of the search in which there are no others with this id."""
+
+    found: tuple[FoundMessage, ...]
+    parts: frozenset[str]
+
+
+def exact_id(filter: MessageFilter) -> str | None:
+    """The text of a filter that may be a whole message id: one condition, on the id or without a key. None: it cannot be one."""
+    if len(filter.conditions) != 1 or filter.holds is not None:
+        return None
+    one = filter.conditions[0]
+    if isinstance(one, Text) and one.field in ("id", ANY) and one.pattern.is_plain and not one.negated:
+        return one.pattern.text or None
+    return None
+
+
 def is_in_events(filter: MessageFilter) -> bool:
     """Whether events can answer all conditions of the filter."""
     return not any(
@@ -86,18 +108,53 @@ def is_in_events(filter: MessageFilter) -> bool:
     )
 
 
+def _joined(results: Sequence[WithId]) -> WithId:
+    parts = frozenset.intersection(*(one.parts for one in results))
+    found = [message for one in results for message in one.found if _part(message) in parts]
+    return WithId(tuple(sorted(found, key=lambda message: message.at, reverse=True)), parts)
+
+
+@use_case(namespace=WHOLE_DATABASE, combine=_joined)
+def messages_with_id(message_id: str, *, with_system: bool = False, actor: Actor | None = None) -> Steps[WithId]:
+    """Messages with exactly this id, present or removed: by the index of events, and among the first SCAN_ROWS stored messages.
+    A part with more of them, or more rows, than can be read at once is left out."""
+    require(actor, Right.BROWSE, "all namespaces")
+    by_event = call("search_events_of_id", message_id=message_id, with_system=with_system, max_count=SAME_ID + 1)
+    events = yield Atomically(_after("allow_bitmap_scans", by_event))
+    if len(events) > SAME_ID:
+        return WithId((), frozenset())
+    found = yield from _with_present(events)
+    stored = yield call(
+        "read_find_in_messages", message_id=message_id, max_scanned=SCAN_ROWS, max_count=SAME_ID + 1, with_system=with_system
+    )
+    if len(stored) > SAME_ID or stored[0].scanned >= SCAN_ROWS:
+        # a stored message of which only later events are kept is found again among the stored ones
+        return WithId(tuple(one for one in found if one.row is None or one.kind in FIRST_KINDS), frozenset({EVENTS}))
+    places = {(row.entity_id, row.sequence_number) for row in stored if row.sequence_number is not None}
+    rows = yield from _stored(list(places - {(row.entity_id, row.sequence_number) for row in events}))
+    return WithId((*found, *map(_of_row, rows.values())), frozenset({EVENTS, MESSAGES}))
+
+
+def _after(setting: str, statement: Statement) -> Steps[list]:
+    """A statement with a setting for its transaction."""
+    yield call(setting)
+    return (yield statement)
+
+
 @use_case(namespace=WHOLE_DATABASE)
 def search_slice(
-    filter: MessageFilter, cursor: str | None = None, *, with_system: bool = False, actor: Actor | None = None
-) -> Steps[Slice]:
-    """The next slice of a search in one database. Raises InvalidArgument for an invalid cursor, NotAuthorized."""
+    filter: MessageFilter, cursor: str | None = None, *, with_system: bool = False, known: Collection[str] = (),
+    actor: Actor | None = None,
+) -> Steps[Slice]:  # fmt: skip
+    """The next slice of a search in one database. known: the parts of which messages_with_id found the messages with the filter's
+    id, to be left out. Raises InvalidArgument for an invalid cursor, NotAuthorized."""
     require(actor, Right.BROWSE, "all namespaces")
     if filter.needs_bodies:
         require(actor, Right.SEE_BODIES, "all namespaces")
     rest, only = _without_gone(filter)
     part, place = _parse(cursor) if cursor else (EVENTS if is_in_events(filter) else MESSAGES, None)
     (totals,) = yield call("search_totals")
-    search = _Search(rest, only, with_system, time.monotonic() + SLICE_SECONDS)
+    search = _Search(rest, only, with_system, exact_id(rest), known, time.monotonic() + SLICE_SECONDS)
     if part == MESSAGES:
         return (yield from search.messages(place, totals.messages))
     first = yield from search.events(place, totals.events)
@@ -120,6 +177,8 @@ class _Search:
     filter: MessageFilter
     gone: bool | None
     with_system: bool
+    id: str | None
+    known: Collection[str]
     deadline: float
 
     def events(self, place: tuple[int, ...] | None, total: int) -> Steps[Slice]:
@@ -133,7 +192,7 @@ class _Search:
             )  # fmt: skip
             head, hits = rows[0], [row for row in rows if row.event_id is not None]
             scanned, back_to = scanned + head.scanned, head.back_to or back_to
-            found += yield from self._with_present(hits)
+            found += self._new((yield from _with_present(hits)), EVENTS)
             if len(hits) == SLICE_FOUND:
                 below, more = (int(hits[-1].xid), hits[-1].event_id), True
                 back_to = hits[-1].recorded_at
@@ -148,20 +207,10 @@ class _Search:
                 break
         return Slice(tuple(found), EVENTS, cursor, scanned, total, back_to, 0)
 
-    def _with_present(self, hits: list[Any]) -> Steps[list[FoundMessage]]:
-        """The messages of these events, each once, with those that are stored; without those that the filter excludes."""
-        firsts = {(row.entity_id, row.sequence_number): row for row in hits}
-        stored: dict[tuple[int, int], MessageRow] = {}
-        if firsts:
-            present = yield call("read_present", entity_ids=[e for e, _ in firsts], numbers=[n for _, n in firsts])
-            numbers: dict[int, list[int]] = {}
-            for one in present:
-                numbers.setdefault(one.entity_id, []).append(one.sequence_number)
-            for entity_id, some in numbers.items():
-                rows = yield call("read_messages_by_number", entity_id=entity_id, numbers=some)
-                stored |= {(entity_id, row.sequence_number): message_row(row) for row in rows}
-        found = [_of_event(row, stored.get(key)) for key, row in firsts.items()]
-        return [one for one in found if self.gone is None or (one.row is None) is self.gone]
+    def _new(self, found: list[FoundMessage], part: str) -> list[FoundMessage]:
+        """Without those that the filter excludes, and those that are known."""
+        known = self.id if part in self.known else None
+        return [one for one in found if self.gone in (None, one.row is None) and (known is None or one.message_id != known)]
 
     def messages(self, place: tuple[int, ...] | None, total: int) -> Steps[Slice]:
         *before, oldest = place or (*_START, 0)
@@ -170,13 +219,14 @@ class _Search:
         scanned, not_json, cursor = 0, 0, None
         while True:
             names = dict(zip(("entity_id", "subqueue", "state", "number"), before, strict=True))
-            rows = yield call(
+            statement = call(
                 "search_messages", **names, max_scanned=SLICE_ROWS, max_bytes=SCAN_BYTES, max_count=SLICE_FOUND,
                 with_system=self.with_system, rest_before=rest_before, **_conditions(self.filter),
             )  # fmt: skip
+            rows = yield Atomically(_after("join_by_hashing", statement))
             head, hits = rows[0], [row for row in rows if row.sequence_number is not None]
             scanned, not_json = scanned + head.scanned, not_json + head.not_json
-            found += [_of_row(message_row(row)) for row in hits]
+            found += self._new([_of_row(message_row(row)) for row in hits], MESSAGES)
             if len(hits) == SLICE_FOUND:
                 last = hits[-1]
                 before = [last.entity_id, last.subqueue, last.state, last.sequence_number]
@@ -189,6 +239,33 @@ class _Search:
             if len(found) >= SLICE_FOUND or time.monotonic() >= self.deadline:
                 break
         return Slice(tuple(found), MESSAGES, cursor, scanned, total, None, not_json)
+
+
+def _with_present(events: list[Any]) -> Steps[list[FoundMessage]]:
+    """The messages of these events, each once, with those that are stored."""
+    firsts = {(row.entity_id, row.sequence_number): row for row in events}
+    stored = yield from _stored(list(firsts))
+    return [_of_event(row, stored.get(key)) for key, row in firsts.items()]
+
+
+def _stored(places: list[tuple[int, int]]) -> Steps[dict[tuple[int, int], MessageRow]]:
+    """Those of these (entity, number) that are stored."""
+    found: dict[tuple[int, int], MessageRow] = {}
+    if not places:
+        return found
+    present = yield call("read_present", entity_ids=[e for e, _ in places], numbers=[n for _, n in places])
+    numbers: dict[int, list[int]] = {}
+    for one in present:
+        numbers.setdefault(one.entity_id, []).append(one.sequence_number)
+    for entity_id, some in numbers.items():
+        rows = yield call("read_messages_by_number", entity_id=entity_id, numbers=some)
+        found |= {(entity_id, row.sequence_number): message_row(row) for row in rows}
+    return found
+
+
+def _part(message: FoundMessage) -> str:
+    """The part of the search that would find it."""
+    return MESSAGES if message.kind is None else EVENTS
 
 
 def _conditions(filter: MessageFilter, *, events: bool = False) -> dict[str, Any]:

@@ -181,7 +181,7 @@ def find(text: str, *, actor: Actor | None = None) -> Steps[SearchResult]:
     if not text:
         return SearchResult((), False)
     in_events = yield from _with_bitmap_scans(call("read_find_in_events", message_id=text, max_count=FOUND_CAP))
-    rows = yield call("read_find_in_messages", message_id=text, max_scanned=SCAN_ROWS, max_count=FOUND_CAP)
+    rows = yield call("read_find_in_messages", message_id=text, max_scanned=SCAN_ROWS, max_count=FOUND_CAP, with_system=True)
     in_table, capped = [row for row in rows if row.sequence_number is not None], rows[0].scanned >= SCAN_ROWS
     places = [(row.entity_id, row.sequence_number) for row in in_events]
     rows = yield call("read_present", entity_ids=[e for e, _ in places], numbers=[n for _, n in places])

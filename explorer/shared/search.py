@@ -6,6 +6,7 @@ JavaScript a link leads to the next slice.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +16,7 @@ from django.utils.timezone import now
 from django.views.decorators.http import require_GET
 
 from broker_core import reads
-from broker_core.reads import Slice
+from broker_core.reads import Slice, WithId
 from broker_core.reads.searching import EVENTS, is_in_events
 from broker_core.store import connections
 from explorer.shared.forms.queries import SearchQuery
@@ -69,25 +70,37 @@ def search(request: HttpRequest) -> HttpResponse:
     }
     status = filter.problem.status if filter.problem else 200
     if filter and not filter.problem:
-        result = _slice(request, filter, query)
-        context |= {"found": result.found, "progress": _progress(request, query, result), "is_first": not query["cursor"]}
+        by_id = _by_id(request, filter, query)
+        known = by_id.parts if by_id else frozenset(query["known"].split(".")) - {""}
+        result = _slice(request, filter, query, known)
+        if by_id:
+            result = replace(result, found=(*by_id.found, *result.found))
+        context |= {"found": result.found, "progress": _progress(request, query, result, known), "is_first": not query["cursor"]}
     fragment = "_search_slice" if query["cursor"] else "_search"
     return show(request, "search", context, fragment=fragment, status=status)
 
 
-def _slice(request: HttpRequest, filter: FilterField, query: dict[str, Any]) -> Slice:
+def _by_id(request: HttpRequest, filter: FilterField, query: dict[str, Any]) -> WithId | None:
+    """The messages whose id the whole filter is, in all databases: they are shown before the first slice."""
+    text = reads.exact_id(filter.filter)
+    if query["cursor"] or text is None:
+        return None
+    return reads.messages_with_id(text, with_system=query["all"], actor=request.actor)
+
+
+def _slice(request: HttpRequest, filter: FilterField, query: dict[str, Any], known: Collection[str]) -> Slice:
     """The next slice: in the database that the cursor names, and after the last one in the next database."""
     databases = connections.databases()
     number, _, cursor = query["cursor"].partition(".")
     at = min(int(number), len(databases) - 1) if number.isdecimal() and len(number) < 4 else 0
     with connections.using(databases[at]):
-        result = reads.search_slice(filter.filter, cursor or None, with_system=query["all"], actor=request.actor)
+        result = reads.search_slice(filter.filter, cursor or None, with_system=query["all"], known=known, actor=request.actor)
     if result.cursor:
         return replace(result, cursor=f"{at}.{result.cursor}")
     return replace(result, cursor=f"{at + 1}.") if at + 1 < len(databases) else result
 
 
-def _progress(request: HttpRequest, query: dict[str, Any], result: Slice) -> Progress:
+def _progress(request: HttpRequest, query: dict[str, Any], result: Slice, known: Collection[str]) -> Progress:
     before = query["cursor"]
     same_part = not before or (EVENTS in before) == (result.part == EVENTS)
     scanned = result.scanned + (query["scanned"] or 0 if same_part else 0)
@@ -96,7 +109,7 @@ def _progress(request: HttpRequest, query: dict[str, Any], result: Slice) -> Pro
     following.pop("stop", None)
     since = 0 if query["go_on"] else query["rows"] or 0  # rows since the user asked for more
     rows = since + len(result.found)
-    for name in ("cursor", "scanned", "found", "rows", "go_on"):
+    for name in ("cursor", "scanned", "found", "rows", "go_on", "known"):
         following.pop(name, None)
     if result.cursor:
         changes_part = (EVENTS in result.cursor) != (result.part == EVENTS)
@@ -104,6 +117,8 @@ def _progress(request: HttpRequest, query: dict[str, Any], result: Slice) -> Pro
         following["scanned"] = str(0 if changes_part else scanned)
         following["found"] = str(found)
         following["rows"] = str(rows)
+        if known:
+            following["known"] = ".".join(sorted(known))
     stopped = following.copy()
     stopped["go_on"] = "1"
     runs = bool(result.cursor) and rows < ROWS_AT_ONCE

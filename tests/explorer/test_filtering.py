@@ -88,6 +88,23 @@ def test_a_search_goes_on_by_a_link_and_by_htmx(shop, as_, monkeypatch):
     assert "The search is complete" in page
 
 
+def test_a_message_is_found_by_its_id_before_the_search_looks_at_anything(shop, as_, monkeypatch):
+    monkeypatch.setattr("broker_core.reads.searching.SLICE_ROWS", 1)
+    monkeypatch.setattr("broker_core.reads.searching.SLICE_SECONDS", 0)
+    wanted = f"of-{shop.namespace}"
+    service_bus.send(shop, [Message(b"x", message_id=wanted)])
+    service_bus.send(shop, [Message(b"x")])
+    client = as_("viewer")
+    page = body_of(client.get(f"/messages/?q={wanted}"))
+    assert f">{wanted}<" in page
+    assert re.search(r"(\d+) messages? found\. Looked at (\d+) of", page).groups() == ("1", "1")
+    monkeypatch.setattr("broker_core.reads.searching.SLICE_ROWS", 20_000)
+    while following := re.search(r'hx-get="(\?[^"]*cursor[^"]*)"', page):
+        page = body_of(client.get(f"/messages/{following[1]}", headers=FRAGMENT))
+        assert f">{wanted}<" not in page
+    assert "1 message found. The search is complete" in page
+
+
 def test_a_search_without_a_match_says_what_it_cannot_find(shop, as_):
     client = as_()
     assert "neither stored nor in the retained history" in body_of(client.get(f"/messages/?q=nothing+entity:{shop.namespace}"))

@@ -7,7 +7,7 @@ import pytest
 from broker_core import service_bus
 from broker_core.common.errors import InvalidArgument, NotAuthorized
 from broker_core.common.types import Actor, EntityAddress, HistoryLevel, Message, Right
-from broker_core.reads import parse_filter, search_slice, searching
+from broker_core.reads import exact_id, messages_with_id, parse_filter, search_slice, searching
 from broker_core.service_bus import entities
 from tests.fixtures import broker_database, namespace  # noqa: F401 - fixtures
 
@@ -71,12 +71,13 @@ def test_messages_are_found_wherever_they_are(shop, text, expected):
 
 
 @pytest.mark.parametrize("rows", [1, 2, 5])
-def test_slices_join_without_gaps(shop, monkeypatch, rows):
+def test_slices_join_without_gaps_or_repetition(shop, monkeypatch, rows):
     monkeypatch.setattr(searching, "SLICE_ROWS", rows)
     monkeypatch.setattr(searching, "SLICE_SECONDS", 0)
     monkeypatch.setattr(searching, "SLICE_FOUND", 1)
-    assert {one for one, _ in searched("prop.tenant=acme", shop.namespace)} == {"order-0", "order-1", "order-2", "quiet-1"}
-    assert {one for one, _ in searched("$.n>=0", shop.namespace)} == {"order-1", "order-2"}
+    found = sorted(one for one, _ in searched("prop.tenant=acme", shop.namespace))
+    assert found == ["order-0", "order-1", "order-2", "quiet-1"]
+    assert sorted(one for one, _ in searched("$.n>=0", shop.namespace)) == ["order-1", "order-2"]
 
 
 def test_a_slice_says_how_far_it_came(shop, monkeypatch):
@@ -103,3 +104,39 @@ def test_an_invalid_cursor_is_refused(db, cursor):
 def test_bodies_need_their_right(db):
     with pytest.raises(NotAuthorized):
         search_slice(parse_filter("body:x", now=datetime.now(UTC)), actor=Actor("user", "vera", Right.BROWSE))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a-1", "a-1"),
+        ("id=a-1", "a-1"),
+        ('id:"a 1"', "a 1"),
+        ("-id=a", None),
+        ("a*", None),
+        ("a b", None),
+        ("subject=a", None),
+        ("", None),
+    ],
+)
+def test_a_filter_that_may_be_a_whole_id(text, expected):
+    assert exact_id(parse_filter(text, now=datetime.now(UTC))) == expected
+
+
+def test_messages_with_an_id_are_found_at_once_and_not_again(shop, monkeypatch):
+    quiet = EntityAddress(shop.namespace, "quiet")
+    service_bus.send(quiet, [Message(b"x", message_id="order-0")])
+    first = messages_with_id("order-0")
+    mine = [one for one in first.found if one.address.namespace == shop.namespace]
+    assert {(one.address.path, one.row is not None) for one in mine} == {("orders", False), ("quiet", True)}
+    assert len(mine) == 2 and first.parts == {"events", "messages"}
+    assert [one.deleted_at is not None for one in messages_with_id("old-1").found[:1]] == [True]
+    assert messages_with_id("order").found == ()
+    part = search_slice(parse_filter("id:order-0", now=datetime.now(UTC)), known=first.parts)
+    assert (part.found, part.cursor) == ((), None)
+    again = search_slice(parse_filter("id:order-0", now=datetime.now(UTC)), known={"events"})
+    assert [one.address.path for one in again.found if one.address.namespace == shop.namespace] == ["quiet"]
+    monkeypatch.setattr(searching, "SCAN_ROWS", 0)
+    assert messages_with_id("order-0").parts == {"events"}
+    monkeypatch.setattr(searching, "SAME_ID", 0)
+    assert messages_with_id("order-0").parts == frozenset()

@@ -349,7 +349,10 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
             "messages_by_number": lambda: {"entity_id": w.entity_id, "sequence_numbers": [1]},
             "*": lambda: at | {"sequence_number": 4},
         },
-        "reads.searching": {"*": lambda: {"filter": MessageFilter()}},
+        "reads.searching": {
+            "messages_with_id": lambda: {"message_id": "x"},
+            "search_slice": lambda: {"filter": MessageFilter()},
+        },
         "reads.locks": {"*": dict},
         "reads.names": {"*": dict},
         "reads.next_changes": {"*": lambda: at},

@@ -735,6 +735,11 @@ SELECT substring(body FROM %(offset)s::int + 1 FOR %(length)s::int) AS content, 
 -- Until the end of the transaction.
 SELECT set_config('enable_bitmapscan', 'on', true);
 
+-- name: join_by_hashing
+-- Until the end of the transaction. A search joins up to 20,000 messages with their entities; a plan made without knowing how
+-- many could compare each with each.
+SELECT set_config('enable_nestloop', 'off', true);
+
 -- name: read_message_events
 -- The events of one message, newest first. The index, on days that are over, is on the hash, so both conditions are needed.
 SELECT event_id, recorded_at, at, entity_id, subqueue, sequence_number, kind, message_id, delivery_count,
@@ -791,13 +796,32 @@ SELECT e.entity_id, e.sequence_number, max(e.event_id) AS last_event,
  ORDER BY last_event DESC
  LIMIT %(max_count)s;
 
+-- name: search_events_of_id
+-- Messages with exactly this id, present or removed, newest first: by their first event that is kept.
+WITH found AS MATERIALIZED (
+    SELECT DISTINCT ON (entity_id, sequence_number) event_id, entity_id, sequence_number, subqueue, kind, message_id, session_id,
+           coalesce(enqueued_at, at) AS at, actor, properties
+      FROM vitrine_message_event WHERE message_id = %(message_id)s
+     ORDER BY entity_id, sequence_number, kind IN (@EVENT_SENT, @EVENT_SCHEDULED, @EVENT_PUBLISHED) DESC, event_id
+)
+SELECT m.entity_id, m.sequence_number, m.subqueue, m.kind, m.message_id, m.session_id, m.at,
+       CASE WHEN m.kind IN (@EVENT_SENT, @EVENT_SCHEDULED, @EVENT_PUBLISHED) THEN m.actor END AS actor,
+       m.properties ->> 'subject' AS subject, m.properties ->> 'correlation_id' AS correlation_id,
+       n.name AS namespace_name, e.path, e.family, e.deleted_at, c.now
+  FROM found AS m JOIN vitrine_entity AS e ON e.id = m.entity_id JOIN vitrine_namespace AS n ON n.id = e.namespace_id
+  JOIN vitrine_namespace_now AS c ON c.id = n.id
+ WHERE %(with_system)s::boolean OR NOT n.is_system
+ ORDER BY m.event_id DESC LIMIT %(max_count)s;
+
 -- name: read_find_in_messages
 -- Stored messages with a message id, among the first max_scanned rows of the table; includes messages without events (history
 -- off, or older). Without a match there is one row without a number, with `scanned`.
 WITH looked_at AS MATERIALIZED (
     SELECT entity_id, subqueue, sequence_number, message_id FROM vitrine_message LIMIT %(max_scanned)s
 ), found AS (
-    SELECT * FROM looked_at WHERE message_id = %(message_id)s LIMIT %(max_count)s
+    SELECT l.*
+      FROM looked_at AS l JOIN vitrine_entity AS e ON e.id = l.entity_id JOIN vitrine_namespace AS n ON n.id = e.namespace_id
+     WHERE l.message_id = %(message_id)s AND (%(with_system)s::boolean OR NOT n.is_system) LIMIT %(max_count)s
 )
 SELECT s.scanned, f.* FROM (SELECT count(*) AS scanned FROM looked_at) AS s LEFT JOIN found AS f ON true;
 
@@ -1266,13 +1290,14 @@ SELECT s.scanned, s.scanned = n.n AND n.n < %(max_scanned)s AS at_end, j.not_jso
   LEFT JOIN (SELECT
 -- include: clock_columns
 -- include: message_columns
-               FROM chosen AS x JOIN vitrine_message AS m ON m.ctid = x.tid JOIN entities AS c ON c.id = m.entity_id) AS f ON true
+               FROM vitrine_message AS m JOIN entities AS c ON c.id = m.entity_id
+              WHERE m.ctid = ANY (ARRAY(SELECT tid FROM chosen))) AS f ON true
  ORDER BY f.entity_id DESC, f.subqueue DESC, f.state DESC, f.sequence_number DESC;
 
 -- name: search_events
 -- Messages that match by what their first event keeps of them, present or removed, also of deleted entities, newest first: among
--- the next max_scanned events below (xid, event_id). back_to: when the last of these was recorded. Without a match there is one
--- row without a number.
+-- the next max_scanned events below (xid, event_id). back_to: when the last of these was recorded, or the one at that place if
+-- there are none. Without a match there is one row without a number.
 WITH looked_at AS MATERIALIZED (
     SELECT event_id, xid, recorded_at, at, entity_id, subqueue, sequence_number, kind, message_id, session_id, size, properties,
            application_properties, actor
@@ -1304,7 +1329,10 @@ WITH looked_at AS MATERIALIZED (
 -- include: matches
      ORDER BY m.xid DESC, m.event_id DESC LIMIT %(max_count)s
 )
-SELECT s.scanned, s.back_to, l.last_xid, l.last_event, f.event_id, f.xid::text AS xid, f.recorded_at, f.at, f.entity_id,
+SELECT s.scanned,
+       coalesce(s.back_to, (SELECT recorded_at FROM vitrine_message_event WHERE xid >= %(below_xid)s::xid8
+                             ORDER BY xid LIMIT 1)) AS back_to,
+       l.last_xid, l.last_event, f.event_id, f.xid::text AS xid, f.recorded_at, f.at, f.entity_id,
        f.subqueue, f.sequence_number, f.kind, f.message_id, f.session_id, f.size, f.actor, f.subject, f.correlation_id,
        f.namespace_name,
        f.path, f.family, f.deleted_at, f.now

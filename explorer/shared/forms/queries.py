@@ -146,11 +146,13 @@ class LockQuery(forms.Form):
 
 class SearchQuery(forms.Form):
     """A search; its filter is in q. all: also system entities. cursor: of the slice. scanned, found: in the slices before it.
-    rows: found since the user asked to go on, as go_on does."""
+    rows: found since the user asked to go on, as go_on does. known: the parts of the search of which the messages with an id were
+    found at first (reads.messages_with_id)."""
 
     all = forms.BooleanField(required=False)
     cursor = forms.CharField(required=False, max_length=120)
     scanned = forms.IntegerField(required=False, min_value=0)
     found = forms.IntegerField(required=False, min_value=0)
     rows = forms.IntegerField(required=False, min_value=0)
+    known = forms.CharField(required=False, max_length=40)
     go_on = forms.BooleanField(required=False)
