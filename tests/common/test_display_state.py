@@ -74,6 +74,11 @@ def test_a_sentence_says_why_exactly_where_a_receive_would_pass_it_over():
         assert (why_not(facts, NOON) is None) == (display_state(facts, NOON) in DELIVERABLE), facts
 
 
+def test_a_receive_or_a_sweep_acts_on_what_is_pending():
+    pending = {state for state in DisplayState if state.is_pending}
+    assert pending == {DisplayState.LOCK_ENDED, DisplayState.DUE, DisplayState.EXPIRED, DisplayState.SPENT}
+
+
 def test_the_next_change_lies_ahead_and_is_one():
     for facts in all_facts():
         at = next_change_at(facts, NOON)

@@ -22,7 +22,13 @@ def files() -> list[Path]:
 FILTERS = "service_bus/rules/test_sql_language.py service_bus/rules/test_correlation.py service_bus/test_topics.py"
 STORAGE = "queue_storage/test_rules.py queue_storage/test_queues.py queue_storage/test_messages.py queue_storage/test_poison.py"
 OF_ENTITIES = "service_bus/rules/test_entity_settings.py service_bus/test_entities.py service_bus/test_topics_config.py"
+AMQP = "common/test_amqp_types.py common/test_typed.py service_bus/test_whole_messages.py rabbitmq/test_whole_messages.py"
 NAMED = {
+    "common/amqp_message": AMQP,
+    "common/amqp_sections": AMQP,
+    "common/amqp_size": AMQP,
+    "common/amqp_types": AMQP,
+    "common/family": "common/test_family_differences.py",
     "common/arguments": "common/test_pinned.py service_bus/test_arguments.py queue_storage/test_messages.py",
     "common/durations": "common/test_values.py service_bus/rules/test_entity_settings.py queue_storage/test_rules.py",
     "common/errors": "service_bus/http/test_http_requests.py service_bus/test_broker.py",
@@ -33,9 +39,9 @@ NAMED = {
     "common/values": "common/test_pinned.py common/test_values.py common/test_typed.py service_bus/rules/test_sql_language.py",
     "service_bus/rules/display_state": "common/test_display_state.py service_bus/test_explain.py service_bus/test_next_change.py",
     "service_bus/rules/entity_settings": OF_ENTITIES,
-    "service_bus/rules/explaining": "service_bus/test_explain.py common/test_display_state.py",
+    "service_bus/rules/explaining": "service_bus/rules/test_explaining.py service_bus/test_explain.py",
     "service_bus/rules/forwarding": "service_bus/test_topics_config.py service_bus/test_forwarding.py",
-    "service_bus/rules/messages": "service_bus/rules/test_service_bus.py service_bus/test_broker.py service_bus/test_topics.py",
+    "service_bus/rules/messages": "service_bus/rules/test_service_bus.py common/test_amqp_types.py service_bus/test_broker.py",
     "service_bus/rules/sessions": "service_bus/rules/test_sessions.py service_bus/test_sessions.py",
     "service_bus/rules/transactions": "service_bus/test_transactions.py",
     "rabbitmq/rules/display_state": "rabbitmq/rules/test_explaining.py",
@@ -47,10 +53,55 @@ NAMED = {
 # Changes that no caller can notice: (module, the line, the change) and why.
 EQUIVALENT = {
     (
-        "rabbitmq/rules/table",
-        "value = value if exponent <= 0 else Decimal(int(value))",
-        "LtE becomes Lt",
-    ): "a whole number is itself",
+        "rabbitmq/rules/deaths",
+        "return min(count, 2**62) if isinstance(count, int) and not isinstance(count, bool) and count > 0 else 1",
+        "0 becomes 1",
+    ): "a count of 1 is 1 either way",
+    (
+        "rabbitmq/rules/patterns",
+        'for letter in list(dict.fromkeys(filter(str.isalnum, f"a{pattern}")))[:8]:',
+        "8 becomes 9",
+    ): "how many letters are tried is a choice",
+    (
+        "rabbitmq/rules/patterns",
+        'search(letter * 200 + "!", timeout=SECONDS)',
+        "200 becomes 201",
+    ): "the length of the name that is tried is a choice",
+    (
+        "rabbitmq/rules/wire_table",
+        "_require(at + 1 + size, end)",
+        "1 becomes 2",
+    ): "after the name, a value of at least one byte is required anyway",
+    (
+        "service_bus/rules/filters/lexer",
+        "value = value.replace(doubled, doubled[0])",
+        "0 becomes 1",
+    ): "both characters are the same",
+    (
+        "service_bus/rules/filters/operators",
+        "return quotient if (left < 0) == (right < 0) else -quotient",
+        "Lt becomes LtE",
+    ): "zero has no sign, and the divisor is not zero",
+    (
+        "service_bus/rules/filters/operators",
+        "return quotient if (left < 0) == (right < 0) else -quotient",
+        "0 becomes 1",
+    ): "the same",
+    (
+        "service_bus/rules/messages",
+        "if len(encoded) > STRICT.all_properties:  # escapes are never shorter than UTF-8",
+        "Gt becomes GtE",
+    ): "the exact check follows",
+    (
+        "service_bus/rules/messages",
+        "if (len(name) + len(text)) * _BYTES_OF_A_CHARACTER > STRICT.one_property:",
+        "Gt becomes GtE",
+    ): "the exact check follows",
+    (
+        "service_bus/rules/messages",
+        "if asked < timedelta(0):",
+        "Lt becomes LtE",
+    ): "zero is none, and has been returned",
     (
         "service_bus/rules/messages",
         "_BYTES_OF_A_CHARACTER = 4  # at most, in UTF-8",
@@ -98,6 +149,34 @@ def places(tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
                 yield node, "the opposite is returned"
             case ast.Constant(value=int() as value) if not isinstance(value, bool):
                 yield node, f"{value} becomes {value + 1}"
+
+
+def in_functions(tree: ast.Module) -> set[int]:
+    """The numbers of the places that run when a function is called, not when the module is imported."""
+    bodies = [
+        part
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for part in (node.body if isinstance(node.body, list) else [node.body])
+    ]
+    inside = {id(node) for part in bodies for node in ast.walk(part)}
+    return {index for index, (node, _) in enumerate(places(tree)) if id(node) in inside}
+
+
+def lines_of(path: Path, index: int) -> set[int]:
+    """The lines of a place, and of the statement around it without the statements inside that."""
+    tree = ast.parse(path.read_text())
+    wanted, _ = list(places(tree))[index]
+    around = [node for node in ast.walk(tree) if isinstance(node, ast.stmt) and any(each is wanted for each in ast.walk(node))]
+    statement = min(around, key=lambda node: sum(1 for _ in ast.walk(node)))
+    inner = {
+        line for node in ast.walk(statement) if isinstance(node, ast.stmt) and node is not statement for line in _lines(node)
+    }
+    return _lines(statement) - inner | _lines(wanted)
+
+
+def _lines(node: ast.AST) -> set[int]:
+    return set(range(node.lineno, node.end_lineno + 1))
 
 
 def mutated(path: Path, index: int) -> ast.Module:

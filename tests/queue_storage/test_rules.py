@@ -191,6 +191,10 @@ def test_values_of_metadata_are_stripped():
     assert options.check_metadata({"a": " \tx  y\t ", "b": "  "}) == {"a": "x  y", "b": ""}
 
 
+def test_metadata_has_at_most_8_kib_of_names_and_values():
+    assert options.check_metadata({"abc": "x" * 8000, "d": "x" * 188})
+
+
 def test_metadata_keeps_names_in_lower_case():
     assert options.check_metadata({"Colour": "Blue", "_x1": ""}) == {"colour": "Blue", "_x1": ""}
     assert options.check_metadata(None) == {}
@@ -211,6 +215,7 @@ def test_metadata_keeps_names_in_lower_case():
         ({"a": 1}, "InvalidMetadata"),
         ({"a": "1", "A": "2"}, "InvalidMetadata"),
         ({"a": "x" * 8192}, "MetadataTooLarge"),
+        ({"abc": "x" * 8000, "d": "x" * 189}, "MetadataTooLarge"),
     ],
 )
 def test_metadata_that_is_wrong(metadata, code):
@@ -311,6 +316,7 @@ class Facts:
 def test_the_display_state_of_a_message(facts, expected):
     assert display_state.display_state(facts, NOON) is expected
     assert (why_not(facts, NOON) is None) == (expected is DisplayState.VISIBLE)
+    assert expected.is_pending is (expected is DisplayState.EXPIRED)
 
 
 @pytest.mark.parametrize(
@@ -385,8 +391,19 @@ def test_when_an_expired_message_is_removed(ago, when):
 def test_where_a_visible_message_stands():
     assert codes(Facts(), place=QueuePosition(31)) == [(Code.BEHIND, False, None)]
     assert codes(Facts(), place=QueuePosition(32)) == [(Code.BEHIND, False, None), (Code.BEYOND_REACH, False, None)]
-    (reason,) = explain(Facts(), QueueFacts(), NOON, place=QueuePosition(1))
-    assert reason.text == "1 message ahead."
+    for place, text in [
+        ((0, False), "Next in line."),
+        ((1, False), "1 message ahead."),
+        ((1, True), "1 or more messages ahead."),
+    ]:
+        (reason,) = explain(Facts(), QueueFacts(), NOON, place=QueuePosition(*place))
+        assert reason.text == text
+
+
+@pytest.mark.parametrize(("count", "times"), [(1, "once"), (2, "2 times"), (1000, "1,000 times")])
+def test_how_often_a_message_was_dequeued(count, times):
+    (parked, _) = explain(Facts(delivery_count=count), QueueFacts(1, None), NOON)
+    assert parked.text == f"It was dequeued {times}; without a poison queue it becomes visible again each time (QS-108)."
 
 
 def test_every_message_is_explained_and_an_obstacle_is_what_keeps_it_back():

@@ -172,13 +172,10 @@ def _text_of(data: bytes) -> str | None:
 def _decimal(value: Any) -> str:
     """A decimal is a 32-bit integer with a scale."""
     value = Decimal(str(value))
-    _, digits, exponent = value.as_tuple()
-    if not isinstance(exponent, int) or not exponent >= -255:
+    exponent = value.as_tuple().exponent
+    if not isinstance(exponent, int) or exponent < -255 or not _DECIMAL[0] <= value.scaleb(-min(exponent, 0)) <= _DECIMAL[1]:
         raise ValueError("decimal")
-    value = value if exponent <= 0 else Decimal(int(value))
-    if not _DECIMAL[0] <= int(value.scaleb(-min(exponent, 0))) <= _DECIMAL[1]:
-        raise ValueError("decimal")
-    return str(int(value)) if exponent >= 0 else format(value, "f")
+    return format(value, "f")
 
 
 def _seconds(value: Any) -> int:

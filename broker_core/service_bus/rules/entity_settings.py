@@ -208,10 +208,10 @@ def in_words(allowed: Range) -> str:
     """The allowed values of a duration or a number: "5 s to 5 min", "at least 5 min, or never"."""
     if allowed.minimum == allowed.maximum:
         return f"only {_in_words_of(allowed.minimum)}"
-    minimum, maximum = (_in_words_of(v) for v in (allowed.minimum, allowed.maximum or 0))
     if allowed.maximum is None:
-        return f"at least {minimum}, or never"
-    return f"{minimum} to {maximum}" + (f" in steps of {allowed.step:,}" if allowed.step > 1 else "")
+        return f"at least {_in_words_of(allowed.minimum)}, or never"
+    steps = f" in steps of {allowed.step:,}" if allowed.step > 1 else ""
+    return f"{_in_words_of(allowed.minimum)} to {_in_words_of(allowed.maximum)}{steps}"
 
 
 def _duration(name: str, value: Any, allowed: Range[timedelta]) -> timedelta | None:

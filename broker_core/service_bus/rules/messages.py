@@ -74,9 +74,9 @@ def prepare(message: Message) -> Prepared:
         require_kind("messages", message, Message)
     check_body(message.body)
     if type(message.properties) is not dict or type(message.body_kind) is not BodyKind:
-        _check_kinds(message)
+        message = _with_kinds(message)
     if message.body_kind is not BodyKind.DATA:
-        amqp_message.check_body(BodyKind(message.body_kind), message.body)
+        amqp_message.check_body(message.body_kind, message.body)
     if message.amqp is not None:
         _check_amqp(message.amqp)
     texts = _texts_of(message)
@@ -147,11 +147,12 @@ def _check_property_fits(name: str, text: str) -> None:
         raise MessageTooLarge(f"application property {name[:40]!r}", size, STRICT.one_property)
 
 
-def _check_kinds(message: Message) -> None:
-    """Check fields that are nearly always of exactly the declared type."""
+def _with_kinds(message: Message) -> Message:
+    """Check fields that are nearly always of exactly the declared type. The kind of the body may be a plain number."""
     require_kind("properties", message.properties, Mapping)
     if message.body_kind not in tuple(BodyKind):
         raise InvalidArgument("body_kind", f"must be one of BodyKind, not {repr(message.body_kind)[:80]}")
+    return replace(message, body_kind=BodyKind(message.body_kind))
 
 
 def _check_amqp(amqp: Any) -> None:

@@ -1,11 +1,13 @@
 """Arguments of queues: types, ranges and exact texts."""
 
+import json
+
 import pytest
 
 from broker_core.common.errors import InvalidArgument
 from broker_core.rabbitmq.rules import arguments
 from broker_core.rabbitmq.rules.errors import AmqpError
-from broker_core.rabbitmq.rules.table import Typed
+from broker_core.rabbitmq.rules.table import Typed, encode
 
 MOST = 315_360_000_000
 QUORUM_ONLY = ("x-dead-letter-strategy", "x-queue-leader-locator", "x-quorum-initial-group-size")
@@ -175,7 +177,19 @@ def test_a_consumers_priority_is_an_integer():
 
 
 def test_arguments_are_no_larger_than_a_frame():
+    frame = 131_072 - len(json.dumps(encode({"foo": ""})))
     for what in (check, lambda table: arguments.check_binding_arguments("direct", table)):
-        what({"foo": "x" * 100_000})
-        with pytest.raises(InvalidArgument, match="131,072"):
-            what({"foo": "x" * 131_072})
+        what({"foo": "x" * frame})
+        with pytest.raises(InvalidArgument, match="have 131,073 bytes; at most 131,072 are allowed"):
+            what({"foo": "x" * (frame + 1)})
+
+
+@pytest.mark.parametrize("asked", ["if-unused", "if-empty"])
+def test_only_a_classic_queue_is_deleted_on_a_condition(asked):  # RMQ-385
+    def delete(type, **options):
+        arguments.check_queue_deletion("/", "b1", type, **{"if_unused": False, "if_empty": False, **options})
+
+    delete("quorum")
+    delete("classic", **{asked.replace("-", "_"): True})
+    with pytest.raises(AmqpError, match=asked):
+        delete("quorum", **{asked.replace("-", "_"): True})

@@ -64,6 +64,12 @@ def test_the_routing_key_is_the_queues_or_the_messages_own():
     assert given_one.headers["x-death"][0]["routing-keys"] == ["k", "c"]
 
 
+def test_a_key_of_bcc_routes_and_is_recorded_nowhere():
+    blind = die({"CC": ["c"]}, routing_keys=("k", "blind", "c"))
+    assert blind.routing_keys == ("k", "blind", "c")
+    assert blind.headers["x-death"][0]["routing-keys"] == ["k", "c"]
+
+
 def test_deaths_are_counted_by_queue_and_reason():
     later = NOON + timedelta(hours=1)
     first = die()
@@ -117,6 +123,17 @@ def test_a_count_is_a_positive_number_with_room_to_grow(count, read):
 def test_a_time_that_is_none_is_left_out(time):
     [found] = deaths.history({"x-death": [{"queue": "q", "reason": "expired", "time": time}]})
     assert found.time is None
+
+
+def test_an_entry_without_a_count_is_one_death():
+    assert [death.count for death in deaths.history({"x-death": [{"queue": "q", "reason": "expired"}]})] == [1]
+
+
+@pytest.mark.parametrize(("count", "after"), [(2**62 - 1, 2**62), (2**62, 2**62), (2**63, 2**62)])
+def test_a_count_ends_where_a_long_has_room_left(count, after):
+    died = die({"x-death": [{"queue": "q", "reason": "expired", "count": count}]})
+    assert [death.count for death in deaths.history(died.headers)] == [after]
+    assert plain(died.headers["x-death"])[0]["count"] == after
 
 
 def test_a_number_is_a_time():

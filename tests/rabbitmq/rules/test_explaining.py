@@ -66,6 +66,50 @@ def test_instants_and_holders_are_told():
     assert place.text == "1,000 or more messages ahead."
 
 
+@pytest.mark.parametrize(
+    ("before", "capped", "text"),
+    [
+        (0, False, "Next in line."),
+        (1, False, "1 message ahead."),
+        (1, True, "1 or more messages ahead."),
+        (2, False, "2 messages ahead."),
+    ],
+)
+def test_the_place_in_a_queue(before, capped, text):
+    queue = QueueFacts(consumers=(FREE,))
+    assert [reason.text for reason in explaining.explain(READY, queue, NOON, place=QueuePosition(before, capped))] == [text]
+
+
+@pytest.mark.parametrize(
+    ("queue", "text"),
+    [
+        (
+            QueueFacts(consumers=(FULL,)),
+            "The only consumer holds as many unacknowledged messages as the prefetch allows (RMQ-140).",
+        ),
+        (
+            QueueFacts(consumers=(FULL, FULL)),
+            "All 2 consumers hold as many unacknowledged messages as the prefetch allows (RMQ-140).",
+        ),
+        (
+            QueueFacts(consumers=(FULL, FREE, FREE), single_active=True),
+            "Only the active consumer 'full' of c1 is served, and it holds 2 messages, its prefetch limit; 2 more are on standby "
+            "(RMQ-148).",
+        ),
+    ],
+)
+def test_consumers_that_have_enough_are_told(queue, text):
+    assert explaining.explain(READY, queue, NOON)[0].text == text
+
+
+@pytest.mark.parametrize(
+    ("expires_at", "when", "ends_at"), [(AGO, "has ended", None), (NOON, "has ended", None), (SOON, "ends in 5 min", SOON)]
+)
+def test_an_unacknowledged_message_expires_on_return(expires_at, when, ends_at):  # RMQ-020
+    _, found = explaining.explain(replace(UNACKED, expires_at=expires_at), QueueFacts(), NOON)
+    assert (found.text.partition(".")[0], found.ends_at) == (f"Its time-to-live {when}", ends_at)
+
+
 def test_what_becomes_of_the_dead_is_told():
     message = A(expires_at=SOON)
 

@@ -97,6 +97,7 @@ def test_a_pattern_as_long_and_with_as_many_groups_as_allowed():
     check("a" * 1000)
     check("(" * 100 + "a" + ")" * 100)
     check("(a{100}){1000}")
+    check("a{1}b{0}" * 20)
 
 
 def test_a_pattern_that_takes_too_long_is_refused_with_the_name():
@@ -126,6 +127,7 @@ def test_a_pattern_that_takes_too_long_is_refused_with_the_name():
         (r"a\m", '{"\\\\m is not supported; write \\\\{ for a brace",1}'),
         ("{fuzzy:e<=1}", '{"{fuzzy:e is not supported; write \\\\{ for a brace",0}'),
         ("(?r)a", '{"(?r)a is not supported; write \\\\{ for a brace",0}'),
+        ("(?V0)(?V1)a", '{"VERSION0 and VERSION1 flags are mutually incompatible",0}'),
         ("((a{100}){100}){100}", '{"repetitions have counts of more than 100,000 in all",0}'),
         ("(?=" * 200 + "a" + ")" * 200, '{"has more than 100 groups",0}'),
         ("a" * 1001, '{"has 1001 characters; at most 1000 are allowed",1000}'),

@@ -63,6 +63,8 @@ def test_the_advice_of_a_time_to_live_names_its_end():
         ({"definition": []}, "parse error while reading policy: []"),
         ({"definition": {"bogus": 1, "b": ""}}, '[{<<"b">>,<<>>},{<<"bogus">>,1}] are not recognised policy settings'),
         ({"definition": {"expires": 0}, "pattern": "(", "priority": "x"}, "0 is not a valid queue expiry"),
+        ({"definition": {"y": 1, "x": 2}}, '[{<<"x">>,2},{<<"y">>,1}] are not recognised policy settings'),
+        ({"definition": {"queue-version": True}}, "true is not a valid queue-version value"),
         ({"definition": {"bogus": 1}}, '[{<<"bogus">>,1}] are not recognised policy settings'),
         ({"definition": {"max-priority": 5}}, '[{<<"max-priority">>,5}] are not recognised policy settings'),  # RMQ-162
         ({"definition": {"message-ttl": -1}}, "-1 is not a valid message TTL"),
@@ -101,6 +103,22 @@ def test_any_number_is_a_priority():
     for priority in (0, -5, 1.5, 10**9):
         assert policies.parse("p", {"pattern": "", "definition": TTL, "priority": priority}).priority == priority
     assert policies.parse("p", {"pattern": "", "definition": TTL}) == Policy("p", "", TTL, "all", 0)
+
+
+@pytest.mark.parametrize("name", ["p", "x" * 255, "é" * 127])
+def test_names_that_are_accepted(name):
+    assert policies.parse(name, {"pattern": "", "definition": TTL}).name == name
+
+
+@pytest.mark.parametrize("name", ["", 5, None, "x" * 256, "é" * 128, "a\x00b"])
+def test_names_that_are_refused(name):
+    with pytest.raises(InvalidPolicy, match="name should be a text of 1 to 255 bytes, actually was "):
+        policies.parse(name, {"pattern": "", "definition": TTL})
+
+
+def test_values_of_a_list_are_accepted():
+    definition = {"overflow": "reject-publish", "queue-mode": "lazy", "queue-version": 2, "dead-letter-strategy": "at-most-once"}
+    assert policies.parse("p", {"pattern": "", "definition": definition}).definition == definition
 
 
 def test_keys_without_effect_are_accepted():
@@ -240,6 +258,7 @@ def test_a_quorum_queue_has_a_delivery_limit():
     found = effective_queue({}, queue_type="quorum")
     assert (found.values, found.sources) == ({"delivery_limit": 20}, {"delivery_limit": "default"})
     assert effective_queue({"x-delivery-limit": -1}, queue_type="quorum").values == {}
+    assert effective_queue({}, a_policy(definition={"delivery-limit": 0}), queue_type="quorum").values["delivery_limit"] == 0
     assert effective_queue({"x-delivery-limit": -1}, a_policy(definition={"delivery-limit": 3}), queue_type="quorum").values == {
         "delivery_limit": 3,
         "policy": "p",

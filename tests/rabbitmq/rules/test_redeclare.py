@@ -1,5 +1,7 @@
 """What a second declaration of a queue must repeat."""
 
+from decimal import Decimal
+
 import pytest
 
 from broker_core.rabbitmq.rules.arguments import QueueDef, check_equivalent_queue
@@ -82,6 +84,25 @@ def test_arguments_must_be_the_same(current, wanted, text):
 def test_the_width_of_an_integer_does_not_matter():
     check_equivalent_queue("/", a_queue({"x-message-ttl": 1000}), a_queue({"x-message-ttl": Typed("long", 1000)}))
     assert problem({"x-max-length": 10000}, {"x-max-length": "10000"}).endswith("received '10000' but current is '10000'")
+
+
+@pytest.mark.parametrize(
+    ("current", "wanted", "same"),
+    [
+        (1000, Typed("decimal", Decimal(1000)), True),
+        (1.5, Typed("float", 1.5), True),
+        (1000, 1000.0, False),
+        (1000, Typed("float", 1000.0), False),
+        (True, 1, False),
+        ("k", "k", True),
+        ("k", Typed("binary", "k"), False),
+    ],
+)
+def test_whole_numbers_and_others_are_different_classes(current, wanted, same):  # RMQ-346
+    if same:
+        check_equivalent_queue("/", a_queue({"x-max-length": current}), a_queue({"x-max-length": wanted}))
+    else:
+        assert "x-max-length" in problem({"x-max-length": current}, {"x-max-length": wanted})
 
 
 def test_the_type_may_be_named_later():

@@ -135,7 +135,9 @@ def test_a_timestamp_is_an_unsigned_64_bit_number_of_seconds():
 def test_a_decimal_is_a_signed_32_bit_number_with_a_scale_of_at_most_255():
     for value in (Decimal(2**31 - 1), Decimal(-(2**31)), Decimal(1).scaleb(-255), Decimal("1E9")):
         assert decode(encode({"a": value})) == {"a": value}
-    for value in (Decimal(2**31), Decimal(-(2**31) - 1), Decimal(1).scaleb(-256)):
+    assert encode({"a": Decimal("2E9")}) == {"a": ["decimal", "2000000000"]}
+    beyond = (Decimal(2**31), Decimal(-(2**31) - 1), Decimal("1E10"), Decimal("1E999999999"), Decimal("-3E9"))
+    for value in (*beyond, Decimal(1).scaleb(-256), Decimal(2**31).scaleb(-9), Decimal("Infinity")):
         with pytest.raises(InvalidArgument):
             encode({"a": value})
 
@@ -154,6 +156,12 @@ def test_tables_are_not_nested_without_end():
     encode({"a": table})
     with pytest.raises(InvalidArgument, match="nested"):
         encode({"a": {"a": table}})
+    array: list = []
+    for _ in range(MAX_DEPTH):
+        array = [array]
+    encode({"a": array})
+    with pytest.raises(InvalidArgument, match="nested"):
+        encode({"a": [array]})
 
 
 def test_plain_takes_the_types_away():

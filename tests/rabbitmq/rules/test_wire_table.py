@@ -101,13 +101,35 @@ def test_what_is_no_table_is_refused(encoded, problem):
         decode(encoded)
 
 
-def test_deep_nesting_is_refused():
-    content = b""
-    for _ in range(150):
-        content = b"F" + len(content).to_bytes(4) + content if content else b"F\x00\x00\x00\x00"
-        content = b"\x01a" + content
+@pytest.mark.parametrize("code", [b"F", b"A"])
+def test_nesting_ends_at_100_levels(code):
+    def nested(levels):
+        """A value with so many tables or arrays inside each other."""
+        content = b""
+        for _ in range(levels):
+            content = (b"\x01a" if code == b"F" and content else b"") + content
+            content = code + len(content).to_bytes(4) + content
+        return b"\x01a" + content
+
+    decode(nested(101))
     with pytest.raises(InvalidArgument, match="nested more than 100 deep"):
-        decode(content)
+        decode(nested(102))
+
+
+@pytest.mark.parametrize(
+    ("value", "encoded"),
+    [
+        (Decimal(2**31 - 1), "44007fffffff"),
+        (Decimal(-(2**31)), "440080000000"),
+        (Decimal("1E9"), "44003b9aca00"),
+        (Decimal("-0.5"), "4401fffffffb"),
+        (Decimal("0.00"), "440200000000"),
+    ],
+)
+def test_a_decimal_is_written_with_the_least_scale(value, encoded):
+    stored = table.encode({"a": value})
+    assert merged(None, stored) == b"\x01a" + bytes.fromhex(encoded)
+    assert table.encode(decode(merged(None, stored))) == stored
 
 
 def test_of_a_name_twice_the_first_counts():

@@ -44,6 +44,12 @@ def test_each_field_is_compared_with_the_property_of_its_name(field):
     assert not matches(filter, **{other: "x" for other in FIELDS if other != field})
 
 
+def test_properties_that_are_no_mapping_are_shown_up_to_80_characters():
+    text: Any = "x" * 80
+    with pytest.raises(InvalidArgument, match=f"must be a mapping, not '{'x' * 79}$"):
+        CorrelationFilter(properties=text)
+
+
 def test_all_given_properties_must_be_equal():
     """SB-F16."""
     filter = CorrelationFilter(subject="order", to="t", properties={"Color": "red", "amount": 5})

@@ -236,6 +236,23 @@ def test_partitioning_is_reported_as_not_supported_yet():
     assert problem.path == f"{QUEUE}.Properties.EnablePartitioning"
 
 
+def test_what_is_not_supported_is_told_apart_from_what_is_wrong():
+    plan = read(with_properties(EnablePartitioning=True, LockDuration="PT1H"))
+    assert [problem.path for problem in plan.unsupported] == [f"{QUEUE}.Properties.EnablePartitioning"]
+    assert [problem.path for problem in plan.rejected] == [f"{QUEUE}.Properties.LockDuration"]
+
+
+def test_the_first_namespace_names_the_database():
+    two = read('{"UserConfig": {"Namespaces": [{"Name": "a"}, {"Name": "b"}]}}')
+    assert ([each.name for each in two.namespaces], two.namespace, read("{}").namespace) == (["a", "b"], "a", None)
+
+
+def test_a_rejected_value_is_shown_up_to_60_characters():
+    for value, shown in [("x" * 58, f'"{"x" * 58}" must'), ("x" * 59, f'"{"x" * 56}... must')]:
+        (problem,) = read(with_properties(EnableBatchedOperations=value)).problems
+        assert problem.text.startswith(shown)
+
+
 @pytest.mark.parametrize(
     ("key", "value"), [("EnablePartitioning", False), ("EnableBatchedOperations", True), ("EnableBatchedOperations", False)]
 )

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from broker_core.common.durations import FOREVER
 from broker_core.common.errors import BrokerError, InvalidArgument
-from broker_core.common.limits import RELAXED, STRICT, of_tier
+from broker_core.common.limits import RELAXED, STRICT, Range, of_tier
 from broker_core.common.types import EntityKind, EntityStatus, ExpiryMode, HistoryLevel, QueueSettings, Tier
 from broker_core.service_bus.rules.entity_settings import (
     ALL_SETTINGS,
@@ -105,6 +105,28 @@ def test_ranges_of_the_service(name, lowest, below, highest, above):
             check_setting(name, wrong)
         assert refused.value.name == name
         assert in_words(getattr(STRICT, name)) in refused.value.problem
+
+
+@pytest.mark.parametrize(
+    ("allowed", "text"),
+    [
+        (Range(S, 5 * MIN), "1 s to 5 min"),
+        (Range(S, S), "only 1 s"),
+        (Range(5 * MIN, None), "at least 5 min, or never"),
+        (Range(1, 2000), "1 to 2,000"),
+        (Range(2, 10, step=2), "2 to 10 in steps of 2"),
+        (Range(1024, 81_920, step=1024), "1,024 to 81,920 in steps of 1,024"),
+    ],
+)
+def test_a_range_in_words(allowed, text):
+    assert in_words(allowed) == text
+
+
+def test_a_refused_value_is_shown_up_to_80_characters():
+    for value, shown in [("x" * 78, f"'{'x' * 78}' must"), ("x" * 79, f"'{'x' * 76}... must")]:
+        with pytest.raises(InvalidArgument) as refused:
+            check_setting("hidden", value)
+        assert refused.value.problem.startswith(shown)
 
 
 @pytest.mark.parametrize(

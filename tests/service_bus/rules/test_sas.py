@@ -128,6 +128,7 @@ def test_wrong_key_and_no_key_are_the_same_refusal():
         ("", "no token"),
         ("Bearer abc", "Bearer"),
         ("Basic abc", "'Basic'"),
+        ("x" * 41 + " abc", f"'{'x' * 40}'"),
         ("SharedAccessSignature", "sr, sig, se, skn"),
         ("SharedAccessSignature sr=a&sig=b&se=1", "no skn"),
         ("SharedAccessSignature sr=a&sig=b&se=1&skn=c&se=2", "twice"),

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from broker_core.common.durations import FOREVER
 from broker_core.common.errors import InvalidArgument, MessageTooLarge
 from broker_core.common.types import Message
 from broker_core.common.values import Typed
@@ -60,3 +61,33 @@ def test_ids_have_up_to_128_characters():
         too_long: Any = {name: "x" * 129}
         with pytest.raises(InvalidArgument, match="has 129 characters; at most 128 are allowed"):
             sb.prepare(Message(b"", **too_long))
+
+
+def test_a_time_to_live_from_forever_on_is_none():
+    assert sb.prepare(Message(b"", time_to_live=FOREVER)).time_to_live is None
+    almost = FOREVER - timedelta(microseconds=1)
+    assert sb.prepare(Message(b"", time_to_live=almost)).time_to_live == almost
+
+
+def test_one_property_has_exactly_the_bytes_of_its_limit():
+    for fitting in ({"name": "x" * 32_764}, {"ä": "ß" * 16_383}, {"a": "\x00"}, {"name": "\x00" * 24_573}):
+        sb.prepare(Message(b"", properties=fitting))
+    for name, value in [("name", "x" * 32_765), ("ä", "ß" * 16_383 + "x"), ("name", "\x00" * 24_574)]:
+        with pytest.raises(MessageTooLarge, match=f"application property '{name}'"):
+            sb.prepare(Message(b"", properties={name: value}))
+    with pytest.raises(MessageTooLarge, match=f"application property '{'n' * 40}'"):
+        sb.prepare(Message(b"", properties={"n" * 41: "x" * 32_768}))
+
+
+def test_all_properties_have_exactly_the_bytes_of_their_limit():
+    sb.check_properties_fit(65_536)
+    with pytest.raises(MessageTooLarge, match="set of application properties of message 7"):
+        sb.check_properties_fit(65_537, 7)
+
+
+def test_the_kind_of_a_body_is_one_of_those_there_are():
+    kind: Any = 0
+    assert sb.prepare(Message(b"", body_kind=kind)) == sb.prepare(Message(b""))
+    kind = "k" * 79
+    with pytest.raises(InvalidArgument, match=f"must be one of BodyKind, not '{'k' * 79}$"):
+        sb.prepare(Message(b"", body_kind=kind))

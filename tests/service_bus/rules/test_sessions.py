@@ -45,6 +45,11 @@ def test_a_session_id_that_no_message_could_have_is_refused(session_id):
         sessions.check_session_id(session_id)
 
 
+@pytest.mark.parametrize("session_id", ["", "x" * 128])
+def test_a_session_id_has_up_to_128_characters(session_id):
+    sessions.check_session_id(session_id)
+
+
 def test_a_state_is_bytes_up_to_the_limit_of_the_tier():
     """SB-119."""
     for state in (None, b"", bytearray(b"x" * 256 * 1024)):

@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from itertools import product
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -14,8 +15,9 @@ from hypothesis import strategies as st
 from broker_core.common.errors import FilterEvaluationError, InvalidArgument, InvalidFilter
 from broker_core.common.types import Message
 from broker_core.common.values import Typed
-from broker_core.service_bus.rules.filters import MessageView, compile_action, compile_filter
+from broker_core.service_bus.rules.filters import FalseFilter, MessageView, TrueFilter, compile_action, compile_filter, evaluation
 from broker_core.service_bus.rules.filters.lexer import RESERVED
+from broker_core.service_bus.rules.filters.operators import kind_of
 from broker_core.service_bus.rules.filters.view import SYSTEM
 
 from .filter_trees import PREDICATES, PROPERTIES, Failed, answer, like, text_of
@@ -97,6 +99,7 @@ def outcome(text, view):
         "EXISTS(color) AND NOT EXISTS (sys.DeadLetterSource)",
         "((((color = 'red'))))",
         "((amount) + (1)) = (13)",
+        "amount = +12 AND amount - 24 = -12",
         "-amount = -12 AND +amount = 12 AND - -amount = 12 AND amount - -3 = 15",
         "property('color') = 'red' AND P('co' + 'lor') = 'red' AND p(color) IS NULL",
         "p('sys.label') = 'order' AND p('user.amount') = 12 AND p('sys.' + 'Label') = 'order'",
@@ -143,6 +146,7 @@ def test_what_is_understood(text):
         ("a = @x", 5, "@x", "a given parameter"),
         ("a = @", 5, "'@'", "the name of a parameter"),
         ("a = 9223372036854775808", 5, "9223372036854775808", "64-bit"),
+        ("a = -9223372036854775809", 6, "9223372036854775809", "64-bit"),
         ("a = 1e999", 5, "1e999", "64-bit integer or a double"),
         ("a LIKE 5", 8, "5", "a string"),
         ("a LIKE 'x!' ESCAPE '!'", 8, "'x!'", "ends with its escape"),
@@ -164,10 +168,40 @@ def test_a_syntax_error_names_the_column_the_token_and_what_is_expected(text, co
     assert len(str(refused.value)) < 500
 
 
+@pytest.mark.parametrize(
+    ("text", "found"), [(f"a = 1 {'x' * 41}", "x" * 40), (f"sys.{'y' * 41} = 1", "sys." + "y" * 40)], ids=["word", "property"]
+)
+def test_of_a_long_token_the_first_40_characters_are_shown(text, found):
+    with pytest.raises(InvalidFilter) as refused:
+        compile_filter(text)
+    assert refused.value.found == found
+
+
+def test_of_many_parameters_the_first_ten_are_named():
+    with pytest.raises(InvalidFilter) as refused:
+        compile_filter("a = @x", {f"p{number}": 1 for number in range(10, 21)})
+    assert "(" + ", ".join(f"@p{number}" for number in range(10, 20)) + ")" in refused.value.expected
+
+
 def test_the_excerpt_has_a_caret_where_it_goes_wrong():
     """SB-F01."""
     with pytest.raises(InvalidFilter, match=r"in: \.\.\.= 1 AND beta <> \^; AND gamma = 3 \.\.\."):
         compile_filter("alpha = 1 AND beta <> ; AND gamma = 3 AND delta = 4")
+
+
+def test_what_is_no_text_is_refused_at_its_first_column():
+    wrong: list[Any] = [5, []]
+    for text in wrong:
+        with pytest.raises(InvalidFilter) as refused:
+            compile_filter(text)
+        assert (refused.value.column, refused.value.found) == (1, f"a {type(text).__name__}")
+
+
+def test_groups_beside_each_other_leave_the_limit_of_nesting_as_it_is():
+    beside = "(a = 1) AND " * 3
+    compile_filter(beside + "(" * 20 + "a = 1" + ")" * 20)
+    with pytest.raises(InvalidFilter, match="at most 20 nested levels"):
+        compile_filter(beside + "(" * 21 + "a = 1" + ")" * 21)
 
 
 @pytest.mark.parametrize("word", sorted(RESERVED))
@@ -244,6 +278,8 @@ def test_values_of_one_kind_are_compared(text, expected):
     [
         ("color = 5", "column 7: a string cannot be compared with a number"),
         ("amount = '12'", "a number cannot be compared with a string"),
+        ("color = amount", "column 7: a string cannot be compared with a number"),
+        ("p('sys.' + @long) = 1", "unknown property sys.x{40}$"),
         ("paid = 1", "a boolean cannot be compared with a number"),
         ("when > '2026-01-01'", "a timestamp cannot be compared with a string"),
         ("paid > FALSE", "has no order"),
@@ -260,6 +296,8 @@ def test_values_of_one_kind_are_compared(text, expected):
         ("price / 0.0 = 1", "division by zero"),
         ("price % 0 = 1", "division by zero"),
         ("9223372036854775807 + 1 = 1", "64 bits"),
+        ("-9223372036854775808 - 1 = 1", "64 bits"),
+        ("-9223372036854775807 * 9223372036854775807 = 1", "64 bits"),
         ("-(-9223372036854775808) = 1", "64 bits"),
         ("color - 1 = 1", "a string - a number is not defined"),
         ("paid + 1 = 1", r"a boolean \+ a number is not defined"),
@@ -271,7 +309,7 @@ def test_values_of_one_kind_are_compared(text, expected):
 def test_a_comparison_that_cannot_be_evaluated_fails_with_the_reason(text, problem):
     """SB-218, SB-F05 to SB-F09."""
     with pytest.raises(FilterEvaluationError, match=problem):
-        ask(text)
+        ask(text, {"long": "x" * 41} if "@long" in text else {})
 
 
 @pytest.mark.parametrize(
@@ -280,6 +318,10 @@ def test_a_comparison_that_cannot_be_evaluated_fails_with_the_reason(text, probl
         ("7 / 2", 3),
         ("-7 / 2", -3),  # towards zero
         ("-7 % 2", -1),
+        ("9223372036854775807 % 10", 7),  # exactly, not as doubles
+        ("7 % 2.5", 2.0),
+        ("9223372036854775806 + 1", 2**63 - 1),
+        ("-9223372036854775807 - 1", -(2**63)),
         ("7 % -2", 1),
         ("7 / 2.0", 3.5),
         ("-7.5 % 2", -1.5),
@@ -322,6 +364,7 @@ def test_a_text_cannot_be_doubled_without_end():
         ("p('SYS.label') = 'order' AND p('SYS.' + 'Label') = 'order'", True),
         ("p('am' + 'ount') = 12 AND p('[') IS NULL", True),
         ("p(missing) = 1", None),
+        ("EXISTS(p('am' + 'ount')) AND EXISTS(p('no' + 'thing')) AND NOT EXISTS(p('no' + 'where'))", True),
         ("p(missing) IS NULL AND NOT EXISTS(p(nothing))", True),
         ("newid() = newid()", False),
         ("newid() <> id", True),
@@ -334,6 +377,62 @@ def test_functions(text, expected):
 
 def test_newid_is_unknown_without_a_source_of_ids():
     assert ask("newid() <> 'x'", view=MessageView.of(MESSAGE)) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "leading"),
+    [
+        ("color = 'red'", ("user.color", "red")),
+        ("'red' = user.COLOR", ("user.color", "red")),
+        ("sys.Label = 'order' AND color = 'red'", ("sys.label", "order")),
+        ("color = 'red' OR color = 'blue'", None),
+        ("color <> 'red'", None),
+        ("color = 5", None),
+        ("color = other", None),
+        ("'a' = 'b'", None),
+        ("NOT color = 'red'", None),
+    ],
+)
+def test_a_filter_that_begins_with_a_property_and_a_text_is_found_by_them(text, leading):
+    found = compile_filter(text).leading
+    assert (found and (found.property, found.text)) == leading
+    assert found is None or found.read(VIEW) in ("red", "order")
+
+
+def test_filters_that_are_always_or_never_true():
+    assert (TrueFilter().matches(VIEW), FalseFilter().matches(VIEW)) == (True, False)
+    assert [compile_filter(text).always for text in ("1 = 1", "1 = 0", "NULL = 1", "1 / 0 = 1", "color = 'red'")] == [
+        True, False, False, None, None
+    ]  # fmt: skip
+
+
+class Text(str):
+    """A string that is one by inheritance."""
+
+
+def test_a_value_is_of_the_kind_that_its_class_is_or_inherits():
+    assert [kind_of(value) for value in ("a", Text("a"), 1, True, 1.5, [])] == [
+        "a string", "a string", "a number", "a boolean", "a number", "a list"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ["nothing = NULL", "nothing <> NULL", "NULL = nothing", "color = NULL"])
+def test_nothing_is_equal_to_null(text):
+    assert ask(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "without"),
+    [
+        ("color = 'red' AND amount > 11 AND 13.5 > price AND paid = TRUE", "compare"),
+        ("color IN ('blue', 'red') AND amount IN (1, 12)", "compare"),
+        ("color LIKE 'r%' AND color LIKE 'r!ed' ESCAPE '!'", "compile_pattern"),
+    ],
+)
+def test_what_most_filters_do_needs_no_general_comparison_for_each_message(text, without, monkeypatch):
+    compiled = compile_filter(text)
+    monkeypatch.delattr(evaluation, without)
+    assert compiled.matches(VIEW) is True
 
 
 # LIKE
@@ -687,6 +786,7 @@ def test_system_properties_are_converted(text, field, expected):
         ("SET sys.TimeToLive = '00:00:00'", "positive"),
         ("SET sys.TimeToLive = 5", "not a number"),
         ("SET sys.ScheduledEnqueueTimeUtc = 'soon'", "must be a timestamp"),
+        (f"SET sys.ScheduledEnqueueTimeUtc = '{'x' * 41}'", f"'{'x' * 40}' must be a timestamp"),
         ("SET sys.ScheduledEnqueueTimeUtc = 5", "not a number"),
         ("SET sys.Label = raw", "binary data cannot be converted to a string"),
         ("SET a = 1 / 0", "column 11: division by zero"),
