@@ -15,7 +15,10 @@ _ISO = re.compile(
     r"(?:T(?:(?P<hours>\d+(?:\.\d+)?)H)?(?:(?P<minutes>\d+(?:\.\d+)?)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?",
     re.IGNORECASE,
 )
-_UNITS = {"ms": 0.001, "s": 1, "sec": 1, "min": 60, "m": 60, "h": 3600, "hour": 3600, "d": 86400, "day": 86400, "week": 604800}
+_UNITS = {  # each also with an s
+    "ms": 0.001, "s": 1, "sec": 1, "second": 1, "m": 60, "min": 60, "minute": 60, "h": 3600, "hour": 3600, "d": 86400,
+    "day": 86400, "week": 604800,
+}  # fmt: skip
 _PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*,?", re.IGNORECASE)
 _NET = re.compile(r"(?P<sign>-)?(?:(?P<days>\d+)\.)?(?P<hours>\d{1,2}):(?P<minutes>\d{2}):(?P<seconds>\d{2}(?:\.\d+)?)")
 
@@ -104,8 +107,7 @@ def human(duration: timedelta | None) -> str:
 
 def _unit(word: str) -> float | None:
     word = word.lower()
-    singular = word[:-1] if word.endswith("s") and len(word) > 1 and word != "ms" else word
-    return _UNITS.get(word) or _UNITS.get(singular) or {"minute": 60, "second": 1}.get(singular)
+    return _UNITS.get(word) or _UNITS.get(word.removesuffix("s"))
 
 
 def _total(found: re.Match, name: str, text: str) -> timedelta | None:

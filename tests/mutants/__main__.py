@@ -105,10 +105,10 @@ def in_forks(mutants: list[Mutant], data: Path) -> list[tuple[Mutant, str, str]]
     file.unlink(missing_ok=True)
     arguments = [f"--timeout={TEST_SECONDS}", "-p", "tests.mutants.forks", *mutants[0].tests]
     _, printed = pytest(arguments, data, MODULE_SECONDS, VITRINE_MUTANTS=given, VITRINE_FOUND=str(file))
-    answer = json.loads(file.read_text()) if file.exists() else {"failed": [last_line(printed)], "found": {}}
-    if answer["failed"]:
-        return [(mutant, ERROR, f"without a mutant: {answer['failed'][0]}") for mutant in mutants]
-    noticed = [answer["found"][mutant.which.rpartition(":")[2]] for mutant in mutants]
+    if not file.exists():
+        return [(mutant, ERROR, last_line(printed)) for mutant in mutants]
+    found = json.loads(file.read_text())
+    noticed = [found[mutant.which.rpartition(":")[2]] for mutant in mutants]
     return [(mutant, CAUGHT if test else SURVIVED, test) for mutant, test in zip(mutants, noticed, strict=True)]
 
 

@@ -1,10 +1,11 @@
 """Tries the changes inside the functions of one module in forks of one process that has collected the tests once, as a plugin of
 pytest: `VITRINE_MUTANTS=broker_core/common/durations.py:3,4 VITRINE_FOUND=FILE pytest -p tests.mutants.forks ...`.
 
-The first fork runs all tests without a change and notes which of them run which lines of the module. Each further fork exchanges
-the code of the module's functions and runs the tests that run the changed statement, the shortest first, until one fails. FILE
-has what failed for each change. A change that nothing notices here may still be noticed at import, or by a test that found its
-result in a cache: such a one is tried again in a process of its own (`__main__`).
+For each file of tests, the first fork runs them without a change and notes which of them run which lines of the module. Each
+further fork exchanges the code of the module's functions and runs the tests that run the changed statement, the shortest first,
+until one fails. What no test of a file notices is tried with the next file. VITRINE_FOUND has what failed for each change. A
+change that nothing notices here may still be noticed at import, or by a test that found its result in a cache: such a one is
+tried again in a process of its own (`__main__`).
 """
 
 import gc
@@ -14,6 +15,7 @@ import signal
 import sys
 import threading
 import time
+from itertools import groupby
 from pathlib import Path
 from types import CodeType, FunctionType
 
@@ -28,21 +30,31 @@ PATH = rules.ROOT / file
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session):
     _open_database(session)
-    items = {item.nodeid: item for item in session.items}
-    failed, took, ran = _in_a_fork(lambda: _without_a_change(session), seconds=900)
     functions = [each for each in gc.get_objects() if isinstance(each, FunctionType) and each.__code__.co_filename == str(PATH)]
     gc.freeze()  # a collection in a fork would copy everything
-    found = {}
-    if not failed:
-        for index in map(int, indexes.split(",")):
-            lines = rules.lines_of(PATH, index)
-            names = sorted((name for name in items if not lines.isdisjoint(ran[name])), key=took.__getitem__)
-            seconds = 20 + 10 * sum(took[name] for name in names)
-            chosen = [items[name] for name in names]
-            answer = _in_a_fork(lambda: _first_failure(session, functions, index, chosen), seconds)
-            found[index] = f"not finished after {seconds:.0f} s" if answer is None else answer[0]
-    Path(os.environ["VITRINE_FOUND"]).write_text(json.dumps({"failed": failed, "found": found}))
+    found = dict.fromkeys(map(int, indexes.split(",")), "")
+    for _, items in groupby(session.items, key=lambda item: item.path):
+        survived = [index for index, test in found.items() if not test]
+        if survived:
+            found |= _noticed(session, functions, survived, {item.nodeid: item for item in items})
+    Path(os.environ["VITRINE_FOUND"]).write_text(json.dumps(found))
     return True
+
+
+def _noticed(session, functions: list[FunctionType], indexes: list[int], items: dict) -> dict[int, str]:
+    """Which of these tests notices each change, or an empty text."""
+    failed, took, ran = _in_a_fork(lambda: _without_a_change(session, items.values()), seconds=900)
+    if failed:
+        pytest.exit(f"without a mutant: {failed[0]}", returncode=1)
+    found = {}
+    for index in indexes:
+        lines = rules.lines_of(PATH, index)
+        names = sorted((name for name in items if not lines.isdisjoint(ran[name])), key=took.__getitem__)
+        seconds = 20 + 10 * sum(took[name] for name in names)
+        chosen = [items[name] for name in names]
+        answer = _in_a_fork(lambda: _first_failure(session, functions, index, chosen), seconds)
+        found[index] = f"not finished after {seconds:.0f} s" if answer is None else answer[0]
+    return found
 
 
 def _open_database(session) -> None:
@@ -84,7 +96,7 @@ def _passes(session, item) -> bool:
     return session.testsfailed == before
 
 
-def _without_a_change(session):
+def _without_a_change(session, items):
     """The tests that fail; how long each takes; the module's lines that it runs."""
     failed, took, ran = [], {}, {}
 
@@ -95,7 +107,7 @@ def _without_a_change(session):
         lines.add(frame.f_lineno)
         return note
 
-    for item in session.items:
+    for item in items:
         lines: set[int] = set()
         started = time.monotonic()
         threading.settrace(trace)

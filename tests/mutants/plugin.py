@@ -10,12 +10,13 @@ import hypothesis
 
 from . import rules
 
-# The same examples for each mutant, and none made smaller: what fails is all that is asked.
+# The same examples for each mutant, none made smaller, and no complaint about a busy machine: only what fails is asked.
 hypothesis.settings.register_profile(
     "mutants",
     database=None,
     deadline=None,
     derandomize=True,
+    suppress_health_check=list(hypothesis.HealthCheck),
     phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate],
 )
 hypothesis.settings.load_profile("mutants")

@@ -71,6 +71,13 @@ def test_a_bad_expiration_has_an_exact_text(text, reason):
     assert refused.value.text == f"PRECONDITION_FAILED - invalid expiration '{text}': {reason}"
 
 
+def test_a_very_long_expiration_is_shown_by_its_beginning():
+    assert expiration.parse("0" * 3999 + "5") == 5
+    with pytest.raises(AmqpError) as refused:
+        expiration.parse("0" * 4001)
+    assert refused.value.text == f"PRECONDITION_FAILED - invalid expiration '{'0' * 20}...': value_too_large"
+
+
 @given(st.text(max_size=12) | st.integers().map(str) | st.just("9" * 5000))
 def test_any_text_is_a_number_or_refused(text):
     try:

@@ -18,7 +18,7 @@ from broker_core.common.values import Typed
 from broker_core.service_bus.rules.filters import FalseFilter, MessageView, TrueFilter, compile_action, compile_filter, evaluation
 from broker_core.service_bus.rules.filters.lexer import RESERVED
 from broker_core.service_bus.rules.filters.operators import kind_of
-from broker_core.service_bus.rules.filters.view import SYSTEM
+from broker_core.service_bus.rules.filters.view import SYSTEM, split_scope
 
 from .filter_trees import PREDICATES, PROPERTIES, Failed, answer, like, text_of
 
@@ -289,6 +289,7 @@ def test_values_of_one_kind_are_compared(text, expected):
         ("amount LIKE 'a'", "LIKE compares strings"),
         ("color LIKE p('amount')", "LIKE compares strings"),
         ("color LIKE 'a' ESCAPE color", "one character"),
+        (f"color LIKE 'a' ESCAPE {'+'.join(['color'] * 7)}", "one character, not 'redredredredredredre'$"),
         ("p(amount) = 1", "the name of a property must be a string"),
         ("p('sys.' + color) = 1", "unknown property sys.red"),
         ("amount / 0 = 1", "column 8: division by zero"),
@@ -373,6 +374,22 @@ def test_a_text_cannot_be_doubled_without_end():
 def test_functions(text, expected):
     """SB-F13."""
     assert ask(text, {"name": "amount"}) is expected
+
+
+@pytest.mark.parametrize(
+    ("name", "scoped"),
+    [
+        ("sys.Label", (True, "Label")),
+        ("SYS.a.b", (True, "a.b")),
+        ("User.x", (False, "x")),
+        ("sys", (False, "sys")),
+        ("user", (False, "user")),
+        ("other.x", (False, "other.x")),
+        ("sys.", (True, "")),
+    ],
+)
+def test_the_scope_in_the_name_of_a_property(name, scoped):  # SB-F13
+    assert split_scope(name) == scoped
 
 
 def test_newid_is_unknown_without_a_source_of_ids():

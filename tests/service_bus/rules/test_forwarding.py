@@ -1,0 +1,52 @@
+"""What keeps a message from being forwarded, as a table."""
+
+import pytest
+
+from broker_core.common.types import EntityKind, EntityStatus, SubQueue
+from broker_core.service_bus.rules.forwarding import MAX_HOPS, Destination, list_of_failures, why_not_forward
+
+
+def a_queue(kind=EntityKind.QUEUE, status=EntityStatus.ACTIVE, requires_session=False, largest=100):
+    return Destination("f", kind, status, requires_session, largest)
+
+
+@pytest.mark.parametrize(
+    ("destination", "message", "reason"),
+    [
+        (a_queue(), {}, None),
+        (a_queue(), {"hops": MAX_HOPS - 1}, None),
+        (a_queue(), {"hops": MAX_HOPS}, "MaxTransferHopCountExceeded"),
+        (None, {}, "MessagingEntityNotFoundException"),
+        (a_queue(status=EntityStatus.RECEIVE_DISABLED), {}, None),
+        (a_queue(status=EntityStatus.SEND_DISABLED), {}, "MessagingEntityDisabledException"),
+        (a_queue(status=EntityStatus.DISABLED), {}, "MessagingEntityDisabledException"),
+        (a_queue(EntityKind.TOPIC), {}, None),
+        (a_queue(EntityKind.TOPIC, EntityStatus.SEND_DISABLED), {}, "MessagingEntityDisabledException"),
+        (a_queue(requires_session=True), {}, "Session ID is null."),
+        (a_queue(requires_session=True), {"session_id": ""}, None),
+        (a_queue(), {"size": 100}, None),
+        (a_queue(), {"size": 101}, "MessageSizeExceeded"),
+    ],
+)
+def test_what_keeps_a_message_from_being_forwarded(destination, message, reason):
+    """SB-173, SB-174."""
+    given = {"hops": 0, "session_id": None, "size": 1, **message}
+    found = why_not_forward(given["hops"], given["session_id"], "f", destination, given["size"])
+    assert (found and found.reason) == reason
+
+
+def test_a_message_is_forwarded_at_most_four_times():  # SB-173
+    assert MAX_HOPS == 4
+
+
+@pytest.mark.parametrize(
+    ("source", "goes_to"),
+    [
+        (SubQueue.MAIN, SubQueue.DEAD_LETTER),
+        (SubQueue.DEAD_LETTER, SubQueue.TRANSFER_DEAD_LETTER),
+        (SubQueue.TRANSFER, SubQueue.TRANSFER_DEAD_LETTER),
+    ],
+)
+def test_where_a_message_that_cannot_be_forwarded_goes(source, goes_to):
+    """SB-174, SB-917."""
+    assert list_of_failures(source) is goes_to
