@@ -9,20 +9,24 @@ import pytest
 
 from broker_core.common.arguments import require_count, whole_numbers
 from broker_core.common.errors import InvalidArgument, NotAllowed
-from broker_core.common.limits import RELAXED, STRICT, Range
+from broker_core.common.limits import RELAXED, STRICT, Range, of_tier
 from broker_core.common.types import (
     BodyKind,
+    EntityKind,
     EventKind,
     HistoryLevel,
     HoldKind,
     LedgerState,
     MessageState,
     SubQueue,
+    Tier,
+    WaitKind,
     sequence_number_of,
 )
 from broker_core.common.values import Typed, encode_properties
 from broker_core.queue_storage.rules import errors as storage_errors
 from broker_core.rabbitmq.rules.messages import MAX_BODY
+from broker_core.service_bus.rules.entity_settings import default_settings
 from broker_core.service_bus.rules.sas import TokenRefused
 from broker_core.service_bus.rules.transactions import check_size
 
@@ -32,6 +36,7 @@ STORED = {
     MessageState: "ACTIVE=0 DEFERRED=1 SCHEDULED=2",
     HoldKind: "GET=10 PUT=12 UPDATE_BEFORE_GET=13 UPDATE=14",
     LedgerState: "LOCKED=10 DEFERRED_LOCKED=11 DELAYED=12 RESCHEDULED=13 EXTENDED=14",
+    WaitKind: "MESSAGES=0 NEXT_SESSION=1 THIS_SESSION=2 MESSAGES_OF_SESSION=3",
     HistoryLevel: "OFF=0 LIFECYCLE=1 FULL=2",
     BodyKind: "DATA=0 SEQUENCE=1 VALUE=2 DATA_SECTIONS=3",
     EventKind: "SENT=1 SCHEDULED=2 ACTIVATED=3 RECEIVED=4 RENEWED=5 COMPLETED=6 ABANDONED=7 RELEASED=8 DEFERRED=9 "
@@ -70,6 +75,45 @@ AMQP_INTEGERS = {
     "byte": (-128, 127), "short": (-32_768, 32_767), "int": (-2_147_483_648, 2_147_483_647),
     "long": (-9_223_372_036_854_775_808, 9_223_372_036_854_775_807),
 }  # fmt: skip
+
+
+MINUTES = timedelta(minutes=1)
+DEFAULTS = {
+    EntityKind.QUEUE: {
+        "lock_duration": MINUTES, "max_delivery_count": 10, "default_message_time_to_live": None, "auto_delete_on_idle": None,
+        "duplicate_detection_history_time_window": 10 * MINUTES, "max_size_in_megabytes": 1024,
+        "max_message_size_in_kilobytes": 256,
+    },
+    EntityKind.TOPIC: {
+        "default_message_time_to_live": None, "duplicate_detection_history_time_window": 10 * MINUTES,
+        "max_size_in_megabytes": 1024, "max_message_size_in_kilobytes": 256,
+    },
+    EntityKind.SUBSCRIPTION: {"lock_duration": MINUTES, "max_delivery_count": 10, "default_message_time_to_live": None},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", EntityKind)
+def test_the_defaults_of_settings_are_the_documented_ones(kind):
+    found = default_settings(kind)
+    assert {name: found[name] for name in DEFAULTS[kind]} == DEFAULTS[kind]
+    life = default_settings(kind, Tier.BASIC)["default_message_time_to_live"]
+    assert life == timedelta(days=14)
+    if kind is not EntityKind.SUBSCRIPTION:
+        sizes = [default_settings(kind, tier)["max_message_size_in_kilobytes"] for tier in Tier]
+        assert sizes == [256, 256, 1024]
+
+
+def test_a_tier_narrows_what_a_namespace_may_have():
+    basic, standard, premium = (of_tier(STRICT, tier) for tier in Tier)
+    assert [each.max_message_size_in_kilobytes for each in (basic, standard, premium)] == [
+        Range(256, 256), Range(256, 256), Range(256, 102_400)
+    ]  # fmt: skip
+    for limits in (STRICT, RELAXED):
+        of_basic = of_tier(limits, Tier.BASIC)
+        assert of_basic.default_message_time_to_live.maximum == timedelta(days=14)
+        for name in ("topics", "sessions", "duplicate_detection", "forwarding"):
+            assert [getattr(of_tier(limits, tier), name) for tier in Tier] == [False, True, True]
+    assert of_tier(RELAXED, Tier.BASIC).max_message_size_in_kilobytes == RELAXED.max_message_size_in_kilobytes
 
 
 @pytest.mark.parametrize("enum", STORED, ids=lambda enum: enum.__name__)

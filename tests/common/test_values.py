@@ -65,7 +65,13 @@ def test_a_decimal_is_read_as_a_number_however_it_was_written():
     ("value", "stored"),
     [
         (5, ["int", "5"]),
+        (2**31 - 1, ["int", "2147483647"]),
         (2**31, ["long", "2147483648"]),
+        (-(2**31), ["int", "-2147483648"]),
+        (-(2**31) - 1, ["long", "-2147483649"]),
+        ("x", ["string", "x"]),
+        ("ä", ["string", "ä"]),
+        ("a\x00", ["string", ["YQA="]]),  # what PostgreSQL's JSON cannot keep as text
         (True, ["boolean", "true"]),
         (None, ["null", None]),
         (Decimal("1.10"), ["decimal128", "1.10"]),
@@ -84,6 +90,23 @@ def test_the_stored_form(value, stored):
 def test_what_cannot_be_kept_is_refused_by_name(bad):
     with pytest.raises(InvalidArgument, match="'a'"):
         encode_properties({"a": bad})
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("", "a name must be a non-empty string, not ''"),
+        (5, "a name must be a non-empty string, not 5"),
+        ("a\x00", "contains a NUL character"),
+        ("ä\x00", "contains a NUL character"),
+        ("\ud800", "contains an unpaired surrogate"),
+    ],
+)
+def test_names_that_cannot_be_kept_are_refused(name, problem):
+    with pytest.raises(InvalidArgument, match=problem) as refused:
+        encode_properties({name: 1})
+    assert refused.value.name == "application property"
+    assert encode_properties({"ä": 1}) == {"ä": ["int", "1"]}
 
 
 def test_each_type_has_a_name():
