@@ -22,7 +22,7 @@ def files() -> list[Path]:
 FILTERS = "service_bus/rules/test_sql_language.py service_bus/rules/test_correlation.py service_bus/test_topics.py"
 STORAGE = "queue_storage/test_rules.py queue_storage/test_queues.py queue_storage/test_messages.py queue_storage/test_poison.py"
 OF_ENTITIES = "service_bus/rules/test_entity_settings.py service_bus/test_entities.py service_bus/test_topics_config.py"
-AMQP = "common/test_amqp_types.py common/test_typed.py common/test_values.py service_bus/rules/test_service_bus.py"
+AMQP = "common/test_amqp_size.py common/test_amqp_encodings.py common/test_amqp_types.py common/test_values.py"
 NAMED = {
     "common/amqp_message": AMQP,
     "common/amqp_sections": AMQP,

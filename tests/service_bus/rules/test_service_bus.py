@@ -49,6 +49,14 @@ def test_a_bad_message_is_refused_by_name(message, refusal, text):
         sb.prepare(message)
 
 
+def test_what_is_no_message_and_properties_that_are_no_mapping_are_refused():
+    wrong: Any = 5
+    with pytest.raises(InvalidArgument, match="messages: must be a Message, not 5"):
+        sb.prepare(wrong)
+    with pytest.raises(InvalidArgument, match="properties: must be a mapping of names to values, not 5"):
+        sb.prepare(Message(b"", properties=wrong))
+
+
 @pytest.mark.parametrize("forever", [None, timedelta(0), timedelta.max])
 def test_no_time_to_live(forever):
     """SB-021, SB-039."""
