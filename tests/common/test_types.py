@@ -1,5 +1,7 @@
 """Addresses, actors, reports: what the broker's values say of themselves."""
 
+import json
+from dataclasses import fields
 from typing import Any
 from uuid import UUID
 
@@ -11,12 +13,15 @@ from broker_core.common.types import (
     EntityAddress,
     EntityStatus,
     EventKind,
+    Message,
     Right,
     SettleReport,
+    StoredMessage,
     SubQueue,
     is_one_token,
     unique_tokens,
 )
+from broker_core.service_bus.rules.messages import prepare
 
 ONE, TWO = UUID(int=1), UUID(int=2)
 
@@ -118,3 +123,13 @@ def test_tokens_are_taken_once_each_in_their_order():
     for given in wrong:
         with pytest.raises(InvalidArgument, match="must be a UUID"):
             unique_tokens(given)
+
+
+@pytest.mark.parametrize("given", ["c", 5, UUID(int=5), b"c"])
+def test_a_correlation_id_is_given_back_with_its_type(given):
+    prepared = prepare(Message(correlation_id=given))
+    unset = {field.name: None for field in fields(StoredMessage)}
+    stored = {**unset, "broker_properties": json.loads(prepared.properties), "encoded": prepared.encoded}
+    found = StoredMessage(**stored)
+    assert found.correlation_id == given and isinstance(found.correlation_id, type(given))
+    assert (found.amqp is None) == isinstance(given, str)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 
+from broker_core.common.arguments import is_storable
 from broker_core.common.errors import InvalidArgument
 
 from . import errors
@@ -17,7 +18,8 @@ TAG_PREFIX, QUEUE_PREFIX = "amq.ctag-", "amq.gen-"
 
 def check_vhost_name(name: str) -> str:
     """A virtual host's name, returned unchanged; the default one is "/"."""
-    if not isinstance(name, str) or not 1 <= len(name.encode()) <= 255 or any(c < " " or c == "\x7f" for c in name):
+    fits = isinstance(name, str) and is_storable(name) and 1 <= len(name.encode()) <= MAX_NAME
+    if not fits or any(c < " " or c == "\x7f" for c in name):
         raise InvalidArgument("vhost", f"{name!r} must have 1 to 255 bytes of UTF-8 without control characters")
     return name
 

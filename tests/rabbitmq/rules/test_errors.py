@@ -86,3 +86,12 @@ def test_a_text_has_at_most_255_bytes():
 )
 def test_terms_are_printed_as_erlang_does(value, printed):
     assert term(value) == printed
+
+
+@pytest.mark.parametrize("wrap", [lambda inner: [inner], lambda inner: (inner,), lambda inner: {"a": inner}])
+def test_a_term_is_abbreviated_from_the_21st_level_on(wrap):
+    value: object = 1
+    for _ in range(20):
+        value = wrap(value)
+    assert "..." not in term(value) and "1" in term(value)
+    assert "..." in term(wrap(value)) and "1" not in term(wrap(value))

@@ -26,7 +26,8 @@ def test_cc_must_be_an_array(value, type):
         with pytest.raises(AmqpError) as refused:
             messages.keys_of("a", {name: value})
         assert refused.value.problem == f'invalid message: {{unacceptable_type_in_header,"{name}",{type}}}'
-    assert messages.keys_of("a", {"CC": [5, "b", Typed("longstr", "c")]})[0] == ("a", "b", "c")
+    others = [5, b"x", Typed("longstr", b"\xff"), None]
+    assert messages.keys_of("a", {"CC": [*others, "b", Typed("longstr", "c")]})[0] == ("a", "b", "c")
 
 
 def test_a_delivery_mode_is_1_or_2():
