@@ -1,6 +1,6 @@
 """Numbers that are the same for ever, or that a service states: a change of one is a decision, and shows here."""
 
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -9,6 +9,7 @@ import pytest
 
 from broker_core.common.arguments import require_count, whole_numbers
 from broker_core.common.errors import InvalidArgument, NotAllowed
+from broker_core.common.family import FamilyDefinition
 from broker_core.common.limits import RELAXED, STRICT, Range, of_tier
 from broker_core.common.types import (
     BodyKind,
@@ -154,6 +155,18 @@ def test_a_lock_token_keeps_the_number_in_its_last_60_bits():
     assert sequence_number_of(UUID(int=2**60 - 1)) == 2**60 - 1
     assert sequence_number_of(UUID(int=2**128 - 1)) == 2**60 - 1
     assert sequence_number_of(UUID(int=2**60)) == 0
+
+
+def test_a_family_that_defines_nothing_does_nothing():
+    defaults = {field.name: field.default for field in fields(FamilyDefinition)}
+
+    def result_of(name, *arguments):
+        with pytest.raises(StopIteration) as ended:
+            next(defaults[name](*arguments))
+        return ended.value.value
+
+    assert (result_of("end_locks", None, 1.0), result_of("activate", None, 1.0)) == (0, 0)
+    assert (result_of("namespace_created", 1), result_of("clock_stepped", "ns")) == (None, {})
 
 
 # What clients see: HTTP statuses of Queue Storage's errors, sub-codes of refused tokens, the largest body.

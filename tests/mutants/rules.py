@@ -28,7 +28,7 @@ NAMED = {
     "common/amqp_sections": AMQP,
     "common/amqp_size": AMQP,
     "common/amqp_types": AMQP,
-    "common/family": "common/test_family_differences.py",
+    "common/family": "common/test_pinned.py",
     "common/arguments": "common/test_arguments.py common/test_pinned.py service_bus/test_arguments.py",
     "common/durations": "common/test_values.py service_bus/rules/test_entity_settings.py queue_storage/test_rules.py",
     "common/errors": "common/test_errors.py service_bus/http/test_http_requests.py service_bus/test_broker.py",
@@ -77,6 +77,11 @@ EQUIVALENT = {
         "_require(at + 1 + size, end)",
         "1 becomes 2",
     ): "after the name, a value of at least one byte is required anyway",
+    (
+        "service_bus/rules/transactions",
+        "for address in addresses[:1]:",
+        "1 becomes 2",
+    ): "those that are in a transaction have one root",
     (
         "service_bus/rules/filters/view",
         "if isinstance(value, Typed) and isinstance(value, int) and value.type in _INTEGERS:",
