@@ -78,6 +78,10 @@ def typed(value):
         (timedelta(microseconds=-1), TIMESPAN + "55f6"),
         (Typed("timespan", Decimal("0.1")), TIMESPAN + "5501"),
         (timedelta(days=1), TIMESPAN + "81000000c92a69c000"),
+        (Typed("uri", "u"), "00a311" + b"com.microsoft:uri".hex() + "a10175"),
+        (Typed("array", ["x" * 248]), "e0fe01b1000000f8" + "78" * 248),
+        (Typed("array", ["x" * 249]), "e0ff01b1000000f9" + "78" * 249),
+        (Typed("array", ["x" * 250]), "f00000010300000001b1000000fa" + "78" * 250),
         (Typed("described", b"\x00\xa3\x01x\x41"), "00a3017841"),
     ],
 )
@@ -149,6 +153,8 @@ def test_a_decimal_has_the_range_of_its_format(kind):
 def test_decimals_of_ieee_754(encoded, text):
     found = decode(bytes.fromhex(encoded)).value
     assert found.normalize() == Decimal(text) if found.is_finite() else str(found) == text
+    if encoded != "746cb89680":
+        assert encode(Typed("decimal32", found)).hex() == encoded
 
 
 @pytest.mark.parametrize(
@@ -189,7 +195,14 @@ def test_a_map_whose_keys_python_would_mix_up_keeps_its_pairs():
     assert amqp_types.kind_of(found) == "map" and len(found.value) == 2 and encode(found) == encoded
 
 
-@pytest.mark.parametrize("wrap", [lambda d: b"\xd0" + (len(d) + 4).to_bytes(4) + b"\0\0\0\1" + d, lambda d: b"\x00\xa3\x01x" + d])
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda d: b"\xd0" + (len(d) + 4).to_bytes(4) + b"\0\0\0\1" + d,
+        lambda d: b"\x00\xa3\x01x" + d,
+        lambda d: b"\x00" + d + b"\x41",
+    ],
+)
 def test_values_are_nested_at_most_64_deep(wrap):
     data = b"\x40"
     for _ in range(65):
@@ -223,6 +236,7 @@ def test_ticks_outside_the_years_1_to_9999_stay_encoded(ticks):
 
 def test_an_instant_of_another_time_zone_is_counted_in_utc():
     assert ticks_of_text("0001-01-01T01:00:00.5+01:00") == 5_000_000
+    assert ticks_of_text("0001-01-01T01:03:00.5+01:03") == 5_000_000
     with pytest.raises(ValueError, match="time zone"):
         ticks_of_text("2026-01-01T00:00:00")
     with pytest.raises(ValueError, match="100 ns"):
@@ -234,3 +248,50 @@ def test_an_array_has_items_of_one_type():
         encode(Typed("array", [1, "a"]))
     with pytest.raises(ValueError, match="an array of list cannot be encoded"):
         encode(Typed("array", [[]]))
+
+
+def test_an_array_of_described_values_gives_each_its_descriptor():
+    found = decode(bytes.fromhex("e0080200a3017856" + "0100"))
+    assert found.value == [Typed("described", b"\x00\xa3\x01x\x56\x01"), Typed("described", b"\x00\xa3\x01x\x56\x00")]
+
+
+def test_an_array_without_content_has_no_more_items_than_it_has_bytes():
+    assert decode(bytes.fromhex("f0000000050000000a40")) == Typed("array", [None] * 10)
+    with pytest.raises(BadEncoding, match="has 11 items without content"):
+        decode(bytes.fromhex("f0000000050000000b40"))
+    written = [encode(Typed("array", [None] * count)).hex() for count in (255, 256)]
+    assert written == ["e002ff40", "f0000000050000010040"]
+
+
+def test_the_items_of_a_list_or_a_map():
+    assert items_of(bytes.fromhex("4045"), 1) == ("list", [], 2)
+    assert items_of(bytes.fromhex("c003024041"), 0) == ("list", [(3, 4), (4, 5)], 5)
+    assert items_of(bytes.fromhex("c1050254015402"), 0) == ("map", [(3, 5), (5, 7)], 7)
+    for wrong, problem in [
+        ("40", "a list or map is required at byte 0, not code 0x40"),
+        ("c1020140", "has a key without a value"),
+    ]:
+        with pytest.raises(BadEncoding, match=problem):
+            items_of(bytes.fromhex(wrong), 0)
+    with pytest.raises(BadEncoding, match="the list at byte 0 has a length of 5 bytes, but its items end after 4"):
+        items_of(bytes.fromhex("c00301404040"), 0)
+    data = b"\x40"
+    for _ in range(65):
+        data = b"\xd0" + (len(data) + 4).to_bytes(4) + b"\0\0\0\1" + data
+    assert len(items_of(data, 0).items) == 1
+    with pytest.raises(BadEncoding, match="nested"):
+        items_of(b"\xd0" + (len(data) + 4).to_bytes(4) + b"\0\0\0\1" + data, 0)
+
+
+@pytest.mark.parametrize(
+    "encoded",
+    [
+        b"\x00\xa3\x11com.microsoft:uri\xa0\x01u",  # binary
+        b"\x00\xa1\x11com.microsoft:uri\xa1\x01u",  # named by a string
+        b"\x00\xa3\x01u\xa1\x01u",
+        b"\x00\x53\x01\x55\x01",
+        b"\x00\xa3\x16com.microsoft:timespan\x54\x01",  # an int
+    ],
+)
+def test_any_other_described_value_stays_encoded(encoded):
+    assert typed(decode(encoded)) == ("described", encoded)

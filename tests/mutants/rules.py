@@ -24,7 +24,7 @@ STORAGE = "queue_storage/test_rules.py queue_storage/test_queues.py queue_storag
 OF_ENTITIES = "service_bus/rules/test_entity_settings.py service_bus/test_entities.py service_bus/test_topics_config.py"
 AMQP = "common/test_amqp_size.py common/test_amqp_encodings.py common/test_amqp_types.py common/test_values.py"
 NAMED = {
-    "common/amqp_message": AMQP,
+    "common/amqp_message": f"common/test_amqp_message.py {AMQP}",
     "common/amqp_sections": AMQP,
     "common/amqp_size": AMQP,
     "common/amqp_types": AMQP,
