@@ -83,3 +83,8 @@ def test_properties_of_any_length():
     for length in LENGTHS:
         assert_size_is_exact(properties={"a": "x" * length})
         assert_size_is_exact(properties={"n" * (length + 1): True, "b": 1})
+
+
+def test_what_is_not_there_takes_nothing():
+    assert (amqp_size.of_properties(()), amqp_size.of_properties((None, None))) == (0, 0)
+    assert (amqp_size.of_application_properties({}), amqp_size.of_header(None), amqp_size.of_annotations()) == (0, 0, 0)
