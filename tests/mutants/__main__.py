@@ -88,7 +88,8 @@ def pytest(arguments: Iterable[str], data: Path, seconds: float, **environ: str)
 
 
 def run_tests(tests: Iterable[str], data: Path) -> tuple[int | None, str]:
-    return pytest(["--maxfail=20", "-p", "tests.mutants.plugin", *tests], data, 4 * SECONDS)
+    """Without a mutant, in a new database: the tables of the last run may have been others."""
+    return pytest(["--maxfail=20", "--create-db", "-p", "tests.mutants.plugin", *tests], data, 4 * SECONDS)
 
 
 def in_a_process(mutant: Mutant, data: Path) -> list[tuple[Mutant, str, str]]:
@@ -180,7 +181,7 @@ def main() -> int:
 
 def tests_pass(mutants: list[Mutant], folders: list[Path]) -> bool:
     tests = sorted({each for mutant in mutants for each in mutant.tests})
-    shares = [share for n in range(len(folders)) if (share := tests[n :: len(folders)])]
+    shares = [tests[n :: len(folders)] or tests[:1] for n in range(len(folders))]
     print(f"{len(mutants)} mutants; first their tests without any:", flush=True)
     broken = 0
     for exit_code, printed in in_parallel(run_tests, shares, folders):

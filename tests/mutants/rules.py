@@ -25,7 +25,7 @@ OF_ENTITIES = "service_bus/rules/test_entity_settings.py service_bus/test_entiti
 AMQP = "common/test_amqp_size.py common/test_amqp_encodings.py common/test_amqp_types.py common/test_values.py"
 NAMED = {
     "common/amqp_message": f"common/test_amqp_message.py {AMQP}",
-    "common/amqp_sections": AMQP,
+    "common/amqp_sections": f"common/test_amqp_sections.py {AMQP}",
     "common/amqp_size": AMQP,
     "common/amqp_types": AMQP,
     "common/family": "common/test_pinned.py",
