@@ -104,7 +104,7 @@ def in_forks(mutants: list[Mutant], data: Path) -> list[tuple[Mutant, str, str]]
     data.mkdir(parents=True, exist_ok=True)
     file = data / "found.json"
     file.unlink(missing_ok=True)
-    arguments = [f"--timeout={TEST_SECONDS}", "-p", "tests.mutants.forks", *mutants[0].tests]
+    arguments = ["--timeout=0", "-p", "tests.mutants.forks", *mutants[0].tests]  # each fork has a limit of its own
     _, printed = pytest(arguments, data, MODULE_SECONDS, VITRINE_MUTANTS=given, VITRINE_FOUND=str(file))
     if not file.exists():
         return [(mutant, ERROR, last_line(printed)) for mutant in mutants]
@@ -123,7 +123,7 @@ def verdict(mutant: Mutant, exit_code: int | None, printed: str) -> str:
 
 def last_line(printed: str) -> str:
     """The first test that failed, or else how the run ended."""
-    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", printed, re.MULTILINE)
+    failed = re.search(r"(?:^FAILED|^ERROR|Exit: without a mutant:) (\S+)", printed, re.MULTILINE)
     return failed[1] if failed else (printed.strip().splitlines() or ["nothing was printed"])[-1]
 
 
