@@ -116,7 +116,8 @@ def test_a_report_raises_the_error_of_the_first_lost_session_or_of_all_tokens():
 
 
 def test_tokens_are_taken_once_each_in_their_order():
-    assert unique_tokens([TWO, str(ONE), TWO, ONE]) == [TWO, ONE]
+    mixed: Any = [TWO, str(ONE), TWO, ONE]
+    assert unique_tokens(mixed) == [TWO, ONE]
     assert unique_tokens(ONE) == unique_tokens(str(ONE)) == [ONE]
     assert [is_one_token(given) for given in (ONE, str(ONE), [ONE], ())] == [True, True, False, False]
     wrong: list[Any] = ["x", [5], None]
