@@ -22,7 +22,9 @@ def files() -> list[Path]:
 FILTERS = "service_bus/rules/test_sql_language.py service_bus/rules/test_correlation.py service_bus/test_topics.py"
 STORAGE = "queue_storage/test_rules.py queue_storage/test_queues.py queue_storage/test_messages.py queue_storage/test_poison.py"
 OF_ENTITIES = "service_bus/rules/test_entity_settings.py service_bus/test_entities.py service_bus/test_topics_config.py"
-AMQP = "common/test_amqp_size.py common/test_amqp_encodings.py common/test_amqp_types.py common/test_values.py"
+AMQP = (
+    "common/test_pinned.py common/test_amqp_size.py common/test_amqp_encodings.py common/test_amqp_types.py common/test_values.py"
+)
 NAMED = {
     "common/amqp_message": f"common/test_amqp_message.py {AMQP}",
     "common/amqp_sections": f"common/test_amqp_sections.py {AMQP}",
@@ -37,11 +39,13 @@ NAMED = {
     "common/typed": "common/test_typed.py common/test_values.py rabbitmq/rules/test_table.py",
     "common/types": f"common/test_types.py common/test_pinned.py common/test_values.py {OF_ENTITIES} service_bus/test_broker.py",
     "common/values": "common/test_pinned.py common/test_values.py common/test_typed.py service_bus/rules/test_sql_language.py",
+    "queue_storage/rules/errors": f"common/test_pinned.py {STORAGE}",
     "service_bus/rules/display_state": "common/test_display_state.py service_bus/test_explain.py service_bus/test_next_change.py",
     "service_bus/rules/entity_settings": OF_ENTITIES,
     "service_bus/rules/explaining": "service_bus/rules/test_explaining.py service_bus/test_explain.py",
     "service_bus/rules/forwarding": "service_bus/rules/test_forwarding.py service_bus/test_forwarding.py",
     "service_bus/rules/messages": "service_bus/rules/test_service_bus.py common/test_amqp_types.py service_bus/test_broker.py",
+    "service_bus/rules/sas": "service_bus/rules/test_sas.py common/test_pinned.py",
     "service_bus/rules/sessions": "service_bus/rules/test_sessions.py service_bus/test_sessions.py",
     "service_bus/rules/transactions": "common/test_pinned.py service_bus/test_transactions.py",
     "rabbitmq/rules/display_state": "rabbitmq/rules/test_explaining.py",
@@ -52,6 +56,41 @@ NAMED = {
 
 # Changes that no caller can notice: (module, the line, the change) and why.
 EQUIVALENT = {
+    (
+        "queue_storage/rules/names",
+        "@lru_cache(maxsize=10_000)",
+        "10000 becomes 10001",
+    ): "the size of a cache",
+    (
+        "rabbitmq/rules/patterns",
+        "@lru_cache(maxsize=16384)",
+        "16384 becomes 16385",
+    ): "the size of a cache",
+    (
+        "rabbitmq/rules/patterns",
+        "@lru_cache(maxsize=4096)",
+        "4096 becomes 4097",
+    ): "the size of a cache",
+    (
+        "service_bus/rules/filters/lexer",
+        "number: int | float = 0",
+        "0 becomes 1",
+    ): "only numbers have one, and it is given",
+    (
+        "common/amqp_types",
+        'wide, low, high = struct.Struct(">B" + format), -128 if signed else 0, 127 if signed else 255',
+        "0 becomes 1",
+    ): "every type without a sign that has a code for small numbers has one for zero",
+    (
+        "common/amqp_types",
+        'head = b"\\x00" + _variable(0xA3, 0xB3)(name.encode())',
+        "179 becomes 180",
+    ): "these names are short",
+    (
+        "service_bus/rules/filters/sql",
+        "_compile_once = lru_cache(maxsize=4096)(_compile)  # when one rule of a topic changes, all its rules are compiled again",
+        "4096 becomes 4097",
+    ): "the size of a cache",
     (
         "common/durations",
         "return timedelta.resolution if seconds > 0 else -timedelta.resolution",

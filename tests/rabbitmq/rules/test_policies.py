@@ -30,6 +30,22 @@ def test_the_ends_of_ranges_are_accepted():
         assert policies.parse("p", {"pattern": "", "definition": definition}).definition == definition
 
 
+WHOLE_NUMBERS = {
+    "message-ttl": 0, "expires": 1, "max-length": 0, "max-length-bytes": 0, "delivery-limit": 0, "consumer-timeout": 0,
+    "max-in-memory-length": 0, "max-in-memory-bytes": 0, "stream-max-segment-size-bytes": 0, "initial-cluster-size": 0,
+    "target-group-size": 0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("key", WHOLE_NUMBERS)
+def test_a_whole_number_has_its_range(key):
+    least, most = WHOLE_NUMBERS[key], 315_360_000_000 if key in ("message-ttl", "expires") else 2**63 - 1
+    for value in (least, most):
+        assert policies.parse("p", {"pattern": "", "definition": {key: value}}).definition == {key: value}
+    for value in (least - 1, most + 1, True, 1.0, "1"):
+        assert " is not a valid " in refusal({"pattern": "", "definition": {key: value}})
+
+
 @pytest.mark.parametrize(
     "definition", [{}, {"bogus": 1}, {"expires": 0}, {"message-ttl": "1000"}, {"max-length": -1}, {"overflow": "x"}]
 )
