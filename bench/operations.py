@@ -23,6 +23,7 @@ ACTOR = Actor("user", "bench", Right.ALL)
 def run(report) -> None:
     starting.submit = lambda _: None  # it is run here
     messages = measuring.scale.operated
+    measuring.make_bare_tables()
     empty()
     queue, other = a_queue(), a_queue()
     fill(queue, messages)

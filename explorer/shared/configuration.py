@@ -11,7 +11,7 @@ from typing import Any
 
 from django import forms
 from django.http import FileResponse, HttpRequest, HttpResponse
-from django.views.decorators.http import require_GET, require_http_methods
+from django.views.decorators.http import require_http_methods, require_POST
 
 from broker_core import reads
 from broker_core.common.errors import BrokerError, InvalidArgument
@@ -115,10 +115,10 @@ def configuration(request: HttpRequest) -> HttpResponse:
 
 
 @page
-@require_GET
+@require_POST
 def export_configuration(request: HttpRequest) -> HttpResponse:
     """Download the chosen namespaces as JSON Lines, without messages and keys."""
-    names = request.GET.getlist("namespace")
+    names = request.POST.getlist("namespace")
     if not names:
         raise BadQuery([("namespace", "choose at least one namespace.")])
     file = tempfile.TemporaryFile()  # noqa: SIM115 - the response closes it

@@ -164,6 +164,10 @@ class Total:
     url: str
     before: str = ""
 
+    @property
+    def is_red(self) -> bool:
+        return self.name in ("dead", "poison") and self.text != "0"
+
 
 def _totals(wanted: EntityFilter, found: reads.Candidates, request: HttpRequest) -> list[Total]:
     tallies = reads.tallies(wanted, actor=request.actor)
@@ -171,16 +175,19 @@ def _totals(wanted: EntityFilter, found: reads.Candidates, request: HttpRequest)
     entities = reverse("explorer:namespace", args=[wanted.namespace]) if wanted.namespace else reverse("explorer:entities")
     sent = sum(row.sent_rate for row in tallies.rows if row.holds_messages)
     completed = sum(row.completed_rate for row in tallies.rows)
+    poison = counted["dead"] - sum(row.counts.dead_letter for row in tallies.rows)
+    dead = sum(row.counts.dead_letter + row.counts.transfer_dead_letter for row in tallies.rows)  # as in the chart
     totals = [
         Total("entities", f"{tallies.entities:,}", "entity" if tallies.entities == 1 else "entities", entities),
         Total("sent", presenters.rate(sent), "in", f"{entities}?sort=-sent"),
         Total("completed", presenters.rate(completed), "out", f"{entities}?sort=-completed"),
         Total("available", f"{counted['available']:,}", "available", f"{entities}?sort=-available"),
         Total("held", f"{counted['held']:,}", "locked", f"{entities}?sort=-held"),
-        Total(
-            "dead", f"{counted['dead']:,}", "dead letter" if counted["dead"] == 1 else "dead letters", f"{entities}?sort=-dead"
-        ),
+        Total("dead", f"{dead:,}", "dead letter" if dead == 1 else "dead letters", f"{entities}?sort=-dead"),
     ]
+    if poison:
+        word = "poison message" if poison == 1 else "poison messages"
+        totals.append(Total("poison", f"{poison:,}", word, f"{entities}?sort=-dead"))
     if found.oldest_received is not None:
         age = presenters.age(found.oldest_received)
         totals.append(Total("oldest", age, "", f"{entities}?sort=oldest", "oldest message with a receiver"))

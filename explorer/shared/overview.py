@@ -22,7 +22,7 @@ from explorer.shared.forms.queries import KINDS, OverviewQuery
 
 from . import figures, presenters
 from .preferences import ONE_YEAR
-from .shell import cleaned, page, show
+from .shell import cleaned, page, show, wants_fragment
 from .values import Figure
 
 TABLE_SECONDS = 1.0  # between two drawings of the table
@@ -93,6 +93,8 @@ _HIDDEN_AT_FIRST = ("deferred", "extended", "rescheduled", "total")
 @require_GET
 def overview(request: HttpRequest, namespace: str | None = None) -> HttpResponse:
     query = cleaned(OverviewQuery(request.GET))
+    if "remember" in request.GET and not isinstance(request, LiveRequest):
+        return _remember(request)
     if (remembered := _remembered(request)) is not None:
         return HttpResponseRedirect(f"?{remembered}")
     namespaces = reads.namespaces(actor=request.actor)
@@ -138,12 +140,13 @@ def overview(request: HttpRequest, namespace: str | None = None) -> HttpResponse
     shown_live = Live(fragments, entities=on_page)  # the sums of entities on other pages follow after REFRESH_SECONDS
     if not isinstance(request, LiveRequest):
         context["demonstration"] = pages.shown() if namespace in (None, "demo") else None
-    return _remember(request, show(request, "overview", context, fragment="_overview_table", live=shown_live))
+    return show(request, "overview", context, fragment="_overview_table", live=shown_live)
 
 
 def _remembered(request: HttpRequest) -> str | None:
     """The query of the order and columns that this person chose last, if the link says nothing of them; else None."""
-    if isinstance(request, LiveRequest) or {"sort", "columns"} & request.GET.keys() or COOKIE not in request.COOKIES:
+    named = {"sort", "columns"} & request.GET.keys()
+    if isinstance(request, LiveRequest) or wants_fragment(request) or named or COOKIE not in request.COOKIES:
         return None
     chosen = QueryDict(request.COOKIES[COOKIE])
     if not chosen or not OverviewQuery(chosen).is_valid():
@@ -155,14 +158,15 @@ def _remembered(request: HttpRequest) -> str | None:
     return query.urlencode()
 
 
-def _remember(request: HttpRequest, response: HttpResponse) -> HttpResponse:
-    """Store the order and the columns of this page for the next time, if the link names them."""
-    if isinstance(request, LiveRequest) or not {"sort", "columns"} & request.GET.keys():
-        return response
+def _remember(request: HttpRequest) -> HttpResponse:
+    """Store the order and the columns of this link for the next time, and go to the page without `remember`."""
+    query = request.GET.copy()
+    query.pop("remember", None)
     chosen = QueryDict(mutable=True)
     for name in ("sort", "columns"):
-        if name in request.GET:
-            chosen.setlist(name, request.GET.getlist(name))
+        if name in query:
+            chosen.setlist(name, query.getlist(name))
+    response = HttpResponseRedirect(f"?{query.urlencode()}")
     response.set_cookie(COOKIE, chosen.urlencode(), max_age=ONE_YEAR, samesite="Lax", httponly=True, secure=request.is_secure())
     return response
 
@@ -331,6 +335,7 @@ def columns(params: QueryDict, sort: str, counted: Iterable[Figure]) -> list[Col
         query = params.copy()
         query.pop("page", None)
         query["sort"] = second if sort == first else first
+        query["remember"] = "1"
         direction = "" if sort.removeprefix("-") != name else "descending" if sort.startswith("-") else "ascending"
         made.append(Column(name, title, hint, css, f"?{query.urlencode()}", direction, figure))
     return made

@@ -120,7 +120,6 @@ def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[st
         ],
         "tail": ["/tail/", f"/tail/?entity={at}&kinds=failures", f"/tail/?namespace={jobs.namespace}"],
         "configuration": ["/configuration/"],
-        "configuration_export": [f"/configuration/export/?namespace={queue.namespace}"],
         "system": ["/system/"],
         "audit": ["/activity/", "/activity/?outcome=refused"],
         "help": ["/learn/"],

@@ -12,7 +12,7 @@ PAGE = "/configuration/"
 
 
 def exported(client, *names):
-    answer = client.get(f"{PAGE}export/", {"namespace": names})
+    answer = client.post(f"{PAGE}export/", {"namespace": names})
     return b"".join(answer.streaming_content)
 
 
@@ -60,12 +60,12 @@ def test_a_file_that_is_no_export_is_refused_at_its_field(broker_database, as_, 
 def test_only_an_administrator_may(market, as_, role):
     client = as_(role)
     assert "requires the administrator role" in body_of(client.get(PAGE))
-    assert client.get(f"{PAGE}export/", {"namespace": market.namespace}).status_code == 403
+    assert client.post(f"{PAGE}export/", {"namespace": market.namespace}).status_code == 403
     assert client.post(PAGE, {"text": "{}", "do": "import"}).status_code == 403
 
 
 def test_an_export_of_nothing_says_what_to_choose(broker_database, as_):
-    assert as_("administrator").get(f"{PAGE}export/").status_code == 400
+    assert as_("administrator").post(f"{PAGE}export/").status_code == 400
 
 
 def test_the_tail_shows_the_newest_events_of_what_was_asked_for(shop, jobs, as_):

@@ -101,13 +101,15 @@ def test_a_closed_group_opens_by_its_link_and_a_long_one_leads_to_all(many, as_,
 def test_the_order_and_the_columns_are_remembered(many, as_):
     client = as_("viewer")
     page = f"/namespaces/{many}/"
-    client.get(f"{page}?sort=-active&columns=active&columns=trend")
+    client.get(f"{page}?sort=-total")  # a link that somebody sent changes nothing
+    assert client.get(page).status_code == 200
+    assert client.get(f"{page}?sort=-active&columns=active&columns=trend&remember=1").status_code == 302
     answer = client.get(f"{page}?q=us")
     assert answer.status_code == 302
     context = client.get(f"{page}{answer.url}").context
     assert (context["sort"], [column.name for column in context["columns"]]) == ("-active", ["name", "active", "trend"])
     assert context["query"]["q"] == "us"
-    client.get(f"{page}?sort=name")
+    client.get(f"{page}?sort=name&remember=1")
     assert client.get(page).url == "?sort=name"
     client.cookies[overview.COOKIE] = "sort=nonsense"
     assert client.get(page).status_code == 200

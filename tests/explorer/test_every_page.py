@@ -17,7 +17,7 @@ pytest_plugins = ["tests.explorer.rabbitmq_office"]
 
 ELSEWHERE = {
     "preferences", "demonstration", "body", "analysis_runs", "analysis_new", "analysis_run", "analysis_cancel", "analysis_csv",
-    "names", "rabbitmq_export", "operation", "operation_change",
+    "names", "rabbitmq_export", "configuration_export", "operation", "operation_change",
 }  # fmt: skip
 AZURE = SimpleNamespace(
     changes=("/new", "/settings/", "/delete/", "/delete-namespace/", "/rules/", "/delete-rule/",

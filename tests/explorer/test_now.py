@@ -66,6 +66,13 @@ def test_an_action_is_offered_to_those_who_may_take_it(broker_database, as_, nam
     assert (entry.item.rule, entry.action.word) == ("disabled", word)
 
 
+def test_poison_messages_are_counted_beside_the_dead_letters(jobs, shop, as_):
+    counted = {total.name: total.text for total in page_of(as_("viewer"), jobs.namespace).context["totals"]}
+    assert (counted["dead"], counted["poison"]) == ("0", "1")
+    counted = {total.name: total.text for total in page_of(as_("viewer"), shop.namespace).context["totals"]}
+    assert counted["dead"] == "1" and "poison" not in counted
+
+
 def test_the_totals_are_links_that_work(shop, as_):
     client = as_("viewer")
     for total in page_of(client, shop.namespace).context["totals"]:

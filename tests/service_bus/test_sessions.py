@@ -420,7 +420,7 @@ def test_closing_a_session_releases_without_counting(queue):
     assert [(bytes(m.body), m.delivery_count) for m in again.messages] == [(b"a1", 0), (b"a2", 0)]
     assert service_bus.receive_deferred(queue, [3], session=again)[0].delivery_count == 0
     assert ledger_agrees(queue)
-    assert [e.kind for e in events(queue, 1)] == [1, 4, 8, 4]
+    assert [e.kind for e in events(queue, 1)] == [1, 4, 8, 23, 4]
 
 
 def test_closing_leaves_what_was_settled_and_what_others_hold(queue):

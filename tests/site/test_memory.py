@@ -59,4 +59,4 @@ def test_a_system_without_control_groups(machine, tmp_path):
 def test_the_server_has_these_buffers_and_the_page_of_sweeps_shows_them():
     megabytes = int(memory.shared_buffers().removesuffix("MB"))
     assert reads.health().buffer_bytes == megabytes * memory.MB
-    assert "<dt>Shared buffers</dt>" in render_to_string("explorer/_system.html", {"health": reads.health()})
+    assert "<dt>Shared buffers</dt>" in render_to_string("explorer/_system.html", {"health": reads.health(), "real_time": 1})
