@@ -64,4 +64,5 @@ def a_life(**changes) -> dict:
         "message_id": "m",
         "xid": 10,
         "generated": False,
+        **dict.fromkeys(schemas.LIFE.names[schemas.LIFE.names.index("time_to_live_in_force_us") :]),
     } | changes

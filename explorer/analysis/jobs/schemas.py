@@ -56,5 +56,17 @@ LIFE = StructType(
         StructField("message_id", StringType()),
         StructField("xid", LongType(), nullable=False),
         StructField("generated", BooleanType(), nullable=False),
+        StructField("time_to_live_in_force_us", LongType()),
+        StructField("time_to_live_source", StringType()),
+        StructField("session_id", StringType()),
+        StructField("deliveries", IntegerType()),
+        StructField("renewals", IntegerType()),
+        StructField("locks_lost", IntegerType()),
+        StructField("settled_by", StringType()),
+        StructField("scheduled", BooleanType()),
+        StructField("from_entity_id", LongType()),
+        StructField("from_sequence_number", LongType()),
+        StructField("to_entity_id", LongType()),
+        StructField("to_sequence_number", LongType()),
     ]
 )
