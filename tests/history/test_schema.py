@@ -15,7 +15,7 @@ def test_spark_reads_the_columns_that_the_archive_writes():
 
 
 def test_spark_knows_outcomes_by_the_brokers_numbers():
-    from explorer.analysis.jobs import schemas
+    from explorer.analysis.jobs import outcomes
 
     for name in ("COMPLETED", "DEAD_LETTERED", "EXPIRED", "CANCELLED", "PURGED", "RECEIVED_AND_DELETED"):
-        assert getattr(schemas, name) == EventKind[name]
+        assert getattr(outcomes, name) == EventKind[name]
