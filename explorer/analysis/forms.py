@@ -11,6 +11,7 @@ from django.db.models import QuerySet
 from broker_core.common.durations import human
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import EntityKind
+from broker_core.form_fields import DurationField
 from broker_core.models import Entity
 from broker_core.namespaces import get_clock
 from explorer.models import AnalysisRun
@@ -78,6 +79,26 @@ class MessagesForm(forms.Form):
     @property
     def conditions(self) -> dict[str, str]:
         return {name: self.cleaned_data[name] for name in ("outcome", "reason", "order")}
+
+
+class WhatIfForm(forms.Form):
+    """A queue, a range that ends now by its clock, and the time-to-live in question."""
+
+    RANGES = {"1d": ("24 hours", 1), "7d": ("7 days", 7), "30d": ("30 days", 30)}
+
+    queue = forms.ModelChoiceField(queryset=Entity.objects.none(), widget=forms.HiddenInput)
+    range = forms.ChoiceField(
+        label="Messages enqueued in the last", choices=[(key, words) for key, (words, _) in RANGES.items()], required=False
+    )
+    x = DurationField(label="Time-to-live", required=False, help_text='Such as "30 s" or "5 min".')
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.fields["queue"].queryset = analysable(Entity.objects.all())
+
+    @property
+    def length(self) -> timedelta:
+        return timedelta(days=self.RANGES[self.cleaned_data.get("range") or "7d"][1])
 
 
 class AnalysisForm(forms.Form):

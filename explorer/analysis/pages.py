@@ -17,9 +17,10 @@ from explorer.shared import shell
 from explorer.shared.csv_file import csv_file
 from explorer.shared.lists import MOST_LISTED
 
-from . import java, messages, presenters, runs, submission
-from .forms import BETWEEN, RECEIVABLE, AnalysisForm, MessagesForm
+from . import java, messages, presenters, runs, submission, what_if
+from .forms import BETWEEN, RECEIVABLE, AnalysisForm, MessagesForm, WhatIfForm
 from .jobs.outcomes import OTHER_REASONS
+from .survival import CannotTell
 
 NEWEST = 100
 HELD_BACK = timedelta(seconds=30)
@@ -134,6 +135,28 @@ def analysis_messages(request: HttpRequest, run_id: int) -> HttpResponse:
         "address": EntityAddress(queue["namespace"], queue["path"]), "deleted": entity is None,
     }  # fmt: skip
     return shell.show(request, "analysis/messages", context, fragment="analysis/_messages")
+
+
+@require_GET
+@shell.page
+def what_if_time_to_live(request: HttpRequest) -> HttpResponse:
+    """What if the time-to-live of a queue had been X. Answered from roll-ups and the tail of the archive, without Spark."""
+    request.actor.require(Right.BROWSE, "the analyses")
+    form = WhatIfForm({"range": "7d"} | request.GET.dict())
+    form.is_valid()
+    queue = form.cleaned_data.get("queue")
+    if queue is None:
+        raise Http404("no such queue or subscription")
+    now, chosen = what_if.clock_now(queue), form.cleaned_data.get("x")
+    context = {"section": "insights", "form": form, "queue": queue, "chosen": chosen, "sentence": "", "problem": ""}
+    try:
+        found = what_if.history(queue, now - form.length, now, now)
+        context |= {"found": found, "rows": what_if.table(found), "charts": what_if.charts(found, chosen)}
+        if chosen is not None:
+            context["sentence"] = what_if.sentence(found, chosen)
+    except (CannotTell, messages.TooManyLives) as problem:
+        context["problem"] = str(problem)
+    return shell.show(request, "analysis/what_if", context, fragment="analysis/_what_if", status=200 if form.is_valid() else 400)
 
 
 def _initial(request: HttpRequest) -> dict:

@@ -107,7 +107,7 @@ def of_lives(lives: pa.Table) -> pa.Table:
     """The rows of these lives; equals the job's (jobs.roll_up.of_lives)."""
     entered = pc.and_(pc.is_valid(lives["enqueued_at"]), pc.not_equal(lives["outcome"], outcomes.CANCELLED))
     timed = messages.with_outcome(messages.with_times(lives.filter(entered)))
-    age = messages.elapsed(timed["enqueued_at"], timed["ended_at"])
+    age = pc.min_element_wise(messages.elapsed(timed["enqueued_at"], timed["ended_at"]), timed["time_to_live_in_force_us"])
     never = pc.if_else(pc.is_null(timed["waiting_us"]), age, None)
     cause = pc.if_else(pc.equal(timed["outcome"], outcomes.EXPIRED), None, timed["error"])
     keys = {

@@ -126,6 +126,12 @@ def test_a_life_is_counted_with_its_times_and_causes():
     }
 
 
+def test_a_message_that_was_removed_after_its_time_to_live_could_be_received_only_until_then():
+    late = a_life(outcome=outcomes.EXPIRED, first_received_at=None, last_received_at=None, time_to_live_in_force_us=500_000)
+    rows = rollups.of_lives(tables([late])[0]).to_pylist()
+    assert [row["bin"] for row in rows if row["measure"] == measures.NEVER_RECEIVED] == [measures.bin_of(500_000)]
+
+
 def test_the_use_of_a_lock_is_in_thousandths():
     rows = rollups.of_attempts(tables(attempts=[an_attempt(locked_until=NOON + 4 * SECOND), an_attempt()])[1]).to_pylist()
     assert {(r["measure"], r["bin"], r["messages"]) for r in rows} == {

@@ -10,7 +10,9 @@ BITS = 5  # 2^BITS bins an octave
 # Measures of a life. Each life is counted once under LIFE; the others are histograms.
 LIFE = 0
 WAITING = 1  # enqueued to first received
-NEVER_RECEIVED = 2  # enqueued to the end, of messages that were never received: their waiting is known to be longer
+# Of messages that were never received: enqueued to the end, or to the end of the time-to-live, if they were removed later. Their
+# waiting would have been longer.
+NEVER_RECEIVED = 2
 PROCESSING = 3  # last received to settled by a receiver
 # Measures of an attempt.
 HELD = 4  # received to the end of the delivery

@@ -42,7 +42,7 @@ def of_lives(lives: DataFrame) -> DataFrame:
     """A row for each measure of each life that entered its list."""
     entered = lives.where(F.col("enqueued_at").isNotNull() & (F.col("outcome") != outcomes.CANCELLED))
     timed = entered.transform(transforms.with_time_in_queue).transform(transforms.with_expiry)
-    age = F.unix_micros("ended_at") - F.unix_micros("enqueued_at")
+    age = F.least(F.unix_micros("ended_at") - F.unix_micros("enqueued_at"), "time_to_live_in_force_us")
     never_received = F.when(F.col("waiting_us").isNull(), F.greatest(age, F.lit(0)))
     values = [
         (measures.LIFE, F.lit(0)),
