@@ -83,6 +83,7 @@ urlpatterns = [
     path(f"operate/{ENTITY}", operating.operation_new, name="operation_new"),
     path("analyses/", pages.analysis_runs, name="analysis_runs"),
     path("analyses/new/", pages.analysis_new, name="analysis_new"),
+    path("analyses/flow/", pages.flow_and_losses, name="flow_and_losses"),
     path("analyses/time-to-live/", pages.what_if_time_to_live, name="what_if_time_to_live"),
     path("analyses/<int:run_id>/", pages.analysis_run, name="analysis_run"),
     path("analyses/<int:run_id>/cancel/", pages.analysis_cancel, name="analysis_cancel"),

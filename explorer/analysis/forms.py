@@ -81,16 +81,13 @@ class MessagesForm(forms.Form):
         return {name: self.cleaned_data[name] for name in ("outcome", "reason", "order")}
 
 
-class WhatIfForm(forms.Form):
-    """A queue, a range that ends now by its clock, and the time-to-live in question."""
+class FlowForm(forms.Form):
+    """A queue, and a range that ends now by its clock."""
 
-    RANGES = {"1d": ("24 hours", 1), "7d": ("7 days", 7), "30d": ("30 days", 30)}
+    DAYS = {"1d": 1, "7d": 7, "30d": 30}
 
     queue = forms.ModelChoiceField(queryset=Entity.objects.none(), widget=forms.HiddenInput)
-    range = forms.ChoiceField(
-        label="Messages enqueued in the last", choices=[(key, words) for key, (words, _) in RANGES.items()], required=False
-    )
-    x = DurationField(label="Time-to-live", required=False, help_text='Such as "30 s" or "5 min".')
+    range = forms.ChoiceField(label="Range: the last", choices=[("1d", "24 hours"), ("7d", "7 days")])
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -98,7 +95,18 @@ class WhatIfForm(forms.Form):
 
     @property
     def length(self) -> timedelta:
-        return timedelta(days=self.RANGES[self.cleaned_data.get("range") or "7d"][1])
+        return timedelta(days=self.DAYS[self.cleaned_data.get("range", "1d")])
+
+
+class WhatIfForm(FlowForm):
+    """Adds the time-to-live in question, and a longer range."""
+
+    x = DurationField(label="Time-to-live", required=False, help_text='Such as "30 s" or "5 min".')
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        field = self.fields["range"]
+        field.label, field.choices = "Messages enqueued in the last", [*field.choices, ("30d", "30 days")]
 
 
 class AnalysisForm(forms.Form):

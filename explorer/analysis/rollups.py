@@ -103,6 +103,13 @@ def read(entity_ids: Sequence[int], namespace_ids: Sequence[int], start: datetim
     return summed(rows.filter(inside))
 
 
+def require_short_tail(namespace_id: int) -> None:
+    """Raise messages.TooManyLives if reading what is not rolled up yet would take longer than a page should."""
+    tail = sum(file.rows for day in uncovered(namespace_ids=[namespace_id]) for file in day.lives)
+    if tail > messages.MOST_LIVES:
+        raise messages.TooManyLives(f"{tail:,} messages in the archive are not rolled up yet. Run `manage.py roll_up_history`.")
+
+
 def of_lives(lives: pa.Table) -> pa.Table:
     """The rows of these lives; equals the job's (jobs.roll_up.of_lives)."""
     entered = pc.and_(pc.is_valid(lives["enqueued_at"]), pc.not_equal(lives["outcome"], outcomes.CANCELLED))
