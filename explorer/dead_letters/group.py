@@ -22,6 +22,7 @@ from broker_core.operations import Kind, Operation, Selection
 from broker_core.reads import EntityRow, MessageDetail, MessageRow, Page, Tab, parse_filter
 from explorer import operations
 from explorer.live.page import Live, LiveRequest, live
+from explorer.operations.presenters import undo_url
 from explorer.operations.selecting import tab_of
 from explorer.shared.family import FamilyOperations, pages_of
 from explorer.shared.presenters import SUBQUEUES, plural
@@ -335,7 +336,7 @@ def _tried(bench: Bench, *, repair: bool, of_all: bool) -> Act:
     done = act(
         bench.request, f"{kind} one", bench.address,
         lambda: operations.start(kind, bench.selection([number]), actor=bench.actor, options=options),
-        target=f"message {number}",
+        target=f"message {number}", says=_said, undo=lambda one: undo_url(one, bench.url(tried=None, m=number)),
     )  # fmt: skip
     if done.error:
         return done
@@ -375,7 +376,7 @@ def _started(bench: Bench, kind: Kind) -> Act:
         lambda: operations.start(
             kind, bench.selection(), actor=bench.actor, options=options, pace=values["pace"], up_to=values["up_to"]
         ),
-        target=bench.filter or "all", says=_said,
+        target=bench.filter or "all", says=_said, undo=lambda one: undo_url(one, bench.url(m=None)),
     )  # fmt: skip
     return Act(error=done.error, result=None if done.error else bench.url(m=None, op=done.result.id))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import NamedTuple
 from urllib.parse import urlencode
 
@@ -42,6 +43,7 @@ VERBS = {
     Kind.PURGE: Verb("Purge", "Purging", "Purged", "trash", "leave the list; after 30 minutes they are deleted."),
     Kind.RELEASE: Verb("Release", "Releasing", "Released", "unlock", "become available at once; their holders lose them."),
 }
+MOVING = (Kind.RESUBMIT, Kind.REPAIR, Kind.MOVE)  # they leave copies elsewhere
 STATES = {
     State.QUEUED: ("waiting for a worker", "scheduled"),
     State.RUNNING: ("running", "active"),
@@ -144,6 +146,25 @@ class Line:
     def took(self) -> str:
         one = self.operation
         return human(one.finished_at - one.started_at) if one.finished_at and one.started_at else ""
+
+    @property
+    def undo_verb(self) -> str:
+        return "Restore" if self.operation.kind is Kind.ARCHIVE else "Undo"
+
+    @property
+    def undo_left(self) -> str:
+        """For how long it can be undone; empty: without a limit, or not."""
+        one = self.operation
+        if not one.can_be_undone or one.undo_until is None or one.read_at is None:
+            return ""
+        return human(timedelta(minutes=max(1, round((one.undo_until - one.read_at) / timedelta(minutes=1)))))
+
+    @property
+    def undo_effect(self) -> str:
+        """What an undo does."""
+        if self.operation.kind in MOVING:
+            return "Copies that still wait are removed and the originals return; what was received stays, and is listed."
+        return "The messages return with their numbers and delivery counts."
 
     @property
     def what(self) -> str:
