@@ -723,6 +723,26 @@ SELECT
  WHERE m.subqueue = ANY ('{@SUBQUEUE_MAIN,@SUBQUEUE_DEAD_LETTER,@SUBQUEUE_TRANSFER_DEAD_LETTER}')
    AND m.state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED,@STATE_SCHEDULED}') AND m.sequence_number = %(sequence_number)s;
 
+-- name: read_contents
+-- These messages of one list with their bodies, lowest number first: as many as have max_bytes together, but at least one.
+WITH
+-- include: clocked
+, sized AS MATERIALIZED (
+    SELECT m.tid, sum(m.bytes) OVER (ORDER BY m.sequence_number) - m.bytes AS before
+      FROM unnest(%(numbers)s::bigint[]) AS t(number)
+     CROSS JOIN LATERAL (
+           SELECT ctid AS tid, sequence_number, octet_length(body) AS bytes FROM vitrine_message
+            WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s::smallint
+              AND state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED,@STATE_SCHEDULED}') AND sequence_number = t.number) AS m)
+SELECT
+-- include: clock_columns
+-- include: message_columns
+     , m.properties, m.application_properties, m.time_to_live, m.dead_letter_source, m.enqueued_sequence_number,
+       m.resubmitted_from, m.transfer, m.encoded, m.body_kind, octet_length(m.body) AS body_size, m.body
+  FROM clock AS c CROSS JOIN sized AS s JOIN vitrine_message AS m ON m.ctid = s.tid
+ WHERE s.before < %(max_bytes)s::bigint
+ ORDER BY m.sequence_number;
+
 -- name: read_body
 -- Part of a body. Bodies are stored uncompressed, so only the needed part is read.
 SELECT substring(body FROM %(offset)s::int + 1 FOR %(length)s::int) AS content, octet_length(body) AS total, body_kind,
