@@ -272,6 +272,26 @@ def test_poison_messages_and_dead_letters_of_rabbitmq_are_groups_of_the_same_inb
     assert reads.counts(mail).active == 2
 
 
+def test_normal_messages_of_a_queue_with_dead_letters_are_not_counted_as_dead(db, as_):
+    """RMQ-066: a message that has died has x-death. So the others of a queue that is also published to are left alone."""
+    mail = EntityAddress(f"dead {uuid.uuid4().hex[:6]}", "mail")
+    rabbitmq.create_vhost(mail.namespace)
+    rabbitmq.declare_queue(mail, arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "work"})
+    work = EntityAddress(mail.namespace, "work")
+    rabbitmq.declare_queue(work)
+    rabbitmq.publish(mail.namespace, [Publication(b"dead", routing_key="mail")] * 2)
+    rabbitmq.reject(mail, [one.token for one in rabbitmq.take(mail, 2, owner_id=1_000_005)])
+    rabbitmq.publish(mail.namespace, [Publication(b"normal", routing_key="work")] * 30)
+    found = reads.dead_groups(EntityFilter(namespace=mail.namespace))
+    [group] = found.groups
+    assert (group.count, found.total, found.examined, found.scanned, found.capped) == (2, 2, 2, 32, False)
+    client = as_()
+    text = body_of(client.get(f"/dead-letters/?q={mail.namespace}"))
+    assert "<strong>2</strong> dead letters in 1 group" in text and "100 %" in text
+    client.post(group_of(work, group.reason), {"action": "discard", "up_to": "99"})
+    assert reads.counts(work).active == 30 and not reads.dead_groups(EntityFilter(namespace=mail.namespace)).groups
+
+
 def test_one_is_tried_then_all_are_resubmitted_at_a_pace_stopped_and_undone_on_one_page(transactional_db, orders, browser):  # noqa: F811
     """By keyboard: open the group, try one, resubmit the rest at a pace, stop, undo."""
     page = browser("operator")
