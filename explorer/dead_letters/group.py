@@ -27,6 +27,7 @@ from explorer.operations.selecting import tab_of
 from explorer.shared.family import FamilyOperations, pages_of
 from explorer.shared.presenters import SUBQUEUES, plural
 from explorer.shared.shell import Act, about, act, cleaned, page, show, wants_fragment
+from explorer.shared.split import is_for_pane
 
 from . import notes, repairs
 from .fates import Fate, fate
@@ -159,7 +160,8 @@ def _show(bench: Bench, *, done: Act = Act(), repair: Mapping[str, Any] | None =
         entities=[entity],
         refresh_seconds=seconds,
     )
-    return show(request, "dead_letters/group", context, fragment="dead_letters/_group", status=done.status, live=shown)
+    fragment = "dead_letters/_beside" if is_for_pane(request) else "dead_letters/_group"
+    return show(request, "dead_letters/group", context, fragment=fragment, status=done.status, live=shown)
 
 
 def _focus(bench: Bench, repair: Mapping[str, Any]) -> str:

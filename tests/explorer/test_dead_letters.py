@@ -324,6 +324,33 @@ def test_one_is_tried_then_all_are_resubmitted_at_a_pace_stopped_and_undone_on_o
     assert urlsplit(page.url).path == here
 
 
+def test_keys_walk_the_messages_of_a_group_and_what_is_open_is_tried(transactional_db, orders, browser):  # noqa: F811
+    """As in every list: j and k walk, o opens, Esc closes, Enter opens the message's page."""
+    page = browser("operator")
+    page.goto(group_of(orders))
+    title = page.locator("#pane-title")
+    expect(title).to_contain_text("Message 5")
+    expect(page.locator("#group-list tr.opened")).to_contain_text("order-5")
+    page.keyboard.press("j")
+    expect(title).to_contain_text("Message 3")
+    page.keyboard.press("j")
+    expect(title).to_contain_text("Message 2")
+    expect(page).to_have_url(re.compile("m=2$"))
+    expect(page.locator("#open-m")).to_have_value("2")
+    page.keyboard.press("k")
+    expect(page.locator("#open-m")).to_have_value("3")
+    page.keyboard.press("Escape")
+    expect(page.locator("#pane")).to_be_hidden()
+    page.locator("#group-list tr", has_text="order-2").locator("td").nth(1).click(force=True)
+    expect(title).to_contain_text("Message 2")
+    expect(page.locator("#open-m")).to_have_value("2")
+    page.get_by_role("button", name="Try 1").first.click()
+    expect(page.locator("#fate")).to_contain_text("Message 2: ")
+    page.locator("#group-list .row-link").first.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/messages/**")
+
+
 @pytest.fixture
 def refused(db):
     """A queue with 7 dead letters, 4 of them for the reason Schema: 1, 3, 5 and 7."""
