@@ -41,7 +41,7 @@ def test_lists_show_what_is_in_them(pages, as_):
 
 def test_a_filter_says_how_far_it_searched_and_can_be_cleared(pages, as_):
     page = body_of(as_("operator").get(f"/entities/{pages.at}?q=id:none-such"))
-    assert "0 of 5 match." in page and "No messages match this filter" in page and "Clear" in page
+    assert "<b>0</b> of 5<" in page and "No messages match this filter" in page and "Clear" in page
 
 
 def test_what_a_sender_wrote_is_never_markup(pages, as_):

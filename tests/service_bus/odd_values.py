@@ -346,6 +346,7 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
             "count_messages": lambda: at | {"filter": MessageFilter()},
             "frequent_values": lambda: at | {"tab": Tab.ACTIVE, "field": "reason"},
             "list_messages": lambda: at | {"filter": MessageFilter()},
+            "message_properties": lambda: at | {"sequence_numbers": [1]},
             "messages_by_number": lambda: {"entity_id": w.entity_id, "sequence_numbers": [1]},
             "*": lambda: at | {"sequence_number": 4},
         },

@@ -685,6 +685,17 @@ SELECT
           AND sequence_number = t.number) AS m
  ORDER BY m.sequence_number;
 
+-- name: read_properties_by_number
+-- The properties of these messages of one entity, in any list.
+SELECT m.sequence_number, m.properties, m.application_properties
+  FROM unnest(%(numbers)s::bigint[]) AS t(number)
+ CROSS JOIN LATERAL (
+       SELECT * FROM vitrine_message
+        WHERE entity_id = %(entity_id)s
+          AND subqueue = ANY ('{@SUBQUEUE_MAIN,@SUBQUEUE_DEAD_LETTER,@SUBQUEUE_TRANSFER_DEAD_LETTER}')
+          AND state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED,@STATE_SCHEDULED}')
+          AND sequence_number = t.number) AS m;
+
 -- name: read_sessions
 -- Sessions with messages, state or a lock, by id after a given one. Messages are counted up to a cap.
 SELECT c.now, s.session_id, n.messages, CASE WHEN s.locked_until > c.now THEN s.locked_until END AS locked_until,
