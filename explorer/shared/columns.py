@@ -117,8 +117,9 @@ def _keys(found: MessageProperties) -> list[str]:
 
 
 def _column(key: str, family: Family | None) -> Column:
-    is_sent = key.startswith(APPLICATION) or family is None
-    return Column(key, key.removeprefix(APPLICATION) if is_sent else pages_of(family).message.property_name(key))
+    if family is None or key.startswith(APPLICATION):
+        return Column(key, key.removeprefix(APPLICATION))
+    return Column(key, pages_of(family).message.property_name(key))
 
 
 def _value(found: MessageProperties, key: str) -> Any:

@@ -120,6 +120,7 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
     return {
         "service_bus.operating": {
             "resubmit": lambda: {"address": w.queue.dead_letter, "sequence_numbers": [2], "properties": {"a": 1}, "body": b"x"},
+            "dead_letter_unlocked": lambda: at | {"sequence_numbers": [4], "reason": "x", "description": "y"},
             "delete_batch": lambda: at | {"max_count": 1},
             "release_locks": lambda: at | {"sequence_numbers": [3]},
             "release_session": lambda: {"address": w.by_session, "session_id": "a"},

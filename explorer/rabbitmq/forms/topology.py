@@ -235,8 +235,8 @@ class PublishForm(forms.Form):
         choices=[("2", "2: persistent"), ("1", "1: transient")], coerce=int, initial="2", label="Delivery mode"
     )  # fmt: skip
     priority = forms.IntegerField(required=False, min_value=0, max_value=255, label="Priority")
-    message_id = forms.CharField(required=False, max_length=255, label="Message id")
-    correlation_id = forms.CharField(required=False, max_length=255, label="Correlation id")
+    message_id = forms.CharField(required=False, max_length=255, label="Message ID")
+    correlation_id = forms.CharField(required=False, max_length=255, label="Correlation ID")
     reply_to = forms.CharField(required=False, max_length=255, label="Reply to")
     content_type = forms.CharField(required=False, max_length=255, label="Content type")
     content_encoding = forms.CharField(required=False, max_length=255, label="Content encoding")
@@ -378,5 +378,5 @@ class QueueQuery(forms.Form):
     tab = forms.ChoiceField(required=False, choices=[(tab, tab) for tab in QUEUE_TABS])
     cursor = forms.CharField(required=False, max_length=200)
     order = forms.ChoiceField(required=False, choices=ORDERS)
-    id = forms.CharField(required=False, max_length=255, label="Message id")
+    id = forms.CharField(required=False, max_length=255, label="Message ID")
     outcome, by = outcome_field(), by_field()

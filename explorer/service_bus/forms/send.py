@@ -33,7 +33,7 @@ class SendForm(forms.Form):
         required=False, max_length=200, label="Content type", widget=forms.TextInput(attrs={"list": "content-types"})
     )
     message_id = forms.CharField(
-        required=False, max_length=128, label="Message id", help_text="-2, -3 and so on is appended for further copies."
+        required=False, max_length=128, label="Message ID", help_text="-2, -3 and so on is appended for further copies."
     )
     subject = forms.CharField(required=False, max_length=500, label="Subject")
     time_to_live = DurationField(required=False, label="Time-to-live", help_text="30 s, 5 min, PT5M. Empty: the queue's default.")
@@ -43,8 +43,8 @@ class SendForm(forms.Form):
     copies = forms.IntegerField(
         min_value=1, max_value=MAX_COPIES, initial=1, label="Copies", help_text="Sent together: all or none."
     )
-    session_id = forms.CharField(required=False, max_length=128, label="Session id")
-    correlation_id = forms.CharField(required=False, max_length=500, label="Correlation id")
+    session_id = forms.CharField(required=False, max_length=128, label="Session ID")
+    correlation_id = forms.CharField(required=False, max_length=500, label="Correlation ID")
     to = forms.CharField(required=False, max_length=500, label="To")
     reply_to = forms.CharField(required=False, max_length=500, label="Reply to")
 
