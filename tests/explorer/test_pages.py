@@ -427,3 +427,17 @@ def test_typed_values_are_sent_as_typed(shop):
     assert repr(typed_value("x", "long", "7")) == repr(Typed("long", 7))
     assert typed_value("x", "binary", "aGk=").value == b"hi"
     assert typed_value("x", "null", "ignored").value is None
+
+
+def test_copies_get_texts_of_their_own(pages, as_):
+    client = as_("operator")
+    given = {"body": '{"n": {n}, "kept": {}}', "message_id": "copy-{n}", "copies": 2, "fill": "on", "partition_key": "p"}
+    client.post(f"/send/{pages.at}", given | {"reply_to_session_id": "s"})
+    first, second = service_bus.peek(pages.shop, 8)
+    assert (first.body, second.body) == (b'{"n": 1, "kept": {}}', b'{"n": 2, "kept": {}}')
+    assert (first.message_id, second.message_id, first.partition_key, first.reply_to_session_id) == ("copy-1", "copy-2", "p", "s")
+    client.post(f"/send/{pages.at}", {"body": "{n} as typed", "copies": 1})
+    assert service_bus.peek(pages.shop, 10)[0].body == b"{n} as typed"
+    client.post(f"/send/{pages.stored}", {"text": "{n} {uuid}", "copies": 2, "fill": "on", "messagettl": "never"})
+    texts = [reads.body(pages.jobs, n).content for n in (9, 10)]
+    assert [text[:2] for text in texts] == [b"1 ", b"2 "] and all(len(text) == 38 for text in texts)
