@@ -68,7 +68,7 @@ def _publish(request: HttpRequest, host: reads.NamespaceRow, exchange: str, form
     publications = []
     for number in range(1, given["copies"] + 1):
         fill = filler(number, now, fills=given["fill"])
-        filled = Properties(**{name: fill(value) if name in FILLED else value for name, value in properties.items()})
+        filled = Properties(**properties | {name: fill(properties[name]) for name in FILLED if name in properties})
         publications.append(Publication(form.payload(fill), exchange, fill(given["routing_key"]), filled, mandatory=True))
     return rabbitmq.publish(host.name, publications, actor=request.actor)
 
