@@ -89,10 +89,18 @@ class EntityQuery(forms.Form):
     """An entity's list. cursor: from the previous page. tab: empty for the first one. session: part of an id, among sessions."""
 
     tab = forms.ChoiceField(required=False, choices=[(t, t) for t in TABS])
-    session = forms.CharField(required=False, max_length=128, label="Session id", strip=False)
+    session = forms.CharField(required=False, max_length=128, label="Session ID", strip=False)
     cursor = forms.CharField(required=False, max_length=200)
     order = forms.ChoiceField(required=False, choices=[*ORDERS, ("newest", "last due first")])
-    id = forms.CharField(required=False, max_length=128, label="Message id")
+    id = forms.CharField(required=False, max_length=128, label="Message ID")
+    outcome, by = outcome_field(), by_field()
+
+
+class HistoryQuery(forms.Form):
+    """The history of an entity, whatever its family."""
+
+    cursor = forms.CharField(required=False, max_length=200)
+    id = forms.CharField(required=False, max_length=128)
     outcome, by = outcome_field(), by_field()
 
 
@@ -110,7 +118,7 @@ class StorageQuery(forms.Form):
     tab = forms.CharField(required=False)
     cursor = forms.CharField(required=False, max_length=200)
     order = forms.ChoiceField(required=False, choices=ORDERS)
-    id = forms.CharField(required=False, max_length=128, label="Message id")
+    id = forms.CharField(required=False, max_length=128, label="Message ID")
     outcome, by = outcome_field(), by_field()
 
     def __init__(self, *args, tabs: Sequence[str], **kwargs):
