@@ -110,6 +110,13 @@
 
   document.addEventListener("vitrine:rows-left", () => showSelection());
 
+  // Signing in again in another tab changes the CSRF token; the forms of this one are sent with the present token.
+  document.addEventListener("submit", (event) => {
+    const token = document.cookie.match(/(?:^|; )vitrine_csrf=([^;]+)/)?.[1];
+    const field = $('[name="csrfmiddlewaretoken"]', event.target);
+    if (token && field) field.value = token;
+  }, true);
+
   // --- preferences: stored by the server, shown at once ---------------------------------------------------------------
   document.addEventListener("submit", (event) => {
     const form = event.target.closest("[data-preferences]");
