@@ -116,6 +116,8 @@ def as_notice(response: HttpResponse) -> HttpResponse:
 
 
 def _answer(view: Callable[..., HttpResponse], request: HttpRequest, *args, **kwargs) -> HttpResponse:
+    if any("\x00" in value for _, values in request.POST.lists() for value in values):  # PostgreSQL stores no such text
+        return refusal(request, 400, "The form contains the character NUL, which cannot be stored. Nothing was changed.")
     try:
         return view(request, *args, **kwargs)
     except BadQuery as exc:

@@ -14,7 +14,8 @@ from .test_accessibility import browser, shop  # noqa: F401
 
 
 @pytest.mark.parametrize(
-    ("method", "path"), [("get", "/entities/"), ("get", "/entities/{at}?q=id:x"), ("post", "/receive/main/{at}"), ("post", "/locks/")]
+    ("method", "path"),
+    [("get", "/entities/"), ("get", "/entities/{at}?q=id:x"), ("post", "/receive/main/{at}"), ("post", "/locks/")],
 )
 def test_a_request_of_htmx_becomes_a_notice_and_no_sign_in_page(shop, method, path):  # noqa: F811
     headers = {**FRAGMENT, "HX-Current-URL": f"http://testserver/entities/{shop}?tab=active"}
