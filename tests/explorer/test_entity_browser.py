@@ -82,7 +82,7 @@ def test_a_whole_row_opens_and_one_that_left_says_since_when(one_of_each, browse
     page.wait_for_url("**?m=3")
 
 
-def test_a_selection_brings_the_bar_into_the_window_and_a_pause_is_two_actions(one_of_each, browser):  # noqa: F811
+def test_a_selection_brings_the_bar_into_the_window(one_of_each, browser):  # noqa: F811
     queue, *_ = one_of_each
     service_bus.send(queue, [Message(b"x")] * 40)
     page = browser("operator", viewport={"width": 1440, "height": 700})
@@ -92,9 +92,6 @@ def test_a_selection_brings_the_bar_into_the_window_and_a_pause_is_two_actions(o
     page.locator("#rows input").first.check()
     expect(bar).to_be_in_viewport()
     expect(bar).to_contain_text("Discard 1")
-    page.click("#pause > summary")
-    page.get_by_role("button", name="Pause receiving").click()
-    expect(page.locator("#head")).to_contain_text("Receiving paused")
 
 
 def test_the_preview_of_a_change_appears_where_its_button_is(one_of_each, browser):  # noqa: F811

@@ -22,6 +22,11 @@ KINDS = [("", "all"), *((str(kind), f"{kind}s") for kind in EntityKind)]
 ORDERS = [("", "newest first"), ("oldest", "oldest first")]
 
 
+def filter_field() -> forms.Widget:
+    """The first field of a page's filter: a key leads to it."""
+    return forms.TextInput({"data-focus-key": "f"})
+
+
 def families() -> list[tuple[str, str]]:
     """The choices of a filter by family."""
     return [("", "all"), *((str(one.family), one.title) for one in installed())]
@@ -145,7 +150,7 @@ class LockQuery(forms.Form):
     """holder, q: parts of the holder's name and of the entity's address. all: also system entities. cursor: from the previous
     page."""
 
-    holder = forms.CharField(required=False, max_length=200, label="Holder")
+    holder = forms.CharField(required=False, max_length=200, label="Holder", widget=filter_field())
     q = forms.CharField(required=False, max_length=330, label="Entity")
     family = forms.ChoiceField(required=False, choices=families, label="Family")
     all = forms.BooleanField(required=False)
