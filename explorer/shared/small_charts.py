@@ -9,7 +9,7 @@ from itertools import groupby
 
 from broker_core.reads import Times, TrafficPoint
 
-from .charts import Mark, Tick, brief, count_ticks, nice_ceiling
+from .charts import Mark, Tick, brief, count_ticks, nice_ceiling, placed_marks
 from .traffic_charts import Marked
 
 WIDTH, HEIGHT = 280, 128
@@ -124,7 +124,7 @@ def four(points: Sequence[TrafficPoint], marks: Sequence[Marked] = ()) -> list[S
             f"Dead letters {span}: now {last.dead:,}, at the beginning {known[0].dead:,}", is_stepped=True,
         ),
     ]  # fmt: skip
-    placed = tuple(Mark(_x(one.at, begin, end), one.letter, one.text) for one in marks if begin <= one.at)
+    placed = placed_marks((_x(one.at, begin, end), one.letter, one.text) for one in marks if begin <= one.at)
     return [replace(chart, marks=placed) for chart in charts]
 
 

@@ -56,7 +56,9 @@ class Tour:
         self.page.goto(link)
         self.page.wait_for_url(f"{self.url}/")
         attention = self.page.get_by_role("region", name="What needs a person")
-        self.expect(attention.get_by_role("link", name="demo/playground", exact=True)).to_be_visible(timeout=STARTS_SECONDS * 1000)
+        self.expect(attention.get_by_role("link", name="demo/playground", exact=True)).to_be_visible(
+            timeout=STARTS_SECONDS * 1000
+        )
         self.expect(self.page.get_by_role("heading", level=1)).to_contain_text("need")
         self.expect(self.page.get_by_role("button", name="Pause demo")).to_be_visible()
         self.page.keyboard.press("p")
