@@ -107,12 +107,16 @@ span AS MATERIALIZED (SELECT extract(epoch FROM now() - began)::float8 AS second
 
 -- fragment: oldest_active
 -- When the oldest message of e's main queue was enqueued; without with_oldest only if the entity has a default time-to-live.
+-- A storage message that was put with a delay is left out until it is due, if it is among the first hundred.
 LATERAL (
-    SELECT m.enqueued_at FROM vitrine_message AS m
-     WHERE l.active > 0 AND (%(with_oldest)s::boolean OR e.default_message_time_to_live IS NOT NULL)
-       AND m.entity_id = e.id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
-       AND m.sequence_number >= coalesce((SELECT head FROM vitrine_queue_head
-                                           WHERE entity_id = e.id AND subqueue = @SUBQUEUE_MAIN), 1)
+    SELECT m.enqueued_at
+      FROM (SELECT m.sequence_number, m.enqueued_at, m.visible_at, m.hold_kind FROM vitrine_message AS m
+             WHERE l.active > 0 AND (%(with_oldest)s::boolean OR e.default_message_time_to_live IS NOT NULL)
+               AND m.entity_id = e.id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
+               AND m.sequence_number >= coalesce((SELECT head FROM vitrine_queue_head
+                                                   WHERE entity_id = e.id AND subqueue = @SUBQUEUE_MAIN), 1)
+             ORDER BY m.sequence_number LIMIT 100) AS m
+     WHERE (m.visible_at > e.now AND m.hold_kind IN (@HOLD_PUT, @HOLD_UPDATE_BEFORE_GET)) IS NOT TRUE
      ORDER BY m.sequence_number LIMIT 1) AS oldest
 
 -- fragment: expired_by_own

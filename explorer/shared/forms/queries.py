@@ -33,9 +33,10 @@ def families() -> list[tuple[str, str]]:
 
 
 class NowQuery(forms.Form):
-    """namespace: only its entities."""
+    """namespace: only its entities. list: "all": everything that needs a person, instead of the worst with charts."""
 
     namespace = forms.CharField(required=False, max_length=255)
+    list = forms.ChoiceField(required=False, choices=[("", "the worst"), ("all", "all")])
 
 
 class Names(forms.Field):
