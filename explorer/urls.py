@@ -86,6 +86,7 @@ urlpatterns = [
     path("analyses/new/", pages.analysis_new, name="analysis_new"),
     path("analyses/<int:run_id>/", pages.analysis_run, name="analysis_run"),
     path("analyses/<int:run_id>/cancel/", pages.analysis_cancel, name="analysis_cancel"),
+    path("analyses/<int:run_id>/messages/", pages.analysis_messages, name="analysis_messages"),
     path("analyses/<int:run_id>/numbers.csv", pages.analysis_csv, name="analysis_csv"),
 ]
 for family in installed():
