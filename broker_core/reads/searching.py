@@ -69,7 +69,8 @@ class Slice:
     """What a slice found, in the order of the search, and where the next one begins.
 
     part: EVENTS or MESSAGES. cursor: for the next slice; None: the search is complete. scanned: rows examined by this slice.
-    total: about how many there are in this part; 0: not known, as the filter names entities. back_to: of the events, when the last one examined was recorded.
+    total: about how many there are in this part; None: not known, as the filter names entities.
+    back_to: of the events, when the last one examined was recorded.
     not_json: stored messages whose bodies are not JSON although the filter has conditions on values in JSON.
     """
 
@@ -77,7 +78,7 @@ class Slice:
     part: str
     cursor: str | None
     scanned: int
-    total: int
+    total: int | None
     back_to: datetime | None
     not_json: int
 
@@ -247,7 +248,7 @@ class _Search:
             cursor = _messages_from(before, rest_before)
             if len(found) >= SLICE_FOUND or time.monotonic() >= self.deadline:
                 break
-        return Slice(tuple(found), MESSAGES, cursor, scanned, total if wanted is None else 0, None, not_json)
+        return Slice(tuple(found), MESSAGES, cursor, scanned, total if wanted is None else None, None, not_json)
 
     def _entities(self) -> Steps[list[int] | None]:
         """The entities that the filter names, the newest first; None: it names none, or too many."""

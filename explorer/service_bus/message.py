@@ -44,12 +44,12 @@ def actions(detail: MessageDetail, actor: Actor) -> list[Action]:
     if row.subqueue == SubQueue.DEAD_LETTER:
         says = "Moves the message from the dead-letter queue to the end of the queue, with a new number."
         found.append(Action("resubmit", "Resubmit", "back", no_right or held, says))
-    elif row.subqueue == SubQueue.MAIN and row.lock_token is None and row.display_state != DisplayState.EXPIRED:
-        says = "Moves the message to the dead-letter queue, with your reason. Its delivery count stays."
-        found.append(Action(DEAD_LETTER, "Dead-letter…", "dead", no_right, says, asks_reason=True))
     if row.state == MessageState.DEFERRED:
         says = "Locks the message so that you can complete, abandon or dead-letter it."
         found.append(Action("receive-deferred", "Receive", "hand", no_right or held, says))
+    if row.subqueue == SubQueue.MAIN and row.lock_token is None and row.display_state != DisplayState.EXPIRED:
+        says = "Moves the message to the dead-letter queue, with your reason. Its delivery count stays."
+        found.append(Action(DEAD_LETTER, "Dead-letter…", "dead", no_right, says, asks_reason=True, is_danger=True))
     return found
 
 
