@@ -22,6 +22,7 @@ from broker_core.reads.conditions import BodyText, JsonValue
 from .columns import columns_of
 
 COUNT_SECONDS = 0.3
+_OLDEST_AMONG = 5_000  # messages examined for the oldest one of a list
 NO_BODIES = "You don't have permission to view message bodies. Remove this condition, or ask an administrator."
 NOTHING: Page[MessageRow] = Page((), None, None, 0, False, None)
 
@@ -133,7 +134,22 @@ def listed(
     )  # fmt: skip
     counted = _count(request, address, tab, found, page) if found else None
     columns = columns_of(request, address, page.rows)
-    return {**context, "page": page, "filtered": bool(found), "matching": counted, "columns": columns}
+    oldest = None if found else _oldest(request, address, tab, found, page)
+    return {**context, "page": page, "filtered": bool(found), "matching": counted, "columns": columns, "oldest": oldest}
+
+
+def _oldest(request: HttpRequest, address: EntityAddress, tab: Tab, found: FilterField, page: Page) -> MessageRow | None:
+    """The message of a list that has waited longest. None: it is empty, or it is one of those that a busy queue changes all the
+    time, whose oldest message the head of the page shows."""
+    if page.next_cursor is None and page.previous_cursor is None:
+        return min(page.rows, key=lambda row: row.enqueued_at, default=None)
+    if tab in (Tab.ALL, Tab.ACTIVE, Tab.UNLOCKED):
+        return None
+    first = reads.list_messages(
+        address, tab, filter=found.filter, newest_first=False, by_number=True, limit=1, max_scanned=_OLDEST_AMONG,
+        actor=request.actor,
+    )  # fmt: skip
+    return first.rows[0] if first.rows else None
 
 
 def status_of(context: Mapping[str, Any]) -> int:

@@ -169,3 +169,16 @@ def test_columns_of_a_virtual_host_are_properties_and_headers(vhost, as_):  # no
     page = as_("viewer").get(f"{url}?show=prop.tenant&show=correlation_id").content.decode()
     assert '<td class="added" data-label="tenant">&lt;b&gt;</td>' in page
     assert '<td class="added" data-label="correlation_id">c-1</td>' in page
+
+
+def test_each_list_says_how_old_its_oldest_message_is(shop, as_, monkeypatch):
+    client = as_("viewer")
+    for tab, number in (("deferred", 3), ("locked", 4), ("dead-letter", 2), ("scheduled", 6)):
+        assert client.get(page_of(shop, f"?tab={tab}")).context["oldest"].sequence_number == number
+    assert client.get(page_of(shop, "?tab=active&q=id:order")).context["oldest"] is None
+    service_bus.send(shop, [Message(b"x")] * 60)
+    got = service_bus.receive(shop, 60)
+    service_bus.defer(shop, [one.lock_token for one in got])
+    page = client.get(page_of(shop, "?tab=deferred"))
+    assert page.context["page"].next_cursor and page.context["oldest"].sequence_number == 3
+    assert ">oldest <b>" in body_of(page)
