@@ -109,5 +109,10 @@ def test_axe_finds_nothing_on_a_page_with_all_menus_open(one_of_each, browser): 
     for address in one_of_each:
         page.goto(f"/entities/{address}")
         page.click("#settings-in-force > summary")
+        if address != one_of_each[1]:  # storage messages have no properties
+            page.click("#columns > summary")
+            expect(page.locator("#column-name")).to_be_visible()
+        assert violations(page) == [], address
+        page.click("#settings-in-force > summary")  # closed, since a menu that covers half of a button makes its target small
         page.click("#more > summary")
         assert violations(page) == [], address

@@ -187,7 +187,8 @@ def test_records_of_a_history_lead_to_their_neighbours(pages, as_):
 
 def test_an_operator_dead_letters_a_waiting_message_from_its_page(pages, as_):
     url = f"/messages/{pages.at}"
-    assert 'value="dead-letter-unlocked"' in body_of(as_("operator").get(f"{url}/5"))
+    active = body_of(as_("operator").get(f"{url}/5"))
+    assert 'class="button little danger"' in active and 'value="dead-letter-unlocked"' in active
     assert 'value="dead-letter-unlocked"' not in body_of(as_("operator").get(f"{url}/4"))  # locked
     viewer = body_of(as_("viewer").get(f"{url}/5"))
     assert "Acting on messages requires the operator role." in viewer
