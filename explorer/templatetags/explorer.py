@@ -12,19 +12,23 @@ from urllib.parse import quote
 from django import template
 from django.template.loader import render_to_string
 from django.urls import reverse
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import mark_safe
+from django.utils.text import Truncator
 from django.utils.timezone import now as real_now
 
 from broker_core.common.durations import format_iso, human
 from broker_core.common.explanations import Reason
 from broker_core.common.types import EntityAddress, Family, HistoryLevel
-from broker_core.reads import EntityRow, FoundMessage, Recent, Tally
+from broker_core.reads import EntityRow, FoundMessage, MessageRow, Recent, Tally
 from explorer.shared import glossary, presenters, shell, timeline
 from explorer.shared import navigation as places
+from explorer.shared.columns import Columns
 from explorer.shared.family import FamilyPages, NewEntity, installed, pages_of
 from explorer.shared.preferences import Preferences
 from explorer.shared.values import Figure
+
+LONGEST_CELL = 60  # characters of a column that a person added
 
 register = template.Library()
 register.filter("human", human)
@@ -479,6 +483,15 @@ def quoted_address(address: EntityAddress) -> str:
 def length_of_time(number: int) -> str:
     """A number of seconds in words."""
     return human(timedelta(seconds=number))
+
+
+@register.simple_tag
+def added_cells(row: MessageRow, columns: Columns) -> str:
+    """The cells of the columns that a person added to a list of messages."""
+    texts = [Truncator(stored_text(value)).chars(LONGEST_CELL) for value in columns.values.get(row.sequence_number, ())]
+    return format_html_join(
+        "", '<td class="added" data-label="{}">{}</td>', zip((one.title for one in columns.chosen), texts, strict=False)
+    )
 
 
 @register.filter
