@@ -232,6 +232,12 @@ def reason_text(reason: Reason, at: datetime) -> str:
 
 
 @register.filter
+def breakable(path: str) -> str:
+    """A path that may be broken after its slashes, and nowhere else."""
+    return format_html_join(mark_safe("/<wbr>"), "{}", ((part,) for part in path.split("/")))
+
+
+@register.filter
 def without_rules(text: object) -> str:
     """The text without the rules that it cites, such as (SB-035)."""
     return presenters.without_rules(str(text))[0]
