@@ -59,6 +59,7 @@ from .messages import (
     MessageRow,
     Tab,
     body,
+    contents,
     count_messages,
     frequent_values,
     list_messages,

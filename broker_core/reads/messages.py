@@ -342,6 +342,21 @@ def body(
     return Body(bytes(row.content), offset, row.total, BodyKind(row.body_kind), row.content_type)
 
 
+@use_case
+def contents(
+    address: EntityAddress, numbers: Iterable[int], *, max_bytes: int, actor: Actor | None = None
+) -> Steps[list[tuple[MessageDetail, bytes]]]:
+    """Those of these messages that are in the list, with their bodies, lowest number first: as many as have max_bytes together,
+    but at least one. Raises EntityNotFound; NotAuthorized without Right.SEE_BODIES."""
+    require(actor, Right.BROWSE | Right.SEE_BODIES, address)
+    require_count("max_bytes", max_bytes)
+    entity_id = yield from entity_id_of(address)
+    rows = yield call(
+        "read_contents", entity_id=entity_id, subqueue=int(address.subqueue), numbers=whole_numbers(numbers), max_bytes=max_bytes
+    )
+    return [(_detail(row), bytes(row.body)) for row in rows]
+
+
 @dataclass(slots=True)
 class _Search:
     """Reads a list in chunks until a page and one more row are found, or a cap is reached."""

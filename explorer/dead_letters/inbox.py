@@ -102,9 +102,7 @@ def inbox(request: HttpRequest) -> HttpResponse:
         "filtered": any(query[name] for name in ("q", "why", "family")),
         "most_groups": reads.MOST_GROUPS,
     }
-    shown = Live(
-        {"explorer/dead_letters/_inbox.html": 0.0}, refresh_seconds=SECONDS_OF_MANY if found.examined > MANY else SECONDS
-    )
+    shown = Live({"explorer/dead_letters/_inbox.html": 0.0}, refresh_seconds=SECONDS_OF_MANY if found.scanned > MANY else SECONDS)
     return show(request, "dead_letters/inbox", context, live=shown)
 
 

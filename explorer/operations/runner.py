@@ -16,6 +16,7 @@ from broker_core.store import connections
 from broker_core.store.driver import Steps
 from explorer.shared.family import pages_of
 
+from .message_files import send
 from .patching import patched
 from .selecting import next_part
 
@@ -164,7 +165,8 @@ def _work(operation: Operation, numbers: list[int]) -> Work:
             return lambda: _repairing(batch, family.resubmit, family.largest_body)
         case Kind.RELEASE:
             return lambda: family.release(batch)
-    raise NotAllowed(f"Operations of the kind {operation.kind} are not run in batches of messages.")
+        case Kind.IMPORT:
+            return lambda: core.send_lines(batch, partial(send, batch, family))
 
 
 def _moving(batch: Batch, move: Move) -> Steps[Outcome]:

@@ -36,6 +36,7 @@ MAX_FORM_BYTES = DATA_UPLOAD_MAX_MEMORY_SIZE = 2 * 2**20  # a form; without file
 BODY_LIMITS = {  # of pages that accept files from signed-in users
     "explorer:send": 101 * 2**20,  # the largest possible maximum message size, and the form around it
     "explorer:rabbitmq_definitions": 21 * 2**20,
+    "explorer:messages_import": 17 * 2**20,
     "explorer:configuration": 17 * 2**20,  # a preview carries the file as a form field, in which a byte may become three
 }
 

@@ -291,6 +291,10 @@
       event.preventDefault();
       return;
     }
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && follow('[data-keys="Ctrl+Enter"]')) {
+      event.preventDefault();
+      return;
+    }
     if (event.key === "Escape") {
       const menu = $("details.pick[open]");
       if (menu) { menu.open = false; $("summary", menu).focus(); }
@@ -316,16 +320,15 @@
     $("#notices")?.replaceChildren(line);
   }
 
-  // Notices of success leave after 10 s, but not while the person points at one or has the focus in it.
-  const NOTICE_MS = 10_000;
-  const timed = new WeakSet();
-  function timeNotices() {
-    for (const one of $$("#notices .notice:not(.problem, .warning)")) {
-      if (timed.has(one)) continue;
-      timed.add(one);
-      const leave = () => (one.matches(":hover, :focus-within") ? setTimeout(leave, 1000) : one.remove());
-      setTimeout(leave, NOTICE_MS);
-    }
+  // Notices of success leave when their animation ends.
+  document.addEventListener("animationend", (event) => {
+    if (event.animationName === "notice-leaves") event.target.remove();
+  });
+
+  // Live regions announce what is added to them. So what a page brings with it is said once more.
+  function announceNotices() {
+    const text = $$("#notices .notice").map((one) => one.textContent.trim().replace(/\s+/g, " ")).join(" ");
+    if (text) setTimeout(() => { $("#notices-said").textContent = text; }, 200);
   }
 
   // The focused element may be gone after a swap (a resubmitted row, a settled message): focus the new part instead of the body.
@@ -338,7 +341,6 @@
     reveal(document);
     showOpenTab(document);
     showSelection();
-    timeNotices();
     openConfirmation();
     if (focusedPart && document.activeElement === document.body) focusPart(document.getElementById(focusedPart));
     focusedPart = "";
@@ -353,7 +355,7 @@
   reveal(document);
   showOpenTab(document);
   showSelection();
-  timeNotices();
+  announceNotices();
   // after a rejected form: focus the first invalid field
   if (document.activeElement === document.body) $('[aria-invalid="true"]')?.focus();
 })();

@@ -230,9 +230,7 @@ def test_repair_410_dead_letters_try_one_resubmit_at_a_pace_stop_and_undo(dead_l
     hand.starts()
     hand.do(page.get_by_role("link", name="Repair all…"), "r")
     hand.type('{"currency": "EUR"}')
-    if not hand.has_mouse:
-        hand.press("Tab")
-    hand.do(page.get_by_role("button", name="Preview three"), "Enter")
+    hand.do(page.get_by_role("button", name="Preview three"), "Control+Enter")
     expect(page.locator(".preview")).to_have_count(3)
     expect(page.locator(".preview").first).to_be_focused()
 

@@ -293,8 +293,9 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
         "operations.batches": {
             "*": lambda: {"namespace": w.ns, "operation": _claimed(w), "token": "t", "position": 0, "work": None},
         },
-        "operations.hiding": {
-            "entity_status": lambda: {"namespace": w.ns, "entity_id": w.entity_id},
+        "operations.hiding": {"*": lambda: {"namespace": w.ns, "entity_id": w.entity_id}},
+        "operations.importing": {"*": lambda: {"namespace": w.ns, "operation": _operation(w), "max_count": 5}},
+        "operations.undoing": {
             "*": lambda: {"namespace": w.ns, "operation": _claimed(w), "token": "t", "max_count": 5, "actor": "user:odd"},
         },
         "rabbitmq.policies": {
@@ -343,6 +344,7 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
             "*": lambda: {"filter": EntityFilter()},
         },
         "reads.messages": {
+            "contents": lambda: at | {"numbers": [4], "max_bytes": 1000},
             "count_messages": lambda: at | {"filter": MessageFilter()},
             "frequent_values": lambda: at | {"tab": Tab.ACTIVE, "field": "reason"},
             "list_messages": lambda: at | {"filter": MessageFilter()},

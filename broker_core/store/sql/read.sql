@@ -723,6 +723,26 @@ SELECT
  WHERE m.subqueue = ANY ('{@SUBQUEUE_MAIN,@SUBQUEUE_DEAD_LETTER,@SUBQUEUE_TRANSFER_DEAD_LETTER}')
    AND m.state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED,@STATE_SCHEDULED}') AND m.sequence_number = %(sequence_number)s;
 
+-- name: read_contents
+-- These messages of one list with their bodies, lowest number first: as many as have max_bytes together, but at least one.
+WITH
+-- include: clocked
+, sized AS MATERIALIZED (
+    SELECT m.tid, sum(m.bytes) OVER (ORDER BY m.sequence_number) - m.bytes AS before
+      FROM unnest(%(numbers)s::bigint[]) AS t(number)
+     CROSS JOIN LATERAL (
+           SELECT ctid AS tid, sequence_number, octet_length(body) AS bytes FROM vitrine_message
+            WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s::smallint
+              AND state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED,@STATE_SCHEDULED}') AND sequence_number = t.number) AS m)
+SELECT
+-- include: clock_columns
+-- include: message_columns
+     , m.properties, m.application_properties, m.time_to_live, m.dead_letter_source, m.enqueued_sequence_number,
+       m.resubmitted_from, m.transfer, m.encoded, m.body_kind, octet_length(m.body) AS body_size, m.body
+  FROM clock AS c CROSS JOIN sized AS s JOIN vitrine_message AS m ON m.ctid = s.tid
+ WHERE s.before < %(max_bytes)s::bigint
+ ORDER BY m.sequence_number;
+
 -- name: read_body
 -- Part of a body. Bodies are stored uncompressed, so only the needed part is read.
 SELECT substring(body FROM %(offset)s::int + 1 FOR %(length)s::int) AS content, octet_length(body) AS total, body_kind,
@@ -1180,7 +1200,7 @@ SELECT l.holder, count(*) FILTER (WHERE l.number IS NOT NULL) AS messages, count
 
 -- name: read_dead_places
 -- The listed entities' lists of messages that failed, with their sizes by the ledger: dead-letter queues, poison queues of
--- storage queues, and queues of RabbitMQ of whose newest messages one has died.
+-- storage queues, and queues of RabbitMQ of whose newest 100 messages one has died.
 WITH
 -- include: listed
 , lists AS MATERIALIZED (
@@ -1199,13 +1219,14 @@ SELECT e.id, e.namespace_name, e.path, e.family, l.subqueue, l.n
             WHEN e.family = 'rabbitmq' THEN EXISTS (
                  SELECT FROM (SELECT m.application_properties FROM vitrine_message AS m
                                WHERE m.entity_id = e.id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
-                               ORDER BY m.sequence_number DESC LIMIT 20) AS m
+                               ORDER BY m.sequence_number DESC LIMIT 100) AS m
                   WHERE m.application_properties ? 'x-death')
             ELSE false END;
 
 -- name: read_dead_groups
 -- The newest messages of these lists, at most as many as `caps` says of each, grouped by why and where they failed. recent: how
--- many of them failed in each of the last twelve periods of five minutes, by its place, 0 for the newest.
+-- many of them failed in each of the last twelve periods of five minutes, by its place, 0 for the newest. examined: how many
+-- messages all groups have.
 WITH places AS MATERIALIZED (
     SELECT t.place, t.subqueue, t.cap, e.id AS entity_id, e.namespace_name, e.path, e.family, e.now
       FROM unnest(%(entity_ids)s::bigint[], %(subqueues)s::smallint[], %(caps)s::bigint[]) WITH ORDINALITY
@@ -1237,7 +1258,8 @@ periods AS (
       FROM scanned GROUP BY place, reason, description, origin, period)
 SELECT p.entity_id, p.namespace_name, p.path, p.family, p.subqueue, p.now, g.reason, g.description, g.origin,
        sum(g.n)::bigint AS n, sum(g.resubmitted)::bigint AS resubmitted, min(g.first_at) AS first_at, max(g.last_at) AS last_at,
-       max(g.newest) AS newest, coalesce(jsonb_object_agg(g.period, g.n) FILTER (WHERE g.period IS NOT NULL), '{}') AS recent
+       max(g.newest) AS newest, sum(sum(g.n)) OVER ()::bigint AS examined,
+       coalesce(jsonb_object_agg(g.period, g.n) FILTER (WHERE g.period IS NOT NULL), '{}') AS recent
   FROM periods AS g JOIN places AS p ON p.place = g.place
  GROUP BY p.place, p.entity_id, p.namespace_name, p.path, p.family, p.subqueue, p.now, g.reason, g.description, g.origin
  ORDER BY n DESC, last_at DESC, p.place LIMIT %(max_count)s;
