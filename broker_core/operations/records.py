@@ -312,12 +312,21 @@ def _newest_first(found: list[list[Operation]]) -> list[Operation]:
 
 @use_case(namespace=WHOLE_DATABASE, combine=_newest_first)
 def newest(
-    *, open_only: bool = False, below: int | None = None, limit: int = MOST_SHOWN, entity_id: int | None = None
+    *,
+    open_only: bool = False,
+    undoable: bool = False,
+    kind: Kind | None = None,
+    part: str = "",
+    below: int | None = None,
+    limit: int = MOST_SHOWN,
+    entity_id: int | None = None,
 ) -> Steps[list[Operation]]:
-    """The newest operations. open_only: only those that run, wait or are paused. below: only older ones than this number."""
+    """The newest operations. open_only: only those that run, wait or are paused. undoable: only those that can be undone.
+    part: of the entity's address. below: only older ones than this number."""
     rows = yield call(
-        "operations", open_only=open_only, below=2**63 - 1 if below is None else below, max_count=limit, entity_id=entity_id
-    )
+        "operations", open_only=open_only, undoable=undoable, kind=None if kind is None else str(kind), part=part.lower(),
+        below=2**63 - 1 if below is None else below, max_count=limit, entity_id=entity_id,
+    )  # fmt: skip
     return [_operation(row) for row in rows]
 
 

@@ -26,6 +26,15 @@ class StartForm(forms.Form):
     confirmed = forms.BooleanField(required=False)
 
 
+class ListQuery(forms.Form):
+    """Which operations are listed."""
+
+    kind = forms.ChoiceField(required=False, choices=[("", "all"), *((str(kind), kind.capitalize()) for kind in Kind)])
+    q = forms.CharField(required=False, max_length=330, label="Entity")
+    undoable = forms.BooleanField(required=False, label="Can be undone")
+    before = forms.IntegerField(required=False, min_value=1, max_value=2**62, widget=forms.HiddenInput)
+
+
 class PaceForm(forms.Form):
     """How fast an operation runs."""
 

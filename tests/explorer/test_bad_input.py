@@ -31,8 +31,10 @@ def hostile(db, as_):
     address = EntityAddress(f"evil-{uuid.uuid4().hex[:6]}", "q")
     namespaces.create_namespace(address.namespace)
     entities.create_queue(address)
-    texts = {"subject": EVIL, "correlation_id": EVIL, "session_id": EVIL, "reply_to": EVIL, "to": EVIL, "content_type": EVIL}
-    message = Message(EVIL.encode(), message_id=EVIL, properties={EVIL: EVIL}, **texts)
+    message = Message(
+        EVIL.encode(), message_id=EVIL, properties={EVIL: EVIL}, subject=EVIL, correlation_id=EVIL, session_id=EVIL,
+        reply_to=EVIL, to=EVIL, content_type=EVIL,
+    )  # fmt: skip
     service_bus.send(address, [message] * 4, actor=HOSTILE)
     first, second, *_ = service_bus.receive(address, 3, actor=HOSTILE)
     service_bus.complete(address, [first.lock_token], actor=HOSTILE)

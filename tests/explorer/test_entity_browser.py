@@ -13,6 +13,8 @@ from .test_accessibility import browser, violations  # noqa: F401
 
 FIRST_ROW = "document.querySelector('#rows tr').getBoundingClientRect().y"
 
+OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
 
 @pytest.fixture
 def one_of_each(transactional_db):
@@ -35,9 +37,11 @@ def test_the_first_message_stands_in_the_upper_part_of_the_window(one_of_each, b
     for size, limit in (({"width": 1440, "height": 900}, 330), ({"width": 390, "height": 844}, 420)):
         page.set_viewport_size(size)
         for address in one_of_each:
-            page.goto(f"/entities/{address}")
-            expect(page.locator("#rows tr").first).to_be_visible()
-            assert page.evaluate(FIRST_ROW) <= limit, (address, size)
+            for query in ("", "?q=number>0&q=size>0", "?q=number>0&m=1"):
+                page.goto(f"/entities/{address}{query}")
+                expect(page.locator("#rows tr").first).to_be_attached()
+                assert page.evaluate(FIRST_ROW) <= limit, (address, size, query)
+                assert page.evaluate(OVERFLOW) == 0, (address, size, query)
 
 
 def test_everything_in_the_head_follows_what_happens(one_of_each, browser):  # noqa: F811

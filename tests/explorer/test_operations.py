@@ -190,6 +190,21 @@ def test_a_viewer_sees_operations_and_changes_none(pages, as_):
     assert viewer.get("/operations/999999999/").status_code == 404
 
 
+def test_operations_are_filtered_and_archives_listed(pages, as_):
+    client = as_("operator")
+    for kind, number in (("archive", "5"), ("discard", "6")):
+        client.post(f"/operate/{pages.at}", {"kind": kind, "tab": "active", "numbers": [number]})
+    archive, discard = (f'href="/operations/{one.id}/"' for one in reversed(core.newest(limit=2)))
+    here = f"q={pages.shop.namespace}"
+    assert all(one in body_of(client.get(f"/operations/?{here}")) for one in (archive, discard))
+    listed = body_of(client.get(f"/operations/?{here}&kind=archive&undoable=on"))
+    assert archive in listed and discard not in listed and "Restore 1" in listed
+    connections.current().execute("UPDATE vitrine_operation SET undo_until = clock_timestamp() WHERE kind = 'discard'")
+    assert discard not in body_of(client.get(f"/operations/?{here}&undoable=on"))
+    assert "No past operations match" in body_of(client.get("/operations/?q=nothing-of-this-name", headers=FRAGMENT))
+    assert client.get("/operations/?kind=explode").status_code == client.get("/operations/?before=x").status_code == 400
+
+
 def test_an_archive_is_restored_from_the_list(pages, as_):
     client = as_("operator")
     client.post(f"/operate/{pages.at}", {"kind": "archive", "tab": "active", "numbers": ["5"]})

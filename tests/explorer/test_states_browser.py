@@ -5,7 +5,7 @@ import pytest
 from playwright.sync_api import expect
 
 from broker_core import service_bus
-from broker_core.common.types import Message
+from broker_core.common.types import Family, Message
 from broker_core.operations import Kind
 from explorer import operations
 
@@ -54,7 +54,7 @@ def test_axe_finds_nothing_in_a_preview_a_try_and_an_operation_that_runs_or_was_
     page.get_by_role("button", name="Move…").click()
     expect(page.locator("#move-to")).to_be_focused()
     assert problems(page) == []
-    chosen = operations.selection(shop.dead_letter, "service_bus", "dead-letter")
+    chosen = operations.selection(shop.dead_letter, Family.SERVICE_BUS, "dead-letter")
     operation = operations.start(Kind.RESUBMIT, chosen, actor=WORKER, pace=1.0)
     for path in (f"/operations/{operation.id}/", "/operations/", f"/dead-letters/dead-letter/{shop}"):
         page.goto(path)

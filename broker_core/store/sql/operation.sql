@@ -69,9 +69,14 @@ UPDATE vitrine_operation SET pace = %(pace)s::float8 WHERE id = %(id)s AND state
 SELECT *, clock_timestamp() AS read_at FROM vitrine_operation WHERE id = %(id)s;
 
 -- name: operations
--- The newest operations, of all states or only of those that are not over.
+-- The newest operations, of all states or only of those that are not over, of one kind, of entities whose address has a part, or
+-- only of those that can be undone.
 SELECT *, clock_timestamp() AS read_at FROM vitrine_operation
- WHERE (NOT %(open_only)s::boolean OR state IN ('queued', 'running', 'paused', 'undoing'))
+ WHERE (%(kind)s::text IS NULL OR kind = %(kind)s)
+   AND (%(part)s = '' OR strpos(lower(namespace || '/' || path), %(part)s) > 0)
+   AND (NOT %(undoable)s::boolean OR (done > 0 AND kind <> 'release' AND state IN ('done', 'stopped', 'failed')
+                                      AND (undo_until IS NULL OR undo_until > clock_timestamp())))
+   AND (NOT %(open_only)s::boolean OR state IN ('queued', 'running', 'paused', 'undoing'))
    AND id < %(below)s AND (%(entity_id)s::bigint IS NULL OR entity_id = %(entity_id)s)
  ORDER BY id DESC LIMIT %(max_count)s;
 

@@ -33,9 +33,10 @@ def families() -> list[tuple[str, str]]:
 
 
 class NowQuery(forms.Form):
-    """namespace: only its entities."""
+    """namespace: only its entities. list: "all": everything that needs a person, instead of the worst with charts."""
 
     namespace = forms.CharField(required=False, max_length=255)
+    list = forms.ChoiceField(required=False, choices=[("", "the worst"), ("all", "all")])
 
 
 class Names(forms.Field):
@@ -94,10 +95,18 @@ class EntityQuery(forms.Form):
     """An entity's list. cursor: from the previous page. tab: empty for the first one. session: part of an id, among sessions."""
 
     tab = forms.ChoiceField(required=False, choices=[(t, t) for t in TABS])
-    session = forms.CharField(required=False, max_length=128, label="Session id", strip=False)
+    session = forms.CharField(required=False, max_length=128, label="Session ID", strip=False)
     cursor = forms.CharField(required=False, max_length=200)
     order = forms.ChoiceField(required=False, choices=[*ORDERS, ("newest", "last due first")])
-    id = forms.CharField(required=False, max_length=128, label="Message id")
+    id = forms.CharField(required=False, max_length=128, label="Message ID")
+    outcome, by = outcome_field(), by_field()
+
+
+class HistoryQuery(forms.Form):
+    """The history of an entity, whatever its family."""
+
+    cursor = forms.CharField(required=False, max_length=200)
+    id = forms.CharField(required=False, max_length=128)
     outcome, by = outcome_field(), by_field()
 
 
@@ -115,7 +124,7 @@ class StorageQuery(forms.Form):
     tab = forms.CharField(required=False)
     cursor = forms.CharField(required=False, max_length=200)
     order = forms.ChoiceField(required=False, choices=ORDERS)
-    id = forms.CharField(required=False, max_length=128, label="Message id")
+    id = forms.CharField(required=False, max_length=128, label="Message ID")
     outcome, by = outcome_field(), by_field()
 
     def __init__(self, *args, tabs: Sequence[str], **kwargs):
