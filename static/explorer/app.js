@@ -291,6 +291,10 @@
       event.preventDefault();
       return;
     }
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && follow('[data-keys="Ctrl+Enter"]')) {
+      event.preventDefault();
+      return;
+    }
     if (event.key === "Escape") {
       const menu = $("details.pick[open]");
       if (menu) { menu.open = false; $("summary", menu).focus(); }

@@ -36,6 +36,13 @@
 
   const address = (found) => `${location.pathname}${found.size ? `?${found}` : ""}`;
 
+  let at = location.search; // of what is shown
+
+  function go(how, url) {
+    history[how](null, "", url);
+    at = location.search;
+  }
+
   // --- opening, walking, closing --------------------------------------------------------------------------------------
 
   let request = null;
@@ -57,7 +64,7 @@
 
   async function open(link, how) {
     const found = withMessage(keyOf(link));
-    history[how](null, "", address(found));
+    go(how, address(found));
     link.focus({ preventScroll: true });
     mark();
     await fetchPane(isGroup ? location.pathname : link.pathname, found);
@@ -67,7 +74,7 @@
   function close() {
     const link = linkOf(opened());
     request?.abort();
-    history.pushState(null, "", address(withMessage(null)));
+    go("pushState", address(withMessage(null)));
     empty();
     (link ?? links()[0] ?? $("#messages"))?.focus();
   }
@@ -135,7 +142,7 @@
 
   function follow(link) { // another form of the body, or the message beside this one
     const found = new URLSearchParams(link.search);
-    history.replaceState(null, "", address(found));
+    go("replaceState", address(found));
     fetchPane(messagePath(), found);
   }
 
@@ -160,7 +167,7 @@
     const link = row ? $(".row-link", row) : event.key === "o" && links()[0];
     if (event.key === "o" && link && isMessage(link)) open(link, opened() ? "replaceState" : "pushState");
     if (!["j", "k"].includes(event.key) || !opened() || !link || keyOf(link) === opened()) return;
-    history.replaceState(null, "", address(withMessage(keyOf(link))));
+    go("replaceState", address(withMessage(keyOf(link))));
     mark();
     clearTimeout(walking);
     walking = setTimeout(() => open(link, "replaceState"), WALK_MS);
@@ -173,6 +180,8 @@
   }
 
   function onBack() {
+    if (location.search === at) return; // a link to a part of the page
+    at = location.search;
     const m = opened();
     const link = m && linkOf(m);
     if (m && !link) location.reload();
