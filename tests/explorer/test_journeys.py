@@ -62,7 +62,7 @@ def orders(transactional_db):
     Nothing else is there: what tests without this database fixture sent is emptied, because the pages show all namespaces.
     """
     if namespaces.list_namespaces():
-        call_command("flush", verbosity=0, interactive=False)
+        call_command("flush", verbosity=0, interactive=False, reset_sequences=False)
     namespaces.create_namespace(ORDERS.namespace)
     entities.create_queue(ORDERS)
     ids = ["order-4711", "order-4707", "order-4708", *(f"order-{n}" for n in range(1, 10))]
