@@ -15,6 +15,7 @@ from .operations import transfer
 from .shared import (
     audit_log,
     clocks,
+    columns,
     compare,
     configuration,
     deleted,
@@ -59,7 +60,7 @@ urlpatterns = [
     path("preferences/", preferences.preferences, name="preferences"),
     path("new-namespace/", namespaces.create, name="namespace_new"),
     path("delete-namespace/<namespace:namespace>/", namespaces.delete, name="namespace_delete"),
-    path(f"entities/{ENTITY}", deleted.or_record(by_family("entity")), name="entity"),
+    path(f"entities/{ENTITY}", columns.remembering(deleted.or_record(by_family("entity"))), name="entity"),
     path(f"pause/{ENTITY}", pausing.pause, name="entity_pause"),
     path(f"protect/{ENTITY}", protection.protect, name="entity_protect"),
     path(f"revisions/{ENTITY}", revisions.revisions, name="entity_revisions"),
@@ -85,6 +86,7 @@ urlpatterns = [
     path("analyses/new/", pages.analysis_new, name="analysis_new"),
     path("analyses/<int:run_id>/", pages.analysis_run, name="analysis_run"),
     path("analyses/<int:run_id>/cancel/", pages.analysis_cancel, name="analysis_cancel"),
+    path("analyses/<int:run_id>/messages/", pages.analysis_messages, name="analysis_messages"),
     path("analyses/<int:run_id>/numbers.csv", pages.analysis_csv, name="analysis_csv"),
 ]
 for family in installed():

@@ -22,7 +22,7 @@ from broker_core.models import ArchiveFile, ArchiveSlice
 from broker_core.store.connections import current_database
 from broker_core.store.statements import SQL
 
-from . import schema, storage
+from . import lives, schema, storage
 
 MAX_EVENTS = 250_000  # a slice is held in memory: about 300 bytes per event
 APPLICATION_NAME = "vitrine archive"
@@ -157,7 +157,7 @@ def _write_slice(connection: psycopg.Connection, opened, system_identifier: int)
     events = events.append_column("day", pc.cast(events["recorded_at"], pa.date32()))
     archive = storage.archive_here()
     facts = {"slice": opened.id, "system_identifier": system_identifier}
-    files = [file for part in _by_day_and_namespace(events) for file in _write_part(archive, part, opened.id, facts)]
+    files = [file for part in _by_namespace(events) for file in _write_namespace(archive, part, opened.id, facts)]
     columns = {name: [getattr(file, name) for file in files] for name in _WrittenFile.__slots__}
     run(
         connection,
@@ -189,32 +189,40 @@ def read_arrow(connection: psycopg.Connection, name: str, **params) -> pa.Table:
         return cursor.fetch_arrow_table()
 
 
-def _by_day_and_namespace(events: pa.Table) -> Iterator[pa.Table]:
-    """The events of each day and namespace, ordered by message, then by event."""
-    ordered = events.sort_by(
-        [(name, "ascending") for name in ("day", "namespace_id", "entity_id", "sequence_number", "event_id")]
-    )
-    counts = ordered.group_by(["day", "namespace_id"], use_threads=False).aggregate([([], "count_all")])  # in the table's order
+def _by_namespace(events: pa.Table) -> Iterator[pa.Table]:
+    """The events of each namespace, ordered by message, then by event."""
+    ordered = events.sort_by([(name, "ascending") for name in ("namespace_id", "entity_id", "sequence_number", "event_id")])
+    return _parts(ordered, "namespace_id")
+
+
+def _parts(ordered: pa.Table, column: str) -> Iterator[pa.Table]:
+    """The rows of each value of a column by which they are ordered."""
+    counts = ordered.group_by(column, use_threads=False).aggregate([([], "count_all")])  # in the table's order
     begin = 0
     for rows in counts["count_all"].to_pylist():
         yield ordered.slice(begin, rows)
         begin += rows
 
 
-def _write_part(archive, part: pa.Table, slice_id: int, facts: dict) -> Iterator[_WrittenFile]:
-    """Write one day and namespace of a slice: the events, and the lives that they ended."""
-    day, namespace_id = part["day"][0].as_py(), part["namespace_id"][0].as_py()
-    events = part.select(schema.EVENT.names).cast(schema.with_metadata(schema.EVENT, **facts))
-    lives = schema.lives(events).cast(schema.with_metadata(schema.LIFE, **facts))
-    for content, table, instant in ((ArchiveFile.EVENTS, events, "at"), (ArchiveFile.LIVES, lives, "enqueued_at")):
-        if not table.num_rows:
-            continue
-        path = f"{content}/day={day}/namespace={namespace_id}/slice-{slice_id:010d}.parquet"
-        span = pc.min_max(table[instant]).as_py()
-        stored = archive.write(table, path)
-        yield _WrittenFile(
-            content, day, namespace_id, path, table.num_rows, stored.bytes, stored.checksum, span["min"], span["max"]
-        )
+def _write_namespace(archive, events: pa.Table, slice_id: int, facts: dict) -> Iterator[_WrittenFile]:
+    """Write a namespace's part of a slice by day: the events, and the lives and attempts that they ended."""
+    namespace_id = events["namespace_id"][0].as_py()
+    earlier = lives.earlier_files(archive, namespace_id, slice_id, pc.min(events["day"]).as_py())
+    ended, attempts = lives.lives(events, earlier)
+    for content, table, columns, instant in (
+        (ArchiveFile.EVENTS, events, schema.EVENT, "at"),
+        (ArchiveFile.LIVES, ended, schema.LIFE, "enqueued_at"),
+        (ArchiveFile.ATTEMPTS, attempts, schema.ATTEMPT, "ended_at"),
+    ):
+        keys = [name for name in ("day", "entity_id", "sequence_number", "event_id", "subqueue") if name in table.column_names]
+        for part in _parts(table.sort_by([(name, "ascending") for name in keys]), "day"):
+            day = part["day"][0].as_py()
+            rows = part.select(columns.names).cast(schema.with_metadata(columns, **facts))
+            path = f"{content}/day={day}/namespace={namespace_id}/slice-{slice_id:010d}.parquet"
+            span, stored = pc.min_max(rows[instant]).as_py(), archive.write(rows, path)
+            yield _WrittenFile(
+                content, day, namespace_id, path, rows.num_rows, stored.bytes, stored.checksum, span["min"], span["max"]
+            )
 
 
 def row(connection: psycopg.Connection, name: str, **params):

@@ -75,7 +75,7 @@ def _rebuilt(lives: pa.Table, stated: pa.Table) -> pa.Table:
     joined = lives.join(stated, KEY, join_type="left outer").sort_by([(name, "ascending") for name in (*KEY, "subqueue")])
     merged = pc.coalesce(joined["time_to_live_us"], joined["stated_us"])
     joined = joined.set_column(joined.schema.get_field_index("time_to_live_us"), "time_to_live_us", merged)
-    return joined.select(schema.LIFE.names).cast(schema.with_metadata(schema.LIFE, **facts))
+    return schema.conform(joined, schema.with_metadata(schema.LIFE, **facts))
 
 
 def _replace(archive, file: ArchiveFile, table: pa.Table) -> None:

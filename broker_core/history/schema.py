@@ -1,17 +1,15 @@
-"""The columns of the archive, and the derivation of a message's life from the event that ended it.
+"""The columns of the archive's files.
 
 A file has its schema's version in its metadata. Later versions may add columns but never change the meaning of one.
 
 Version 1 has 2^63 - 1 as the time-to-live of most messages that had none (UNKNOWN_TIME_TO_LIVE); readers treat it as unknown.
-In version 2 a message without a time-to-live of its own has NULL.
+In version 2 a message without a time-to-live of its own has NULL. Version 3 adds the columns of ADDED, and attempts; in earlier
+files these columns are read as NULL.
 """
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from broker_core.common.types import EventKind, SubQueue
-
-VERSION = 2
+VERSION = 3
 UNKNOWN_TIME_TO_LIVE = 2**63 - 1  # in files of version 1
 GENERATED_ACTOR = "generated"  # of generated demonstration history, which is labelled wherever it is shown
 
@@ -41,6 +39,16 @@ EVENT = pa.schema(
         pa.field("properties", pa.string()),  # JSON
         pa.field("application_properties", pa.string()),  # JSON
         pa.field("details", pa.string()),  # JSON
+        # The defaults in force when the event was recorded, of the entity and of a subscription's topic. default_limits_own:
+        # whether the default also limits messages that have a time-to-live of their own.
+        pa.field("entity_time_to_live_us", pa.int64()),
+        pa.field("topic_time_to_live_us", pa.int64()),
+        pa.field("default_limits_own", pa.bool_()),
+        # The message that this one became (link "to"), or was made from ("from", "activated_from", "resubmitted_from",
+        # "published_from"); the first one if there are several.
+        pa.field("link", pa.string()),
+        pa.field("linked_entity_id", pa.int64()),
+        pa.field("linked_sequence_number", pa.int64()),
     ]
 )
 
@@ -61,11 +69,54 @@ LIFE = pa.schema(
         pa.field("message_id", pa.string()),
         pa.field("xid", pa.int64(), nullable=False),
         pa.field("generated", pa.bool_(), nullable=False),
+        # time_to_live_us is the message's own, limited by the default when it was sent; in force is what applied at its end.
+        pa.field("time_to_live_in_force_us", pa.int64()),
+        pa.field("time_to_live_source", pa.string()),  # own, entity, topic
+        pa.field("session_id", pa.string()),
+        pa.field("deliveries", pa.int32()),  # these three: NULL if the history level was not "full"
+        pa.field("renewals", pa.int32()),
+        pa.field("locks_lost", pa.int32()),
+        pa.field("settled_by", pa.string()),
+        pa.field("scheduled", pa.bool_()),
+        pa.field("from_entity_id", pa.int64()),  # the message that this one was made from
+        pa.field("from_sequence_number", pa.int64()),
+        pa.field("to_entity_id", pa.int64()),  # the message that this one became; the first if there are several
+        pa.field("to_sequence_number", pa.int64()),
     ]
 )
 
-# A message's life in a list ends when it leaves the list for good. An activated message continues under a new number.
-LIFE_ENDS = frozenset(kind for kind in EventKind if kind.is_terminal or kind is EventKind.DEAD_LETTERED) - {EventKind.ACTIVATED}
+ATTEMPT = pa.schema(
+    [
+        pa.field("entity_id", pa.int64(), nullable=False),
+        pa.field("subqueue", pa.int16(), nullable=False),
+        pa.field("sequence_number", pa.int64(), nullable=False),
+        pa.field("attempt", pa.int32()),  # its place among those that are known; NULL: of a receive-and-delete
+        pa.field("outcome", pa.int16(), nullable=False),  # the kind of the event that ended it
+        pa.field("received_at", _INSTANT, nullable=False),
+        pa.field("ended_at", _INSTANT, nullable=False),
+        pa.field("locked_until", _INSTANT),  # at the receipt
+        pa.field("lock_ended_at", _INSTANT),  # after the last renewal
+        pa.field("renewals", pa.int32()),
+        pa.field("delivery_count", pa.int32()),
+        pa.field("received_by", pa.string()),
+        pa.field("ended_by", pa.string()),
+        pa.field("reason", pa.string()),
+        pa.field("error", pa.string()),  # the reason without numbers and ids
+        pa.field("xid", pa.int64(), nullable=False),
+        pa.field("generated", pa.bool_(), nullable=False),
+    ]
+)
+
+# Columns by the version that added them. Those of version 1 are not listed.
+ADDED = dict.fromkeys((*EVENT.names[EVENT.get_field_index("entity_time_to_live_us") :],
+                       *LIFE.names[LIFE.get_field_index("time_to_live_in_force_us") :]), 3)  # fmt: skip
+
+
+def conform(table: pa.Table, columns: pa.Schema) -> pa.Table:
+    """The table with exactly these columns: those that it lacks, as files of earlier versions may, are NULL."""
+    there = set(table.column_names)
+    arrays = [table[c.name] if c.name in there else pa.nulls(table.num_rows, c.type) for c in columns]
+    return pa.table(arrays, names=columns.names).cast(columns)
 
 
 def with_metadata(schema: pa.Schema, **facts) -> pa.Schema:
@@ -87,6 +138,7 @@ def problem_of(found: pa.Schema, expected: pa.Schema) -> str | None:
         return "has no schema version, so Vitrine did not write it"
     if not 1 <= version <= VERSION:
         return f"has schema version {version}; this version of Vitrine reads 1 to {VERSION}"
+    expected = pa.schema([field for field in expected if ADDED.get(field.name, 1) <= version])
     missing = [field.name for field in expected if field.name not in found.names]
     if missing:
         return f"lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}"
@@ -94,20 +146,3 @@ def problem_of(found: pa.Schema, expected: pa.Schema) -> str | None:
         if found.field(field.name).type != field.type:
             return f"has the column {field.name} as {found.field(field.name).type}, not as {field.type}"
     return None
-
-
-def lives(events: pa.Table) -> pa.Table:
-    """The lives that these events ended, one row each. Takes EVENT, returns LIFE.
-
-    A life that ended in dead-lettering was in the main queue, although the event is recorded in the dead-letter queue.
-    """
-    ends = events.filter(pc.is_in(events["kind"], pa.array(sorted(LIFE_ENDS), pa.int16())))
-    dead_lettered = pc.equal(ends["kind"], int(EventKind.DEAD_LETTERED))
-    main = pa.scalar(int(SubQueue.MAIN), pa.int16())
-    columns = {
-        "subqueue": pc.if_else(dead_lettered, main, ends["subqueue"]),
-        "outcome": ends["kind"],
-        "ended_at": ends["at"],
-        "generated": pc.fill_null(pc.equal(ends["actor"], GENERATED_ACTOR), False),
-    }
-    return pa.table([columns[name] if name in columns else ends[name] for name in LIFE.names], schema=LIFE)

@@ -10,7 +10,7 @@ from broker_core.models import ArchiveFile, ArchiveSlice
 
 from . import schema, storage
 
-SCHEMAS = {ArchiveFile.EVENTS: schema.EVENT, ArchiveFile.LIVES: schema.LIFE}
+SCHEMAS = {ArchiveFile.EVENTS: schema.EVENT, ArchiveFile.LIVES: schema.LIFE, ArchiveFile.ATTEMPTS: schema.ATTEMPT}
 MOST_NAMED = 5
 
 

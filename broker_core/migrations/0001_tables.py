@@ -440,7 +440,10 @@ class Migration(migrations.Migration):
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 ("slice", models.ForeignKey(on_delete=models.PROTECT, related_name="files", to="broker_core.archiveslice")),
-                ("content", models.CharField(choices=[("events", "events"), ("lives", "lives")], max_length=10)),
+                (
+                    "content",
+                    models.CharField(choices=[("events", "events"), ("lives", "lives"), ("attempts", "attempts")], max_length=10),
+                ),
                 ("day", models.DateField()),
                 ("namespace_id", models.BigIntegerField()),
                 ("path", models.CharField(max_length=250)),

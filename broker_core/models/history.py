@@ -48,16 +48,18 @@ class ArchiveSlice(models.Model):
 
 
 class ArchiveFile(models.Model):
-    """One Parquet file of a slice: the events, or the ended lives, of one day and namespace. Readers open only files listed here.
+    """One Parquet file of a slice: the events, or the ended lives or attempts, of one day and namespace. Readers open only files
+    listed here.
 
     path: relative to ARCHIVE_URL. schema_version: of broker_core.history.schema. checksum: SHA-256 of the file, in hexadecimal;
-    empty for files written before there was one. first_at, last_at: for events, of `at`; for lives, of the time of enqueueing.
+    empty for files written before there was one. first_at, last_at: of events, `at`; of lives, the time of enqueueing; of
+    attempts, that of their end.
     """
 
-    EVENTS, LIVES = "events", "lives"
+    EVENTS, LIVES, ATTEMPTS = "events", "lives", "attempts"
 
     slice = models.ForeignKey(ArchiveSlice, on_delete=models.PROTECT, related_name="files")
-    content = models.CharField(max_length=10, choices=[(EVENTS, "events"), (LIVES, "lives")])
+    content = models.CharField(max_length=10, choices=[(EVENTS, "events"), (LIVES, "lives"), (ATTEMPTS, "attempts")])
     day = models.DateField()
     namespace_id = models.BigIntegerField()
     path = models.CharField(max_length=250)

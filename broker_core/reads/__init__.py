@@ -56,6 +56,7 @@ from .messages import (
     Explanation,
     Matching,
     MessageDetail,
+    MessageProperties,
     MessageRow,
     Tab,
     body,
@@ -64,6 +65,7 @@ from .messages import (
     frequent_values,
     list_messages,
     message,
+    message_properties,
     messages_by_number,
 )
 from .names import (

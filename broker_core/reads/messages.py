@@ -205,6 +205,14 @@ class MessageDetail:
 
 
 @dataclass(frozen=True, slots=True)
+class MessageProperties:
+    """broker: present ones only, as in MessageDetail. application: name -> (AMQP type, canonical text)."""
+
+    broker: Mapping[str, Any]
+    application: Mapping[str, tuple[str, str | None]]
+
+
+@dataclass(frozen=True, slots=True)
 class Body:
     """Part of a message's body: `content` begins at byte `offset`; the body has `total` bytes."""
 
@@ -312,6 +320,17 @@ def messages_by_number(entity_id: int, sequence_numbers: Iterable[int], *, actor
     require(actor, Right.BROWSE, f"entity {entity_id}")
     rows = yield call("read_messages_by_number", entity_id=entity_id, numbers=whole_numbers(sequence_numbers))
     return [message_row(row) for row in rows]
+
+
+@use_case
+def message_properties(
+    address: EntityAddress, sequence_numbers: Iterable[int], *, actor: Actor | None = None
+) -> Steps[dict[int, MessageProperties]]:
+    """The properties of messages in any list of the entity, by number. Raises EntityNotFound."""
+    require(actor, Right.BROWSE, address)
+    entity_id = yield from entity_id_of(address)
+    rows = yield call("read_properties_by_number", entity_id=entity_id, numbers=whole_numbers(sequence_numbers))
+    return {row.sequence_number: MessageProperties(row.properties or {}, pairs(row.application_properties)) for row in rows}
 
 
 @use_case

@@ -15,7 +15,8 @@ from broker_core.models import Entity
 from broker_core.namespaces import get_clock
 from explorer.models import AnalysisRun
 
-from . import runs
+from . import messages, runs
+from .presenters import OUTCOMES
 
 STRETCHES = {
     "1h": ("the last hour", timedelta(hours=1)),
@@ -41,6 +42,42 @@ def _moment() -> forms.DateTimeInput:
 class QueuesField(forms.ModelMultipleChoiceField):
     def label_from_instance(self, entity: Entity) -> str:
         return str(entity)
+
+
+class MessagesForm(forms.Form):
+    """Which messages of a run to list. queue: one of the run's; span: the part of its range; conditions: of messages.find."""
+
+    queue = forms.IntegerField(min_value=1)
+    bucket = forms.DateTimeField(required=False, input_formats=["%Y-%m-%dT%H:%M"])
+    outcome = forms.ChoiceField(required=False, choices=[("", ""), *OUTCOMES.items()])
+    reason = forms.CharField(required=False, max_length=4096, strip=False)
+    order = forms.ChoiceField(required=False, choices=messages.ORDERS.items())
+
+    def __init__(self, run: AnalysisRun, *args):
+        super().__init__(*args)
+        self.run = run
+
+    def clean_queue(self) -> int:
+        asked = self.cleaned_data["queue"]
+        self.queue = next((queue for queue in self.run.queues if queue["id"] == asked), None)
+        if self.queue is None:
+            raise forms.ValidationError("This run does not include that queue.")
+        return asked
+
+    def clean_order(self) -> str:
+        return self.cleaned_data["order"] or "waiting"
+
+    @property
+    def span(self) -> tuple[datetime, datetime]:
+        """The requested bucket, or the whole range; never more than the run's range."""
+        at = self.cleaned_data["bucket"]
+        if at is None:
+            return self.run.start_at, self.run.end_at
+        return max(at, self.run.start_at), min(at + runs.BUCKET_LENGTH[self.run.bucket], self.run.end_at)
+
+    @property
+    def conditions(self) -> dict[str, str]:
+        return {name: self.cleaned_data[name] for name in ("outcome", "reason", "order")}
 
 
 class AnalysisForm(forms.Form):

@@ -160,7 +160,7 @@ def _prepare(run: AnalysisRun, folder: RunFolder) -> tuple[dict, list[str]]:
             postgres, "history_still_there", entity_ids=entity_ids, start=run.start_at, end=run.end_at
         )
         after = archive.row(postgres, "history_snapshot")
-    pq.write_table(still_there.cast(schema.LIFE), folder.still_there)
+    pq.write_table(schema.conform(still_there, schema.LIFE), folder.still_there)
     notes = _archive_beyond(after.xmax)
     namespace_ids = list(Entity.objects.filter(pk__in=entity_ids).values_list("namespace_id", flat=True).distinct())
     lives = manifest.life_files(run.start_at, run.end_at, namespace_ids)

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from broker_core import reads
-from broker_core.common.types import Right
+from broker_core.common.types import EntityAddress, Right
 from broker_core.history import archive, manifest
+from broker_core.models import Entity
 from explorer.models import AnalysisRun
 from explorer.shared import shell
 from explorer.shared.csv_file import csv_file
 from explorer.shared.lists import MOST_LISTED
 
-from . import java, presenters, runs, submission
-from .forms import BETWEEN, RECEIVABLE, AnalysisForm
+from . import java, messages, presenters, runs, submission
+from .forms import BETWEEN, RECEIVABLE, AnalysisForm, MessagesForm
+from .jobs.outcomes import OTHER_REASONS
 
 NEWEST = 100
 HELD_BACK = timedelta(seconds=30)
@@ -27,11 +29,15 @@ MOST_QUEUES = 200  # in the table of the whole range
 @require_GET
 @shell.page
 def analysis_runs(request: HttpRequest) -> HttpResponse:
-    """The newest runs, and how far the archive reaches."""
+    """The newest runs, all or those that include one queue, and how far the archive reaches."""
     request.actor.require(Right.BROWSE, "the analyses")
-    newest = AnalysisRun.objects.defer("log_tail")[: NEWEST + 1]
+    asked = request.GET.get("queue", "")
+    of = Entity.objects.select_related("namespace").filter(pk=asked).first() if asked.isdecimal() and len(asked) < 19 else None
+    runs_of = AnalysisRun.objects.filter(queues__contains=[{"id": of.pk}]) if of else AnalysisRun.objects.all()
+    newest = runs_of.defer("log_tail")[: NEWEST + 1]
     context = {
         "section": "insights",
+        "of": of,
         "runs": newest[:NEWEST],
         "more": len(newest) > NEWEST,
         "archive": manifest.state(),
@@ -106,6 +112,30 @@ def analysis_csv(request: HttpRequest, run_id: int) -> HttpResponse:
     return csv_file(f"vitrine-analysis-{run.pk}.csv", rows)
 
 
+@require_GET
+@shell.page
+def analysis_messages(request: HttpRequest, run_id: int) -> HttpResponse:
+    """The messages behind a number of a run: of a queue, and optionally of a bucket, an outcome and a reason."""
+    request.actor.require(Right.BROWSE, "the analyses")
+    run = get_object_or_404(AnalysisRun, pk=run_id)
+    chosen = MessagesForm(run, request.GET)
+    if not chosen.is_valid():
+        raise Http404("the run has no such number")
+    queue, start, end = chosen.queue, *chosen.span
+    values = chosen.cleaned_data
+    try:
+        found, problem = messages.find(queue["id"], start, end, **chosen.conditions), ""
+    except messages.TooManyLives as too_many:
+        found, problem = messages.Found(0, []), str(too_many)
+    entity = Entity.objects.filter(pk=queue["id"], deleted_at=None).first()
+    context = {
+        "section": "insights", "run": run, "queue": queue, "start": start, "end": end, "values": values, "found": found,
+        "problem": problem, "orders": messages.ORDERS, "outcome": presenters.OUTCOMES.get(values["outcome"], ""),
+        "address": EntityAddress(queue["namespace"], queue["path"]), "deleted": entity is None,
+    }  # fmt: skip
+    return shell.show(request, "analysis/messages", context, fragment="analysis/_messages")
+
+
 def _initial(request: HttpRequest) -> dict:
     """What the form starts with: the queues of the query, or all that an earlier run was requested with (`again`)."""
     again = request.GET.get("again", "")
@@ -153,6 +183,7 @@ def _result(request: HttpRequest, run: AnalysisRun) -> dict:
         "empty_queues": [queue for queue in run.queues if queue["id"] not in entered],
         "generated": sum(row.generated for row in whole),
         "view": view,
+        "other_reasons": OTHER_REASONS,
     }
 
 

@@ -126,10 +126,15 @@ def operation_new(request: HttpRequest, namespace: str, path: str) -> HttpRespon
         lambda: start(kind, chosen, actor=request.actor, options=options, pace=pace, up_to=counted.selection.up_to),
         target=_target(counted), says=presenters.report, undo=lambda one: presenters.undo_url(one, values["next"]),
     )  # fmt: skip
+    in_list = shell.wants_fragment(request)  # htmx: the answer takes the list's place
+    if done.error and in_list:
+        shell.notify_error(request, done.error)
+        return HttpResponseRedirect(presenters.local(values["next"]) or reverse("explorer:entity", args=(namespace, path)))
     if done.error:
         return _ask(request, entity, kind, counted, details, values, error=done.error)
     if done.result.is_open:  # it has a page of its own, with its progress
-        return redirect("explorer:operation", done.result.id)
+        url = presenters.page_of(done.result)
+        return HttpResponse(headers={"HX-Redirect": url}) if in_list else HttpResponseRedirect(url)
     return HttpResponseRedirect(presenters.local(values["next"]) or presenters.list_url(done.result))
 
 

@@ -18,6 +18,7 @@ from broker_core.reads import EntityRow
 from explorer.shared.family import pages_of
 from explorer.shared.presenters import plural
 
+from .forms import FORMS
 from .selecting import count, selection
 
 SECONDS_TO_COUNT = 0.1  # of the buttons of a filtered list
@@ -76,6 +77,11 @@ class Offer:
     @property
     def is_danger(self) -> bool:
         return self.kind is Kind.DISCARD
+
+    @property
+    def acts_at_once(self) -> bool:
+        """Whether it acts on selected messages without asking for more."""
+        return self.kind not in FORMS
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,7 +176,7 @@ class PageTexts:
     application_properties: str
     leaves: str
     no_consumer: str = "none yet"
-    collected: str = "collected dead letter"
+    collected: str = "dead letter"
     collected_why: str = "dead-lettered to this queue, and nothing consumes them"
     receiver: str = "receiver"
 

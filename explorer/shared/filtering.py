@@ -19,7 +19,7 @@ from broker_core.common.types import EntityAddress, Right
 from broker_core.reads import Matching, MessageFilter, MessageRow, Page, Tab
 from broker_core.reads.conditions import BodyText, JsonValue
 
-from .presenters import plural
+from .columns import columns_of
 
 COUNT_SECONDS = 0.3
 NO_BODIES = "You don't have permission to view message bodies. Remove this condition, or ask an administrator."
@@ -127,12 +127,13 @@ def listed(
         "saved_url": saved_url(found.text, address, request.GET.get("tab", "")),
     }
     if found.problem:
-        return {**context, "page": NOTHING, "filtered": True}
+        return {**context, "page": NOTHING, "filtered": True, "columns": columns_of(request, address, ())}
     page = reads.list_messages(
         address, tab, filter=found.filter, cursor=cursor, newest_first=newest_first, actor=request.actor
     )  # fmt: skip
     counted = _count(request, address, tab, found, page) if found else None
-    return {**context, "page": page, "filtered": bool(found), "matching": counted and in_words(counted)}
+    columns = columns_of(request, address, page.rows)
+    return {**context, "page": page, "filtered": bool(found), "matching": counted, "columns": columns}
 
 
 def status_of(context: Mapping[str, Any]) -> int:
@@ -145,10 +146,3 @@ def _count(request: HttpRequest, address: EntityAddress, tab: Tab, found: Filter
     if page.next_cursor is None and page.previous_cursor is None:
         return Matching(len(page.rows), page.scanned, False)
     return reads.count_messages(address, tab, filter=found.filter, max_seconds=COUNT_SECONDS, actor=request.actor)
-
-
-def in_words(counted: Matching) -> str:
-    """For example "410 of 700 match", or "At least 410 match; searched the first 200,000"."""
-    if counted.capped:
-        return f"At least {counted.count:,} match, among the first {plural(counted.scanned, 'message')}."
-    return f"{counted.count:,} of {counted.scanned:,} match."

@@ -103,7 +103,7 @@ def menu(entity: EntityRow, may: May, at_work: Sequence[Link], settings: Link | 
         *at_work,
         *imports,
         Link("Insights", "chart", f"{reverse('explorer:insights')}?{urlencode({'entity': str(address)})}"),
-        Link("Analyse history", "chart", f"{reverse('explorer:analysis_new')}?queue={entity.id}"),
+        Link("Analyses", "chart", f"{reverse('explorer:analysis_runs')}?queue={entity.id}"),
         Link("Configuration history", "audit", page_url("entity_revisions", address)),
         replace(delete, why_not="Protected; remove the protection in the settings")
         if entity.protected and may.manage

@@ -28,6 +28,7 @@ VITRINE_LIMITS = environment.get("VITRINE_LIMITS") or "strict"
 VITRINE_ACTOR_FOR = "explorer.roles.actor_for"  # how the broker's admin gets the actor of a user
 VITRINE_ENVIRONMENT = environment.get("VITRINE_ENVIRONMENT", "").strip()
 VITRINE_ENVIRONMENT_COLOR = environment.get("VITRINE_ENVIRONMENT_COLOR", "").strip().lower()
+VITRINE_BODY_FORMATTER = environment.get("VITRINE_BODY_FORMATTER", "").strip()  # see explorer/shared/bodies.py
 VITRINE_DEMO = flag(environment.get("VITRINE_DEMO"), default=True)
 
 # --- limits of requests: see explorer/site/bounded_http.py and bodies.py ----------------------------------------------

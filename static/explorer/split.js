@@ -156,7 +156,8 @@
       return;
     }
     if (keysAreOff(event) || isTyping(event.target)) return;
-    const link = document.activeElement?.closest?.("tr")?.querySelector(".row-link");
+    const row = document.activeElement?.closest?.("tr");
+    const link = row ? $(".row-link", row) : event.key === "o" && links()[0];
     if (event.key === "o" && link && isMessage(link)) open(link, opened() ? "replaceState" : "pushState");
     if (!["j", "k"].includes(event.key) || !opened() || !link || keyOf(link) === opened()) return;
     history.replaceState(null, "", address(withMessage(keyOf(link))));

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from explorer.analysis import java
-from explorer.analysis.jobs import schemas
+from explorer.analysis.jobs import outcomes, schemas
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -52,7 +52,7 @@ def a_life(**changes) -> dict:
         "entity_id": 1,
         "subqueue": 0,
         "sequence_number": 1,
-        "outcome": schemas.COMPLETED,
+        "outcome": outcomes.COMPLETED,
         "reason": None,
         "enqueued_at": enqueued,
         "first_received_at": received,
@@ -64,4 +64,5 @@ def a_life(**changes) -> dict:
         "message_id": "m",
         "xid": 10,
         "generated": False,
+        **dict.fromkeys(schemas.LIFE.names[schemas.LIFE.names.index("time_to_live_in_force_us") :]),
     } | changes

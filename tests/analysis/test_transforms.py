@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from explorer.analysis.jobs import schemas, transforms
+from explorer.analysis.jobs import outcomes, transforms
 
 from .conftest import NOON
 
@@ -27,20 +27,20 @@ def test_waiting_ends_with_the_first_receive_and_processing_begins_with_the_last
 @pytest.mark.parametrize(
     ("outcome", "reason", "processed"),
     [
-        (schemas.COMPLETED, None, True),
-        (schemas.DEAD_LETTERED, "BadPayload", True),
-        (schemas.DEAD_LETTERED, None, True),
-        (schemas.DEAD_LETTERED, "TTLExpiredException", False),
-        (schemas.DEAD_LETTERED, "MaxDeliveryCountExceeded", False),
-        (schemas.MOVED, "rejected", True),
-        (schemas.MOVED, "expired", False),
-        (schemas.MOVED, "maxlen", False),
-        (schemas.DROPPED, "rejected", True),
-        (schemas.DROPPED, "delivery_limit", False),
-        (schemas.EXPIRED, None, False),
-        (schemas.PURGED, None, False),
-        (schemas.RECEIVED_AND_DELETED, None, False),
-        (schemas.STILL_THERE, None, False),
+        (outcomes.COMPLETED, None, True),
+        (outcomes.DEAD_LETTERED, "BadPayload", True),
+        (outcomes.DEAD_LETTERED, None, True),
+        (outcomes.DEAD_LETTERED, "TTLExpiredException", False),
+        (outcomes.DEAD_LETTERED, "MaxDeliveryCountExceeded", False),
+        (outcomes.MOVED, "rejected", True),
+        (outcomes.MOVED, "expired", False),
+        (outcomes.MOVED, "maxlen", False),
+        (outcomes.DROPPED, "rejected", True),
+        (outcomes.DROPPED, "delivery_limit", False),
+        (outcomes.EXPIRED, None, False),
+        (outcomes.PURGED, None, False),
+        (outcomes.RECEIVED_AND_DELETED, None, False),
+        (outcomes.STILL_THERE, None, False),
     ],
 )
 def test_only_what_a_receiver_settled_was_processed(lives, outcome, reason, processed):
@@ -49,9 +49,9 @@ def test_only_what_a_receiver_settled_was_processed(lives, outcome, reason, proc
 
 
 def test_never_received_is_no_waiting_time_but_receive_and_delete_is_one(lives):
-    never = {"outcome": schemas.EXPIRED, "first_received_at": None, "last_received_at": None}
+    never = {"outcome": outcomes.EXPIRED, "first_received_at": None, "last_received_at": None}
     at_once = {
-        "outcome": schemas.RECEIVED_AND_DELETED,
+        "outcome": outcomes.RECEIVED_AND_DELETED,
         "first_received_at": None,
         "last_received_at": None,
         "ended_at": NOON + 5 * SECOND,
@@ -83,30 +83,30 @@ def test_range_includes_its_start_and_excludes_its_end_other_queues_and_the_dead
 
 
 def test_every_life_has_one_outcome(lives):
-    outcomes = [*transforms.OUTCOME_COLUMNS.values(), 20]
-    frame = lives(*[{"outcome": outcome} for outcome in outcomes])
+    every = [*outcomes.COLUMNS.values(), 20]
+    frame = lives(*[{"outcome": outcome} for outcome in every])
     [row] = transforms.time_and_outcome(frame.transform(transforms.with_time_in_queue), ["entity_id"], accuracy=100).collect()
-    counts = {name: row[name] for name in (*transforms.OUTCOME_COLUMNS, "other")}
-    assert counts == dict.fromkeys(counts, 1) and row.messages == len(outcomes)
+    counts = {name: row[name] for name in (*outcomes.COLUMNS, "other")}
+    assert counts == dict.fromkeys(counts, 1) and row.messages == len(every)
 
 
 def test_expired_is_expired_wherever_the_message_went(lives):
     frame = lives(
-        {"outcome": schemas.EXPIRED},
-        {"outcome": schemas.DEAD_LETTERED, "reason": "TTLExpiredException"},
-        {"outcome": schemas.MOVED, "reason": "expired"},
-        {"outcome": schemas.DEAD_LETTERED, "reason": "Bad"},
-        {"outcome": schemas.MOVED, "reason": None},
+        {"outcome": outcomes.EXPIRED},
+        {"outcome": outcomes.DEAD_LETTERED, "reason": "TTLExpiredException"},
+        {"outcome": outcomes.MOVED, "reason": "expired"},
+        {"outcome": outcomes.DEAD_LETTERED, "reason": "Bad"},
+        {"outcome": outcomes.MOVED, "reason": None},
     ).transform(transforms.with_expiry)
     assert [(row.outcome, row.reason) for row in frame.orderBy("sequence_number").collect()] == [
-        *[(schemas.EXPIRED, None)] * 3,
-        (schemas.DEAD_LETTERED, "Bad"),
-        (schemas.MOVED, None),
+        *[(outcomes.EXPIRED, None)] * 3,
+        (outcomes.DEAD_LETTERED, "Bad"),
+        (outcomes.MOVED, None),
     ]
 
 
 def test_a_cancelled_schedule_never_entered(lives):
-    frame = lives({"outcome": schemas.CANCELLED}, {})
+    frame = lives({"outcome": outcomes.CANCELLED}, {})
     found = frame.transform(transforms.entered_between, NOON, NOON + timedelta(hours=1), [1])
     assert found.count() == 1
 
@@ -120,7 +120,7 @@ def test_percentiles_of_a_thousand_are_exact_at_accuracy_10000(lives):
 
 
 def test_a_group_without_times_has_counts_and_no_percentiles(lives):
-    never = {"outcome": schemas.EXPIRED, "first_received_at": None, "last_received_at": None}
+    never = {"outcome": outcomes.EXPIRED, "first_received_at": None, "last_received_at": None}
     frame = lives(never).transform(transforms.with_time_in_queue)
     [row] = transforms.time_and_outcome(frame, ["entity_id"], accuracy=100).collect()
     assert (row.expired, row.waited, row.waiting_us, row.processing_us) == (1, 0, None, None)
@@ -134,17 +134,17 @@ def test_buckets_begin_at_whole_units_of_utc(spark, lives, unit, start):
 
 def test_rare_reasons_are_counted_together_by_entity(lives):
     def dead(reason, entity_id=1):
-        return {"outcome": schemas.DEAD_LETTERED, "reason": reason, "entity_id": entity_id}
+        return {"outcome": outcomes.DEAD_LETTERED, "reason": reason, "entity_id": entity_id}
 
     frame = lives(
-        dead("a"), {"outcome": schemas.MOVED, "reason": "a"}, dead("b"), {"outcome": schemas.DROPPED, "reason": "b"},
-        dead("c"), dead(None), dead("c", 2), {"outcome": schemas.COMPLETED, "reason": "a"},
+        dead("a"), {"outcome": outcomes.MOVED, "reason": "a"}, dead("b"), {"outcome": outcomes.DROPPED, "reason": "b"},
+        dead("c"), dead(None), dead("c", 2), {"outcome": outcomes.COMPLETED, "reason": "a"},
     )  # fmt: skip
     found = counted(transforms.reasons(frame, ["entity_id"], most=2), "entity_id", "reason")
     assert {key: row.messages for key, row in found.items()} == {
         (1, "a"): 2,
         (1, "b"): 2,
-        (1, transforms.OTHER_REASONS): 2,
+        (1, outcomes.OTHER_REASONS): 2,
         (2, "c"): 1,
     }
 

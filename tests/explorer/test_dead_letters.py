@@ -16,7 +16,6 @@ from broker_core.reads import EntityFilter
 from broker_core.service_bus import entities
 from broker_core.store import connections
 from explorer.models import AuditRecord, DeadLetterNote
-from explorer.operations import runner
 
 from .conftest import FRAGMENT, WORKER
 from .test_accessibility import browser  # noqa: F401
@@ -349,67 +348,3 @@ def test_keys_walk_the_messages_of_a_group_and_what_is_open_is_tried(transaction
     page.locator("#group-list .row-link").first.focus()
     page.keyboard.press("Enter")
     page.wait_for_url("**/messages/**")
-
-
-@pytest.fixture
-def refused(db):
-    """A queue with 7 dead letters, 4 of them for the reason Schema: 1, 3, 5 and 7."""
-    address = EntityAddress(f"dead-{uuid.uuid4().hex[:8]}", "orders")
-    namespaces.create_namespace(address.namespace)
-    entities.create_queue(address)
-    service_bus.send(address, [Message(b'{"currency": "DM"}') for _ in range(7)], actor=WORKER)
-    for message in service_bus.receive(address, 7, actor=WORKER):
-        why = "Schema" if message.sequence_number % 2 else "Late"
-        service_bus.dead_letter(address, [message.lock_token], why, actor=WORKER)
-    return address
-
-
-def press(page, button):
-    page.get_by_role("button", name=button, exact=True).press("Enter")
-
-
-def click(page, button):
-    page.get_by_role("button", name=button, exact=True).click()
-
-
-@pytest.mark.parametrize("act", [press, click], ids=["keyboard", "mouse"])
-def test_filtered_dead_letters_are_repaired_after_a_preview_and_a_try_then_stopped_and_undone(
-    transactional_db,
-    refused,
-    browser,  # noqa: F811
-    act,
-):
-    """The same page shows each step. What the filter does not match keeps its place."""
-    page = browser("operator")
-    page.goto(f"/dead-letters/dead-letter/{refused.namespace}/{refused.path}?filter=reason%3DSchema")
-    expect(page.locator("#work h1")).to_contain_text("4 dead letters")
-    if act is press:
-        page.keyboard.press("r")
-        expect(page.locator("#repair-patch")).to_be_focused()
-        page.keyboard.type('{"currency": "EUR"}')
-    else:
-        page.get_by_role("link", name="Repair all…").click()
-        page.locator("#repair-patch").fill('{"currency": "EUR"}')
-    act(page, "Preview three")
-    expect(page.locator(".preview")).to_have_count(3)
-    expect(page.locator(".preview").first).to_be_focused()
-    act(page.locator("#repair"), "Try 1")
-    expect(page.locator("#fate")).to_contain_text("Message 7: ")
-    expect(page.locator("#fate")).to_be_focused()
-    [message] = service_bus.receive(refused, 1, actor=WORKER)
-    assert message.body == b'{"currency": "EUR"}'
-    service_bus.complete(refused, [message.lock_token], actor=WORKER)
-    expect(page.locator("#fate")).to_contain_text("Message 7: Completed")
-    page.locator("#pace").fill("1")
-    act(page, "Repair and resubmit 3 as tried")
-    expect(page.locator(".operation")).to_be_focused()
-    operation = core.newest(limit=1)[0]
-    assert (operation.pace, operation.counted, dict(operation.options)) == (1.0, 3, {"merge_patch": {"currency": "EUR"}})
-    runner.run(operation, seconds=0)  # as a worker does, for one batch
-    expect(page.locator(".operation")).to_contain_text("1 of 3 done")
-    act(page, "Stop")
-    expect(page.locator(".operation")).to_contain_text("stopped")
-    act(page, "Undo 1")
-    expect(page.locator(".operation")).to_contain_text("1 undone")
-    expect(page.locator("#work h1")).to_contain_text("3 dead letters")
-    assert [one.body for one in service_bus.peek(refused.dead_letter)] == [b'{"currency": "DM"}'] * 6

@@ -17,6 +17,7 @@ pytest_plugins = ["tests.explorer.rabbitmq_office"]
 
 ELSEWHERE = {
     "preferences", "demonstration", "body", "analysis_runs", "analysis_new", "analysis_run", "analysis_cancel", "analysis_csv",
+    "analysis_messages",
     "names", "rabbitmq_export", "configuration_export", "operation", "operation_change", "entity_pause", "entity_protect",
     "filter_suggestions", "general_suggestions", "save_filter", "delete_filter",
 }  # fmt: skip
@@ -32,7 +33,7 @@ AZURE = SimpleNamespace(
              "/operations/999999999/", "/operate/{ns}/none?kind=purge", "/bodies/{at}/999", "/settings/{ns}/none"),
     refusal=(404,),
 )  # fmt: skip
-AZURE.whole = (*AZURE.changes, "/configuration/", "/learn/")  # not asked for as a fragment
+AZURE.whole = (*AZURE.changes, "/configuration/", "/import-messages/", "/learn/")  # not asked for as a fragment
 RABBITMQ = SimpleNamespace(
     changes=("/rabbitmq/new/", "/rabbitmq/delete/", "/rabbitmq/policies/user/", "/rabbitmq/policies/operator/", "/delete/",
              "/rabbitmq/move/"),

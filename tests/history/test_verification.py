@@ -65,13 +65,19 @@ def test_a_missing_column_is_found(files):
     assert problems() == ["lacks the columns outcome, reason"]
 
 
+def test_a_file_of_an_earlier_version_lacks_what_later_ones_added(files):
+    table = pq.read_table(files["lives"]).drop_columns([name for name in schema.LIFE.names if name in schema.ADDED])
+    rewritten(files["lives"], table.replace_schema_metadata({"vitrine.version": "2"}))
+    assert problems() == []
+
+
 def test_a_column_of_another_type_is_found(files):
     table = pq.read_table(files["lives"])
     rewritten(files["lives"], table.set_column(2, "sequence_number", table["sequence_number"].cast(pa.string())))
     assert problems() == ["has the column sequence_number as string, not as int64"]
 
 
-@pytest.mark.parametrize(("version", "problem"), [("3", "has schema version 3; this version of Vitrine reads 1 to 2"),
+@pytest.mark.parametrize(("version", "problem"), [("4", "has schema version 4; this version of Vitrine reads 1 to 3"),
                                                   ("", "has no schema version, so Vitrine did not write it")])  # fmt: skip
 def test_a_file_of_a_later_version_or_of_others_is_found(files, version, problem):
     rewritten(files["lives"], pq.read_table(files["lives"]).replace_schema_metadata({"vitrine.version": version}))
@@ -137,7 +143,7 @@ def test_lives_of_version_1_get_the_time_to_live_that_was_sent(archive_folder, h
     new = ArchiveFile.objects.get(content=ArchiveFile.LIVES)
     found = pq.read_table(archive_folder / new.path)
     assert found["time_to_live_us"].to_pylist() == [5_000_000, None]
-    assert (schema.version_of(found.schema), found.schema.metadata[b"vitrine.slice"]) == (2, b"9")
+    assert (schema.version_of(found.schema), found.schema.metadata[b"vitrine.slice"]) == (schema.VERSION, b"9")
     assert not (archive_folder / file.path).exists()
     assert problems(deep=True) == []
     assert rebuilding.rebuild_lives() == rebuilding.Rebuilt()

@@ -120,6 +120,7 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
     return {
         "service_bus.operating": {
             "resubmit": lambda: {"address": w.queue.dead_letter, "sequence_numbers": [2], "properties": {"a": 1}, "body": b"x"},
+            "dead_letter_unlocked": lambda: at | {"sequence_numbers": [4], "reason": "x", "description": "y"},
             "delete_batch": lambda: at | {"max_count": 1},
             "release_locks": lambda: at | {"sequence_numbers": [3]},
             "release_session": lambda: {"address": w.by_session, "session_id": "a"},
@@ -348,6 +349,7 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
             "count_messages": lambda: at | {"filter": MessageFilter()},
             "frequent_values": lambda: at | {"tab": Tab.ACTIVE, "field": "reason"},
             "list_messages": lambda: at | {"filter": MessageFilter()},
+            "message_properties": lambda: at | {"sequence_numbers": [1]},
             "messages_by_number": lambda: {"entity_id": w.entity_id, "sequence_numbers": [1]},
             "*": lambda: at | {"sequence_number": 4},
         },

@@ -72,7 +72,30 @@ SELECT %(epoch_id)s, %(from_xid)s,
 RETURNING id, from_xid, to_xid;
 
 -- name: history_slice_events
--- The events of a slice with their namespace; columns and types as in broker_core.history.schema.EVENT.
+-- The events of a slice with their namespace; columns and types as in broker_core.history.schema.EVENT. The defaults in force come
+-- from the revisions of the settings, by the database's time: the first one applies to what was before it, too.
+WITH slice AS MATERIALIZED (
+    SELECT e.*, n.namespace_id, n.topic_id
+      FROM vitrine_message_event AS e LEFT JOIN vitrine_entity AS n ON n.id = e.entity_id
+     WHERE e.xid >= %(from_xid)s::text::xid8 AND e.xid < %(to_xid)s::text::xid8),
+configured AS MATERIALIZED (SELECT DISTINCT unnest(ARRAY[entity_id, topic_id]) AS id FROM slice),
+revisions AS MATERIALIZED (
+    SELECT r.entity_id, r.settings, CASE WHEN lag(r.id) OVER w IS NULL THEN '-infinity' ELSE r.at END AS since,
+           lead(r.at, 1, 'infinity') OVER w AS until
+      FROM configured AS c JOIN vitrine_entity_revision AS r ON r.entity_id = c.id
+    WINDOW w AS (PARTITION BY r.entity_id ORDER BY r.id)
+     UNION ALL
+    SELECT x.id, to_jsonb(x), '-infinity', 'infinity'
+      FROM configured AS c JOIN vitrine_entity AS x USING (id)
+     WHERE NOT EXISTS (SELECT FROM vitrine_entity_revision AS r WHERE r.entity_id = x.id)),
+defaults AS MATERIALIZED (
+    SELECT v.entity_id, v.since, v.until, s.default_message_time_to_live IS NOT NULL AND s.effective ? 'message_ttl' AS limits_own,
+           CASE WHEN t.time_to_live IS NOT NULL
+                THEN least(extract(epoch FROM t.time_to_live) * 1000000, 9223372036854775807) END::bigint AS time_to_live_us
+      FROM revisions AS v
+     CROSS JOIN LATERAL jsonb_populate_record(NULL::vitrine_entity, v.settings) AS s
+     CROSS JOIN LATERAL (SELECT coalesce(s.default_message_time_to_live,
+                                         (s.effective ->> 'message_ttl')::bigint * interval '1 ms') AS time_to_live) AS t)
 SELECT e.event_id, e.recorded_at, e.xid::text::bigint AS xid, e.at, e.entity_id, e.subqueue,
        e.sequence_number, e.kind, e.message_id, e.delivery_count, e.locked_until, e.actor, e.reason, e.enqueued_at,
        e.first_received_at, e.last_received_at, e.session_id, e.size,
@@ -80,9 +103,25 @@ SELECT e.event_id, e.recorded_at, e.xid::text::bigint AS xid, e.at, e.entity_id,
        CASE WHEN e.time_to_live IS NOT NULL
             THEN least(extract(epoch FROM e.time_to_live) * 1000000, 9223372036854775807) END::bigint AS time_to_live_us,
        e.properties::text AS properties, e.application_properties::text AS application_properties, e.details::text AS details,
-       coalesce(n.namespace_id, 0) AS namespace_id
-  FROM vitrine_message_event AS e LEFT JOIN vitrine_entity AS n ON n.id = e.entity_id
- WHERE e.xid >= %(from_xid)s::text::xid8 AND e.xid < %(to_xid)s::text::xid8;
+       d.time_to_live_us AS entity_time_to_live_us, t.time_to_live_us AS topic_time_to_live_us,
+       coalesce(d.limits_own, false) AS default_limits_own,
+       k.link, CASE WHEN k.link IS NOT NULL THEN coalesce((o.other ->> 'entity')::bigint, (o.other ->> 'entity_id')::bigint,
+                                                           e.entity_id) END AS linked_entity_id,
+       CASE jsonb_typeof(o.other) WHEN 'number' THEN (o.other #>> '{}')::bigint
+                                  WHEN 'object' THEN (o.other ->> 'sequence_number')::bigint END AS linked_sequence_number,
+       coalesce(e.namespace_id, 0) AS namespace_id
+  FROM slice AS e
+  LEFT JOIN defaults AS d ON d.entity_id = e.entity_id AND e.recorded_at >= d.since AND e.recorded_at < d.until
+  LEFT JOIN defaults AS t ON t.entity_id = e.topic_id AND e.recorded_at >= t.since AND e.recorded_at < t.until
+ CROSS JOIN LATERAL (
+       SELECT CASE WHEN e.details ? 'to' THEN 'to'
+                   WHEN jsonb_typeof(e.details -> 'from') = 'number' THEN 'activated_from'
+                   WHEN e.details ? 'from' THEN 'from'
+                   WHEN e.details ? 'resubmitted_from' THEN 'resubmitted_from'
+                   WHEN e.details ? 'published_from' THEN 'published_from' END AS link) AS k
+ CROSS JOIN LATERAL (
+       SELECT CASE jsonb_typeof(x.linked) WHEN 'array' THEN x.linked -> 0 ELSE x.linked END AS other
+         FROM (SELECT e.details -> CASE k.link WHEN 'activated_from' THEN 'from' ELSE k.link END AS linked) AS x) AS o;
 
 -- name: history_finish_slice
 -- Mark a slice as done and record its files. No row: it was done already.
@@ -112,7 +151,7 @@ RETURNING id, from_xid, to_xid;
 
 -- name: history_still_there
 -- Lives in the main queue that have not ended in this statement's snapshot, without scheduled messages; columns as in
--- schema.LIFE. Their xid is 0, since no event ended them.
+-- schema.LIFE, without those of version 3. Their xid is 0, since no event ended them.
 SELECT m.entity_id, m.subqueue, m.sequence_number, 0::smallint AS outcome, NULL::text AS reason,
        m.enqueued_at, m.first_received_at, m.last_received_at, NULL::timestamptz AS ended_at, m.delivery_count,
        CASE WHEN m.time_to_live IS NOT NULL

@@ -107,12 +107,16 @@ span AS MATERIALIZED (SELECT extract(epoch FROM now() - began)::float8 AS second
 
 -- fragment: oldest_active
 -- When the oldest message of e's main queue was enqueued; without with_oldest only if the entity has a default time-to-live.
+-- A storage message that was put with a delay is left out until it is due, if it is among the first hundred.
 LATERAL (
-    SELECT m.enqueued_at FROM vitrine_message AS m
-     WHERE l.active > 0 AND (%(with_oldest)s::boolean OR e.default_message_time_to_live IS NOT NULL)
-       AND m.entity_id = e.id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
-       AND m.sequence_number >= coalesce((SELECT head FROM vitrine_queue_head
-                                           WHERE entity_id = e.id AND subqueue = @SUBQUEUE_MAIN), 1)
+    SELECT m.enqueued_at
+      FROM (SELECT m.sequence_number, m.enqueued_at, m.visible_at, m.hold_kind FROM vitrine_message AS m
+             WHERE l.active > 0 AND (%(with_oldest)s::boolean OR e.default_message_time_to_live IS NOT NULL)
+               AND m.entity_id = e.id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
+               AND m.sequence_number >= coalesce((SELECT head FROM vitrine_queue_head
+                                                   WHERE entity_id = e.id AND subqueue = @SUBQUEUE_MAIN), 1)
+             ORDER BY m.sequence_number LIMIT 100) AS m
+     WHERE (m.visible_at > e.now AND m.hold_kind IN (@HOLD_PUT, @HOLD_UPDATE_BEFORE_GET)) IS NOT TRUE
      ORDER BY m.sequence_number LIMIT 1) AS oldest
 
 -- fragment: expired_by_own
@@ -684,6 +688,17 @@ SELECT
           AND state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED,@STATE_SCHEDULED}')
           AND sequence_number = t.number) AS m
  ORDER BY m.sequence_number;
+
+-- name: read_properties_by_number
+-- The properties of these messages of one entity, in any list.
+SELECT m.sequence_number, m.properties, m.application_properties
+  FROM unnest(%(numbers)s::bigint[]) AS t(number)
+ CROSS JOIN LATERAL (
+       SELECT * FROM vitrine_message
+        WHERE entity_id = %(entity_id)s
+          AND subqueue = ANY ('{@SUBQUEUE_MAIN,@SUBQUEUE_DEAD_LETTER,@SUBQUEUE_TRANSFER_DEAD_LETTER}')
+          AND state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED,@STATE_SCHEDULED}')
+          AND sequence_number = t.number) AS m;
 
 -- name: read_sessions
 -- Sessions with messages, state or a lock, by id after a given one. Messages are counted up to a cap.
@@ -1268,12 +1283,20 @@ SELECT p.entity_id, p.namespace_name, p.path, p.family, p.subqueue, p.now, g.rea
 -- Stored messages of all entities that match, among the next max_scanned ones before a place, in descending order of the key:
 -- from entity to entity, the newest entity first, and in each list the newest message first. If bodies are searched, only rows
 -- within max_bytes of bodies are examined, but at least one. rest_before: of the oldest event; only messages that have none are
--- wanted. Without a match there is one row without a number.
-WITH looked_at AS MATERIALIZED (
+-- wanted. only: of these entities; NULL: of all. Without a match there is one row without a number.
+WITH in_all AS (
     SELECT ctid AS tid, entity_id, subqueue, state, sequence_number FROM vitrine_message
-     WHERE (entity_id, subqueue, state, sequence_number)
+     WHERE %(only)s::bigint[] IS NULL AND (entity_id, subqueue, state, sequence_number)
            < (%(entity_id)s::bigint, %(subqueue)s::smallint, %(state)s::smallint, %(number)s::bigint)
      ORDER BY entity_id DESC, subqueue DESC, state DESC, sequence_number DESC LIMIT %(max_scanned)s
+), in_some AS (
+    SELECT m.* FROM unnest(%(only)s::bigint[]) AS e(id) CROSS JOIN LATERAL (
+           SELECT ctid AS tid, entity_id, subqueue, state, sequence_number FROM vitrine_message
+            WHERE entity_id = e.id AND (entity_id, subqueue, state, sequence_number)
+                  < (%(entity_id)s::bigint, %(subqueue)s::smallint, %(state)s::smallint, %(number)s::bigint)
+            ORDER BY entity_id DESC, subqueue DESC, state DESC, sequence_number DESC LIMIT %(max_scanned)s) AS m
+     ORDER BY m.entity_id DESC, m.subqueue DESC, m.state DESC, m.sequence_number DESC LIMIT %(max_scanned)s
+), looked_at AS MATERIALIZED (SELECT * FROM in_all UNION ALL SELECT * FROM in_some
 ), taken AS MATERIALIZED (
     SELECT tid, entity_id, subqueue, state, sequence_number FROM looked_at WHERE NOT %(reads_bodies)s::boolean
     UNION ALL
@@ -1362,6 +1385,15 @@ SELECT s.scanned,
   LEFT JOIN last_one AS l ON true
   LEFT JOIN found AS f ON true
  ORDER BY f.xid DESC, f.event_id DESC;
+
+-- name: search_entities
+-- The entities whose names match all patterns, the newest first, up to max_count.
+SELECT e.id FROM vitrine_entity_now AS e
+ WHERE (%(with_system)s::boolean OR NOT e.is_system) AND NOT EXISTS (
+       SELECT FROM unnest(%(patterns)s::text[], %(exact)s::boolean[]) AS t(pattern, exact)
+        WHERE NOT CASE WHEN t.exact THEN e.namespace_name || '/' || e.path LIKE t.pattern
+                       ELSE lower(e.namespace_name || '/' || e.path) LIKE lower(t.pattern) END)
+ ORDER BY e.id DESC LIMIT %(max_count)s;
 
 -- name: search_totals
 -- About how many messages and events there are, by the statistics of the tables.

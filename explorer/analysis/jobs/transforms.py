@@ -1,28 +1,13 @@
-"""Transformations of a data frame of lives (`schemas.LIFE`). Durations are in microseconds."""
+"""Transformations of a data frame of lives (schemas.LIFE). Durations are in microseconds."""
 
 from datetime import datetime
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from . import schemas
+from . import outcomes
 
 QUANTILES = (0.50, 0.95, 0.99)
-OUTCOME_COLUMNS = {
-    "completed": schemas.COMPLETED,
-    "expired": schemas.EXPIRED,
-    "dead_lettered": schemas.DEAD_LETTERED,
-    "moved": schemas.MOVED,
-    "forwarded": schemas.FORWARDED,
-    "resubmitted": schemas.RESUBMITTED,
-    "dropped": schemas.DROPPED,
-    "received_and_deleted": schemas.RECEIVED_AND_DELETED,
-    "purged": schemas.PURGED,
-    "deleted": schemas.DELETED,
-    "still_there": schemas.STILL_THERE,
-}
-NO_REASON = "(no reason given)"
-OTHER_REASONS = "(other reasons)"
 
 
 def lives_and_still_there(lives: DataFrame, still_there: DataFrame, *, exported_xmin: int) -> DataFrame:
@@ -43,7 +28,7 @@ def entered_between(lives: DataFrame, start: datetime, end: datetime, entity_ids
     """
     return lives.where(
         (F.col("subqueue") == 0)
-        & (F.col("outcome") != schemas.CANCELLED)
+        & (F.col("outcome") != outcomes.CANCELLED)
         & F.col("entity_id").isin(entity_ids)
         & (F.col("enqueued_at") >= F.lit(start))
         & (F.col("enqueued_at") < F.lit(end))
@@ -52,11 +37,12 @@ def entered_between(lives: DataFrame, start: datetime, end: datetime, entity_ids
 
 def with_expiry(lives: DataFrame) -> DataFrame:
     """Messages that left because their time-to-live ended have the outcome "expired" and no reason, wherever they went."""
-    expired = F.col("outcome").isin(list(schemas.WITH_REASON)) & F.coalesce(
-        F.col("reason").isin(list(schemas.EXPIRY_REASONS)), F.lit(False)
+    expired = F.col("outcome").isin(list(outcomes.WITH_REASON)) & F.coalesce(
+        F.col("reason").isin(list(outcomes.EXPIRY_REASONS)), F.lit(False)
     )
-    outcome = F.when(expired, F.lit(schemas.EXPIRED).cast("short")).otherwise(F.col("outcome"))
-    return lives.withColumn("outcome", outcome).withColumn("reason", F.when(F.col("outcome") != schemas.EXPIRED, F.col("reason")))
+    outcome = F.when(expired, F.lit(outcomes.EXPIRED).cast("short")).otherwise(F.col("outcome"))
+    reason = F.when(F.col("outcome") != outcomes.EXPIRED, F.col("reason"))
+    return lives.withColumn("outcome", outcome).withColumn("reason", reason)
 
 
 def with_time_in_queue(lives: DataFrame) -> DataFrame:
@@ -66,10 +52,10 @@ def with_time_in_queue(lives: DataFrame) -> DataFrame:
     processing_us: last received to settled by the receiver: completed, or dead-lettered, moved or dropped for
                    a reason of its own.
     """
-    first_received = F.coalesce("first_received_at", F.when(F.col("outcome") == schemas.RECEIVED_AND_DELETED, F.col("ended_at")))
-    by_receiver = (F.col("outcome") == schemas.COMPLETED) | (
-        F.col("outcome").isin(list(schemas.WITH_REASON))
-        & ~F.coalesce(F.col("reason"), F.lit("")).isin(list(schemas.BROKER_REASONS))
+    first_received = F.coalesce("first_received_at", F.when(F.col("outcome") == outcomes.RECEIVED_AND_DELETED, F.col("ended_at")))
+    by_receiver = (F.col("outcome") == outcomes.COMPLETED) | (
+        F.col("outcome").isin(list(outcomes.WITH_REASON))
+        & ~F.coalesce(F.col("reason"), F.lit("")).isin(list(outcomes.BROKER_REASONS))
     )
     return lives.withColumn("waiting_us", _microseconds("enqueued_at", first_received)).withColumn(
         "processing_us", F.when(by_receiver, _microseconds("last_received_at", F.col("ended_at")))
@@ -90,7 +76,7 @@ def with_bucket(lives: DataFrame, unit: str) -> DataFrame:
 def time_and_outcome(lives: DataFrame, keys: list[str], *, accuracy: int) -> DataFrame:
     """Per `keys`: counts of outcomes, and percentiles of `waiting_us` and `processing_us`.
 
-    Adds `messages`, a count for each of OUTCOME_COLUMNS and `other`, `waited` and `processed` (numbers of such times),
+    Adds `messages`, a count for each of outcomes.COLUMNS and `other`, `waited` and `processed` (numbers of such times),
     `generated` (how many are generated demo history), and `waiting_us` and `processing_us`: arrays in the order of
     QUANTILES, null without values. percentile_approx: the rank of a result is off by at most 1 / accuracy, and equal input gives
     equal output.
@@ -104,8 +90,8 @@ def time_and_outcome(lives: DataFrame, keys: list[str], *, accuracy: int) -> Dat
 
     return lives.groupBy(*keys).agg(
         F.count("*").alias("messages"),
-        *[outcome(code).alias(name) for name, code in OUTCOME_COLUMNS.items()],
-        F.count_if(~F.col("outcome").isin(list(OUTCOME_COLUMNS.values()))).alias("other"),
+        *[outcome(code).alias(name) for name, code in outcomes.COLUMNS.items()],
+        F.count_if(~F.col("outcome").isin(list(outcomes.COLUMNS.values()))).alias("other"),
         F.count("waiting_us").alias("waited"),
         F.count("processing_us").alias("processed"),
         F.count_if("generated").alias("generated"),
@@ -116,8 +102,8 @@ def time_and_outcome(lives: DataFrame, keys: list[str], *, accuracy: int) -> Dat
 
 def reasons(lives: DataFrame, keys: list[str], *, most: int) -> DataFrame:
     """Per `keys` and `reason`: `messages` dead-lettered, moved or dropped. Only the `most` frequent reasons are named."""
-    left = lives.where(F.col("outcome").isin(list(schemas.WITH_REASON))).withColumn(
-        "reason", F.coalesce(F.col("reason"), F.lit(NO_REASON))
+    left = lives.where(F.col("outcome").isin(list(outcomes.WITH_REASON))).withColumn(
+        "reason", F.coalesce(F.col("reason"), F.lit(outcomes.NO_REASON))
     )
     named = (
         left.groupBy("entity_id", "reason")
@@ -126,6 +112,6 @@ def reasons(lives: DataFrame, keys: list[str], *, most: int) -> DataFrame:
         .select("entity_id", "reason", (F.col("rank") <= most).alias("named"))
     )
     labelled = left.join(F.broadcast(named.where("named")), ["entity_id", "reason"], "left").withColumn(
-        "reason", F.when(F.col("named"), F.col("reason")).otherwise(F.lit(OTHER_REASONS))
+        "reason", F.when(F.col("named"), F.col("reason")).otherwise(F.lit(outcomes.OTHER_REASONS))
     )
     return labelled.groupBy(*keys, "reason").agg(F.count("*").alias("messages"))

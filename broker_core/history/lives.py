@@ -1,0 +1,306 @@
+"""Derives lives (a row for each message that ended) and attempts (a row for each delivery that ended) from a slice's events.
+
+What a message's last event does not say is in its earlier ones: the time-to-live that was sent, the session, the deliveries. Most
+of them are in the same slice; the others are read from earlier files of the archive. The broker's statements thus write no more
+than the event itself (docs/history.md, "Lives and attempts").
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from broker_core.common.types import EventKind, SubQueue
+from broker_core.models import ArchiveFile, ArchiveSlice
+
+from . import schema
+
+# A message's life in a list ends when it leaves the list for good. An activated message continues under a new number.
+LIFE_ENDS = frozenset(kind for kind in EventKind if kind.is_terminal or kind is EventKind.DEAD_LETTERED) - {EventKind.ACTIVATED}
+LOOK_BACK = timedelta(days=7)  # earlier files are read for this long; what only older ones say is NULL
+MESSAGE = ["entity_id", "sequence_number"]
+LIST = [*MESSAGE, "subqueue"]
+MOST_CHARACTERS = 120  # of a normalised error
+
+Earlier = Callable[[pa.Table], pa.Table]
+
+_BEGINNINGS = (EventKind.SENT, EventKind.SCHEDULED, EventKind.PUBLISHED)
+_DELIVERY_ENDS = (EventKind.ABANDONED, EventKind.RELEASED, EventKind.DEFERRED, EventKind.LOCK_LOST)  # the life goes on
+_NO_CHANGE = (EventKind.RENEWED, EventKind.DUPLICATE_DROPPED, EventKind.SETTLE_REFUSED)  # a delivery goes on
+_READ = [
+    *("event_id", "xid", "at", *LIST, "kind", "locked_until", "actor", "session_id", "size", "time_to_live_us"),
+    *("entity_time_to_live_us", "topic_time_to_live_us", "link", "linked_entity_id", "linked_sequence_number"),
+]
+_WANTED = pa.schema([*((name, pa.int64()) for name in MESSAGE), ("since", pa.timestamp("us", tz="UTC"))])
+_VARIABLE = (
+    (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.I), "#"),
+    (re.compile(r"\b(?=[0-9a-f]*\d)[0-9a-f]{12,}\b", re.I), "#"),
+    (re.compile(r"\d+"), "#"),
+    (re.compile(r"\s+"), " "),
+)
+
+
+def lives(events: pa.Table, earlier: Earlier) -> tuple[pa.Table, pa.Table]:
+    """The lives and the attempts that these events of a slice ended, with the `day` of the event that did. Both are ordered by
+    message. earlier: reads the events before the slice of messages given as _WANTED; returns _READ."""
+    known = events.select([*_READ, "reason", "delivery_count", "day"])
+    before = earlier(_begun_before(events))
+    whole = _in_order(pa.concat_tables([before, known], promote_options="default"))
+    return _lives(events, whole), _attempts(whole)
+
+
+def ended(events: pa.Table) -> pa.Table:
+    """The messages that these events ended, one row each, with what the event itself says.
+
+    A life that ended in dead-lettering was in the main queue, although the event is recorded in the dead-letter queue.
+    """
+    ends = events.filter(_is(events, LIFE_ENDS))
+    main = pa.scalar(int(SubQueue.MAIN), pa.int16())
+    onward = pc.fill_null(pc.equal(ends["link"], "to"), False)
+    columns = {
+        "subqueue": pc.if_else(_is(ends, (EventKind.DEAD_LETTERED,)), main, ends["subqueue"]),
+        "outcome": ends["kind"],
+        "ended_at": ends["at"],
+        "settled_by": ends["actor"],
+        "to_entity_id": _where(onward, ends["linked_entity_id"]),
+        "to_sequence_number": _where(onward, ends["linked_sequence_number"]),
+        "generated": pc.fill_null(pc.equal(ends["actor"], schema.GENERATED_ACTOR), False),
+    }
+    return pa.table(columns | {name: ends[name] for name in ends.column_names if name not in columns})
+
+
+def earlier_files(archive: Any, namespace_id: int, slice_id: int, first_day) -> Earlier:
+    """Reads the events of messages from the files of slices before this one. first_day: the first day of this slice's events."""
+
+    def read(wanted: pa.Table) -> pa.Table:
+        found = [schema.EVENT.empty_table().select(_READ)]
+        files = ArchiveFile.objects.filter(
+            content=ArchiveFile.EVENTS, slice__state=ArchiveSlice.DONE, namespace_id=namespace_id, slice_id__lt=slice_id,
+            day__gte=first_day - LOOK_BACK,
+        )  # fmt: skip
+        for file in files.order_by("-slice_id", "-day") if wanted.num_rows else ():
+            since = wanted["since"]
+            due = wanted.filter(pc.fill_null(pc.less_equal(since, pa.scalar(file.last_at, since.type)), True))
+            if due.num_rows:
+                found.append(_events_of(archive, file, due))
+                wanted = _without_resolved(wanted, found[-1])
+            if not wanted.num_rows:
+                break
+        return pa.concat_tables(found, promote_options="default")
+
+    return read
+
+
+def normalised(reason: str | None) -> str | None:
+    """A reason or error without what varies from message to message: numbers and ids become #."""
+    if reason is None:
+        return None
+    for pattern, replacement in _VARIABLE:
+        reason = pattern.sub(replacement, reason)
+    return reason.strip()[:MOST_CHARACTERS]
+
+
+def _events_of(archive: Any, file: ArchiveFile, wanted: pa.Table) -> pa.Table:
+    with archive.open(file.path) as opened:
+        there = set(pq.read_schema(opened).names)
+        opened.seek(0)
+        table = pq.read_table(opened, columns=[name for name in _READ if name in there])
+    return table.join(wanted.select(MESSAGE), MESSAGE, join_type="left semi").replace_schema_metadata(None)
+
+
+def _without_resolved(wanted: pa.Table, found: pa.Table) -> pa.Table:
+    """The messages of which more must be read: a life that ended is complete from its beginning, a delivery from its receipt."""
+    begun = found.filter(_is(found, _BEGINNINGS)).select(MESSAGE)
+    received = found.filter(_is(found, (EventKind.RECEIVED,))).select(MESSAGE)
+    ended, going_on = wanted.filter(pc.is_valid(wanted["since"])), wanted.filter(pc.is_null(wanted["since"]))
+    rest = [ended.join(begun, MESSAGE, join_type="left anti"), going_on.join(received, MESSAGE, join_type="left anti")]
+    return pa.concat_tables(rest)
+
+
+def _begun_before(events: pa.Table) -> pa.Table:
+    """The messages of which this slice has an end, of the life or of a delivery, but not the beginning. since: when a message
+    whose life ended was enqueued; NULL: its life goes on."""
+    begun = events.filter(_is(events, _BEGINNINGS)).select(MESSAGE)
+    ends = events.filter(_is(events, (*LIFE_ENDS, *_DELIVERY_ENDS)))
+    life_end = _is(ends, LIFE_ENDS)
+    since = pc.if_else(life_end, pc.coalesce(ends["enqueued_at"], ends["at"]), pa.scalar(None, _WANTED.field("since").type))
+    wanted = ends.select(MESSAGE).append_column("since", since).group_by(MESSAGE).aggregate([("since", "min")])
+    return wanted.rename_columns(_WANTED.names).cast(_WANTED).join(begun, MESSAGE, join_type="left anti")
+
+
+def _in_order(events: pa.Table) -> pa.Table:
+    """The events of each message in the order in which they happened. A receive may write its own event before the one that ends
+    the previous lock; both are of one transaction."""
+    ordered = events.sort_by([(name, "ascending") for name in (*MESSAGE, "event_id")])
+    late = pc.and_(
+        pc.and_(_is(ordered, (EventKind.RECEIVED,)), pc.equal(_next(ordered["kind"]), int(EventKind.LOCK_LOST))),
+        pc.and_(_same_message(ordered), pc.equal(_next(ordered["xid"]), ordered["xid"])),
+    )
+    late = pc.fill_null(late, False)
+    place = pa.chunked_array([pa.array(range(ordered.num_rows), pa.int64())])
+    one, none = pa.scalar(1, pa.int64()), pa.scalar(0, pa.int64())
+    place = pc.add(place, pc.if_else(late, one, none))
+    place = pc.subtract(place, pc.if_else(pc.fill_null(_previous(late), False), one, none))
+    return ordered.take(pc.sort_indices(place))
+
+
+def _lives(events: pa.Table, whole: pa.Table) -> pa.Table:
+    first = whole.filter(_is(whole, _BEGINNINGS))
+    begun = first.group_by(MESSAGE, use_threads=False).aggregate(
+        [(name, "first") for name in ("time_to_live_us", "session_id", "size", "entity_time_to_live_us", "topic_time_to_live_us",
+                                      "link", "linked_entity_id", "linked_sequence_number")]
+    )  # fmt: skip
+    begun = begun.append_column("begun", pa.chunked_array([pa.repeat(True, begun.num_rows)]))
+    counts = whole.select(LIST).append_column("kind", whole["kind"])
+    for name, kind in (("deliveries", EventKind.RECEIVED), ("renewals", EventKind.RENEWED), ("lost", EventKind.LOCK_LOST)):
+        counts = counts.append_column(name, pc.cast(pc.equal(whole["kind"], int(kind)), pa.int32()))
+    counts = counts.group_by(LIST).aggregate([(name, "sum") for name in ("deliveries", "renewals", "lost")])
+    joined = ended(events).join(begun, MESSAGE, join_type="left outer").join(counts, LIST, join_type="left outer")
+    joined = joined.sort_by([(name, "ascending") for name in (*LIST, "event_id")])
+    in_force, source = _time_to_live(joined)
+    recorded = pc.or_(pc.greater(joined["deliveries_sum"], 0), pc.is_null(joined["last_received_at"]))
+    counted = pc.and_(pc.fill_null(joined["begun"], False), pc.fill_null(recorded, False))  # level "full", and from the beginning
+    columns = {
+        "time_to_live_us": joined["time_to_live_us_first"],
+        "time_to_live_in_force_us": in_force,
+        "time_to_live_source": source,
+        "size": pc.coalesce(joined["size_first"], joined["size"]),
+        "session_id": pc.coalesce(joined["session_id_first"], joined["session_id"]),
+        "deliveries": _where(counted, joined["deliveries_sum"]),
+        "renewals": _where(counted, joined["renewals_sum"]),
+        "locks_lost": _where(counted, joined["lost_sum"]),
+        "scheduled": pc.fill_null(pc.equal(joined["link_first"], "activated_from"), False),
+        "from_entity_id": joined["linked_entity_id_first"],
+        "from_sequence_number": joined["linked_sequence_number_first"],
+    }
+    arrays = [columns[name] if name in columns else joined[name] for name in (*schema.LIFE.names, "day")]
+    return pa.table(arrays, names=[*schema.LIFE.names, "day"]).cast(_with_day(schema.LIFE))
+
+
+def _time_to_live(lives_: pa.Table) -> tuple[Any, Any]:
+    """The time-to-live in force at the end of each life, and its source: own, entity or topic.
+
+    The broker stores a message's own time-to-live, limited by the defaults in force when it was sent. Without one, the defaults
+    at the end apply; `default_limits_own` (RabbitMQ, retroactive): these limit a stored one, too. Only messages in the main queue
+    expire.
+    """
+    stored = lives_["time_to_live_us_first"]
+    entity, topic = lives_["entity_time_to_live_us"], lives_["topic_time_to_live_us"]
+    default = pc.min_element_wise(entity, topic)
+    limited = pc.fill_null(pc.and_(lives_["default_limits_own"], pc.less(default, stored)), False)
+    by_default = pc.or_(pc.is_null(stored), limited)
+    known = pc.and_(pc.equal(lives_["subqueue"], int(SubQueue.MAIN)), pc.fill_null(lives_["begun"], False))
+    in_force = _where(known, pc.if_else(by_default, default, stored))
+    of_entity = pc.if_else(by_default, entity, lives_["entity_time_to_live_us_first"])
+    of_topic = pc.if_else(by_default, topic, lives_["topic_time_to_live_us_first"])
+    source = pc.if_else(
+        pc.fill_null(pc.equal(in_force, of_entity), False),
+        "entity",
+        pc.if_else(pc.fill_null(pc.equal(in_force, of_topic), False), "topic", "own"),
+    )
+    return in_force, _where(pc.is_valid(in_force), source)
+
+
+def _attempts(whole: pa.Table) -> pa.Table:
+    """Deliveries that an event of the slice (one with a `day`) ended, or receives that were their own end."""
+    received = pc.cast(_is(whole, (EventKind.RECEIVED,)), pa.int64())
+    renewed = pc.cast(_is(whole, (EventKind.RENEWED,)), pa.int64())
+    until = pc.if_else(_is(whole, (EventKind.RECEIVED, EventKind.RENEWED)), whole["locked_until"], None)
+    whole = whole.append_column("receipts", pc.cumulative_sum(received)).append_column("renewed", pc.cumulative_sum(renewed))
+    whole = whole.append_column("until", pc.fill_null_forward(until))
+    steps = whole.filter(pc.invert(_is(whole, _NO_CHANGE)))
+    first = pc.fill_null(pc.invert(_previous(_same_message(steps))), True)
+    before_message = pc.fill_null_forward(pc.if_else(first, pc.subtract(steps["receipts"], pc.cast(
+        _is(steps, (EventKind.RECEIVED,)), pa.int64())), None))  # fmt: skip
+    ends = _following(steps, ("at", "kind", "actor", "reason", "day", "xid", "delivery_count", "renewed", "until"))
+    columns = {
+        "attempt": pc.cast(pc.subtract(steps["receipts"], before_message), pa.int32()),
+        "received_at": steps["at"],
+        "received_by": steps["actor"],
+        "locked_until": steps["locked_until"],
+        "lock_ended_at": _where(pc.is_valid(steps["locked_until"]), ends["until"]),
+        "renewals": pc.cast(pc.subtract(ends["renewed"], steps["renewed"]), pa.int32()),
+        "ended_at": ends["at"],
+        "ended_by": ends["actor"],
+        "outcome": ends["kind"],
+        "delivery_count": ends["delivery_count"],
+        "reason": ends["reason"],
+        "xid": ends["xid"],
+        "generated": pc.fill_null(pc.equal(ends["actor"], schema.GENERATED_ACTOR), False),
+        "day": ends["day"],
+    }
+    columns |= {name: steps[name] for name in LIST}
+    ended = pc.and_(_is(steps, (EventKind.RECEIVED,)), _same_message(steps))
+    ended = pc.and_(ended, pc.fill_null(pc.not_equal(ends["kind"], int(EventKind.RECEIVED)), False))
+    kept = pa.table(columns).filter(pc.and_(ended, pc.is_valid(columns["day"])))
+    at_once = _received_and_deleted(whole)
+    found = pa.concat_tables([kept.select(at_once.column_names), at_once], promote_options="default")
+    found = found.append_column("error", _normalised(found["reason"]))
+    found = found.sort_by([(name, "ascending") for name in (*LIST, "attempt")])
+    with_day = _with_day(schema.ATTEMPT)
+    return found.select(with_day.names).cast(with_day)
+
+
+def _received_and_deleted(whole: pa.Table) -> pa.Table:
+    """Receive-and-delete is a delivery that ends at once."""
+    rows = whole.filter(pc.and_(_is(whole, (EventKind.RECEIVED_AND_DELETED,)), pc.is_valid(whole["day"])))
+    none = pa.nulls(rows.num_rows, pa.timestamp("us", tz="UTC"))
+    zero = pa.repeat(pa.scalar(0, pa.int32()), rows.num_rows)
+    return pa.table(
+        {name: rows[name] for name in LIST}
+        | {
+            "attempt": pa.nulls(rows.num_rows, pa.int32()), "received_at": rows["at"], "received_by": rows["actor"],
+            "locked_until": none, "lock_ended_at": none, "renewals": zero, "ended_at": rows["at"], "ended_by": rows["actor"],
+            "outcome": rows["kind"], "delivery_count": rows["delivery_count"], "reason": rows["reason"], "xid": rows["xid"],
+            "generated": pc.fill_null(pc.equal(rows["actor"], schema.GENERATED_ACTOR), False), "day": rows["day"],
+        }
+    )  # fmt: skip
+
+
+def _normalised(reasons: pa.ChunkedArray) -> pa.ChunkedArray:
+    encoded = reasons.combine_chunks().dictionary_encode()
+    words = pa.array([normalised(reason) for reason in encoded.dictionary.to_pylist()], pa.string())
+    return pa.chunked_array([words.take(encoded.indices)])
+
+
+def _is(events: pa.Table, kinds) -> Any:
+    return pc.is_in(events["kind"], pa.array(sorted(map(int, kinds)), pa.int16()))
+
+
+def _where(condition: Any, values: Any) -> Any:
+    return pc.if_else(condition, values, None)
+
+
+def _same_message(events: pa.Table) -> Any:
+    """Whether the next event is of the same message."""
+    same = [pc.equal(_next(events[name]), events[name]) for name in MESSAGE]
+    return pc.fill_null(pc.and_(*same), False)
+
+
+def _following(events: pa.Table, names) -> dict[str, Any]:
+    return {name: _next(events[name]) for name in names}
+
+
+def _next(column: Any) -> Any:
+    return _shifted(column, 1)
+
+
+def _previous(column: Any) -> Any:
+    return _shifted(column, -1)
+
+
+def _shifted(column: Any, by: int) -> Any:
+    column = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
+    gap = pa.nulls(min(1, len(column)), column.type)
+    parts = [*column.slice(1).chunks, gap] if by > 0 else [gap, *column.slice(0, max(0, len(column) - 1)).chunks]
+    return pa.chunked_array(parts, column.type)
+
+
+def _with_day(columns: pa.Schema) -> pa.Schema:
+    return columns.append(pa.field("day", pa.date32()))

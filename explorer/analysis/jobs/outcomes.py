@@ -1,0 +1,44 @@
+"""The outcomes of messages: codes of the events that end a life, and what reasons say about them. Without PySpark, so that pages
+use the same definitions as jobs."""
+
+COMPLETED = 6
+DEAD_LETTERED = 10
+EXPIRED = 11
+CANCELLED = 13
+PURGED = 14
+RESUBMITTED = 15
+DELETED = 16
+FORWARDED = 17
+RECEIVED_AND_DELETED = 18
+DROPPED = 21
+MOVED = 22
+STILL_THERE = 0  # the message had not left when the analysis began
+
+# Outcomes that have a reason.
+WITH_REASON = (DEAD_LETTERED, MOVED, DROPPED)
+# Reasons of a dead-lettering, move or drop because the time-to-live ended: the outcome is "expired", wherever the message went.
+EXPIRY_REASONS = ("TTLExpiredException", "expired")
+# Reasons that the broker writes: no receiver settled the message, so no processing time is known.
+BROKER_REASONS = (
+    *("TTLExpiredException", "MaxDeliveryCountExceeded", "HeaderSizeExceeded"),  # Service Bus
+    *("MaxDequeueCountExceeded", "Requeued"),  # Queue Storage: to the poison queue and, by an operator, back
+    *("expired", "maxlen", "delivery_limit", "moved"),  # RabbitMQ, "moved" by an operator; a receiver's reason is "rejected"
+)
+
+# The names of outcomes in results.
+COLUMNS = {
+    "completed": COMPLETED,
+    "expired": EXPIRED,
+    "dead_lettered": DEAD_LETTERED,
+    "moved": MOVED,
+    "forwarded": FORWARDED,
+    "resubmitted": RESUBMITTED,
+    "dropped": DROPPED,
+    "received_and_deleted": RECEIVED_AND_DELETED,
+    "purged": PURGED,
+    "deleted": DELETED,
+    "still_there": STILL_THERE,
+}
+# How results name them.
+NO_REASON = "(no reason given)"
+OTHER_REASONS = "(other reasons)"
