@@ -136,7 +136,7 @@ class Line:
     def rate(self) -> float | None:
         """Messages per second so far."""
         one = self.operation
-        if one.started_at is None or one.read_at is None:
+        if one.started_at is None or one.read_at is None or one.state in (State.UNDOING, State.UNDONE):
             return None
         seconds = ((one.finished_at or one.read_at) - one.started_at).total_seconds()
         return one.processed / seconds if seconds > 1 else None

@@ -96,9 +96,11 @@
     if (next) open(next, "replaceState");
   }
 
+  let marked = null;
+
   // Show which row is open; rows are replaced by live updates, so this is repeated after each.
   function mark() {
-    const m = opened();
+    const m = marked = opened();
     const all = links();
     for (const link of all) {
       const isOpen = keyOf(link) === m;
@@ -183,6 +185,7 @@
     if (location.search === at) return; // a link to a part of the page
     at = location.search;
     const m = opened();
+    if (m === marked) return; // a link within the page
     const link = m && linkOf(m);
     if (m && !link) location.reload();
     else if (link) fetchPane(isGroup ? location.pathname : link.pathname, query());

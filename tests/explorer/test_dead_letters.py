@@ -348,3 +348,16 @@ def test_keys_walk_the_messages_of_a_group_and_what_is_open_is_tried(transaction
     page.locator("#group-list .row-link").first.focus()
     page.keyboard.press("Enter")
     page.wait_for_url("**/messages/**")
+
+
+def test_the_link_to_the_repair_of_all_opens_its_form_and_keeps_it_open(transactional_db, orders, browser):  # noqa: F811
+    page = browser("operator")
+    page.goto(group_of(orders))
+    fetched = []
+    page.on("request", lambda request: fetched.append(request.url) if request.resource_type == "fetch" else None)
+    page.keyboard.press("r")
+    expect(page.locator("#repair-patch")).to_be_focused()
+    page.keyboard.type('{"currency": "EUR"}')
+    page.get_by_role("button", name="Preview three").click()
+    expect(page.locator("#checked")).to_contain_text("1 message cannot be repaired")
+    assert fetched == []
