@@ -104,6 +104,8 @@ def _of_size(report, size: Size) -> None:
         for words, query in (("sorted by a count", "sort=-active"), ("what needs attention first", "sort=-attention")):
             sorted_ = _milliseconds(lambda query=query: client.get(f"/namespaces/{namespace}/?{query}", HTTP_HOST="localhost"))
             report.row(f"{name}: the page, {words}", sorted_, "ms", size.sorted, at_most=True)
+        now = _milliseconds(lambda: client.get("/", HTTP_HOST="localhost"))
+        report.row(f"{name}: Now, with what needs a person", now, "ms", size.sorted, at_most=True)
         day = _milliseconds(lambda: client.get(f"/insights/?range=1d&namespace={namespace}", HTTP_HOST="localhost"))
         report.row(f"{name}: the charts of a day of all", day, "ms", size.page, at_most=True)
         folded = _fold_milliseconds(namespace)

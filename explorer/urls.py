@@ -15,6 +15,7 @@ from .operations import transfer
 from .shared import (
     audit_log,
     clocks,
+    columns,
     compare,
     configuration,
     deleted,
@@ -59,7 +60,7 @@ urlpatterns = [
     path("preferences/", preferences.preferences, name="preferences"),
     path("new-namespace/", namespaces.create, name="namespace_new"),
     path("delete-namespace/<namespace:namespace>/", namespaces.delete, name="namespace_delete"),
-    path(f"entities/{ENTITY}", deleted.or_record(by_family("entity")), name="entity"),
+    path(f"entities/{ENTITY}", columns.remembering(deleted.or_record(by_family("entity"))), name="entity"),
     path(f"pause/{ENTITY}", pausing.pause, name="entity_pause"),
     path(f"protect/{ENTITY}", protection.protect, name="entity_protect"),
     path(f"revisions/{ENTITY}", revisions.revisions, name="entity_revisions"),

@@ -83,11 +83,12 @@ def live_site(_server: str, transactional_db) -> str:
 @pytest.fixture(scope="module")
 def chromium():
     """A headless browser for the tests of one module: its event loop must end with it, or later asynchronous tests fail."""
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
     found = next(filter(None, map(shutil.which, BROWSERS)), None)
     if found is None:
         pytest.fail("These tests need a browser: install Debian's `chromium`, or Chrome.")
+    expect.set_options(timeout=20_000)  # on a loaded machine
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=found, args=BROWSER_FLAGS)
         yield browser

@@ -152,6 +152,13 @@ CREATE TABLE vitrine_hidden_message (
 CREATE INDEX vitrine_hidden_message_operation ON vitrine_hidden_message (operation_id, sequence_number);
 CREATE UNIQUE INDEX vitrine_hidden_message_number ON vitrine_hidden_message (entity_id, sequence_number);
 
+-- The lines of files that operations import. copies: where a message that was sent is, [[entity, number], ...], until it can no
+-- longer be recalled; NULL: it was not sent. content: the line; empty, when it was sent.
+CREATE TABLE vitrine_import_line (
+    operation_id bigint, line bigint, content text NOT NULL, copies jsonb,
+    PRIMARY KEY (operation_id, line)
+);
+
 CREATE TABLE vitrine_queue_head (
     entity_id bigint, subqueue smallint,
     head bigint NOT NULL DEFAULT 1,                   -- at or below the lowest active number

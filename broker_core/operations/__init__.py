@@ -4,7 +4,8 @@ What an operation does to a message is up to its family; who starts, runs and sh
 """
 
 from .batches import Batch, ClaimLost, Outcome, Skip, run_batch
-from .hiding import NOT_THERE, Copies, entity_status, hide, keeping_originals, undo_batch
+from .hiding import NOT_THERE, Copies, Places, entity_status, hide, keeping_originals
+from .importing import next_lines, send_lines
 from .records import (
     OPEN,
     UNDO_TIME,
@@ -25,3 +26,4 @@ from .records import (
     set_pace,
 )
 from .repairing import repaired
+from .undoing import undo_batch

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from broker_core.common.errors import EntityNotFound
 from broker_core.runtime.waiting import wake
-from broker_core.store.driver import Atomically, Steps
+from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 from broker_core.store.use_cases import use_case
 
-from .batches import Batch, Outcome, Skip, hold, noted, write
-from .records import Operation
+from .batches import Batch, Outcome, Skip
 
-Copies = Mapping[int, Sequence[tuple[int, int]]]  # by old number: the entities and numbers of a message's copies
+Places = Sequence[tuple[int, int]]  # the entities and numbers of a message's copies
+Copies = Mapping[int, Places]  # by old number
 TAKEN = "already received, held, or published to subscriptions"
 NOT_THERE = "no longer in the list: received, expired or removed"
 
@@ -78,14 +77,8 @@ def recall(operation_id: int, entity_id: int, after: int, max_count: int, actor:
     rows = yield call("hidden", operation_id=operation_id, after=after, max_count=max_count)
     if not rows:
         return 0, {}, after
-    moved = [(row.sequence_number, entity, number) for row in rows if row.copies for entity, number in row.copies]
     back = {row.sequence_number for row in rows if not row.copies}  # removed, or dropped as a duplicate at its new place
-    if moved:
-        originals, entity_ids, numbers = (list(column) for column in zip(*moved, strict=True))
-        found = yield call(
-            "withdraw", operation_id=operation_id, originals=originals, entity_ids=entity_ids, numbers=numbers, actor=actor
-        )
-        back |= {row.original for row in found}
+    back |= yield from withdraw(operation_id, {row.sequence_number: row.copies or () for row in rows}, actor)
     done, is_there = 0, True
     if back:
         (row,) = yield call("restore", operation_id=operation_id, entity_id=entity_id, numbers=sorted(back), actor=actor)
@@ -98,17 +91,13 @@ def recall(operation_id: int, entity_id: int, after: int, max_count: int, actor:
     return done, left, rows[-1].sequence_number
 
 
-@use_case
-def undo_batch(namespace: str, token: str, operation: Operation, max_count: int, actor: str) -> Steps[tuple[Operation, bool]]:
-    """Undo the next messages of an operation and write the progress, in one transaction. Returns the operation with its progress,
-    and whether there may be more to undo. Raises ClaimLost."""
-
-    def steps() -> Steps[tuple[Operation, bool]]:
-        yield from hold(token, operation)
-        done, left, last = yield from recall(operation.id, operation.entity_id, operation.undo_position, max_count, actor)
-        listed, reasons = noted(operation, {number: Skip(f"not undone: {skip.why}") for number, skip in left.items()})
-        after = replace(operation, undone=operation.undone + done, undo_position=last, listed=listed, reasons=reasons)
-        yield write(after)
-        return after, last > operation.undo_position
-
-    return (yield Atomically(steps()))
+def withdraw(operation_id: int, copies: Copies, actor: str) -> Steps[set[int]]:
+    """Remove the copies of messages, of each all or none. Returns the old numbers of those whose copies were removed."""
+    moved = [(original, entity, number) for original, places in copies.items() for entity, number in places]
+    if not moved:
+        return set()
+    originals, entity_ids, numbers = (list(column) for column in zip(*moved, strict=True))
+    rows = yield call(
+        "withdraw", operation_id=operation_id, originals=originals, entity_ids=entity_ids, numbers=numbers, actor=actor
+    )
+    return {row.original for row in rows}

@@ -17,7 +17,7 @@ from typing import Any
 from broker_core.common.errors import EntityNotFound, InvalidArgument, NotAllowed
 from broker_core.common.types import Actor, EntityAddress, Family, MessageState, Right, SubQueue
 from broker_core.store import connections
-from broker_core.store.driver import Steps
+from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
 from broker_core.store.use_cases import WHOLE_DATABASE, use_case
 
@@ -37,6 +37,7 @@ class Kind(StrEnum):
     DISCARD = "discard"
     PURGE = "purge"
     RELEASE = "release"
+    IMPORT = "import"
 
     @property
     def can_be_undone(self) -> bool:
@@ -166,9 +167,14 @@ def _next_number() -> Steps[int]:
 
 
 @use_case
-def _create(namespace: str, **values: Any) -> Steps[Operation]:
-    (row,) = yield call("operation_create", namespace=namespace, **values)
-    return _operation(row)
+def _create(namespace: str, *, lines: Mapping[int, str], **values: Any) -> Steps[Operation]:
+    def steps() -> Steps[Any]:
+        (row,) = yield call("operation_create", namespace=namespace, **values)
+        if lines:
+            yield call("import_store", operation_id=row.id, lines=list(lines), contents=list(lines.values()))
+        return row
+
+    return _operation((yield Atomically(steps())))
 
 
 def create(
@@ -180,16 +186,18 @@ def create(
     family: Family,
     pace: float | None = None,
     options: Mapping[str, Any] | None = None,
+    lines: Mapping[int, str] | None = None,
     actor: Actor,
 ) -> Operation:
-    """Record a requested operation. Raises InvalidArgument for a pace of 0 or less, NotAuthorized without Right.OPERATE."""
+    """Record a requested operation. lines: of an import, by their numbers in the file. Raises InvalidArgument for a pace of 0 or
+    less, NotAuthorized without Right.OPERATE."""
     address = selection.address
     actor.require(Right.OPERATE, address)
     check_pace(pace)
     with connections.using(connections.DEFAULT):
         number = _next_number()
     return _create(
-        address.namespace,
+        address.namespace, lines=lines or {},
         id=number, kind=str(kind), actor=str(actor), family=str(family), path=address.path, entity_id=entity_id,
         selection=json.dumps(selection.as_json()), options=json.dumps(dict(options or {})), counted=counted, pace=pace,
     )  # fmt: skip
@@ -304,12 +312,21 @@ def _newest_first(found: list[list[Operation]]) -> list[Operation]:
 
 @use_case(namespace=WHOLE_DATABASE, combine=_newest_first)
 def newest(
-    *, open_only: bool = False, below: int | None = None, limit: int = MOST_SHOWN, entity_id: int | None = None
+    *,
+    open_only: bool = False,
+    undoable: bool = False,
+    kind: Kind | None = None,
+    part: str = "",
+    below: int | None = None,
+    limit: int = MOST_SHOWN,
+    entity_id: int | None = None,
 ) -> Steps[list[Operation]]:
-    """The newest operations. open_only: only those that run, wait or are paused. below: only older ones than this number."""
+    """The newest operations. open_only: only those that run, wait or are paused. undoable: only those that can be undone.
+    part: of the entity's address. below: only older ones than this number."""
     rows = yield call(
-        "operations", open_only=open_only, below=2**63 - 1 if below is None else below, max_count=limit, entity_id=entity_id
-    )
+        "operations", open_only=open_only, undoable=undoable, kind=None if kind is None else str(kind), part=part.lower(),
+        below=2**63 - 1 if below is None else below, max_count=limit, entity_id=entity_id,
+    )  # fmt: skip
     return [_operation(row) for row in rows]
 
 

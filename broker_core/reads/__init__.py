@@ -56,13 +56,16 @@ from .messages import (
     Explanation,
     Matching,
     MessageDetail,
+    MessageProperties,
     MessageRow,
     Tab,
     body,
+    contents,
     count_messages,
     frequent_values,
     list_messages,
     message,
+    message_properties,
     messages_by_number,
 )
 from .names import (

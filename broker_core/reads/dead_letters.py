@@ -86,39 +86,50 @@ class DeadGroup:
 
 @dataclass(frozen=True, slots=True)
 class DeadGroups:
-    """The groups, the largest first, at most MOST_GROUPS. total: messages in all lists by the ledger. examined: those grouped,
-    the newest of each list."""
+    """The groups, the largest first, at most MOST_GROUPS.
+
+    total:    messages that failed, by the ledger; of RabbitMQ queues those that were found.
+    examined: those grouped, the newest of each list. scanned: with the messages of RabbitMQ queues that have not died.
+    capped:   whether a list has more messages than were scanned.
+    """
 
     groups: tuple[DeadGroup, ...]
-    total: int
-    examined: int
-
-    @property
-    def capped(self) -> bool:
-        return self.examined < self.total
+    total: int = 0
+    examined: int = 0
+    scanned: int = 0
+    capped: bool = False
 
 
 def _joined(results: list[DeadGroups]) -> DeadGroups:
     groups = sorted(chain.from_iterable(one.groups for one in results), key=lambda group: -group.count)[:MOST_GROUPS]
-    return DeadGroups(tuple(groups), sum(one.total for one in results), sum(one.examined for one in results))
+    return DeadGroups(
+        tuple(groups), sum(one.total for one in results), sum(one.examined for one in results),
+        sum(one.scanned for one in results), any(one.capped for one in results),
+    )  # fmt: skip
 
 
 @use_case(namespace="filter", combine=_joined)
 def dead_groups(filter: EntityFilter = EntityFilter(), *, actor: Actor | None = None) -> Steps[DeadGroups]:
     """The groups of the messages that failed in the entities that match. The work is bounded: of each list the newest
-    EXAMINED_OF_LIST messages are grouped, fewer if there are many lists."""
+    EXAMINED_OF_LIST messages are grouped, fewer if there are many lists. A message of a RabbitMQ queue has failed if it has the
+    header x-death; others are the queue's normal traffic, and are not counted."""
     require(actor, Right.BROWSE, filter.namespace or "all namespaces")
     places = yield call("read_dead_places", **filter.parameters())
     if not places:
-        return DeadGroups((), 0, 0)
+        return DeadGroups(())
     cap = max(LEAST_OF_LIST, min(EXAMINED_OF_LIST, EXAMINED // len(places)))
     caps = _caps([row.n for row in places], cap)
     rows = yield call(
         "read_dead_groups", entity_ids=[row.id for row in places], subqueues=[row.subqueue for row in places], caps=caps,
         max_count=MOST_GROUPS,
     )  # fmt: skip
-    examined = sum(min(row.n, most) for row, most in zip(places, caps, strict=True))
-    return DeadGroups(tuple(map(_group, rows)), sum(row.n for row in places), examined)
+    examined = rows[0].examined if rows else 0
+    beyond = sum(
+        max(0, row.n - most) for row, most in zip(places, caps, strict=True) if Family(row.family) is not Family.RABBITMQ
+    )
+    scanned = sum(map(min, (row.n for row in places), caps))
+    capped = any(row.n > most for row, most in zip(places, caps, strict=True))
+    return DeadGroups(tuple(map(_group, rows)), examined + beyond, examined, scanned, capped)
 
 
 def _caps(sizes: Sequence[int], cap: int) -> list[int]:

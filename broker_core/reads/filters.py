@@ -10,7 +10,7 @@ themselves. The text is what URLs, saved filters and operations store. docs/sear
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, time, timedelta
 from difflib import get_close_matches
 
@@ -103,10 +103,22 @@ class MessageFilter:
     def __str__(self) -> str:
         return " ".join(map(str, self.conditions))
 
+    def at(self, instant: datetime) -> MessageFilter:
+        """The same filter with ages as instants, so that it matches later what it matches at this instant."""
+        return replace(self, conditions=tuple(_at(one, instant) if isinstance(one, Age) else one for one in self.conditions))
+
     @property
     def needs_bodies(self) -> bool:
         """Whether it requires Right.SEE_BODIES."""
         return any(isinstance(one, BodyText | JsonValue) for one in self.conditions)
+
+
+def _at(age: Age, instant: datetime) -> TimeRange:
+    """The instants of messages that have this age: a range that excludes its start and includes its end."""
+    after = timedelta.resolution
+    start = None if age.high is None else instant - age.high + after
+    end = None if age.low is None else instant - age.low + after
+    return TimeRange(age.field.replace("age", "at"), start, end, age.negated)
 
 
 @dataclass(frozen=True, slots=True)

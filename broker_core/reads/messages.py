@@ -205,6 +205,14 @@ class MessageDetail:
 
 
 @dataclass(frozen=True, slots=True)
+class MessageProperties:
+    """broker: present ones only, as in MessageDetail. application: name -> (AMQP type, canonical text)."""
+
+    broker: Mapping[str, Any]
+    application: Mapping[str, tuple[str, str | None]]
+
+
+@dataclass(frozen=True, slots=True)
 class Body:
     """Part of a message's body: `content` begins at byte `offset`; the body has `total` bytes."""
 
@@ -315,6 +323,17 @@ def messages_by_number(entity_id: int, sequence_numbers: Iterable[int], *, actor
 
 
 @use_case
+def message_properties(
+    address: EntityAddress, sequence_numbers: Iterable[int], *, actor: Actor | None = None
+) -> Steps[dict[int, MessageProperties]]:
+    """The properties of messages in any list of the entity, by number. Raises EntityNotFound."""
+    require(actor, Right.BROWSE, address)
+    entity_id = yield from entity_id_of(address)
+    rows = yield call("read_properties_by_number", entity_id=entity_id, numbers=whole_numbers(sequence_numbers))
+    return {row.sequence_number: MessageProperties(row.properties or {}, pairs(row.application_properties)) for row in rows}
+
+
+@use_case
 def message(address: EntityAddress, sequence_number: int, *, actor: Actor | None = None) -> Steps[MessageDetail | None]:
     """One message in any list of the entity; None: it is not there (see `timeline`). Raises EntityNotFound."""
     require(actor, Right.BROWSE, address)
@@ -340,6 +359,21 @@ def body(
         return None
     [row] = rows
     return Body(bytes(row.content), offset, row.total, BodyKind(row.body_kind), row.content_type)
+
+
+@use_case
+def contents(
+    address: EntityAddress, numbers: Iterable[int], *, max_bytes: int, actor: Actor | None = None
+) -> Steps[list[tuple[MessageDetail, bytes]]]:
+    """Those of these messages that are in the list, with their bodies, lowest number first: as many as have max_bytes together,
+    but at least one. Raises EntityNotFound; NotAuthorized without Right.SEE_BODIES."""
+    require(actor, Right.BROWSE | Right.SEE_BODIES, address)
+    require_count("max_bytes", max_bytes)
+    entity_id = yield from entity_id_of(address)
+    rows = yield call(
+        "read_contents", entity_id=entity_id, subqueue=int(address.subqueue), numbers=whole_numbers(numbers), max_bytes=max_bytes
+    )
+    return [(_detail(row), bytes(row.body)) for row in rows]
 
 
 @dataclass(slots=True)

@@ -32,6 +32,8 @@ SLICE_ROWS = 20_000  # examined by one statement
 SLICE_SECONDS = 0.5  # no further statement is started after this time
 SLICE_FOUND = 50
 FIRST_KINDS = (EventKind.SENT, EventKind.SCHEDULED, EventKind.PUBLISHED)
+ENTITIES_AT_ONCE = 10  # whose messages one statement examines, if the filter names entities
+MOST_ENTITIES = 1_000  # a filter that names more is searched in all
 SAME_ID = 50  # shown at most; more are left to the slices
 EVENTS, MESSAGES = "events", "messages"
 _START = (2**63 - 1, 0, 0, 0)
@@ -67,7 +69,8 @@ class Slice:
     """What a slice found, in the order of the search, and where the next one begins.
 
     part: EVENTS or MESSAGES. cursor: for the next slice; None: the search is complete. scanned: rows examined by this slice.
-    total: about how many there are in this part. back_to: of the events, when the last one examined was recorded.
+    total: about how many there are in this part; None: not known, as the filter names entities.
+    back_to: of the events, when the last one examined was recorded.
     not_json: stored messages whose bodies are not JSON although the filter has conditions on values in JSON.
     """
 
@@ -75,7 +78,7 @@ class Slice:
     part: str
     cursor: str | None
     scanned: int
-    total: int
+    total: int | None
     back_to: datetime | None
     not_json: int
 
@@ -217,11 +220,16 @@ class _Search:
         rest_before = datetime.fromtimestamp(oldest / 1_000_000, UTC) if oldest else None
         found: list[FoundMessage] = []
         scanned, not_json, cursor = 0, 0, None
+        wanted = yield from self._entities()
         while True:
+            only = None if wanted is None else [one for one in wanted if (one, 0, 0, 0) < tuple(before)][:ENTITIES_AT_ONCE]
+            if only == []:
+                cursor = None
+                break
             names = dict(zip(("entity_id", "subqueue", "state", "number"), before, strict=True))
             statement = call(
                 "search_messages", **names, max_scanned=SLICE_ROWS, max_bytes=SCAN_BYTES, max_count=SLICE_FOUND,
-                with_system=self.with_system, rest_before=rest_before, **_conditions(self.filter),
+                with_system=self.with_system, rest_before=rest_before, only=only, **_conditions(self.filter),
             )  # fmt: skip
             rows = yield Atomically(_after("join_by_hashing", statement))
             head, hits = rows[0], [row for row in rows if row.sequence_number is not None]
@@ -231,14 +239,28 @@ class _Search:
                 last = hits[-1]
                 before = [last.entity_id, last.subqueue, last.state, last.sequence_number]
             elif head.at_end or not head.scanned:
-                cursor = None
-                break
+                if only is None:
+                    cursor = None
+                    break
+                before = [only[-1], 0, 0, 0]
             else:
                 before = [head.last_entity, head.last_subqueue, head.last_state, head.last_number]
             cursor = _messages_from(before, rest_before)
             if len(found) >= SLICE_FOUND or time.monotonic() >= self.deadline:
                 break
-        return Slice(tuple(found), MESSAGES, cursor, scanned, total, None, not_json)
+        return Slice(tuple(found), MESSAGES, cursor, scanned, total if wanted is None else None, None, not_json)
+
+    def _entities(self) -> Steps[list[int] | None]:
+        """The entities that the filter names, the newest first; None: it names none, or too many."""
+        named = [one for one in self.filter.conditions if isinstance(one, Text) and one.field == "entity" and not one.negated]
+        if not named:
+            return None
+        patterns = [one.pattern.like if one.exact else f"%{one.pattern.like}%" for one in named]
+        rows = yield call(
+            "search_entities", patterns=patterns, exact=[one.exact for one in named], with_system=self.with_system,
+            max_count=MOST_ENTITIES + 1,
+        )  # fmt: skip
+        return [row.id for row in rows] if len(rows) <= MOST_ENTITIES else None
 
 
 def _with_present(events: list[Any]) -> Steps[list[FoundMessage]]:

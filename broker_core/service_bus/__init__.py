@@ -11,7 +11,7 @@ from broker_core.common.amqp_sections import AmqpSections, Section
 
 from . import sweeps
 from .moving import move
-from .operating import delete_batch, drop_locks, purge, release_locks, release_session, resubmit
+from .operating import dead_letter_unlocked, delete_batch, drop_locks, purge, release_locks, release_session, resubmit
 from .reading import RuleRow, explain, rules_of
 from .receiving import peek, receive, receive_and_delete, receive_deferred, receive_from
 from .sending import cancel_scheduled, send

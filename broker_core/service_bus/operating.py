@@ -133,6 +133,35 @@ def _end_locks_of(entity_id: int, numbers: Sequence[int], reason: str | None, ac
 
 
 @use_case
+def dead_letter_unlocked(
+    address: EntityAddress,
+    sequence_numbers: Sequence[int],
+    reason: str | None = None,
+    description: str | None = None,
+    *,
+    actor: Actor | None = None,
+) -> Steps[list[int]]:
+    """Move active and deferred messages that nobody holds to the dead-letter queue (SB-078). Returns the numbers of those moved:
+    the others are locked, scheduled, expired or gone."""
+    actor = actor or Actor.local()
+    actor.require(Right.OPERATE, address)
+    service_bus.check_dead_letter_texts(reason, description)
+    numbers = whole_numbers(sequence_numbers)
+    if not numbers:
+        return []
+    entity_id, rows, _ = yield from run_on_entity(
+        address.main, "dead_letter_unlocked", actor=str(actor), numbers=numbers, reason=reason, description=description,
+        properties=None,
+    )  # fmt: skip
+    if not rows:
+        return []
+    yield from wake([entity_id], rows[0].waiting, subqueue=SubQueue.DEAD_LETTER)
+    if rows[0].forwards:
+        yield AfterCommit(forward_on([entity_id]))
+    return sorted(row.sequence_number for row in rows)
+
+
+@use_case
 def delete_batch(
     address: EntityAddress,
     max_count: int,

@@ -13,9 +13,7 @@ from itertools import chain
 from typing import Any
 from uuid import UUID
 
-from broker_core.common.arguments import is_storable
-from broker_core.common.errors import InvalidArgument, NotAllowed
-from broker_core.common.limits import STRICT
+from broker_core.common.errors import NotAllowed
 from broker_core.common.types import (
     Actor,
     EntityAddress,
@@ -104,9 +102,7 @@ def dead_letter(
     Raises NotAllowed in a dead-letter queue (SB-089), and MessageTooLarge for too large properties.
     """
     service_bus.check_may_dead_letter(address.subqueue)
-    for name, text in (("reason", reason), ("description", description)):
-        if text is not None and (not is_storable(text) or len(text) > STRICT.dead_letter_text):
-            raise InvalidArgument(name, f"must have at most {STRICT.dead_letter_text} characters and no NUL")
+    service_bus.check_dead_letter_texts(reason, description)
     patch = service_bus.properties_json(properties)
     texts = {"reason": reason, "description": description}
     return (yield from _settle("dead_letter", address, tokens, actor, patch, properties=patch, **texts))

@@ -31,11 +31,13 @@ class GroupQuery(forms.Form):
 
 
 class RepairForm(forms.Form):
-    """What is changed in one message, or in all. body: None if it was not edited."""
+    """What is changed in one message (body), or in all (patch, or find and replace)."""
 
     body = forms.CharField(required=False, strip=False, max_length=256 * 1024)
     original = forms.CharField(required=False, strip=False, max_length=256 * 1024)
     patch = forms.CharField(required=False, max_length=64 * 1024)
+    find = forms.CharField(required=False, strip=False, max_length=16 * 1024)
+    replace = forms.CharField(required=False, strip=False, max_length=16 * 1024)
     properties = forms.CharField(required=False, max_length=16 * 1024)
 
 

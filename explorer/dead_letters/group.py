@@ -22,10 +22,12 @@ from broker_core.operations import Kind, Operation, Selection
 from broker_core.reads import EntityRow, MessageDetail, MessageRow, Page, Tab, parse_filter
 from explorer import operations
 from explorer.live.page import Live, LiveRequest, live
+from explorer.operations.presenters import Line, undo_report, undo_url
 from explorer.operations.selecting import tab_of
 from explorer.shared.family import FamilyOperations, pages_of
 from explorer.shared.presenters import SUBQUEUES, plural
 from explorer.shared.shell import Act, about, act, cleaned, page, show, wants_fragment
+from explorer.shared.split import is_for_pane
 
 from . import notes, repairs
 from .fates import Fate, fate
@@ -33,6 +35,7 @@ from .forms import GroupQuery, PaceForm, RepairForm
 from .inbox import group_url
 
 PREVIEWED = 3
+FIELDS = ("body", "original", "patch", "find", "replace", "properties")  # of a repair
 FOLLOWED = timedelta(minutes=30)  # how long an operation stays on the page after its end
 SECONDS, SECONDS_OF_MANY, MANY = 1.0, 15.0, 5_000
 OF_ALL = {"resubmit": Kind.RESUBMIT, "repair": Kind.REPAIR, "move": Kind.MOVE, "archive": Kind.ARCHIVE, "discard": Kind.DISCARD}
@@ -157,7 +160,8 @@ def _show(bench: Bench, *, done: Act = Act(), repair: Mapping[str, Any] | None =
         entities=[entity],
         refresh_seconds=seconds,
     )
-    return show(request, "dead_letters/group", context, fragment="dead_letters/_group", status=done.status, live=shown)
+    fragment = "dead_letters/_beside" if is_for_pane(request) else "dead_letters/_group"
+    return show(request, "dead_letters/group", context, fragment=fragment, status=done.status, live=shown)
 
 
 def _focus(bench: Bench, repair: Mapping[str, Any]) -> str:
@@ -205,9 +209,10 @@ def _pane(bench: Bench, number: int | None, repair: Mapping[str, Any]) -> dict[s
         "row": detail.row,
         "text": text,
         "body_is_large": body is None,
-        "form": {"body": text, "original": text, "patch": "", "properties": "", **repair.get("form", {})},
+        "form": {"body": text, "original": text, **dict.fromkeys(FIELDS[2:], ""), **repair.get("form", {})},
         "previews": repair.get("previews", ()),
         "previewed_all": repair.get("all", False),
+        "checked": repair.get("checked"),
         "derived_patch": repair.get("derived", ""),
         "repair_error": repair.get("error"),
     }
@@ -224,10 +229,10 @@ def _body(bench: Bench, detail: MessageDetail) -> bytes | None:
 def _repair_of(bench: Bench, *, previews: bool = False, of_all: bool) -> dict[str, Any]:
     """The repair as posted, and with `previews` what it would do to this message, or to three of the group."""
     form = RepairForm(bench.request.POST)
-    if "body" not in bench.request.POST and "patch" not in bench.request.POST:
+    if not any(name in bench.request.POST for name in ("body", "patch", "find")):
         return {}
     values = form.cleaned_data if form.is_valid() else {}
-    shown = {"form": {name: bench.request.POST.get(name, "") for name in ("body", "original", "patch", "properties")}}
+    shown = {"form": {name: bench.request.POST.get(name, "") for name in FIELDS}}
     if not previews:
         return {**shown, "all": of_all}
     try:
@@ -235,10 +240,11 @@ def _repair_of(bench: Bench, *, previews: bool = False, of_all: bool) -> dict[st
             raise InvalidArgument("body", "is too long to be repaired here")
         options = _options(values, of_all)
         changes = [_change(bench, number, options) for number in _previewed(bench, of_all)]
+        checked = repairs.check_all(bench.selection(), options, bench.family.largest_body, bench.actor) if of_all else None
     except InvalidArgument as problem:
         return {**shown, "error": problem, "all": of_all}
     derived = "" if of_all else repairs.patch_between(values["original"].encode(), values["body"])
-    return {**shown, "previews": changes, "all": of_all, "derived": derived}
+    return {**shown, "previews": changes, "all": of_all, "derived": derived, "checked": checked}
 
 
 def _options(values: Mapping[str, Any], of_all: bool) -> dict[str, Any]:
@@ -246,7 +252,11 @@ def _options(values: Mapping[str, Any], of_all: bool) -> dict[str, Any]:
     options: dict[str, Any] = {}
     if properties := repairs.parsed_properties(values["properties"]):
         options["properties"] = properties
-    if of_all and (values["patch"] or not properties):
+    if of_all and values["find"]:
+        if values["patch"].strip():
+            raise InvalidArgument("find", "cannot be used together with a merge patch; clear one of them")
+        options["replace"] = ["\n".join(_lines(values[name])) for name in ("find", "replace")]
+    elif of_all and (values["patch"] or not properties):
         options["merge_patch"] = repairs.parsed_patch(values["patch"])
     elif not of_all and _lines(values["body"]) != _lines(values["original"]):
         options["body"] = "\n".join(_lines(values["body"]))
@@ -321,6 +331,7 @@ def _controlled(bench: Bench, action: str) -> Act:
     done = act(
         bench.request, f"{action} operation", bench.address,
         lambda: operations.change(operation, action, actor=bench.actor), target=f"operation {operation.id}",
+        says=undo_report if action == "undo" else lambda one: f"Operation {one.id}: {Line(one).state}.",
     )  # fmt: skip
     return Act(error=done.error, result=bench.url(op=operation.id))
 
@@ -335,7 +346,7 @@ def _tried(bench: Bench, *, repair: bool, of_all: bool) -> Act:
     done = act(
         bench.request, f"{kind} one", bench.address,
         lambda: operations.start(kind, bench.selection([number]), actor=bench.actor, options=options),
-        target=f"message {number}",
+        target=f"message {number}", says=_said, undo=lambda one: undo_url(one, bench.url(tried=None, m=number)),
     )  # fmt: skip
     if done.error:
         return done
@@ -356,6 +367,7 @@ def _tried_options(bench: Bench, found: Sequence[Operation]) -> dict[str, Any]:
         return {}
     return {
         "patch": json.dumps(options.options["merge_patch"], ensure_ascii=False) if "merge_patch" in options.options else "",
+        **dict(zip(("find", "replace"), options.options.get("replace", ("", "")), strict=True)),
         "properties": "\n".join(f"{name}={value}" for name, value in options.options.get("properties", {}).items()),
     }
 
@@ -375,7 +387,7 @@ def _started(bench: Bench, kind: Kind) -> Act:
         lambda: operations.start(
             kind, bench.selection(), actor=bench.actor, options=options, pace=values["pace"], up_to=values["up_to"]
         ),
-        target=bench.filter or "all", says=_said,
+        target=bench.filter or "all", says=_said, undo=lambda one: undo_url(one, bench.url(m=None)),
     )  # fmt: skip
     return Act(error=done.error, result=None if done.error else bench.url(m=None, op=done.result.id))
 

@@ -16,7 +16,7 @@ from broker_core.common.types import EntityAddress, Family
 from broker_core.reads import DeadGroup, EntityFilter
 from explorer.live.page import Live, live
 from explorer.models import DeadLetterNote
-from explorer.shared.forms.queries import families
+from explorer.shared.forms.queries import families, filter_field
 from explorer.shared.presenters import SUBQUEUE_SLUGS
 from explorer.shared.shell import cleaned, page, show
 
@@ -31,7 +31,7 @@ GROWING = 10  # messages within five minutes
 class InboxQuery(forms.Form):
     """q: part of the entity's address. why: part of a reason or description. all: also system entities."""
 
-    q = forms.CharField(required=False, max_length=330, label="Entity")
+    q = forms.CharField(required=False, max_length=330, label="Entity", widget=filter_field())
     why = forms.CharField(required=False, max_length=200, label="Reason or description")
     family = forms.ChoiceField(required=False, choices=families, label="Family")
     all = forms.BooleanField(required=False)
@@ -102,9 +102,7 @@ def inbox(request: HttpRequest) -> HttpResponse:
         "filtered": any(query[name] for name in ("q", "why", "family")),
         "most_groups": reads.MOST_GROUPS,
     }
-    shown = Live(
-        {"explorer/dead_letters/_inbox.html": 0.0}, refresh_seconds=SECONDS_OF_MANY if found.examined > MANY else SECONDS
-    )
+    shown = Live({"explorer/dead_letters/_inbox.html": 0.0}, refresh_seconds=SECONDS_OF_MANY if found.scanned > MANY else SECONDS)
     return show(request, "dead_letters/inbox", context, live=shown)
 
 

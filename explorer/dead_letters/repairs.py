@@ -1,17 +1,25 @@
-"""What a repair would do to a body: the difference, line by line, and what is wrong with it. Pure."""
+"""What a repair would do to bodies: the difference, line by line, and what is wrong with them."""
 
 from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from broker_core import reads
 from broker_core.common.errors import InvalidArgument
+from broker_core.common.types import Actor
+from broker_core.operations import Selection, entity_status
 from explorer.operations.patching import merged, patched
+from explorer.operations.selecting import count, matching_part
 from explorer.shared.bodies import pretty_json
 
+CHECK_SECONDS = 1.0
+CHECK_PAGE, CHECK_BYTES = 500, 4 * 2**20
+MOST_REFUSED = 10
 MOST_LINES = 120
 CONTEXT = 2
 _CSS = {"+": "added", "-": "removed"}
@@ -28,6 +36,48 @@ class Change:
     left_out: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What a repair would do to the messages of a group. refused: the first ones that would stay, (number, reason).
+    is_complete: False if there are more messages than were checked."""
+
+    count: int
+    refused: Sequence[tuple[int, str]]
+    refused_count: int
+    is_complete: bool
+
+
+def check_all(chosen: Selection, options: Mapping[str, Any], largest: int | None, actor: Actor) -> Checked:
+    """Check a repair on all messages of a group, lowest number first, within a time. largest: message, in bytes; None: the
+    entity's own limit."""
+    counted = count(chosen, actor=actor)
+    chosen, deadline = counted.selection, time.monotonic() + CHECK_SECONDS
+    if largest is None:
+        largest = entity_status(chosen.address.namespace, counted.entity_id).largest
+    position, at_end, checked, refused = 0, False, 0, []
+    while not at_end and time.monotonic() < deadline:
+        numbers, position, at_end = matching_part(chosen, position, CHECK_PAGE, actor)
+        while numbers and time.monotonic() < deadline:
+            found = reads.contents(chosen.address, numbers, max_bytes=CHECK_BYTES, actor=actor)
+            for detail, body in found:
+                problem = refusal(body, options, largest - max(0, detail.row.size - detail.body_size))
+                refused += [(detail.row.sequence_number, problem)] if problem else []
+            checked += len(found)
+            last = found[-1][0].row.sequence_number if found else numbers[-1]
+            numbers = [number for number in numbers if number > last]
+        at_end = at_end and not numbers
+    return Checked(checked, refused[:MOST_REFUSED], len(refused), at_end)
+
+
+def refusal(body: bytes, options: Mapping[str, Any], largest: int) -> str:
+    """Why a body cannot be repaired; empty: it can."""
+    try:
+        after = patched(body, options)
+    except ValueError as problem:
+        return str(problem)
+    return f"with its new body it has {len(after):,} bytes; {largest:,} are allowed" if len(after) > largest else ""
+
+
 def editable(body: bytes) -> str | None:
     """The body as text for an editor: JSON is indented. None: it is no text, or too long."""
     if len(body) > MOST_CHARACTERS:
@@ -41,12 +91,9 @@ def editable(body: bytes) -> str | None:
 
 def change(number: int, body: bytes, options: Mapping[str, Any], largest: int) -> Change:
     """What the options of a repair would do to a body."""
-    try:
-        after = patched(body, options)
-    except ValueError as problem:
-        return Change(number, problem=f"{problem}")
-    if len(after) > largest:
-        return Change(number, problem=f"with its new body it has {len(after):,} bytes; {largest:,} are allowed")
+    if problem := refusal(body, options, largest):
+        return Change(number, problem=problem)
+    after = patched(body, options)
     lines = _lines(_shown(body), _shown(after))
     return Change(number, tuple(lines[:MOST_LINES]), "" if lines else "nothing would change", max(0, len(lines) - MOST_LINES))
 

@@ -17,13 +17,22 @@ class StartForm(forms.Form):
     """What a list's page asks for. numbers: only these; else all that match `filter`, none with a higher number than up_to.
     next: the page to return to. all: act on the filter, whatever is selected. confirmed: it was asked before."""
 
-    kind = forms.ChoiceField(choices=[(str(kind), str(kind)) for kind in Kind])
+    kind = forms.ChoiceField(choices=[(str(kind), str(kind)) for kind in Kind if kind is not Kind.IMPORT])
     tab = forms.CharField(required=False, max_length=40)
     filter = forms.CharField(required=False, max_length=2_000, strip=False)
     up_to = forms.IntegerField(required=False, min_value=0, max_value=2**63 - 1)
     next = forms.CharField(required=False, max_length=2_000)
     all = forms.BooleanField(required=False)
     confirmed = forms.BooleanField(required=False)
+
+
+class ListQuery(forms.Form):
+    """Which operations are listed."""
+
+    kind = forms.ChoiceField(required=False, choices=[("", "all"), *((str(kind), kind.capitalize()) for kind in Kind)])
+    q = forms.CharField(required=False, max_length=330, label="Entity")
+    undoable = forms.BooleanField(required=False, label="Can be undone")
+    before = forms.IntegerField(required=False, min_value=1, max_value=2**62, widget=forms.HiddenInput)
 
 
 class PaceForm(forms.Form):

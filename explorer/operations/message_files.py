@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -14,16 +14,23 @@ from broker_core import reads
 from broker_core.common.amqp_sections import AmqpSections
 from broker_core.common.errors import BrokerError, InvalidArgument
 from broker_core.common.types import Actor, BodyKind
-from broker_core.operations import Selection
+from broker_core.operations import Batch, Places, Selection, Skip
 from broker_core.reads import MessageDetail
+from broker_core.store.driver import Steps
+from explorer.shared.csv_file import csv_line
 from explorer.shared.family import FamilyOperations
 
 from .selecting import matching_part
 
-PAGE = 100
-CHUNK = 4 * 2**20
-MOST_MESSAGES = 5_000  # of an import; all are sent in one transaction
+PAGE = 500
+CHUNK = 4 * 2**20  # of bodies that an export reads at once
+MOST_MESSAGES = 50_000  # of an import
+PREVIEWED = 3
 MOST_ERRORS = 20
+COLUMNS = (
+    "number", "enqueued_at", "message_id", "session_id", "body_kind", "properties", "application_properties", "time_to_live",
+    "scheduled_enqueue_at", "dead_letter_reason", "dead_letter_description", "encoded", "body", "body_base64",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,37 +56,43 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """The messages of a file, as the family sends them, with their lines as written. errors: (line, what is wrong)."""
+    """The messages of a file. lines: as written, by number. errors: (line, what is wrong)."""
 
-    messages: tuple[Any, ...]
+    lines: Mapping[int, str]
     first: tuple[Record, ...]
     errors: tuple[tuple[int, str], ...]
 
 
-def lines_of(chosen: Selection, actor: Actor) -> Iterator[str]:
-    """The messages of a selection, a line each, lowest number first. One that leaves the list meanwhile is left out."""
+def messages_of(chosen: Selection, actor: Actor) -> Iterator[dict[str, Any]]:
+    """The messages of a selection, lowest number first. One that leaves the list meanwhile is left out."""
     position, at_end = 0, False
     while not at_end:
         numbers, position, at_end = matching_part(chosen, position, PAGE, actor)
-        for number in numbers:
-            detail = reads.message(chosen.address, number, actor=actor)
-            body = _whole_body(chosen, detail, actor) if detail else None
-            if detail is not None and body is not None:
-                yield json.dumps(exported(detail, body), ensure_ascii=False) + "\n"
+        while numbers:
+            found = reads.contents(chosen.address, numbers, max_bytes=CHUNK, actor=actor)
+            for detail, body in found:
+                yield exported(detail, body)
+            last = found[-1][0].row.sequence_number if found else numbers[-1]
+            numbers = [number for number in numbers if number > last]
 
 
-def _whole_body(chosen: Selection, detail: MessageDetail, actor: Actor) -> bytes | None:
-    parts = []
-    for offset in range(0, max(1, detail.body_size), CHUNK):
-        part = reads.body(chosen.address, detail.row.sequence_number, offset=offset, length=CHUNK, actor=actor)
-        if part is None:
-            return None
-        parts.append(part.content)
-    return b"".join(parts)
+def json_lines(messages: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    return (json.dumps(one, ensure_ascii=False) + "\n" for one in messages)
+
+
+def csv_lines(messages: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """For spreadsheets: a column for each member; objects are JSON."""
+    yield csv_line(COLUMNS)
+    for one in messages:
+        yield csv_line([_cell(one.get(name)) for name in COLUMNS])
+
+
+def _cell(value: Any) -> Any:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else "" if value is None else value
 
 
 def exported(detail: MessageDetail, body: bytes) -> dict[str, Any]:
-    """A message as a JSON object; members without a value are left out."""
+    """A message as a JSON object with the members COLUMNS; those without a value are left out."""
     row = detail.row
     found = {
         "number": row.sequence_number,
@@ -104,26 +117,42 @@ def exported(detail: MessageDetail, body: bytes) -> dict[str, Any]:
 
 def parsed(text: str, family: FamilyOperations) -> Parsed:
     """Check each line of a file. Raises InvalidArgument for a file with no messages, or too many."""
-    messages: list[Any] = []
+    lines: dict[int, str] = {}
     first: list[Record] = []
     errors: list[tuple[int, str]] = []
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
-        if len(messages) == MOST_MESSAGES:
+        if len(lines) == MOST_MESSAGES:
             raise InvalidArgument("file", f"has more than {MOST_MESSAGES:,} messages; divide it")
         try:
             record = _record(line)
-            messages.append(family.read_record(record))
-            if len(first) < 3:
+            family.read_record(record)
+            lines[number] = line
+            if len(first) < PREVIEWED:
                 first.append(record)
         except BrokerError as problem:
             errors.append((number, str(problem)))
             if len(errors) == MOST_ERRORS:
                 break
-    if not messages and not errors:
+    if not lines and not errors:
         raise InvalidArgument("file", "has no messages")
-    return Parsed(tuple(messages), tuple(first), tuple(errors))
+    return Parsed(lines, tuple(first), tuple(errors))
+
+
+def send(batch: Batch, family: FamilyOperations, lines: Mapping[int, str]) -> Steps[dict[int, Places | Skip]]:
+    """Send the messages of these lines: where each is now, or why it was not sent."""
+    messages: dict[int, Any] = {}
+    results: dict[int, Places | Skip] = {}
+    for number, line in lines.items():
+        try:
+            messages[number] = family.read_record(_record(line))
+        except BrokerError as problem:
+            results[number] = Skip(str(problem), failed=True)
+    if messages:
+        sent = yield from family.send_records(batch, list(messages.values()))
+        results |= dict(zip(messages, sent, strict=True))
+    return results
 
 
 def _record(line: str) -> Record:

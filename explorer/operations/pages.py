@@ -20,7 +20,7 @@ from explorer.shared.actions import selected_numbers
 from explorer.shared.presenters import numbered
 
 from . import control, presenters
-from .forms import FORMS, PaceForm, StartForm
+from .forms import FORMS, ListQuery, PaceForm, StartForm
 from .presenters import VERBS, Line
 from .selecting import Counted, count, selection
 from .starting import start
@@ -38,10 +38,12 @@ MOST_TARGETS = 300
 def operations(request: HttpRequest) -> HttpResponse:
     """The operations that run, and those that ran, newest first."""
     request.actor.require(Right.BROWSE, "the operations")
-    before = request.GET.get("before", "")
-    below = int(before) if before.isdecimal() and len(before) < 19 else None
-    found = core.newest(below=below, limit=SHOWN + 1)
-    running = [] if below else core.newest(open_only=True)
+    form = ListQuery(request.GET)
+    query = shell.cleaned(form)
+    kind, below = Kind(query["kind"]) if query["kind"] else None, query["before"]
+    chosen = {"kind": kind, "part": query["q"].strip(), "undoable": query["undoable"]}
+    found = core.newest(below=below, limit=SHOWN + 1, **chosen)
+    running = [] if below or query["undoable"] else core.newest(open_only=True, **chosen)
     past = [one for one in found[:SHOWN] if not one.is_open]
     context = {
         "section": "operations",
@@ -49,6 +51,8 @@ def operations(request: HttpRequest) -> HttpResponse:
         "past": [Line(one) for one in past],
         "more": found[SHOWN - 1].id if len(found) > SHOWN else None,
         "is_later_page": below is not None,
+        "form": form,
+        "filtered": any(chosen.values()),
     }
     return shell.show(
         request, "operations/operations", context, live=Live({LIST: 0.0}, refresh_seconds=LIVE_SECONDS if running else 5.0)
@@ -122,10 +126,15 @@ def operation_new(request: HttpRequest, namespace: str, path: str) -> HttpRespon
         lambda: start(kind, chosen, actor=request.actor, options=options, pace=pace, up_to=counted.selection.up_to),
         target=_target(counted), says=presenters.report, undo=lambda one: presenters.undo_url(one, values["next"]),
     )  # fmt: skip
+    in_list = shell.wants_fragment(request)  # htmx: the answer takes the list's place
+    if done.error and in_list:
+        shell.notify_error(request, done.error)
+        return HttpResponseRedirect(presenters.local(values["next"]) or reverse("explorer:entity", args=(namespace, path)))
     if done.error:
         return _ask(request, entity, kind, counted, details, values, error=done.error)
     if done.result.is_open:  # it has a page of its own, with its progress
-        return redirect("explorer:operation", done.result.id)
+        url = presenters.page_of(done.result)
+        return HttpResponse(headers={"HX-Redirect": url}) if in_list else HttpResponseRedirect(url)
     return HttpResponseRedirect(presenters.local(values["next"]) or presenters.list_url(done.result))
 
 

@@ -1,4 +1,4 @@
-"""Repairs bodies: a new body, or a JSON merge patch (RFC 7396)."""
+"""Repairs bodies: a new body, a JSON merge patch (RFC 7396), or a replaced text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from broker_core.common.errors import InvalidArgument
 def check_patch(options: Mapping[str, Any]) -> None:
     """Raise InvalidArgument unless the options of a repair say what is to be changed."""
     patch, body, properties = options.get("merge_patch"), options.get("body"), options.get("properties")
-    if patch is None and body is None and not properties:
+    replace = options.get("replace")
+    if replace is not None and not (isinstance(replace, list) and len(replace) == 2 and replace[0]):
+        raise InvalidArgument("find", "is empty: enter the text to be replaced")
+    if patch is None and body is None and replace is None and not properties:
         raise InvalidArgument("merge_patch", 'is empty: say what to change, as a JSON object such as {"currency": "EUR"}')
     if patch is not None and not isinstance(patch, dict):
         raise InvalidArgument("merge_patch", "must be a JSON object; its members are set, and those that are null are removed")
@@ -37,6 +40,8 @@ def patched(body: bytes, options: Mapping[str, Any]) -> bytes:
     """The repaired body. Raises ValueError with the reason why it cannot be repaired."""
     if options.get("body") is not None:
         return options["body"].encode()
+    if options.get("replace") is not None:
+        return _replaced(body, *options["replace"])
     if options.get("merge_patch") is None:
         return body
     try:
@@ -49,3 +54,13 @@ def patched(body: bytes, options: Mapping[str, Any]) -> bytes:
         return json.dumps(merged(value, options["merge_patch"]), ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         raise ValueError("its body cannot be written as JSON again") from None
+
+
+def _replaced(body: bytes, find: str, by: str) -> bytes:
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        raise ValueError("its body is not text in UTF-8") from None
+    if find not in text:
+        raise ValueError("its body does not contain the text")
+    return text.replace(find, by).encode()

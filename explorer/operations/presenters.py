@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import NamedTuple
 from urllib.parse import urlencode
 
@@ -17,6 +18,7 @@ from broker_core.reads import EntityRow
 from explorer.shared.family import pages_of
 from explorer.shared.presenters import plural
 
+from .forms import FORMS
 from .selecting import count, selection
 
 SECONDS_TO_COUNT = 0.1  # of the buttons of a filtered list
@@ -41,7 +43,9 @@ VERBS = {
     Kind.DISCARD: Verb("Discard", "Discarding", "Discarded", "trash", "leave the list; after 30 minutes they are deleted."),
     Kind.PURGE: Verb("Purge", "Purging", "Purged", "trash", "leave the list; after 30 minutes they are deleted."),
     Kind.RELEASE: Verb("Release", "Releasing", "Released", "unlock", "become available at once; their holders lose them."),
+    Kind.IMPORT: Verb("Import", "Importing", "Imported", "up", "are sent as new messages."),
 }
+MOVING = (Kind.RESUBMIT, Kind.REPAIR, Kind.MOVE)  # they leave copies elsewhere
 STATES = {
     State.QUEUED: ("waiting for a worker", "scheduled"),
     State.RUNNING: ("running", "active"),
@@ -73,6 +77,11 @@ class Offer:
     @property
     def is_danger(self) -> bool:
         return self.kind is Kind.DISCARD
+
+    @property
+    def acts_at_once(self) -> bool:
+        """Whether it acts on selected messages without asking for more."""
+        return self.kind not in FORMS
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +136,7 @@ class Line:
     def rate(self) -> float | None:
         """Messages per second so far."""
         one = self.operation
-        if one.started_at is None or one.read_at is None:
+        if one.started_at is None or one.read_at is None or one.state in (State.UNDOING, State.UNDONE):
             return None
         seconds = ((one.finished_at or one.read_at) - one.started_at).total_seconds()
         return one.processed / seconds if seconds > 1 else None
@@ -146,9 +155,32 @@ class Line:
         return human(one.finished_at - one.started_at) if one.finished_at and one.started_at else ""
 
     @property
+    def undo_verb(self) -> str:
+        return "Restore" if self.operation.kind is Kind.ARCHIVE else "Undo"
+
+    @property
+    def undo_left(self) -> str:
+        """For how long it can be undone; empty: without a limit, or not."""
+        one = self.operation
+        if not one.can_be_undone or one.undo_until is None or one.read_at is None:
+            return ""
+        return human(timedelta(minutes=max(1, round((one.undo_until - one.read_at) / timedelta(minutes=1)))))
+
+    @property
+    def undo_effect(self) -> str:
+        """What an undo does."""
+        if self.operation.kind is Kind.IMPORT:
+            return "Imported messages that still wait are removed; what was received stays, and is listed."
+        if self.operation.kind in MOVING:
+            return "Copies that still wait are removed and the originals return; what was received stays, and is listed."
+        return "The messages return with their numbers and delivery counts."
+
+    @property
     def what(self) -> str:
         """Which messages."""
         chosen = self.operation.selection
+        if file := self.operation.options.get("file"):
+            return f"from {file}"
         if chosen.numbers is not None:
             return f"{plural(len(chosen.numbers), 'selected message')}"
         return f"all that match {chosen.filter}" if chosen.filter else "all"
@@ -177,8 +209,9 @@ def undo_report(operation: Operation) -> str:
     if operation.state is State.UNDOING:
         return f"Undoing operation {operation.id}."
     left = operation.done - operation.undone
-    said = f"Undone: {plural(operation.undone, 'message')} returned."
-    return f"{said} {left:,} could not be returned; operation {operation.id} lists them." if left else said
+    way = "removed" if operation.kind is Kind.IMPORT else "returned"
+    said = f"Undone: {plural(operation.undone, 'message')} {way}."
+    return f"{said} {left:,} could not be {way}; operation {operation.id} lists them." if left else said
 
 
 def offers(entity: EntityRow, tab: str, filter: str, *, actor: Actor) -> dict:

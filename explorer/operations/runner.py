@@ -16,11 +16,14 @@ from broker_core.store import connections
 from broker_core.store.driver import Steps
 from explorer.shared.family import pages_of
 
+from .message_files import send
 from .patching import patched
 from .selecting import next_part
 
 BATCH = 500
 REPAIR_BATCH = 100  # bodies are read and written
+REST = 1.0  # after a batch in the background, of its duration: receivers beside an operation keep most of their rate
+MOST_REST = 0.5  # seconds
 TRIES = 6
 ENDS = (EntityNotFound, EntityDisabled, NotAllowed, NotAuthorized)  # refusals that concern all messages, not one
 
@@ -55,7 +58,7 @@ def _until_over(operation: Operation, token: str, step: Callable, deadline: floa
             return False
         if not more:
             break
-        _keep_pace(before, operation, began)
+        _wait(before, operation, time.monotonic() - began, rests=deadline is not None)
         if deadline is not None and time.monotonic() >= deadline:
             core.end(namespace, operation, token, operation.state)
             return True
@@ -74,11 +77,13 @@ def _fail(operation: Operation, token: str, problem: BrokerError) -> None:
     core.end(operation.address.namespace, operation, token, State.FAILED, message=str(problem), keep=keep)
 
 
-def _keep_pace(before: Operation, after: Operation, began: float) -> None:
-    """Wait as long as the operation's pace gives for what was processed. The lease is longer than the longest wait."""
+def _wait(before: Operation, after: Operation, worked: float, *, rests: bool) -> None:
+    """Wait as long as the operation's pace gives for what was processed, and in the background as long as the batch took. The
+    lease is longer than the longest wait."""
+    due = worked + min(MOST_REST, REST * worked) if rests else 0.0
     if after.pace and after.state is State.RUNNING:
-        due = (after.processed - before.processed) / after.pace
-        time.sleep(max(0.0, due - (time.monotonic() - began)))
+        due = max(due, (after.processed - before.processed) / after.pace)
+    time.sleep(max(0.0, due - worked))
 
 
 def _step(operation: Operation, token: str) -> tuple[Operation, bool]:
@@ -164,7 +169,8 @@ def _work(operation: Operation, numbers: list[int]) -> Work:
             return lambda: _repairing(batch, family.resubmit, family.largest_body)
         case Kind.RELEASE:
             return lambda: family.release(batch)
-    raise NotAllowed(f"Operations of the kind {operation.kind} are not run in batches of messages.")
+        case Kind.IMPORT:
+            return lambda: core.send_lines(batch, partial(send, batch, family))
 
 
 def _moving(batch: Batch, move: Move) -> Steps[Outcome]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from broker_core import reads
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import Actor, EntityAddress, Family, MessageState, Right, SubQueue
-from broker_core.operations import Operation, Place, Selection, entity_status
+from broker_core.operations import Kind, Operation, Place, Selection, entity_status, next_lines
 from broker_core.reads import MessageFilter, Tab
 from broker_core.reads.filters import parse_filter
 from explorer.shared.family import pages_of
@@ -104,8 +104,11 @@ def _in_list(place: Place, entity: reads.EntityRow) -> int:
 
 
 def next_part(operation: Operation, size: int) -> Part:
-    """The next messages of an operation, lowest number first."""
+    """The next messages of an operation, lowest number first. Of an import: the next lines of its file."""
     chosen = operation.selection
+    if operation.kind is Kind.IMPORT:
+        lines = next_lines(operation.address.namespace, operation, size + 1)
+        return Part(lines[:size], lines[:size][-1] if lines else operation.position, len(lines) <= size)
     if chosen.numbers is not None:
         left = [number for number in chosen.numbers if number > operation.position]
         return Part(left[:size], left[:size][-1] if left else operation.position, len(left) <= size)
@@ -141,6 +144,6 @@ def tab_of(place: Place) -> Tab:
 
 
 def message_filter(chosen: Selection) -> MessageFilter:
-    """The conditions of a selection. Raises FilterError."""
+    """The conditions of a selection, with ages as they were when it was counted. Raises FilterError."""
     found = parse_filter(chosen.filter, now=chosen.at or datetime.now(UTC))
-    return replace(found, holds=chosen.place.holds)
+    return replace(found.at(chosen.at) if chosen.at else found, holds=chosen.place.holds)

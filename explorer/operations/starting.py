@@ -12,6 +12,7 @@ from broker_core import operations as core
 from broker_core.common.errors import BrokerError, InvalidArgument
 from broker_core.common.types import Actor, Right
 from broker_core.operations import Kind, Operation, Selection
+from broker_core.reads import EntityRow
 from explorer.shared.family import pages_of
 
 from . import runner
@@ -54,7 +55,21 @@ def start(
         options=options,
         actor=actor,
     )
-    if pace is None and counted.is_exact and counted.count <= DIRECT:
+    return _begun(operation, at_once=pace is None and counted.is_exact and counted.count <= DIRECT)
+
+
+def start_import(entity: EntityRow, lines: Mapping[int, str], *, file: str, actor: Actor) -> Operation:
+    """Start an operation that sends the messages of these lines to an entity. Returns it as it is then, see `start`."""
+    actor.require(Right.OPERATE | Right.SEND, entity.address)
+    operation = core.create(
+        Kind.IMPORT, Selection(entity.address), counted=len(lines), entity_id=entity.id, family=entity.family,
+        options={"file": file}, lines=lines, actor=actor,
+    )  # fmt: skip
+    return _begun(operation, at_once=len(lines) <= DIRECT)
+
+
+def _begun(operation: Operation, *, at_once: bool) -> Operation:
+    if at_once:
         runner.run(operation, seconds=None)
     else:
         submit(operation)

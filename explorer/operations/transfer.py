@@ -1,4 +1,4 @@
-"""Export of a list's messages as JSON Lines, and import of such a file into an entity."""
+"""Export of a list's messages as JSON Lines or CSV, and import of a file of JSON Lines into an entity, as an operation."""
 
 from __future__ import annotations
 
@@ -18,34 +18,43 @@ from explorer.shared.family import pages_of
 from explorer.shared.message import one_by_one
 from explorer.shared.presenters import plural
 
-from .message_files import lines_of, parsed
+from . import presenters
+from .message_files import MOST_MESSAGES, csv_lines, json_lines, messages_of, parsed
+from .runner import BATCH
 from .selecting import count, selection
+from .starting import start_import
 
-LARGEST = 3 * 2**19  # so that the preview can send it again within a form's limit
+FORMATS = ("jsonl", "csv")
+
+LARGEST = 16 * 2**20
+LARGEST_KEPT = 3 * 2**19  # by a preview, which carries the file in its form, within Django's limit for the fields of one
 
 
 class ExportQuery(forms.Form):
-    """tab: the list. filter: as in its filter field."""
+    """tab: the list. filter: as in its filter field. format: empty: JSON Lines."""
 
     tab = forms.CharField(required=False, max_length=40)
     filter = forms.CharField(required=False, max_length=2_000, strip=False)
+    format = forms.ChoiceField(required=False, choices=[(name, name) for name in FORMATS])
 
 
 class ImportForm(forms.Form):
-    """A file of an export, or its text, which the preview carries on. do: preview, or import."""
+    """A file of an export, or its text and name, which the preview carries on. do: preview, or import."""
 
     file = forms.FileField(required=False, allow_empty_file=True, label="File", help_text="JSON Lines, as exported from a list.")
     text = forms.CharField(required=False, strip=False, widget=forms.HiddenInput)
+    name = forms.CharField(required=False, max_length=1_000, widget=forms.HiddenInput)
     do = forms.ChoiceField(choices=[("preview", "preview"), ("import", "import")])
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or {}
         upload = cleaned.get("file")
         content = upload.read(LARGEST + 1) if upload else cleaned.get("text", "").encode()
+        cleaned["name"] = (upload.name if upload else cleaned.get("name", ""))[:200]
         if not content:
             self.add_error("file", "Choose a file.")
         elif len(content) > LARGEST:
-            self.add_error("file", f"The file is larger than {LARGEST / 2**20} MB. Divide it by lines.")
+            self.add_error("file", f"The file is larger than {LARGEST // 2**20} MB. Divide it by lines.")
         else:
             try:
                 cleaned["content"] = content.decode()
@@ -64,25 +73,32 @@ def messages_export(request: HttpRequest, namespace: str, path: str) -> HttpResp
     counted = count(chosen, actor=actor)
     target = f"{counted.text} that match {chosen.filter}" if chosen.filter else f"all {counted.text}"
     audit.done(actor, "export messages", counted.selection.address, target=target)
-    lines: Any = lines_of(counted.selection, actor)
+    as_csv = values["format"] == "csv"
+    found = messages_of(counted.selection, actor)
+    lines: Any = csv_lines(found) if as_csv else json_lines(found)
     if isinstance(request, ASGIRequest):  # otherwise Django collects the whole file before it sends the first byte
         lines = one_by_one(lines)
     name = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in entity.address.path)
     return StreamingHttpResponse(
         lines,
-        content_type="application/jsonl",
-        headers={"Content-Disposition": f'attachment; filename="{name}.jsonl"', "X-Content-Type-Options": "nosniff"},
+        content_type="text/csv; charset=utf-8" if as_csv else "application/jsonl",
+        headers={
+            "Content-Disposition": f'attachment; filename="{name}.{"csv" if as_csv else "jsonl"}"',
+            "X-Content-Type-Options": "nosniff",
+        },
     )
 
 
 @shell.page
 @require_http_methods(["GET", "POST"])
 def messages_import(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
-    """GET: the form. POST: a preview with the errors by line, or the import itself: all messages of the file, or none."""
+    """GET: the form. POST: a preview with the errors by line, or the start of the import, if no line has an error."""
     entity = reads.entity(EntityAddress(namespace, path), actor=request.actor)
     family = pages_of(entity.family).operations
     context = {
         **shell.about(request, entity),
+        "batch": BATCH,
+        "most": MOST_MESSAGES,
         "why_not": "" if Right.SEND in request.actor.rights else "Importing messages requires the operator role.",
     }
     if request.method != "POST":
@@ -91,14 +107,17 @@ def messages_import(request: HttpRequest, namespace: str, path: str) -> HttpResp
     form = ImportForm(request.POST, request.FILES)
     if not form.is_valid():
         return shell.show_form(request, "operations/import", form, **context)
-    found = parsed(form.cleaned_data["content"], family)
+    content, name = form.cleaned_data["content"], form.cleaned_data["name"]
+    found = parsed(content, family)
     if found.errors or form.cleaned_data["do"] == "preview":
-        content = form.cleaned_data["content"]
-        return shell.show_form(request, "operations/import", form, found=found, content=content, **context)
+        kept = content if len(content.encode()) <= LARGEST_KEPT else ""
+        return shell.show_form(request, "operations/import", form, found=found, content=kept, file_name=name, **context)
+    back = reverse("explorer:entity", args=(entity.address.namespace, entity.address.path))
     done = shell.act(
-        request, "import messages", entity.address, lambda: family.send_records(entity.address, found.messages, request.actor),
-        target=plural(len(found.messages), "message"), says=lambda number: f"Imported {plural(number, 'message')}.",
+        request, "import messages", entity.address,
+        lambda: start_import(entity, found.lines, file=name or "a file", actor=request.actor),
+        target=plural(len(found.lines), "message"), says=presenters.report, undo=lambda one: presenters.undo_url(one, back),
     )  # fmt: skip
     if done.error:
         return shell.show_form(request, "operations/import", form, done=done, **context)
-    return HttpResponseRedirect(reverse("explorer:entity", args=(entity.address.namespace, entity.address.path)))
+    return HttpResponseRedirect(presenters.page_of(done.result) if done.result.is_open or done.result.reasons else back)

@@ -9,7 +9,7 @@ from django.urls import reverse
 from broker_core import queue_storage
 from broker_core.common.types import Family
 from explorer.shared.family import FamilyPages, LockPages, MessagePage, NamespacePages, NewEntity, PageTexts
-from explorer.shared.presenters import azure_name
+from explorer.shared.presenters import property_name
 
 from . import accounts, counts, message, message_facts, presenters, putting, queue, receiver, settings, urls
 from .operations import OPERATIONS
@@ -31,7 +31,7 @@ QUEUE_STORAGE = FamilyPages(
         carry_out=message.carry_out,
         explain=message.explain,
         is_held_by=message.is_held_by,
-        property_name=azure_name,
+        property_name=property_name,
         state_line=message_facts.state_line,
         facts=message_facts.facts,
         beside=message.beside,

@@ -17,6 +17,7 @@ from broker_core.queue_storage.rules.limits import (
     SHORTEST_LEASE,
 )
 from explorer.shared.forms.fields import with_unix_newlines
+from explorer.shared.forms.placeholders import fill_field
 
 _TEXT = forms.Textarea({"rows": 6, "class": "mono", "spellcheck": "false"})
 MAX_COPIES = 1000
@@ -65,6 +66,7 @@ class PutForm(forms.Form):
     copies = forms.IntegerField(
         min_value=1, max_value=MAX_COPIES, initial=1, label="Copies", help_text="Put together: all or none."
     )
+    fill = fill_field()
 
     def clean_text(self) -> str:
         return with_unix_newlines(self.cleaned_data["text"])

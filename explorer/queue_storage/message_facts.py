@@ -65,7 +65,7 @@ def _present(record: MessageRecord, detail: MessageDetail) -> list[Fact]:
     found = [Fact("Dequeue count", plural(row.delivery_count, "get"), updates)]
     if row.visible_at:
         found.append(Fact("Visible" if row.visible_at <= row.read_at else "Visible again", at=row.visible_at))
-    if row.locked_by:
+    if row.locked_by and row.display_state not in (DisplayState.DELAYED, DisplayState.RESCHEDULED):
         leased = row.visible_at is not None and row.visible_at > row.read_at
         found.append(Fact("Leased by" if leased else "Last leased by", row.locked_by))
     if row.held_since:

@@ -10,7 +10,6 @@ from typing import Any
 
 from broker_core import queue_storage
 from broker_core.common.errors import InvalidArgument
-from broker_core.common.types import Actor, EntityAddress
 from broker_core.operations import NOT_THERE, Batch, Outcome, Place, Skip
 from broker_core.queue_storage.rules.limits import TEXT_BYTES
 from broker_core.queue_storage.rules.messages import encode_text
@@ -48,12 +47,14 @@ def _text(record: Any) -> tuple[str, timedelta | None]:
     return text, record.time_to_live
 
 
-def _put(address: EntityAddress, messages: Sequence[tuple[str, timedelta | None]], actor: Actor) -> int:
+def _put(batch: Batch, messages: Sequence[tuple[str, timedelta | None]]) -> Steps:
     """All with one time-to-live are put at once."""
-    number = 0
+    operation, found = batch.operation, []
     for life, some in groupby(messages, key=itemgetter(1)):
-        number += len(queue_storage.put_all(address, [text for text, _ in some], time_to_live=life, actor=actor))
-    return number
+        texts = [text for text, _ in some]
+        put = yield from queue_storage.put_all.steps(operation.address, texts, time_to_live=life, actor=batch.actor)
+        found += [[(operation.entity_id, one.sequence_number)] for one in put]
+    return found
 
 
 OPERATIONS = FamilyOperations(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
@@ -12,6 +14,7 @@ from broker_core.common.types import EntityAddress, Right
 from broker_core.reads import EntityRow
 from explorer.shared import presenters
 from explorer.shared.copying import original_of, text_to_copy
+from explorer.shared.forms.placeholders import filler
 from explorer.shared.shell import Act, about, act, address_of, show, wants_fragment
 
 from .forms import PutForm
@@ -29,7 +32,7 @@ def put(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     done = act(
         request, "put", entity.address,
         lambda: queue_storage.put_all(
-            entity.address, [given["text"]] * given["copies"], visibility_timeout=given["visibilitytimeout"],
+            entity.address, _texts(given, entity.clock.now), visibility_timeout=given["visibilitytimeout"],
             time_to_live=given["messagettl"], actor=request.actor,
         ),
         target=presenters.copies(given["copies"]), says=put_text,
@@ -38,6 +41,10 @@ def put(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
         return _show(request, entity, form, done=done, status=done.status)
     url = _next_url(entity.address, done.result)
     return HttpResponse(headers={"HX-Redirect": url}) if wants_fragment(request) else HttpResponseRedirect(url)
+
+
+def _texts(given: dict, now: datetime) -> list[str]:
+    return [filler(n, now, fills=given["fill"])(given["text"]) for n in range(1, given["copies"] + 1)]
 
 
 def put_text(done: list[queue_storage.PutMessage]) -> str:

@@ -39,8 +39,8 @@ RABBITMQ = FamilyPages(
     locks=LockPages(
         word="delivery",
         release=lambda address, numbers, reason, actor: rabbitmq.release(address, numbers, reason=reason, actor=actor),
-        effect="The message is requeued at its position, as redelivered. The channel that holds it closes at its next use, which "
-        "requeues what else it holds.",
+        effect="The message is requeued at its position, as redelivered. The channel keeps its other deliveries; if it still "
+        "acknowledges this one, it is closed, as for any unknown delivery tag.",
     ),
     badge=states.badge,
     ends={},

@@ -86,8 +86,8 @@ def move(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     host = vhost_of(namespace, request.actor)
     queue = reads.entity(EntityAddress(host.name, path), actor=request.actor)
     request.actor.require(Right.OPERATE, queue.address)
-    initial = {"to": request.GET.get("to", BACK), "group": request.GET.get("group", "")}
-    form = MoveForm({"to": BACK, **request.POST.dict()} if request.method == "POST" else initial)
+    given = request.POST if request.method == "POST" else request.GET
+    form = MoveForm({"to": BACK, **given.dict()})
     which = _which(request, queue, cleaned(form)["group"])
     target = form.target()
     if request.method == "POST" and target is not None and form.cleaned_data["confirmed"] == in_words(target):

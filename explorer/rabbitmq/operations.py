@@ -8,8 +8,8 @@ from typing import Any
 
 from broker_core import rabbitmq
 from broker_core.common.errors import InvalidArgument
-from broker_core.common.types import Actor, EntityAddress, LedgerState
-from broker_core.operations import NOT_THERE, Batch, Outcome, Place, Skip
+from broker_core.common.types import LedgerState
+from broker_core.operations import NOT_THERE, Batch, Outcome, Place, Places, Skip
 from broker_core.rabbitmq import Back, DeadLetterOrigin, Publication, ToExchange, ToQueue
 from broker_core.rabbitmq.connections import channels
 from broker_core.rabbitmq.messages import properties
@@ -71,10 +71,19 @@ def _publication(record: Any) -> Publication:
     return Publication(record.body, properties=found)
 
 
-def _publish(address: EntityAddress, publications: Sequence[Publication], actor: Actor) -> int:
+def _publish(batch: Batch, publications: Sequence[Publication]) -> Steps:
     """To the queue itself, through the default exchange."""
-    named = [replace(one, routing_key=address.path) for one in publications]
-    return sum(bool(one.queues) for one in rabbitmq.publish(address.namespace, named, actor=actor))
+    operation = batch.operation
+    named = [replace(one, routing_key=operation.address.path) for one in publications]
+    published = yield from rabbitmq.publish.steps(operation.address.namespace, named, actor=batch.actor)
+    return [_stored(one, operation.address.path, operation.entity_id) for one in published]
+
+
+def _stored(published: rabbitmq.Published, name: str, entity_id: int) -> Places | Skip:
+    """Where a message is. One with copies (CC, BCC) in other queues cannot be recalled: entity 0 is never found."""
+    if published.refused:
+        return Skip("refused: the queue is full", failed=True)
+    return [(entity_id if queue == name else 0, number) for queue, number in published.queues]
 
 
 OPERATIONS = FamilyOperations(

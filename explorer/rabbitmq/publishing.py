@@ -20,12 +20,15 @@ from broker_core.rabbitmq.topology.catalog import StoredBinding, StoredExchange
 from explorer.rabbitmq.forms.table import rows_of
 from explorer.rabbitmq.forms.topology import PublishForm
 from explorer.shared.copying import as_typed, body_to_copy, original_of
+from explorer.shared.forms.placeholders import filler
 from explorer.shared.shell import Act, act, page
 
 from . import presenters
 from .exchanges import exchange_crumb
 from .presenters import Argument
 from .shared import draw, exchange_name, exchange_slug, vhost_of
+
+FILLED = ("message_id", "correlation_id", "type")  # the properties in which placeholders are filled
 
 CONTENT_TYPES = ("application/json", "text/plain", "application/xml", "application/octet-stream")
 
@@ -53,17 +56,21 @@ def publish(request: HttpRequest, namespace: str, exchange: str) -> HttpResponse
     if "dry" in request.POST:
         return _ask(request, host, found, form)
     done = act(
-        request, "publish", None, lambda: _publish(request, host.name, found.name, form),
+        request, "publish", None, lambda: _publish(request, host, found.name, form),
         target=f"{host.name}: {exchange_slug(found.name)}, key {form.cleaned_data['routing_key']!r}", says=published,
     )  # fmt: skip
     return _show(request, host, found, form, done=done, results=done.result or ())
 
 
-def _publish(request: HttpRequest, vhost: str, exchange: str, form: PublishForm) -> list[Published]:
-    one = Publication(
-        form.payload(), exchange, form.cleaned_data["routing_key"], Properties(**form.properties()), mandatory=True
-    )  # fmt: skip
-    return rabbitmq.publish(vhost, [one] * form.cleaned_data["copies"], actor=request.actor)
+def _publish(request: HttpRequest, host: reads.NamespaceRow, exchange: str, form: PublishForm) -> list[Published]:
+    given, now = form.cleaned_data, host.clock.now
+    properties = form.properties()
+    publications = []
+    for number in range(1, given["copies"] + 1):
+        fill = filler(number, now, fills=given["fill"])
+        filled = Properties(**properties | {name: fill(properties[name]) for name in FILLED if name in properties})
+        publications.append(Publication(form.payload(fill), exchange, fill(given["routing_key"]), filled, mandatory=True))
+    return rabbitmq.publish(host.name, publications, actor=request.actor)
 
 
 def published(results: list[Published]) -> str:

@@ -11,7 +11,7 @@ from broker_core.common.types import EntityKind, Family
 from broker_core.service_bus import entities
 from explorer.shared import timeline
 from explorer.shared.family import FamilyPages, LockPages, MessagePage, NamespacePages, NewEntity, PageTexts
-from explorer.shared.presenters import azure_name
+from explorer.shared.presenters import property_name
 
 from . import entity, message, message_facts, namespaces, presenters, receiver, send, settings, settling, urls
 from .operations import OPERATIONS
@@ -33,7 +33,7 @@ SERVICE_BUS = FamilyPages(
         carry_out=message.carry_out,
         explain=message.explain,
         is_held_by=settling.is_held_by,
-        property_name=azure_name,
+        property_name=property_name,
         state_line=message_facts.state_line,
         facts=message_facts.facts,
         beside=message.beside,

@@ -22,6 +22,8 @@ from explorer.shared.shell import Act, act
 from . import settling
 from .entity import is_newest_first, list_of, resubmitted
 
+DEAD_LETTER = "dead-letter-unlocked"
+
 
 def actions(detail: MessageDetail, actor: Actor) -> list[Action]:
     """The actions for a message in its state, each with the reason if it is not allowed."""
@@ -45,6 +47,9 @@ def actions(detail: MessageDetail, actor: Actor) -> list[Action]:
     if row.state == MessageState.DEFERRED:
         says = "Locks the message so that you can complete, abandon or dead-letter it."
         found.append(Action("receive-deferred", "Receive", "hand", no_right or held, says))
+    if row.subqueue == SubQueue.MAIN and row.lock_token is None and row.display_state != DisplayState.EXPIRED:
+        says = "Moves the message to the dead-letter queue, with your reason. Its delivery count stays."
+        found.append(Action(DEAD_LETTER, "Dead-letter…", "dead", no_right, says, asks_reason=True, is_danger=True))
     return found
 
 
@@ -69,6 +74,17 @@ def carry_out(request: HttpRequest, address: EntityAddress, number: int, action:
             return act(
                 request, "receive deferred", address, lambda: service_bus.receive_deferred(address, [number], actor=actor),
                 target=target, says=lambda _: f"Received message {number}.",
+            )  # fmt: skip
+        case _ if action == DEAD_LETTER:
+            reason = releasing.given_reason(request)
+            return act(
+                request, "dead-letter", address,
+                lambda: service_bus.dead_letter_unlocked(address, [number], reason or None, actor=actor),
+                target=target,
+                says=lambda done: (
+                    f"Dead-lettered message {number}: {reason}." if done
+                    else f"Message {number} was not dead-lettered: it is locked, expired or no longer in the queue."
+                ),
             )  # fmt: skip
         case _ if action in settling.SETTLEMENTS:
             detail = reads.message(address, number, actor=actor)

@@ -93,7 +93,7 @@ def _present(record: MessageRecord, detail: MessageDetail) -> list[Fact]:
     if detail.dead_letter_source:
         found.append(Fact("Dead-letter source", detail.dead_letter_source))
     if row.session_id is not None:
-        found.append(Fact("Session id", row.session_id, is_code=True))
+        found.append(Fact("Session ID", row.session_id, is_code=True))
     if detail.transfer.get("hops"):
         found.append(Fact("Forwarded", f"{detail.transfer['hops']} times"))
     if row.scheduled_enqueue_at:
@@ -130,7 +130,7 @@ def _gone(record: MessageRecord) -> list[Fact]:
     if first.time_to_live:
         found.append(Fact("Time-to-live", human(first.time_to_live), format_iso(first.time_to_live)))
     if first.session_id:
-        found.append(Fact("Session id", first.session_id, is_code=True))
+        found.append(Fact("Session ID", first.session_id, is_code=True))
     return [*found, Fact("Removed", at=last.at)]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from broker_core import service_bus
 from broker_core.common.errors import InvalidArgument
-from broker_core.common.types import JSON_PROPERTIES, Actor, EntityAddress, Message, MessageState, SubQueue
+from broker_core.common.types import JSON_PROPERTIES, Message, MessageState, SubQueue
 from broker_core.common.values import TYPES, decode_property
 from broker_core.operations import NOT_THERE, Batch, Outcome, Place, Skip
 from broker_core.reads import Tab
@@ -71,8 +71,11 @@ def _message(record: Any) -> Message:
     return found
 
 
-def _send(address: EntityAddress, messages: Sequence[Message], actor: Actor) -> int:
-    return len(service_bus.send(address, messages, actor=actor))
+def _send(batch: Batch, messages: Sequence[Message]) -> Steps:
+    operation = batch.operation
+    numbers = yield from service_bus.send.steps(operation.address, messages, actor=batch.actor)
+    duplicate = Skip("its id was sent before (duplicate detection)")
+    return [duplicate if number is None else [(operation.entity_id, number)] for number in numbers]
 
 
 OPERATIONS = FamilyOperations(

@@ -20,7 +20,7 @@ from explorer.shared.shell import Act, about, act, address_of, page, show, wants
 
 from .presenters import short_time_to_live_warning
 
-_FIELDS = ("subject", "content_type", "correlation_id", "to", "reply_to")
+_FIELDS = ("subject", "content_type", "correlation_id", "to", "reply_to", "reply_to_session_id", "partition_key")
 
 
 @page

@@ -16,7 +16,7 @@ class Action:
     """An action on the message.
 
     why_not: the reason why it is disabled; empty: enabled. says: what it does. asks_reason: whether a dialog asks for the
-    operator's reason first, which is posted as "reason".
+    operator's reason first, which is posted as "reason". is_danger: it is coloured so.
     """
 
     name: str
@@ -25,6 +25,7 @@ class Action:
     why_not: str = ""
     says: str = ""
     asks_reason: bool = False
+    is_danger: bool = False
 
 
 def selected_numbers(given: Sequence[str]) -> list[int]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from dataclasses import dataclass, replace
 from typing import Any
 from xml.dom import minidom
 from xml.parsers.expat import ExpatError
 
+from django.conf import settings
+from django.utils.module_loading import import_string
 from django.utils.safestring import SafeString
 
 from broker_core import reads
@@ -19,6 +22,8 @@ from broker_core.reads import MessageRow
 from . import body_tree
 from .amqp_values import body_as_text
 from .decoding import decoded, msgpack_as_json
+
+log = logging.getLogger(__name__)
 
 LOOKED_AT = 200  # messages of a list that are searched for those that an actor holds
 PREVIEW_BYTES = 600
@@ -66,6 +71,7 @@ MODES = {"": "Formatted", "raw": "As sent", "hex": "Hex"}
 
 def view(body: reads.Body, mode: str = "") -> BodyView:
     """A body as the page shows it: formatted, as sent, or as a hex dump. mode: one of MODES."""
+    body = by_setting(body)
     content, total = body.content, body.total
     cut = "" if len(content) >= total else f"The first {len(content):,} of {total:,} bytes; the download has all of them."
     if total == 0:
@@ -80,9 +86,29 @@ def view(body: reads.Body, mode: str = "") -> BodyView:
         note = "Bytes that are not UTF-8 are shown as \ufffd. " + (cut or _first(SHOWN_AT_ONCE, total))
         return BodyView(mode, "text", replaced, note.strip())
     if cut or body.kind is not BodyKind.DATA:
-        found = readable(content, total, body.content_type, body.kind)
+        found = _readable(content, total, body.content_type, body.kind)
         return _with_tree(BodyView(mode, found.form, found.text, cut or found.note, source=found.text))
     return _formatted(content, total, mode)
+
+
+def by_setting(body: reads.Body) -> reads.Body:
+    """The body as the function named by the setting VITRINE_BODY_FORMATTER shows it, such as with parts masked. If it fails,
+    nothing of the body is shown."""
+    name = getattr(settings, "VITRINE_BODY_FORMATTER", "")
+    if not name or body.total == 0:
+        return body
+    content = body.content
+    if body.kind is not BodyKind.DATA and body.is_complete:
+        known = payload(body.kind, content)
+        content = body_as_text(body.kind, content)[1].encode() if known == content else known
+    try:
+        shown = bytes(import_string(name)(content, body.content_type))
+    except Exception:  # the function is the site's own
+        log.exception("VITRINE_BODY_FORMATTER failed")
+        shown = b"The formatter of bodies failed; see the log of the site."
+        return reads.Body(shown, 0, len(shown), BodyKind.DATA, None)
+    total = len(shown) if body.is_complete else max(body.total, len(shown) + 1)
+    return reads.Body(shown, body.offset, total, BodyKind.DATA, body.content_type)
 
 
 def _formatted(content: bytes, total: int, mode: str) -> BodyView:
@@ -119,13 +145,18 @@ def _first(shown: int, total: int) -> str:
 
 def readable(content: bytes, total: int, content_type: str | None, kind: BodyKind = BodyKind.DATA) -> Readable:
     """The first `content` of a body of `total` bytes: indented JSON or XML, text, or a hex dump; of encoded AMQP, its values."""
+    body = by_setting(reads.Body(content, 0, total, kind, content_type))
+    return _readable(body.content, body.total, content_type, body.kind)
+
+
+def _readable(content: bytes, total: int, content_type: str | None, kind: BodyKind) -> Readable:
     if total == 0:
         return Readable("nothing", "", "The body is empty.")
     if kind is not BodyKind.DATA and len(content) >= total:
         known = payload(kind, content)
         if known == content:
             return Readable(*body_as_text(kind, content), "Shown as JSON; types that JSON lacks are named.")
-        return readable(known, len(known), content_type)
+        return _readable(known, len(known), content_type, BodyKind.DATA)
     cut = "" if len(content) >= total else f"The first {len(content):,} of {total:,} bytes."
     text = _as_text(content, is_cut=bool(cut))
     if text is None:

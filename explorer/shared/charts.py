@@ -4,7 +4,7 @@ Lengths are in view box units. Each chart is made in two widths, for a column an
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -74,11 +74,21 @@ class Band:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A vertical line at an instant. letter: its name in the legend."""
+    """A vertical line at an instant. letter: its name in the legend, in a circle at y below the top."""
 
     x: float
     letter: str
     text: str
+    y: float = 0.0
+
+
+def placed_marks(marks: Iterable[tuple[float, str, str]], size: float = 17) -> tuple[Mark, ...]:
+    """Marks from their positions; the circle of one that is close to the one before is below it."""
+    made: list[Mark] = []
+    for x, letter, text in marks:
+        is_close = bool(made) and x - made[-1].x < size
+        made.append(Mark(x, letter, text, made[-1].y + size if is_close else 0.0))
+    return tuple(made)
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +316,7 @@ class _Plot:
             tuple(y_ticks),
             round(self.slot, 4),
             len(self.starts),
-            tuple(Mark(self.x(at), letter, text) for at, letter, text in self.marks),
+            placed_marks((self.x(at), letter, text) for at, letter, text in self.marks),
         )
 
 

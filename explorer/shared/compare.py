@@ -82,7 +82,7 @@ def _side(request: HttpRequest, address: EntityAddress, name: str) -> dict[str, 
 
 def _properties(side: Mapping[str, Any]) -> dict[str, str]:
     """The properties of a message by name, as texts."""
-    found = {"Entity": str(side["address"]), "Message id": side["message_id"] or "", "State": side["state"].badge.word}
+    found = {"Entity": str(side["address"]), "Message ID": side["message_id"] or "", "State": side["state"].badge.word}
     found |= {fact.name: _text(fact) for fact in side["facts"]}
     found |= {f"{name} ({kind})": "" if text is None else str(text) for name, kind, text, _ in side["application_properties"]}
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable
+from io import StringIO
 from typing import Any
 
 from django.http import HttpResponse
@@ -18,6 +19,13 @@ def csv_file(name: str, rows: Iterable[Iterable[Any]]) -> HttpResponse:
     )
     csv.writer(response).writerows([_cell(value) for value in row] for row in rows)
     return response
+
+
+def csv_line(row: Iterable[Any]) -> str:
+    """A line of a file that is sent while it is read."""
+    line = StringIO()
+    csv.writer(line).writerow([_cell(value) for value in row])
+    return line.getvalue()
 
 
 def _cell(value: Any) -> Any:

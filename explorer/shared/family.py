@@ -15,8 +15,9 @@ from django.urls import URLPattern, URLResolver
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.family import definition_of
 from broker_core.common.types import Actor, EntityAddress, EventKind, Family
-from broker_core.operations import Batch, Place
+from broker_core.operations import Batch, Place, Places, Skip
 from broker_core.reads import Counted, EntityRow, Event, Explanation, MessageDetail, MessageRow
+from broker_core.store.driver import Steps
 
 from .actions import Action
 from .values import Act, Badge, Fact, Figure, StateLine
@@ -32,7 +33,7 @@ def _empty(*_: Any) -> tuple[()]:
     return ()
 
 
-def _cannot_send(*_: Any) -> int:
+def _cannot_send(*_: Any) -> Any:
     raise InvalidArgument("file", "cannot be imported here")
 
 
@@ -175,7 +176,7 @@ class PageTexts:
     application_properties: str
     leaves: str
     no_consumer: str = "none yet"
-    collected: str = "collected dead letter"
+    collected: str = "dead letter"
     collected_why: str = "dead-lettered to this queue, and nothing consumes them"
     receiver: str = "receiver"
 
@@ -196,7 +197,7 @@ class FamilyOperations:
     sets_properties: whether a repair can set properties.
     hides_held: whether a purge also removes messages that somebody holds.
     read_record: (operations.message_files.Record) -> a message of an import, checked as far as possible without sending it.
-    send_records: (address, such messages, actor) -> how many were sent, all or none.
+    send_records: (batch, such messages) -> where each is now, or why it was not sent.
     largest_body: the maximum size of a repaired message, in bytes; None: each entity has its own limit.
     """
 
@@ -213,7 +214,7 @@ class FamilyOperations:
     hides_held: bool = False
     largest_body: int | None = None
     read_record: Callable[[Any], Any] = _none
-    send_records: Callable[[EntityAddress, Sequence[Any], Actor], int] = _cannot_send
+    send_records: Callable[[Batch, Sequence[Any]], Steps[list[Places | Skip]]] = _cannot_send
 
 
 @dataclass(frozen=True, slots=True)

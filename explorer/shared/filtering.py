@@ -19,9 +19,10 @@ from broker_core.common.types import EntityAddress, Right
 from broker_core.reads import Matching, MessageFilter, MessageRow, Page, Tab
 from broker_core.reads.conditions import BodyText, JsonValue
 
-from .presenters import plural
+from .columns import columns_of
 
 COUNT_SECONDS = 0.3
+_OLDEST_AMONG = 5_000  # messages examined for the oldest one of a list
 NO_BODIES = "You don't have permission to view message bodies. Remove this condition, or ask an administrator."
 NOTHING: Page[MessageRow] = Page((), None, None, 0, False, None)
 
@@ -127,12 +128,28 @@ def listed(
         "saved_url": saved_url(found.text, address, request.GET.get("tab", "")),
     }
     if found.problem:
-        return {**context, "page": NOTHING, "filtered": True}
+        return {**context, "page": NOTHING, "filtered": True, "columns": columns_of(request, address, ())}
     page = reads.list_messages(
         address, tab, filter=found.filter, cursor=cursor, newest_first=newest_first, actor=request.actor
     )  # fmt: skip
     counted = _count(request, address, tab, found, page) if found else None
-    return {**context, "page": page, "filtered": bool(found), "matching": counted and in_words(counted)}
+    columns = columns_of(request, address, page.rows)
+    oldest = None if found else _oldest(request, address, tab, found, page)
+    return {**context, "page": page, "filtered": bool(found), "matching": counted, "columns": columns, "oldest": oldest}
+
+
+def _oldest(request: HttpRequest, address: EntityAddress, tab: Tab, found: FilterField, page: Page) -> MessageRow | None:
+    """The message of a list that has waited longest. None: it is empty, or it is one of those that a busy queue changes all the
+    time, whose oldest message the head of the page shows."""
+    if page.next_cursor is None and page.previous_cursor is None:
+        return min(page.rows, key=lambda row: row.enqueued_at, default=None)
+    if tab in (Tab.ALL, Tab.ACTIVE, Tab.UNLOCKED):
+        return None
+    first = reads.list_messages(
+        address, tab, filter=found.filter, newest_first=False, by_number=True, limit=1, max_scanned=_OLDEST_AMONG,
+        actor=request.actor,
+    )  # fmt: skip
+    return first.rows[0] if first.rows else None
 
 
 def status_of(context: Mapping[str, Any]) -> int:
@@ -145,10 +162,3 @@ def _count(request: HttpRequest, address: EntityAddress, tab: Tab, found: Filter
     if page.next_cursor is None and page.previous_cursor is None:
         return Matching(len(page.rows), page.scanned, False)
     return reads.count_messages(address, tab, filter=found.filter, max_seconds=COUNT_SECONDS, actor=request.actor)
-
-
-def in_words(counted: Matching) -> str:
-    """For example "410 of 700 match", or "At least 410 match; searched the first 200,000"."""
-    if counted.capped:
-        return f"At least {counted.count:,} match, among the first {plural(counted.scanned, 'message')}."
-    return f"{counted.count:,} of {counted.scanned:,} match."

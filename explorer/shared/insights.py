@@ -18,9 +18,8 @@ from broker_core.reads import EntityRow, TrafficPoint
 from broker_core.store import connections
 from explorer.demo import pages
 from explorer.live.page import Live, live
-from explorer.models import AuditRecord
 
-from . import traffic_charts
+from . import changes, traffic_charts
 from .csv_file import csv_file
 from .shell import cleaned, page, show
 
@@ -44,7 +43,6 @@ RANGES = (
 )
 DEFAULT = RANGES[1]
 DEMO = "demo"  # the namespace of the demo whose history is generated
-MARKED = ("change settings", "change queue options", "create queue", "declare queue", "set policy", "delete policy", "purge")
 
 
 class ScopeQuery(forms.Form):
@@ -76,7 +74,7 @@ def insights(request: HttpRequest) -> HttpResponse:
     points = _points(entity, here, shown, request.actor)
     if query["format"] == "csv":
         return csv_file(f"vitrine-traffic-{shown.name}.csv", traffic_charts.csv_rows(points))
-    marks = traffic_charts.marked(_changes(entity, here, points[0].at))
+    marks = traffic_charts.marked(changes.latest(points[0].at, namespace=here, entity=entity.address if entity else None))
     context = {
         "section": "insights",
         "ranges": RANGES,
@@ -124,13 +122,3 @@ def _points(entity: EntityRow | None, namespace: str | None, shown: Range, actor
         with connections.of(entity.address.namespace):
             return reads.traffic(entity.address, shown.minutes, actor=actor)
     return reads.namespace_traffic(namespace, shown.minutes, actor=actor)
-
-
-def _changes(entity: EntityRow | None, namespace: str | None, since: datetime) -> list[AuditRecord]:
-    """The newest changes of configuration since then."""
-    found = AuditRecord.objects.filter(at__gte=since, action__in=MARKED, outcome=AuditRecord.Outcome.DONE)
-    if namespace:
-        found = found.filter(namespace=namespace)
-    if entity:
-        found = found.filter(path=entity.address.path)
-    return list(found.order_by("-at")[: traffic_charts.MOST_MARKS])

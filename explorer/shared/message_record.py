@@ -12,8 +12,9 @@ from broker_core.common.errors import BrokerError, EntityNotFound, InvalidArgume
 from broker_core.common.types import EntityAddress, EventKind, Right
 from broker_core.reads import DeletedEntity, EntityRow, Event, MessageDetail
 
-from . import bodies, related, timeline
+from . import bodies, history, related, timeline
 from .family import MessagePage, MessageRecord, pages_of
+from .forms.queries import HISTORY
 from .presenters import actor_name, typed_text
 from .shell import May, about
 from .values import Act, Badge, Fact, StateLine
@@ -71,7 +72,7 @@ def context_of(request: HttpRequest, address: EntityAddress, number: int, done: 
         "anchors": of_family.anchors(sent),
         "related": [
             *related.lineage(events, entity.id, number),
-            *related.by_properties(stored, message_id, entity.address, _exists(request)),
+            *related.by_properties(stored, message_id, entity.address, _exists(request), _session_id(record)),
         ],
         "actions": of_family.actions(detail, actor) if detail else [],
         "is_held": detail is not None and of_family.is_held_by(detail.row, actor),
@@ -150,6 +151,10 @@ def properties(stored: Mapping[str, Any], of_family: MessagePage) -> list[Fact]:
     return [Fact(name_of(name), *text_of(name, _listed(value)), is_code=True) for name, value in given]
 
 
+def _session_id(record: MessageRecord) -> str | None:
+    return record.row.session_id if record.row else record.first.session_id if record.first else None
+
+
 def _listed(value: Any) -> Any:
     return ", ".join(value) if isinstance(value, list) else value
 
@@ -186,6 +191,9 @@ def neighbours(request: HttpRequest, context: Mapping[str, Any]) -> dict[str, in
     """The numbers of the previous and the next message in the list and filter that the query names."""
     if context["deleted"]:
         return {}
+    if request.GET.get("tab") == HISTORY:
+        previous, following = history.beside(request.GET, context["entity"], context["number"], request.actor)
+        return {"previous_number": previous, "next_number": following}
     record = MessageRecord(context["address"], context["number"], context["detail"], ())
     beside = pages_of(context["entity"].family).message.beside
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,13 +19,16 @@ from explorer.demo import pages as demonstration
 from explorer.live.page import Live, live
 from explorer.shared.forms.queries import NowQuery
 
-from . import attention, figures, navigation, presenters, small_charts, sweeps
+from . import attention, changes, figures, navigation, presenters, small_charts, sweeps, traffic_charts
 from .attention import Item, Severity
 from .family import pages_of
 from .recent import Recent
 from .shell import cleaned, draws, page, show
 
 SHOWN = 5  # entries of the attention list: with any number of entities, the page is one screen
+MOST = 100  # entries of the whole list
+CANDIDATES = 20  # entities of each sort of candidates for the short list
+MARKS = 3  # changes that are marked in the charts
 HEALTH, CHARTS = "explorer/_now.html", "explorer/_now_charts.html"
 HEALTH_SECONDS, CHARTS_SECONDS = 1.0, 5.0  # between two drawings
 REFRESH_SECONDS = 2.0  # without an event of an entity that is listed
@@ -73,18 +75,19 @@ class Entry:
 @page
 @require_GET
 def now(request: HttpRequest) -> HttpResponse:
-    namespace = _namespace(cleaned(NowQuery(request.GET))["namespace"], request)
-    context: dict[str, Any] = {"section": "now", "namespace": namespace}
+    query = cleaned(NowQuery(request.GET))
+    namespace, is_whole = _namespace(query["namespace"], request), query["list"] == "all"
+    context: dict[str, Any] = {"section": "now", "namespace": namespace, "is_whole": is_whole}
     listed: Sequence[Item] = ()
     if draws(request, HEALTH):
         wanted = EntityFilter(namespace=namespace)
         limits = attention.THRESHOLDS
         found = reads.attention(
             wanted, many_dead=limits.many_dead, new_minutes=attention.NEW_MINUTES, older_than=limits.old_at_least,
-            fuller_than=limits.quota_share, actor=request.actor,
+            fuller_than=limits.quota_share, most=MOST if is_whole else CANDIDATES, actor=request.actor,
         )  # fmt: skip
         items = attention.attention(found.facts, () if namespace else _late_tasks.get())
-        listed = items[:SHOWN]
+        listed = items[: MOST if is_whole else SHOWN]
         more = max(found.entities - len(found.facts), 0)
         context |= {
             "sentence": attention.sentence(len(items), at_least=bool(items and more)),
@@ -92,11 +95,14 @@ def now(request: HttpRequest) -> HttpResponse:
             "others": len(items) - len(listed) + more,
             "totals": _totals(wanted, found, request),
         }
-    if draws(request, CHARTS):
-        context["charts"] = small_charts.four(reads.namespace_traffic(namespace, small_charts_minutes(), actor=request.actor))
+    if draws(request, CHARTS) and not is_whole:
+        points = reads.namespace_traffic(namespace, small_charts_minutes(), actor=request.actor)
+        marks = traffic_charts.marked(changes.latest(points[0].at, namespace=namespace)[:MARKS]) if points else []
+        context |= {"charts": small_charts.four(points, marks), "marks": marks}
         context["insights"] = f"{reverse('explorer:insights')}?{urlencode({'namespace': namespace or ''})}"
+    charts = {} if is_whole else {CHARTS: CHARTS_SECONDS}
     shown_live = Live(
-        {HEALTH: HEALTH_SECONDS, CHARTS: CHARTS_SECONDS, navigation.COUNTS: HEALTH_SECONDS},
+        {HEALTH: HEALTH_SECONDS, navigation.COUNTS: HEALTH_SECONDS} | charts,
         entities=[item.entity for item in listed if item.entity],
         refresh_seconds=REFRESH_SECONDS,
     )
@@ -184,12 +190,8 @@ def _totals(wanted: EntityFilter, found: reads.Candidates, request: HttpRequest)
     entities = reverse("explorer:namespace", args=[wanted.namespace]) if wanted.namespace else reverse("explorer:entities")
     sent = sum(row.sent_rate for row in tallies.rows if row.holds_messages)
     completed = sum(row.completed_rate for row in tallies.rows)
-    collected: Counter[str] = Counter()
-    for row in tallies.rows:
-        if pages_of(row.family).needs_a_person(row):
-            collected[pages_of(row.family).texts.collected] += row.counts.active
     failed = reverse("explorer:dead_letters") + (f"?{urlencode({'q': f'{wanted.namespace}/'})}" if wanted.namespace else "")
-    dead = sum(row.counts.dead_letter + row.counts.transfer_dead_letter for row in tallies.rows)  # as in the chart
+    dead = counted["dead"]
     totals = [
         Total("entities", f"{tallies.entities:,}", "entity" if tallies.entities == 1 else "entities", entities),
         Total("sent", presenters.rate(sent), "in", f"{entities}?sort=-sent"),
@@ -198,12 +200,7 @@ def _totals(wanted: EntityFilter, found: reads.Candidates, request: HttpRequest)
         Total("held", f"{counted['held']:,}", "locked", f"{entities}?sort=-held"),
         Total("dead", f"{dead:,}", "dead letter" if dead == 1 else "dead letters", failed, is_red=dead > 0),
     ]
-    totals += [
-        Total(noun.replace(" ", "-"), f"{count:,}", noun if count == 1 else f"{noun}s", failed, is_red=True)
-        for noun, count in sorted(collected.items())
-        if count
-    ]
     if found.oldest_received is not None:
         age = presenters.age(found.oldest_received)
-        totals.append(Total("oldest", age, "", f"{entities}?sort=oldest", "oldest message with a receiver"))
+        totals.append(Total("oldest", age, "", f"{entities}?sort=oldest", "oldest with a receiver"))
     return totals

@@ -272,6 +272,7 @@ def receiving(entity: EntityRow) -> str:
     return f"{noun}s active" if idle < timedelta(minutes=1) else f"no {noun} for {age(idle)}"
 
 
-def azure_name(name: str) -> str:
-    """A property's Azure name: content_type -> ContentType."""
-    return "".join(word.capitalize() for word in name.replace("-", "_").split("_"))
+def property_name(name: str) -> str:
+    """A property's name in Azure's pages: content_type -> Content type, correlation_id -> Correlation ID."""
+    words = name.replace("-", "_").split("_")
+    return " ".join([words[0].capitalize(), *words[1:]]).removesuffix(" id") + (" ID" if words[-1] == "id" else "")

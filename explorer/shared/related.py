@@ -76,18 +76,24 @@ def _linked(word: str, address: EntityAddress | None, number: int | None, same_e
 
 
 def by_properties(
-    properties: Mapping[str, Any], message_id: str | None, address: EntityAddress, entity_exists: Callable[[EntityAddress], bool]
+    properties: Mapping[str, Any],
+    message_id: str | None,
+    address: EntityAddress,
+    entity_exists: Callable[[EntityAddress], bool],
+    session_id: str | None = None,
 ) -> list[Related]:
     """Searches for the messages of the same conversation, and the entity to which answers go.
 
     properties: as stored. entity_exists: whether there is an entity with this address.
     """
     found: list[Related] = []
+    if session_id:
+        found.append(Related("Same session", session_id, search_url("session", session_id)))
     if correlation := properties.get("correlation_id"):
-        found.append(Related("Same correlation id", str(correlation), search_url("correlation", correlation)))
-        found.append(Related("In answer to", f"message id {correlation}", search_url("id", correlation)))
+        found.append(Related("Same correlation ID", str(correlation), search_url("correlation", correlation)))
+        found.append(Related("In answer to", f"message ID {correlation}", search_url("id", correlation)))
     if message_id:
-        found.append(Related("Answers", f"correlation id {message_id}", search_url("correlation", message_id)))
+        found.append(Related("Answers", f"correlation ID {message_id}", search_url("correlation", message_id)))
     if reply_to := properties.get("reply_to"):
         there = EntityAddress(address.namespace, str(reply_to))
         url = reverse("explorer:entity", args=(there.namespace, there.path)) if entity_exists(there) else ""

@@ -50,8 +50,8 @@ class Progress:
         return self.slice.part == EVENTS
 
     @property
-    def total(self) -> int:
-        return max(self.slice.total, self.scanned)
+    def total(self) -> int | None:
+        return None if self.slice.total is None else max(self.slice.total, self.scanned)
 
 
 @page

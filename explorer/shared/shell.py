@@ -6,12 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any
+from urllib.parse import urlencode, urlsplit
 
 from django.contrib import messages
-from django.contrib.auth.decorators import login_required
+from django.contrib.auth.views import redirect_to_login
 from django.forms import Form
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
+from django.urls import reverse
 from django.views.decorators.vary import vary_on_headers
 
 from broker_core.common.errors import (
@@ -74,10 +76,11 @@ def page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
     """A view for signed-in users: sets request.actor, and renders errors as a page or fragment with their status. Runs in the
     database of the namespace in its address."""
 
-    @login_required
     @vary_on_headers("HX-Request", "Cookie")
     @wraps(view)
     def wrapped(request: HttpRequest, *args, **kwargs) -> HttpResponse:
+        if not request.user.is_authenticated:
+            return _signed_out(request)
         with connections.of(kwargs.get("namespace")):
             if isinstance(request, LiveRequest):
                 return _live_answer(view, request, *args, **kwargs)
@@ -87,7 +90,34 @@ def page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
     return wrapped
 
 
+def _signed_out(request: HttpRequest) -> HttpResponse:
+    """Opening a page leads to the sign-in. A form, or a request of htmx, comes from a page that was open when the session ended:
+    it is refused without replacing anything, so that what was typed stays."""
+    if request.method != "POST" and not wants_fragment(request):
+        return redirect_to_login(request.get_full_path(), reverse("explorer:sign_in"))
+    origin = urlsplit(request.headers.get("HX-Current-URL") or request.headers.get("Referer") or "/")
+    following = urlencode({"next": f"{origin.path}?{origin.query}" if origin.query else origin.path})
+    context = {
+        "heading": "Signed out",
+        "text": "You are signed out. Nothing was changed.",
+        "status": 401,
+        "error": None,
+        "sign_in_url": f"{reverse('explorer:sign_in')}?{following}",
+    }
+    if wants_fragment(request):
+        return as_notice(render(request, "explorer/_refused.html", context, status=401))
+    return render(request, "errors/page.html", context, status=401)
+
+
+def as_notice(response: HttpResponse) -> HttpResponse:
+    """An answer to htmx that is shown among the notices, and replaces nothing else."""
+    response.headers["HX-Retarget"], response.headers["HX-Reswap"] = "#notices", "innerHTML"
+    return response
+
+
 def _answer(view: Callable[..., HttpResponse], request: HttpRequest, *args, **kwargs) -> HttpResponse:
+    if any("\x00" in value for _, values in request.POST.lists() for value in values):  # PostgreSQL stores no such text
+        return refusal(request, 400, "The form contains the character NUL, which cannot be stored. Nothing was changed.")
     try:
         return view(request, *args, **kwargs)
     except BadQuery as exc:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import groupby
 
 from broker_core.reads import Times, TrafficPoint
 
-from .charts import Tick, brief, count_ticks, nice_ceiling
+from .charts import Mark, Tick, brief, count_ticks, nice_ceiling, placed_marks
+from .traffic_charts import Marked
 
 WIDTH, HEIGHT = 280, 128
 LEFT, RIGHT, TOP, BOTTOM = 32.0, 272.0, 8.0, 106.0
@@ -51,7 +52,7 @@ class Legend:
 
 @dataclass(frozen=True, slots=True)
 class SmallChart:
-    """name: suffix of its element's id. words: what it shows, in a sentence."""
+    """name: suffix of its element's id. words: what it shows, in a sentence. marks: of changes, the same in all charts."""
 
     name: str
     title: str
@@ -60,6 +61,7 @@ class SmallChart:
     y_ticks: tuple[Tick, ...]
     legend: tuple[Legend, ...]
     words: str
+    marks: tuple[Mark, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ def minutes(points: Sequence[TrafficPoint]) -> list[Minute]:
     return found
 
 
-def four(points: Sequence[TrafficPoint]) -> list[SmallChart]:
+def four(points: Sequence[TrafficPoint], marks: Sequence[Marked] = ()) -> list[SmallChart]:
     """Messages per minute, backlog, waiting time, dead letters. A minute that is not over has no rate yet."""
     known = minutes(points)
     if not known:
@@ -101,7 +103,7 @@ def four(points: Sequence[TrafficPoint]) -> list[SmallChart]:
     wait = sum((one.waited for one in over[-5:]), Times()).percentile(0.95)
     new = last.dead - dead_before
     span = f"from {begin:%H:%M} to {end:%H:%M} UTC"
-    return [
+    charts = [
         _chart(
             "rates", "Per minute", begin, end, {"in": [(m.at, m.sent) for m in over], "out": [(m.at, m.completed) for m in over]},
             (Legend("in", f"{over[-1].sent:,}", "in"), Legend("out", f"{over[-1].completed:,}", "out")),
@@ -117,11 +119,13 @@ def four(points: Sequence[TrafficPoint]) -> list[SmallChart]:
             f"95 of 100 messages waited at most so long, {span}: {brief(wait)} in the last five minutes", in_seconds=True,
         ),
         _chart(
-            "dead", "Dead letters", begin, end, {"dead": [(m.at, m.dead) for m in known]},
+            "dead", "Dead-lettered", begin, end, {"dead": [(m.at, m.dead) for m in known]},
             (Legend("dead" if last.dead else "", f"{last.dead:,}", f"{new:+,} in 5 min" if new else ""),),
             f"Dead letters {span}: now {last.dead:,}, at the beginning {known[0].dead:,}", is_stepped=True,
         ),
     ]  # fmt: skip
+    placed = placed_marks((_x(one.at, begin, end), one.letter, one.text) for one in marks if begin <= one.at)
+    return [replace(chart, marks=placed) for chart in charts]
 
 
 def trend(numbers: Sequence[int], what: str) -> Trend | None:
@@ -149,23 +153,24 @@ def _chart(
         steps = count_ticks(top)
         labels = [(value, _short(value)) for value in ([0, top // 2, top] if top % 2 == 0 else steps)]
 
-    def x(at: datetime) -> float:
-        return round(LEFT + (RIGHT - LEFT) * ((at - begin) / (end - begin) if end > begin else 1.0), 1)
-
     def y(value: float) -> float:
         return round(BOTTOM - (BOTTOM - TOP) * value / top, 1)
 
     drawn = []
     for css, points in reversed(list(lines.items())):
-        if placed := [(x(at), y(value)) for at, value in points]:
+        if placed := [(_x(at, begin, end), y(value)) for at, value in points]:
             path = _stepped(placed) if is_stepped else _straight(placed)
             drawn.append(Series(css, path, f"{path}V{BOTTOM:.0f}H{placed[0][0]}Z", *placed[-1]))
     first = begin.replace(minute=begin.minute // TICK_MINUTES * TICK_MINUTES)
     hours = [first + timedelta(minutes=TICK_MINUTES * i) for i in range(6)]
-    x_ticks = tuple(Tick(x(at), f"{at:%H:%M}") for at in hours if begin <= at <= end)
+    x_ticks = tuple(Tick(_x(at, begin, end), f"{at:%H:%M}") for at in hours if begin <= at <= end)
     return SmallChart(
         name, title, tuple(drawn), x_ticks, tuple(Tick(y(value), text) for value, text in labels), legend, words
     )  # fmt: skip
+
+
+def _x(at: datetime, begin: datetime, end: datetime) -> float:
+    return round(LEFT + (RIGHT - LEFT) * (min(1.0, (at - begin) / (end - begin)) if end > begin else 1.0), 1)
 
 
 def _short(value: int) -> str:

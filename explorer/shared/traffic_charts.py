@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -69,12 +69,17 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """A change of settings. letter: as in the charts."""
+    """A change. letter: as in the charts. text: what was done, where, in a word or two."""
 
     at: datetime
     letter: str
     text: str
-    record: Any = field(compare=False, default=None)
+    where: str = ""
+    actor: str = ""
+
+    @property
+    def action(self) -> str:
+        return self.text.partition(":")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +114,13 @@ def marked(records: Iterable[Any]) -> list[Marked]:
     """The marks of audit records, oldest first; only the last MOST_MARKS."""
     latest = sorted(records, key=lambda record: record.at)[-MOST_MARKS:]
     return [
-        Marked(record.at, chr(ord("A") + i), f"{record.action}: {record.namespace}/{record.path}", record)
+        Marked(record.at, chr(ord("A") + i), f"{record.action}: {_where(record)}", _where(record), record.actor)
         for i, record in enumerate(latest)
     ]
+
+
+def _where(record: Any) -> str:
+    return f"{record.namespace}/{record.path}" if record.path else record.target
 
 
 def rows(points: Sequence[TrafficPoint]) -> list[Row]:

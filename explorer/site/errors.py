@@ -9,6 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from broker_core.common.errors import BrokerUnavailable, ServerBusy, StorageFull
+from explorer.shared.shell import as_notice
 
 DATABASE_UNAVAILABLE = (OperationalError, InterfaceError, BrokerUnavailable, ServerBusy)
 DISK_IS_FULL = "53100"  # PostgreSQL's code
@@ -77,10 +78,12 @@ def server_error(request: HttpRequest) -> HttpResponse:
 
 
 def page(request: HttpRequest, status: int, heading: str, text: str) -> HttpResponse:
-    """Render an error without the database; for htmx only the notice."""
+    """Render an error without the database; for htmx only the notice, which leaves the page as it is."""
     fragment = request.headers.get("HX-Request") == "true"
     name = "explorer/_refused.html" if fragment else "errors/page.html"
     response = render(request, name, {"heading": heading, "text": text, "status": status, "error": None}, status=status)
+    if fragment:
+        as_notice(response)
     if status == 503:
         response.headers["Retry-After"] = "5"
     return response

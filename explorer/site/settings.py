@@ -28,6 +28,7 @@ VITRINE_LIMITS = environment.get("VITRINE_LIMITS") or "strict"
 VITRINE_ACTOR_FOR = "explorer.roles.actor_for"  # how the broker's admin gets the actor of a user
 VITRINE_ENVIRONMENT = environment.get("VITRINE_ENVIRONMENT", "").strip()
 VITRINE_ENVIRONMENT_COLOR = environment.get("VITRINE_ENVIRONMENT_COLOR", "").strip().lower()
+VITRINE_BODY_FORMATTER = environment.get("VITRINE_BODY_FORMATTER", "").strip()  # see explorer/shared/bodies.py
 VITRINE_DEMO = flag(environment.get("VITRINE_DEMO"), default=True)
 
 # --- limits of requests: see explorer/site/bounded_http.py and bodies.py ----------------------------------------------
@@ -36,6 +37,7 @@ MAX_FORM_BYTES = DATA_UPLOAD_MAX_MEMORY_SIZE = 2 * 2**20  # a form; without file
 BODY_LIMITS = {  # of pages that accept files from signed-in users
     "explorer:send": 101 * 2**20,  # the largest possible maximum message size, and the form around it
     "explorer:rabbitmq_definitions": 21 * 2**20,
+    "explorer:messages_import": 17 * 2**20,
     "explorer:configuration": 17 * 2**20,  # a preview carries the file as a form field, in which a byte may become three
 }
 

@@ -12,19 +12,23 @@ from urllib.parse import quote
 from django import template
 from django.template.loader import render_to_string
 from django.urls import reverse
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import mark_safe
+from django.utils.text import Truncator
 from django.utils.timezone import now as real_now
 
 from broker_core.common.durations import format_iso, human
 from broker_core.common.explanations import Reason
 from broker_core.common.types import EntityAddress, Family, HistoryLevel
-from broker_core.reads import EntityRow, FoundMessage, Recent, Tally
+from broker_core.reads import EntityRow, FoundMessage, MessageRow, Recent, Tally
 from explorer.shared import glossary, presenters, shell, timeline
 from explorer.shared import navigation as places
+from explorer.shared.columns import Columns
 from explorer.shared.family import FamilyPages, NewEntity, installed, pages_of
 from explorer.shared.preferences import Preferences
 from explorer.shared.values import Figure
+
+LONGEST_CELL = 60  # characters of a column that a person added
 
 register = template.Library()
 register.filter("human", human)
@@ -149,7 +153,7 @@ def trend(recent: Recent) -> str:
     """The messages in and out of the last half hour as two small lines with a common scale."""
     total = sum(recent.sent) + sum(recent.completed)
     if not total:
-        return mark_safe('<span class="quiet">–</span>')
+        return mark_safe('<span class="quiet">none</span>')
     highest, last = max(*recent.sent, *recent.completed), len(recent.sent) - 1
 
     def line(values: Sequence[int]) -> str:
@@ -225,6 +229,12 @@ def reason_text(reason: Reason, at: datetime) -> str:
     if not found or reason.ends_at is None:
         return format_html("{}{}", plain, change)
     return format_html("{}{}{}{}", before, countdown(reason.ends_at, at), after, change)
+
+
+@register.filter
+def breakable(path: str) -> str:
+    """A path that may be broken after its slashes, and nowhere else."""
+    return format_html_join(mark_safe("/<wbr>"), "{}", ((part,) for part in path.split("/")))
 
 
 @register.filter
@@ -371,7 +381,29 @@ def term(word: str, text: str = "", place: str = "") -> dict[str, Any]:
     """A word of the glossary that opens its explanation. text: how it is written here. place: makes the id of its explanation
     unique, where a page has the same term twice."""
     it = glossary.BY_WORD[word]
-    return {"it": it, "text": text or word, "id": "-".join(filter(None, ("term", it.anchor, place)))}
+    return {"it": it, "text": text or word, "id": "-".join(filter(None, (it.sheet, place)))}
+
+
+@register.simple_tag
+def label(text: str) -> str:
+    """A label. One that names a term opens the term's explanation, which `term_sheets` puts on the page."""
+    it = glossary.find(text)
+    if it is None:
+        return text
+    return format_html('<button class="term" type="button" popovertarget="{}">{}</button>', it.sheet, text)
+
+
+@register.inclusion_tag("explorer/_term_mark.html")
+def term_mark(field) -> dict[str, Any]:
+    """Beside a field's label: opens the explanation of the term that the label names, if it names one."""
+    return {"it": glossary.find(field.label), "id": f"{field.auto_id}_term"}
+
+
+@register.inclusion_tag("explorer/_term_sheets.html")
+def term_sheets(*words: str) -> dict[str, Any]:
+    """The explanations that labels of the page open; without words, those of the lists of messages. Outside of what is live, so
+    that updates stay small."""
+    return {"terms": [glossary.BY_WORD[word] for word in words or glossary.LISTS]}
 
 
 @register.simple_tag
@@ -457,6 +489,15 @@ def quoted_address(address: EntityAddress) -> str:
 def length_of_time(number: int) -> str:
     """A number of seconds in words."""
     return human(timedelta(seconds=number))
+
+
+@register.simple_tag
+def added_cells(row: MessageRow, columns: Columns) -> str:
+    """The cells of the columns that a person added to a list of messages."""
+    texts = [Truncator(stored_text(value)).chars(LONGEST_CELL) for value in columns.values.get(row.sequence_number, ())]
+    return format_html_join(
+        "", '<td class="added" data-label="{}">{}</td>', zip((one.title for one in columns.chosen), texts, strict=False)
+    )
 
 
 @register.filter

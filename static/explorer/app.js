@@ -18,8 +18,9 @@
   });
 
   // --- rows: keys move the focus between them -------------------------------------------------------------------
-  const links = () => $$("table[data-rows] .row-link");
-  const currentRow = () => document.activeElement?.closest?.("table[data-rows] tbody tr");
+  const LINK = ".row-link, [data-row-link]";
+  const links = () => $$("[data-rows]").flatMap((list) => $$(LINK, list));
+  const currentRow = () => document.activeElement?.closest?.("table[data-rows] tbody tr, ul[data-rows] > li");
 
   function move(step) {
     const all = links();
@@ -108,6 +109,13 @@
   });
 
   document.addEventListener("vitrine:rows-left", () => showSelection());
+
+  // Signing in again in another tab changes the CSRF token; the forms of this one are sent with the present token.
+  document.addEventListener("submit", (event) => {
+    const token = document.cookie.match(/(?:^|; )vitrine_csrf=([^;]+)/)?.[1];
+    const field = $('[name="csrfmiddlewaretoken"]', event.target);
+    if (token && field) field.value = token;
+  }, true);
 
   // --- preferences: stored by the server, shown at once ---------------------------------------------------------------
   document.addEventListener("submit", (event) => {
@@ -220,23 +228,49 @@
   let prefixEnds = 0;
   const typing = (e) => e.matches?.("input:not([type=checkbox], [type=radio]), textarea, select, [contenteditable]");
 
+  // Of several controls with one key, the one nearest to the focus: in its row, its form, its section, or the first of the page.
+  function nearest(selector) {
+    for (let within = document.activeElement; within; within = within.parentElement) {
+      const found = $$(selector, within).find((e) => !e.disabled);
+      if (found) return found;
+    }
+    return null;
+  }
+
   function follow(selector) {
-    const found = $(selector);
-    if (found) found.click();
-    return Boolean(found);
+    const found = nearest(selector);
+    if (!found) return false;
+    found.click();
+    if (found.matches("summary")) $("button, a", found.parentElement)?.focus(); // a menu that opened
+    return true;
+  }
+
+  function openRow() { // a list with a split view opens its rows beside it: split.js
+    if ($("[data-split]")) return false;
+    const row = currentRow();
+    const link = row ? $(LINK, row) : links()[0];
+    link?.click();
+    return Boolean(link);
+  }
+
+  function compare() { // two selected rows, or the selected one and the current one
+    const row = currentRow();
+    const box = row && $('input[name="numbers"]', row);
+    if (box && !box.checked && boxes().filter((one) => one.checked).length === 1) select(box, true, false);
+    return follow('[data-bulk="Compare"]');
   }
 
   const shortcuts = {
     "?": () => { $("#keys").showModal(); return true; },
-    "/": () => focusOn("/"),
-    f: () => focusOn("f"),
     j: () => { move(1); return true; },
     k: () => { move(-1); return true; },
-    "[": () => follow('[rel="prev"]'),
-    "]": () => follow('[rel="next"]'),
+    o: openRow,
+    "[": () => follow('#pane [rel="prev"]') || follow('[rel="prev"]'),
+    "]": () => follow('#pane [rel="next"]') || follow('[rel="next"]'),
     p: () => follow("#live"),
     x: () => selectRow(false),
     X: () => selectRow(true),
+    c: compare,
   };
 
   function focusOn(key) {
@@ -257,6 +291,10 @@
       event.preventDefault();
       return;
     }
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && follow('[data-keys="Ctrl+Enter"]')) {
+      event.preventDefault();
+      return;
+    }
     if (event.key === "Escape") {
       const menu = $("details.pick[open]");
       if (menu) { menu.open = false; $("summary", menu).focus(); }
@@ -271,7 +309,7 @@
       [prefix, prefixEnds] = ["g", event.timeStamp + 1500];
       return;
     }
-    if (shortcuts[keys]?.() || follow(`[data-keys="${CSS.escape(keys)}"]`)) event.preventDefault();
+    if (shortcuts[keys]?.() || focusOn(keys) || follow(`[data-keys="${CSS.escape(keys)}"]`)) event.preventDefault();
   });
 
   // --- htmx: after a swap, and failed requests ---------------------------------------------------------------------
@@ -282,16 +320,15 @@
     $("#notices")?.replaceChildren(line);
   }
 
-  // Notices of success leave after 10 s, but not while the person points at one or has the focus in it.
-  const NOTICE_MS = 10_000;
-  const timed = new WeakSet();
-  function timeNotices() {
-    for (const one of $$("#notices .notice:not(.problem, .warning)")) {
-      if (timed.has(one)) continue;
-      timed.add(one);
-      const leave = () => (one.matches(":hover, :focus-within") ? setTimeout(leave, 1000) : one.remove());
-      setTimeout(leave, NOTICE_MS);
-    }
+  // Notices of success leave when their animation ends.
+  document.addEventListener("animationend", (event) => {
+    if (event.animationName === "notice-leaves") event.target.remove();
+  });
+
+  // Live regions announce what is added to them. So what a page brings with it is said once more.
+  function announceNotices() {
+    const text = $$("#notices .notice").map((one) => one.textContent.trim().replace(/\s+/g, " ")).join(" ");
+    if (text) setTimeout(() => { $("#notices-said").textContent = text; }, 200);
   }
 
   // The focused element may be gone after a swap (a resubmitted row, a settled message): focus the new part instead of the body.
@@ -304,7 +341,6 @@
     reveal(document);
     showOpenTab(document);
     showSelection();
-    timeNotices();
     openConfirmation();
     if (focusedPart && document.activeElement === document.body) focusPart(document.getElementById(focusedPart));
     focusedPart = "";
@@ -319,7 +355,7 @@
   reveal(document);
   showOpenTab(document);
   showSelection();
-  timeNotices();
+  announceNotices();
   // after a rejected form: focus the first invalid field
   if (document.activeElement === document.body) $('[aria-invalid="true"]')?.focus();
 })();

@@ -1,5 +1,7 @@
 // The split view: rows of a list open beside it, in #pane. The server renders the pane as part of the page (?m=704) and, for this
 // script, alone from the message's own URL. Without JavaScript rows lead to the message's page, and ?m= works as a plain link.
+// In a group of dead letters (data-split="group") the pane is for repairs: the page itself renders it, rows are links to ?m=704,
+// and data-shown says which message is open if the address names none.
 "use strict";
 (() => {
   const split = document.querySelector("[data-split]");
@@ -9,14 +11,17 @@
   const $ = (selector, within = document) => within.querySelector(selector);
   const pane = () => document.getElementById("pane");
   const query = () => new URLSearchParams(location.search);
-  const opened = () => query().get("m");
-  const links = () => [...split.querySelectorAll("table[data-rows] .row-link")].filter((link) => MESSAGE.test(link.pathname));
+  const isGroup = split.dataset.split === "group";
+  const opened = () => query().get("m") ?? (split.dataset.shown || null);
+  const isMessage = (link) => (isGroup ? new URLSearchParams(link.search).has("m") : MESSAGE.test(link.pathname));
+  const links = () => [...split.querySelectorAll("table[data-rows] .row-link")].filter(isMessage);
   const linkOf = (m) => links().find((link) => keyOf(link) === m);
   const keysAreOff = (event) =>
     document.documentElement.dataset.shortcuts === "off" || event.ctrlKey || event.metaKey || event.altKey || $("dialog[open]");
   const isTyping = (element) => element.matches?.("input:not([type=checkbox], [type=radio]), textarea, select");
 
   function keyOf(link) {
+    if (isGroup) return new URLSearchParams(link.search).get("m");
     const [, place, number] = link.pathname.match(MESSAGE);
     return split.dataset.split === "many" ? `${decodeURIComponent(place)}/${number}` : number;
   }
@@ -30,6 +35,13 @@
   }
 
   const address = (found) => `${location.pathname}${found.size ? `?${found}` : ""}`;
+
+  let at = location.search; // of what is shown
+
+  function go(how, url) {
+    history[how](null, "", url);
+    at = location.search;
+  }
 
   // --- opening, walking, closing --------------------------------------------------------------------------------------
 
@@ -52,22 +64,23 @@
 
   async function open(link, how) {
     const found = withMessage(keyOf(link));
-    history[how](null, "", address(found));
+    go(how, address(found));
     link.focus({ preventScroll: true });
     mark();
-    await fetchPane(link.pathname, found);
+    await fetchPane(isGroup ? location.pathname : link.pathname, found);
     if (covers()) $("#pane-title")?.focus({ preventScroll: true });
   }
 
   function close() {
     const link = linkOf(opened());
     request?.abort();
-    history.pushState(null, "", address(withMessage(null)));
+    go("pushState", address(withMessage(null)));
     empty();
     (link ?? links()[0] ?? $("#messages"))?.focus();
   }
 
   function empty() {
+    split.dataset.shown = "";
     pane().hidden = true;
     pane().replaceChildren();
     mark();
@@ -83,9 +96,11 @@
     if (next) open(next, "replaceState");
   }
 
+  let marked = null;
+
   // Show which row is open; rows are replaced by live updates, so this is repeated after each.
   function mark() {
-    const m = opened();
+    const m = marked = opened();
     const all = links();
     for (const link of all) {
       const isOpen = keyOf(link) === m;
@@ -113,22 +128,23 @@
     const row = within("table[data-rows] tbody tr");
     const link = row && split.contains(row) && $(".row-link", row);
     const other = within("a, button, input, label, select, summary, textarea");
-    if (!link || !MESSAGE.test(link.pathname) || (other && other !== link) || String(getSelection())) return;
+    if (!link || !isMessage(link) || (other && other !== link) || String(getSelection())) return;
     event.preventDefault();
     if (event.detail === 0) location.assign(fullPage(link)); // Enter
     else open(link, opened() ? "replaceState" : "pushState");
   }
 
   function fullPage(link) {
+    if (isGroup) return link.dataset.full;
     const found = withMessage(null);
     return found.size ? `${link.pathname}?${found}` : link.pathname;
   }
 
-  const messagePath = () => linkOf(opened())?.pathname ?? $("[data-pane-full]", pane()).pathname;
+  const messagePath = () => isGroup ? location.pathname : linkOf(opened())?.pathname ?? $("[data-pane-full]", pane()).pathname;
 
-  function follow(link) { // another form of the body
+  function follow(link) { // another form of the body, or the message beside this one
     const found = new URLSearchParams(link.search);
-    history.replaceState(null, "", address(found));
+    go("replaceState", address(found));
     fetchPane(messagePath(), found);
   }
 
@@ -149,10 +165,11 @@
       return;
     }
     if (keysAreOff(event) || isTyping(event.target)) return;
-    const link = document.activeElement?.closest?.("tr")?.querySelector(".row-link");
-    if (event.key === "o" && link && MESSAGE.test(link.pathname)) open(link, opened() ? "replaceState" : "pushState");
+    const row = document.activeElement?.closest?.("tr");
+    const link = row ? $(".row-link", row) : event.key === "o" && links()[0];
+    if (event.key === "o" && link && isMessage(link)) open(link, opened() ? "replaceState" : "pushState");
     if (!["j", "k"].includes(event.key) || !opened() || !link || keyOf(link) === opened()) return;
-    history.replaceState(null, "", address(withMessage(keyOf(link))));
+    go("replaceState", address(withMessage(keyOf(link))));
     mark();
     clearTimeout(walking);
     walking = setTimeout(() => open(link, "replaceState"), WALK_MS);
@@ -165,10 +182,13 @@
   }
 
   function onBack() {
+    if (location.search === at) return; // a link to a part of the page
+    at = location.search;
     const m = opened();
+    if (m === marked) return; // a link within the page
     const link = m && linkOf(m);
     if (m && !link) location.reload();
-    else if (link) fetchPane(link.pathname, query());
+    else if (link) fetchPane(isGroup ? location.pathname : link.pathname, query());
     else empty();
     mark();
   }

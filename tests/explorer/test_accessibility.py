@@ -113,7 +113,7 @@ def test_find_a_dead_letter_and_resubmit_it_by_keyboard(pages, browser):
     page.keyboard.press("Enter")
     page.wait_for_url("**/messages/?q=order-2")
     page.keyboard.press("j")
-    assert page.evaluate(f"{FOCUSED}.textContent") == "2"
+    assert page.evaluate(f"{FOCUSED}.textContent") == "order-2"
     page.keyboard.press("Enter")
     page.wait_for_url(f"**/messages/{pages.at}/2")
     for _ in range(40):
@@ -130,7 +130,7 @@ def test_select_rows_and_act_by_keyboard_then_the_focus_is_not_lost(pages, brows
     page.goto(f"/entities/{pages.at}?tab=dead-letter")
     page.keyboard.press("j")
     page.keyboard.press("x")
-    button = page.locator("button[value=resubmit]")
+    button = page.locator("#bulk button[value=resubmit]")
     assert button.inner_text() == "Resubmit 1" and button.is_enabled()
     button.focus()
     page.keyboard.press("Enter")
@@ -145,11 +145,11 @@ def test_release_get_and_delete_in_a_storage_queue_by_keyboard(jobs, browser):
     page.goto(f"/entities/{queue}?tab=leased&order=oldest")
     page.keyboard.press("j")
     page.keyboard.press("x")
-    button = page.locator("button[value=release]")
+    button = page.locator("#bulk button[value=release]")
     assert button.inner_text() == "Release 1"
     button.focus()
     page.keyboard.press("Enter")
-    page.wait_for_selector("#notices :text('Released message 2')")
+    page.wait_for_selector("#notices :text('Released 1 message.')")
     page.wait_for_function(f"() => {FOCUSED} !== document.body")
     page.keyboard.press("r")
     page.wait_for_url(f"**/receive/main/{queue}")
@@ -218,7 +218,7 @@ def test_focus_is_visible_and_never_hidden_behind_the_bar(pages, browser):
     for _ in range(60):
         page.keyboard.press("Tab")
         seen = page.evaluate(
-            "e => { const r = e.getBoundingClientRect(); const s = getComputedStyle(e);"
+            "e => { const r = e.getBoundingClientRect(); const s = getComputedStyle(e.closest('.filter-box') ?? e);"
             " return {inBar: !!e.closest('.bar, .side, .skip'), top: r.top, outline: s.outlineStyle, tag: e.tagName}; }",
             page.evaluate_handle(FOCUSED),
         )
@@ -324,8 +324,8 @@ def test_everything_acts_without_javascript(pages, browser):
     page = browser(java_script_enabled=False)
     page.goto(f"/entities/{pages.at}?tab=dead-letter")
     page.check('input[name="numbers"]')
-    page.click("button[value=resubmit]")
-    assert "Resubmitted message 2" in page.text_content("#notices")
+    page.click("#bulk button[value=resubmit]")
+    assert "Resubmitted 1 message." in page.text_content("#notices")
     page.goto(f"/receive/main/{pages.at}")
     page.click("button[value=receive]")
     page.click("#held-5 button[value=complete]")

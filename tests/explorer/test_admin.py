@@ -120,6 +120,15 @@ def test_what_only_the_broker_writes_has_no_forms(space, administrator, model):
     assert administrator.post(url(model, "delete", 1), {"post": "yes"}).status_code in (302, 403, 404)
 
 
+def test_its_theme_is_that_of_the_explorers_switch(space, administrator):
+    administrator.cookies["vitrine_theme"] = "dark"
+    for address in (reverse("admin:index"), url("broker_core.entity")):
+        html = administrator.get(address).content.decode()
+        assert re.search(r'<body class="[^"]*\btheme-dark\b', html) and "theme.js" not in html and "theme-toggle" not in html
+    del administrator.cookies["vitrine_theme"]
+    assert "theme-dark" not in administrator.get(reverse("admin:index")).content.decode()
+
+
 def test_an_administrator_needs_no_permissions_of_djangos(space, client, person):
     client.force_login(person("administrator"))
     for model in MODELS:

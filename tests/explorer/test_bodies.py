@@ -9,6 +9,7 @@ import re
 import msgpack
 import pytest
 
+from broker_core.common.amqp_message import encode_body
 from broker_core.common.types import BodyKind
 from broker_core.reads import Body
 from explorer.shared import bodies, body_tree, decoding
@@ -140,3 +141,26 @@ def test_each_bound_of_a_tree_is_its_own():
     assert len(lines) == body_tree.MOST_LINES
     with pytest.raises(body_tree.TooLarge):
         body_tree.json_lines(json.dumps(list(range(body_tree.MOST_LINES))))
+
+
+def masked(content: bytes, content_type: str | None) -> bytes:
+    if b"fail" in content:
+        raise ValueError(content)
+    return content.replace(b"4711", b"****")
+
+
+@pytest.mark.parametrize("mode", ["", "raw", "hex"])
+def test_a_function_of_the_site_changes_what_is_shown_of_a_body(settings, mode):
+    settings.VITRINE_BODY_FORMATTER = f"{__name__}.masked"
+    shown = bodies.view(Body(b'{"card": 4711}', 0, 14, BodyKind.DATA, None), mode)
+    assert "4711" not in f"{shown.text}{shown.tree}{shown.source}" and "***" in f"{shown.text}{shown.tree}"
+    value = encode_body(BodyKind.VALUE, {"card": "4711"})
+    assert "4711" not in bodies.view(Body(value, 0, len(value), BodyKind.VALUE, None), mode).text
+    assert "4711" not in bodies.preview(b"4711", 4, None)
+    assert bodies.view(Body(b"4711 and mo", 0, 99, BodyKind.DATA, None), "raw").note.startswith("The first 11 of 99")
+
+
+def test_a_function_that_fails_shows_nothing_of_the_body(settings):
+    settings.VITRINE_BODY_FORMATTER = f"{__name__}.masked"
+    shown = bodies.view(Body(b"secret fail", 0, 11, BodyKind.DATA, None))
+    assert "secret" not in shown.text and shown.text.startswith("The formatter of bodies failed")

@@ -116,3 +116,8 @@ def test_columns_too_narrow_to_point_at_have_no_tip():
 def test_no_values_draw_an_empty_chart():
     assert charts.duration_lines(HOURS[:1], {"p50": [None]}, [""], "narrow").shapes[0].path == ""
     assert charts.stacked_bars([], {"a": []}, [], "wide").x_ticks == ()
+
+
+def test_the_circles_of_marks_at_the_same_place_are_below_each_other():
+    marks = charts.placed_marks([(10.0, "A", "a"), (12.0, "B", "b"), (20.0, "C", "c"), (80.0, "D", "d")])
+    assert [mark.y for mark in marks] == [0, 17, 34, 0]

@@ -14,8 +14,8 @@ from broker_core.common.types import EntityAddress, Message
 from broker_core.rabbitmq import Publication
 from broker_core.reads import EntityFilter
 from broker_core.service_bus import entities
+from broker_core.store import connections
 from explorer.models import AuditRecord, DeadLetterNote
-from explorer.operations import runner
 
 from .conftest import FRAGMENT, WORKER
 from .test_accessibility import browser  # noqa: F401
@@ -121,6 +121,35 @@ def test_all_are_repaired_by_a_merge_patch_after_a_preview_of_three(orders, as_)
     assert "its body is not JSON" in body_of(client.get(url))
 
 
+def test_the_preview_of_all_names_the_messages_that_would_be_refused(orders, as_):
+    """Also those that are not among the three that are shown."""
+    client, url = as_(), group_of(orders)
+    text = body_of(client.post(url, {"action": "preview-all", "patch": '{"currency": "EUR"}'}))
+    assert "4 checked: 1 message cannot be repaired and would stay here." in text
+    assert "Message 5</a>: its body is not JSON" in text
+    large = {"action": "preview-all", "patch": '{"note": "%s"}' % ("x" * 60_000)}
+    sql = "UPDATE vitrine_entity SET max_message_size_in_kilobytes = 32 WHERE id = %s"
+    connections.current().execute(sql, [reads.entity(orders).id])
+    text = body_of(client.post(url, large))
+    assert "4 messages cannot be repaired" in text and "Message 1</a>: with its new body it has 60," in text
+    assert "all can be repaired" in body_of(client.post(group_of(orders, "Late"), {"action": "preview-all", "patch": '{"a": 1}'}))
+
+
+def test_text_is_found_and_replaced_in_all_bodies(orders, as_):
+    client, url = as_(), group_of(orders)
+    change = {"patch": "", "find": "DM", "replace": "EUR"}
+    text = body_of(client.post(url, {"action": "preview-all", **change}))
+    assert "Message 5</a>: its body does not contain the text" in text
+    answer = client.post(f"{url}&m=3", {"action": "try-repair", **change})
+    [tried] = service_bus.receive(orders, 9)
+    assert tried.body == b'{"total": 1, "currency": "EUR"}'
+    assert '<textarea name="find" hidden>DM</textarea>' in client.get(answer.url).content.decode()
+    assert client.post(url, {"action": "repair", **change, "up_to": "5"}).status_code == 302
+    assert len(service_bus.receive(orders, 9)) == 2 and numbers_in(body_of(client.get(url))) == [5]
+    both = client.post(url, {"action": "repair", **change, "patch": '{"a": 1}'})
+    assert both.status_code == 400 and "cannot be used together" in body_of(both)
+
+
 @pytest.mark.parametrize(
     ("patch", "problem"),
     [
@@ -157,7 +186,7 @@ def test_all_are_resubmitted_at_a_pace_stopped_and_undone(orders, as_):
     newest = core.newest(entity_id=reads.entity(orders).id)[0]
     assert (newest.done, reads.entity(orders).counts.dead_letter) == (4, 1)
     assert "Undo 4" in body_of(client.get(url))
-    assert client.post(url, {"action": "undo", "operation": newest.id}).status_code == 302
+    assert "Undone: 4 messages returned." in body_of(client.post(url, {"action": "undo", "operation": newest.id}, follow=True))
     assert reads.entity(orders).counts.dead_letter == 5
     assert AuditRecord.objects.filter(action="resubmit dead letters").exists()
 
@@ -242,6 +271,26 @@ def test_poison_messages_and_dead_letters_of_rabbitmq_are_groups_of_the_same_inb
     assert reads.counts(mail).active == 2
 
 
+def test_normal_messages_of_a_queue_with_dead_letters_are_not_counted_as_dead(db, as_):
+    """RMQ-066: a message that has died has x-death. So the others of a queue that is also published to are left alone."""
+    mail = EntityAddress(f"dead {uuid.uuid4().hex[:6]}", "mail")
+    rabbitmq.create_vhost(mail.namespace)
+    rabbitmq.declare_queue(mail, arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "work"})
+    work = EntityAddress(mail.namespace, "work")
+    rabbitmq.declare_queue(work)
+    rabbitmq.publish(mail.namespace, [Publication(b"dead", routing_key="mail")] * 2)
+    rabbitmq.reject(mail, [one.token for one in rabbitmq.take(mail, 2, owner_id=1_000_005)])
+    rabbitmq.publish(mail.namespace, [Publication(b"normal", routing_key="work")] * 30)
+    found = reads.dead_groups(EntityFilter(namespace=mail.namespace))
+    [group] = found.groups
+    assert (group.count, found.total, found.examined, found.scanned, found.capped) == (2, 2, 2, 32, False)
+    client = as_()
+    text = body_of(client.get(f"/dead-letters/?q={mail.namespace}"))
+    assert "<strong>2</strong> dead letters in 1 group" in text and "100 %" in text
+    client.post(group_of(work, group.reason), {"action": "discard", "up_to": "99"})
+    assert reads.counts(work).active == 30 and not reads.dead_groups(EntityFilter(namespace=mail.namespace)).groups
+
+
 def test_one_is_tried_then_all_are_resubmitted_at_a_pace_stopped_and_undone_on_one_page(transactional_db, orders, browser):  # noqa: F811
     """By keyboard: open the group, try one, resubmit the rest at a pace, stop, undo."""
     page = browser("operator")
@@ -265,7 +314,7 @@ def test_one_is_tried_then_all_are_resubmitted_at_a_pace_stopped_and_undone_on_o
     expect(page.locator(".operation")).to_contain_text("queued")
     page.get_by_role("button", name="Stop").focus()
     page.keyboard.press("Enter")
-    page.get_by_text("stopped").wait_for()
+    expect(page.locator(".operation").first).to_contain_text("stopped")
     page.get_by_role("button", name="Resubmit 3").click()
     page.get_by_role("button", name="Undo 3").click()
     page.get_by_text("undone", exact=False).first.wait_for()
@@ -274,65 +323,41 @@ def test_one_is_tried_then_all_are_resubmitted_at_a_pace_stopped_and_undone_on_o
     assert urlsplit(page.url).path == here
 
 
-@pytest.fixture
-def refused(db):
-    """A queue with 7 dead letters, 4 of them for the reason Schema: 1, 3, 5 and 7."""
-    address = EntityAddress(f"dead-{uuid.uuid4().hex[:8]}", "orders")
-    namespaces.create_namespace(address.namespace)
-    entities.create_queue(address)
-    service_bus.send(address, [Message(b'{"currency": "DM"}') for _ in range(7)], actor=WORKER)
-    for message in service_bus.receive(address, 7, actor=WORKER):
-        why = "Schema" if message.sequence_number % 2 else "Late"
-        service_bus.dead_letter(address, [message.lock_token], why, actor=WORKER)
-    return address
-
-
-def press(page, button):
-    page.get_by_role("button", name=button, exact=True).press("Enter")
-
-
-def click(page, button):
-    page.get_by_role("button", name=button, exact=True).click()
-
-
-@pytest.mark.parametrize("act", [press, click], ids=["keyboard", "mouse"])
-def test_filtered_dead_letters_are_repaired_after_a_preview_and_a_try_then_stopped_and_undone(
-    transactional_db,
-    refused,
-    browser,  # noqa: F811
-    act,
-):
-    """The same page shows each step. What the filter does not match keeps its place."""
+def test_keys_walk_the_messages_of_a_group_and_what_is_open_is_tried(transactional_db, orders, browser):  # noqa: F811
+    """As in every list: j and k walk, o opens, Esc closes, Enter opens the message's page."""
     page = browser("operator")
-    page.goto(f"/dead-letters/dead-letter/{refused.namespace}/{refused.path}?filter=reason%3DSchema")
-    expect(page.locator("#work h1")).to_contain_text("4 dead letters")
-    if act is press:
-        page.keyboard.press("r")
-        expect(page.locator("#repair-patch")).to_be_focused()
-        page.keyboard.type('{"currency": "EUR"}')
-    else:
-        page.get_by_role("link", name="Repair all…").click()
-        page.locator("#repair-patch").fill('{"currency": "EUR"}')
-    act(page, "Preview three")
-    expect(page.locator(".preview")).to_have_count(3)
-    expect(page.locator(".preview").first).to_be_focused()
-    act(page.locator("#repair"), "Try 1")
-    expect(page.locator("#fate")).to_contain_text("Message 7: ")
-    expect(page.locator("#fate")).to_be_focused()
-    [message] = service_bus.receive(refused, 1, actor=WORKER)
-    assert message.body == b'{"currency": "EUR"}'
-    service_bus.complete(refused, [message.lock_token], actor=WORKER)
-    expect(page.locator("#fate")).to_contain_text("Message 7: Completed")
-    page.locator("#pace").fill("1")
-    act(page, "Repair and resubmit 3 as tried")
-    expect(page.locator(".operation")).to_be_focused()
-    operation = core.newest(limit=1)[0]
-    assert (operation.pace, operation.counted, dict(operation.options)) == (1.0, 3, {"merge_patch": {"currency": "EUR"}})
-    runner.run(operation, seconds=0)  # as a worker does, for one batch
-    expect(page.locator(".operation")).to_contain_text("1 of 3 done")
-    act(page, "Stop")
-    expect(page.locator(".operation")).to_contain_text("stopped")
-    act(page, "Undo 1")
-    expect(page.locator(".operation")).to_contain_text("1 undone")
-    expect(page.locator("#work h1")).to_contain_text("3 dead letters")
-    assert [one.body for one in service_bus.peek(refused.dead_letter)] == [b'{"currency": "DM"}'] * 6
+    page.goto(group_of(orders))
+    title = page.locator("#pane-title")
+    expect(title).to_contain_text("Message 5")
+    expect(page.locator("#group-list tr.opened")).to_contain_text("order-5")
+    page.keyboard.press("j")
+    expect(title).to_contain_text("Message 3")
+    page.keyboard.press("j")
+    expect(title).to_contain_text("Message 2")
+    expect(page).to_have_url(re.compile("m=2$"))
+    expect(page.locator("#open-m")).to_have_value("2")
+    page.keyboard.press("k")
+    expect(page.locator("#open-m")).to_have_value("3")
+    page.keyboard.press("Escape")
+    expect(page.locator("#pane")).to_be_hidden()
+    page.locator("#group-list tr", has_text="order-2").locator("td").nth(1).click(force=True)
+    expect(title).to_contain_text("Message 2")
+    expect(page.locator("#open-m")).to_have_value("2")
+    page.get_by_role("button", name="Try 1").first.click()
+    expect(page.locator("#fate")).to_contain_text("Message 2: ")
+    page.locator("#group-list .row-link").first.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/messages/**")
+
+
+def test_the_link_to_the_repair_of_all_opens_its_form_and_keeps_it_open(transactional_db, orders, browser):  # noqa: F811
+    page = browser("operator")
+    page.goto(group_of(orders))
+    fetched = []
+    page.on("request", lambda request: fetched.append(request.url) if request.resource_type == "fetch" else None)
+    page.keyboard.press("r")
+    expect(page.locator("#repair-patch")).to_be_focused()
+    page.keyboard.type('{"currency": "EUR"}')
+    page.get_by_role("button", name="Preview three").click()
+    expect(page.locator("#checked")).to_contain_text("1 message cannot be repaired")
+    assert fetched == []

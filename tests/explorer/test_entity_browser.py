@@ -13,6 +13,8 @@ from .test_accessibility import browser, violations  # noqa: F401
 
 FIRST_ROW = "document.querySelector('#rows tr').getBoundingClientRect().y"
 
+OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
 
 @pytest.fixture
 def one_of_each(transactional_db):
@@ -35,9 +37,11 @@ def test_the_first_message_stands_in_the_upper_part_of_the_window(one_of_each, b
     for size, limit in (({"width": 1440, "height": 900}, 330), ({"width": 390, "height": 844}, 420)):
         page.set_viewport_size(size)
         for address in one_of_each:
-            page.goto(f"/entities/{address}")
-            expect(page.locator("#rows tr").first).to_be_visible()
-            assert page.evaluate(FIRST_ROW) <= limit, (address, size)
+            for query in ("", "?q=number>0&q=size>0", "?q=number>0&m=1"):
+                page.goto(f"/entities/{address}{query}")
+                expect(page.locator("#rows tr").first).to_be_attached()
+                assert page.evaluate(FIRST_ROW) <= limit, (address, size, query)
+                assert page.evaluate(OVERFLOW) == 0, (address, size, query)
 
 
 def test_everything_in_the_head_follows_what_happens(one_of_each, browser):  # noqa: F811
@@ -78,7 +82,7 @@ def test_a_whole_row_opens_and_one_that_left_says_since_when(one_of_each, browse
     page.wait_for_url("**?m=3")
 
 
-def test_a_selection_brings_the_bar_into_the_window_and_a_pause_is_two_actions(one_of_each, browser):  # noqa: F811
+def test_a_selection_brings_the_bar_into_the_window(one_of_each, browser):  # noqa: F811
     queue, *_ = one_of_each
     service_bus.send(queue, [Message(b"x")] * 40)
     page = browser("operator", viewport={"width": 1440, "height": 700})
@@ -88,9 +92,6 @@ def test_a_selection_brings_the_bar_into_the_window_and_a_pause_is_two_actions(o
     page.locator("#rows input").first.check()
     expect(bar).to_be_in_viewport()
     expect(bar).to_contain_text("Discard 1")
-    page.click("#pause > summary")
-    page.get_by_role("button", name="Pause receiving").click()
-    expect(page.locator("#head")).to_contain_text("Receiving paused")
 
 
 def test_the_preview_of_a_change_appears_where_its_button_is(one_of_each, browser):  # noqa: F811
@@ -108,5 +109,10 @@ def test_axe_finds_nothing_on_a_page_with_all_menus_open(one_of_each, browser): 
     for address in one_of_each:
         page.goto(f"/entities/{address}")
         page.click("#settings-in-force > summary")
+        if address != one_of_each[1]:  # storage messages have no properties
+            page.click("#columns > summary")
+            expect(page.locator("#column-name")).to_be_visible()
+        assert violations(page) == [], address
+        page.click("#settings-in-force > summary")  # closed, since a menu that covers half of a button makes its target small
         page.click("#more > summary")
         assert violations(page) == [], address

@@ -33,7 +33,7 @@ AZURE = SimpleNamespace(
              "/operations/999999999/", "/operate/{ns}/none?kind=purge", "/bodies/{at}/999", "/settings/{ns}/none"),
     refusal=(404,),
 )  # fmt: skip
-AZURE.whole = (*AZURE.changes, "/configuration/", "/learn/")  # not asked for as a fragment
+AZURE.whole = (*AZURE.changes, "/configuration/", "/import-messages/", "/learn/")  # not asked for as a fragment
 RABBITMQ = SimpleNamespace(
     changes=("/rabbitmq/new/", "/rabbitmq/delete/", "/rabbitmq/policies/user/", "/rabbitmq/policies/operator/", "/delete/",
              "/rabbitmq/move/"),

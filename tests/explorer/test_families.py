@@ -26,7 +26,7 @@ SHARED_CODE = [
 SHARED_TEMPLATES = [*(ROOT / "templates").rglob("*.html")]
 IN_CODE = re.compile(rf"Family\.[A-Z]|\bfamily (==|!=) [\"']|(explorer|broker_core)[\w.]*[. ](import )?({NAMES})\b")
 IN_TEMPLATES = re.compile(rf"family\s*(==|!=|in)\s*[\"']|explorer/({NAMES})/|explorer:(rabbitmq|storage)_|\b({NAMES})\b")
-TERMS = re.compile(r"word\.rabbitmq")  # the glossary says of each term what RabbitMQ calls it
+TERMS = re.compile(r"(word|it)\.rabbitmq")  # the glossary says of each term what RabbitMQ calls it
 
 
 @pytest.mark.parametrize("path", SHARED_CODE, ids=lambda path: str(path.relative_to(ROOT)))

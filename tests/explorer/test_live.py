@@ -120,7 +120,7 @@ def html(told):
 
 def rows(told):
     """The rows in a frame's fragments, from top to bottom, by their ids."""
-    return dict(re.findall(r'<tr id="([^"]+)">(.*?)</tr>', html(told), re.DOTALL))
+    return dict(re.findall(r'<tr\s+id="([^"]+)"[^>]*>(.*?)</tr>', html(told), re.DOTALL))
 
 
 def text_of(told, element_id):
@@ -314,10 +314,10 @@ async def test_the_overview_shows_copies_at_their_subscription_below_its_topic(q
     entities.create_subscription(topic.subscription("all"))
     communicator, told = await opened(f"/namespaces/{queue.namespace}/", cookie())
     assert (text_of(told, "t-topics"), text_of(told, "t-subscriptions")) == ("1", "1")
-    [row_id] = [key for key, row in rows(told).items() if "name beneath" in row]
+    [row_id] = [key for key, row in rows(told).items() if " beneath" in row]
     service_bus.send(topic, [Message(b"x")])
-    told = await frame(communicator, lambda told: re.search(r'-active">\s*1\s', rows(told)[row_id]))
-    assert "name beneath" in rows(told)[row_id]
+    told = await frame(communicator, lambda told: re.search(r'-active"[^>]*>\s*1\s', rows(told)[row_id]))
+    assert " beneath" in rows(told)[row_id]
     await communicator.disconnect()
 
 

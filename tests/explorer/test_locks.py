@@ -4,7 +4,6 @@ import re
 import uuid
 
 import pytest
-from playwright.sync_api import expect
 
 from broker_core import rabbitmq, reads, service_bus
 from broker_core.common.types import EntityAddress, Message
@@ -110,19 +109,3 @@ def test_pages(shop, as_):
     [following] = re.findall(r'rel="next"\s+href="([^"]*)"', first)
     second = client.get("/locks/" + following.replace("&amp;", "&")).content.decode()
     assert (first.count('id="lock-'), second.count('id="lock-')) == (51, 13)  # with the line of holders
-
-
-def test_one_lock_is_released_by_keyboard(transactional_db, shop, browser):  # noqa: F811
-    """Open the locks, open the dialog of the row, type the reason, confirm."""
-    page = browser("operator")
-    page.goto(f"/locks/?q={shop.namespace}")
-    page.keyboard.press("j")
-    expect(page.locator("tbody .row-link")).to_be_focused()
-    page.keyboard.press("Tab")
-    page.keyboard.press("Tab")
-    page.keyboard.press("Enter")
-    expect(page.get_by_role("textbox", name="Reason")).to_be_focused()
-    page.keyboard.type("stuck")
-    page.keyboard.press("Enter")
-    expect(page.locator("#notices")).to_contain_text("Released the lock of message 4: stuck.")
-    expect(page.locator("#locks")).to_contain_text("No locks match this filter")

@@ -1,5 +1,6 @@
 """Export and import of messages, in all families."""
 
+import csv
 import json
 import uuid
 from datetime import timedelta
@@ -9,11 +10,14 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 
 from broker_core import namespaces, queue_storage, rabbitmq, reads, service_bus
-from broker_core.common.types import EntityAddress, Message
+from broker_core import operations as core
+from broker_core.common.types import Actor, EntityAddress, Message, Right
 from broker_core.common.values import Typed
+from broker_core.operations import Kind
 from broker_core.rabbitmq import Properties, Publication
 from broker_core.service_bus import entities
 from explorer.models import AuditRecord
+from explorer.operations import runner
 from tests.html import body_of
 
 from .conftest import WORKER
@@ -122,7 +126,7 @@ def test_a_file_that_is_empty_too_large_or_not_text_is_refused(queues, as_):
         (b"\n", "has no messages"),
         (b"", "Choose a file"),
         (b"\xff", "UTF-8"),
-        (b"x" * 1_600_000, "larger"),
+        (b"x" * 16_800_000, "larger"),
     ):
         answer = client.post(url, {"do": "preview", "file": SimpleUploadedFile("f", content)})
         assert answer.status_code == 400 and problem in body_of(answer), problem
@@ -151,3 +155,117 @@ def test_messages_of_storage_queues_and_rabbitmq_are_the_same_too(db, as_):
     assert done.status_code == 302
     [before], [after] = (rabbitmq.take(address, 1, owner_id=1_000_005) for address in mail)
     assert (before.body, before.properties) == (after.body, after.properties)
+
+
+FAMILIES = ["service_bus", "queue_storage", "rabbitmq"]
+
+
+@pytest.fixture
+def target(db, request):
+    """An empty queue of a family."""
+    unique = uuid.uuid4().hex[:8]
+    address = EntityAddress(f"files{unique}", "target")
+    match request.param:
+        case "service_bus":
+            namespaces.create_namespace(address.namespace)
+            entities.create_queue(address)
+        case "queue_storage":
+            queue_storage.create_account(address.namespace)
+            queue_storage.create_queue(address)
+        case "rabbitmq":
+            rabbitmq.create_vhost(address.namespace)
+            rabbitmq.declare_queue(address)
+    return address
+
+
+def file_of(count):
+    return "".join(f'{{"body": "{n}"}}\n' for n in range(count))
+
+
+@pytest.mark.parametrize("target", FAMILIES, indirect=True)
+def test_a_large_import_runs_in_batches_stops_resumes_and_is_undone(target, as_, monkeypatch):
+    monkeypatch.setattr("explorer.operations.starting.submit", lambda _: None)
+    monkeypatch.setattr("explorer.operations.control.submit", lambda _: None)
+    client = as_("operator")
+    answer = client.post(
+        f"/import-messages/{target}", {"do": "import", "file": SimpleUploadedFile("m.jsonl", file_of(1_100).encode())}
+    )
+    [operation] = core.newest(limit=1)
+    assert answer["Location"] == f"/operations/{operation.id}/"
+    assert (operation.kind, operation.counted, operation.done) == (Kind.IMPORT, 1_100, 0)
+    runner.run(operation, seconds=0)  # one batch
+    half = core.find(operation.id)
+    assert half.done == runner.BATCH == reads.counts(target).active
+    client.post(f"/operations/{half.id}/change/", {"action": "pause"})
+    assert not runner.run(half, seconds=None) and reads.counts(target).active == 500
+    client.post(f"/operations/{half.id}/change/", {"action": "resume"})
+    runner.run(half, seconds=None)
+    page = body_of(client.get(f"/operations/{half.id}/"))
+    assert "Import 1,100 messages" in page and "from m.jsonl" in page and "Undo 1,100" in page
+    assert reads.counts(target).active == 1_100 == core.find(half.id).done
+    changed = core.change(core.find(half.id), "undo", actor=Actor("user", "otto", Right.ALL))
+    runner.run(changed, seconds=None)
+    assert reads.counts(target).active == 0 and core.find(half.id).undone == 1_100
+
+
+def test_an_import_lists_what_was_refused_and_what_was_received_before_its_undo(queues, as_):
+    a, _ = queues
+    entities.create_queue(EntityAddress(a.namespace, "once"), requires_duplicate_detection=True)
+    once, client = EntityAddress(a.namespace, "once"), as_("operator")
+    lines = [f'{{"body": "x", "message_id": "{name}"}}' for name in ("a", "b", "a")]
+    answer = client.post(f"/import-messages/{once}", {"do": "import", "text": "\n".join(lines)}, follow=True)
+    assert "its id was sent before (duplicate detection)" in body_of(answer) and reads.counts(once).active == 2
+    [operation] = core.newest(limit=1)
+    service_bus.receive(once)
+    undone = body_of(client.post(f"/operations/{operation.id}/change/", {"action": "undo"}, follow=True))
+    assert "1 message removed. 1 could not be removed" in undone.replace("Undone: ", "")
+
+
+def test_an_import_into_a_full_queue_of_rabbitmq_names_the_refused_messages(db, as_):
+    host = f"files-{uuid.uuid4().hex[:8]}"
+    rabbitmq.create_vhost(host)
+    small = EntityAddress(host, "small")
+    rabbitmq.declare_queue(small, arguments={"x-max-length": 2, "x-overflow": "reject-publish"})
+    answer = as_("operator").post(f"/import-messages/{small}", {"do": "import", "text": file_of(3)}, follow=True)
+    assert "refused: the queue is full" in body_of(answer) and reads.counts(small).active == 2
+
+
+def test_a_queue_that_is_deleted_during_an_import_ends_it_with_the_reason(queues, as_, monkeypatch):
+    a, _ = queues
+    monkeypatch.setattr("explorer.operations.starting.submit", lambda _: None)
+    as_("operator").post(f"/import-messages/{a}", {"do": "import", "file": SimpleUploadedFile("m", file_of(600).encode())})
+    [operation] = core.newest(limit=1)
+    runner.run(operation, seconds=0)
+    entities.delete_entity(a)
+    runner.run(operation, seconds=None)
+    page = body_of(as_("operator").get(f"/operations/{operation.id}/"))
+    assert "Stopped by an error." in page and "500 messages were processed before" in page
+
+
+def test_a_file_too_large_for_the_preview_is_checked_and_chosen_again(queues, as_):
+    a, _ = queues
+    content = "".join(f'{{"body": "{"x" * 4_000}{n}"}}\n' for n in range(500))
+    answer = as_("operator").post(f"/import-messages/{a}", {"do": "preview", "file": SimpleUploadedFile("m", content.encode())})
+    text = body_of(answer)
+    assert answer.status_code == 200 and "Preview of 500 messages" in text and "choose it again" in text and len(text) < 50_000
+
+
+def test_an_export_reads_many_messages_at_once(queues, as_, monkeypatch):
+    a, _ = queues
+    service_bus.send(a, [Message(f"{n}".encode()) for n in range(700)])
+    asked, contents = [], reads.contents
+    monkeypatch.setattr(reads, "contents", lambda *given, **options: asked.append(given) or contents(*given, **options))
+    lines = exported(as_("operator"), a, tab="active").splitlines()
+    assert [json.loads(line)["body"] for line in lines] == [str(n) for n in range(700)] and len(asked) == 2
+    monkeypatch.setattr("explorer.operations.message_files.CHUNK", 3)  # a batch ends at its bytes, too
+    lines = exported(as_("operator"), a, tab="active", filter="number<20").splitlines()
+    assert len(lines) == 19
+
+
+def test_an_export_as_csv_is_for_spreadsheets(queues, as_):
+    a, _ = queues
+    service_bus.send(a, [Message(b'{"a": 1}', message_id="one", properties={"n": 5}), Message(b"=1+1"), Message(b"\xff")])
+    first, second, third = csv.DictReader(exported(as_("operator"), a, tab="active", format="csv").splitlines())
+    assert first["body"] == '{"a": 1}' and json.loads(first["application_properties"]) == {"n": ["int", "5"]}
+    assert second["body"] == "'=1+1" and third["body_base64"] == "/w=="
+    assert "as CSV" in body_of(as_("operator").get(f"/entities/{a}?tab=active"))

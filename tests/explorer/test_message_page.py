@@ -174,6 +174,31 @@ def test_the_page_leads_to_its_neighbours_in_the_lists_order_and_filter(pages, a
             assert f'rel="{rel}" href="/messages/{pages.at}/{other}{query}"' in page
 
 
+def test_records_of_a_history_lead_to_their_neighbours(pages, as_):
+    service_bus.purge(pages.shop, actor=WORKER)
+    url = f"/messages/{pages.at}"
+    newest, *_, oldest = [e.sequence_number for e in reads.gone(pages.shop).rows]
+    page = body_of(as_("viewer").get(f"{url}/{newest}?tab=history"))
+    assert 'rel="next"' in page and 'rel="prev"' not in page
+    assert 'rel="prev"' in body_of(as_("viewer").get(f"{url}/{oldest}?tab=history"))
+    alone = body_of(as_("viewer").get(f"{url}/1?tab=history&outcome=COMPLETED"))
+    assert 'rel="next"' not in alone and 'rel="prev"' not in alone
+
+
+def test_an_operator_dead_letters_a_waiting_message_from_its_page(pages, as_):
+    url = f"/messages/{pages.at}"
+    active = body_of(as_("operator").get(f"{url}/5"))
+    assert 'class="button little danger"' in active and 'value="dead-letter-unlocked"' in active
+    assert 'value="dead-letter-unlocked"' not in body_of(as_("operator").get(f"{url}/4"))  # locked
+    viewer = body_of(as_("viewer").get(f"{url}/5"))
+    assert "Acting on messages requires the operator role." in viewer
+    page = as_("operator").post(f"{url}/5", {"action": "dead-letter-unlocked", "reason": "poison"}, follow=True)
+    assert "Dead-lettered message 5: poison." in body_of(page) and "Dead-lettered: poison" in body_of(page)
+    assert service_bus.peek(pages.shop.dead_letter, 5)[-1].dead_letter_reason == "poison"
+    again = as_("operator").post(f"{url}/4", {"action": "dead-letter-unlocked", "reason": "x"}, follow=True)
+    assert "Message 4 was not dead-lettered" in body_of(again)
+
+
 def test_the_other_families_page_in_their_own_order(pages, office, as_):
     stored = body_of(as_("viewer").get(f"/messages/{pages.stored}/7?tab=visible"))
     assert f'rel="prev" href="/messages/{pages.stored}/8?tab=visible"' in stored and 'rel="next"' not in stored
@@ -240,7 +265,7 @@ def test_two_messages_are_compared_by_property_and_by_line(pages, as_):
     assert response["Location"] == f"/compare/{pages.at}?a={a}&b={b}"
     page = client.get(response["Location"])
     names = [row.name for row in page.context["different"]]
-    assert "Message id" in names and "region (string)" in names and "State" not in names
+    assert "Message ID" in names and "region (string)" in names and "State" not in names
     kinds = [line.kind for line in page.context["lines"]]
     assert kinds.count("changed") == 1 and "equal" in kinds
     assert "region (string)<span" in body_of(page) and ", differs" in body_of(page)

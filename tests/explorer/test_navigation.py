@@ -1,5 +1,7 @@
 """The navigation: its places exist, each marks its own page, and addresses of earlier versions lead to the new ones."""
 
+import re
+
 import pytest
 from django.contrib.messages import get_messages
 from django.contrib.messages.middleware import MessageMiddleware
@@ -9,8 +11,10 @@ from django.template.loader import render_to_string
 from django.test import Client
 from django.urls import resolve, reverse
 
-from explorer.shared import navigation, recent, shell
+from explorer.shared import glossary, navigation, recent, shell
 from explorer.shared.navigation import PLACES, Place
+
+from .conftest import FRAGMENT
 
 
 def test_no_two_places_share_a_name_an_address_or_keys():
@@ -130,3 +134,24 @@ def test_a_notice_offers_to_undo(rf):
     first, second = (render_to_string("explorer/_notice.html", {"message": one}, request) for one in get_messages(request))
     assert 'action="/operations/7/undo/"' in first and ">Undo<" in first
     assert ">Undo<" not in second
+
+
+def test_every_label_that_opens_an_explanation_has_one(pages, as_):
+    """Also a label in a part that is loaded later, for which the whole page has the explanation."""
+    client = as_("administrator")
+    for address in pages.all:
+        whole = client.get(address).content.decode()
+        part = client.get(address, headers=FRAGMENT).content.decode()
+        wanted = set(re.findall(r'popovertarget="(term-[^"]+|[^"]+_term)"', whole + part))
+        missing = [one for one in wanted if f'id="{one}"' not in whole + part]
+        assert not missing, address
+    sheets = re.findall(r' id="(term-[^"]+)"', client.get(f"/entities/{pages.at}").content.decode())
+    assert len(sheets) == len(set(sheets)) > 10
+
+
+def test_a_label_names_its_term_and_others_stay_text():
+    assert glossary.find("Max deliveries").word == "delivery count"
+    assert glossary.find("Number").word == "sequence number"
+    assert glossary.find("Size") is None
+    labels = [label.lower() for term in glossary.BY_WORD.values() for label in (term.word, *term.also)]
+    assert len(labels) == len(set(labels))

@@ -86,7 +86,7 @@ def test_a_rabbitmq_queue_that_only_collects_dead_letters_is_listed(vhost, as_):
     rabbitmq.bind_queue(vhost, "undelivered", "amq.fanout")
     rabbits.send(undelivered, "x")
     [entry] = page_of(as_("viewer"), vhost).context["entries"]
-    assert (entry.item.rule, entry.item.headline) == ("poison", "1 collected dead letter")
+    assert (entry.item.rule, entry.item.headline) == ("poison", "1 dead letter")
     assert entry.item.text == "dead-lettered to this queue, and nothing consumes them"
 
 
@@ -98,11 +98,39 @@ def test_an_action_is_offered_to_those_who_may_take_it(broker_database, as_, nam
     assert (entry.item.rule, entry.action.word) == ("disabled", word)
 
 
-def test_poison_messages_are_counted_beside_the_dead_letters(jobs, shop, as_):
-    counted = {total.name: total.text for total in page_of(as_("viewer"), jobs.namespace).context["totals"]}
-    assert (counted["dead"], counted["poison-message"]) == ("0", "1")
-    counted = {total.name: total.text for total in page_of(as_("viewer"), shop.namespace).context["totals"]}
-    assert counted["dead"] == "1" and "poison-message" not in counted
+def test_the_total_of_dead_letters_is_that_of_the_inbox(jobs, shop, as_):
+    """Poison messages are among them, as in the list that the number links to."""
+    client = as_("viewer")
+    for namespace in (jobs.namespace, shop.namespace):
+        [dead] = [total for total in page_of(client, namespace).context["totals"] if total.name == "dead"]
+        assert (dead.text, dead.after) == ("1", "dead letter")
+        assert client.get(dead.url).context["found"].total == 1
+
+
+def test_the_rest_of_the_list_is_a_link_to_all_of_it(broker_database, as_, namespace):
+    for number in range(7):
+        queue = EntityAddress(namespace, f"q{number}")
+        entities.create_queue(queue)
+        service_bus.send(queue, [Message(b"x")], actor=WORKER)
+    client = as_("viewer")
+    assert "Show 2 more" in body_of(page_of(client, namespace))
+    answer = client.get("/", {"namespace": namespace, "list": "all"})
+    assert len(answer.context["entries"]) == 7 and "charts" not in answer.context
+    assert "Show the worst only" in body_of(answer)
+
+
+def test_a_change_is_marked_in_the_charts(shop, as_):
+    audit.done(WORKER, "purge", shop, target="all 4")
+    audit.done(WORKER, "set policy", target=f"{shop.namespace}: ttl")
+    audit.done(WORKER, "set policy", target="another: ttl")
+    service_bus.send(shop, [Message(b"x")])
+    answer = page_of(as_("viewer"), shop.namespace)
+    assert [(mark.letter, mark.action, mark.where) for mark in answer.context["marks"]] == [
+        ("A", "purge", f"{shop.namespace}/{shop.path}"),
+        ("B", "set policy", f"{shop.namespace}: ttl"),
+    ]
+    html = body_of(answer)
+    assert html.count('<g class="mark">') == 8 and "purge" in html
 
 
 def test_the_totals_are_links_that_work(shop, as_):
@@ -159,6 +187,16 @@ def test_the_oldest_message_is_that_of_an_entity_with_a_receiver(broker_database
     service_bus.receive(queue, actor=WORKER)
     found = reads.attention(reads.EntityFilter(namespace=namespace))
     assert timedelta() <= found.oldest_received < timedelta(minutes=1) and found.facts == ()
+
+
+def test_a_message_put_with_a_delay_is_not_the_oldest_before_it_is_due(account):
+    queue = EntityAddress(account, "mailings")
+    queue_storage.create_queue(queue)
+    queue_storage.put(queue, "tomorrow", visibility_timeout=timedelta(days=1))
+    assert reads.entity(queue).oldest_active_at is None
+    queue_storage.put(queue, "now")
+    [got] = queue_storage.get(queue, visibility_timeout=timedelta(hours=1))
+    assert reads.entity(queue).oldest_active_at == reads.message(queue, 2).row.enqueued_at, "a leased one has been due"
 
 
 # Charts

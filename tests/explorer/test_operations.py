@@ -4,20 +4,27 @@ import re
 from urllib.parse import unquote
 
 import pytest
+from playwright.sync_api import expect
 
 from broker_core import operations as core
 from broker_core import reads, service_bus
 from broker_core.common.types import EntityAddress, Message
 from broker_core.operations import State
+from broker_core.store import connections
 from explorer.models import AuditRecord
 from explorer.operations import runner
 from tests.html import body_of
 
 from .conftest import FRAGMENT
+from .test_accessibility import browser  # noqa: F401
 
 
 def last():
     return core.newest(limit=1)[0]
+
+
+def open_on(pages):
+    return core.newest(open_only=True, entity_id=reads.entity(pages.shop).id)
 
 
 def undo_in(page):
@@ -38,6 +45,53 @@ def test_selected_messages_are_discarded_at_once_and_returned_by_the_notice(page
     response = client.post(undo_in(page))
     assert response["Location"] == back and "Undone: 1 message returned." in body_of(client.get(back))
     assert reads.message(pages.shop, 5) is not None and last().state is State.UNDONE
+
+
+def test_an_operation_can_be_undone_for_30_minutes_from_its_page_and_from_the_list(pages, as_):
+    client = as_("operator")
+    client.post(f"/operate/{pages.at}", {"kind": "discard", "tab": "active", "numbers": ["5"]})
+    url = f"/operations/{last().id}/"
+    listed, shown = body_of(client.get("/operations/")), body_of(client.get(url))
+    assert "30 min left" in listed and f'action="{url}change/"' in listed
+    assert "(30 min left)" in shown and "The messages return with their numbers" in shown
+    connections.current().execute("UPDATE vitrine_operation SET undo_until = clock_timestamp()")
+    assert "left)" not in body_of(client.get(url)) and f'action="{url}change/"' not in body_of(client.get("/operations/"))
+    late = body_of(client.post(f"{url}change/", {"action": "undo"}, follow=True))
+    assert "could be undone for 30 minutes" in late and reads.message(pages.shop, 5) is None
+
+
+def test_the_notice_counts_down_and_waits_for_who_points_at_it(transactional_db, pages, browser):  # noqa: F811
+    """By keyboard: select, discard, undo."""
+    page = browser("operator")
+    page.goto(f"/entities/{pages.at}?tab=active")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    page.keyboard.press("x")
+    page.keyboard.press("d")
+    notice = page.locator("#notices .has-undo")
+    expect(notice).to_contain_text("Discarded 1 message")
+    running = "one => one.getAnimations({subtree: true}).map(a => [a.animationName, a.playState])"
+    assert ["notice-leaves", "running"] in notice.evaluate(running)
+    notice.get_by_role("button", name="Undo", exact=True).focus()
+    assert {state for _, state in notice.evaluate(running)} == {"paused"}
+    notice.evaluate("one => one.getAnimations().forEach(a => { a.currentTime = 4200 })")
+    counter = "one => getComputedStyle(one).getPropertyValue('--seconds-left')"
+    assert notice.locator(".countdown").evaluate(counter) == "6"
+    notice.evaluate("one => one.getAnimations().forEach(a => a.finish())")
+    expect(notice).to_have_count(0)
+
+
+def test_z_undoes_what_was_just_done(transactional_db, pages, browser):  # noqa: F811
+    page = browser("operator")
+    page.goto(f"/entities/{pages.at}?tab=active&q=id:order-5")
+    page.keyboard.press("j")
+    page.keyboard.press("x")
+    page.keyboard.press("d")
+    expect(page.locator("#notices .has-undo")).to_be_visible()
+    page.keyboard.press("z")
+    expect(page.locator("#notices")).to_contain_text("Undone: 1 message returned.")
+    expect(page.locator("#notices-said")).to_contain_text("Undone: 1 message returned.")  # it came with the page
+    assert reads.message(pages.shop, 5) is not None
 
 
 def test_the_buttons_say_how_many_the_filter_shows_and_act_on_these(pages, as_):
@@ -79,7 +133,7 @@ def test_many_are_asked_about_and_run_by_a_worker(pages, as_, monkeypatch):
     client = as_("operator")
     data = {"kind": "discard", "tab": "active", "filter": "", "all": "1"}
     asked = body_of(client.post(f"/operate/{pages.at}", data))
-    assert "Discard 1,50" in asked and "after 30 minutes they are deleted" in asked and not core.newest(open_only=True)
+    assert "Discard 1,50" in asked and "after 30 minutes they are deleted" in asked and not open_on(pages)
     response = client.post(f"/operate/{pages.at}", {**data, "confirmed": "1", "pace": "100000"})
     operation = last()
     assert response["Location"] == f"/operations/{operation.id}/" and operation.state is State.QUEUED
@@ -134,6 +188,21 @@ def test_a_viewer_sees_operations_and_changes_none(pages, as_):
     assert viewer.post(f"/operations/{last().id}/change/", {"action": "undo"}, follow=True).status_code == 200
     assert last().undone == 0
     assert viewer.get("/operations/999999999/").status_code == 404
+
+
+def test_operations_are_filtered_and_archives_listed(pages, as_):
+    client = as_("operator")
+    for kind, number in (("archive", "5"), ("discard", "6")):
+        client.post(f"/operate/{pages.at}", {"kind": kind, "tab": "active", "numbers": [number]})
+    archive, discard = (f'href="/operations/{one.id}/"' for one in reversed(core.newest(limit=2)))
+    here = f"q={pages.shop.namespace}"
+    assert all(one in body_of(client.get(f"/operations/?{here}")) for one in (archive, discard))
+    listed = body_of(client.get(f"/operations/?{here}&kind=archive&undoable=on"))
+    assert archive in listed and discard not in listed and "Restore 1" in listed
+    connections.current().execute("UPDATE vitrine_operation SET undo_until = clock_timestamp() WHERE kind = 'discard'")
+    assert discard not in body_of(client.get(f"/operations/?{here}&undoable=on"))
+    assert "No past operations match" in body_of(client.get("/operations/?q=nothing-of-this-name", headers=FRAGMENT))
+    assert client.get("/operations/?kind=explode").status_code == client.get("/operations/?before=x").status_code == 400
 
 
 def test_an_archive_is_restored_from_the_list(pages, as_):

@@ -41,7 +41,7 @@ def test_lists_show_what_is_in_them(pages, as_):
 
 def test_a_filter_says_how_far_it_searched_and_can_be_cleared(pages, as_):
     page = body_of(as_("operator").get(f"/entities/{pages.at}?q=id:none-such"))
-    assert "0 of 5 match." in page and "No messages match this filter" in page and "Clear" in page
+    assert "<b>0</b> of 5<" in page and "No messages match this filter" in page and "Clear" in page
 
 
 def test_what_a_sender_wrote_is_never_markup(pages, as_):
@@ -427,3 +427,19 @@ def test_typed_values_are_sent_as_typed(shop):
     assert repr(typed_value("x", "long", "7")) == repr(Typed("long", 7))
     assert typed_value("x", "binary", "aGk=").value == b"hi"
     assert typed_value("x", "null", "ignored").value is None
+
+
+def test_copies_get_texts_of_their_own(pages, as_):
+    client = as_("operator")
+    given = {"body": '{"n": {n}, "kept": {}}', "message_id": "copy-{n}", "copies": 2, "fill": "on", "partition_key": "p"}
+    client.post(f"/send/{pages.at}", given | {"reply_to_session_id": "s"})
+    first, second = service_bus.peek(pages.shop, 8)
+    assert (first.body, second.body) == (b'{"n": 1, "kept": {}}', b'{"n": 2, "kept": {}}')
+    assert (first.message_id, second.message_id) == ("copy-1", "copy-2")
+    sent = reads.message(pages.shop, 8).broker_properties
+    assert (sent["partition_key"], sent["reply_to_session_id"]) == ("p", "s")
+    client.post(f"/send/{pages.at}", {"body": "{n} as typed", "copies": 1})
+    assert service_bus.peek(pages.shop, 10)[0].body == b"{n} as typed"
+    client.post(f"/send/{pages.stored}", {"text": "{n} {uuid}", "copies": 2, "fill": "on", "messagettl": "never"})
+    texts = [reads.body(pages.jobs, n).content for n in (9, 10)]
+    assert [text[:2] for text in texts] == [b"1 ", b"2 "] and all(len(text) == 38 for text in texts)

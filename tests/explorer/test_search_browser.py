@@ -1,6 +1,5 @@
-"""The search in a real browser: conditions by keyboard, Stop and Continue, messages of deleted queues, and shared filters."""
+"""The search in a real browser: conditions by keyboard, Stop and Continue."""
 
-import re
 import threading
 
 import pytest
@@ -17,12 +16,10 @@ QUEUE = EntityAddress("search", "orders")
 
 @pytest.fixture
 def open_as(transactional_db, live_site, new_context, sign_in, person):
-    """A function that opens the page Messages for a person with a role. There are three orders, and one in a deleted queue."""
+    """A function that opens the page Messages for a person with a role. There are three orders."""
     namespaces.create_namespace("search")
-    for queue, ids in ((QUEUE, ("order-1", "order-2", "order-3")), (EntityAddress("search", "old"), ("lost-1",))):
-        entities.create_queue(queue)
-        service_bus.send(queue, [Message(b"{}", message_id=one) for one in ids])
-    entities.delete_queue(EntityAddress("search", "old"))
+    entities.create_queue(QUEUE)
+    service_bus.send(QUEUE, [Message(b"{}", message_id=f"order-{n}") for n in (1, 2, 3)])
 
     def page_of(role, path="/messages/"):
         context = new_context(base_url=live_site)
@@ -69,26 +66,3 @@ def test_conditions_are_written_and_removed_by_keyboard_and_a_search_stops_and_g
     page.keyboard.press("Enter")
     expect(page.get_by_text("3 messages found. The search is complete.")).to_be_visible()
     expect(page.locator(".results .row-link")).to_have_text(["order-3", "order-2", "order-1"])
-
-
-def test_a_message_of_a_deleted_queue_takes_four_actions_and_a_filter_is_shared(open_as):
-    page = open_as("viewer", "/")
-    page.keyboard.press("/")
-    page.keyboard.type("lost-1")
-    page.keyboard.press("Enter")
-    expect(page.locator(".results tr", has_text="lost-1")).to_contain_text("deleted")
-    page.get_by_role("link", name="lost-1", exact=True).click()
-    expect(page).to_have_url(re.compile(r"/messages/search/old/1\?of=\d+"))
-    expect(page.locator("main")).to_contain_text("deleted")
-
-    page.goto("/messages/?q=id:order-2")
-    page.get_by_role("link", name="Save…").click()
-    page.get_by_label(re.compile("^Save id:order-2 as")).fill("The second order")
-    page.get_by_label("Share with everybody").check()
-    page.get_by_role("button", name="Save filter").click()
-    expect(page).to_have_url(re.compile(r"/messages/\?q=id"))
-
-    colleague = open_as("operator", "/filters/")
-    colleague.get_by_role("link", name=re.compile("The second order|id:order-2")).first.click()
-    expect(colleague.locator("[data-chip]")).to_have_text("id:order-2")
-    expect(colleague.locator(".results .row-link")).to_have_text(["order-2"])

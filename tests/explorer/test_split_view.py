@@ -92,17 +92,6 @@ def test_on_a_phone_it_is_a_sheet_that_has_the_focus(list_of):
     expect(page.locator("#pane")).to_be_hidden()
 
 
-def test_two_selected_messages_are_compared(list_of):
-    page = list_of()
-    boxes = page.locator('#rows input[name="numbers"]')
-    boxes.nth(2).check()
-    compare = page.get_by_role("button", name=re.compile("^Compare"))
-    expect(compare).to_be_disabled()
-    boxes.nth(3).check()
-    compare.click()
-    expect(page.locator("h1")).to_contain_text("Messages 4 and 5" if "a=4" in page.url else "Messages 5 and 4")
-
-
 def test_without_javascript_the_pane_is_part_of_the_page(pages, browser):  # noqa: F811
     page = browser("operator", java_script_enabled=False)
     page.goto(f"/entities/{pages.at}?tab=dead-letter&m=2")

@@ -298,19 +298,36 @@ def test_a_delivery_not_acknowledged_in_time_is_requeued_and_closes_its_channel(
     assert ledger_agrees(address)
 
 
-def test_a_released_delivery_is_requeued_and_closes_its_channel(connection, queue):
-    """RMQ-928: an operator releases one message; what else the channel holds goes back with it."""
+def test_a_released_delivery_is_requeued_and_its_tag_is_unknown(connection, queue):
+    """RMQ-928: an operator releases one message. The channel keeps its others, and closes when it settles that one (RMQ-112)."""
     send(queue, *"abc")
     channel, other = connection.channel(), connection.channel()
     assert bodies([channel.get(queue.path), channel.get(queue.path), other.get(queue.path)]) == "abc"
     assert rabbitmq.release(queue, [1, 99], reason="stuck") == [1]
     assert rabbitmq.release(queue, [1]) == []
-    eventually(lambda: channel._overdue)
+    eventually(lambda: channel._released)
+    channel.ack(2)
+    assert [(d.body, d.redelivered) for d in get_all(connection.channel(), queue.path)] == [(b"a", True)]
     with pytest.raises(AmqpError) as refused:
-        channel.ack(2)
-    assert refused.value.text == f"PRECONDITION_FAILED - a delivery on channel {channel.number} was released by an operator"
-    assert [(d.body, d.redelivered) for d in get_all(connection.channel(), queue.path)] == [(b"a", True), (b"b", True)]
+        channel.ack(1)
+    text = "PRECONDITION_FAILED - unknown delivery tag 1: its delivery was released by an operator"
+    assert refused.value.text == text and not channel.is_open
     other.ack(1)
+    assert ledger_agrees(queue)
+
+
+def test_the_credit_of_a_released_delivery_returns_to_its_consumer(connection, queue):
+    """RMQ-928, RMQ-140"""
+    channel = connection.channel()
+    channel.qos(1)
+    channel.consume("q")
+    send(queue, *"ab")
+    [first] = channel.deliveries(2)
+    assert rabbitmq.release(queue, [1]) == [1]
+    eventually(lambda: channel._released)
+    [again] = channel.deliveries(2)
+    assert (first.delivery.body, again.delivery.body, again.delivery.redelivered) == (b"a", b"a", True)
+    channel.ack(again.delivery_tag)
     assert ledger_agrees(queue)
 
 

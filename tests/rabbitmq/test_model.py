@@ -195,6 +195,17 @@ class StoreAgainstModel(RuleBasedStateMachine):
             case "requeue":
                 self._give_back(queue, chosen, counts)
 
+    @precondition(lambda self: self._held())
+    @rule(data=st.data())
+    def an_operator_releases_deliveries(self, data):
+        """RMQ-928: each is requeued at its position, and counts as a return."""
+        name = data.draw(st.sampled_from(sorted({queue.name for queue, _, _ in self._held()})))
+        mine = [(number, m) for queue, number, m in self._held() if queue.name == name]
+        chosen = sorted(data.draw(st.lists(st.sampled_from(mine), min_size=1, max_size=3, unique=True)), key=lambda pair: pair[0])
+        numbers = [number for number, _ in chosen]
+        assert sorted(rabbitmq.release(self._address(name), [*numbers, 999])) == numbers
+        self._give_back(self.queues[name], chosen, counts=True)
+
     @rule()
     def lose_the_connection(self):
         held = self._held()

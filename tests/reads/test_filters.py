@@ -223,3 +223,19 @@ def test_any_text_is_a_filter_or_a_filter_error_within_it(text):
         assert error.problem.endswith((".", ")"))
     else:
         assert parse_filter(str(found), now=NOW) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "start", "end"),
+    [
+        ("age>1h", None, NOW - HOUR),
+        ("age<1h", NOW - HOUR, None),
+        ("-dead-age:1m..1h", NOW - HOUR, NOW - MINUTE),
+    ],
+)
+def test_ages_at_an_instant_become_times(text, start, end):
+    [condition] = parse_filter(f"{text}", now=NOW).at(NOW).conditions
+    tick = timedelta.resolution  # a range of times has its start and not its end; one of ages the other way round
+    field, negated = ("dead-at", True) if "dead" in text else ("at", False)
+    assert condition == TimeRange(field, start and start + tick, end and end + tick, negated)
+    assert parse_filter("id:x", now=NOW).at(NOW) == parse_filter("id:x", now=NOW)

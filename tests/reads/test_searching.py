@@ -140,3 +140,25 @@ def test_messages_with_an_id_are_found_at_once_and_not_again(shop, monkeypatch):
     assert messages_with_id("order-0").parts == {"events"}
     monkeypatch.setattr(searching, "SAME_ID", 0)
     assert messages_with_id("order-0").parts == frozenset()
+
+
+def test_a_filter_that_names_entities_examines_only_their_stored_messages(shop, namespace, monkeypatch):  # noqa: F811
+    """In slices of any size, and also with more entities than one statement takes."""
+    for n in range(3):
+        entities.create_queue(EntityAddress(namespace, f"part-{n}"))
+        service_bus.send(EntityAddress(namespace, f"part-{n}"), [Message(b"needle")] * 3)
+    monkeypatch.setattr(searching, "ENTITIES_AT_ONCE", 2)
+    for rows in (2, 20_000):
+        monkeypatch.setattr(searching, "SLICE_ROWS", rows)
+        wanted = parse_filter(f"body:needle entity:{namespace}/part -entity:part-1", now=datetime.now(UTC))
+        found, scanned, cursor = [], 0, None
+        while True:
+            part = search_slice(wanted, cursor)
+            found += [(one.address.path, one.sequence_number) for one in part.found]
+            scanned, cursor = scanned + part.scanned, part.cursor
+            if cursor is None:
+                break
+        assert found == [(f"part-{n}", number) for n in (2, 0) for number in (3, 2, 1)]
+        assert scanned == 9 and part.total is None
+    nothing = search_slice(parse_filter("body:x entity:no/such", now=datetime.now(UTC)))
+    assert (nothing.found, nothing.scanned, nothing.cursor) == ((), 0, None)

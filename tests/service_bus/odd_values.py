@@ -120,6 +120,7 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
     return {
         "service_bus.operating": {
             "resubmit": lambda: {"address": w.queue.dead_letter, "sequence_numbers": [2], "properties": {"a": 1}, "body": b"x"},
+            "dead_letter_unlocked": lambda: at | {"sequence_numbers": [4], "reason": "x", "description": "y"},
             "delete_batch": lambda: at | {"max_count": 1},
             "release_locks": lambda: at | {"sequence_numbers": [3]},
             "release_session": lambda: {"address": w.by_session, "session_id": "a"},
@@ -293,8 +294,9 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
         "operations.batches": {
             "*": lambda: {"namespace": w.ns, "operation": _claimed(w), "token": "t", "position": 0, "work": None},
         },
-        "operations.hiding": {
-            "entity_status": lambda: {"namespace": w.ns, "entity_id": w.entity_id},
+        "operations.hiding": {"*": lambda: {"namespace": w.ns, "entity_id": w.entity_id}},
+        "operations.importing": {"*": lambda: {"namespace": w.ns, "operation": _operation(w), "max_count": 5}},
+        "operations.undoing": {
             "*": lambda: {"namespace": w.ns, "operation": _claimed(w), "token": "t", "max_count": 5, "actor": "user:odd"},
         },
         "rabbitmq.policies": {
@@ -343,9 +345,11 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
             "*": lambda: {"filter": EntityFilter()},
         },
         "reads.messages": {
+            "contents": lambda: at | {"numbers": [4], "max_bytes": 1000},
             "count_messages": lambda: at | {"filter": MessageFilter()},
             "frequent_values": lambda: at | {"tab": Tab.ACTIVE, "field": "reason"},
             "list_messages": lambda: at | {"filter": MessageFilter()},
+            "message_properties": lambda: at | {"sequence_numbers": [1]},
             "messages_by_number": lambda: {"entity_id": w.entity_id, "sequence_numbers": [1]},
             "*": lambda: at | {"sequence_number": 4},
         },

@@ -136,6 +136,19 @@ class BrokerAgainstModel(RuleBasedStateMachine):
         token = data.draw(st.sampled_from(self.spent_tokens))
         assert getattr(service_bus, how.value)(self._address(dead), [token]).lost == (token,)
 
+    @precondition(lambda self: any(sb.is_locked(m.facts, self.now) for m in self.messages))
+    @rule(data=st.data())
+    def an_operator_releases_locks(self, data):
+        """SB-077: each is lost, and counts as a failed delivery."""
+        locked = [m for m in self.messages if sb.is_locked(m.facts, self.now)]
+        chosen = data.draw(st.lists(st.sampled_from(locked), min_size=1, max_size=2, unique=True))
+        numbers = [m.number for m in chosen]
+        assert service_bus.release_locks(self.queue, [*numbers, self.next_number + 9]) == sorted(numbers)
+        for modelled in sorted(chosen, key=lambda m: m.number):
+            self.spent_tokens.append(modelled.token)
+            count = modelled.facts.delivery_count + 1
+            self._apply(modelled, sb.after_failed_delivery(modelled.facts, count, self.now, self.settings))
+
     @rule(data=st.data())
     def receive_deferred(self, data):
         deferred = [m for m in self.messages if m.facts.state is MessageState.DEFERRED and m.facts.subqueue is SubQueue.MAIN]

@@ -1,15 +1,17 @@
-"""An operator releases single locks, of messages and of sessions (SB-077)."""
+"""An operator releases single locks, of messages and of sessions (SB-077), and dead-letters by number (SB-078)."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from broker_core import service_bus
 from broker_core.common.errors import InvalidArgument, LockLost, NotAuthorized, SessionLockLost
-from broker_core.common.types import Actor, Message, Right
+from broker_core.common.types import Actor, EventKind, Message, Right
 from tests.looking import bodies, events, ledger_agrees
 
 OTTO = Actor("user", "otto", Right.ALL)
+SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
 
 
 def test_a_released_lock_is_lost_and_counts_as_a_failed_delivery(make_queue):
@@ -81,3 +83,44 @@ def test_a_release_needs_the_right_and_a_reason_that_can_be_stored(make_queue):
     for reason in wrong:
         with pytest.raises(InvalidArgument):
             service_bus.release_locks(queue, [1], reason=reason)
+
+
+def test_an_operator_dead_letters_messages_that_nobody_holds(make_queue, step):
+    """SB-078, SB-103: by number; locked, scheduled, expired and unknown ones stay. The history names the operator."""
+    queue = make_queue(max_delivery_count=5)
+    service_bus.send(
+        queue, [Message(b"deferred"), Message(b"locked"), Message(b"active"), Message(b"brief", time_to_live=SECOND)]
+    )
+    deferred, _locked = service_bus.receive(queue, 2)
+    service_bus.defer(queue, [deferred.lock_token])
+    service_bus.send(queue, [Message(b"later", scheduled_enqueue_at=deferred.locked_until + HOUR)])
+    step(SECOND)
+    assert service_bus.dead_letter_unlocked(queue, [3, 1, 2, 4, 5, 99], "Poison", "seen by otto", actor=OTTO) == [1, 3]
+    assert service_bus.dead_letter_unlocked(queue, [1, 3], "again", actor=OTTO) == []
+    dead = service_bus.receive(queue.dead_letter, 5)
+    assert [(m.body, m.dead_letter_reason, m.delivery_count) for m in dead] == [
+        (b"deferred", "Poison", 0),
+        (b"active", "Poison", 0),
+    ]
+    [first, second] = [e for e in events(queue) if e.kind == EventKind.DEAD_LETTERED]
+    assert (first.sequence_number, first.reason, first.actor, first.details["description"]) == (
+        1,
+        "Poison",
+        "user:otto",
+        "seen by otto",
+    )
+    assert (second.sequence_number, second.delivery_count) == (3, 0)
+    assert ledger_agrees(queue)
+
+
+def test_dead_lettering_by_hand_needs_a_right_and_forwards_as_any_other(make_queue):
+    """SB-078, SB-104."""
+    graves = make_queue()
+    queue = make_queue(forward_dead_lettered_messages_to=graves.path)
+    service_bus.send(queue, [Message(b"a")])
+    with pytest.raises(NotAuthorized):
+        service_bus.dead_letter_unlocked(queue, [1], actor=Actor("user", "vera", Right.BROWSE))
+    with pytest.raises(InvalidArgument):
+        service_bus.dead_letter_unlocked(queue, [1], "x\0")
+    assert service_bus.dead_letter_unlocked(queue, [1], "Poison") == [1]
+    assert [m.body for m in service_bus.receive(graves, 1)] == [b"a"]

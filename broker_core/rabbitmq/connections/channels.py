@@ -58,6 +58,7 @@ def _on_channel(steps: Callable[Concatenate[Channel, P], Steps[T]]) -> UseCase[C
         channel.require_open()
         try:
             channel.require_in_time()
+            channel.forget_released()
             return (yield from steps(channel, *args, **kwargs))
         except AmqpError as refusal:
             if refusal is channel.closed or refusal is channel.connection.closed:  # meanwhile, by another call
@@ -286,8 +287,9 @@ def end_overdue(*, default_timeout: int = DEFAULT_TIMEOUT) -> Steps:
 def release(
     address: EntityAddress, sequence_numbers: Iterable[int], *, reason: str | None = None, actor: Actor | None = None
 ) -> Steps[list[int]]:
-    """Requeue unacknowledged messages, for an operator (RMQ-928). Each counts as a return, and the channel that holds it closes
-    at its next use. Returns the numbers of those that were unacknowledged. reason: for the messages' history."""
+    """Requeue unacknowledged messages, for an operator (RMQ-928). Each counts as a return, and its delivery tag is unknown from
+    then on: a channel that settles it is closed (RMQ-112). Returns the numbers of those that were unacknowledged. reason: for
+    the messages' history."""
     actor = actor or Actor.local()
     actor.require(Right.OPERATE, address)
     require_reason(reason)
@@ -335,6 +337,8 @@ def _selected_tags(channel: Channel, delivery_tag: int, multiple: bool) -> list[
     if multiple and delivery_tag == 0:
         return list(channel.unacked)
     if delivery_tag not in channel.unacked:
+        if delivery_tag in channel.released_tags:
+            raise errors.delivery_released(delivery_tag)
         raise errors.unknown_delivery_tag(delivery_tag)
     return [tag for tag in channel.unacked if tag <= delivery_tag] if multiple else [delivery_tag]
 

@@ -220,6 +220,7 @@ def _find_active(entity_id: int, consumers: Any) -> Steps[None]:
 def _require_usable(channel: ChannelState) -> None:
     channel.require_open()
     channel.require_in_time()
+    channel.forget_released()
 
 
 def _fetch_buffered(channel: ChannelState, count: int) -> list[Tagged]:

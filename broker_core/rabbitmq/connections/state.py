@@ -25,6 +25,7 @@ from .processes import ConnectionLost
 
 T = TypeVar("T")
 REFRESH_SECONDS = 1.0  # maximum age of the cached consumer state
+MOST_RELEASED = 1_000  # tags of a channel that are remembered, to say what became of their deliveries
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +137,8 @@ class ChannelState:
         self.last_queue = ""
         self.refreshed_at, self.last_fetch_was_empty = 0.0, True
         self._overdue: AmqpError | None = None
+        self._released: deque[str] = deque()  # tokens of deliveries that an operator has requeued
+        self.released_tags: deque[int] = deque(maxlen=MOST_RELEASED)  # that were theirs
         self.buffered: deque[tuple[Consumer, Delivery]] = deque()  # delivered by publishers, not fetched yet
         self.kept: deque[Tagged] = deque()  # deliveries of a cancelled call, for the next one
         self._tags = count(1)
@@ -209,9 +212,24 @@ class ChannelState:
             self._lose(errors.acknowledgement_timed_out(self.number, int(milliseconds)))
 
     def receive_released_notice(self, token: str) -> None:
-        """An operator has requeued a delivery: if it was one of this channel's, the channel closes (RMQ-928)."""
+        """An operator has requeued a delivery: if it was one of this channel's, its tag is unknown from now on (RMQ-928)."""
         if self._holds(token):
-            self._lose(errors.delivery_released(self.number))
+            self._released.append(token)
+            self.signal.set()
+
+    def forget_released(self) -> None:
+        """Forget the deliveries that an operator has requeued (RMQ-928), in the thread that uses the channel. One that is not
+        fetched yet is forgotten later."""
+        if not self._released:
+            return
+        tags = {str(unacked.delivery.token): tag for tag, unacked in self.unacked.items()}
+        for token in [token for token in list(self._released) if token in tags]:
+            self._released.remove(token)
+            self.released_tags.append(tags[token])
+            unacked = self.unacked.pop(tags[token])
+            if unacked.consumer is not None:
+                unacked.consumer.count(-1)
+        self.credit_changed()
 
     def _holds(self, token: str) -> bool:
         held = [unacked.delivery for unacked in list(self.unacked.values())] + [delivery for _, delivery in list(self.buffered)]

@@ -315,9 +315,9 @@ def unknown_delivery_tag(tag: int) -> AmqpError:
     return failed(f"unknown delivery tag {tag}")
 
 
-def delivery_released(channel: int) -> AmqpError:
+def delivery_released(tag: int) -> AmqpError:
     """RMQ-928"""
-    return failed(f"a delivery on channel {channel} was released by an operator")
+    return failed(f"unknown delivery tag {tag}: its delivery was released by an operator")
 
 
 def acknowledgement_timed_out(channel: int, milliseconds: int) -> AmqpError:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from broker_core.common import amqp_message, amqp_size
 from broker_core.common.amqp_sections import AmqpSections
-from broker_core.common.arguments import require_kind, require_storable
+from broker_core.common.arguments import is_storable, require_kind, require_storable
 from broker_core.common.durations import FOREVER
 from broker_core.common.errors import InvalidArgument, MessageTooLarge, NotAllowed
 from broker_core.common.limits import STRICT
@@ -31,6 +31,13 @@ def check_may_dead_letter(subqueue: SubQueue) -> None:
     """Raise NotAllowed in a dead-letter queue (SB-089)."""
     if subqueue is not SubQueue.MAIN:
         raise NotAllowed("A message in a dead-letter queue cannot be dead-lettered again. Complete or resubmit it.")
+
+
+def check_dead_letter_texts(reason: str | None, description: str | None) -> None:
+    """Raise InvalidArgument if one cannot be stored (SB-082)."""
+    for name, text in (("reason", reason), ("description", description)):
+        if text is not None and (not is_storable(text) or len(text) > STRICT.dead_letter_text):
+            raise InvalidArgument(name, f"must have at most {STRICT.dead_letter_text} characters and no NUL")
 
 
 # Sending

@@ -211,6 +211,48 @@ SELECT sequence_number, lock_token, (SELECT forward_dead_lettered_messages_to IS
        -- include: all_failed_changed_or_retry
 ;
 
+-- name: dead_letter_unlocked
+-- Move messages that nobody holds to the dead-letter queue, on behalf of an operator (SB-078). Messages whose lock has ended but
+-- was not processed yet, and expired ones, are left to what becomes of them by themselves.
+WITH
+-- include: entity
+,
+owned AS MATERIALIZED (
+    SELECT found.*
+      FROM entity AS e
+     CROSS JOIN (SELECT DISTINCT number FROM unnest(%(numbers)b::bigint[]) AS t(number) ORDER BY number) AS t
+     CROSS JOIN LATERAL (
+           SELECT
+                  -- include: candidate
+             FROM vitrine_message AS m
+            WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED}')
+              AND m.sequence_number = t.number AND m.lock_token IS NULL
+              AND (m.state = @STATE_DEFERRED
+                   OR (coalesce(m.expires_at, m.enqueued_at + e.default_message_time_to_live) <= e.now) IS NOT TRUE)
+              FOR UPDATE) AS found),
+failed AS MATERIALIZED (
+    SELECT *, 'dead_letter' AS fate, %(reason)s::text AS reason, %(description)s::text AS description FROM owned),
+-- include: apply_failed
+,
+events AS (
+    INSERT INTO vitrine_message_event (
+        -- include: event_columns
+    )
+    SELECT e.now, %(entity_id)s, %(subqueue)s, %(actor)s, @EVENT_DEAD_LETTERED, o.sequence_number, o.failures,
+           NULL, o.enqueued_at, o.first_received_at, o.last_received_at, o.message_id, %(reason)s,
+           jsonb_strip_nulls(jsonb_build_object('description', %(description)s::text))
+      FROM owned AS o, entity AS e WHERE e.history_level > @HISTORY_OFF),
+counted AS (
+    INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
+    -- include: failed_counts
+)
+SELECT sequence_number, (SELECT forward_dead_lettered_messages_to IS NOT NULL FROM entity) AS forwards,
+       -- include: waiting
+  FROM owned
+ WHERE
+       -- include: all_failed_changed_or_retry
+;
+
 -- fragment: renewed
 -- Extend the locks of `owned` to lock_duration from now.
 changed AS (

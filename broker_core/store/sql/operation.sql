@@ -69,9 +69,14 @@ UPDATE vitrine_operation SET pace = %(pace)s::float8 WHERE id = %(id)s AND state
 SELECT *, clock_timestamp() AS read_at FROM vitrine_operation WHERE id = %(id)s;
 
 -- name: operations
--- The newest operations, of all states or only of those that are not over.
+-- The newest operations, of all states or only of those that are not over, of one kind, of entities whose address has a part, or
+-- only of those that can be undone.
 SELECT *, clock_timestamp() AS read_at FROM vitrine_operation
- WHERE (NOT %(open_only)s::boolean OR state IN ('queued', 'running', 'paused', 'undoing'))
+ WHERE (%(kind)s::text IS NULL OR kind = %(kind)s)
+   AND (%(part)s = '' OR strpos(lower(namespace || '/' || path), %(part)s) > 0)
+   AND (NOT %(undoable)s::boolean OR (done > 0 AND kind <> 'release' AND state IN ('done', 'stopped', 'failed')
+                                      AND (undo_until IS NULL OR undo_until > clock_timestamp())))
+   AND (NOT %(open_only)s::boolean OR state IN ('queued', 'running', 'paused', 'undoing'))
    AND id < %(below)s AND (%(entity_id)s::bigint IS NULL OR entity_id = %(entity_id)s)
  ORDER BY id DESC LIMIT %(max_count)s;
 
@@ -289,14 +294,46 @@ SELECT (SELECT count(*) FROM stored) AS done, (SELECT count(*) FROM entity) > 0 
        -- include: waiting
 ;
 
+-- name: import_store
+-- Store the lines of a file that an operation imports.
+INSERT INTO vitrine_import_line (operation_id, line, content)
+SELECT %(operation_id)s::bigint, t.line, t.content
+  FROM unnest(%(lines)b::bigint[], %(contents)b::text[]) AS t(line, content);
+
+-- name: import_next
+-- The numbers of the next lines of an import.
+SELECT line FROM vitrine_import_line WHERE operation_id = %(operation_id)s AND line > %(after)s ORDER BY line LIMIT %(max_count)s;
+
+-- name: import_lines
+-- These lines of an import, as far as they were not sent.
+SELECT line, content FROM vitrine_import_line
+ WHERE operation_id = %(operation_id)s AND line = ANY (%(lines)b::bigint[]) AND copies IS NULL ORDER BY line;
+
+-- name: import_sent
+-- Record where the messages of these lines are, [[entity, number], ...], and forget the lines.
+UPDATE vitrine_import_line AS i SET copies = w.copies::jsonb, content = ''
+  FROM unnest(%(lines)b::bigint[], %(copies)b::text[]) AS w(line, copies)
+ WHERE i.operation_id = %(operation_id)s AND i.line = w.line;
+
+-- name: import_copies
+-- Where the next messages of an import are.
+SELECT line, copies FROM vitrine_import_line
+ WHERE operation_id = %(operation_id)s AND line > %(after)s AND copies IS NOT NULL ORDER BY line LIMIT %(max_count)s;
+
 -- name: purge_hidden
--- Delete up to max_count hidden messages of operations that can no longer be undone.
+-- Delete up to max_count hidden messages of operations that can no longer be undone, and as many records of imported messages.
 WITH gone AS (
     DELETE FROM vitrine_hidden_message
      WHERE ctid = ANY (ARRAY(
            SELECT h.ctid FROM vitrine_operation AS o JOIN vitrine_hidden_message AS h ON h.operation_id = o.id
             WHERE o.undo_until <= clock_timestamp() AND o.state <> 'undoing' LIMIT %(max_count)s FOR UPDATE OF h SKIP LOCKED))
- RETURNING 1)
+ RETURNING 1),
+imported AS (
+    DELETE FROM vitrine_import_line
+     WHERE ctid = ANY (ARRAY(
+           SELECT i.ctid FROM vitrine_operation AS o JOIN vitrine_import_line AS i ON i.operation_id = o.id
+            WHERE o.undo_until <= clock_timestamp() AND o.state <> 'undoing' AND i.copies IS NOT NULL
+            LIMIT %(max_count)s FOR UPDATE OF i SKIP LOCKED)))
 SELECT count(*) AS done FROM gone;
 
 -- name: forget_operations
@@ -309,5 +346,6 @@ WITH gone AS (
               AND o.finished_at < clock_timestamp() - %(retention)s::interval
               AND NOT EXISTS (SELECT FROM vitrine_hidden_message AS h WHERE h.operation_id = o.id)
             LIMIT %(max_count)s FOR UPDATE SKIP LOCKED))
- RETURNING 1)
+ RETURNING id),
+imported AS (DELETE FROM vitrine_import_line AS i USING gone WHERE i.operation_id = gone.id)
 SELECT count(*) AS done FROM gone;

@@ -107,12 +107,16 @@ span AS MATERIALIZED (SELECT extract(epoch FROM now() - began)::float8 AS second
 
 -- fragment: oldest_active
 -- When the oldest message of e's main queue was enqueued; without with_oldest only if the entity has a default time-to-live.
+-- A storage message that was put with a delay is left out until it is due, if it is among the first hundred.
 LATERAL (
-    SELECT m.enqueued_at FROM vitrine_message AS m
-     WHERE l.active > 0 AND (%(with_oldest)s::boolean OR e.default_message_time_to_live IS NOT NULL)
-       AND m.entity_id = e.id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
-       AND m.sequence_number >= coalesce((SELECT head FROM vitrine_queue_head
-                                           WHERE entity_id = e.id AND subqueue = @SUBQUEUE_MAIN), 1)
+    SELECT m.enqueued_at
+      FROM (SELECT m.sequence_number, m.enqueued_at, m.visible_at, m.hold_kind FROM vitrine_message AS m
+             WHERE l.active > 0 AND (%(with_oldest)s::boolean OR e.default_message_time_to_live IS NOT NULL)
+               AND m.entity_id = e.id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
+               AND m.sequence_number >= coalesce((SELECT head FROM vitrine_queue_head
+                                                   WHERE entity_id = e.id AND subqueue = @SUBQUEUE_MAIN), 1)
+             ORDER BY m.sequence_number LIMIT 100) AS m
+     WHERE (m.visible_at > e.now AND m.hold_kind IN (@HOLD_PUT, @HOLD_UPDATE_BEFORE_GET)) IS NOT TRUE
      ORDER BY m.sequence_number LIMIT 1) AS oldest
 
 -- fragment: expired_by_own
@@ -685,6 +689,17 @@ SELECT
           AND sequence_number = t.number) AS m
  ORDER BY m.sequence_number;
 
+-- name: read_properties_by_number
+-- The properties of these messages of one entity, in any list.
+SELECT m.sequence_number, m.properties, m.application_properties
+  FROM unnest(%(numbers)s::bigint[]) AS t(number)
+ CROSS JOIN LATERAL (
+       SELECT * FROM vitrine_message
+        WHERE entity_id = %(entity_id)s
+          AND subqueue = ANY ('{@SUBQUEUE_MAIN,@SUBQUEUE_DEAD_LETTER,@SUBQUEUE_TRANSFER_DEAD_LETTER}')
+          AND state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED,@STATE_SCHEDULED}')
+          AND sequence_number = t.number) AS m;
+
 -- name: read_sessions
 -- Sessions with messages, state or a lock, by id after a given one. Messages are counted up to a cap.
 SELECT c.now, s.session_id, n.messages, CASE WHEN s.locked_until > c.now THEN s.locked_until END AS locked_until,
@@ -722,6 +737,26 @@ SELECT
   FROM clock AS c JOIN vitrine_message AS m ON m.entity_id = %(entity_id)s
  WHERE m.subqueue = ANY ('{@SUBQUEUE_MAIN,@SUBQUEUE_DEAD_LETTER,@SUBQUEUE_TRANSFER_DEAD_LETTER}')
    AND m.state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED,@STATE_SCHEDULED}') AND m.sequence_number = %(sequence_number)s;
+
+-- name: read_contents
+-- These messages of one list with their bodies, lowest number first: as many as have max_bytes together, but at least one.
+WITH
+-- include: clocked
+, sized AS MATERIALIZED (
+    SELECT m.tid, sum(m.bytes) OVER (ORDER BY m.sequence_number) - m.bytes AS before
+      FROM unnest(%(numbers)s::bigint[]) AS t(number)
+     CROSS JOIN LATERAL (
+           SELECT ctid AS tid, sequence_number, octet_length(body) AS bytes FROM vitrine_message
+            WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s::smallint
+              AND state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED,@STATE_SCHEDULED}') AND sequence_number = t.number) AS m)
+SELECT
+-- include: clock_columns
+-- include: message_columns
+     , m.properties, m.application_properties, m.time_to_live, m.dead_letter_source, m.enqueued_sequence_number,
+       m.resubmitted_from, m.transfer, m.encoded, m.body_kind, octet_length(m.body) AS body_size, m.body
+  FROM clock AS c CROSS JOIN sized AS s JOIN vitrine_message AS m ON m.ctid = s.tid
+ WHERE s.before < %(max_bytes)s::bigint
+ ORDER BY m.sequence_number;
 
 -- name: read_body
 -- Part of a body. Bodies are stored uncompressed, so only the needed part is read.
@@ -1180,7 +1215,7 @@ SELECT l.holder, count(*) FILTER (WHERE l.number IS NOT NULL) AS messages, count
 
 -- name: read_dead_places
 -- The listed entities' lists of messages that failed, with their sizes by the ledger: dead-letter queues, poison queues of
--- storage queues, and queues of RabbitMQ of whose newest messages one has died.
+-- storage queues, and queues of RabbitMQ of whose newest 100 messages one has died.
 WITH
 -- include: listed
 , lists AS MATERIALIZED (
@@ -1199,13 +1234,14 @@ SELECT e.id, e.namespace_name, e.path, e.family, l.subqueue, l.n
             WHEN e.family = 'rabbitmq' THEN EXISTS (
                  SELECT FROM (SELECT m.application_properties FROM vitrine_message AS m
                                WHERE m.entity_id = e.id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
-                               ORDER BY m.sequence_number DESC LIMIT 20) AS m
+                               ORDER BY m.sequence_number DESC LIMIT 100) AS m
                   WHERE m.application_properties ? 'x-death')
             ELSE false END;
 
 -- name: read_dead_groups
 -- The newest messages of these lists, at most as many as `caps` says of each, grouped by why and where they failed. recent: how
--- many of them failed in each of the last twelve periods of five minutes, by its place, 0 for the newest.
+-- many of them failed in each of the last twelve periods of five minutes, by its place, 0 for the newest. examined: how many
+-- messages all groups have.
 WITH places AS MATERIALIZED (
     SELECT t.place, t.subqueue, t.cap, e.id AS entity_id, e.namespace_name, e.path, e.family, e.now
       FROM unnest(%(entity_ids)s::bigint[], %(subqueues)s::smallint[], %(caps)s::bigint[]) WITH ORDINALITY
@@ -1237,7 +1273,8 @@ periods AS (
       FROM scanned GROUP BY place, reason, description, origin, period)
 SELECT p.entity_id, p.namespace_name, p.path, p.family, p.subqueue, p.now, g.reason, g.description, g.origin,
        sum(g.n)::bigint AS n, sum(g.resubmitted)::bigint AS resubmitted, min(g.first_at) AS first_at, max(g.last_at) AS last_at,
-       max(g.newest) AS newest, coalesce(jsonb_object_agg(g.period, g.n) FILTER (WHERE g.period IS NOT NULL), '{}') AS recent
+       max(g.newest) AS newest, sum(sum(g.n)) OVER ()::bigint AS examined,
+       coalesce(jsonb_object_agg(g.period, g.n) FILTER (WHERE g.period IS NOT NULL), '{}') AS recent
   FROM periods AS g JOIN places AS p ON p.place = g.place
  GROUP BY p.place, p.entity_id, p.namespace_name, p.path, p.family, p.subqueue, p.now, g.reason, g.description, g.origin
  ORDER BY n DESC, last_at DESC, p.place LIMIT %(max_count)s;
@@ -1246,12 +1283,20 @@ SELECT p.entity_id, p.namespace_name, p.path, p.family, p.subqueue, p.now, g.rea
 -- Stored messages of all entities that match, among the next max_scanned ones before a place, in descending order of the key:
 -- from entity to entity, the newest entity first, and in each list the newest message first. If bodies are searched, only rows
 -- within max_bytes of bodies are examined, but at least one. rest_before: of the oldest event; only messages that have none are
--- wanted. Without a match there is one row without a number.
-WITH looked_at AS MATERIALIZED (
+-- wanted. only: of these entities; NULL: of all. Without a match there is one row without a number.
+WITH in_all AS (
     SELECT ctid AS tid, entity_id, subqueue, state, sequence_number FROM vitrine_message
-     WHERE (entity_id, subqueue, state, sequence_number)
+     WHERE %(only)s::bigint[] IS NULL AND (entity_id, subqueue, state, sequence_number)
            < (%(entity_id)s::bigint, %(subqueue)s::smallint, %(state)s::smallint, %(number)s::bigint)
      ORDER BY entity_id DESC, subqueue DESC, state DESC, sequence_number DESC LIMIT %(max_scanned)s
+), in_some AS (
+    SELECT m.* FROM unnest(%(only)s::bigint[]) AS e(id) CROSS JOIN LATERAL (
+           SELECT ctid AS tid, entity_id, subqueue, state, sequence_number FROM vitrine_message
+            WHERE entity_id = e.id AND (entity_id, subqueue, state, sequence_number)
+                  < (%(entity_id)s::bigint, %(subqueue)s::smallint, %(state)s::smallint, %(number)s::bigint)
+            ORDER BY entity_id DESC, subqueue DESC, state DESC, sequence_number DESC LIMIT %(max_scanned)s) AS m
+     ORDER BY m.entity_id DESC, m.subqueue DESC, m.state DESC, m.sequence_number DESC LIMIT %(max_scanned)s
+), looked_at AS MATERIALIZED (SELECT * FROM in_all UNION ALL SELECT * FROM in_some
 ), taken AS MATERIALIZED (
     SELECT tid, entity_id, subqueue, state, sequence_number FROM looked_at WHERE NOT %(reads_bodies)s::boolean
     UNION ALL
@@ -1340,6 +1385,15 @@ SELECT s.scanned,
   LEFT JOIN last_one AS l ON true
   LEFT JOIN found AS f ON true
  ORDER BY f.xid DESC, f.event_id DESC;
+
+-- name: search_entities
+-- The entities whose names match all patterns, the newest first, up to max_count.
+SELECT e.id FROM vitrine_entity_now AS e
+ WHERE (%(with_system)s::boolean OR NOT e.is_system) AND NOT EXISTS (
+       SELECT FROM unnest(%(patterns)s::text[], %(exact)s::boolean[]) AS t(pattern, exact)
+        WHERE NOT CASE WHEN t.exact THEN e.namespace_name || '/' || e.path LIKE t.pattern
+                       ELSE lower(e.namespace_name || '/' || e.path) LIKE lower(t.pattern) END)
+ ORDER BY e.id DESC LIMIT %(max_count)s;
 
 -- name: search_totals
 -- About how many messages and events there are, by the statistics of the tables.

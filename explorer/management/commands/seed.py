@@ -14,7 +14,7 @@ from explorer.roles import ADMINISTRATOR, OPERATOR, SEE_BODIES, VIEWER
 
 ADMIN = "admin"
 CONFIGURED_IN_ADMIN = ("auth", "broker_core", "django_celery_beat", "explorer")  # apps
-NAMESPACES = (("system", "Used by Vitrine itself: sweeps and analyses"), ("demo", "The first queues"))
+NAMESPACES = (("system", "Used by Vitrine itself: sweeps and analyses"), ("demo", "Demo: a web shop"))
 
 
 class Command(BaseCommand):

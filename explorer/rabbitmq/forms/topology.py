@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -17,6 +17,7 @@ from django.forms import BoundField
 from broker_core.common.durations import parse_human_or_iso
 from broker_core.common.errors import InvalidArgument
 from explorer.rabbitmq.manual_consumers import MOST_PREFETCH
+from explorer.shared.forms.placeholders import fill_field
 from explorer.shared.forms.queries import by_field, outcome_field
 
 from .keys import EXCHANGE_TYPES, QUEUE_ARGUMENTS, Key, Unit
@@ -226,6 +227,7 @@ class PublishForm(forms.Form):
         choices=[("text", "text: UTF-8, as typed"), ("base64", "base64: decoded to bytes")], label="Payload encoding"
     )  # fmt: skip
     copies = forms.IntegerField(min_value=1, max_value=MAX_COPIES, initial=1, label="Copies")
+    fill = fill_field()
     expiration = forms.CharField(
         required=False, max_length=40, strip=False, label="Expiration",
         widget=forms.TextInput(attrs=_PLAIN | {"placeholder": "30 s, 5 min or 60000"}),
@@ -235,8 +237,8 @@ class PublishForm(forms.Form):
         choices=[("2", "2: persistent"), ("1", "1: transient")], coerce=int, initial="2", label="Delivery mode"
     )  # fmt: skip
     priority = forms.IntegerField(required=False, min_value=0, max_value=255, label="Priority")
-    message_id = forms.CharField(required=False, max_length=255, label="Message id")
-    correlation_id = forms.CharField(required=False, max_length=255, label="Correlation id")
+    message_id = forms.CharField(required=False, max_length=255, label="Message ID")
+    correlation_id = forms.CharField(required=False, max_length=255, label="Correlation ID")
     reply_to = forms.CharField(required=False, max_length=255, label="Reply to")
     content_type = forms.CharField(required=False, max_length=255, label="Content type")
     content_encoding = forms.CharField(required=False, max_length=255, label="Content encoding")
@@ -290,8 +292,9 @@ class PublishForm(forms.Form):
         text = self.cleaned_data["expiration"]
         return text if not text or text.isdigit() else str(_duration(text))
 
-    def payload(self) -> bytes:
-        text = self.cleaned_data["body"]
+    def payload(self, fill: Callable[[str], str] = str) -> bytes:
+        """The body of a copy. fill: fills its placeholders, if the body is a text."""
+        text = self.cleaned_data["body"] if self.cleaned_data["encoding"] == "base64" else fill(self.cleaned_data["body"])
         return base64.b64decode(text) if self.cleaned_data["encoding"] == "base64" else text.replace("\r\n", "\n").encode()
 
     def properties(self) -> dict[str, Any]:
@@ -378,5 +381,5 @@ class QueueQuery(forms.Form):
     tab = forms.ChoiceField(required=False, choices=[(tab, tab) for tab in QUEUE_TABS])
     cursor = forms.CharField(required=False, max_length=200)
     order = forms.ChoiceField(required=False, choices=ORDERS)
-    id = forms.CharField(required=False, max_length=255, label="Message id")
+    id = forms.CharField(required=False, max_length=255, label="Message ID")
     outcome, by = outcome_field(), by_field()

@@ -53,7 +53,7 @@ class _ButtonForm(forms.Form):
 
 class AcceptForm(_ButtonForm):
     session_id = forms.CharField(
-        required=False, strip=False, max_length=128, label="Session id",
+        required=False, strip=False, max_length=128, label="Session ID",
         help_text="Empty: the next unlocked session with messages.",
         widget=forms.TextInput(attrs={"autocomplete": "off"}),
     )  # fmt: skip

@@ -22,6 +22,7 @@ from broker_core.service_bus.rules.filters import (
 )
 from broker_core.service_bus.rules.filters.correlation import FIELDS
 from explorer.shared.forms.typed import TypedRows, rows_of
+from explorer.shared.presenters import property_name
 
 KINDS = (
     ("sql", "SQL filter"),
@@ -29,7 +30,7 @@ KINDS = (
     ("true", "every message"),
     ("false", "no message"),
 )
-LABELS = {name: name.replace("_", " ").capitalize() for name in FIELDS}
+LABELS = {name: property_name(name) for name in FIELDS}
 _PLAIN = {"autocomplete": "off"}
 _CODE = {"rows": 2, "class": "mono", "spellcheck": "false", "autocomplete": "off"}
 
@@ -55,8 +56,8 @@ class RuleForm(forms.Form):
         widget=forms.Textarea(_CODE | {"placeholder": "SET priority = 'high'; REMOVE debug"}),
         help_text="Changes to the copy made by this rule. Empty: no changes; rules without an action share one copy.",
     )  # fmt: skip
-    correlation_id, message_id, to = _text("Correlation id"), _text("Message id"), _text("To")
-    reply_to, subject, session_id = _text("Reply to"), _text("Subject"), _text("Session id")
+    correlation_id, message_id, to = _text("Correlation ID"), _text("Message ID"), _text("To")
+    reply_to, subject, session_id = _text("Reply to"), _text("Subject"), _text("Session ID")
     reply_to_session_id, content_type = _text("Reply to session id"), _text("Content type")
 
     def __init__(self, *args, current: Rule | None = None, **kwargs):
@@ -143,8 +144,8 @@ def _initial(rule: Rule) -> dict:
 class RuleTestForm(forms.Form):
     """A message to test rules with, returned by `message()`. It is not sent."""
 
-    subject, correlation_id, message_id = _text("Subject"), _text("Correlation id"), _text("Message id")
-    session_id, content_type, to, reply_to = _text("Session id"), _text("Content type"), _text("To"), _text("Reply to")
+    subject, correlation_id, message_id = _text("Subject"), _text("Correlation ID"), _text("Message ID")
+    session_id, content_type, to, reply_to = _text("Session ID"), _text("Content type"), _text("To"), _text("Reply to")
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -10,10 +11,14 @@ from django import forms
 from broker_core.common.types import Message
 from broker_core.form_fields import DurationField
 from explorer.shared.forms.fields import MomentField, with_unix_newlines
+from explorer.shared.forms.placeholders import fill_field, filler
 from explorer.shared.forms.typed import TypedRows
 
 MAX_COPIES = 1000
-TEXT_FIELDS = ("message_id", "session_id", "correlation_id", "subject", "content_type", "to", "reply_to")
+TEXT_FIELDS = (
+    "message_id", "session_id", "correlation_id", "subject", "content_type", "to", "reply_to", "reply_to_session_id",
+    "partition_key",
+)  # fmt: skip
 CONTENT_TYPES = ("application/json", "text/plain", "application/xml", "application/octet-stream")
 
 
@@ -33,7 +38,7 @@ class SendForm(forms.Form):
         required=False, max_length=200, label="Content type", widget=forms.TextInput(attrs={"list": "content-types"})
     )
     message_id = forms.CharField(
-        required=False, max_length=128, label="Message id", help_text="-2, -3 and so on is appended for further copies."
+        required=False, max_length=128, label="Message ID", help_text="-2, -3 and so on is appended for further copies."
     )
     subject = forms.CharField(required=False, max_length=500, label="Subject")
     time_to_live = DurationField(required=False, label="Time-to-live", help_text="30 s, 5 min, PT5M. Empty: the queue's default.")
@@ -43,10 +48,15 @@ class SendForm(forms.Form):
     copies = forms.IntegerField(
         min_value=1, max_value=MAX_COPIES, initial=1, label="Copies", help_text="Sent together: all or none."
     )
-    session_id = forms.CharField(required=False, max_length=128, label="Session id")
-    correlation_id = forms.CharField(required=False, max_length=500, label="Correlation id")
+    fill = fill_field()
+    session_id = forms.CharField(required=False, max_length=128, label="Session ID")
+    correlation_id = forms.CharField(required=False, max_length=500, label="Correlation ID")
     to = forms.CharField(required=False, max_length=500, label="To")
     reply_to = forms.CharField(required=False, max_length=500, label="Reply to")
+    reply_to_session_id = forms.CharField(required=False, max_length=128, label="Reply to session ID")
+    partition_key = forms.CharField(
+        required=False, max_length=128, label="Partition key", help_text="With a session ID it must be the same."
+    )
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -66,18 +76,28 @@ class SendForm(forms.Form):
         """The messages. Only after is_valid. now: the namespace's clock, which a delay is added to."""
         values = self.cleaned_data
         upload = values["body_file"]
-        body = upload.read() if upload else with_unix_newlines(values["body"]).encode()
-        common: dict[str, Any] = {name: values[name] or None for name in TEXT_FIELDS if name != "message_id"}
+        text = with_unix_newlines(values["body"])
+        whole = upload.read() if upload else None
         scheduled = values["scheduled"]
         at = now + scheduled if isinstance(scheduled, timedelta) else scheduled
-        return [
-            Message(
-                body=body, message_id=_copy_id(values["message_id"], i), time_to_live=values["time_to_live"],
-                scheduled_enqueue_at=at, properties=values["properties"], **common,
-            )
-            for i in range(values["copies"])
-        ]  # fmt: skip
+        messages = []
+        for number in range(1, values["copies"] + 1):
+            fill = filler(number, now, fills=values["fill"])
+            texts: dict[str, Any] = {name: fill(values[name]) or None for name in TEXT_FIELDS}
+            if texts["message_id"] == values["message_id"]:
+                texts["message_id"] = _copy_id(values["message_id"], number)
+            messages.append(
+                Message(
+                    body=fill(text).encode() if whole is None else whole, time_to_live=values["time_to_live"],
+                    scheduled_enqueue_at=at, properties=_filled(values["properties"], fill), **texts,
+                )
+            )  # fmt: skip
+        return messages
 
 
-def _copy_id(message_id: str, index: int) -> str | None:
-    return (f"{message_id}-{index + 1}" if message_id and index else message_id) or None
+def _filled(properties: dict[str, Any], fill: Callable[[str], str]) -> dict[str, Any]:
+    return {name: fill(value) if type(value) is str else value for name, value in properties.items()}
+
+
+def _copy_id(message_id: str, number: int) -> str | None:
+    return (f"{message_id}-{number}" if message_id and number > 1 else message_id) or None

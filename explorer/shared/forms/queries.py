@@ -22,15 +22,21 @@ KINDS = [("", "all"), *((str(kind), f"{kind}s") for kind in EntityKind)]
 ORDERS = [("", "newest first"), ("oldest", "oldest first")]
 
 
+def filter_field() -> forms.Widget:
+    """The first field of a page's filter: a key leads to it."""
+    return forms.TextInput({"data-focus-key": "f"})
+
+
 def families() -> list[tuple[str, str]]:
     """The choices of a filter by family."""
     return [("", "all"), *((str(one.family), one.title) for one in installed())]
 
 
 class NowQuery(forms.Form):
-    """namespace: only its entities."""
+    """namespace: only its entities. list: "all": everything that needs a person, instead of the worst with charts."""
 
     namespace = forms.CharField(required=False, max_length=255)
+    list = forms.ChoiceField(required=False, choices=[("", "the worst"), ("all", "all")])
 
 
 class Names(forms.Field):
@@ -89,10 +95,18 @@ class EntityQuery(forms.Form):
     """An entity's list. cursor: from the previous page. tab: empty for the first one. session: part of an id, among sessions."""
 
     tab = forms.ChoiceField(required=False, choices=[(t, t) for t in TABS])
-    session = forms.CharField(required=False, max_length=128, label="Session id", strip=False)
+    session = forms.CharField(required=False, max_length=128, label="Session ID", strip=False)
     cursor = forms.CharField(required=False, max_length=200)
     order = forms.ChoiceField(required=False, choices=[*ORDERS, ("newest", "last due first")])
-    id = forms.CharField(required=False, max_length=128, label="Message id")
+    id = forms.CharField(required=False, max_length=128, label="Message ID")
+    outcome, by = outcome_field(), by_field()
+
+
+class HistoryQuery(forms.Form):
+    """The history of an entity, whatever its family."""
+
+    cursor = forms.CharField(required=False, max_length=200)
+    id = forms.CharField(required=False, max_length=128)
     outcome, by = outcome_field(), by_field()
 
 
@@ -110,7 +124,7 @@ class StorageQuery(forms.Form):
     tab = forms.CharField(required=False)
     cursor = forms.CharField(required=False, max_length=200)
     order = forms.ChoiceField(required=False, choices=ORDERS)
-    id = forms.CharField(required=False, max_length=128, label="Message id")
+    id = forms.CharField(required=False, max_length=128, label="Message ID")
     outcome, by = outcome_field(), by_field()
 
     def __init__(self, *args, tabs: Sequence[str], **kwargs):
@@ -137,7 +151,7 @@ class LockQuery(forms.Form):
     """holder, q: parts of the holder's name and of the entity's address. all: also system entities. cursor: from the previous
     page."""
 
-    holder = forms.CharField(required=False, max_length=200, label="Holder")
+    holder = forms.CharField(required=False, max_length=200, label="Holder", widget=filter_field())
     q = forms.CharField(required=False, max_length=330, label="Entity")
     family = forms.ChoiceField(required=False, choices=families, label="Family")
     all = forms.BooleanField(required=False)

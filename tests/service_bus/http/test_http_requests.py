@@ -284,6 +284,7 @@ def concrete_refusals() -> list[BrokerError]:
         errors.EntityNotFound("demo/q"),
         errors.EntityExists("demo/q"),
         errors.PreviewOutdated("demo/q", "its settings have changed"),
+        errors.EntityProtected(["demo/q"]),
         errors.EntityDisabled("demo/q", "Disabled", "sends"),
         errors.LockLost([UUID(LOCK)]),
         errors.SessionLockLost("demo/q", "s-1"),

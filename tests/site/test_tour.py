@@ -1,0 +1,168 @@
+"""The first five minutes of the README, in a browser, on a fresh data folder: every link and button has the name given there."""
+
+import re
+
+import pytest
+
+from .vitrine import Vitrine
+
+STARTS_SECONDS, ANALYSIS_SECONDS = 30, 120  # on a busy machine; an update of a page takes far less
+
+
+@pytest.fixture
+def vitrine():
+    running = Vitrine(VITRINE_DEMO="1")
+    try:
+        running.up()
+        yield running
+    finally:
+        running.remove()
+
+
+def test_the_first_five_minutes(vitrine, new_context):
+    tour = Tour(new_context(viewport={"width": 1280, "height": 800}).new_page(), vitrine.url)
+    tour.sees_what_needs_a_person(vitrine.sign_in_link())
+    tour.opens_a_busy_queue_and_a_message()
+    tour.sends_and_settles()
+    tour.resubmits_a_dead_letter()
+    tour.opens_the_other_families()
+    tour.steps_a_clock()
+    run = tour.starts_an_analysis()
+    tour.finds_keys_and_terms()
+    tour.reads_the_charts(run)
+
+
+def entity(path):
+    """The name of its link, of which the namespace may be hidden."""
+    return re.compile(f"^{path.replace('/', '. ?')}$")
+
+
+class Tour:
+    """The steps of the README, in their order."""
+
+    def __init__(self, page, url):
+        from playwright.sync_api import expect
+
+        expect.set_options(timeout=10_000)
+        page.set_default_timeout(10_000)
+        self.page, self.url, self.expect = page, url, expect
+
+    def click(self, name, role="link", within=None):
+        """Follow the only link, or press the only button, of this name."""
+        (within or self.page.locator("#main, #side")).get_by_role(role, name=name, exact=True).click()
+
+    def sees_what_needs_a_person(self, link):
+        """1."""
+        self.page.goto(link)
+        self.page.wait_for_url(f"{self.url}/")
+        attention = self.page.get_by_role("region", name="What needs a person")
+        self.expect(attention.get_by_role("link", name="demo/playground", exact=True)).to_be_visible(
+            timeout=STARTS_SECONDS * 1000
+        )
+        self.expect(self.page.get_by_role("heading", level=1)).to_contain_text("need")
+        self.expect(self.page.get_by_role("button", name="Pause demo")).to_be_visible()
+        self.page.keyboard.press("p")
+        self.expect(self.page.locator("#live")).to_contain_text("paused")
+        self.page.keyboard.press("p")
+        self.expect(self.page.locator("#live")).to_contain_text("live", timeout=STARTS_SECONDS * 1000)
+
+    def opens_a_busy_queue_and_a_message(self):
+        """2 and 3."""
+        self.click(re.compile("^Entities"))
+        self.click(entity("demo/payments"), within=self.page.locator("#overview table"))
+        rows = self.page.locator("#rows tr")
+        self.expect(rows.first).to_be_visible(timeout=STARTS_SECONDS * 1000)
+        rows.first.locator("a.row-link").click()
+        pane = self.page.locator("#pane")
+        for heading in (re.compile("^Body"), re.compile("^Properties"), "Timeline"):
+            self.expect(pane.get_by_role("heading", name=heading)).to_be_visible()
+        self.expect(pane.locator("#state-title")).not_to_be_empty()
+
+    def sends_and_settles(self):
+        """4: the examples come first, so the newest of five is the message that was sent."""
+        self.page.goto(f"{self.url}/entities/demo/playground")
+        self.click("Send")
+        self.page.get_by_role("textbox", name="Body").fill('{"order": 4711}')
+        self.page.get_by_label("Time-to-live").fill("30 min")
+        self.click("Send", "button")
+        self.expect(self.page.locator("#notices")).to_contain_text("Sent message")
+        self.page.goto(f"{self.url}/entities/demo/playground")
+        self.click("Receive")
+        self.page.get_by_label("Count").fill("5")
+        self.click("Receive", "button")
+        held = self.page.locator("li.held")
+        self.expect(held).to_have_count(5)
+        for action, says, left in (
+            ("Renew the lock of", "renewed", 5),
+            ("Abandon", "Abandoned", 4),
+            ("Defer", "Deferred", 3),
+            ("Dead-letter", "to the dead-letter queue", 2),
+        ):
+            held.first.get_by_role("button", name=re.compile(f"^{action} message")).click()
+            self.expect(self.page.locator("#notices")).to_contain_text(says)
+            self.expect(held).to_have_count(left)
+
+    def resubmits_a_dead_letter(self):
+        self.page.goto(f"{self.url}/entities/demo/playground")
+        self.click(re.compile("^dead letters"))
+        self.click("2")  # the example with a wrong address
+        pane = self.page.locator("#pane")
+        pane.get_by_role("button", name="Resubmit", exact=True).click()
+        self.expect(self.page.locator("#notices")).to_contain_text("esubmitted")
+        self.page.goto(f"{self.url}/entities/demo/playground")
+        self.page.locator("#rows tr", has_text="example-rejected").locator("a.row-link").click()
+        self.expect(pane.locator("#message-timeline")).to_contain_text("Resubmitted to the queue")
+
+    def opens_the_other_families(self):
+        """5."""
+        for path, headings in (("photolab/thumbnails", "storage queue"), ("post-office/letters", "RabbitMQ classic queue")):
+            self.page.goto(f"{self.url}/entities/")
+            self.click(entity(path), within=self.page.locator("#overview table"))
+            self.expect(self.page.locator(".entity-title")).to_contain_text(headings)
+        self.expect(self.page.locator("#rows tr").first).to_contain_text("expires in", timeout=STARTS_SECONDS * 1000)
+
+    def steps_a_clock(self):
+        """6."""
+        self.click(re.compile("^Entities"))
+        self.click("New namespace…")
+        self.page.get_by_label("Name", exact=True).fill("mine")
+        self.click("Create", "button")
+        self.click("New queue, topic…")
+        self.page.get_by_role("textbox", name="Name").fill("tries")
+        self.click("Create queue", "button")
+        self.click("Send")
+        self.page.get_by_role("textbox", name="Body").fill("soon over")
+        self.page.get_by_label("Time-to-live").fill("2 min")
+        self.click("Send", "button")
+        self.page.goto(f"{self.url}/entities/mine/tries")
+        self.expect(self.page.locator("#rows tr")).to_contain_text("expires in")
+        self.page.locator("details.clock summary").click()
+        self.click("Pause", "button", self.page.locator("#clock"))
+        self.expect(self.page.locator("#clock")).to_contain_text("is paused")
+        self.click("To the next change", "button", self.page.locator("#clock"))
+        self.expect(self.page.locator("#rows")).not_to_be_visible()
+
+    def starts_an_analysis(self):
+        """7."""
+        self.click("Insights")
+        self.click("Analyses")
+        self.click("New analysis")
+        self.page.get_by_label("demo/orders", exact=True).check()
+        self.click("Analyse history", "button")
+        self.expect(self.page.locator("#run")).to_be_visible()
+        return self.page.url
+
+    def finds_keys_and_terms(self):
+        """8."""
+        self.page.keyboard.press("?")
+        self.expect(self.page.get_by_role("dialog", name="Keyboard")).to_be_visible()
+        self.page.keyboard.press("Escape")
+        self.click("Learn")
+        self.expect(self.page.locator("#locked")).to_contain_text("RabbitMQ: unacknowledged")
+
+    def reads_the_charts(self, run):
+        """7, when the job has ended."""
+        self.page.goto(run)
+        self.expect(self.page.get_by_text("succeeded")).to_be_visible(timeout=ANALYSIS_SECONDS * 1000)
+        self.expect(self.page.locator("svg.chart").first).to_be_visible()
+        self.expect(self.page.locator("#run")).to_contain_text("generated for the demonstration")
