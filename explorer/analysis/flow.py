@@ -7,20 +7,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from broker_core.common.durations import human
 from broker_core.common.types import SubQueue
-from broker_core.history import archive
 from broker_core.models import Entity
 from explorer.shared.charts import WIDTHS, Chart, brief, count_lines, duration_lines, stacked_bars
 
 from . import presenters, rollups
 from .jobs import measures, outcomes
+from .what_if import present
 
 HOUR = timedelta(hours=1)
-EPOCH = datetime.fromisoformat("1970-01-01T00:00Z")
 FOREVER = datetime.max.replace(tzinfo=UTC)
 LOST = {outcomes.COLUMNS[name]: name for name in ("expired", "dead_lettered", "dropped", "moved", "purged", "deleted")}
 
@@ -64,10 +62,10 @@ def read(entity: Entity, start: datetime, end: datetime) -> tuple[list, Counter[
     rows = rollups.read([entity.pk], [entity.namespace_id], start, end)
     rows = rows.filter(pc.and_(pc.equal(rows["measure"], measures.LIFE), pc.equal(rows["subqueue"], int(SubQueue.MAIN))))
     names = ("hour", "end_hour", "outcome", "cause", "messages")
-    with archive.connected() as postgres:
-        there = archive.read_arrow(postgres, "history_still_there", entity_ids=[entity.pk], start=EPOCH, end=end)
-    entered = pc.floor_temporal(there["enqueued_at"].cast(pa.timestamp("us", tz="UTC")), unit="hour")
-    return list(zip(*(rows[name].to_pylist() for name in names), strict=True)), Counter(entered.to_pylist())
+    there: Counter[datetime] = Counter()
+    for row in present(entity, end, end):
+        there[row.hour] += row.messages
+    return list(zip(*(rows[name].to_pylist() for name in names), strict=True)), there
 
 
 def of_hours(hours: Sequence[datetime], lives: Lives, there: Mapping[datetime, int]) -> Flow:

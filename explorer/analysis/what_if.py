@@ -8,15 +8,17 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from psycopg.rows import namedtuple_row
 
 from broker_core.common.durations import human
 from broker_core.common.types import SubQueue
 from broker_core.history import archive, manifest
 from broker_core.models import Entity
 from broker_core.namespaces import get_clock
+from broker_core.store.statements import SQL
 from explorer.shared.charts import WIDTHS, Chart, brief, share_curve
 
-from . import messages, rollups
+from . import rollups
 from .jobs import measures, outcomes
 from .survival import CannotTell, Curve, Estimate
 
@@ -66,6 +68,12 @@ def history(entity: Entity, start: datetime, end: datetime, now: datetime) -> Hi
     )
 
 
+def present(entity: Entity, end: datetime, now: datetime) -> list:
+    """The messages in a queue that entered before `end`, as rows of the statement history_present."""
+    with archive.connected() as postgres, postgres.cursor(row_factory=namedtuple_row) as cursor:
+        return cursor.execute(SQL["history_present"], {"entity_id": entity.pk, "end": end, "now": now}).fetchall()
+
+
 def sentence(found: History, time_to_live: timedelta) -> str:
     """The finding with its band, its assumption and the number of messages. Raises CannotTell."""
     estimate = found.curve.at(_microseconds(time_to_live))
@@ -110,14 +118,12 @@ def _histogram(rows: pa.Table, measure: int) -> Counter[int]:
 
 def _still_there(entity: Entity, start: datetime, end: datetime, now: datetime) -> tuple[Counter[int], Counter[int]]:
     """Histograms of the messages in the queue: the waiting of those that were received, the age of the others."""
-    with archive.connected() as postgres:
-        there = archive.read_arrow(postgres, "history_still_there", entity_ids=[entity.pk], start=start, end=end)
-    instant = pa.timestamp("us", tz="UTC")
-    enqueued, first = there["enqueued_at"].cast(instant), there["first_received_at"].cast(instant)
-    received = pc.is_valid(first)
-    ages = messages.elapsed(enqueued, pc.coalesce(first, pa.scalar(now, instant)))
-    bins = rollups.bins_of(pc.if_else(received, ages, pc.min_element_wise(ages, there["time_to_live_us"])))
-    return Counter(bins.filter(received).to_pylist()), Counter(bins.filter(pc.invert(received)).to_pylist())
+    received: Counter[int] = Counter()
+    absent: Counter[int] = Counter()
+    for row in present(entity, end, now):
+        if row.hour >= start:
+            (received if row.received else absent)[measures.bin_of(row.waited_us)] += row.messages
+    return received, absent
 
 
 def _hour(at: datetime) -> datetime:
