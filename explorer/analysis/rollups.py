@@ -62,10 +62,10 @@ def uncovered(*, before: date | None = None, namespace_ids: Sequence[int] | None
 
 def store(days: Iterable[Day], rows: pa.Table) -> None:
     """Write the roll-ups of days and enter them in the manifest, all or none. rows: of all days, with `day` (ISO) and
-    `namespace_id`. Equal rows give equal files. Raises IntegrityError if another roll-up covers one of the slices by now."""
+    `namespace`. Equal rows give equal files. Raises IntegrityError if another roll-up covers one of the slices by now."""
     archive, written = storage.archive_here(), []
     for day in days:
-        mine = pc.and_(pc.equal(rows["day"], day.day.isoformat()), pc.equal(rows["namespace_id"], day.namespace_id))
+        mine = pc.and_(pc.equal(rows["day"], day.day.isoformat()), pc.equal(rows["namespace"], day.namespace_id))
         table = in_order(schema.conform(rows.filter(mine), ROWS)).cast(schema.with_metadata(ROWS))
         slices = f"{min(day.slice_ids):010d}-{max(day.slice_ids):010d}"
         path = f"rollup/day={day.day}/namespace={day.namespace_id}/slices-{slices}.parquet"

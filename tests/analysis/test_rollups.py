@@ -104,17 +104,18 @@ def test_the_job_equals_the_pages_definitions_cell_by_cell(spark, tmp_path):
     lives, attempts = tables(some_lives(400), some_attempts(60))
     files = {}
     for content, table in (("lives", lives), ("attempts", attempts)):
-        files[content] = [str(tmp_path / f"{content}-{part}.parquet") for part in range(2)]
+        folder = tmp_path / content / "day=2026-03-01" / "namespace=3"
+        folder.mkdir(parents=True)
+        files[content] = [str(folder / f"slice-{part}.parquet") for part in range(2)]
         half = table.num_rows // 2
         for path, part in zip(files[content], (table.slice(0, half), table.slice(half)), strict=True):
             pq.write_table(part, path)
-    days = [{"day": "2026-03-01", "namespace_id": 3, **files}]
-    roll_up.rolled_up(spark, days).write.parquet(str(tmp_path / "rows"))
+    roll_up.rolled_up(spark, {"archive": str(tmp_path), **files}).write.parquet(str(tmp_path / "rows"))
     written = pq.read_table(tmp_path / "rows")
     by_spark = rollups.in_order(schema.conform(written, schema.ROLLUP)).to_pylist()
     by_arrow = rollups.summed(pa.concat_tables([rollups.of_lives(lives), rollups.of_attempts(attempts)])).to_pylist()
     assert by_spark == by_arrow
-    assert set(written["namespace_id"].to_pylist()) == {3} and set(written["day"].to_pylist()) == {"2026-03-01"}
+    assert set(written["namespace"].to_pylist()) == {3} and set(written["day"].to_pylist()) == {"2026-03-01"}
     lives_counted = sum(row["messages"] for row in by_arrow if row["measure"] == measures.LIFE)
     assert lives_counted == sum(1 for life in some_lives(400) if life["enqueued_at"] and life["outcome"] != outcomes.CANCELLED)
 
@@ -179,7 +180,7 @@ def rolled(days: list[rollups.Day]) -> pa.Table:
         lives = pa.concat_tables([schema.conform(pq.read_table(here.open(file.path)), schema.LIFE) for file in day.lives])
         rows = rollups.of_lives(lives)
         rows = rows.append_column("day", pa.array([day.day.isoformat()] * rows.num_rows))
-        parts.append(rows.append_column("namespace_id", pa.array([day.namespace_id] * rows.num_rows)))
+        parts.append(rows.append_column("namespace", pa.array([day.namespace_id] * rows.num_rows)))
     return pa.concat_tables(parts)
 
 

@@ -1,15 +1,15 @@
 """Job "roll up": counts the lives and attempts of whole days by hour, outcome, cause, time-to-live and histogram bin.
 
-Specification: days ([{"day", "namespace_id", "lives": [files], "attempts": [files]}]), messages (lives in them), result (a folder
-to write), scratch, master, name. Writes `result/rows`, Parquet files with the columns `day`, `namespace_id` and measures.COLUMNS,
-in no order.
+Specification: archive (its address), lives and attempts (files in it, under `<content>/day=.../namespace=.../`), messages (lives
+in them), result (a folder to write), scratch, master, name. Writes `result/rows`, Parquet files with the columns `day`,
+`namespace` and measures.COLUMNS, in no order.
 """
 
-from functools import reduce
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from . import measures, outcomes, runner, schemas, transforms
 
@@ -17,25 +17,29 @@ STEPS = 2
 
 
 def run(spark: SparkSession, spec: dict, reporter: runner.Reporter) -> dict:
-    reporter.step(f"Rolling up {len(spec['days'])} days")
-    rows = rolled_up(spark, spec["days"])
-    rows.write.mode("overwrite").parquet(str(Path(spec["result"]) / "rows"))
+    reporter.step(f"Rolling up {len(spec['lives']) + len(spec['attempts']):,} files")
+    rolled_up(spark, spec).write.mode("overwrite").parquet(str(Path(spec["result"]) / "rows"))
     return {"messages": spec["messages"]}
 
 
-def rolled_up(spark: SparkSession, days: list[dict]) -> DataFrame:
-    """The rows of all days, each file read once."""
-    lives = [of_day(spark, schemas.LIFE, day, "lives").transform(of_lives) for day in days if day["lives"]]
-    attempts = [of_day(spark, schemas.ATTEMPT, day, "attempts").transform(of_attempts) for day in days if day["attempts"]]
-    counted = reduce(DataFrame.unionByName, [*lives, *attempts])
-    return counted.groupBy("day", "namespace_id", *measures.KEYS).agg(
-        F.count("*").alias("messages"), F.count_if("generated").alias("generated")
+def rolled_up(spark: SparkSession, spec: dict) -> DataFrame:
+    """The rows of all files, each read once."""
+    lives = of_lives(stored(spark, schemas.LIFE, spec, "lives"))
+    attempts = of_attempts(stored(spark, schemas.ATTEMPT, spec, "attempts"))
+    return (
+        lives.unionByName(attempts)
+        .groupBy("day", "namespace", *measures.KEYS)
+        .agg(F.count("*").alias("messages"), F.count_if("generated").alias("generated"))
     )
 
 
-def of_day(spark: SparkSession, columns, day: dict, content: str) -> DataFrame:
-    frame = spark.read.schema(columns).parquet(*day[content])
-    return frame.withColumn("day", F.lit(day["day"])).withColumn("namespace_id", F.lit(day["namespace_id"]).cast("long"))
+def stored(spark: SparkSession, columns: StructType, spec: dict, content: str) -> DataFrame:
+    """The files of one content, with `day` and `namespace` from their paths."""
+    with_path = StructType([*columns, StructField("day", StringType()), StructField("namespace", LongType())])
+    if not spec[content]:
+        return spark.createDataFrame([], with_path)
+    reader = spark.read.schema(with_path).option("basePath", f"{spec['archive'].rstrip('/')}/{content}")
+    return reader.parquet(*spec[content])
 
 
 def of_lives(lives: DataFrame) -> DataFrame:
@@ -51,7 +55,7 @@ def of_lives(lives: DataFrame) -> DataFrame:
         (measures.PROCESSING, F.col("processing_us")),
     ]
     return _measured(timed, values).select(
-        *("day", "namespace_id", "entity_id", "subqueue"),
+        *("day", "namespace", "entity_id", "subqueue"),
         F.date_trunc("hour", "enqueued_at").alias("hour"),
         F.date_trunc("hour", "ended_at").alias("end_hour"),
         "outcome",
@@ -68,7 +72,7 @@ def of_attempts(attempts: DataFrame) -> DataFrame:
     use = F.when(lock > 0, F.expr("held * 1000 div lock"))
     timed = attempts.withColumn("held", held).withColumn("lock", lock)
     return _measured(timed, [(measures.HELD, F.col("held")), (measures.LOCK_USE, use)]).select(
-        *("day", "namespace_id", "entity_id", "subqueue"),
+        *("day", "namespace", "entity_id", "subqueue"),
         F.date_trunc("hour", "received_at").alias("hour"),
         F.date_trunc("hour", "ended_at").alias("end_hour"),
         *("outcome", F.col("error").alias("cause"), F.lit(None).cast("int").alias("time_to_live_bin")),
