@@ -38,6 +38,9 @@ class Schedule:
 SCHEDULES = (
     *(Schedule(f"broker_core.{sweep.name}", sweep.every_seconds, sweep.description) for sweep in SWEEPS),
     Schedule("explorer.end_dead_analyses", 60, "Ends analyses whose worker has died."),
+    Schedule(
+        "explorer.roll_up_history", None, "Counts the archived history of past days by hour, so that it need not be read again."
+    ),
     Schedule("explorer.resume_operations", 10, "Continues operations whose worker has died."),
 )
 

@@ -170,6 +170,7 @@ def _lives(events: pa.Table, whole: pa.Table) -> pa.Table:
         "time_to_live_us": joined["time_to_live_us_first"],
         "time_to_live_in_force_us": in_force,
         "time_to_live_source": source,
+        "error": _normalised(joined["reason"]),
         "size": pc.coalesce(joined["size_first"], joined["size"]),
         "session_id": pc.coalesce(joined["session_id_first"], joined["session_id"]),
         "deliveries": _where(counted, joined["deliveries_sum"]),

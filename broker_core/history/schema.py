@@ -72,6 +72,7 @@ LIFE = pa.schema(
         # time_to_live_us is the message's own, limited by the default when it was sent; in force is what applied at its end.
         pa.field("time_to_live_in_force_us", pa.int64()),
         pa.field("time_to_live_source", pa.string()),  # own, entity, topic
+        pa.field("error", pa.string()),  # the reason without numbers and ids
         pa.field("session_id", pa.string()),
         pa.field("deliveries", pa.int32()),  # these three: NULL if the history level was not "full"
         pa.field("renewals", pa.int32()),
@@ -104,6 +105,23 @@ ATTEMPT = pa.schema(
         pa.field("error", pa.string()),  # the reason without numbers and ids
         pa.field("xid", pa.int64(), nullable=False),
         pa.field("generated", pa.bool_(), nullable=False),
+    ]
+)
+
+# Counts of a roll-up; a row for each combination of the columns before `messages` (explorer/analysis/jobs/measures.py).
+ROLLUP = pa.schema(
+    [
+        pa.field("entity_id", pa.int64()),
+        pa.field("subqueue", pa.int16()),
+        pa.field("hour", _INSTANT),  # of a life: in which the message was enqueued; of an attempt: received
+        pa.field("end_hour", _INSTANT),
+        pa.field("outcome", pa.int16()),
+        pa.field("cause", pa.string()),  # the reason without numbers and ids; NULL for expired messages
+        pa.field("time_to_live_bin", pa.int32()),  # of the one in force; NULL: none, or unknown
+        pa.field("measure", pa.int16()),
+        pa.field("bin", pa.int32()),
+        pa.field("messages", pa.int64()),
+        pa.field("generated", pa.int64()),  # how many of them are generated history
     ]
 )
 

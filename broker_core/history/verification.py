@@ -2,15 +2,21 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from broker_core.models import ArchiveFile, ArchiveSlice
+from broker_core.models import ArchiveFile, ArchiveRollup, ArchiveSlice
 
 from . import schema, storage
 
-SCHEMAS = {ArchiveFile.EVENTS: schema.EVENT, ArchiveFile.LIVES: schema.LIFE, ArchiveFile.ATTEMPTS: schema.ATTEMPT}
+SCHEMAS = {
+    ArchiveFile.EVENTS: schema.EVENT,
+    ArchiveFile.LIVES: schema.LIFE,
+    ArchiveFile.ATTEMPTS: schema.ATTEMPT,
+    ArchiveRollup.content: schema.ROLLUP,
+}
 MOST_NAMED = 5
 
 
@@ -18,11 +24,12 @@ MOST_NAMED = 5
 class Damage:
     """A file that is not as the manifest says. problem: the end of a sentence that begins with the file."""
 
-    file: ArchiveFile
+    file: ArchiveFile | ArchiveRollup
     problem: str
 
     def __str__(self) -> str:
-        return f"{self.file.path} (day {self.file.day}, slice {self.file.slice_id}) {self.problem}."
+        of_slice = f", slice {self.file.slice_id}" if self.file.slice_id else ""
+        return f"{self.file.path} (day {self.file.day}{of_slice}) {self.problem}."
 
 
 class ArchiveDamaged(Exception):
@@ -38,12 +45,13 @@ class ArchiveDamaged(Exception):
         )
 
 
-def finished_files() -> Iterable[ArchiveFile]:
-    """The files of finished slices, oldest slice first."""
-    return ArchiveFile.objects.filter(slice__state=ArchiveSlice.DONE).order_by("slice_id", "path").iterator()
+def finished_files() -> Iterable[ArchiveFile | ArchiveRollup]:
+    """The files of finished slices, oldest slice first, then the roll-ups."""
+    files = ArchiveFile.objects.filter(slice__state=ArchiveSlice.DONE).order_by("slice_id", "path").iterator()
+    return chain(files, ArchiveRollup.objects.order_by("path").iterator())
 
 
-def damages(files: Iterable[ArchiveFile], *, deep: bool = False) -> Iterator[Damage]:
+def damages(files: Iterable[ArchiveFile | ArchiveRollup], *, deep: bool = False) -> Iterator[Damage]:
     """The damaged ones of these files. deep: also read each file whole and compare its checksum; otherwise only its footer."""
     archive = storage.archive_here()
     for file in files:
@@ -52,14 +60,14 @@ def damages(files: Iterable[ArchiveFile], *, deep: bool = False) -> Iterator[Dam
             yield Damage(file, problem)
 
 
-def require_intact(files: Iterable[ArchiveFile]) -> None:
+def require_intact(files: Iterable[ArchiveFile | ArchiveRollup]) -> None:
     """Raise ArchiveDamaged if a footer of these files is not as the manifest says."""
     found = list(damages(files))
     if found:
         raise ArchiveDamaged(found)
 
 
-def _problem(archive: "storage.Folder | storage.Remote", file: ArchiveFile, deep: bool) -> str | None:
+def _problem(archive: "storage.Folder | storage.Remote", file: ArchiveFile | ArchiveRollup, deep: bool) -> str | None:
     try:
         with archive.open(file.path) as opened:
             if (size := opened.size()) != file.bytes:
@@ -71,7 +79,7 @@ def _problem(archive: "storage.Folder | storage.Remote", file: ArchiveFile, deep
         return f"cannot be read: {str(problem).splitlines()[0] if str(problem) else type(problem).__name__}"
 
 
-def _problem_within(opened: pa.NativeFile, file: ArchiveFile, deep: bool) -> str | None:
+def _problem_within(opened: pa.NativeFile, file: ArchiveFile | ArchiveRollup, deep: bool) -> str | None:
     footer = pq.read_metadata(opened)
     problem = schema.problem_of(footer.schema.to_arrow_schema(), SCHEMAS[file.content])
     if problem is None and footer.num_rows != file.rows:

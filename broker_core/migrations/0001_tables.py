@@ -461,6 +461,44 @@ class Migration(migrations.Migration):
                 "constraints": [models.UniqueConstraint(fields=("path",), name="vitrine_archive_file_path")],
             },
         ),
+        migrations.CreateModel(
+            "ArchiveRollup",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("day", models.DateField()),
+                ("namespace_id", models.BigIntegerField()),
+                ("path", models.CharField(max_length=250)),
+                ("rows", models.BigIntegerField()),
+                ("bytes", models.BigIntegerField()),
+                ("schema_version", models.PositiveSmallIntegerField()),
+                ("checksum", models.CharField(max_length=64)),
+                ("first_at", models.DateTimeField(null=True)),
+                ("last_at", models.DateTimeField(null=True)),
+                ("rolled_up_at", models.DateTimeField()),
+            ],
+            options={
+                "db_table": "vitrine_archive_rollup",
+                "verbose_name": "archive roll-up",
+                "indexes": [models.Index(fields=["namespace_id", "day"], name="vitrine_archive_rollup_day")],
+                "constraints": [models.UniqueConstraint(fields=("path",), name="vitrine_archive_rollup_path")],
+            },
+        ),
+        migrations.CreateModel(
+            "ArchiveRolledSlice",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("rollup", models.ForeignKey(on_delete=models.CASCADE, related_name="slices", to="broker_core.archiverollup")),
+                ("slice_id", models.BigIntegerField()),
+                ("day", models.DateField()),
+                ("namespace_id", models.BigIntegerField()),
+            ],
+            options={
+                "db_table": "vitrine_archive_rolled_slice",
+                "constraints": [
+                    models.UniqueConstraint(fields=("slice_id", "day", "namespace_id"), name="vitrine_archive_rolled_slice_once")
+                ],
+            },
+        ),
         # What models read of the tables of 0002_message_tables
         migrations.CreateModel(
             "EntityCounter",

@@ -78,3 +78,48 @@ class ArchiveFile(models.Model):
 
     def __str__(self):
         return self.path
+
+
+class ArchiveRollup(models.Model):
+    """A Parquet file that counts the lives and attempts of one day and namespace in some slices, by hour and histogram bin.
+
+    What later slices add to the day is in further roll-ups. first_at: the first hour in which one of its messages was enqueued;
+    last_at: the last one in which one ended.
+    """
+
+    content, slice_id = "rollup", None  # as those of ArchiveFile
+
+    day = models.DateField()
+    namespace_id = models.BigIntegerField()
+    path = models.CharField(max_length=250)
+    rows = models.BigIntegerField()
+    bytes = models.BigIntegerField()
+    schema_version = models.PositiveSmallIntegerField()
+    checksum = models.CharField(max_length=64)
+    first_at = models.DateTimeField(null=True)
+    last_at = models.DateTimeField(null=True)
+    rolled_up_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "vitrine_archive_rollup"
+        verbose_name = "archive roll-up"
+        constraints = [models.UniqueConstraint(fields=["path"], name="vitrine_archive_rollup_path")]
+        indexes = [models.Index(fields=["namespace_id", "day"], name="vitrine_archive_rollup_day")]
+
+    def __str__(self):
+        return self.path
+
+
+class ArchiveRolledSlice(models.Model):
+    """A slice whose lives and attempts of a day and namespace are counted in a roll-up. At most one counts them."""
+
+    rollup = models.ForeignKey(ArchiveRollup, on_delete=models.CASCADE, related_name="slices")
+    slice_id = models.BigIntegerField()
+    day = models.DateField()
+    namespace_id = models.BigIntegerField()
+
+    class Meta:
+        db_table = "vitrine_archive_rolled_slice"
+        constraints = [
+            models.UniqueConstraint(fields=["slice_id", "day", "namespace_id"], name="vitrine_archive_rolled_slice_once")
+        ]

@@ -11,6 +11,7 @@ from django.db.models import QuerySet
 from broker_core.common.durations import human
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import EntityKind
+from broker_core.form_fields import DurationField
 from broker_core.models import Entity
 from broker_core.namespaces import get_clock
 from explorer.models import AnalysisRun
@@ -78,6 +79,34 @@ class MessagesForm(forms.Form):
     @property
     def conditions(self) -> dict[str, str]:
         return {name: self.cleaned_data[name] for name in ("outcome", "reason", "order")}
+
+
+class FlowForm(forms.Form):
+    """A queue, and a range that ends now by its clock."""
+
+    DAYS = {"1d": 1, "7d": 7, "30d": 30}
+
+    queue = forms.ModelChoiceField(queryset=Entity.objects.none(), widget=forms.HiddenInput)
+    range = forms.ChoiceField(label="Range: the last", choices=[("1d", "24 hours"), ("7d", "7 days")])
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.fields["queue"].queryset = analysable(Entity.objects.all())
+
+    @property
+    def length(self) -> timedelta:
+        return timedelta(days=self.DAYS[self.cleaned_data.get("range", "1d")])
+
+
+class WhatIfForm(FlowForm):
+    """Adds the time-to-live in question, and a longer range."""
+
+    x = DurationField(label="Time-to-live", required=False, help_text='Such as "30 s" or "5 min".')
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        field = self.fields["range"]
+        field.label, field.choices = "Messages enqueued in the last", [*field.choices, ("30d", "30 days")]
 
 
 class AnalysisForm(forms.Form):

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -26,11 +26,11 @@ from django.db import close_old_connections, connection
 
 from broker_core.common.durations import human
 from broker_core.common.errors import BrokerError
-from broker_core.history import archive, manifest, schema, verification
+from broker_core.history import archive, manifest, schema, storage, verification
 from broker_core.models import Entity
 from explorer.models import AnalysisReason, AnalysisResult, AnalysisRun
 
-from . import java, runs
+from . import java, rollups, runs
 
 ACCURACY = 10_000  # percentile_approx: an answer's rank is off by at most 1 in this many
 MOST_REASONS = 12
@@ -139,12 +139,13 @@ def _execute(held: runs.Claim, run: AnalysisRun, folder: RunFolder, should_stop:
         raise CannotRun("PySpark is not installed: run `pip install -r requirements-spark.txt` (456 MB), then start again.")
     folder.make()
     held.write(step_text="Archiving the newest events")
-    specification, notes = _prepare(run, folder)
+    prepare, store = KINDS[run.kind]
+    specification, notes = prepare(run, folder)
     held.write(notes=notes)
     folder.specification.write_text(json.dumps(specification, indent=1))
     module = f"explorer.analysis.jobs.{run.kind}"
     finished = _run_job(held, folder, [sys.executable, "-m", module, str(folder.specification)], java_home, should_stop)
-    runs.succeed(held, finished["messages"], *_results(run, folder))
+    store(held, run, folder, finished)
 
 
 def _prepare(run: AnalysisRun, folder: RunFolder) -> tuple[dict, list[str]]:
@@ -168,7 +169,7 @@ def _prepare(run: AnalysisRun, folder: RunFolder) -> tuple[dict, list[str]]:
     return {
         "name": f"Vitrine: {run}",
         "master": settings.SPARK_MASTER,
-        "spark": ({"spark.driver.extraJavaOptions": SMALL_JVM} if lives.rows < SMALL_LIVES else {}) | settings.SPARK_CONF,
+        "spark": _spark_settings(lives.rows),
         "lives": lives.addresses(),
         "still_there": str(folder.still_there),
         "exported_xmin": before.xmin,
@@ -181,6 +182,59 @@ def _prepare(run: AnalysisRun, folder: RunFolder) -> tuple[dict, list[str]]:
         "result": str(folder.result),
         "scratch": str(folder.scratch),
     }, notes
+
+
+def _store_results(held: runs.Claim, run: AnalysisRun, folder: RunFolder, finished: dict) -> None:
+    runs.succeed(held, finished["messages"], *_results(run, folder))
+
+
+def _prepare_days(run: AnalysisRun, folder: RunFolder) -> tuple[dict, list[str]]:
+    """As _prepare, for a roll-up of all days before the run's end. What a transaction still open now adds to them is rolled up
+    another night."""
+    with archive.connected() as postgres:
+        now = archive.row(postgres, "history_snapshot")
+    notes = _archive_beyond(now.xmax)
+    days = rollups.uncovered(before=run.end_at.date())
+    if not days:
+        raise CannotRun("No day has to be rolled up.")
+    files = [file for day in days for file in (*day.lives, *day.attempts)]
+    verification.require_intact(files)
+    lives, address = sum(file.rows for day in days for file in day.lives), storage.archive_here().address
+    return {
+        "name": f"Vitrine: {run}",
+        "master": settings.SPARK_MASTER,
+        "spark": _spark_settings(lives),
+        "days": [
+            {
+                "day": day.day.isoformat(),
+                "namespace_id": day.namespace_id,
+                "slice_ids": sorted(day.slice_ids),
+                "lives": [address(file.path) for file in day.lives],
+                "attempts": [address(file.path) for file in day.attempts],
+            }
+            for day in days
+        ],
+        "messages": lives,
+        "result": str(folder.result),
+        "scratch": str(folder.scratch),
+    }, notes
+
+
+def _store_days(held: runs.Claim, run: AnalysisRun, folder: RunFolder, finished: dict) -> None:
+    days = [
+        rollups.Day(date.fromisoformat(day["day"]), day["namespace_id"], set(day["slice_ids"]))
+        for day in json.loads(folder.specification.read_text())["days"]
+    ]
+    rollups.store(days, pq.read_table(folder.result / "rows"))
+    runs.succeed(held, finished["messages"], [], [], message=f"{len({day.day for day in days}):,} days were rolled up.")
+
+
+def _spark_settings(lives: int) -> dict[str, str]:
+    return ({"spark.driver.extraJavaOptions": SMALL_JVM} if lives < SMALL_LIVES else {}) | settings.SPARK_CONF
+
+
+# By kind of run: what writes the job's input and returns its specification and notes, and what stores its output.
+KINDS = {"time_in_queue": (_prepare, _store_results), "roll_up": (_prepare_days, _store_days)}
 
 
 def _archive_beyond(xid: int) -> list[str]:

@@ -17,9 +17,10 @@ from explorer.shared import shell
 from explorer.shared.csv_file import csv_file
 from explorer.shared.lists import MOST_LISTED
 
-from . import java, messages, presenters, runs, submission
-from .forms import BETWEEN, RECEIVABLE, AnalysisForm, MessagesForm
+from . import flow, java, messages, presenters, rollups, runs, submission, what_if
+from .forms import BETWEEN, RECEIVABLE, AnalysisForm, FlowForm, MessagesForm, WhatIfForm
 from .jobs.outcomes import OTHER_REASONS
+from .survival import CannotTell
 
 NEWEST = 100
 HELD_BACK = timedelta(seconds=30)
@@ -134,6 +135,54 @@ def analysis_messages(request: HttpRequest, run_id: int) -> HttpResponse:
         "address": EntityAddress(queue["namespace"], queue["path"]), "deleted": entity is None,
     }  # fmt: skip
     return shell.show(request, "analysis/messages", context, fragment="analysis/_messages")
+
+
+@require_GET
+@shell.page
+def flow_and_losses(request: HttpRequest) -> HttpResponse:
+    """The flow, backlog and losses of a queue by hour. Answered from roll-ups and the tail of the archive, without Spark."""
+    request.actor.require(Right.BROWSE, "the analyses")
+    form = FlowForm({"range": "1d"} | request.GET.dict())
+    form.is_valid()
+    queue = form.cleaned_data.get("queue")
+    if queue is None:
+        raise Http404("no such queue or subscription")
+    now = what_if.clock_now(queue)
+    context = {"section": "insights", "form": form, "queue": queue, "problem": ""}
+    try:
+        rollups.require_short_tail(queue.namespace_id)
+        hours = flow.hours_between(now - form.length, now)
+        lives, there = flow.read(queue, hours[0], now)
+        found, losses = flow.of_hours(hours, lives, there), flow.causes(hours, lives)
+        context |= {
+            "found": found, "losses": losses, "charts": flow.charts(found), "sentence": flow.flow_sentence(found),
+            "loss_sentence": flow.loss_sentence(found, losses), "archived_at": manifest.state().done_at,
+        }  # fmt: skip
+    except messages.TooManyLives as problem:
+        context["problem"] = str(problem)
+    return shell.show(request, "analysis/flow", context, fragment="analysis/_flow", status=200 if form.is_valid() else 400)
+
+
+@require_GET
+@shell.page
+def what_if_time_to_live(request: HttpRequest) -> HttpResponse:
+    """What if the time-to-live of a queue had been X. Answered from roll-ups and the tail of the archive, without Spark."""
+    request.actor.require(Right.BROWSE, "the analyses")
+    form = WhatIfForm({"range": "7d"} | request.GET.dict())
+    form.is_valid()
+    queue = form.cleaned_data.get("queue")
+    if queue is None:
+        raise Http404("no such queue or subscription")
+    now, chosen = what_if.clock_now(queue), form.cleaned_data.get("x")
+    context = {"section": "insights", "form": form, "queue": queue, "chosen": chosen, "sentence": "", "problem": ""}
+    try:
+        found = what_if.history(queue, now - form.length, now, now)
+        context |= {"found": found, "rows": what_if.table(found), "charts": what_if.charts(found, chosen)}
+        if chosen is not None:
+            context["sentence"] = what_if.sentence(found, chosen)
+    except (CannotTell, messages.TooManyLives) as problem:
+        context["problem"] = str(problem)
+    return shell.show(request, "analysis/what_if", context, fragment="analysis/_what_if", status=200 if form.is_valid() else 400)
 
 
 def _initial(request: HttpRequest) -> dict:

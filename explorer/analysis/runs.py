@@ -95,13 +95,20 @@ def request_cancel(run_id: int, *, actor: Actor) -> None:
         AnalysisRun.objects.filter(pk=run_id, state=AnalysisRun.RUNNING, cancel_requested_at=None).update(**named)
 
 
-def succeed(held: Claim, messages: int, results: list[AnalysisResult], reasons: list[AnalysisReason]) -> None:
+def succeed(
+    held: Claim, messages: int, results: list[AnalysisResult], reasons: list[AnalysisReason], *, message: str = ""
+) -> None:
     """Store a run's results and end it, both or neither. Raises ClaimLost."""
     with transaction.atomic():
         AnalysisResult.objects.bulk_create(results, batch_size=2_000)
         AnalysisReason.objects.bulk_create(reasons, batch_size=2_000)
         held.write(
-            state=AnalysisRun.SUCCEEDED, finished_at=Now(), messages=messages, message="", step=F("steps"), step_text="Done"
+            state=AnalysisRun.SUCCEEDED,
+            finished_at=Now(),
+            messages=messages,
+            message=message,
+            step=F("steps"),
+            step_text="Done",
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 
 from django.db import transaction
 from django.db.models.functions import Now
@@ -13,8 +13,9 @@ from broker_core.common.types import Actor, Right
 from broker_core.models import Entity
 from explorer.models import AnalysisRun
 
-from . import runs
-from .tasks import run_analysis
+from . import rollups, runs, tasks
+
+ROLL_UP = "roll_up"
 
 
 def create(
@@ -44,10 +45,28 @@ def create(
     return run
 
 
+def roll_up(*, actor: Actor, submit: bool = True) -> AnalysisRun | None:
+    """Request a roll-up of the days before today. None: no day has to be, or a roll-up is requested already. submit: by a task;
+    otherwise the caller executes the run."""
+    actor.require(Right.OPERATE, "the history")
+    days = [day.day for day in rollups.uncovered(before=datetime.now(UTC).date())]
+    open_states = (AnalysisRun.QUEUED, AnalysisRun.RUNNING)
+    if not days or AnalysisRun.objects.filter(kind=ROLL_UP, state__in=open_states).exists():
+        return None
+    start, end = (datetime.combine(day, time(), UTC) for day in (min(days), max(days) + timedelta(days=1)))
+    with transaction.atomic():
+        run = AnalysisRun.objects.create(
+            kind=ROLL_UP, queues=[], start_at=start, end_at=end, bucket="day", requested_by=str(actor), requested_at=Now()
+        )
+        if submit:
+            transaction.on_commit(lambda: _submit(run.pk))
+    return run
+
+
 def _submit(run_id: int) -> None:
     """Send the run's task to Celery. If that fails, mark the run as failed with the reason, since no worker would start it."""
     try:
-        run_analysis.delay(run_id)
+        tasks.run_analysis.delay(run_id)
     except (KombuError, OSError, BrokerError) as problem:
         message = f"The analysis could not be sent to Celery ({problem}). Start the Celery broker, then start the analysis again."
         waiting = AnalysisRun.objects.filter(pk=run_id, state=AnalysisRun.QUEUED)

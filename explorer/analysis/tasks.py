@@ -1,8 +1,11 @@
 """Celery tasks of analyses."""
 
+from importlib.util import find_spec
+
 from celery import shared_task
 from celery.worker import state
 
+from broker_core.common.types import Actor, Right
 from broker_core.sweeps import runs
 
 from . import launch
@@ -20,6 +23,22 @@ def _is_stopping() -> bool:
     Celery stores the exit code there, which may be 0; None or False mean that no stop was requested.
     """
     return any(code is not None and code is not False for code in (state.should_stop, state.should_terminate))
+
+
+@shared_task(name="explorer.roll_up_history", ignore_result=True)
+def roll_up_history() -> dict:
+    """A sweep of the explorer: requests a roll-up of the days that are over. Without Java or PySpark it does nothing."""
+    return runs.recorded("roll_up_history", _request_roll_up)
+
+
+def _request_roll_up() -> dict:
+    from . import java, submission  # submission imports this module
+
+    problem = java.problem() or ("" if find_spec("pyspark") else "PySpark is not installed.")
+    if problem:
+        return {"skipped": problem}
+    run = submission.roll_up(actor=Actor("process", "schedule", Right.OPERATE))
+    return {"requested": run is not None}
 
 
 @shared_task(name="explorer.end_dead_analyses", ignore_result=True)

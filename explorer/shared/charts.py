@@ -182,6 +182,33 @@ def count_lines(
     return plot.chart([*areas, *lines], (), [Tick(plot.y(step / top), f"{step:,}") for step in count_ticks(top)], partial)
 
 
+def share_curve(
+    times: Sequence[timedelta], series: Mapping[str, Sequence[float]], tips: Sequence[str], variant: str, chosen: timedelta | None
+) -> Chart:
+    """Shares from 0 to 1 by duration, the first above an area. times: evenly spaced on a logarithmic axis; chosen: marked."""
+    plot = _Plot(times, variant)
+    low, high = (math.log10(times[i].total_seconds()) for i in (0, -1))
+
+    def place(duration: timedelta) -> float:
+        return (math.log10(duration.total_seconds()) - low) / (high - low) * (len(times) - 1) + 0.5
+
+    if chosen is not None and times[0] <= chosen <= times[-1]:
+        plot.marks = [(place(chosen), "X", brief(chosen))]
+    first = next(iter(series))
+    shapes = [
+        Shape(f"{first} area", plot.area(series[first])),
+        *(Shape(name, plot.line(values)) for name, values in series.items()),
+    ]
+    x_ticks, free = [], 0.0
+    for tick, text in DURATION_TICKS.items():
+        at = plot.x(place(tick))
+        if times[0] <= tick <= times[-1] and at >= free:
+            x_ticks.append(Tick(at, text))
+            free = at + CHARACTER * 9
+    y_ticks = [Tick(plot.y(share / 100), f"{share} %") for share in (0, 25, 50, 75, 100)]
+    return plot.chart(shapes, tips, y_ticks, (), x_ticks)
+
+
 def brief(duration: timedelta | None) -> str:
     """A duration in one unit with about two significant digits: "0.4 ms", "12 s", "3.5 min", "2.0 h", "9 days". None: a dash."""
     if duration is None:
@@ -225,7 +252,7 @@ def duration_ticks(least: timedelta, most: timedelta) -> list[timedelta]:
 class _Plot:
     """Positions inside one chart: buckets share the width evenly, values rise from the bottom."""
 
-    def __init__(self, starts: Sequence[datetime], variant: str, marks: Sequence[tuple[float, str, str]] = ()):
+    def __init__(self, starts: Sequence, variant: str, marks: Sequence[tuple[float, str, str]] = ()):
         self.marks = marks
         self.starts, self.variant, self.width = starts, variant, WIDTHS[variant]
         self.slot = (self.width - LEFT - RIGHT) / max(1, len(starts))
@@ -265,12 +292,20 @@ class _Plot:
                 run = []
         return "".join(path)
 
-    def chart(self, shapes: list[Shape], tips: Sequence[str], y_ticks: list[Tick], partial: Sequence[bool]) -> Chart:
+    def chart(
+        self,
+        shapes: list[Shape],
+        tips: Sequence[str],
+        y_ticks: list[Tick],
+        partial: Sequence[bool],
+        x_ticks: Sequence[Tick] | None = None,
+    ) -> Chart:
+        """x_ticks: those of an axis that is not of time."""
         shown = tips if self.slot >= NARROWEST_SPOT else ()
         spots = tuple(Spot(self.x(i), round(self.slot, 2), tip) for i, tip in enumerate(shown))
         bands = tuple(Band(self.x(i), round(self.slot, 2)) for i, is_partial in enumerate(partial) if is_partial)
         right, bottom = self.width - RIGHT, HEIGHT - BOTTOM
-        x_ticks = tuple(time_ticks(self.starts, self.slot))
+        x_ticks = tuple(time_ticks(self.starts, self.slot) if x_ticks is None else x_ticks)
         positions = (self.variant, self.width, HEIGHT, LEFT, right, TOP, bottom)
         return Chart(
             *positions,

@@ -6,7 +6,7 @@ from django import template
 from django.urls import reverse
 
 from broker_core.common.durations import human
-from explorer.analysis import presenters
+from explorer.analysis import presenters, what_if
 from explorer.shared import charts
 
 register = template.Library()
@@ -15,6 +15,7 @@ register.filter("moment", presenters.moment)
 register.filter("is_partial", presenters.is_partial)
 register.filter("queue_names", presenters.queue_names)
 register.filter("human", human)
+register.filter("percent", what_if.percent)
 
 
 @register.filter

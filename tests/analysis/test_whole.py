@@ -8,9 +8,10 @@ from django.db import connection
 
 from broker_core import namespaces, service_bus
 from broker_core.common.types import EntityAddress, Message
-from broker_core.models import ArchiveEpoch, ArchiveFile, ArchiveSlice, Entity
+from broker_core.history import archive
+from broker_core.models import ArchiveEpoch, ArchiveFile, ArchiveRollup, ArchiveSlice, Entity
 from broker_core.service_bus import entities
-from explorer.analysis import demo_history, launch, runs
+from explorer.analysis import demo_history, launch, rollups, runs
 from explorer.models import AnalysisRun
 
 from .factories import a_run
@@ -79,6 +80,22 @@ def test_an_analysis_counts_every_message_once_and_measures_as_sql_does(history)
     assert dict(run.reasons.filter(reason="Bad").values_list("reason", "messages")) == {"Bad": 2}
     assert sum(run.reasons.values_list("messages", flat=True)) == whole.dead_lettered
     assert not launch.RunFolder(run.pk).scratch.exists()
+
+
+def test_a_roll_up_by_spark_counts_what_pages_count_without_it(history):
+    archive.archive_events()
+    now = datetime.now(UTC)
+    everything = [history.pk], [history.namespace_id], now - timedelta(days=1), now
+    before = rollups.read(*everything)
+    tomorrow = now.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
+    run = a_run(kind="roll_up", queues=[], start_at=tomorrow - timedelta(days=2), end_at=tomorrow, bucket="day")
+    run.save()
+    launch.execute(run.pk)
+    run.refresh_from_db()
+    assert run.state == "succeeded", f"{run.message}\n{run.log_tail}"
+    assert rollups.uncovered() == [] and "rolled up" in run.message
+    assert before.num_rows > 1000 and rollups.read(*everything).equals(before)
+    ArchiveRollup.objects.all().delete()
 
 
 def test_a_job_that_cannot_read_fails_in_one_line(transactional_db, settings, tmp_path):

@@ -10,8 +10,9 @@ def test_spark_reads_the_columns_that_the_archive_writes():
 
     from explorer.analysis.jobs import schemas
 
-    spark = {field.name: (field.dataType, field.nullable) for field in schemas.LIFE}
-    assert spark == {field.name: (from_arrow_type(field.type), field.nullable) for field in schema.LIFE}
+    for ours, theirs in ((schema.LIFE, schemas.LIFE), (schema.ATTEMPT, schemas.ATTEMPT)):
+        spark = {field.name: (field.dataType, field.nullable) for field in theirs}
+        assert spark == {field.name: (from_arrow_type(field.type), field.nullable) for field in ours}
 
 
 def test_spark_knows_outcomes_by_the_brokers_numbers():

@@ -26,7 +26,12 @@ class Command(BaseCommand):
             return
         if not repair:
             raise CommandError(f"{len(found):,} damaged files. --repair writes their slices again where the events still exist.")
-        problems = [problem for slice_id in sorted({d.file.slice_id for d in found}) if (problem := self._repair(slice_id))]
+        for damage in found:
+            if damage.file.slice_id is None:
+                damage.file.delete()
+                self.stdout.write(f"{damage.file.path} will be written again when its day is next rolled up.")
+        slices = sorted({damage.file.slice_id for damage in found if damage.file.slice_id is not None})
+        problems = [problem for slice_id in slices if (problem := self._repair(slice_id))]
         if problems:
             raise CommandError("\n".join(problems))
 

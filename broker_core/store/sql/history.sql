@@ -72,8 +72,8 @@ SELECT %(epoch_id)s, %(from_xid)s,
 RETURNING id, from_xid, to_xid;
 
 -- name: history_slice_events
--- The events of a slice with their namespace; columns and types as in broker_core.history.schema.EVENT. The defaults in force come
--- from the revisions of the settings, by the database's time: the first one applies to what was before it, too.
+-- The events of a slice with their namespace; columns and types as in broker_core.history.schema.EVENT. The defaults in force
+-- come from the revisions of the settings, by the database's time: the first one applies to what was before it, too.
 WITH slice AS MATERIALIZED (
     SELECT e.*, n.namespace_id, n.topic_id
       FROM vitrine_message_event AS e LEFT JOIN vitrine_entity AS n ON n.id = e.entity_id
@@ -89,7 +89,8 @@ revisions AS MATERIALIZED (
       FROM configured AS c JOIN vitrine_entity AS x USING (id)
      WHERE NOT EXISTS (SELECT FROM vitrine_entity_revision AS r WHERE r.entity_id = x.id)),
 defaults AS MATERIALIZED (
-    SELECT v.entity_id, v.since, v.until, s.default_message_time_to_live IS NOT NULL AND s.effective ? 'message_ttl' AS limits_own,
+    SELECT v.entity_id, v.since, v.until,
+           s.default_message_time_to_live IS NOT NULL AND s.effective ? 'message_ttl' AS limits_own,
            CASE WHEN t.time_to_live IS NOT NULL
                 THEN least(extract(epoch FROM t.time_to_live) * 1000000, 9223372036854775807) END::bigint AS time_to_live_us
       FROM revisions AS v

@@ -1,5 +1,5 @@
-"""The columns that jobs read: `LIFE` equals the Arrow schema of the archive (broker_core.history.schema.LIFE), which a test
-checks."""
+"""The columns that jobs read: `LIFE` and `ATTEMPT` equal the Arrow schemas of the archive (broker_core.history.schema), which a
+test checks."""
 
 from pyspark.sql.types import (
     BooleanType,
@@ -31,6 +31,7 @@ LIFE = StructType(
         StructField("generated", BooleanType(), nullable=False),
         StructField("time_to_live_in_force_us", LongType()),
         StructField("time_to_live_source", StringType()),
+        StructField("error", StringType()),
         StructField("session_id", StringType()),
         StructField("deliveries", IntegerType()),
         StructField("renewals", IntegerType()),
@@ -41,5 +42,27 @@ LIFE = StructType(
         StructField("from_sequence_number", LongType()),
         StructField("to_entity_id", LongType()),
         StructField("to_sequence_number", LongType()),
+    ]
+)
+
+ATTEMPT = StructType(
+    [
+        StructField("entity_id", LongType(), nullable=False),
+        StructField("subqueue", ShortType(), nullable=False),
+        StructField("sequence_number", LongType(), nullable=False),
+        StructField("attempt", IntegerType()),
+        StructField("outcome", ShortType(), nullable=False),
+        StructField("received_at", TimestampType(), nullable=False),
+        StructField("ended_at", TimestampType(), nullable=False),
+        StructField("locked_until", TimestampType()),
+        StructField("lock_ended_at", TimestampType()),
+        StructField("renewals", IntegerType()),
+        StructField("delivery_count", IntegerType()),
+        StructField("received_by", StringType()),
+        StructField("ended_by", StringType()),
+        StructField("reason", StringType()),
+        StructField("error", StringType()),
+        StructField("xid", LongType(), nullable=False),
+        StructField("generated", BooleanType(), nullable=False),
     ]
 )

@@ -1,0 +1,85 @@
+"""The Kaplan-Meier estimate over bins: against the direct formula, known truth, and where it must refuse."""
+
+import math
+import random
+from collections import Counter
+
+import pytest
+
+from explorer.analysis.jobs.measures import bin_of, lower_bound
+from explorer.analysis.survival import FEWEST, CannotTell, Curve
+
+SECOND = 1_000_000
+
+
+def curve(received, not_received=()):
+    return Curve(Counter(map(bin_of, received)), Counter(map(bin_of, not_received)))
+
+
+def at_end_of(value: int) -> int:
+    return lower_bound(bin_of(value) + 1)
+
+
+def test_without_censored_messages_it_is_the_share_not_yet_received():
+    found = curve([i * SECOND for i in range(1, 101)])
+    for received in (10, 50, 80):
+        estimate = found.at(at_end_of(received * SECOND))
+        assert 1 - received / 100 == pytest.approx(estimate.share, abs=0.02) and estimate.low < estimate.share < estimate.high
+    assert found.at(at_end_of(100 * SECOND)).share == 0
+
+
+def test_the_textbook_example():
+    """Freireich's 6-MP group: S and Greenwood's standard error are in every textbook."""
+    events, censored = [6, 6, 6, 7, 10, 13, 16, 22, 23], [6, 9, 10, 11, 17, 19, 20, 25, 32, 32, 34, 35]
+    found = curve(events, censored)
+    found.received = FEWEST  # the rule of FEWEST is not what is tested
+    shares = {week: round(found.at(at_end_of(week)).share, 4) for week in (6, 7, 10, 13, 16, 22, 23)}
+    assert shares == {6: 0.8571, 7: 0.8067, 10: 0.7529, 13: 0.6902, 16: 0.6275, 22: 0.5378, 23: 0.4482}
+    steps = {step.until_us: step.share * math.sqrt(step.variance) for step in found._steps}
+    assert round(steps[at_end_of(6)], 4) == 0.0764 and round(steps[at_end_of(23)], 4) == 0.1346
+
+
+def test_expired_messages_count_as_long_as_they_were_there():
+    """Half of the messages had a time-to-live of 5 s. Without them, the share that waits longer than 20 s would be wrong."""
+    draw = random.Random(3)
+    waits = [draw.expovariate(1 / 20) * SECOND for _ in range(20_000)]
+    limits = [5 * SECOND if i % 2 else math.inf for i in range(len(waits))]
+    received = [int(wait) for wait, limit in zip(waits, limits, strict=True) if wait < limit]
+    expired = [int(limit) for wait, limit in zip(waits, limits, strict=True) if wait >= limit]
+    assert curve(received, expired).at(20 * SECOND).share == pytest.approx(math.exp(-1), abs=0.02)
+
+
+def test_the_band_covers_the_truth():
+    covered = 0
+    for seed in range(100):
+        draw = random.Random(seed)
+        waits = [draw.expovariate(1 / 10) * SECOND for _ in range(400)]
+        limits = [draw.expovariate(1 / 15) * SECOND for _ in waits]
+        received = [int(w) for w, limit in zip(waits, limits, strict=True) if w < limit]
+        lost = [int(limit) for w, limit in zip(waits, limits, strict=True) if w >= limit]
+        x = at_end_of(10 * SECOND)
+        estimate = curve(received, lost).at(x)
+        covered += estimate.low <= math.exp(-x / (10 * SECOND)) <= estimate.high
+    assert 90 <= covered <= 99
+
+
+def test_it_refuses_few_messages_and_what_was_not_observed():
+    with pytest.raises(CannotTell, match="Only 29 messages"):
+        curve([SECOND] * 29).at(SECOND)
+    found = curve([SECOND] * 30, [2 * SECOND])
+    assert found.at(at_end_of(2 * SECOND)).share == pytest.approx(1 / 31)
+    with pytest.raises(CannotTell, match="for so long"):
+        found.at(3 * SECOND)
+    with pytest.raises(CannotTell, match="Only 0 messages"):
+        curve([]).at(SECOND)
+
+
+def test_before_the_first_and_after_the_last_delivery_the_band_follows_from_the_number():
+    found = curve([SECOND] * 60)
+    assert (found.at(SECOND // 2).share, found.at(SECOND // 2).low) == (1.0, 0.95)
+    assert (found.at(60 * SECOND).share, found.at(60 * SECOND).high) == (0.0, 0.05)
+
+
+def test_a_bin_counts_only_if_all_of_it_is_below():
+    found = curve([SECOND] * 30 + [5 * SECOND] * 30)
+    assert found.at(at_end_of(SECOND) - 1).share == 1 and found.at(at_end_of(SECOND)).share == 0.5
