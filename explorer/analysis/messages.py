@@ -64,9 +64,8 @@ def find(entity_id: int, start: datetime, end: datetime, *, outcome: str = "", r
         raise TooManyLives(f"This range has {files.rows:,} messages in the archive; at most {MOST_LIVES:,} are searched.")
     parts = [schema.conform(_read(file.path, entity_id), _SCHEMA) for file in files.files]
     lives = with_outcome(pa.concat_tables([_SCHEMA.empty_table(), *parts]))
-    enqueued = lives["enqueued_at"]
-    begin, over = (pa.scalar(at, pa.timestamp("us", tz="UTC")) for at in (start, end))
-    chosen = pc.and_(pc.greater_equal(enqueued, begin), pc.less(enqueued, over))
+    enqueued, instant = lives["enqueued_at"], pa.timestamp("us", tz="UTC")
+    chosen = pc.and_(pc.greater_equal(enqueued, pa.scalar(start, instant)), pc.less(enqueued, pa.scalar(end, instant)))
     chosen = pc.and_(chosen, pc.equal(lives["subqueue"], int(SubQueue.MAIN)))
     chosen = pc.and_(chosen, pc.not_equal(lives["outcome"], outcomes.CANCELLED))
     if outcome:
