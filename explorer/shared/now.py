@@ -93,6 +93,7 @@ def now(request: HttpRequest) -> HttpResponse:
             "sentence": attention.sentence(len(items), at_least=bool(items and more)),
             "entries": [_entry(item, request, is_first=i == 0) for i, item in enumerate(listed)],
             "others": len(items) - len(listed) + more,
+            "others_known": not more,
             "totals": _totals(wanted, found, request),
         }
     if draws(request, CHARTS) and not is_whole:
