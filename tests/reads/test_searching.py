@@ -9,6 +9,7 @@ from broker_core.common.errors import InvalidArgument, NotAuthorized
 from broker_core.common.types import Actor, EntityAddress, HistoryLevel, Message, Right
 from broker_core.reads import exact_id, messages_with_id, parse_filter, search_slice, searching
 from broker_core.service_bus import entities
+from broker_core.store import connections
 from tests.fixtures import broker_database, namespace  # noqa: F401 - fixtures
 
 ACME = {"tenant": "acme"}
@@ -16,7 +17,11 @@ ACME = {"tenant": "acme"}
 
 @pytest.fixture
 def shop(namespace):  # noqa: F811
-    """orders: order-0 was completed, order-1 is active, order-2 dead. old: deleted, with old-1. quiet: without history."""
+    """orders: order-0 was completed, order-1 is active, order-2 dead. old: deleted, with old-1. quiet: without history.
+
+    The history of other tests, which a search reads too, is emptied in the transaction of the test.
+    """
+    connections.current().execute("DELETE FROM vitrine_message_event")
     address = EntityAddress(namespace, "orders")
     entities.create_queue(address)
     service_bus.send(

@@ -90,7 +90,8 @@ async def test_a_client_that_waits_to_be_told_is_not_asked_for_its_body():
 
 
 def test_pages_with_a_limit_of_their_own_exist():
-    arguments = {"explorer:send": ["demo", "q"], "explorer:rabbitmq_definitions": ["demo"], "explorer:configuration": []}
+    of_queues = {"explorer:send": ["demo", "q"], "explorer:messages_import": ["demo", "q"]}
+    arguments = {**of_queues, "explorer:rabbitmq_definitions": ["demo"], "explorer:configuration": []}
     assert {reverse(name, args=arguments[name]) for name in settings.BODY_LIMITS}
 
 
