@@ -20,6 +20,7 @@ ELSEWHERE = {
     "analysis_messages", "what_if_time_to_live", "flow_and_losses",
     "names", "rabbitmq_export", "configuration_export", "operation", "operation_change", "entity_pause", "entity_protect",
     "filter_suggestions", "general_suggestions", "save_filter", "delete_filter",
+    "rename_template", "delete_template",
 }  # fmt: skip
 AZURE = SimpleNamespace(
     changes=("/new", "/settings/", "/delete/", "/delete-namespace/", "/rules/", "/delete-rule/",
