@@ -184,7 +184,7 @@ def _stored(one: MessageTemplate) -> MessageTemplate:
         with transaction.atomic():
             one.save()
     except IntegrityError as exc:
-        where = f"for {one.namespace}/{one.path}" if one.path else "for all"
+        where = f"for {one.namespace}/{one.path}" if one.path else "for all entities"
         problem = f'There already is a template "{one.name}" {where}. Choose another name, or fill the form from it to change it.'
         raise NotAllowed(problem) from exc
     return one

@@ -152,7 +152,7 @@ def test_a_name_is_given_once_for_the_same_entity(sends, as_):
     client = as_("operator")
     save(client, sends, **{sends.body: "first"})
     again = save(client, sends)
-    assert again.status_code == 409 and 'There already is a template "Order" for all' in body_of(again)
+    assert again.status_code == 409 and 'There already is a template "Order" for all entities' in body_of(again)
     assert 'name="template_name"' in body_of(again) and again.context["form"][sends.body].value()
     assert MessageTemplate.objects.get().fields[sends.body] == "first"
     save(client, sends, template_here="1")
