@@ -25,7 +25,8 @@ ELSEWHERE = {
 AZURE = SimpleNamespace(
     changes=("/new", "/settings/", "/delete/", "/delete-namespace/", "/rules/", "/delete-rule/",
              "/operate/", "/release-locks/", "/configuration/export/"),
-    some=("/", "/entities/", "/entities/{at}", "/messages/{at}/5", "/activity/", "/system/", "/messages/?q=order-2", "/filters/"),
+    some=("/", "/entities/", "/entities/{at}", "/messages/{at}/5", "/activity/", "/system/", "/messages/?q=order-2", "/filters/",
+          "/templates/"),
     bad=("/entities/?sort=colour", "/entities/?page=0", "/entities/?page=x", "/entities/{at}?tab=lost",
          "/entities/{at}?cursor=%00",
          "/entities/{at}?cursor=nonsense", "/entities/{at}?q=value:eu", "/entities/{at}?order=random", "/activity/?outcome=maybe",
