@@ -201,4 +201,31 @@ class Migration(migrations.Migration):
                 ],
             },
         ),
+        migrations.CreateModel(
+            name="MessageTemplate",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("name", models.CharField(max_length=80)),
+                ("is_shared", models.BooleanField(default=False)),
+                ("namespace", models.CharField(blank=True, default="", max_length=255)),
+                ("path", models.CharField(blank=True, default="", max_length=260)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                ("family", models.CharField(max_length=20)),
+                ("fields", models.JSONField()),
+                (
+                    "owner",
+                    models.ForeignKey(on_delete=models.CASCADE, related_name="+", to=settings.AUTH_USER_MODEL),
+                ),
+            ],
+            options={
+                "db_table": "vitrine_message_template",
+                "ordering": ["name", "id"],
+                "abstract": False,
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("owner", "family", "name", "namespace", "path"), name="vitrine_message_template_name"
+                    )
+                ],
+            },
+        ),
     ]

@@ -4,4 +4,4 @@ from .analysis import AnalysisReason, AnalysisResult, AnalysisRun
 from .audit import AuditRecord
 from .dead_letters import DeadLetterNote
 from .demo import Demonstration
-from .filters import SavedFilter
+from .saved import MessageTemplate, SavedFilter

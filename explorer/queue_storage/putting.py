@@ -10,22 +10,30 @@ from django.urls import reverse
 from broker_core import queue_storage, reads
 from broker_core.common.durations import human
 from broker_core.common.errors import InvalidArgument
-from broker_core.common.types import EntityAddress, Right
+from broker_core.common.types import EntityAddress, Family, Right
 from broker_core.reads import EntityRow
-from explorer.shared import presenters
+from explorer.shared import message_templates, presenters
 from explorer.shared.copying import original_of, text_to_copy
 from explorer.shared.forms.placeholders import filler
+from explorer.shared.message_templates import Sender
 from explorer.shared.shell import Act, about, act, address_of, show, wants_fragment
 
 from .forms import PutForm
 
 
 def put(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
-    """The form. `?like=12` fills it from message 12 of the queue."""
+    """The form. `?like=12` fills it from message 12 of the queue, `?template=3` from a template."""
     entity = reads.entity(address_of(namespace, path), actor=request.actor)
+    sender = _sender(entity)
     if request.method != "POST":
-        return _show(request, entity, PutForm(initial=_initial_from(request, entity.address) or None))
+        initial = message_templates.initial(request, sender) or _initial_from(request, entity.address)
+        return _show(request, entity, PutForm(initial=initial or None))
     form = PutForm(request.POST)
+    answer = message_templates.saving(
+        request, sender, form, lambda form, done: _show(request, entity, form, done=done, status=done.status)
+    )
+    if answer:
+        return answer
     if not form.is_valid():
         return _show(request, entity, form, status=400)
     given = form.cleaned_data
@@ -74,11 +82,16 @@ def _initial_from(request: HttpRequest, address: EntityAddress) -> dict:
     return initial
 
 
+def _sender(entity: EntityRow) -> Sender:
+    return Sender(Family.QUEUE_STORAGE, entity.address.namespace, entity.address.path, body="text")
+
+
 def _show(request: HttpRequest, entity: EntityRow, form: PutForm, *, done: Act = Act(), status: int = 200) -> HttpResponse:
     if isinstance(done.error, InvalidArgument) and done.error.name in form.fields:
         form.add_error(done.error.name, done.error.problem)
     context = {
         **about(request, entity), "form": form,
+        "panel": message_templates.panel(request, _sender(entity)),
         "error": done.error,
         "why_not": "" if Right.SEND in request.actor.rights else "Putting messages requires the operator role.",
     }  # fmt: skip

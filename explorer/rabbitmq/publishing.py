@@ -11,7 +11,7 @@ from django.views.decorators.http import require_http_methods
 
 from broker_core import rabbitmq, reads
 from broker_core.common.errors import BrokerError
-from broker_core.common.types import EntityAddress, Right
+from broker_core.common.types import EntityAddress, Family, Right
 from broker_core.rabbitmq.messages import browsing
 from broker_core.rabbitmq.messages.browsing import Route
 from broker_core.rabbitmq.messages.publishing import Properties, Publication, Published
@@ -19,8 +19,10 @@ from broker_core.rabbitmq.rules.routing import MATCHERS, Destination
 from broker_core.rabbitmq.topology.catalog import StoredBinding, StoredExchange
 from explorer.rabbitmq.forms.table import rows_of
 from explorer.rabbitmq.forms.topology import PublishForm
+from explorer.shared import message_templates
 from explorer.shared.copying import as_typed, body_to_copy, original_of
 from explorer.shared.forms.placeholders import filler
+from explorer.shared.message_templates import Sender
 from explorer.shared.shell import Act, act, page
 
 from . import presenters
@@ -45,12 +47,18 @@ class BindingMatch:
 @page
 @require_http_methods(["GET", "POST"])
 def publish(request: HttpRequest, namespace: str, exchange: str) -> HttpResponse:
-    """`?routing_key=` fills the form; `?like=12&of=queue` fills it from a message. POST with `dry` only previews the routing."""
+    """`?routing_key=` fills the form; `?like=12&of=queue` fills it from a message, `?template=3` from a template. POST with
+    `dry` only previews the routing."""
     host = vhost_of(namespace, request.actor)
     found = rabbitmq.get_exchange(host.name, exchange_name(exchange), actor=request.actor)
+    sender = _sender(host, found)
     if request.method != "POST":
-        return _show(request, host, found, PublishForm(initial=_initial(request, host.name)))
+        initial = _from_template(request, sender) or _initial(request, host.name)
+        return _show(request, host, found, PublishForm(initial=initial))
     form = PublishForm(request.POST)
+    answer = message_templates.saving(request, sender, form, lambda form, done: _show(request, host, found, form, done=done))
+    if answer:
+        return answer
     if not form.is_valid():
         return _show(request, host, found, form)
     if "dry" in request.POST:
@@ -130,6 +138,7 @@ def _show(
         "slug": exchange_slug(found.name),
         "is_default": not found.name,
         "form": form,
+        "panel": message_templates.panel(request, _sender(host, found)),
         "content_types": CONTENT_TYPES,
         "queue_names": [one.name for one in queues][:500],
         "results": results[:20],
@@ -148,6 +157,16 @@ def _show(
         place="exchanges",
         done=done,
     )
+
+
+def _sender(host: reads.NamespaceRow, exchange: StoredExchange) -> Sender:
+    return Sender(Family.RABBITMQ, host.name, exchange_slug(exchange.name))
+
+
+def _from_template(request: HttpRequest, sender: Sender) -> dict[str, Any]:
+    """Initial form values from a template; the query's routing key, if the template has none."""
+    found = message_templates.initial(request, sender)
+    return found and found | {"routing_key": found.get("routing_key") or request.GET.get("routing_key", "")[:255]}
 
 
 def _initial(request: HttpRequest, vhost: str) -> dict[str, Any]:

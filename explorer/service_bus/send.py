@@ -10,12 +10,13 @@ from django.views.decorators.http import require_http_methods
 
 from broker_core import reads, service_bus
 from broker_core.common.errors import NotAllowed
-from broker_core.common.types import EntityAddress, EntityKind, HistoryLevel, Right
+from broker_core.common.types import EntityAddress, EntityKind, Family, HistoryLevel, Right
 from broker_core.common.values import text_of
 from broker_core.reads import EntityRow
 from explorer.service_bus.forms.send import CONTENT_TYPES, SendForm
-from explorer.shared import presenters
+from explorer.shared import message_templates, presenters
 from explorer.shared.copying import original_of, text_to_copy
+from explorer.shared.message_templates import Sender
 from explorer.shared.shell import Act, about, act, address_of, page, show, wants_fragment
 
 from .presenters import short_time_to_live_warning
@@ -26,15 +27,24 @@ _FIELDS = ("subject", "content_type", "correlation_id", "to", "reply_to", "reply
 @page
 @require_http_methods(["GET", "POST"])
 def send(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
-    """The form. `?like=12` fills it from message 12 of this entity, or of `of`. A short time-to-live gets a warning."""
+    """The form. `?like=12` fills it from message 12 of this entity, or of `of`; `?template=3` from a template. A short
+    time-to-live gets a warning."""
     address = address_of(namespace, path)
     entity = reads.entity(address, actor=request.actor)
     if entity.kind == EntityKind.SUBSCRIPTION:
         raise NotAllowed(f"'{entity.address}' is a subscription; send to its topic instead (SB-013).")
+    sender = _sender(entity)
     if request.method != "POST":
-        initial = _initial_from(request, address_of(namespace, request.GET.get("of", path)))
+        initial = message_templates.initial(request, sender) or _initial_from(
+            request, address_of(namespace, request.GET.get("of", path))
+        )
         return _show(request, entity, SendForm(initial=initial))
     form = SendForm(request.POST, request.FILES)
+    answer = message_templates.saving(
+        request, sender, form, lambda form, done: _show(request, entity, form, done=done, status=done.status)
+    )
+    if answer:
+        return answer
     if not form.is_valid():
         return _show(request, entity, form, status=400)
     warning = warning_for(form, entity)
@@ -51,12 +61,17 @@ def _send(request: HttpRequest, entity: EntityRow, form: SendForm) -> list[int |
     return service_bus.send(entity.address, form.messages(entity.clock.now), actor=request.actor)
 
 
+def _sender(entity: EntityRow) -> Sender:
+    return Sender(Family.SERVICE_BUS, entity.address.namespace, entity.address.path)
+
+
 def _show(
     request: HttpRequest, entity: EntityRow, form: SendForm, *, done: Act = Act(), warning: str | None = None, status: int = 200
 ) -> HttpResponse:
     context = {
         **about(request, entity),
         "form": form,
+        "panel": message_templates.panel(request, _sender(entity)),
         "content_types": CONTENT_TYPES,
         "error": done.error,
         "warning": warning,

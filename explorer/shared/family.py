@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from django.http import HttpResponse, QueryDict
-from django.urls import URLPattern, URLResolver
+from django.urls import URLPattern, URLResolver, reverse
 
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.family import definition_of
@@ -39,6 +39,10 @@ def _cannot_send(*_: Any) -> Any:
 
 def _no(*_: Any) -> bool:
     return False
+
+
+def _send_url(namespace: str, path: str) -> str:
+    return reverse("explorer:send", args=(namespace, path))
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +244,7 @@ class FamilyPages:
     needs_a_person: (entity row) -> whether its messages wait for an operator instead of a receiver.
     dead_tab:    query of the list to which the count of dead letters links.
     operations:  how operations on many messages work.
+    send_url:    (namespace, path) -> the URL of the form that sends to an entity, or to what else the family sends to.
     demo:        name of the module with the family's part of the demo (explorer/demo/parts.py); empty: none.
     """
 
@@ -264,6 +269,7 @@ class FamilyPages:
     tags: Callable[[EntityRow], Sequence[tuple[str, str]]] = _empty
     needs_a_person: Callable[[Counted], bool] = _no
     dead_tab: str = ""
+    send_url: Callable[[str, str], str] = _send_url
     demo: str = ""
 
     @property

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from django import forms
-from django.contrib import messages
-from django.db.models import Q
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -15,11 +13,11 @@ from django.utils.timezone import now
 from django.views.decorators.http import require_GET, require_POST
 
 from broker_core import reads
-from broker_core.common.errors import InvalidArgument, NotAuthorized
+from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import EntityAddress, Right
 from explorer.models import SavedFilter
-from explorer.roles import ADMINISTRATOR, role_name
 
+from .saved import delete_saved, may_change
 from .shell import act, notify_error, page, show
 
 
@@ -40,10 +38,10 @@ def saved_filters(request: HttpRequest) -> HttpResponse:
     that saves this filter."""
     request.actor.require(Right.BROWSE, "saved filters")
     given = {name: request.GET.get(name, "") for name in ("text", "namespace", "path", "tab")}
-    found = SavedFilter.objects.filter(Q(owner=request.user) | Q(is_shared=True)).select_related("owner")
+    found = SavedFilter.objects.visible_to(request.user).select_related("owner")
     if given["path"]:
-        found = found.filter(Q(path="") | Q(namespace=given["namespace"], path=given["path"]))
-    lines = [(one, _url(one, given), _may_delete(request, one)) for one in found]
+        found = found.offered_at(given["namespace"], given["path"])
+    lines = [(one, _url(one, given), may_change(request, one)) for one in found]
     return show(request, "saved_filters", {"section": "messages", "lines": lines, **given})
 
 
@@ -77,25 +75,9 @@ def save(request: HttpRequest) -> HttpResponse:
 @page
 @require_POST
 def delete(request: HttpRequest, filter_id: int) -> HttpResponse:
-    found = SavedFilter.objects.filter(Q(owner=request.user) | Q(is_shared=True), pk=filter_id).first()
-    if found is None:
-        messages.info(request, "The filter was already deleted.")
-        return redirect("explorer:saved_filters")
-
-    def call() -> None:
-        if not _may_delete(request, found):
-            raise NotAuthorized(str(request.actor), "MANAGE", f"the filter of {found.owner}")
-        found.delete()
-
-    done = act(request, "delete filter", None, call, target=found.name, says=lambda _: f'Deleted the filter "{found.name}".')
-    if done.error:
-        notify_error(request, done.error)
+    found = SavedFilter.objects.visible_to(request.user).filter(pk=filter_id).first()
+    delete_saved(request, found, "filter")
     return redirect("explorer:saved_filters")
-
-
-def _may_delete(request: HttpRequest, one: SavedFilter) -> bool:
-    """The owner may, and an administrator may delete a shared one."""
-    return one.owner_id == request.user.pk or (one.is_shared and role_name(request.user) == ADMINISTRATOR)
 
 
 def _url(one: SavedFilter, where: Mapping[str, str]) -> str:

@@ -112,6 +112,10 @@ def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[st
         "locks": ["/locks/", f"/locks/?q={queue.namespace}&holder=worker"],
         "messages": ["/messages/", "/messages/?q=order-2", "/messages/?q=nothing", "/messages/?q=size>1"],
         "saved_filters": ["/filters/"],
+        "message_templates": [
+            "/templates/",
+            f"/templates/?family=service_bus&namespace={queue.namespace}&path={queue.path}",
+        ],
         "insights": [
             "/insights/",
             *(f"/insights/?range={one}" for one in ("5m", "1d", "7d", "90d")),

@@ -20,11 +20,13 @@ ELSEWHERE = {
     "analysis_messages", "what_if_time_to_live", "flow_and_losses",
     "names", "rabbitmq_export", "configuration_export", "operation", "operation_change", "entity_pause", "entity_protect",
     "filter_suggestions", "general_suggestions", "save_filter", "delete_filter",
+    "rename_template", "delete_template",
 }  # fmt: skip
 AZURE = SimpleNamespace(
     changes=("/new", "/settings/", "/delete/", "/delete-namespace/", "/rules/", "/delete-rule/",
              "/operate/", "/release-locks/", "/configuration/export/"),
-    some=("/", "/entities/", "/entities/{at}", "/messages/{at}/5", "/activity/", "/system/", "/messages/?q=order-2", "/filters/"),
+    some=("/", "/entities/", "/entities/{at}", "/messages/{at}/5", "/activity/", "/system/", "/messages/?q=order-2", "/filters/",
+          "/templates/"),
     bad=("/entities/?sort=colour", "/entities/?page=0", "/entities/?page=x", "/entities/{at}?tab=lost",
          "/entities/{at}?cursor=%00",
          "/entities/{at}?cursor=nonsense", "/entities/{at}?q=value:eu", "/entities/{at}?order=random", "/activity/?outcome=maybe",
