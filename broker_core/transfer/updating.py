@@ -175,6 +175,8 @@ def _sections(source: Iterable[str | bytes], name: str | None) -> tuple[Line, li
             content = line.content.copy()
             family = content.member("family", Family, default=Family.SERVICE_BUS)
             sections.append(_Section(name or content.text("name"), family, []))
+            if sections[-1].name.lower() in (other.name.lower() for other in sections[:-1]) and name is None:
+                content.refuse("name", f"'{sections[-1].name}' appears twice")
         if not sections:
             raise InvalidArgument(f"line {line.number}", f"a {line.kind} is outside any namespace")
         sections[-1].lines.append(line)

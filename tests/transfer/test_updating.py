@@ -193,8 +193,11 @@ def test_settings_are_previewed_with_old_and_new_value_and_effects(shop):
 def test_the_effects_of_a_policy_are_previewed(kettles):
     file = edited(exported(kettles), rabbitmq_policy={"definition": {"max-length": 1}})
     queue = EntityAddress(kettles, "kettle")
+    rabbitmq.publish(kettles, [rabbitmq.Publication(b"x", routing_key="kettle")] * 3)
     [change] = [change for change in preview_import(file).namespaces[0].changes if change.result is Result.CHANGED]
     assert change.settings == {"definition max-length": (None, 1)}
+    assert {(str(effect.what), effect.count) for effect in change.effects} == {("too many", 2), ("dropped", 2)}
+    assert reads.counts(queue).active == 3
     apply_import(file)
     assert rabbitmq.get_queue(queue).effective["max_length"] == 1
 
@@ -328,6 +331,13 @@ def test_an_import_requires_the_right_to_manage(shop):
     for use_case in (preview_import, apply_import):
         with pytest.raises(NotAuthorized):
             use_case(exported(shop), actor=actor)
+
+
+def test_a_namespace_that_appears_twice_is_refused(jobs):
+    header, *section, end = exported(jobs)
+    total = end.replace('"entities":2', '"entities":4')
+    with pytest.raises(InvalidArgument, match="appears twice"):
+        apply_import([header, *section, *section, total])
 
 
 def test_vitrines_own_namespace_is_refused(shop):
