@@ -4,17 +4,20 @@ deleted in the copy before it becomes visible."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from datetime import timedelta
 from typing import Any
 
-from broker_core.common.types import EntityAddress, Family, HoldKind
+from broker_core.common.types import EntityAddress, EntityKind, Family, HoldKind
+from broker_core.queue_storage import preview, queues
 from broker_core.queue_storage.rules.names import check_queue_name
 from broker_core.queue_storage.rules.options import QueueOptions, as_json, check_options, effective_json
+from broker_core.runtime.previews import Effect
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 from broker_core.transfer import part
 from broker_core.transfer.lines import Fields, instant
-from broker_core.transfer.part import Given
+from broker_core.transfer.part import Given, Item
 
 
 def lines_before(namespace_id: int) -> Steps:
@@ -42,21 +45,25 @@ def message_fields(row: Any) -> dict[str, Any]:
     }
 
 
+def _options(name: str, content: Fields) -> QueueOptions:
+    check_queue_name(name)
+    given = content.inner("options")
+    read = QueueOptions(
+        metadata=given.mapping("metadata"),
+        max_dequeue_count=given.whole("max_dequeue_count", optional=True),
+        poison_queue=given.text("poison_queue", optional=True),
+        expiry_grace=timedelta(seconds=given.number("expiry_grace")),
+        strict_visibility=given.flag("strict_visibility"),
+    )
+    given.done()
+    return check_options(name, read)
+
+
 class Reader(part.Reader):
     """Checks options as the use cases do."""
 
     def entity(self, address: EntityAddress, content: Fields) -> Given:
-        check_queue_name(address.path)
-        given = content.inner("options")
-        read = QueueOptions(
-            metadata=given.mapping("metadata"),
-            max_dequeue_count=given.whole("max_dequeue_count", optional=True),
-            poison_queue=given.text("poison_queue", optional=True),
-            expiry_grace=timedelta(seconds=given.number("expiry_grace")),
-            strict_visibility=given.flag("strict_visibility"),
-        )
-        given.done()
-        options = check_options(address.path, read)
+        options = _options(address.path, content)
         return part.queue_of(Family.QUEUE_STORAGE, as_json(options), effective_json(address.path, options), content)
 
     def message(self, content: Fields) -> dict[str, Any]:
@@ -75,3 +82,30 @@ class Reader(part.Reader):
 
     def entity_end(self, entity_id: int) -> Steps:
         yield call("import_finish_queue_storage", entity_id=entity_id)
+
+
+class Updater(part.Updater):
+    """Changes queues; all their settings can be changed, except that none can be hidden."""
+
+    def entity(self, path: str, content: Fields) -> tuple[str, dict[str, Any]]:
+        kind = content.member("kind", [EntityKind.QUEUE])
+        options = _options(path, content)
+        values = {field.name: getattr(options, field.name) for field in fields(options)} | {"metadata": dict(options.metadata)}
+        return str(kind), values | part.read_own_settings(content)
+
+    def is_fixed(self, item: Item, name: str) -> bool:
+        return name == "hidden"
+
+    def effects(self, item: Item, changes: Mapping[str, Any], paths: frozenset[str]) -> Steps[tuple[Effect, ...]]:
+        if not changes:
+            return ()
+        return (yield from preview.preview_options.steps(self.address(item.path), **changes, actor=self.actor)).effects
+
+    def create(self, item: Item) -> Steps[Mapping[str, Any]]:
+        part.require_shown(item)
+        settings = {name: value for name, value in item.values.items() if name != "hidden"}
+        yield from queues.create_queue.steps(self.address(item.path), **settings, actor=self.actor)
+        return {}
+
+    def change(self, item: Item, changes: Mapping[str, Any]) -> Steps[None]:
+        yield from queues.update_queue.steps(self.address(item.path), **changes, actor=self.actor)

@@ -15,18 +15,22 @@ from dataclasses import replace
 from typing import Any
 
 from broker_core.common.errors import BrokerError, InvalidArgument
-from broker_core.common.types import EntityAddress, Family
+from broker_core.common.types import EntityAddress, EntityKind, Family
+from broker_core.rabbitmq import policy_preview
 from broker_core.rabbitmq.messages.placing import BLIND_KEYS
-from broker_core.rabbitmq.policies import apply_policies
+from broker_core.rabbitmq.policies import apply_policies, set_policy, set_queue_option
 from broker_core.rabbitmq.rules.exchanges import PREDECLARED, ExchangeDef
 from broker_core.rabbitmq.topology.bindings import bind_exchange, bind_queue
 from broker_core.rabbitmq.topology.effective import of_queue, queue_columns
+from broker_core.rabbitmq.topology.exchanges import declare_exchange
+from broker_core.rabbitmq.topology.queues import declare_queue
 from broker_core.rabbitmq.topology.vhosts import HeldVhost, topology_changed
+from broker_core.runtime.previews import Effect
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 from broker_core.transfer import part
 from broker_core.transfer.lines import Fields, instant, line
-from broker_core.transfer.part import Given
+from broker_core.transfer.part import Given, Item
 
 from .rules import arguments as checks
 from .rules import names, policies, table, wire_table
@@ -197,15 +201,7 @@ class Reader(part.Reader):
         self.exchanges.add(wanted.name)
 
     def _policy(self, content: Fields) -> Steps:
-        policy = policies.Policy(
-            name=content.text("name"),
-            pattern=content.text("pattern"),
-            apply_to=content.text("apply_to"),
-            priority=content.number("priority", least=-1e9),
-            definition=content.mapping("definition"),
-            is_operator=content.flag("is_operator"),
-        )
-        policies.check(policy)
+        policy = _read_policy(content)
         self.policies.append(policy)
         (row,) = yield call(
             "put_policy",
@@ -233,9 +229,117 @@ class Reader(part.Reader):
             content.refuse("destination", "repeats a binding of an earlier line")
 
 
+def _read_policy(content: Fields) -> policies.Policy:
+    policy = policies.Policy(
+        name=content.text("name"),
+        pattern=content.text("pattern"),
+        apply_to=content.text("apply_to"),
+        priority=content.number("priority", least=-1e9),
+        definition=content.mapping("definition"),
+        is_operator=content.flag("is_operator"),
+    )
+    policies.check(policy)
+    return policy
+
+
 def _table(name: str, content: Fields) -> dict[str, Any]:
     """A stored field table."""
     found = content.mapping(name)
     if not _is_table(found):
         content.refuse(name, "must be a table of [type, text] pairs")
     return found
+
+
+EXCHANGE, POLICY, OPERATOR_POLICY, BINDING = "exchange", "policy", "operator policy", "binding"
+ARGUMENT, DEFINITION = "argument ", "definition "  # prefixes of the names of settings
+_FLAGS = ("durable", "auto_delete")
+_CHANGEABLE = ("retroactive_ttl", "exact_expiry")
+
+
+class Updater(part.Updater):
+    """Changes policies and Vitrine's options of queues, and declares what is missing. Exchanges, bindings and the arguments of
+    queues are fixed."""
+
+    own_lines = Reader.own_lines
+
+    def key(self, item: Item) -> tuple:
+        """Names are case-sensitive."""
+        return item.kind, item.path, item.name
+
+    def entity(self, path: str, content: Fields) -> tuple[str, dict[str, Any]]:
+        kind = content.member("kind", [EntityKind.QUEUE])
+        options = content.inner("options")
+        flags = {name: options.flag(name) for name in (*_FLAGS, *_CHANGEABLE)}
+        values = {"type": options.text("type"), **flags, **_arguments(options)}
+        options.done()
+        return str(kind), values | part.read_own_settings(content)
+
+    def item(self, kind: str, path: str, content: Fields) -> Item:
+        if kind == "exchange":
+            name = content.text("name")
+            content.instant("created_at")
+            flags = {flag: content.flag(flag) for flag in (*_FLAGS, "internal")}
+            return Item(EXCHANGE, "", name, {"type": content.text("type"), **flags, **_arguments(content)})
+        if kind == "rabbitmq_policy":
+            policy = _read_policy(content)
+            values = {"pattern": policy.pattern, "apply_to": policy.apply_to, "priority": policy.priority}
+            definition = {DEFINITION + key: value for key, value in policy.definition.items()}
+            return Item(OPERATOR_POLICY if policy.is_operator else POLICY, "", policy.name, values | definition)
+        source, destination = content.text("source"), content.text("destination")
+        to = content.one_of("destination_type", ("queue", "exchange"))
+        key, arguments = content.text("routing_key"), _table("arguments", content)
+        name = f"{source} → {to} {destination}, key {key!r}" + (
+            f", arguments {json.dumps(arguments, sort_keys=True)}" if arguments else ""
+        )
+        ends = {"source": source, "destination": destination, "to": to, "routing_key": key}
+        return Item(BINDING, "", name, ends | {"arguments": table.decode(arguments)})
+
+    def is_fixed(self, item: Item, name: str) -> bool:
+        return item.kind == EXCHANGE or (item.kind == EntityKind.QUEUE and name not in _CHANGEABLE)
+
+    def effects(self, item: Item, changes: Mapping[str, Any], paths: frozenset[str]) -> Steps[tuple[Effect, ...]]:
+        """Those of each policy by itself, before others are changed."""
+        if item.kind not in (POLICY, OPERATOR_POLICY):
+            return ()
+        found = yield from policy_preview.preview_policy.steps(self.namespace, _as_policy(item), actor=self.actor)
+        return tuple(effect for queue in found.queues for effect in queue.effects)
+
+    def create(self, item: Item) -> Steps[Mapping[str, Any]]:
+        values, arguments = item.values, _with_prefix(ARGUMENT, item.values)
+        if item.kind == EXCHANGE:
+            flags = {name: values[name] for name in (*_FLAGS, "internal")}
+            yield from declare_exchange.steps(
+                self.namespace, item.name, values["type"], **flags, arguments=arguments, actor=self.actor
+            )
+        elif item.kind == BINDING:
+            bind = bind_queue if values["to"] == "queue" else bind_exchange
+            ends = values["destination"], values["source"], values["routing_key"], values["arguments"]
+            yield from bind.steps(self.namespace, *ends, actor=self.actor)
+        elif item.kind == EntityKind.QUEUE:
+            part.require_shown(item)
+            flags = {name: values[name] for name in ("type", *_FLAGS, "history_level")}
+            yield from declare_queue.steps(self.address(item.path), **flags, arguments=arguments, actor=self.actor)
+            return {name: values[name] for name in _CHANGEABLE}
+        else:
+            yield from set_policy.steps(self.namespace, _as_policy(item), actor=self.actor)
+        return {}
+
+    def change(self, item: Item, changes: Mapping[str, Any]) -> Steps[None]:
+        if item.kind == EntityKind.QUEUE:
+            yield from set_queue_option.steps(self.address(item.path), **changes, actor=self.actor)
+        else:
+            yield from set_policy.steps(self.namespace, _as_policy(item), actor=self.actor)
+
+
+def _arguments(content: Fields) -> dict[str, Any]:
+    return {ARGUMENT + name: value for name, value in table.decode(_table("arguments", content)).items()}
+
+
+def _with_prefix(prefix: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}
+
+
+def _as_policy(item: Item) -> policies.Policy:
+    given = {name: item.values[name] for name in ("pattern", "apply_to", "priority")}
+    definition = _with_prefix(DEFINITION, item.values)
+    return policies.Policy(name=item.name, definition=definition, is_operator=item.kind == OPERATOR_POLICY, **given)

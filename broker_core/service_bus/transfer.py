@@ -10,19 +10,28 @@ from broker_core.common.amqp_sections import AmqpSections
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import BodyKind, EntityAddress, EntityKind, MessageState, SubQueue, Tier
 from broker_core.runtime.configured_limits import limits
+from broker_core.runtime.previews import Effect
+from broker_core.service_bus import entities, preview, shared_access
 from broker_core.service_bus.entities.kinds import as_parameters, from_row
 from broker_core.service_bus.rules.entity_settings import (
     DURATIONS,
+    FIXED,
+    FORWARDS,
+    MAY_BE_NEVER,
+    SERVICE_NAMES,
+    SETTINGS_OF,
     check_path,
     check_subscription_name,
+    default_settings,
     new_settings,
     values_of,
 )
+from broker_core.service_bus.rules.filters import DEFAULT_RULE_NAME, rule_from_json, rule_to_json
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 from broker_core.transfer import part
 from broker_core.transfer.lines import Fields, duration, parse_duration
-from broker_core.transfer.part import Given
+from broker_core.transfer.part import Given, Item
 
 
 def lines_before(namespace_id: int) -> Steps:
@@ -101,3 +110,92 @@ class Reader(part.Reader):
             content.refuse("path", f"'{address.path}' refers to a topic that does not precede it")
         check_subscription_name(address.name)
         return self.topics[topic.path.lower()]
+
+
+RULE, POLICY = "rule", "shared-access policy"
+_CREATE: Mapping[str, Any] = {
+    EntityKind.QUEUE: entities.create_queue,
+    EntityKind.TOPIC: entities.create_topic,
+    EntityKind.SUBSCRIPTION: entities.create_subscription,
+}
+
+
+class Updater(part.Updater):
+    """Changes entities, rules and shared-access policies. A new subscription gets the rules of the file only."""
+
+    own_lines = frozenset({"rule", "policy"})
+
+    def entity(self, path: str, content: Fields) -> tuple[str, dict[str, Any]]:
+        kind = content.member("kind", EntityKind)
+        given = content.mapping("settings")
+        for name in given:
+            if name not in SETTINGS_OF[kind]:
+                content.refuse("settings", f"'{name}' is not a setting of a {kind}")
+        read = {n: parse_duration(v, f"{content.where}.settings.{n}") if n in DURATIONS else v for n, v in given.items()}
+        return str(kind), default_settings(kind) | {n: None for n in MAY_BE_NEVER if n in SETTINGS_OF[kind]} | read
+
+    def item(self, kind: str, path: str, content: Fields) -> Item:
+        name = content.text("name")
+        if kind == "policy":
+            for key in ("primary_key", "secondary_key"):  # of existing policies, these are not changed
+                content.text(key, optional=True)
+            return Item(POLICY, path, name, {right: content.flag(right) for right in ("send", "listen", "manage")})
+        content.instant("created_at")
+        rule = rule_to_json(
+            rule_from_json({"name": name, "filter": content.mapping("filter"), "action": content.value("action")})
+        )
+        return Item(RULE, path, name, {"filter": rule["filter"], "action": rule["action"]})
+
+    def key(self, item: Item) -> tuple:
+        """A queue, a topic and a subscription share their names."""
+        kind = "" if item.kind in _CREATE else item.kind
+        return kind, item.path.lower(), item.name.lower()
+
+    def is_same(self, name: str, before: Any, after: Any) -> bool:
+        if name in FORWARDS and before and isinstance(after, str):
+            return before.lower() == after.lower()
+        return before == after
+
+    def label(self, name: str) -> str:
+        return SERVICE_NAMES.get(name, name)
+
+    def is_fixed(self, item: Item, name: str) -> bool:
+        return item.kind in _CREATE and name in FIXED
+
+    def effects(self, item: Item, changes: Mapping[str, Any], paths: frozenset[str]) -> Steps[tuple[Effect, ...]]:
+        """A forward to an entity that does not exist yet has no effect on messages before the import."""
+        known = {n: v for n, v in changes.items() if n not in FORWARDS or v is None or str(v).lower() in paths}
+        if item.kind not in _CREATE or not known:
+            return ()
+        return (yield from preview.preview.steps(self.address(item.path), **known, actor=self.actor)).effects
+
+    def create(self, item: Item) -> Steps[Mapping[str, Any]]:
+        address = self.address(item.path)
+        if item.kind == POLICY:
+            yield from shared_access.create_policy.steps(
+                address if item.path else self.namespace, item.name, **item.values, actor=self.actor
+            )
+            return {}
+        if item.kind == RULE:
+            yield from entities.create_rule.steps(address, self._rule(item), actor=self.actor)
+            return {}
+        forwards = {name: value for name, value in item.values.items() if name in FORWARDS and value is not None}
+        settings = {name: value for name, value in item.values.items() if name not in FORWARDS}
+        yield from _CREATE[item.kind].steps(address, **settings, actor=self.actor)
+        if item.kind == EntityKind.SUBSCRIPTION:
+            yield from entities.delete_rule.steps(address, DEFAULT_RULE_NAME, actor=self.actor)
+        return forwards
+
+    def change(self, item: Item, changes: Mapping[str, Any]) -> Steps[None]:
+        address = self.address(item.path)
+        if item.kind == POLICY:
+            scope = address if item.path else self.namespace
+            yield from shared_access.update_policy.steps(scope, item.name, **item.values, actor=self.actor)
+        elif item.kind == RULE:
+            yield from entities.update_rule.steps(address, self._rule(item), actor=self.actor)
+        else:
+            yield from entities.update_entity.steps(address, **changes, actor=self.actor)
+
+    @staticmethod
+    def _rule(item: Item) -> Any:
+        return rule_from_json({"name": item.name, **item.values})

@@ -65,8 +65,31 @@ def export(
     return totals
 
 
-def _namespace(namespace: Any, write: Callable[[str], Any], with_keys: bool, with_messages: bool) -> Steps:
-    """Write all lines of a namespace. Returns the number of exported messages by entity id."""
+def configuration_lines(name: str) -> Steps[list[str]]:
+    """The lines of a namespace without messages and keys, as the caller's transaction sees them."""
+    namespaces = yield call("export_namespaces", names=[name])
+    _require_found([name], namespaces)
+    lines: list[str] = []
+    yield from _namespace(namespaces[0], lines.append, with_keys=False, with_messages=False, run=lambda steps: steps)
+    return lines
+
+
+def _in_own_snapshot(steps: Steps) -> Steps:
+    def snapshot() -> Steps:
+        yield call("export_snapshot")
+        return (yield from steps)
+
+    return (yield Atomically(snapshot()))
+
+
+def _namespace(
+    namespace: Any,
+    write: Callable[[str], Any],
+    with_keys: bool,
+    with_messages: bool,
+    run: Callable[[Steps], Steps] = _in_own_snapshot,
+) -> Steps:
+    """Write all lines of a namespace. Returns the number of exported messages by entity id. run: how each entity is read."""
     part = definition_of(namespace.family).transfer
     fields = {name: getattr(namespace, name) for name in ("name", "family", "description", "tier")}
     clock = None if namespace.now is None else {"now": instant(namespace.now), "rate": namespace.rate}
@@ -76,7 +99,7 @@ def _namespace(namespace: Any, write: Callable[[str], Any], with_keys: bool, wit
         write(text)
     exported: dict[int, int] = {}
     for found in (yield call("export_entity_ids", namespace_id=namespace.id)):
-        messages = yield Atomically(_entity(namespace.id, found.id, part, write, with_keys, with_messages))
+        messages = yield from run(_entity(namespace.id, found.id, part, write, with_keys, with_messages))
         if messages is not None:
             exported[found.id] = messages
     for text in (yield from part.lines_after(namespace.id, list(exported))):
@@ -97,8 +120,7 @@ def _require_found(names: Sequence[str] | None, namespaces: list) -> None:
 def _entity(
     namespace_id: int, entity_id: int, part: ModuleType, write: Callable[[str], Any], with_keys: bool, with_messages: bool
 ) -> Steps:
-    """Write all lines of one entity from one snapshot. Returns its number of messages; None if it was deleted meanwhile."""
-    yield call("export_snapshot")
+    """Write all lines of one entity. Returns its number of messages; None if it was deleted meanwhile."""
     rows = yield call("export_entity", entity_id=entity_id)
     if not rows:
         return None

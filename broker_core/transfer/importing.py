@@ -1,7 +1,8 @@
 """Imports an export: restores its namespaces, entities, rules, policies and messages, or nothing at all.
 
 The file is read line by line in one transaction, and messages are stored in batches. Nothing is visible before the end, and no
-other operation is blocked; but vacuum cannot remove rows that die meanwhile. Existing namespaces are refused, never changed.
+other operation is blocked; but vacuum cannot remove rows that die meanwhile. Existing namespaces are refused; `updating` changes
+their configuration.
 """
 
 from __future__ import annotations
@@ -40,30 +41,7 @@ def import_(source: Iterable[str | bytes], *, name: str | None = None, actor: Ac
     """
     actor = actor or Actor.local()
     actor.require(Right.MANAGE, name or "all namespaces")
-    return (yield Atomically(_Import(read_lines(source), name, actor).steps()))
-
-
-class _Checked(Exception):
-    """Ends the transaction of a check, which stores nothing. result: what an import would have returned."""
-
-    def __init__(self, result: dict[str, Any]):
-        super().__init__("Checked; nothing was stored.")
-        self.result = result
-
-
-@use_case(namespace="name")
-def check_import(source: Iterable[str | bytes], *, name: str | None = None, actor: Actor | None = None) -> Steps:
-    """What `import_` would return. Carries it out completely, so it raises the same errors, and then takes it back."""
-    actor = actor or Actor.local()
-    actor.require(Right.MANAGE, name or "all namespaces")
-
-    def undone() -> Steps:
-        raise _Checked((yield from _Import(read_lines(source), name, actor).steps()))
-
-    try:
-        yield Atomically(undone())
-    except _Checked as checked:
-        return checked.result
+    return (yield Atomically(Import(read_lines(source), name, actor).steps()))
 
 
 @dataclass(slots=True)
@@ -107,7 +85,7 @@ class _Entity:
 
 
 @dataclass(slots=True)
-class _Import:
+class Import:
     """Imports the lines in order; refuses a line that is out of place."""
 
     lines: Iterator[Line]
@@ -128,7 +106,7 @@ class _Import:
     )
 
     def steps(self) -> Steps:
-        self._header()
+        require_header(next(self.lines, None))
         for line in self.lines:
             try:
                 if line.kind in ("namespace", "end"):
@@ -143,14 +121,6 @@ class _Import:
             except BrokerError as exc:
                 raise InvalidArgument(f"line {line.number}: {line.kind}", str(exc)) from exc
         raise InvalidArgument("file", "is incomplete: the line with the totals is missing. Nothing was stored")
-
-    def _header(self) -> None:
-        line = next(self.lines, None)
-        if line is None or line.kind != FORMAT:
-            raise InvalidArgument("line 1", f"is not the header of a Vitrine export, {{'{FORMAT}': ...}}")
-        version = line.content.whole("version")
-        if version not in READABLE:
-            line.content.refuse("version", f"{version} must be one of {', '.join(map(str, READABLE))}")
 
     def _line(self, line: Line) -> Steps:
         reader, held = self.reader, self.entity
@@ -258,7 +228,7 @@ class _Import:
         self.entity = held = _Entity(rows[0].id, address.path, reader, given, next_number)
         reader.entity_stored(address, given, held.id)
         bindings = content.value("celery_bindings") or []
-        if not isinstance(bindings, list) or not all(_is_binding(pair) for pair in bindings):
+        if not isinstance(bindings, list) or not all(map(is_celery_binding, bindings)):
             content.refuse("celery_bindings", "must be pairs of an exchange and a routing key")
         yield call(
             "import_entity",
@@ -356,6 +326,14 @@ class _Import:
         return {"namespaces": self.names, "entities": self.entities, "messages": self.messages}
 
 
+def require_header(line: Line | None) -> None:
+    if line is None or line.kind != FORMAT:
+        raise InvalidArgument("line 1", f"is not the header of a Vitrine export, {{'{FORMAT}': ...}}")
+    version = line.content.whole("version")
+    if version not in READABLE:
+        line.content.refuse("version", f"{version} must be one of {', '.join(map(str, READABLE))}")
+
+
 def _require_rising(held: _Entity, name: str, row: dict[str, Any], content: Fields) -> None:
     last = held.last_ids.get(name)
     if last is not None and row[name] <= last:
@@ -363,7 +341,7 @@ def _require_rising(held: _Entity, name: str, row: dict[str, Any], content: Fiel
     held.last_ids[name] = row[name]
 
 
-def _is_binding(pair: Any) -> bool:
+def is_celery_binding(pair: Any) -> bool:
     return (
         isinstance(pair, list) and len(pair) == 2 and all(isinstance(t, str) and len(t) <= 255 and "\x00" not in t for t in pair)
     )

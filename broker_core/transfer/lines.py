@@ -172,6 +172,10 @@ class Fields:
     def refuse(self, name: str, problem: str) -> NoReturn:
         raise InvalidArgument(f"{self.where}.{name}", problem)
 
+    def copy(self) -> Fields:
+        """The fields that were not read yet, to be read independently."""
+        return Fields(self.where, self._left)
+
     def done(self) -> None:
         if self._left:
             self.refuse(next(iter(self._left)), "is not a known field")

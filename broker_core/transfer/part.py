@@ -1,4 +1,4 @@
-"""Shared by the families' transfer modules: the base of the reader of a namespace's lines, and an entity as read."""
+"""Shared by the families' transfer modules: the bases of the reader and the updater of a namespace, and what they read."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from broker_core.common.types import EntityAddress, EntityKind, Family, HistoryLevel, Tier
+from broker_core.common.errors import NotAllowed
+from broker_core.common.types import Actor, EntityAddress, EntityKind, Family, HistoryLevel, Tier
 from broker_core.namespaces.entity_columns import entity_columns
+from broker_core.runtime.previews import Effect
 from broker_core.store.driver import Steps
 
 from .lines import Fields, is_texts, is_typed
@@ -75,6 +77,86 @@ class Reader:
         yield from ()
 
 
+@dataclass(frozen=True, slots=True)
+class Item:
+    """An object of a namespace's configuration. path: of the entity that it is, or belongs to; empty: none. name: empty for an
+    entity. values: its settings by name. line: its number in the file."""
+
+    kind: str
+    path: str
+    name: str
+    values: Mapping[str, Any]
+    line: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.kind} '{self.name or self.path}'" + (f" of '{self.path}'" if self.name and self.path else "")
+
+
+class Updater:
+    """Changes the configuration of an existing namespace through the family's use cases.
+
+    own_lines: the kinds of line, besides entities, that `item` reads.
+    """
+
+    own_lines: frozenset[str] = frozenset()
+
+    def __init__(self, namespace: str, actor: Actor):
+        self.namespace, self.actor = namespace, actor
+
+    def address(self, path: str) -> EntityAddress:
+        return EntityAddress(self.namespace, path)
+
+    def key(self, item: Item) -> tuple:
+        """What identifies an object. Paths and names are case-insensitive."""
+        return item.kind, item.path.lower(), item.name.lower()
+
+    def entity(self, path: str, content: Fields) -> tuple[str, dict[str, Any]]:
+        """The kind and the settings of an entity's line."""
+        raise NotImplementedError
+
+    def item(self, kind: str, path: str, content: Fields) -> Item:
+        """An object of another kind of line; path: of the entity that contains the line."""
+        raise NotImplementedError
+
+    def is_same(self, name: str, before: Any, after: Any) -> bool:
+        return before == after
+
+    def label(self, name: str) -> str:
+        """A setting's name in an error."""
+        return name
+
+    def is_fixed(self, item: Item, name: str) -> bool:
+        """Whether a setting cannot be changed after creation."""
+        return False
+
+    def effects(self, item: Item, changes: Mapping[str, Any], paths: frozenset[str]) -> Steps[tuple[Effect, ...]]:
+        """The effects of creating or changing an object on existing messages. paths: the present entities, in lower case."""
+        yield from ()
+        return ()
+
+    def create(self, item: Item) -> Steps[Mapping[str, Any]]:
+        """Create an object. Returns settings that can only be set when all objects exist."""
+        raise NotImplementedError
+
+    def change(self, item: Item, changes: Mapping[str, Any]) -> Steps[None]:
+        """Change these settings of an object; `item` has all its settings after the change."""
+        raise NotImplementedError
+
+
+def read_own_settings(content: Fields) -> dict[str, Any]:
+    """The inverse of own_settings."""
+    settings = content.inner("settings")
+    level = settings.whole("history_level", least=min(HistoryLevel), most=max(HistoryLevel))
+    found = {"history_level": HistoryLevel(level), "hidden": settings.flag("hidden")}
+    settings.done()
+    return found
+
+
+def require_shown(item: Item) -> None:
+    if item.values["hidden"]:
+        raise NotAllowed(f"'{item.path}' cannot be hidden: only Service Bus entities have this setting.")
+
+
 def own_settings(row: Any) -> dict[str, Any]:
     """The exported columns of an entity whose family stores its other settings in `options`."""
     return {name: getattr(row, name) for name in OWN_SETTINGS}
@@ -83,10 +165,7 @@ def own_settings(row: Any) -> dict[str, Any]:
 def queue_of(family: Family, options: Mapping[str, Any], effective: Mapping[str, Any], content: Fields) -> Given:
     """Read a queue of a family that stores its settings in `options`; `content` has Vitrine's own settings."""
     content.member("kind", [EntityKind.QUEUE])
-    settings = content.inner("settings")
-    level = settings.whole("history_level", least=min(HistoryLevel), most=max(HistoryLevel))
-    columns = entity_columns(family, {"history_level": HistoryLevel(level), "hidden": settings.flag("hidden")})
-    settings.done()
+    columns = entity_columns(family, read_own_settings(content))
     return Given(EntityKind.QUEUE, columns | {"options": json.dumps(options), "effective": json.dumps(effective)})
 
 

@@ -56,6 +56,7 @@ QUEUE_STORAGE = FamilyPages(
     new_entities=(NewEntity("storage queue", "queue", partial(reverse, "explorer:storage_queue_new")),),
     set_status=queue_storage.set_status,
     settings_words=settings.in_words,
+    setting_words=settings.setting_words,
     urls=urls.urlpatterns,
     operations=OPERATIONS,
     namespaces=NamespacePages(accounts.create, accounts.delete, accounts.contents),

@@ -106,6 +106,11 @@ def in_words(entity: reads.EntityRow, columns: Mapping[str, Any]) -> dict[str, s
     return {LABELS[name]: _words(value) for name, value in _options_in(columns).items()}
 
 
+def setting_words(kind: str, name: str, value: Any) -> tuple[str, str]:
+    """A setting of a queue in words."""
+    return str(LABELS.get(name, name.capitalize())), _words(value)
+
+
 def _initial(queue: queue_storage.StorageQueue) -> dict:
     return _as_initial({name: _stored(queue, name) for name in LABELS})
 

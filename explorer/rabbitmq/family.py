@@ -58,6 +58,7 @@ RABBITMQ = FamilyPages(
     new_entities=(NewEntity("RabbitMQ queue", "queue", partial(reverse, "explorer:rabbitmq_queue_new_where")),),
     set_status=rabbitmq.set_status,
     settings_words=queue.settings_words,
+    setting_words=queue.setting_words,
     urls=[path("rabbitmq/", include("explorer.rabbitmq.urls"))],
     namespace_urls={"namespace_new": "rabbitmq_vhost_new", "namespace_delete": "rabbitmq_vhost_delete"},
     tags=states.tags,

@@ -16,10 +16,11 @@ from broker_core.common.types import EntityAddress, EventKind, Family, Right
 from broker_core.rabbitmq.messages import browsing
 from broker_core.rabbitmq.messages.browsing import ConsumerRow, MessageFacts
 from broker_core.rabbitmq.topology.catalog import StoredQueue
+from broker_core.rabbitmq.transfer import ARGUMENT, DEFINITION
 from broker_core.reads import EXPIRED, EntityRow, MessageRow, Tab
 from explorer.live.page import FILTERED_SECONDS, HEAD_SECONDS, Live, live, refresh_seconds
 from explorer.operations.presenters import offers
-from explorer.rabbitmq.forms.keys import BY_EFFECTIVE, shown
+from explorer.rabbitmq.forms.keys import APPLY_TO, BY_ARGUMENT, BY_EFFECTIVE, BY_POLICY, shown
 from explorer.rabbitmq.forms.topology import ORDERS, BindingForm, OptionsForm, QueueQuery
 from explorer.shared import split, timeline
 from explorer.shared.filtering import filter_of, listed
@@ -313,3 +314,19 @@ def settings_words(entity: EntityRow, columns: Mapping[str, Any]) -> dict[str, s
              for key, value in effective.items()}  # fmt: skip
     options = {name: OptionsForm.base_fields[name].label for name in OptionsForm.base_fields}
     return found | {str(label): shown(None, columns["options"].get(name, False)) for name, label in options.items()}
+
+
+def setting_words(kind: str, name: str, value: Any) -> tuple[str, str]:
+    """A setting of a queue, exchange or policy in words; arguments and keys of policies by their names in RabbitMQ."""
+    for prefix, keys in ((ARGUMENT, BY_ARGUMENT), (DEFINITION, BY_POLICY)):
+        if name.startswith(prefix):
+            own = name.removeprefix(prefix)
+            key = keys.get(own)
+            return (key.label if key else own), "none" if value is None else shown(key, value)
+    if name in OptionsForm.base_fields:
+        return str(OptionsForm.base_fields[name].label), shown(None, value)
+    if name == "apply_to":
+        return "Applies to", APPLY_TO.get(value, str(value))
+    if name == "priority":
+        return "Priority", f"{value:g}"
+    return name.replace("_", " ").capitalize(), shown(None, value)

@@ -64,6 +64,7 @@ SERVICE_BUS = FamilyPages(
     ),
     set_status=entities.set_status,
     settings_words=settings.in_words,
+    setting_words=settings.setting_words,
     urls=urls.urlpatterns,
     operations=OPERATIONS,
     namespaces=NamespacePages(namespaces.create, namespaces.delete),

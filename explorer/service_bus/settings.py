@@ -18,13 +18,14 @@ from broker_core.common.errors import EntityNotFound
 from broker_core.common.types import Actor, EntityAddress, EntityKind, EntityStatus, ExpiryMode, Family, HistoryLevel, Right
 from broker_core.service_bus import entities, preview
 from broker_core.service_bus.rules.entity_settings import FIXED, MAY_BE_NEVER, SERVICE_NAMES, SETTINGS_OF, SETTINGS_TYPE
-from broker_core.service_bus.rules.filters import Rule, compile_filter
+from broker_core.service_bus.rules.filters import Rule, compile_filter, filter_from_json
 from explorer.service_bus.forms.entity import EntitySettingsForm, NewEntityForm, NewSubscriptionForm
 from explorer.shared.revisions import wanted_revision
 from explorer.shared.settings_page import SettingsPage, change_settings, delete_entity
 from explorer.shared.shell import Act, act, address_of, page, show_form
 
 from . import names
+from .presenters import filter_text
 
 FIRST_RULE = "Filter"
 _FIELDS = {"subscription": "name"}  # argument names of errors whose form field has another name
@@ -168,6 +169,19 @@ def in_words(entity: reads.EntityRow, columns: Mapping[str, Any]) -> dict[str, s
     """The settings of a revision in words, by their Azure names."""
     found = _settings_in(columns, entity.kind)
     return {SERVICE_NAMES[name]: _in_words(name, value) for name, value in found.items() if name != "status"}
+
+
+def setting_words(kind: str, name: str, value: Any) -> tuple[str, str]:
+    """A setting of an entity, rule or shared-access policy in words."""
+    if kind in list(EntityKind):
+        if value is not None and name == "history_level":
+            value = HistoryLevel(value).name.lower()
+        return SERVICE_NAMES[name], _in_words(name, value)
+    if name == "filter":
+        return "Filter", filter_text(filter_from_json(value))[0] if value else "none"
+    if name == "action":
+        return "Action", value["expression"] if value else "none"
+    return name.capitalize(), "yes" if value else "no"
 
 
 def _initial(settings: Any) -> dict:

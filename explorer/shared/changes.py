@@ -14,6 +14,7 @@ from .traffic_charts import MOST_MARKS
 ACTIONS = (
     *(f"{verb} {kind}" for verb in ("create", "delete") for kind in ("queue", "topic", "subscription")),
     *(f"{verb} {kind}policy" for verb in ("set", "delete") for kind in ("", "operator ")),
+    *(f"{verb} {kind}" for verb in ("create", "change") for kind in ("policy", "operator policy", "exchange", "binding")),
     *(f"{verb}{what}" for verb in ("pause", "resume") for what in ("", " clock", " demonstration")),
     "declare queue", "declare exchange", "delete exchange", "bind", "unbind", "import definitions", "import configuration",
     "change settings", "change queue options", "create rule", "change rule", "delete rule", "purge", "release locks",

@@ -3,28 +3,38 @@
 from __future__ import annotations
 
 import tempfile
-from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
 
 from django import forms
 from django.http import FileResponse, HttpRequest, HttpResponse
+from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST
 
 from broker_core import reads
-from broker_core.common.errors import BrokerError, InvalidArgument
-from broker_core.common.types import Right
+from broker_core.common.errors import BrokerError, PreviewOutdated
+from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.transfer.exporting import export
-from broker_core.transfer.importing import check_import, import_
-from broker_core.transfer.lines import lines_of, read_lines
+from broker_core.transfer.lines import lines_of
+from broker_core.transfer.updating import (
+    NAMESPACE,
+    Change,
+    ImportPreview,
+    NamespaceImport,
+    Result,
+    apply_import,
+    preview_import,
+)
 from explorer import audit
 
-from .shell import BadQuery, act, page, show_form
+from .family import pages_of
+from .presenters import effects_text
+from .shell import Act, BadQuery, act, page, show_form
 
 LARGEST = 4 * 2**20
-MOST_LISTED = 200  # entities of a namespace in the preview
+MOST_LISTED = 200  # objects of a namespace in the preview, for each result
 
 
 class ImportForm(forms.Form):
@@ -55,32 +65,44 @@ class ImportForm(forms.Form):
         return cleaned
 
 
-@dataclass(slots=True)
-class Described:
-    """A namespace of a file: its entities, in order, and the numbers of other objects by word."""
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An object of the preview. url: of the page of an entity that exists. settings: (name, before, after), in words."""
 
-    name: str
-    family: str
-    entities: list[tuple[str, str]] = field(default_factory=list)
-    others: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def listed(self) -> list[tuple[str, str]]:
-        return self.entities[:MOST_LISTED]
+    change: Change
+    url: str
+    settings: tuple[tuple[str, str, str], ...]
 
     @property
-    def other_objects(self) -> list[tuple[str, int]]:
-        return sorted(self.others.items())
+    def effects(self) -> str:
+        return effects_text(self.change.effects) if self.change.effects else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The objects of a namespace with one result. more: those that are not listed."""
+
+    result: Result
+    rows: tuple[Row, ...]
+    more: int
 
     @property
-    def more(self) -> int:
-        return max(0, len(self.entities) - MOST_LISTED)
+    def count(self) -> int:
+        return len(self.rows) + self.more
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A namespace of the preview."""
+
+    namespace: NamespaceImport
+    groups: tuple[Group, ...]
 
 
 @page
 @require_http_methods(["GET", "POST"])
 def configuration(request: HttpRequest) -> HttpResponse:
-    """GET: what can be exported, and the form. POST: a preview, or the import itself, which is checked again as a whole."""
+    """GET: what can be exported, and the form. POST: a preview, or the import, which makes only what was previewed."""
     may_manage = Right.MANAGE in request.actor.rights
     context: dict[str, Any] = {
         "section": "entities",
@@ -94,24 +116,51 @@ def configuration(request: HttpRequest) -> HttpResponse:
         return show_form(request, "configuration", form, **context)
     content, name = form.cleaned_data["content"], form.cleaned_data["name"] or None
     lines = list(lines_of(BytesIO(content.encode())))
+    done = Act()
     if form.cleaned_data["do"] == "import":
-        done = act(
-            request, "import configuration", None, lambda: import_(lines, name=name, actor=request.actor),
-            target=name or "", says=_said,
-        )  # fmt: skip
+        done = _apply(request, lines, name)
         if done.error is None:
-            context["imported"] = done.result["namespaces"]
+            context["imported"] = [one.name for one in done.result.namespaces]
             return show_form(request, "configuration", ImportForm(initial={"do": "preview"}), **context)
-        return show_form(request, "configuration", form, done=done, **context)
+        if not isinstance(done.error, PreviewOutdated):
+            return show_form(request, "configuration", form, done=done, **context)
     try:
-        checked = check_import(lines, name=name, actor=request.actor)
+        preview = preview_import(lines, name=name, actor=request.actor)
     except BrokerError as exc:
         audit.refused(request.actor, "preview import", None, exc, target=name or "")
         form.add_error("file", str(exc))
-        return show_form(request, "configuration", form, **context)
-    return show_form(
-        request, "configuration", form, checked=checked, described=described(lines, name), content=content, **context
-    )
+        return show_form(request, "configuration", form, done=done, **context)
+    shown = [_shown(one) for one in preview.namespaces]
+    return show_form(request, "configuration", form, done=done, preview=preview, shown=shown, content=content, **context)
+
+
+def _apply(request: HttpRequest, lines: Sequence[bytes], name: str | None) -> Act:
+    """Import what was previewed. Each object of an existing namespace has its own entry in the audit, as if changed by hand."""
+    token = request.POST.get("token", "")
+    done = act(
+        request, "import configuration", None, lambda: apply_import(lines, name=name, token=token, actor=request.actor),
+        target=name or "", says=_said,
+    )  # fmt: skip
+    for one in done.result.namespaces if done.error is None else ():
+        for row in (row for group in _shown(one, len(one.changes)).groups for row in group.rows if not one.is_new):
+            if row.change.result in (Result.CREATED, Result.CHANGED):
+                _audit(request.actor, one, row)
+    return done
+
+
+def _audit(actor: Actor, namespace: NamespaceImport, row: Row) -> None:
+    item = row.change.item
+    address = EntityAddress(namespace.name, item.path) if item.path else None
+    of = f"{namespace.name}: " if address is None else ""
+    what = f"{item.kind} {item.name}" if item.name else ""
+    if row.change.result is Result.CREATED:
+        audit.done(actor, f"create {item.kind}", address, target=f"{of}{what}", detail="Created by an import.")
+        return
+    names = ", ".join(name for name, _, _ in row.settings)
+    changed = ", ".join(f"{name} from {before} to {after}" for name, before, after in row.settings)
+    detail = f"Changed {changed} by an import. {row.effects}".strip()
+    action = f"change {item.kind}" if item.name else "change settings"
+    audit.done(actor, action, address, target=f"{of}{what or names}", detail=detail)
 
 
 @page
@@ -129,21 +178,34 @@ def export_configuration(request: HttpRequest) -> HttpResponse:
     return FileResponse(file, as_attachment=True, filename=f"vitrine-{title}.jsonl", content_type="application/jsonl")
 
 
-def described(lines: Iterable[bytes], name: str | None) -> list[Described]:
-    """What a file would create."""
-    found: list[Described] = []
-    for line in read_lines(lines):
-        if line.kind == "namespace":
-            found.append(Described(name or line.content.text("name"), line.content.text("family")))
-        elif found and line.kind == "entity":
-            found[-1].entities.append((line.content.text("kind"), line.content.text("path")))
-        elif found and line.kind not in ("entity_end", "end"):
-            found[-1].others[line.kind.replace("_", " ")] += 1
-    if not found:
-        raise InvalidArgument("file", "has no namespace")
-    return found
+def _shown(one: NamespaceImport, most: int = MOST_LISTED) -> Shown:
+    """A namespace with its objects by result, those that change anything first."""
+    groups = []
+    for result in Result:
+        changes = [change for change in one.changes if change.result is result]
+        rows = tuple(_row(one, change) for change in changes[:most])
+        if rows:
+            groups.append(Group(result, rows, len(changes) - len(rows)))
+    return Shown(one, tuple(groups))
 
 
-def _said(done: dict[str, Any]) -> str:
-    count = done["entities"]
-    return f"Imported {', '.join(done['namespaces'])}: {count:,} {'entity' if count == 1 else 'entities'}."
+def _row(one: NamespaceImport, change: Change) -> Row:
+    item, words = change.item, pages_of(one.family).setting_words
+    is_there = item.path and not item.name and not one.is_new and change.result is not Result.CREATED
+    url = reverse("explorer:entity", args=(one.name, item.path)) if is_there else ""
+    settings = []
+    for name, (before, after) in change.settings.items():
+        if item.kind == NAMESPACE:
+            settings.append((name.capitalize(), str(before) or "none", str(after) or "none"))
+        else:
+            label, old = words(item.kind, name, before)
+            settings.append((label, old, words(item.kind, name, after)[1]))
+    return Row(change, url, tuple(settings))
+
+
+def _said(done: ImportPreview) -> str:
+    created, changed = (sum(one.count(result) for one in done.namespaces) for result in (Result.CREATED, Result.CHANGED))
+    names = ", ".join(one.name for one in done.namespaces)
+    if not created and not changed:
+        return f"Imported {names}: nothing had to be changed."
+    return f"Imported {names}: {created:,} created, {changed:,} changed."

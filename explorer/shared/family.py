@@ -237,6 +237,7 @@ class FamilyPages:
     counts:      counts for a table with several families.
     set_status:  (address, status, actor) -> pauses or resumes an entity.
     settings_words: (entity, columns of a revision) -> its settings in words, by name.
+    setting_words: (kind of object, setting, value) -> the setting's name and its value in words, as on the settings pages.
     namespaces:  None: the family has its own pages for namespaces, named in `namespace_urls`.
     namespace_urls: URL names of these: "namespace_new", "namespace_delete".
     new_entities: the forms that create an entity.
@@ -263,6 +264,7 @@ class FamilyPages:
     new_entities: tuple[NewEntity, ...]
     set_status: Callable[..., Any]
     settings_words: Callable[[EntityRow, Mapping[str, Any]], Mapping[str, str]]
+    setting_words: Callable[[str, str, Any], tuple[str, str]]
     operations: FamilyOperations
     namespaces: NamespacePages | None = None
     namespace_urls: Mapping[str, str] = field(default_factory=dict)

@@ -1,11 +1,16 @@
 """Export and import of configuration in the browser, and the live tail."""
 
+from datetime import timedelta
+
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 
-from broker_core import reads, service_bus
+from broker_core import queue_storage, rabbitmq, reads, service_bus
+from broker_core.common.durations import human
 from broker_core.common.types import EntityAddress, Message
+from broker_core.rabbitmq.rules.policies import Policy
 from explorer.models import AuditRecord
+from tests.fixtures import vhost  # noqa: F401 - a fixture
 from tests.html import body_of
 
 PAGE = "/configuration/"
@@ -23,12 +28,11 @@ def sent(content):
 def test_what_was_exported_is_previewed_and_imported_without_messages(market, as_):
     client = as_("administrator")
     content = exported(client, market.namespace)
-    html = body_of(client.post(PAGE, {"file": sent(content), "name": "copy", "do": "preview"}))
+    html, form = previewed(client, content, name="copy")
     assert "Nothing was imported yet." in html
     assert "market/news" in html
     assert all(one.name != "copy" for one in reads.namespaces())
-    text = content.decode()
-    assert "Imported copy: 6 entities." in body_of(client.post(PAGE, {"text": text, "name": "copy", "do": "import"}))
+    assert "Imported copy: " in body_of(client.post(PAGE, form))
     copies = {row.address.path: row for row in reads.overview("copy")}
     assert set(copies) == {row.address.path for row in reads.overview(market.namespace)}
     assert sum(row.counts.total for row in copies.values()) == 0
@@ -37,13 +41,98 @@ def test_what_was_exported_is_previewed_and_imported_without_messages(market, as
     service_bus.send(EntityAddress("copy", "eu/orders"), [Message(b"x")])
 
 
-def test_a_namespace_that_exists_is_refused_and_nothing_changes(market, as_):
+def previewed(client, content, **more):
+    """The answer to the preview of a file, and the fields of the form that imports it."""
+    answer = client.post(PAGE, {"file": sent(content), "do": "preview", **more})
+    token = answer.context["preview"].token
+    return body_of(answer), {"text": content.decode(), "do": "import", "token": token, **more}
+
+
+def test_an_export_of_what_is_there_is_nothing_to_change(market, jobs, vhost, as_):  # noqa: F811
+    client = as_("administrator")
+    html, _ = previewed(client, exported(client, market.namespace, jobs.namespace, vhost))
+    assert "Nothing to change." in html
+    assert 'value="import"' not in html
+
+
+def test_a_namespace_that_exists_is_updated_as_previewed(market, as_):
     client = as_("administrator")
     content = exported(client, market.namespace)
-    for action in ("preview", "import"):
-        answer = client.post(PAGE, {"file": sent(content), "do": action})
-        assert answer.status_code in (400, 409)
-        assert "exists" in body_of(answer)
+    queue, news = EntityAddress(market.namespace, "eu/orders"), EntityAddress(market.namespace, "market/news")
+    first = service_bus.entities.get_queue(queue).settings.lock_duration
+    service_bus.entities.update_queue(queue, lock_duration=timedelta(minutes=5))
+    service_bus.entities.create_queue(EntityAddress(market.namespace, "newer"))
+    service_bus.entities.delete_topic(news)
+    html, form = previewed(client, content)
+    assert "LockDuration" in html and f'<del>5 min</del> <span aria-hidden="true">→</span> <ins>{human(first)}</ins>' in html
+    assert "only here, kept" in " ".join(html.split())
+    assert "1 changed" in body_of(client.post(PAGE, form))
+    assert service_bus.entities.get_queue(queue).settings.lock_duration == first
+    assert service_bus.entities.get_topic(news)
+    assert service_bus.entities.get_queue(EntityAddress(market.namespace, "newer"))
+    record = AuditRecord.objects.get(action="change settings")
+    assert (record.namespace, record.path, record.target) == (market.namespace, "eu/orders", "LockDuration")
+    assert record.detail.startswith("Changed LockDuration from 5 min to")
+    assert AuditRecord.objects.filter(action="create topic", path="market/news").exists()
+    assert reads.revisions(queue)[0].actor == record.actor
+
+
+@pytest.mark.parametrize("place", ["market", "jobs", "vhost"])
+def test_the_preview_says_settings_in_the_words_of_their_pages(request, place, as_):
+    client, where = as_("administrator"), request.getfixturevalue(place)
+    name = getattr(where, "namespace", where)
+    change, says = {
+        "market": (
+            lambda: service_bus.entities.update_queue(EntityAddress(name, "eu/orders"), history_level="off"),
+            ("HistoryLevel", "<del>off</del>", "<ins>full</ins>"),
+        ),
+        "jobs": (
+            lambda: queue_storage.update_queue(where, expiry_grace=timedelta(minutes=3)),
+            ("<del>3 min</del>",),
+        ),
+        "vhost": (
+            lambda: rabbitmq.set_policy(name, Policy("short", "^k", {"message-ttl": 5000}, "queues")),
+            ("Message time-to-live", "<del>5 s (5,000 ms)</del>", "<ins>1 min (60,000 ms)</ins>"),
+        ),
+    }[place]
+    if place == "vhost":
+        rabbitmq.set_policy(name, Policy("short", "^k", {"message-ttl": 60_000}, "queues"))
+    content = exported(client, name)
+    change()
+    html, form = previewed(client, content)
+    assert all(words in html for words in says), html
+    assert "changed" in body_of(client.post(PAGE, form))
+    assert "Nothing to change." in previewed(client, content)[0]
+
+
+def test_settings_that_changed_since_the_preview_are_shown_in_a_new_one(market, as_):
+    client = as_("administrator")
+    content = exported(client, market.namespace)
+    queue = EntityAddress(market.namespace, "eu/orders")
+    service_bus.entities.update_queue(queue, lock_duration=timedelta(minutes=5))
+    _, form = previewed(client, content)
+    service_bus.entities.update_queue(queue, max_delivery_count=77)
+    answer = client.post(PAGE, form)
+    assert answer.status_code == 409
+    html = body_of(answer)
+    assert "settings have changed" in html and "<del>77</del>" in html
+    assert service_bus.entities.get_queue(queue).settings.max_delivery_count == 77
+    form["token"] = answer.context["preview"].token
+    assert "1 changed" in body_of(client.post(PAGE, form))
+
+
+def test_what_cannot_be_changed_is_refused_at_the_file(market, as_):
+    client = as_("administrator")
+    content = exported(client, market.namespace).replace(b'"requires_session":false', b'"requires_session":true', 1)
+    answer = client.post(PAGE, {"file": sent(content), "do": "preview"})
+    assert answer.status_code == 400
+    assert "RequiresSession of queue" in body_of(answer)
+
+
+def test_an_import_without_a_preview_is_refused(market, as_):
+    client = as_("administrator")
+    content = exported(client, market.namespace)
+    assert client.post(PAGE, {"text": content.decode(), "do": "import"}).status_code == 409
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,11 @@ SECOND = timedelta(seconds=1)
 LINES = ['{"kind": "vitrine"']
 
 EXPORT = ['{"vitrine-export": {"version": 2, "with_keys": false}}', '{"end": {"entities": 0, "messages": 0}}']
+UPDATE = [
+    EXPORT[0],
+    '{"namespace": {"name": "odd", "family": "service_bus", "description": "", "tier": "standard"}}',
+    EXPORT[1],
+]
 EMULATOR = '{"UserConfig": {"Namespaces": [{"Name": "sbemulatorns"}]}}'
 
 
@@ -384,4 +389,5 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
         "sweeps": {"follow_clock": lambda: {"namespace": w.ns}, "*": dict},
         "service_bus.emulator_config": {"apply_plan": lambda: {"plan": read(EMULATOR)}},
         "transfer.importing": {"*": lambda: {"source": EXPORT}},
+        "transfer.updating": {"*": lambda: {"source": UPDATE}},
     }

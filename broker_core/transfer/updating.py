@@ -1,0 +1,401 @@
+"""Imports configuration into namespaces of which some exist: creates what is missing, changes what differs, deletes nothing.
+
+An existing namespace is compared with its own export, so importing an export unchanged changes nothing. Objects that the file
+does not name are kept. Changes are made by the use cases of the family, in one transaction with the namespace locked; a preview
+makes the same changes and takes them back, so it raises the same errors. A namespace that does not exist is created as by
+`importing`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from broker_core.common.errors import BrokerError, EntityNotFound, InvalidArgument, NotAllowed, PreviewOutdated
+from broker_core.common.family import definition_of
+from broker_core.common.types import Actor, Family, Right, Tier
+from broker_core.namespaces.namespaces import Namespace, hold_namespace, update_namespace
+from broker_core.runtime.previews import Effect, token_of
+from broker_core.store.connections import require_here
+from broker_core.store.driver import Atomically, Steps
+from broker_core.store.statements import call
+from broker_core.store.use_cases import use_case
+
+from .exporting import configuration_lines
+from .importing import Import, is_celery_binding, require_header
+from .lines import Fields, Line, read_lines
+from .part import Item, Updater
+
+NAMESPACE, CELERY_BINDING = "namespace", "Celery binding"
+MOST_NAMED = 5  # refused settings in one error
+_CONTENT = ("message", "session", "seen")
+_NOT_SETTINGS = ("created_at", "updated_at", "next_number", "last_activity_at", "last_receive_at")
+_TIERS = list(Tier)
+
+
+class Result(StrEnum):
+    """What an import does with an object. KEPT: it exists here and is not in the file."""
+
+    CREATED = "created"
+    CHANGED = "changed"
+    UNCHANGED = "unchanged"
+    KEPT = "kept"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One object. settings: (before, after) by name, if it is changed. effects: on existing messages."""
+
+    result: Result
+    item: Item
+    settings: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+    effects: tuple[Effect, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceImport:
+    """A namespace of the file. is_new: it does not exist yet."""
+
+    name: str
+    family: Family
+    is_new: bool
+    changes: tuple[Change, ...]
+
+    def count(self, result: Result) -> int:
+        return sum(change.result is result for change in self.changes)
+
+
+@dataclass(frozen=True, slots=True)
+class ImportPreview:
+    """token: equal tokens mean the same changes of the same settings. messages: of the namespaces that are created."""
+
+    namespaces: tuple[NamespaceImport, ...]
+    messages: int
+
+    @property
+    def token(self) -> str:
+        facts = [(one.name, one.is_new, [_fact(change) for change in one.changes]) for one in self.namespaces]
+        return token_of(facts)
+
+    @property
+    def to_make(self) -> int:
+        """How many changes there are: new namespaces, and objects created or changed."""
+        return sum(one.is_new + one.count(Result.CREATED) + one.count(Result.CHANGED) for one in self.namespaces)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.to_make
+
+
+class _Previewed(Exception):
+    """Ends the transaction of a preview, which stores nothing."""
+
+    def __init__(self, preview: ImportPreview):
+        super().__init__("Previewed; nothing was stored.")
+        self.preview = preview
+
+
+@use_case(namespace="name")
+def preview_import(source: Iterable[str | bytes], *, name: str | None = None, actor: Actor | None = None) -> Steps[ImportPreview]:
+    """What `apply_import` would do now. Changes nothing, and raises the same errors."""
+    actor = _allowed(name, actor)
+
+    def steps() -> Steps:
+        raise _Previewed((yield from _import(source, name, actor)))
+
+    try:
+        yield Atomically(steps())
+    except _Previewed as previewed:
+        return previewed.preview
+    raise AssertionError("a preview always ends its transaction")
+
+
+@use_case(namespace="name")
+def apply_import(
+    source: Iterable[str | bytes], *, name: str | None = None, token: str | None = None, actor: Actor | None = None
+) -> Steps[ImportPreview]:
+    """Create and update the namespaces of a file, all or nothing. Returns what was done.
+
+    name:  a new name for the file's only namespace.
+    token: of a preview that must still hold; otherwise PreviewOutdated is raised and nothing is changed.
+    Requires MANAGE. Raises NotAllowed for settings that cannot be changed after creation, and InvalidArgument, with the line, for
+    any other problem. The clock of an existing namespace and the keys of existing policies are not changed.
+    """
+    actor = _allowed(name, actor)
+
+    def steps() -> Steps:
+        done = yield from _import(source, name, actor)
+        if token is not None and token != done.token:
+            raise PreviewOutdated(", ".join(one.name for one in done.namespaces), "settings have changed")
+        return done
+
+    return (yield Atomically(steps()))
+
+
+def _allowed(name: str | None, actor: Actor | None) -> Actor:
+    actor = actor or Actor.local()
+    actor.require(Right.MANAGE, name or "all namespaces")
+    return actor
+
+
+def _fact(change: Change) -> tuple:
+    item = change.item
+    return change.result, item.kind, item.path, item.name, sorted((name, repr(pair)) for name, pair in change.settings.items())
+
+
+# The file
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    """The lines of one namespace, the first of which is its own; name: under which it is imported."""
+
+    name: str
+    family: Family
+    lines: list[Line]
+
+    def count(self, kind: str) -> int:
+        return sum(line.kind == kind for line in self.lines)
+
+
+def _sections(source: Iterable[str | bytes], name: str | None) -> tuple[Line, list[_Section]]:
+    """The header and the namespaces of a complete file."""
+    lines = list(read_lines(source))
+    header = lines[0] if lines else None
+    require_header(header and Line(header.number, header.kind, header.content.copy()))
+    assert header is not None
+    if lines[-1].kind != "end":
+        raise InvalidArgument("file", "is incomplete: the line with the totals is missing. Nothing was stored")
+    sections: list[_Section] = []
+    for line in lines[1:-1]:
+        if line.kind == NAMESPACE:
+            content = line.content.copy()
+            family = content.member("family", Family, default=Family.SERVICE_BUS)
+            sections.append(_Section(name or content.text("name"), family, []))
+            if sections[-1].name.lower() in (other.name.lower() for other in sections[:-1]) and name is None:
+                content.refuse("name", f"'{sections[-1].name}' appears twice")
+        if not sections:
+            raise InvalidArgument(f"line {line.number}", f"a {line.kind} is outside any namespace")
+        sections[-1].lines.append(line)
+    if name is not None and len(sections) > 1:
+        raise InvalidArgument("name", "the file has several namespaces; only a single namespace can be renamed")
+    if not sections:
+        raise InvalidArgument("file", "has no namespace")
+    end = lines[-1].content
+    for total, kind in (("entities", "entity"), ("messages", "message")):
+        if end.whole(total) != (found := sum(section.count(kind) for section in sections)):
+            end.refuse(total, f"the file contains {found}")
+    end.done()
+    return header, sections
+
+
+def _import(source: Iterable[str | bytes], name: str | None, actor: Actor) -> Steps[ImportPreview]:
+    header, sections = _sections(source, name)
+    done, messages = [], 0
+    for section in sections:
+        require_here(section.name)
+        held = yield from _held(section.name)
+        if held is None:
+            yield from Import(_alone(header, section), section.name, actor).steps()
+            items = _items(section.lines, definition_of(section.family).transfer.Updater(section.name, actor), with_content=True)
+            changes = [Change(Result.CREATED, item) for item in items.values() if item.kind != NAMESPACE]
+            done.append(NamespaceImport(section.name, section.family, True, tuple(changes)))
+            messages += section.count("message")
+        else:
+            changes = yield from _update(held, section, actor)
+            done.append(NamespaceImport(held.name, held.family, False, tuple(changes)))
+    return ImportPreview(tuple(done), messages)
+
+
+def _held(name: str) -> Steps[Namespace | None]:
+    """The namespace, locked until the transaction ends; None: it does not exist."""
+    try:
+        return (yield from hold_namespace(name))
+    except EntityNotFound:
+        return None
+
+
+def _alone(header: Line, section: _Section) -> Iterator[Line]:
+    """The lines of a file with this namespace only."""
+    for line in (header, *section.lines):
+        yield Line(line.number, line.kind, line.content.copy())
+    last = section.lines[-1].number + 1
+    yield Line(last, "end", Fields("end", {"entities": section.count("entity"), "messages": section.count("message")}))
+
+
+# An existing namespace
+
+
+def _update(held: Namespace, section: _Section, actor: Actor) -> Steps[list[Change]]:
+    """Compare a namespace, which is locked, with the lines of the file, and change what differs."""
+    if held.is_system:
+        raise NotAllowed(f"The namespace '{held.name}' is used by Vitrine itself; a file cannot change it. Choose another name.")
+    if held.family is not section.family:
+        title, own = definition_of(section.family).title, definition_of(held.family).title
+        raise NotAllowed(
+            f"'{held.name}' exists and is of the family {own}; the file's is of the family {title}. Import it as a new name."
+        )
+    updater = definition_of(held.family).transfer.Updater(held.name, actor)
+    wanted = _items(section.lines, updater)
+    for item in wanted.values():
+        if item.path and not item.name:
+            yield call("lock_entity", namespace=held.name, path=item.path)
+    stored = _items(list(read_lines((yield from configuration_lines(held.name)))), updater)
+    changes = [_compared(updater, stored.get(key), item) for key, item in wanted.items()]
+    _require_changeable(held.name, updater, changes)
+    paths = frozenset(item.path.lower() for item in stored.values())
+    found = []
+    for change in changes:
+        found.append((yield from _with_effects(updater, change, paths)))
+    yield from _make(held, updater, found, actor)
+    return found + [Change(Result.KEPT, item) for key, item in stored.items() if key not in wanted]
+
+
+def _items(lines: Sequence[Line], updater: Updater, with_content: bool = False) -> dict[tuple, Item]:
+    """The objects of one namespace, by key, in the order of the file. with_content: the lines may include messages."""
+    found: dict[tuple, Item] = {}
+    path = ""
+    for line in lines:
+        content = line.content.copy()
+        if line.kind == "entity_end":
+            path = ""
+        elif line.kind in _CONTENT:
+            if not with_content:
+                problem = f"'{updater.namespace}' exists; only its configuration can be imported. Export it without messages"
+                raise InvalidArgument(f"line {line.number}: {line.kind}", problem)
+        else:
+            with _errors_at(f"line {line.number}: {line.kind}"):
+                read = _read(line, content, updater, path)
+            path = read[0].path if line.kind == "entity" else path
+            for item in read:
+                if (key := updater.key(item)) in found:
+                    raise InvalidArgument(f"line {line.number}", f"{item} appears twice")
+                found[key] = item
+    return found
+
+
+def _read(line: Line, content: Fields, updater: Updater, path: str) -> list[Item]:
+    """The object of a line; of an entity, also its Celery bindings."""
+    if line.kind == NAMESPACE:
+        return [Item(NAMESPACE, "", updater.namespace, _of_namespace(content), line.number)]
+    if line.kind == "entity":
+        if path:
+            raise InvalidArgument(f"line {line.number}", f"'{path}' is incomplete: its entity_end line is missing")
+        return _entity(line, content, updater)
+    if line.kind not in updater.own_lines:
+        raise InvalidArgument(f"line {line.number}", f"'{line.kind}' is not a valid kind of export line")
+    item = updater.item(line.kind, path, content)
+    content.done()
+    return [Item(item.kind, item.path, item.name, item.values, line.number)]
+
+
+def _of_namespace(content: Fields) -> dict[str, Any]:
+    for name in ("name", "family", "created_at", "clock"):
+        content.value(name)
+    found = {"description": content.text("description"), "tier": content.member("tier", Tier)}
+    content.done()
+    return found
+
+
+def _entity(line: Line, content: Fields, updater: Updater) -> list[Item]:
+    path = content.text("path")
+    for name in _NOT_SETTINGS:
+        content.value(name)
+    pairs = content.value("celery_bindings") or []
+    if not isinstance(pairs, list) or not all(map(is_celery_binding, pairs)):
+        content.refuse("celery_bindings", "must be pairs of an exchange and a routing key")
+    kind, values = updater.entity(path, content)
+    content.done()
+    bindings = [
+        Item(CELERY_BINDING, path, f"{exchange}: {key}", {"pair": (exchange, key)}, line.number) for exchange, key in pairs
+    ]
+    return [Item(kind, path, "", values, line.number), *bindings]
+
+
+def _compared(updater: Updater, stored: Item | None, wanted: Item) -> Change:
+    if stored is None:
+        return Change(Result.CREATED, wanted)
+    if stored.kind != wanted.kind:
+        raise NotAllowed(f"'{wanted.path}' is a {stored.kind} and would be a {wanted.kind}. Delete it, or import as a new name.")
+    names = dict.fromkeys((*stored.values, *wanted.values))
+    pairs = {name: (stored.values.get(name), wanted.values.get(name)) for name in names}
+    differing = {name: pair for name, pair in pairs.items() if not updater.is_same(name, *pair)}
+    return Change(Result.CHANGED if differing else Result.UNCHANGED, wanted, differing)
+
+
+def _require_changeable(namespace: str, updater: Updater, changes: Sequence[Change]) -> None:
+    """Refuse changes of what is fixed when an object is created, before anything is written."""
+    fixed = [
+        f"{updater.label(name)} of {change.item} is {_shown(before)} and would be {_shown(after)}"
+        for change in changes
+        for name, (before, after) in change.settings.items()
+        if updater.is_fixed(change.item, name)
+    ]
+    if fixed:
+        named = "; ".join(fixed[:MOST_NAMED]) + (f"; and {len(fixed) - MOST_NAMED:,} more" if len(fixed) > MOST_NAMED else "")
+        raise NotAllowed(
+            f"The import into '{namespace}' would change what cannot be changed after creation: {named}. "
+            "Delete and create these again, or import as a new name."
+        )
+
+
+def _shown(value: Any) -> str:
+    return "not set" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _with_effects(updater: Updater, change: Change, paths: frozenset[str]) -> Steps[Change]:
+    if change.result not in (Result.CREATED, Result.CHANGED) or change.item.kind in (NAMESPACE, CELERY_BINDING):
+        return change
+    after = {name: pair[1] for name, pair in change.settings.items()}
+    effects = yield from _located(change.item, updater.effects(change.item, after, paths))
+    return Change(change.result, change.item, change.settings, effects)
+
+
+def _make(held: Namespace, updater: Updater, changes: Sequence[Change], actor: Actor) -> Steps[None]:
+    """Create first, since an entity can forward only to an existing one; a higher tier comes before, a lower one after all."""
+    of_namespace = next((c for c in changes if c.item.kind == NAMESPACE and c.result is Result.CHANGED), None)
+    tier = of_namespace.item.values["tier"] if of_namespace else held.tier
+    if of_namespace and _TIERS.index(tier) >= _TIERS.index(held.tier):
+        yield from _located(of_namespace.item, _change_namespace(held, of_namespace, actor))
+    later: list[tuple[Item, Mapping[str, Any]]] = []
+    for change in changes:
+        if change.result is Result.CREATED:
+            create = _bind_celery(held, change.item) if change.item.kind == CELERY_BINDING else updater.create(change.item)
+            later.append((change.item, (yield from _located(change.item, create))))
+        elif change.result is Result.CHANGED and change is not of_namespace:
+            later.append((change.item, {name: pair[1] for name, pair in change.settings.items()}))
+    for item, settings in later:
+        if settings:
+            yield from _located(item, updater.change(item, settings))
+    if of_namespace and _TIERS.index(tier) < _TIERS.index(held.tier):
+        yield from _located(of_namespace.item, _change_namespace(held, of_namespace, actor))
+
+
+def _change_namespace(held: Namespace, change: Change, actor: Actor) -> Steps:
+    yield from update_namespace.steps(held.name, **{name: pair[1] for name, pair in change.settings.items()}, actor=actor)
+
+
+def _bind_celery(held: Namespace, item: Item) -> Steps:
+    exchange, key = item.values["pair"]
+    yield call("celery_bind", namespace=held.name, path=item.path, exchange=exchange, routing_key=key)
+    return {}
+
+
+def _located(item: Item, steps: Steps) -> Steps:
+    """Run the steps; an error names the line and the object."""
+    with _errors_at(f"line {item.line}: {item}"):
+        return (yield from steps)
+
+
+@contextmanager
+def _errors_at(where: str) -> Iterator[None]:
+    """Errors name this place in the file, unless they name one, or the same import can succeed later."""
+    try:
+        yield
+    except BrokerError as exc:
+        if exc.retryable or (isinstance(exc, InvalidArgument) and exc.name.startswith("line ")):
+            raise
+        raise InvalidArgument(where, str(exc)) from exc
