@@ -4,6 +4,7 @@ An action is a click, a key or a key sequence such as `g d`, or text typed into 
 """
 
 import re
+import uuid
 
 import pytest
 from django.core.management import call_command
@@ -18,7 +19,6 @@ from .test_accessibility import browser  # noqa: F401
 
 MOST = 4
 BILLING = Actor("process", "billing-7", Right.ALL)
-ORDERS = EntityAddress("shop", "eu/orders")
 by_mouse_and_keyboard = pytest.mark.parametrize("hand", ["mouse", "keyboard"])
 
 
@@ -63,12 +63,14 @@ def orders(transactional_db):
     """
     if namespaces.list_namespaces():
         call_command("flush", verbosity=0, interactive=False, reset_sequences=False)
-    namespaces.create_namespace(ORDERS.namespace)
-    entities.create_queue(ORDERS)
+    address = EntityAddress(f"shop-{uuid.uuid4().hex[:8]}", "eu/orders")
+    namespaces.create_namespace(address.namespace)
+    entities.create_queue(address)
     ids = ["order-4711", "order-4707", "order-4708", *(f"order-{n}" for n in range(1, 10))]
-    service_bus.send(ORDERS, [Message(b'{"total": 12.5}', message_id=one, subject="placed") for one in ids])
-    first, *_ = service_bus.receive(ORDERS, 3, actor=BILLING)
-    service_bus.complete(ORDERS, [first.lock_token], actor=BILLING)
+    service_bus.send(address, [Message(b'{"total": 12.5}', message_id=one, subject="placed") for one in ids])
+    first, *_ = service_bus.receive(address, 3, actor=BILLING)
+    service_bus.complete(address, [first.lock_token], actor=BILLING)
+    return address
 
 
 @pytest.fixture
@@ -95,7 +97,7 @@ def find(hand, text):
 
 @by_mouse_and_keyboard
 def test_why_is_this_not_delivered(orders, start, hand):
-    entities.set_status(ORDERS, EntityStatus.RECEIVE_DISABLED)
+    entities.set_status(orders, EntityStatus.RECEIVE_DISABLED)
     hand = start(hand)
     link = hand.page.locator("#now-attention").get_by_role("link", name="Open queue")
     expect(link).to_be_visible()
@@ -139,7 +141,7 @@ def test_release_one_lock(orders, start, hand):
 
 @by_mouse_and_keyboard
 def test_pause_receiving(orders, start, hand):
-    hand = start(hand, f"/entities/{ORDERS}")
+    hand = start(hand, f"/entities/{orders}")
     hand.do(hand.page.locator("#pause > summary"), "P")
     expect(hand.page.get_by_role("button", name="Pause sending")).to_be_visible()
     if not hand.has_mouse:
@@ -150,7 +152,7 @@ def test_pause_receiving(orders, start, hand):
 
 @by_mouse_and_keyboard
 def test_compare_two(orders, start, hand):
-    hand = start(hand, f"/entities/{ORDERS}?tab=active&order=oldest")
+    hand = start(hand, f"/entities/{orders}?tab=active&order=oldest")
     boxes = hand.page.locator('#rows input[name="numbers"]')
     if hand.has_mouse:
         for box in (boxes.nth(0), boxes.nth(1)):
@@ -164,19 +166,19 @@ def test_compare_two(orders, start, hand):
 
 @by_mouse_and_keyboard
 def test_find_a_message_of_a_deleted_queue(orders, start, hand):
-    old = EntityAddress(ORDERS.namespace, "old")
+    old = EntityAddress(orders.namespace, "old")
     entities.create_queue(old)
     service_bus.send(old, [Message(b"{}", message_id="lost-1")])
     entities.delete_queue(old)
     hand = start(hand)
     find(hand, "lost-1")
-    expect(hand.page).to_have_url(re.compile(r"/messages/shop/old/1\?of=\d+"))
+    expect(hand.page).to_have_url(re.compile(rf"/messages/{old}/1\?of=\d+"))
     expect(hand.page.locator("main")).to_contain_text("deleted")
 
 
 @by_mouse_and_keyboard
 def test_share_a_filter(orders, start, browser, hand):  # noqa: F811
-    hand = start(hand, f"/entities/{ORDERS}?tab=active&q=id:order-4708")
+    hand = start(hand, f"/entities/{orders}?tab=active&q=id:order-4708")
     page = hand.page
     hand.do(page.get_by_role("link", name="Save…"), "b")
     expect(page.get_by_label(re.compile("^Save id:order-4708 as"))).to_be_focused()
@@ -194,7 +196,7 @@ def test_share_a_filter(orders, start, browser, hand):  # noqa: F811
 @pytest.fixture
 def dead_letters(orders):
     """450 dead letters of another queue: 410 with an unknown currency, 40 that were late."""
-    address = EntityAddress(ORDERS.namespace, "eu/payments")
+    address = EntityAddress(orders.namespace, "eu/payments")
     entities.create_queue(address)
     service_bus.send(address, [Message(b'{"total": 12.5, "currency": "DM"}', message_id=f"payment-{n}") for n in range(450)])
     tokens = [message.lock_token for message in service_bus.receive(address, 450, actor=BILLING)]

@@ -82,7 +82,7 @@ class Vitrine:
         mark = {"web": "explorer.site.web", "worker": "--queues=sweeps", "analysis": "--queues=analysis", "beat": "--pidfile="}[
             part
         ]
-        return eventually(lambda: next((child for child in self.children() if mark in _arguments(child)), None), 30)
+        return eventually(lambda: next((child for child in self.children() if mark in _arguments(child)), None), 90)
 
     def _postgres(self) -> psutil.Process | None:
         with suppress(OSError, ValueError, IndexError, psutil.Error):
