@@ -12,6 +12,7 @@ from broker_core.common.types import EntityAddress
 from broker_core.rabbitmq.messages import browsing
 from broker_core.rabbitmq.rules.policies import Policy
 from explorer.models import AuditRecord
+from explorer.shared import navigation
 from tests.html import body_of
 
 from .conftest import FRAGMENT
@@ -472,5 +473,6 @@ def test_one_like_a_message_is_published_without_what_the_broker_added(office, a
 def test_a_long_name_of_a_virtual_host_is_cut_among_the_places(office, as_):
     name = f"!{uuid.uuid4().hex}{'a' * 200}"  # the first of all, of which the switch lists 30
     rabbitmq.create_vhost(name)
+    navigation._namespaces.clear()
     page = body_of(as_("viewer").get("/entities/"))
     assert f">{name[:39]}…" in page and f">{name}<" not in page
