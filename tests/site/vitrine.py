@@ -79,10 +79,13 @@ class Vitrine:
         """The running process of web, worker, analysis, beat or postgres."""
         if part == "postgres":
             return eventually(self._postgres, 30)
-        mark = {"web": "explorer.site.web", "worker": "--queues=sweeps", "analysis": "--queues=analysis", "beat": "--pidfile="}[
-            part
-        ]
-        return eventually(lambda: next((child for child in self.children() if mark in _arguments(child)), None), 90)
+        mark = {
+            "web": "explorer.site.web",
+            "worker": "--hostname=sweeps@%h",
+            "analysis": "--queues=analysis",
+            "beat": "--pidfile=",
+        }[part]
+        return eventually(lambda: next((child for child in self.children() if mark in _arguments(child)), None), 30)
 
     def _postgres(self) -> psutil.Process | None:
         with suppress(OSError, ValueError, IndexError, psutil.Error):
