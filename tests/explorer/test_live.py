@@ -833,9 +833,9 @@ def test_browser_finds_back_after_the_server_restarted(queue, new_context, clien
 
 def test_browser_a_lease_is_counted_down_and_its_end_followed(jobs, see):
     page = see(page_of(jobs))
-    queue_storage.get(jobs, 1, visibility_timeout=timedelta(seconds=3))
+    queue_storage.get(jobs, 1, visibility_timeout=timedelta(seconds=6))  # long enough to be seen on a loaded machine
     page.wait_for_selector(f"{row(jobs, 1)} .state-locked")
     first = page.locator(f"{row(jobs, 1)} progress").evaluate("bar => bar.value")
     page.wait_for_function(f'() => document.querySelector("{row(jobs, 1)} progress")?.value > {first + 0.1}')
-    page.wait_for_selector(f"{row(jobs, 1)} .state-active", timeout=6000)
+    page.wait_for_selector(f"{row(jobs, 1)} .state-active")
     expect(page.locator("[id$=-leased]")).to_have_text("0")
