@@ -15,6 +15,7 @@ from broker_core.common.types import EntityAddress, Right
 from explorer import audit
 from explorer.shared import shell
 from explorer.shared.family import pages_of
+from explorer.shared.forms.text_file import TextFileForm
 from explorer.shared.message import one_by_one
 from explorer.shared.presenters import plural
 
@@ -38,29 +39,19 @@ class ExportQuery(forms.Form):
     format = forms.ChoiceField(required=False, choices=[(name, name) for name in FORMATS])
 
 
-class ImportForm(forms.Form):
+class ImportForm(TextFileForm):
     """A file of an export, or its text and name, which the preview carries on. do: preview, or import."""
 
+    largest = LARGEST
+    too_large = "Divide it by lines."
+
     file = forms.FileField(required=False, allow_empty_file=True, label="File", help_text="JSON Lines, as exported from a list.")
-    text = forms.CharField(required=False, strip=False, widget=forms.HiddenInput)
     name = forms.CharField(required=False, max_length=1_000, widget=forms.HiddenInput)
-    do = forms.ChoiceField(choices=[("preview", "preview"), ("import", "import")])
 
     def clean(self) -> dict[str, Any]:
-        cleaned = super().clean() or {}
+        cleaned = super().clean()
         upload = cleaned.get("file")
-        content = upload.read(LARGEST + 1) if upload else cleaned.get("text", "").encode()
-        cleaned["name"] = (upload.name if upload else cleaned.get("name", ""))[:200]
-        if not content:
-            self.add_error("file", "Choose a file.")
-        elif len(content) > LARGEST:
-            self.add_error("file", f"The file is larger than {LARGEST // 2**20} MB. Divide it by lines.")
-        else:
-            try:
-                cleaned["content"] = content.decode()
-            except UnicodeDecodeError:
-                self.add_error("file", "The file is not text in UTF-8.")
-        return cleaned
+        return cleaned | {"name": (upload.name if upload else cleaned.get("name", ""))[:200]}
 
 
 def messages_export(request: HttpRequest, namespace: str, path: str) -> HttpResponse:

@@ -30,6 +30,7 @@ from broker_core.transfer.updating import (
 from explorer import audit
 
 from .family import pages_of
+from .forms.text_file import TextFileForm
 from .presenters import effects_text
 from .shell import Act, BadQuery, act, page, show_form
 
@@ -37,32 +38,18 @@ LARGEST = 4 * 2**20
 MOST_LISTED = 200  # objects of a namespace in the preview, for each result
 
 
-class ImportForm(forms.Form):
+class ImportForm(TextFileForm):
     """A file of an export, or its text, which the preview carries on. do: preview, or import."""
+
+    largest = LARGEST
+    too_large = "Import it with manage.py import_vitrine."
 
     file = forms.FileField(
         required=False, allow_empty_file=True, label="File", help_text="As exported here or by export_vitrine."
     )
-    text = forms.CharField(required=False, strip=False, widget=forms.HiddenInput)
     name = forms.CharField(
         required=False, max_length=50, label="Import as", help_text="A new name, for a file with one namespace."
     )
-    do = forms.ChoiceField(choices=[("preview", "preview"), ("import", "import")])
-
-    def clean(self) -> dict[str, Any]:
-        cleaned = super().clean() or {}
-        upload = cleaned.get("file")
-        content = upload.read(LARGEST + 1) if upload else cleaned.get("text", "").encode()
-        if not content:
-            self.add_error("file", "Choose a file.")
-        elif len(content) > LARGEST:
-            self.add_error("file", f"The file is larger than {LARGEST // 2**20} MB. Import it with manage.py import_vitrine.")
-        else:
-            try:
-                cleaned["content"] = content.decode()
-            except UnicodeDecodeError:
-                self.add_error("file", "The file is not text in UTF-8.")
-        return cleaned
 
 
 @dataclass(frozen=True, slots=True)
