@@ -1,0 +1,211 @@
+"""What a replay starts from: the messages of a queue with their work, the consumers that there were, and what really happened."""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from broker_core.common.types import SubQueue
+from broker_core.history import archive, manifest, schema, storage
+from broker_core.models import Entity
+
+from . import attempts, messages
+from .jobs import outcomes
+from .replay import FOREVER, MOST_MESSAGES, History, Message, Outcome, Result, Setting, TooMuch, absences, concurrency
+from .survival import FEWEST, CannotTell
+
+COLUMNS = [
+    *("entity_id", "subqueue", "sequence_number", "outcome", "reason", "enqueued_at", "first_received_at", "last_received_at"),
+    *("ended_at", "time_to_live_us", "time_to_live_in_force_us", "session_id", "generated"),
+]
+BY_CONSUMERS = (outcomes.COMPLETED, outcomes.RECEIVED_AND_DELETED)
+REMOVED = (outcomes.PURGED, outcomes.DELETED, outcomes.RESUBMITTED, outcomes.FORWARDED, outcomes.DROPPED, outcomes.MOVED)
+
+
+@dataclass(frozen=True, slots=True)
+class Replayable:
+    """setting: what was in force, as far as known. actual: what really happened."""
+
+    history: History
+    setting: Setting
+    actual: Outcome
+    generated: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Delivery:
+    number: int
+    received: int
+    until: int
+    holder: str | None
+    result: Result
+
+
+def read(entity: Entity, start: datetime, end: datetime, deliveries: int | None, *, notices_crashes: bool) -> Replayable:
+    """Read a history. deliveries: the maximum in force. Raises TooMuch, messages.TooManyLives, CannotTell."""
+    lives = _lives(entity, start, end)
+    if lives.num_rows > MOST_MESSAGES:
+        raise TooMuch(
+            f"{lives.num_rows:,} messages entered in this range; at most {MOST_MESSAGES:,} are replayed. Choose a shorter one."
+        )
+    return replayable(lives, attempts.read(entity, start, end), start, end, deliveries, notices_crashes=notices_crashes)
+
+
+def replayable(
+    lives: pa.Table, judged: pa.Table, start: datetime, end: datetime, deliveries: int | None, *, notices_crashes: bool = False
+) -> Replayable:
+    """The history in lives and judged attempts. Raises CannotTell for too few deliveries, and for queues with sessions."""
+    if pc.any(pc.is_valid(lives["session_id"])).as_py():
+        raise CannotTell("Messages of this queue have sessions, whose order a replay does not follow.")
+    made = [one for one in _deliveries(judged, start) if one is not None]
+    if len(made) < FEWEST:
+        raise CannotTell(f"Only {len(made):,} deliveries are known; a replay needs at least {FEWEST}, at the history level full.")
+    zero, until = _us(start), _us(end) - _us(start)
+    batches = _batches(made)
+    work = _work(batches)
+    rows = messages.with_outcome(lives).sort_by([("enqueued_at", "ascending"), ("sequence_number", "ascending")]).to_pylist()
+    listed = [_message(row, work.get(row["sequence_number"], ()), zero) for row in rows]
+    waiting = [(one.arrived, _left_waiting(row, zero, until)) for one, row in zip(listed, rows, strict=True)]
+    working = [(batch[0].received, max(one.until for one in batch)) for batch in batches]
+    lock = attempts.usual_lock(judged)
+    setting = Setting(
+        consumers=concurrency(working),
+        prefetch=_usual_prefetch(batches),
+        lock=None if lock is None else round(lock.total_seconds() * 1_000_000),
+        deliveries=deliveries,
+    )
+    history = History(listed, absences(waiting, working), until, notices_crashes)
+    return Replayable(history, setting, _actual(rows, waiting, zero, until, judged), sum(row["generated"] for row in rows))
+
+
+def _lives(entity: Entity, start: datetime, end: datetime) -> pa.Table:
+    files = manifest.life_files(start, end, [entity.namespace_id])
+    if files.rows > messages.MOST_LIVES:
+        raise messages.TooManyLives(
+            f"This range has {files.rows:,} messages in the archive; at most {messages.MOST_LIVES:,} are searched. "
+            "Choose a shorter one."
+        )
+    parts, stored = [_SCHEMA.empty_table()], storage.archive_here()
+    for file in files.files:
+        with stored.open(file.path) as opened:
+            there = set(pq.read_schema(opened).names)
+            opened.seek(0)
+            columns = [name for name in COLUMNS if name in there]
+            parts.append(schema.conform(pq.read_table(opened, columns=columns, filters=[("entity_id", "=", entity.pk)]), _SCHEMA))
+    ended = pa.concat_tables(parts)
+    instant, enqueued = _SCHEMA.field("enqueued_at").type, ended["enqueued_at"]
+    inside = pc.and_(pc.greater_equal(enqueued, pa.scalar(start, instant)), pc.less(enqueued, pa.scalar(end, instant)))
+    inside = pc.and_(inside, pc.equal(ended["subqueue"], int(SubQueue.MAIN)))
+    ended = ended.filter(pc.and_(inside, pc.not_equal(ended["outcome"], outcomes.CANCELLED)))
+    with archive.connected() as postgres:
+        there_now = archive.read_arrow(postgres, "history_still_there", entity_ids=[entity.pk], start=start, end=end)
+    present = schema.conform(there_now, _SCHEMA)
+    gone = pc.is_in(present["sequence_number"], ended["sequence_number"].combine_chunks())
+    return pa.concat_tables([ended, present.filter(pc.invert(gone))])
+
+
+def _deliveries(judged: pa.Table, start: datetime) -> Iterable[_Delivery | None]:
+    """The deliveries that kept a consumer busy; None: one that was only released."""
+    names = ("sequence_number", "received_at", "held_us", "received_by", "lost", "failed", "well", "rejected", "let_go")
+    zero = _us(start)
+    for number, at, held, holder, lost, failed, well, rejected, let_go in zip(
+        *(judged[name].to_pylist() for name in names), strict=True
+    ):
+        received = _us(at) - zero
+        if lost:
+            yield _Delivery(number, received, received + held, holder, Result.VANISHED)
+        elif failed:
+            yield _Delivery(number, received, received + held, holder, Result.FAILED)
+        elif well or rejected or let_go:
+            yield _Delivery(number, received, received + held, holder, Result.WELL)
+        else:
+            yield None
+
+
+def _batches(made: Sequence[_Delivery]) -> list[list[_Delivery]]:
+    """Deliveries that a consumer got at once, in the order in which it ended them."""
+    found: dict[tuple, list[_Delivery]] = defaultdict(list)
+    for one in made:
+        found[one.received, one.holder].append(one)
+    return [sorted(batch, key=lambda one: one.until) for _, batch in sorted(found.items(), key=lambda item: item[0][0])]
+
+
+def _work(batches: Iterable[Sequence[_Delivery]]) -> dict[int, tuple[tuple[int, Result], ...]]:
+    """By message, the work of its deliveries. Messages of a batch are worked on one after the other; those that end at the same
+    instant share the time. A delivery whose lock was lost needed longer than it had: it gets the work of another one that did, or
+    if there was none, its consumer vanished."""
+    timed = [each for batch in batches for each in _times(batch)]
+    known = sorted(work for one, work in timed if one.result is not Result.VANISHED)
+    draw = random.Random(1)
+    found: dict[int, list[tuple[int, Result]]] = defaultdict(list)
+    for one, work in timed:
+        longer = bisect_right(known, work) if one.result is Result.VANISHED else len(known)
+        slow = longer < len(known)
+        found[one.number].append((known[draw.randrange(longer, len(known))], Result.WELL) if slow else (work, one.result))
+    return {number: tuple(work) for number, work in found.items()}
+
+
+def _times(batch: Sequence[_Delivery]) -> Iterable[tuple[_Delivery, int]]:
+    """How long the consumer of a batch worked on each of its messages."""
+    same = Counter(one.until for one in batch)
+    before = batch[0].received
+    for i, one in enumerate(batch):
+        if i and one.until != batch[i - 1].until:
+            before = batch[i - 1].until
+        yield one, (one.until - before) // same[one.until]
+
+
+def _usual_prefetch(batches: Sequence[Sequence]) -> int:
+    """The largest batch, but for sizes that are less than 1 % of all."""
+    sizes = sorted(map(len, batches))
+    return sizes[min(len(sizes) - 1, int(len(sizes) * 0.99))]
+
+
+def _message(row: dict, work: tuple[tuple[int, Result], ...], zero: int) -> Message:
+    by_limit = row["reason"] in attempts.LIMIT_REASONS
+    rejected = row["outcome"] in outcomes.WITH_REASON and row["reason"] not in outcomes.BROKER_REASONS
+    removed = row["outcome"] in REMOVED and not by_limit and not rejected
+    own = row["time_to_live_in_force_us"] if row["outcome"] else row["time_to_live_us"]
+    return Message(_us(row["enqueued_at"]) - zero, own, work, _us(row["ended_at"]) - zero if removed else FOREVER)
+
+
+def _left_waiting(row: dict, zero: int, until: int) -> int:
+    at = row["first_received_at"] or row["ended_at"]
+    return until if at is None else min(until, _us(at) - zero)
+
+
+def _actual(rows: Sequence[dict], waiting: Sequence[tuple[int, int]], zero: int, until: int, judged: pa.Table) -> Outcome:
+    received = (row["first_received_at"] or (row["outcome"] == outcomes.RECEIVED_AND_DELETED and row["ended_at"]) for row in rows)
+    waits = sorted(left - arrived for (arrived, left), was in zip(waiting, received, strict=True) if was)
+    changes = [(arrived, 1) for arrived, _ in waiting]
+    changes += [(_us(row["ended_at"]) - zero, -1) for row in rows if row["ended_at"]]
+    depth = most = 0
+    for _, change in sorted(changes):
+        depth += change
+        most = max(most, depth)
+    rejected = [r for r in rows if r["outcome"] in outcomes.WITH_REASON and r["reason"] not in outcomes.BROKER_REASONS]
+    return Outcome(
+        messages=len(rows),
+        processed=sum(row["outcome"] in BY_CONSUMERS for row in rows) + len(rejected),
+        expired=sum(row["outcome"] == outcomes.EXPIRED for row in rows),
+        dead_lettered=sum(row["reason"] in attempts.LIMIT_REASONS for row in rows),
+        duplicates=None,
+        locks_lost=pc.sum(judged["lost"]).as_py() or 0,
+        depth=most,
+        waiting=waits[min(len(waits) - 1, int(len(waits) * 0.95))] if waits else None,
+    )
+
+
+def _us(at: datetime) -> int:
+    return int(at.timestamp()) * 1_000_000 + at.microsecond
+
+
+_SCHEMA = pa.schema([schema.LIFE.field(name) for name in COLUMNS])
