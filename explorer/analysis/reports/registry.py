@@ -1,0 +1,24 @@
+"""All analyses that are answered at once, in the order in which the page lists them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from . import flow, losses, time_to_live
+from .report import Analysis
+
+GROUPS = {
+    "happened": "What happened?",
+    "why": "Why did it happen?",
+    "what_if": "What if?",
+}
+ANALYSES: tuple[Analysis, ...] = (flow.ANALYSIS, losses.ANALYSIS, time_to_live.ANALYSIS)
+BY_SLUG = {one.slug: one for one in ANALYSES}
+
+
+def grouped(*, of_entity: bool) -> Iterable[tuple[str, list[Analysis]]]:
+    """(heading, analyses). of_entity: of one queue; otherwise those that a whole namespace has."""
+    for name, heading in GROUPS.items():
+        found = [one for one in ANALYSES if one.group == name and (of_entity or not one.needs_entity)]
+        if found:
+            yield heading, found
