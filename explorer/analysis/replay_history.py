@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -19,7 +19,8 @@ from broker_core.models import Entity
 
 from . import attempts, messages
 from .jobs import outcomes
-from .replay import FOREVER, MOST_MESSAGES, History, Message, Outcome, Result, Setting, TooMuch, absences, concurrency
+from .reports.scope import Scope
+from .simulation import FOREVER, MOST_MESSAGES, History, Message, Outcome, Result, Setting, TooMuch, absences, concurrency
 from .survival import FEWEST, CannotTell
 
 COLUMNS = [
@@ -27,6 +28,7 @@ COLUMNS = [
     *("ended_at", "time_to_live_us", "time_to_live_in_force_us", "session_id", "generated"),
 ]
 BY_CONSUMERS = (outcomes.COMPLETED, outcomes.RECEIVED_AND_DELETED)
+WAITED_US = 1000  # a message that was received later than this after its arrival had waited
 REMOVED = (outcomes.PURGED, outcomes.DELETED, outcomes.RESUBMITTED, outcomes.FORWARDED, outcomes.DROPPED, outcomes.MOVED)
 
 
@@ -49,14 +51,17 @@ class _Delivery:
     result: Result
 
 
-def read(entity: Entity, start: datetime, end: datetime, deliveries: int | None, *, notices_crashes: bool) -> Replayable:
-    """Read a history. deliveries: the maximum in force. Raises TooMuch, messages.TooManyLives, CannotTell."""
+def read(scope: Scope, deliveries: int | None) -> Replayable:
+    """Read a queue's history. deliveries: the maximum in force. Raises TooMuch, messages.TooManyLives, CannotTell."""
+    entity, start, end = scope.entities[0], scope.range.start, scope.range.end
     lives = _lives(entity, start, end)
     if lives.num_rows > MOST_MESSAGES:
         raise TooMuch(
             f"{lives.num_rows:,} messages entered in this range; at most {MOST_MESSAGES:,} are replayed. Choose a shorter one."
         )
-    return replayable(lives, attempts.read(entity, start, end), start, end, deliveries, notices_crashes=notices_crashes)
+    return replayable(
+        lives, attempts.read(entity, start, end), start, end, deliveries, notices_crashes=scope.family.limits.notices_crashes
+    )
 
 
 def replayable(
@@ -70,19 +75,18 @@ def replayable(
         raise CannotTell(f"Only {len(made):,} deliveries are known; a replay needs at least {FEWEST}, at the history level full.")
     zero, until = _us(start), _us(end) - _us(start)
     batches = _batches(made)
-    work = _work(batches)
     rows = messages.with_outcome(lives).sort_by([("enqueued_at", "ascending"), ("sequence_number", "ascending")]).to_pylist()
+    work, working = _work(batches, {row["sequence_number"]: _us(row["enqueued_at"]) - zero for row in rows})
     listed = [_message(row, work.get(row["sequence_number"], ()), zero) for row in rows]
     waiting = [(one.arrived, _left_waiting(row, zero, until)) for one, row in zip(listed, rows, strict=True)]
-    working = [(batch[0].received, max(one.until for one in batch)) for batch in batches]
-    lock = attempts.usual_lock(judged)
+    lock, consumers = attempts.usual_lock(judged), concurrency(working)
     setting = Setting(
-        consumers=concurrency(working),
+        consumers=consumers,
         prefetch=_usual_prefetch(batches),
         lock=None if lock is None else round(lock.total_seconds() * 1_000_000),
         deliveries=deliveries,
     )
-    history = History(listed, absences(waiting, working), until, notices_crashes)
+    history = History(listed, absences(waiting, working, consumers), until, notices_crashes)
     return Replayable(history, setting, _actual(rows, waiting, zero, until, judged), sum(row["generated"] for row in rows))
 
 
@@ -135,32 +139,74 @@ def _batches(made: Sequence[_Delivery]) -> list[list[_Delivery]]:
     found: dict[tuple, list[_Delivery]] = defaultdict(list)
     for one in made:
         found[one.received, one.holder].append(one)
-    return [sorted(batch, key=lambda one: one.until) for _, batch in sorted(found.items(), key=lambda item: item[0][0])]
+    return [
+        sorted(batch, key=lambda one: (one.until, one.number)) for _, batch in sorted(found.items(), key=lambda item: item[0][0])
+    ]
 
 
-def _work(batches: Iterable[Sequence[_Delivery]]) -> dict[int, tuple[tuple[int, Result], ...]]:
-    """By message, the work of its deliveries. Messages of a batch are worked on one after the other; those that end at the same
-    instant share the time. A delivery whose lock was lost needed longer than it had: it gets the work of another one that did, or
-    if there was none, its consumer vanished."""
-    timed = [each for batch in batches for each in _times(batch)]
-    known = sorted(work for one, work in timed if one.result is not Result.VANISHED)
+def _work(
+    batches: Sequence[Sequence[_Delivery]], arrived: Mapping[int, int]
+) -> tuple[dict[int, tuple[tuple[int, Result], ...]], list[tuple[int, int]]]:
+    """By message, the work of its deliveries; and when consumers worked.
+
+    Messages of a batch are worked on one after the other. A delivery whose lock was lost needed longer than it had: it gets the
+    work of another one that did, or if there was none, its consumer vanished. If messages waited when its consumer received
+    again, the consumer had worked until then.
+    """
+    timed = [list(_times(batch)) for batch in batches]
+    known = sorted(work for batch in timed for one, work in batch if one.result is not Result.VANISHED)
     draw = random.Random(1)
     found: dict[int, list[tuple[int, Result]]] = defaultdict(list)
-    for one, work in timed:
-        longer = bisect_right(known, work) if one.result is Result.VANISHED else len(known)
-        slow = longer < len(known)
-        found[one.number].append((known[draw.randrange(longer, len(known))], Result.WELL) if slow else (work, one.result))
-    return {number: tuple(work) for number, work in found.items()}
+    working = []
+    for batch, after in zip(timed, _following(batches), strict=True):
+        work = [_longer(known, least, draw) if one.result is Result.VANISHED else least for one, least in batch]
+        begun = batch[0][0].received
+        if after is not None and (more := [drawn - least for drawn, (_, least) in zip(work, batch, strict=True)]):
+            left = after[0].received - begun - sum(least for _, least in batch)
+            waited = any(arrived.get(one.number, one.received) < one.received - WAITED_US for one in after)
+            if sum(more) > left or (waited and sum(more)):
+                work = [least + extra * left // sum(more) for extra, (_, least) in zip(more, batch, strict=True)]
+        for duration, (one, least) in zip(work, batch, strict=True):
+            slow = one.result is Result.VANISHED and duration > least
+            found[one.number].append((duration, Result.WELL if slow else one.result))
+        working.append((begun, begun + sum(work)))
+    return {number: tuple(each) for number, each in found.items()}, working
+
+
+def _longer(known: Sequence[int], least: int, draw: random.Random) -> int:
+    """A work of these that is longer; `least`, if none is."""
+    first = bisect_right(known, least)
+    return known[draw.randrange(first, len(known))] if first < len(known) else least
 
 
 def _times(batch: Sequence[_Delivery]) -> Iterable[tuple[_Delivery, int]]:
-    """How long the consumer of a batch worked on each of its messages."""
-    same = Counter(one.until for one in batch)
+    """How long the consumer of a batch worked on each of its messages, at least if the lock was lost. Settlements at the same
+    instant share the time; of locks that ended together, the first message had all of it."""
+    settled = Counter(one.until for one in batch if one.result is not Result.VANISHED)
     before = batch[0].received
     for i, one in enumerate(batch):
         if i and one.until != batch[i - 1].until:
             before = batch[i - 1].until
-        yield one, (one.until - before) // same[one.until]
+        if one.result is not Result.VANISHED:
+            yield one, (one.until - before) // settled[one.until]
+        else:
+            yield one, one.until - before
+            before = one.until
+
+
+def _following(batches: Sequence[Sequence[_Delivery]]) -> list[Sequence[_Delivery] | None]:
+    """The next batch of the consumer of each; None: unknown, as for a name under which a batch begins before another has ended:
+    it stands for several consumers."""
+    by_holder: dict[str | None, list[int]] = defaultdict(list)
+    for i, batch in enumerate(batches):
+        by_holder[batch[0].holder].append(i)
+    found: list[Sequence[_Delivery] | None] = [None] * len(batches)
+    for own in by_holder.values():
+        pairs = list(zip(own, own[1:], strict=False))
+        if all(batches[after][0].received >= batches[one][-1].until for one, after in pairs):
+            for one, after in pairs:
+                found[one] = batches[after]
+    return found
 
 
 def _usual_prefetch(batches: Sequence[Sequence]) -> int:

@@ -12,8 +12,10 @@ import pyarrow as pa
 
 from broker_core.common.types import EventKind
 from broker_core.history import schema
-from explorer.analysis import attempts, what_if_deliveries, what_if_lock
+from explorer.analysis import attempts
 from explorer.analysis.jobs.measures import bin_of, lower_bound
+from explorer.analysis.reports import deliveries as limit_report
+from explorer.analysis.reports import lock as lock_report
 from explorer.analysis.survival import Curve, Estimate
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -106,14 +108,14 @@ def coverage(seeds: int = 100) -> dict[str, float]:
     """In how many of 100 histories the 95 % band has the truth, on the average over some settings, by analysis."""
     shares: dict[str, list[bool]] = {"time-to-live": [], "lock": [], "deliveries": []}
     for seed in range(seeds):
-        curve, locks, attempts_ = waits(seed), what_if_lock.of_deliveries(deliveries(seed)), failing(seed)
-        limits = what_if_deliveries.of_deliveries(attempts_)
+        curve, locks, attempts_ = waits(seed), lock_report.of_deliveries(deliveries(seed)), failing(seed)
+        limits = limit_report.of_deliveries(attempts_)
         for x in map(at_end_of_bin, (3, 10, 20)):
             shares["time-to-live"].append(_has(curve.at(x // US), wait_truth(x.total_seconds())))
         for x in map(at_end_of_bin, (5, 14, 40)):
-            shares["lock"].append(_has(what_if_lock.answer(locks, x).lost, lock_truth(x.total_seconds())))
+            shares["lock"].append(_has(lock_report.answer(locks, x).lost, lock_truth(x.total_seconds())))
         for n in (1, 2, 4):
-            shares["deliveries"].append(_has(what_if_deliveries.answer(limits, n).dead, deliveries_truth(n)))
+            shares["deliveries"].append(_has(limit_report.answer(limits, n).dead, deliveries_truth(n)))
     return {name: 100 * sum(found) / len(found) for name, found in shares.items()}
 
 

@@ -13,9 +13,13 @@ from typing import Any
 
 from broker_core import namespaces, service_bus, sweeps
 from broker_core.common.types import Actor, EntityAddress, EventKind, Message
+from broker_core.history import archive
+from broker_core.models import Entity
 from broker_core.service_bus import entities
 from broker_core.store import connections
-from explorer.analysis.replay import Result
+from explorer.analysis.reports.forms import ReportForm
+from explorer.analysis.reports.scope import Scope
+from explorer.analysis.simulation import Result
 
 US = timedelta(microseconds=1)
 SECOND = 1_000_000
@@ -66,6 +70,14 @@ def run(queue: EntityAddress, played: Script, *, consumers: int, prefetch: int =
         (queue.namespace, queue.path),
     )
     return Counter({EventKind(row.kind).name: row.n for row in rows.fetchall()})
+
+
+def scope_of(queue: EntityAddress) -> Scope:
+    """A queue's last 30 days, as archived by now."""
+    archive.archive_events()
+    form = ReportForm({"queue": Entity.objects.get(namespace__name=queue.namespace, path=queue.path).pk, "range": "30d"})
+    assert form.is_valid(), form.errors
+    return form.scope()
 
 
 class _Run:

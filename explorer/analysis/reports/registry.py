@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from . import flow, losses, time_to_live
+from . import deliveries, flow, lock, losses, replay, time_to_live
 from .report import Analysis
 
 GROUPS = {
@@ -12,7 +12,14 @@ GROUPS = {
     "why": "Why did it happen?",
     "what_if": "What if?",
 }
-ANALYSES: tuple[Analysis, ...] = (flow.ANALYSIS, losses.ANALYSIS, time_to_live.ANALYSIS)
+ANALYSES: tuple[Analysis, ...] = (
+    flow.ANALYSIS,
+    losses.ANALYSIS,
+    time_to_live.ANALYSIS,
+    lock.ANALYSIS,
+    deliveries.ANALYSIS,
+    replay.ANALYSIS,
+)
 BY_SLUG = {one.slug: one for one in ANALYSES}
 
 

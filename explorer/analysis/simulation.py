@@ -21,10 +21,10 @@ from itertools import product
 
 FOREVER = 2**62
 MOST_MESSAGES = 50_000  # of a history
-MOST_STEPS = 250_000  # messages times settings
+MOST_STEPS = 150_000  # messages times settings
 MOST_SETTINGS = 25
 LONGEST = 10.0  # seconds
-ABSENCE_US = 5_000_000  # consumers are absent if nothing was received for so long though messages waited
+ABSENCE_US = 5_000_000  # consumers are absent if they do not receive for so long though messages wait
 
 
 class TooMuch(Exception):
@@ -51,11 +51,11 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """messages: in the order of their arrival. absences: (from, until) without consumers. until: the end of the range.
-    notices_crashes: a crash ends the lock at once, as the broker loses the connection."""
+    """messages: in the order of their arrival. absences: (from, until, share of the consumers that are present). until: the end
+    of the range. notices_crashes: a crash ends the lock at once, as the broker loses the connection."""
 
     messages: Sequence[Message]
-    absences: Sequence[tuple[int, int]]
+    absences: Sequence[tuple[int, int, float]]
     until: int
     notices_crashes: bool = False
 
@@ -156,7 +156,7 @@ class _Run:
         self.events: list[tuple[int, int, int, int]] = []
         self.order = 0
         self.processed = self.expired = self.dead = self.duplicates = self.lost = 0
-        self.absent_from = [start for start, _ in history.absences]
+        self.absent_from = [start for start, _, _ in history.absences]
 
     def outcome(self) -> Outcome:
         self._run()
@@ -174,8 +174,8 @@ class _Run:
 
     def _run(self) -> None:
         messages, until, events = self.history.messages, self.history.until, self.events
-        following, count, steps = 0, len(messages), 0
-        for _, end in self.history.absences:
+        following, count, steps, now = 0, len(messages), 0, 0
+        for _, end, _ in self.history.absences:
             self._push(end, self.RETURN, -1)  # consumers are back
         while True:
             steps += 1
@@ -183,6 +183,9 @@ class _Run:
                 raise TooMuch(f"The replay took longer than {LONGEST:g} s. Choose a shorter range or fewer values.")
             arrives = messages[following].arrived if following < count else FOREVER
             at = events[0][0] if events else FOREVER
+            if min(arrives, at) > now:  # what happens at one instant is seen together
+                while self.idle and self.available and self._is_present(now) and self._take(now):
+                    at = self.events[0][0]
             if min(arrives, at) >= until:
                 return
             if arrives <= at:
@@ -195,16 +198,18 @@ class _Run:
                     self.idle += 1
                 elif number >= 0:
                     self._comes_back(number, now)
-            while self.idle and self.available and not self._absent(now) and self._take(now):
-                pass
 
     def _push(self, at: int, kind: int, number: int) -> None:
         self.order += 1
         heapq.heappush(self.events, (at, self.order, kind, number))
 
-    def _absent(self, now: int) -> bool:
+    def _is_present(self, now: int) -> bool:
+        """Whether another consumer may begin."""
         at = bisect_right(self.absent_from, now) - 1
-        return at >= 0 and now < self.history.absences[at][1]
+        if at < 0 or now >= self.history.absences[at][1]:
+            return True
+        present = round(self.history.absences[at][2] * self.setting.consumers)
+        return self.setting.consumers - self.idle < present
 
     def _take(self, now: int) -> bool:
         """Give messages to a free consumer, and plan what it does with them. False: none was left to give."""
@@ -274,21 +279,38 @@ class _Run:
         return most
 
 
-def absences(waiting: Sequence[tuple[int, int]], working: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """When messages waited for their first delivery and no consumer worked for at least ABSENCE_US. waiting: (arrived, first
-    received or gone); working: (received, ended)."""
+def absences(
+    waiting: Sequence[tuple[int, int]], working: Sequence[tuple[int, int]], consumers: int
+) -> list[tuple[int, int, float]]:
+    """When messages waited for their first delivery for at least ABSENCE_US although not all consumers worked, and which share of
+    them did. waiting: (arrived, first received or gone); working: (received, ended)."""
     changes = [(at, 1, 0) for at, _ in waiting] + [(until, -1, 0) for _, until in waiting]
     changes += [(at, 0, 1) for at, _ in working] + [(until, 0, -1) for _, until in working]
-    found, since, there, busy = [], None, 0, 0
-    for at, more, work in sorted(changes, key=lambda change: change[0]):
-        if since is not None and (work > 0 or there + more <= 0):
-            if at - since >= ABSENCE_US:
-                found.append((since, at))
-            since = None
-        there, busy = there + more, busy + work
-        if since is None and there > 0 and busy <= 0:
-            since = at
-    return found
+    found: list[tuple[int, int, float]] = []
+    parts: list[tuple[int, int, float]] = []  # of an absence that may be long enough
+    there = busy = before = 0
+    for at, more, work in sorted(changes):
+        if at > before:
+            if there > 0 and busy < consumers:
+                parts.append((before, at, max(0, busy) / consumers))
+            else:
+                found += _long_enough(parts)
+                parts = []
+        there, busy, before = there + more, busy + work, at
+    return found + _long_enough(parts)
+
+
+def _long_enough(parts: list[tuple[int, int, float]]) -> list[tuple[int, int, float]]:
+    """The parts of an absence, those with equal shares joined; none of a short one."""
+    if not parts or parts[-1][1] - parts[0][0] < ABSENCE_US:
+        return []
+    joined = parts[:1]
+    for start, end, share in parts[1:]:
+        if share == joined[-1][2]:
+            joined[-1] = (joined[-1][0], end, share)
+        else:
+            joined.append((start, end, share))
+    return joined
 
 
 def concurrency(working: Sequence[tuple[int, int]]) -> int:

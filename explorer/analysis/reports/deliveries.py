@@ -7,24 +7,69 @@ when its receiver processes or rejects it; one that reached the limit, expired o
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from django import forms
 
-from broker_core.history import manifest
-from broker_core.models import Entity
 from explorer.shared.charts import brief
+from explorer.shared.family import pages_of
 
-from . import attempts, rollups
-from .jobs import measures
-from .survival import CannotTell, Curve, Estimate, Subject
-from .what_if import percent
+from .. import attempts
+from ..jobs import measures
+from ..survival import Z95, CannotTell, Curve, Estimate, Subject
+from .forms import ReportForm
+from .report import Analysis, Column, Link, Report, Section, Table, counted, percent
+from .scope import Scope, entered, of_measure
 
 SUBJECT = Subject("messages were processed or rejected by a consumer", "No message of this time was delivered so often")
 MOST = 100  # deliveries of a message that are told apart
+COLUMNS = (
+    Column("limit", "{}", "count"),
+    Column("dead", "Would have reached it", "share", has_bar=True),
+    Column("low", "At least (95 % band)", "share"),
+    Column("high", "At most", "share"),
+    Column("well", "Processed", "share"),
+    Column("failed", "Failed deliveries", "count"),
+    Column("poison", "Held in vain", "duration"),
+    Column("until_dead", "First delivery to the last failure", "duration"),
+)
+BY_ATTEMPT = (
+    Column("delivery", "Delivery", "count"),
+    Column("ended", "Ended", "count"),
+    Column("processed", "Processed", "share", has_bar=True),
+    Column("low", "At least (95 % band)", "share"),
+    Column("high", "At most", "share"),
+    Column("rejected", "Rejected", "count"),
+    Column("failed", "Failed", "count"),
+    Column("held", "Held, failed ones", "duration"),
+)
+NOTES = (
+    "Kaplan-Meier estimate by the number of failed deliveries: a message that reached the limit, expired or is still there "
+    "counts as often as it was delivered.",
+    "A delivery fails if it is abandoned or its lock is lost. Held in vain: by consumers, messages that are never processed.",
+    "The estimate assumes that later deliveries would have succeeded as often as those that there were, and that consumers would "
+    "have behaved the same. It does not include effects on the wait of other messages; the replay does.",
+)
+
+
+class DeliveriesForm(ReportForm):
+    DEFAULTS = {"range": "7d"}
+
+    compare = None
+    n = forms.IntegerField(label="Limit", required=False, min_value=0, max_value=10_000)
+
+    @property
+    def own_fields(self) -> list[forms.BoundField]:
+        if self.subject:
+            self.fields["n"].label = pages_of(self.subject.namespace.family).limits.deliveries.capitalize()
+        return super().own_fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +106,6 @@ class History:
     messages: int
     dead: int
     generated: int = 0
-    archived_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +124,35 @@ class Answer:
     until_dead: timedelta
 
 
-def history(entity: Entity, start: datetime, end: datetime) -> History:
+def report(scope: Scope, values: Mapping[str, Any]) -> Report:
+    limits, chosen, refusal = scope.family.limits, values.get("n"), ""
+    found = history(scope)
+    finding = (
+        f"Based on {counted(found.messages, 'message')} that were delivered: {found.curve.received:,} were processed or rejected "
+        f"by a consumer, {found.dead:,} reached the limit."
+    )
+    try:
+        if chosen is not None:
+            deliveries = chosen + limits.more_deliveries
+            if not deliveries:
+                raise CannotTell(f"A {limits.deliveries} of 0 would allow no delivery. Enter 1 or more.")
+            finding = f"{sentence(found, deliveries, limits.deliveries, chosen)} {finding}"
+        else:
+            found.curve.at(1)
+    except CannotTell as problem:
+        refusal = str(problem)
+    return Report(finding, _sections(scope, found) if answers(found) else [], NOTES, found.generated, refusal)
+
+
+def history(scope: Scope) -> History:
     """Read the deliveries of the messages that were first delivered in a range. Raises messages.TooManyLives."""
-    rollups.require_short_tail(entity.namespace_id)
-    lives = rollups.read([entity.pk], [entity.namespace_id], start, end)
-    by_limit = pc.and_(pc.equal(lives["measure"], measures.LIFE), pc.is_in(lives["cause"], pa.array(attempts.LIMIT_REASONS)))
-    dead = pc.sum(lives.filter(pc.fill_null(by_limit, False))["messages"]).as_py() or 0
-    return of_deliveries(attempts.read(entity, start, end), dead, manifest.state().done_at)
+    lives = of_measure(entered(scope.rows(), scope.range), measures.LIFE)
+    by_limit = pc.fill_null(pc.is_in(lives["cause"], pa.array(attempts.LIMIT_REASONS)), False)
+    dead = pc.sum(lives.filter(by_limit)["messages"]).as_py() or 0
+    return of_deliveries(attempts.read(scope.entities[0], scope.range.start, scope.range.end), dead)
 
 
-def of_deliveries(table: pa.Table, dead: int = 0, archived_at: datetime | None = None) -> History:
+def of_deliveries(table: pa.Table, dead: int = 0) -> History:
     """The history in attempts, judged and in the order of their messages. dead: messages that reached the limit in force."""
     first = attempts.starts_message(table)
     place = pc.cumulative_sum(pc.cast(first, pa.int64()))  # of the message, from 1
@@ -109,7 +172,7 @@ def of_deliveries(table: pa.Table, dead: int = 0, archived_at: datetime | None =
         "since": pc.if_else(pc.equal(failed, 1), _since(table["ended_at"], begun.take(index)), 0),
     }).filter(from_first.take(index))  # fmt: skip
     generated = pc.sum(table["generated"]).as_py() or 0
-    return _counted(rows, dead, generated, archived_at)
+    return _counted(rows, dead, generated)
 
 
 def answer(found: History, deliveries: int) -> Answer:
@@ -126,8 +189,8 @@ def answer(found: History, deliveries: int) -> Answer:
     return Answer(deliveries, dead, well, wasted, dead.share * found.messages * poison, last.since_first)
 
 
-def table(found: History) -> list[Answer]:
-    """The answers for each number of deliveries that was observed."""
+def answers(found: History) -> list[Answer]:
+    """For each number of deliveries that was observed."""
     rows = []
     for deliveries in range(1, len(found.attempts) + 1):
         try:
@@ -144,10 +207,9 @@ def sentence(found: History, deliveries: int, word: str, limit: int) -> str:
     change = one.dead.share * found.messages - found.dead
     same = f"as many as the {found.dead:,} that were"
     than = f"about {abs(change):,.0f} {'more' if change > 0 else 'fewer'} than the {found.dead:,} that were"
-    many = f"{found.messages:,} message{'s' * (found.messages != 1)}"
     return (
         f"With a {word} of {limit:,}, an estimated {percent(one.dead.share)} ({percent(one.dead.low)} to "
-        f"{percent(one.dead.high)}) of {many} that were delivered would have reached it, "
+        f"{percent(one.dead.high)}) of {counted(found.messages, 'message')} that were delivered would have reached it, "
         f"{same if abs(change) < 0.5 else than}; {percent(one.well)} would have been processed. Deliveries would have failed "
         f"{one.wasted * found.messages:,.0f} times; consumers would have held messages that never succeed for "
         f"{brief(one.poison_time)} in all, each for up to {brief(one.until_dead)} from its first delivery. "
@@ -155,7 +217,35 @@ def sentence(found: History, deliveries: int, word: str, limit: int) -> str:
     )
 
 
-def _counted(rows: pa.Table, dead: int, generated: int, archived_at: datetime | None) -> History:
+def _sections(scope: Scope, found: History) -> list[Section]:
+    limits, entity = scope.family.limits, scope.entities[0]
+    rows = []
+    for one in answers(found):
+        limit = one.deliveries - limits.more_deliveries
+        url = "" if entity.deleted_at else limits.propose(entity, None, limit, None)
+        failed = round(one.wasted * found.messages)
+        rows.append((Link(limit, url) if url else limit, one.dead.share, one.dead.low, one.dead.high, one.well, failed,
+                     one.poison_time, one.until_dead))  # fmt: skip
+    columns = [replace(COLUMNS[0], title=limits.deliveries.capitalize()), *COLUMNS[1:]]
+    ended = [(number, one) for number, one in enumerate(found.attempts, 1) if one.ended]
+    by_attempt = [
+        (number, one.ended, one.success, *wilson(one.well, one.ended), one.rejected, one.failed, one.held if one.failed else None)
+        for number, one in ended
+    ]
+    return [
+        Section("limits", "By limit", table=Table("limits", "By limit", columns, rows)),
+        Section("success", "Success by delivery", table=Table("success", "Success by delivery", BY_ATTEMPT, by_attempt)),
+    ]
+
+
+def wilson(successes: int, trials: int) -> tuple[float, float]:
+    """The 95 % band of a share, after Wilson."""
+    share, z2 = successes / trials, Z95 * Z95
+    middle, spread = share + z2 / (2 * trials), Z95 * math.sqrt(share * (1 - share) / trials + z2 / (4 * trials * trials))
+    return max(0.0, (middle - spread) / (1 + z2 / trials)), min(1.0, (middle + spread) / (1 + z2 / trials))
+
+
+def _counted(rows: pa.Table, dead: int, generated: int) -> History:
     rows = rows.set_column(1, "number", pc.min_element_wise(rows["number"], MOST))
     sums = ("well", "rejected", "failed", "held", "since")
     by_number = rows.group_by("number").aggregate([(name, "sum") for name in sums]).sort_by("number").to_pylist()
@@ -177,9 +267,14 @@ def _counted(rows: pa.Table, dead: int, generated: int, archived_at: datetime | 
         messages=messages.num_rows,
         dead=dead,
         generated=generated,
-        archived_at=archived_at,
     )
 
 
 def _since(ended: pa.ChunkedArray, begun: pa.Array) -> pa.ChunkedArray:
     return pc.max_element_wise(pc.subtract(pc.cast(ended, pa.int64()), pc.cast(begun, pa.int64())), 0)
+
+
+ANALYSIS = Analysis(
+    slug="deliveries", title="What if the maximum of deliveries had been different?", group="what_if", form=DeliveriesForm,
+    make=report, needs_entity=True, question="How many messages would have been processed, or failed for good?",
+)  # fmt: skip

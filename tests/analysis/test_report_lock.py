@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from broker_core.common.types import EventKind
-from explorer.analysis import what_if_lock as what_if
+from explorer.analysis.reports import lock as what_if
 from explorer.analysis.survival import CannotTell
 
 from . import known_truth

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from broker_core.common.types import EventKind
-from explorer.analysis import what_if_deliveries as what_if
+from explorer.analysis.reports import deliveries as what_if
 from explorer.analysis.survival import CannotTell
 
 from . import known_truth
@@ -47,7 +47,7 @@ def by_hand():
 def test_the_shares_follow_from_the_success_of_each_delivery():
     history = by_hand()
     assert [(one.well, one.rejected, one.failed) for one in history.attempts] == [(60, 0, 40), (20, 5, 15), (0, 0, 15)]
-    answers = what_if.table(history)
+    answers = what_if.answers(history)
     assert [round(one.dead.share, 3) for one in answers] == [0.4, 0.15, 0.15]
     assert [round(one.well, 3) for one in answers] == [0.6, 0.8, 0.8]
     assert [round(one.wasted, 3) for one in answers] == [0.4, 0.55, 0.7]

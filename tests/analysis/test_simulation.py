@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from explorer.analysis import replay
-from explorer.analysis.replay import History, Message, Outcome, Result, Setting, TooMuch, absences, concurrency, replay_all
+from explorer.analysis import simulation
+from explorer.analysis.simulation import History, Message, Outcome, Result, Setting, TooMuch, absences, concurrency, replay_all
 
 S = 1_000_000
 WELL, FAILED, VANISHED = Result
@@ -20,7 +20,7 @@ def message(arrived, *work, **changes):
 
 
 def run(messages, *, absent=(), until=1000, crashes=False, **setting) -> Outcome:
-    history = History(messages, [(start * S, end * S) for start, end in absent], until * S, crashes)
+    history = History(messages, [(start * S, end * S, share) for start, end, share in absent], until * S, crashes)
     [outcome] = replay_all(history, [Setting(**{"consumers": 1} | setting)])
     return outcome
 
@@ -38,8 +38,8 @@ def test_more_or_faster_consumers_shorten_the_wait():
 
 def test_the_locks_of_prefetched_messages_begin_at_the_receipt():
     there = [message(0, 10), message(0, 10), message(0, 10)]
-    assert run(there, prefetch=3, lock=15 * S).locks_lost == 1  # the first is taken when it arrives, the others together
-    done = run(there, prefetch=1, lock=15 * S)
+    assert run(there, prefetch=3, lock=25 * S).locks_lost == 1
+    done = run(there, prefetch=1, lock=25 * S)
     assert (done.locks_lost, done.processed) == (0, 3)
 
 
@@ -78,8 +78,10 @@ def test_a_message_of_a_crashed_consumer_comes_back_when_its_lock_ends():
 
 
 def test_nobody_receives_while_consumers_are_absent():
-    done = run([message(0, 1), message(10, 1)], absent=[(5, 100)])
+    done = run([message(0, 1), message(10, 1)], absent=[(5, 100, 0)])
     assert (done.waiting, done.processed) == (90 * S, 2)
+    half = run([message(0, 1), *[message(10, 50)] * 3], absent=[(5, 100, 0.5)], consumers=2)
+    assert half.waiting == 90 * S  # one works on two of them, one after the other; then both are there
 
 
 def test_removed_messages_are_not_lost_and_what_is_not_done_is_still_there():
@@ -104,22 +106,22 @@ def test_deliveries_that_there_were_not_are_drawn_and_repeat():
 
 
 def test_the_grid_has_all_combinations_and_is_bounded():
-    found = replay.grid(Setting(2, lock=S), consumers=[1, 2], lock=[S, 2 * S, 3 * S], pace=[])
+    found = simulation.grid(Setting(2, lock=S), consumers=[1, 2], lock=[S, 2 * S, 3 * S], pace=[])
     assert len(found) == 6 and {(one.consumers, one.lock) for one in found} == {(c, n * S) for c in (1, 2) for n in (1, 2, 3)}
     with pytest.raises(TooMuch, match="49 combinations"):
-        replay.grid(Setting(1), consumers=range(1, 8), prefetch=range(1, 8))
+        simulation.grid(Setting(1), consumers=range(1, 8), prefetch=range(1, 8))
 
 
 def test_what_takes_too_long_is_refused(monkeypatch):
     history = History([message(i, 1) for i in range(5000)], (), 10**12)
-    monkeypatch.setattr(replay, "MOST_MESSAGES", 4000)
+    monkeypatch.setattr(simulation, "MOST_MESSAGES", 4000)
     with pytest.raises(TooMuch, match="5,000 messages entered"):
         replay_all(history, [Setting(1)])
-    monkeypatch.setattr(replay, "MOST_MESSAGES", 5000)
-    monkeypatch.setattr(replay, "MOST_STEPS", 10_000)
+    monkeypatch.setattr(simulation, "MOST_MESSAGES", 5000)
+    monkeypatch.setattr(simulation, "MOST_STEPS", 10_000)
     with pytest.raises(TooMuch, match="at most 2 combinations"):
         replay_all(history, [Setting(1)] * 3)
-    monkeypatch.setattr(replay, "LONGEST", -1.0)
+    monkeypatch.setattr(simulation, "LONGEST", -1.0)
     with pytest.raises(TooMuch, match="took longer"):
         replay_all(history, [Setting(1)])
 
@@ -132,8 +134,9 @@ def test_a_full_size_replay_ends_in_time():
 
 def test_consumers_are_absent_when_messages_wait_and_nobody_works():
     waiting, working = [(0, 1 * S), (10 * S, 60 * S), (61 * S, 62 * S)], [(1 * S, 20 * S), (60 * S, 61 * S), (62 * S, 63 * S)]
-    assert absences(waiting, working) == [(20 * S, 60 * S)]
-    assert absences([], []) == [] and absences([(0, 2**40)], []) == [(0, 2**40)]
+    assert absences(waiting, working, 1) == [(20 * S, 60 * S, 0)]
+    assert absences(waiting, working, 2) == [(10 * S, 20 * S, 0.5), (20 * S, 60 * S, 0)]
+    assert absences([], [], 1) == [] and absences([(0, 2**40)], [], 1) == [(0, 2**40, 0)]
 
 
 def test_the_number_of_consumers_is_the_most_that_worked_at_once_but_for_moments():
