@@ -22,7 +22,18 @@ COLUMNS = [
     *("entity_id", "subqueue", "sequence_number", "outcome", "reason", "enqueued_at", "first_received_at", "last_received_at"),
     *("ended_at", "message_id", "deliveries", "settled_by", "error"),
 ]
-ORDERS = {"waiting": "longest wait first", "processing": "longest processing first", "enqueued": "oldest first"}
+ORDERS = {
+    "waiting": "longest wait first",
+    "processing": "longest processing first",
+    "enqueued": "oldest first",
+    "left": "latest to leave first",
+}
+_KEYS = {
+    "waiting": ("waiting_us", "descending"),
+    "processing": ("processing_us", "descending"),
+    "enqueued": ("enqueued_at", "ascending"),
+    "left": ("ended_at", "descending"),
+}
 
 
 class TooManyLives(Exception):
@@ -84,8 +95,7 @@ def find(
         error = pc.if_else(pc.equal(lives["outcome"], outcomes.EXPIRED), pa.scalar(None, pa.string()), lives["error"])
         chosen = pc.and_(chosen, _same(error, cause or None))
     found = with_times(lives.filter(chosen))
-    key = ("enqueued_at", "ascending") if order == "enqueued" else (f"{order}_us", "descending")
-    first = found.sort_by([key, ("sequence_number", "ascending")]).slice(0, MOST)
+    first = found.sort_by([_KEYS[order], ("sequence_number", "ascending")]).slice(0, MOST)
     return Found(found.num_rows, [_ended(row) for row in first.to_pylist()])
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from explorer.analysis import messages
 from explorer.analysis.reports import flow
+from explorer.analysis.reports.report import difference
 from explorer.analysis.reports.scope import Range
 
 from .conftest import NOON
@@ -63,10 +64,10 @@ def test_the_sentence(lives, there, said):
 
 @pytest.mark.parametrize(
     ("count", "before", "said"),
-    [(3, 2, "50% more than"), (1, 2, "50% fewer than"), (1000, 1001, "as many as"), (1, 0, "there were none")],
+    [(3, 2, "50\xa0% more than"), (1, 2, "50\xa0% fewer than"), (1000, 1001, "as many as"), (1, 0, "there were none")],
 )
 def test_a_number_against_that_of_another_range(count, before, said):
-    assert said in flow.difference(count, before, SPAN)
+    assert said in difference(count, before, SPAN)
 
 
 def test_the_page_shows_the_backlog_without_spark(report_of, queue):

@@ -13,7 +13,7 @@ from explorer.shared.charts import WIDTHS, brief, count_lines, duration_lines
 
 from ..jobs import measures
 from .forms import ReportForm
-from .report import Analysis, Column, Figure, Report, Section, Table, counted, moment
+from .report import Analysis, Column, Figure, Report, Section, Table, counted, difference, moment
 from .scope import HOUR, Range, Scope, floor, generated, of_measure, sums
 
 FOREVER = datetime.max.replace(tzinfo=UTC)
@@ -103,36 +103,27 @@ def sentence(found: Flow, span: Range) -> str:
     return f"The backlog was largest at {moment(ended)}: {counted(most, 'message')}{waited}.{now}{drain}."
 
 
-def difference(count: int, before: int, span: Range) -> str:
-    """A number against that of another range, as a sentence."""
-    if not before:
-        return f"From {span.start:%Y-%m-%d %H:%M} to {span.end:%Y-%m-%d %H:%M} there were none."
-    change = count / before - 1
-    words = f"{abs(change):.0%} {'more' if change > 0 else 'fewer'} than" if round(change, 2) else "as many as"
-    return f"That is {words} from {span.start:%Y-%m-%d %H:%M} to {span.end:%Y-%m-%d %H:%M} ({before:,})."
-
-
 def _sections(scope: Scope, found: Flow) -> list[Section]:
     span, starts, partial = scope.range, found.starts, scope.range.partial
     total = sum(found.entered)
     compared = f" {difference(total, _entered_in(scope, scope.compared), scope.compared)}" if scope.compared else ""
     traffic = {"entered": found.entered, "left": found.left}
-    interval = human(span.bucket)
+    text = f"{counted(total, 'message')} entered, {sum(found.left):,} left.{compared}"
     return [
         Section("backlog", "Backlog", is_half=True, figures=[Figure(
-            f"Backlog by {interval}", [count_lines(starts, {"active": found.depth}, one, partial=partial) for one in WIDTHS],
+            f"Backlog by {span.unit}", [count_lines(starts, {"active": found.depth}, one, partial=partial) for one in WIDTHS],
             caption="messages in the queue at the end of each interval, UTC", columns="depth",
         )]),
         Section("oldest", "Oldest message", is_half=True, figures=[Figure(
-            f"Age of the oldest message by {interval}",
+            f"Age of the oldest message by {span.unit}",
             [duration_lines(starts, {"p50": found.oldest}, (), one, partial=partial) for one in WIDTHS],
             caption="age of the oldest message at the end of each interval", columns="oldest",
         )]),
-        Section("traffic", "Entered and left", f"{counted(total, 'message')} entered, {sum(found.left):,} left.{compared}", [
+        Section("traffic", "Entered and left", text, is_half=True, figures=[
             Figure(
-                f"Messages that entered and left by {interval}",
+                f"Messages that entered and left by {span.unit}",
                 [count_lines(starts, traffic, one, partial=partial) for one in WIDTHS],
-                caption=f"messages by {interval}", keys=[("entered", "entered"), ("left", "left")], columns="entered left",
+                caption=f"messages by {span.unit}", keys=[("entered", "entered"), ("left", "left")], columns="entered left",
             )
         ]),
     ]  # fmt: skip

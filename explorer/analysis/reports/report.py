@@ -212,6 +212,15 @@ def counted(count: int, noun: str, plural: str = "") -> str:
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
+def difference(count: int, before: int, span: Any) -> str:
+    """A number against that of another range, as a sentence."""
+    if not before:
+        return f"From {moment(span.start)} to {moment(span.end)} there were none."
+    change = count / before - 1
+    words = f"{abs(change):.0%} {'more' if change > 0 else 'fewer'} than" if round(change, 2) else "as many as"
+    return f"That is {words.replace('%', chr(0xA0) + '%')} from {moment(span.start)} to {moment(span.end)} ({before:,})."
+
+
 def keyed(names: Iterable[str], words: Mapping[str, str]) -> list[tuple[str, str]]:
     """The legend of series with these names."""
     return [(name, words[name]) for name in names]

@@ -25,7 +25,7 @@ from ..subject import Subject
 HOUR = timedelta(hours=1)
 INSTANT = pa.timestamp("us", tz="UTC")
 MOST_BUCKETS = 7 * 24 + 1  # seven days from the beginning of an hour
-BUCKETS = (HOUR, 6 * HOUR, 24 * HOUR, 7 * 24 * HOUR)
+BUCKETS = {HOUR: "hour", 6 * HOUR: "6 hours", 24 * HOUR: "day", 7 * 24 * HOUR: "week"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,12 @@ class Range:
     @property
     def bucket(self) -> timedelta:
         """The interval of charts: the shortest with which they have few enough points."""
-        return next((one for one in BUCKETS if self.length <= MOST_BUCKETS * one), BUCKETS[-1])
+        return next((one for one in BUCKETS if self.length <= MOST_BUCKETS * one), max(BUCKETS))
+
+    @property
+    def unit(self) -> str:
+        """The interval in words: "hour", "6 hours"."""
+        return BUCKETS[self.bucket]
 
     @property
     def buckets(self) -> list[datetime]:
