@@ -159,18 +159,29 @@ def _work(
     found: dict[int, list[tuple[int, Result]]] = defaultdict(list)
     working = []
     for batch, after in zip(timed, _following(batches), strict=True):
-        work = [_longer(known, least, draw) if one.result is Result.VANISHED else least for one, least in batch]
-        begun = batch[0][0].received
-        if after is not None and (more := [drawn - least for drawn, (_, least) in zip(work, batch, strict=True)]):
-            left = after[0].received - begun - sum(least for _, least in batch)
+        begun, own = batch[0][0].received, sum(least for one, least in batch if one.result is not Result.VANISHED)
+        lost = {one.number: least for one, least in batch if one.result is Result.VANISHED}
+        needed = {number: _longer(known, least, draw) for number, least in lost.items()}
+        if lost and after is not None:
             waited = any(arrived.get(one.number, one.received) < one.received - WAITED_US for one in after)
-            if sum(more) > left or (waited and sum(more)):
-                work = [least + extra * left // sum(more) for extra, (_, least) in zip(more, batch, strict=True)]
-        for duration, (one, least) in zip(work, batch, strict=True):
-            slow = one.result is Result.VANISHED and duration > least
-            found[one.number].append((duration, Result.WELL if slow else one.result))
-        working.append((begun, begun + sum(work)))
+            needed = _fitted(lost, needed, after[0].received - begun - own, waited)
+        for one, least in batch:
+            slow = needed.get(one.number, 0) > least
+            found[one.number].append((needed.get(one.number, least), Result.WELL if slow else one.result))
+        working.append((begun, begun + own + sum(needed.values())))
     return {number: tuple(each) for number, each in found.items()}, working
+
+
+def _fitted(lost: Mapping[int, int], needed: dict[int, int], left: int, waited: bool) -> dict[int, int]:
+    """The work of lost deliveries if the consumer had so much time for them until it received again, and if messages `waited`,
+    needed all of it. lost: their least work; a consumer that was free before that had given up."""
+    if left < sum(lost.values()):
+        return dict.fromkeys(lost, max(0, left) // len(lost))
+    more = {number: needed[number] - least for number, least in lost.items()}
+    total, rest = sum(more.values()), left - sum(lost.values())
+    if not total or (total <= rest and not waited):
+        return needed
+    return {number: least + more[number] * rest // total for number, least in lost.items()}
 
 
 def _longer(known: Sequence[int], least: int, draw: random.Random) -> int:
@@ -203,10 +214,15 @@ def _following(batches: Sequence[Sequence[_Delivery]]) -> list[Sequence[_Deliver
     found: list[Sequence[_Delivery] | None] = [None] * len(batches)
     for own in by_holder.values():
         pairs = list(zip(own, own[1:], strict=False))
-        if all(batches[after][0].received >= batches[one][-1].until for one, after in pairs):
+        if all(batches[after][0].received >= _settled(batches[one]) for one, after in pairs):
             for one, after in pairs:
                 found[one] = batches[after]
     return found
+
+
+def _settled(batch: Sequence[_Delivery]) -> int:
+    """When its last message was settled."""
+    return max((one.until for one in batch if one.result is not Result.VANISHED), default=batch[0].received)
 
 
 def _usual_prefetch(batches: Sequence[Sequence]) -> int:

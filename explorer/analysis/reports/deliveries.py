@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -18,17 +18,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from django import forms
 
-from explorer.shared.charts import brief
+from explorer.shared.charts import WIDTHS, brief
 from explorer.shared.family import pages_of
 
 from .. import attempts
 from ..jobs import measures
 from ..survival import Z95, CannotTell, Curve, Estimate, Subject
+from .drawings import share_bars
 from .forms import ReportForm
-from .report import Analysis, Column, Link, Report, Section, Table, counted, percent
+from .report import Analysis, Column, Figure, Link, Report, Section, Table, counted, percent
 from .scope import Scope, entered, of_measure
 
 SUBJECT = Subject("messages were processed or rejected by a consumer", "No message of this time was delivered so often")
+MOST_BARS = 12  # of the chart
 MOST = 100  # deliveries of a message that are told apart
 COLUMNS = (
     Column("limit", "{}", "count"),
@@ -68,7 +70,7 @@ class DeliveriesForm(ReportForm):
     @property
     def own_fields(self) -> list[forms.BoundField]:
         if self.subject:
-            self.fields["n"].label = pages_of(self.subject.namespace.family).limits.deliveries.capitalize()
+            self["n"].label = pages_of(self.subject.namespace.family).limits.deliveries.capitalize()
         return super().own_fields
 
 
@@ -234,8 +236,23 @@ def _sections(scope: Scope, found: History) -> list[Section]:
     ]
     return [
         Section("limits", "By limit", table=Table("limits", "By limit", columns, rows)),
-        Section("success", "Success by delivery", table=Table("success", "Success by delivery", BY_ATTEMPT, by_attempt)),
+        Section(
+            "success",
+            "Success by delivery",
+            figures=[_figure(ended)],
+            table=Table("success", "Success by delivery", BY_ATTEMPT, by_attempt),
+        ),
     ]
+
+
+def _figure(ended: Sequence[tuple[int, Attempt]]) -> Figure:
+    shown = ended[:MOST_BARS]
+    labels, shares = [str(number) for number, _ in shown], [one.success for _, one in shown]
+    tips = [f"delivery {number}: {percent(one.success)} of {one.ended:,} processed" for number, one in shown]
+    bands = [wilson(one.well, one.ended) for _, one in shown]
+    charts = [share_bars(labels, shares, bands, tips, variant) for variant in WIDTHS]
+    label = "Share of deliveries after which the message was processed, by their number, with its 95 % band"
+    return Figure(label, charts, kind="bars", caption=label)
 
 
 def wilson(successes: int, trials: int) -> tuple[float, float]:

@@ -34,6 +34,7 @@ from .scope import Scope
 SUBJECT = Subject("deliveries were ended by their consumer", "No delivery of this time was held for so long")
 POINTS = 48  # of the cost curve
 NEAR_LOWEST = 1.25  # locks that cost at most this much of the lowest cost are recommended
+SHOWN_COST = 8  # the chart begins where the cost is at most so many times the lowest
 WEIGHT = timedelta(minutes=1)  # how much delay is as bad as a duplicate, unless the user says otherwise
 EXAMPLES = tuple(timedelta(seconds=s) for s in (1, 5, 10, 30, 60, 120, 300, 900, 1800, 3600, 4 * 3600, 86_400, 7 * 86_400))
 SECOND = timedelta(seconds=1)
@@ -113,7 +114,7 @@ class LockForm(ReportForm):
     @property
     def own_fields(self) -> list[BoundField]:
         if self.subject:
-            self.fields["x"].label = pages_of(self.subject.namespace.family).limits.lock.capitalize()
+            self["x"].label = pages_of(self.subject.namespace.family).limits.lock.capitalize()
         return super().own_fields
 
 
@@ -177,10 +178,10 @@ def answers(found: History) -> list[Answer]:
     return rows
 
 
-def costs(found: History, weight: timedelta, *, vanish: bool = True) -> list[Cost]:
+def costs(found: History, weight: timedelta, *, vanish: bool = True, since: timedelta | None = None) -> list[Cost]:
     """The cost curve over the locks that the history can tell, evenly spaced on a logarithmic axis. vanish: whether the broker
-    notices a crash only by the end of the lock. Raises CannotTell."""
-    tried = [answer(found, lock) for lock in _points(found)]
+    notices a crash only by the end of the lock. since: the shortest lock. Raises CannotTell."""
+    tried = [answer(found, lock) for lock in _points(found, since)]
     return [
         Cost(one.lock, 1000 * one.duplicates * weight, 1000 * one.vanished * one.lock if vanish else timedelta(0))
         for one in tried
@@ -273,6 +274,10 @@ def _lost_figure(found: History, chosen: timedelta | None, word: str) -> Figure:
 
 def _cost_figure(found: History, chosen: timedelta | None, weight: timedelta, limits: LimitPages) -> Figure:
     curve = costs(found, weight, vanish=not limits.notices_crashes)
+    limit = min(one.total for one in curve) * SHOWN_COST
+    if limit and curve[0].total > limit:
+        since = next(one.lock for one in curve if one.total <= limit)
+        curve = costs(found, weight, vanish=not limits.notices_crashes, since=since)
     series = {
         "p50": [one.total for one in curve],
         "p95": [one.duplicates for one in curve],
@@ -285,10 +290,11 @@ def _cost_figure(found: History, chosen: timedelta | None, weight: timedelta, li
     return Figure(f"Delay by 1,000 deliveries, by {limits.lock}", charts, keys=keys, caption=f"by {limits.lock}")
 
 
-def _points(found: History) -> list[timedelta]:
+def _points(found: History, since: timedelta | None = None) -> list[timedelta]:
     """Locks that the history can tell, evenly spaced on a logarithmic axis."""
     low, high = found.curve.span_us
-    low = min(max(low, 1000), high // 10 or 1)
+    low = since // timedelta(microseconds=1) if since else max(low, 1000)
+    low = min(low, high * 9 // 10 or 1)
     step = (high / low) ** (1 / (POINTS - 1))
     return [timedelta(microseconds=min(high, math.ceil(low * step**i))) for i in range(POINTS)]
 

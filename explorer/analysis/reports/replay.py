@@ -100,7 +100,7 @@ class ReplayForm(ReportForm):
     def own_fields(self) -> list[forms.BoundField]:
         if self.subject:
             limits = pages_of(self.subject.namespace.family).limits
-            self.fields["lock"].label, self.fields["deliveries"].label = limits.lock.capitalize(), limits.deliveries.capitalize()
+            self["lock"].label, self["deliveries"].label = limits.lock.capitalize(), limits.deliveries.capitalize()
         return super().own_fields
 
 
