@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from . import flow, losses, time_to_live
+from . import flow, lock_losses, losses, receivers, redelivery, time_to_live, waiting
 from .report import Analysis
 
 GROUPS = {
@@ -12,7 +12,8 @@ GROUPS = {
     "why": "Why did it happen?",
     "what_if": "What if?",
 }
-ANALYSES: tuple[Analysis, ...] = (flow.ANALYSIS, losses.ANALYSIS, time_to_live.ANALYSIS)
+MODULES = (flow, waiting, losses, lock_losses, redelivery, receivers, time_to_live)
+ANALYSES: tuple[Analysis, ...] = tuple(module.ANALYSIS for module in MODULES)
 BY_SLUG = {one.slug: one for one in ANALYSES}
 
 
