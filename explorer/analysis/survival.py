@@ -83,6 +83,10 @@ class Curve:
         """The share that was never observed to end."""
         return self._steps[-1].share if self._steps else 1.0
 
+    def quantile(self, share: float) -> int | None:
+        """The microseconds, to a bin's end, within which this share of the messages was received; None: it was not observed."""
+        return next((step.until_us for step in self._steps if step.share <= 1 - share + 1e-12), None)
+
     def at(self, microseconds: int) -> Estimate:
         """The share not received within this time; a bin counts only if all of it is below.
 

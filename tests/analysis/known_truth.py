@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from broker_core.common.types import EventKind
 from broker_core.history import schema
-from explorer.analysis import attempts
 from explorer.analysis.jobs.measures import bin_of, lower_bound
 from explorer.analysis.reports import deliveries as limit_report
+from explorer.analysis.reports import held
 from explorer.analysis.reports import lock as lock_report
 from explorer.analysis.survival import Curve, Estimate
 
@@ -38,14 +38,14 @@ def table(rows: list[dict]) -> pa.Table:
     made = []
     for given in rows:
         row = default | {"sequence_number": next(numbers)} | given
-        held, lock = row.pop("held", 1), row.pop("lock", 60)
-        row.setdefault("ended_at", row["received_at"] + timedelta(seconds=held))
+        seconds, lock = row.pop("held", 1), row.pop("lock", 60)
+        row.setdefault("ended_at", row["received_at"] + timedelta(seconds=seconds))
         if lock is not None:
             until = row["received_at"] + timedelta(seconds=lock)
             row.setdefault("locked_until", until)
             row.setdefault("lock_ended_at", until)
         made.append(row)
-    return attempts.judged(pa.Table.from_pylist(made, schema.ATTEMPT))
+    return held.judged(pa.Table.from_pylist(made, schema.ATTEMPT))
 
 
 def deliveries(seed: int, many: int = 400) -> pa.Table:

@@ -1,10 +1,11 @@
 """What an analysis says about another setting, against the same history really run on the broker with that setting."""
 
 from datetime import timedelta
+from typing import Any
 
 from broker_core.common.types import EntityAddress
-from explorer.analysis import replay_history, simulation
-from explorer.analysis.reports import deliveries, lock
+from explorer.analysis import simulation
+from explorer.analysis.reports import deliveries, lock, replay_history
 
 from .real_run import run, scope_of, script
 
@@ -20,7 +21,7 @@ def queue(name):
 def test_another_lock_and_another_maximum_of_deliveries(archive):
     """Enough consumers for all messages, so that nothing feeds back."""
     played = script(1, MANY, every=2, mean=20, failing=0.3, crashing=0.05, until=2000)
-    limits = {"lock_duration": 60 * SECOND, "max_delivery_count": 6}
+    limits: dict[str, Any] = {"lock_duration": 60 * SECOND, "max_delivery_count": 6}
     run(queue("a"), played, consumers=MANY, **limits)
     was = scope_of(queue("a"))
     really = run(queue("b"), played, consumers=MANY, **limits | {"lock_duration": 20 * SECOND})

@@ -13,7 +13,8 @@ from broker_core.common.types import EntityAddress, Message
 from broker_core.history import archive as archiving
 from broker_core.models import Entity
 from broker_core.service_bus import entities
-from explorer.analysis import replay_history, simulation
+from explorer.analysis import simulation
+from explorer.analysis.reports import replay_history
 from explorer.analysis.reports.replay import ReplayForm
 from explorer.analysis.survival import CannotTell
 from explorer.roles import ADMINISTRATOR

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from broker_core.common.types import EntityAddress
-from explorer.analysis import replay_history, simulation
+from explorer.analysis import simulation
 from explorer.analysis.reports import deliveries as limit_report
 from explorer.analysis.reports import lock as lock_report
+from explorer.analysis.reports import replay_history
 from tests.analysis.known_truth import coverage
 from tests.analysis.real_run import run, scope_of, script
 

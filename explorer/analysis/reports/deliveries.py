@@ -7,7 +7,6 @@ when its receiver processes or rejects it; one that reached the limit, expired o
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,9 +20,10 @@ from django import forms
 from explorer.shared.charts import WIDTHS, brief
 from explorer.shared.family import pages_of
 
-from .. import attempts
 from ..jobs import measures
-from ..survival import Z95, CannotTell, Curve, Estimate, Subject
+from ..survival import CannotTell, Curve, Estimate, Subject
+from . import held
+from .attempts import wilson
 from .drawings import share_bars
 from .forms import ReportForm
 from .report import Analysis, Column, Figure, Link, Report, Section, Table, counted, percent
@@ -149,14 +149,14 @@ def report(scope: Scope, values: Mapping[str, Any]) -> Report:
 def history(scope: Scope) -> History:
     """Read the deliveries of the messages that were first delivered in a range. Raises messages.TooManyLives."""
     lives = of_measure(entered(scope.rows(), scope.range), measures.LIFE)
-    by_limit = pc.fill_null(pc.is_in(lives["cause"], pa.array(attempts.LIMIT_REASONS)), False)
+    by_limit = pc.fill_null(pc.is_in(lives["cause"], pa.array(held.LIMIT_REASONS)), False)
     dead = pc.sum(lives.filter(by_limit)["messages"]).as_py() or 0
-    return of_deliveries(attempts.read(scope.entities[0], scope.range.start, scope.range.end), dead)
+    return of_deliveries(held.read(scope), dead)
 
 
 def of_deliveries(table: pa.Table, dead: int = 0) -> History:
     """The history in attempts, judged and in the order of their messages. dead: messages that reached the limit in force."""
-    first = attempts.starts_message(table)
+    first = held.starts_message(table)
     place = pc.cumulative_sum(pc.cast(first, pa.int64()))  # of the message, from 1
     known = pc.or_(pc.is_null(table["attempt"]), pc.less_equal(table["attempt"], 1))
     begun = table["received_at"].combine_chunks().filter(first)
@@ -253,13 +253,6 @@ def _figure(ended: Sequence[tuple[int, Attempt]]) -> Figure:
     charts = [share_bars(labels, shares, bands, tips, variant) for variant in WIDTHS]
     label = "Share of deliveries after which the message was processed, by their number, with its 95 % band"
     return Figure(label, charts, kind="bars", caption=label)
-
-
-def wilson(successes: int, trials: int) -> tuple[float, float]:
-    """The 95 % band of a share, after Wilson."""
-    share, z2 = successes / trials, Z95 * Z95
-    middle, spread = share + z2 / (2 * trials), Z95 * math.sqrt(share * (1 - share) / trials + z2 / (4 * trials * trials))
-    return max(0.0, (middle - spread) / (1 + z2 / trials)), min(1.0, (middle + spread) / (1 + z2 / trials))
 
 
 def _counted(rows: pa.Table, dead: int, generated: int) -> History:

@@ -24,9 +24,10 @@ from broker_core.form_fields import DurationField
 from explorer.shared.charts import WIDTHS, brief, cost_curve, share_curve
 from explorer.shared.family import LimitPages, pages_of
 
-from .. import attempts, rollups
+from .. import rollups
 from ..jobs import measures
 from ..survival import FEWEST, CannotTell, Curve, Estimate, Subject
+from . import held
 from .forms import ReportForm
 from .report import Analysis, Column, Figure, Link, Report, Section, Table, counted, percent
 from .scope import Scope
@@ -134,7 +135,7 @@ def report(scope: Scope, values: Mapping[str, Any]) -> Report:
 
 def history(scope: Scope) -> History:
     """Read the deliveries of a queue that began in a range. Raises messages.TooManyLives."""
-    return of_deliveries(attempts.read(scope.entities[0], scope.range.start, scope.range.end))
+    return of_deliveries(held.read(scope))
 
 
 def of_deliveries(table: pa.Table) -> History:
@@ -149,7 +150,7 @@ def of_deliveries(table: pa.Table) -> History:
         curve=Curve(_bins(plain.filter(let_go), "held_us"), _bins(plain.filter(pc.invert(let_go)), "held_us"), SUBJECT),
         lost=pc.sum(plain["lost"]).as_py() or 0,
         renewing=table.num_rows - plain.num_rows,
-        usual_lock=attempts.usual_lock(table),
+        usual_lock=held.usual_lock(table),
         pickup=_bins(table, "pickup_us"),
         generated=pc.sum(table["generated"]).as_py() or 0,
     )
@@ -319,7 +320,7 @@ def _pickup(table: pa.Table) -> pa.Array:
     """From the end of each lost lock to the message's next delivery; NULL: it was not lost, or there was none."""
     ended = pc.cast(pc.coalesce(table["lock_ended_at"], table["ended_at"]), pa.int64())
     passed = pc.subtract(_next(pc.cast(table["received_at"], pa.int64())), ended)
-    goes_on = pc.invert(_next(attempts.starts_message(table)))
+    goes_on = pc.invert(_next(held.starts_message(table)))
     return pc.if_else(pc.and_(goes_on, table["lost"]), pc.max_element_wise(passed, 0, skip_nulls=False), None)
 
 

@@ -199,7 +199,7 @@ def _by_time(span: Range, ends: Ends) -> Section:
     charts = [stacked_bars(span.buckets, lost, (), one, partial=span.partial) for one in WIDTHS]
     caption = f"by the {span.unit} in which they were lost"
     figure = Figure(label, charts, "bars", caption, keyed(lost, presenters.OUTCOMES))
-    return Section("times", "By time", figures=[figure], is_half=True)
+    return Section("times", "By time", figures=[figure])
 
 
 def _routes(scope: Scope, losses: Sequence[Loss]) -> list[Section]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from . import deliveries, flow, lock, losses, replay, time_to_live
+from . import deliveries, flow, lock, lock_losses, losses, receivers, redelivery, replay, time_to_live, waiting
 from .report import Analysis
 
 GROUPS = {
@@ -12,14 +12,8 @@ GROUPS = {
     "why": "Why did it happen?",
     "what_if": "What if?",
 }
-ANALYSES: tuple[Analysis, ...] = (
-    flow.ANALYSIS,
-    losses.ANALYSIS,
-    time_to_live.ANALYSIS,
-    lock.ANALYSIS,
-    deliveries.ANALYSIS,
-    replay.ANALYSIS,
-)
+MODULES = (flow, waiting, losses, lock_losses, redelivery, receivers, time_to_live, lock, deliveries, replay)
+ANALYSES: tuple[Analysis, ...] = tuple(module.ANALYSIS for module in MODULES)
 BY_SLUG = {one.slug: one for one in ANALYSES}
 
 

@@ -15,9 +15,9 @@ from broker_core.form_fields import parse_human_or_iso
 from explorer.shared.charts import brief
 from explorer.shared.family import LimitPages, pages_of
 
-from .. import replay_history
 from ..simulation import Outcome, Setting, TooMuch, grid, replay_all
 from ..survival import CannotTell
+from . import replay_history
 from .forms import ReportForm
 from .report import Analysis, Column, Link, Report, Section, Table, counted, joined, percent
 from .scope import Scope

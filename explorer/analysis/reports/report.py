@@ -144,6 +144,11 @@ class Figure:
     template: str = "explorer/_chart.svg"
 
     @property
+    def has_lines(self) -> bool:
+        """Whether its series are lines, and not areas."""
+        return self.kind in ("lines", "heat")
+
+    @property
     def readout(self) -> str:
         """The id of the line with the values under the pointer."""
         return f"read-{self.columns.replace(' ', '-')}"

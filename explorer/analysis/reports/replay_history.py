@@ -11,17 +11,16 @@ from datetime import datetime
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from broker_core.common.types import SubQueue
-from broker_core.history import archive, manifest, schema, storage
-from broker_core.models import Entity
+from broker_core.history import archive, schema
 
-from . import attempts, messages
-from .jobs import outcomes
-from .reports.scope import Scope
-from .simulation import FOREVER, MOST_MESSAGES, History, Message, Outcome, Result, Setting, TooMuch, absences, concurrency
-from .survival import FEWEST, CannotTell
+from .. import messages
+from ..jobs import outcomes
+from ..simulation import FOREVER, MOST_MESSAGES, History, Message, Outcome, Result, Setting, TooMuch, absences, concurrency
+from ..survival import FEWEST, CannotTell
+from . import held, stored
+from .scope import Range, Scope
 
 COLUMNS = [
     *("entity_id", "subqueue", "sequence_number", "outcome", "reason", "enqueued_at", "first_received_at", "last_received_at"),
@@ -53,21 +52,20 @@ class _Delivery:
 
 def read(scope: Scope, deliveries: int | None) -> Replayable:
     """Read a queue's history. deliveries: the maximum in force. Raises TooMuch, messages.TooManyLives, CannotTell."""
-    entity, start, end = scope.entities[0], scope.range.start, scope.range.end
-    lives = _lives(entity, start, end)
+    lives, span = _lives(scope), scope.range
     if lives.num_rows > MOST_MESSAGES:
         raise TooMuch(
             f"{lives.num_rows:,} messages entered in this range; at most {MOST_MESSAGES:,} are replayed. Choose a shorter one."
         )
     return replayable(
-        lives, attempts.read(entity, start, end), start, end, deliveries, notices_crashes=scope.family.limits.notices_crashes
+        lives, held.read(scope), span.start, span.end, deliveries, notices_crashes=scope.family.limits.notices_crashes
     )
 
 
 def replayable(
     lives: pa.Table, judged: pa.Table, start: datetime, end: datetime, deliveries: int | None, *, notices_crashes: bool = False
 ) -> Replayable:
-    """The history in lives and judged attempts. Raises CannotTell for too few deliveries, and for queues with sessions."""
+    """The history in lives and judged held. Raises CannotTell for too few deliveries, and for queues with sessions."""
     if pc.any(pc.is_valid(lives["session_id"])).as_py():
         raise CannotTell("Messages of this queue have sessions, whose order a replay does not follow.")
     made = [one for one in _deliveries(judged, start) if one is not None]
@@ -76,10 +74,11 @@ def replayable(
     zero, until = _us(start), _us(end) - _us(start)
     batches = _batches(made)
     rows = messages.with_outcome(lives).sort_by([("enqueued_at", "ascending"), ("sequence_number", "ascending")]).to_pylist()
+    rows = [_as_of(row, end) for row in rows]
     work, working = _work(batches, {row["sequence_number"]: _us(row["enqueued_at"]) - zero for row in rows})
     listed = [_message(row, work.get(row["sequence_number"], ()), zero) for row in rows]
     waiting = [(one.arrived, _left_waiting(row, zero, until)) for one, row in zip(listed, rows, strict=True)]
-    lock, consumers = attempts.usual_lock(judged), concurrency(working)
+    lock, consumers = held.usual_lock(judged), concurrency(working)
     setting = Setting(
         consumers=consumers,
         prefetch=_usual_prefetch(batches),
@@ -90,46 +89,41 @@ def replayable(
     return Replayable(history, setting, _actual(rows, waiting, zero, until, judged), sum(row["generated"] for row in rows))
 
 
-def _lives(entity: Entity, start: datetime, end: datetime) -> pa.Table:
-    files = manifest.life_files(start, end, [entity.namespace_id])
-    if files.rows > messages.MOST_LIVES:
-        raise messages.TooManyLives(
-            f"This range has {files.rows:,} messages in the archive; at most {messages.MOST_LIVES:,} are searched. "
-            "Choose a shorter one."
-        )
-    parts, stored = [_SCHEMA.empty_table()], storage.archive_here()
-    for file in files.files:
-        with stored.open(file.path) as opened:
-            there = set(pq.read_schema(opened).names)
-            opened.seek(0)
-            columns = [name for name in COLUMNS if name in there]
-            parts.append(schema.conform(pq.read_table(opened, columns=columns, filters=[("entity_id", "=", entity.pk)]), _SCHEMA))
-    ended = pa.concat_tables(parts)
-    instant, enqueued = _SCHEMA.field("enqueued_at").type, ended["enqueued_at"]
-    inside = pc.and_(pc.greater_equal(enqueued, pa.scalar(start, instant)), pc.less(enqueued, pa.scalar(end, instant)))
-    inside = pc.and_(inside, pc.equal(ended["subqueue"], int(SubQueue.MAIN)))
+def _lives(scope: Scope) -> pa.Table:
+    """The messages that entered the main list in the range, also those that are still there."""
+    span = scope.range
+    ended = stored.lives(scope, span.start, Range(span.start, max(span.end, scope.now)), COLUMNS)
+    over = pa.scalar(span.end, ended["enqueued_at"].type)
+    inside = pc.and_(pc.less(ended["enqueued_at"], over), pc.equal(ended["subqueue"], int(SubQueue.MAIN)))
     ended = ended.filter(pc.and_(inside, pc.not_equal(ended["outcome"], outcomes.CANCELLED)))
     with archive.connected() as postgres:
-        there_now = archive.read_arrow(postgres, "history_still_there", entity_ids=[entity.pk], start=start, end=end)
-    present = schema.conform(there_now, _SCHEMA)
+        there = archive.read_arrow(postgres, "history_still_there", entity_ids=scope.ids, start=span.start, end=span.end)
+    present = schema.conform(there, ended.schema)
     gone = pc.is_in(present["sequence_number"], ended["sequence_number"].combine_chunks())
     return pa.concat_tables([ended, present.filter(pc.invert(gone))])
+
+
+def _as_of(row: dict, end: datetime) -> dict:
+    """A life as it was at the end of the range."""
+    row = row if row["ended_at"] is None or row["ended_at"] < end else row | {"ended_at": None, "outcome": 0, "reason": None}
+    received = row["first_received_at"]
+    return row if received is None or received < end else row | {"first_received_at": None}
 
 
 def _deliveries(judged: pa.Table, start: datetime) -> Iterable[_Delivery | None]:
     """The deliveries that kept a consumer busy; None: one that was only released."""
     names = ("sequence_number", "received_at", "held_us", "received_by", "lost", "failed", "well", "rejected", "let_go")
     zero = _us(start)
-    for number, at, held, holder, lost, failed, well, rejected, let_go in zip(
+    for number, at, took, holder, lost, failed, well, rejected, let_go in zip(
         *(judged[name].to_pylist() for name in names), strict=True
     ):
         received = _us(at) - zero
         if lost:
-            yield _Delivery(number, received, received + held, holder, Result.VANISHED)
+            yield _Delivery(number, received, received + took, holder, Result.VANISHED)
         elif failed:
-            yield _Delivery(number, received, received + held, holder, Result.FAILED)
+            yield _Delivery(number, received, received + took, holder, Result.FAILED)
         elif well or rejected or let_go:
-            yield _Delivery(number, received, received + held, holder, Result.WELL)
+            yield _Delivery(number, received, received + took, holder, Result.WELL)
         else:
             yield None
 
@@ -232,7 +226,7 @@ def _usual_prefetch(batches: Sequence[Sequence]) -> int:
 
 
 def _message(row: dict, work: tuple[tuple[int, Result], ...], zero: int) -> Message:
-    by_limit = row["reason"] in attempts.LIMIT_REASONS
+    by_limit = row["reason"] in held.LIMIT_REASONS
     rejected = row["outcome"] in outcomes.WITH_REASON and row["reason"] not in outcomes.BROKER_REASONS
     removed = row["outcome"] in REMOVED and not by_limit and not rejected
     own = row["time_to_live_in_force_us"] if row["outcome"] else row["time_to_live_us"]
@@ -258,7 +252,7 @@ def _actual(rows: Sequence[dict], waiting: Sequence[tuple[int, int]], zero: int,
         messages=len(rows),
         processed=sum(row["outcome"] in BY_CONSUMERS for row in rows) + len(rejected),
         expired=sum(row["outcome"] == outcomes.EXPIRED for row in rows),
-        dead_lettered=sum(row["reason"] in attempts.LIMIT_REASONS for row in rows),
+        dead_lettered=sum(row["reason"] in held.LIMIT_REASONS for row in rows),
         duplicates=None,
         locks_lost=pc.sum(judged["lost"]).as_py() or 0,
         depth=most,
@@ -268,6 +262,3 @@ def _actual(rows: Sequence[dict], waiting: Sequence[tuple[int, int]], zero: int,
 
 def _us(at: datetime) -> int:
     return int(at.timestamp()) * 1_000_000 + at.microsecond
-
-
-_SCHEMA = pa.schema([schema.LIFE.field(name) for name in COLUMNS])

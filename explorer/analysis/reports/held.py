@@ -1,51 +1,34 @@
-"""The deliveries of a queue from the archive's attempts: how long each was held, and how it ended. Read without Spark."""
+"""The deliveries of a queue as analyses of "what if" need them: how long each was held, and how it ended."""
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from broker_core.common.types import EventKind, SubQueue
-from broker_core.history import schema, storage
-from broker_core.models import ArchiveFile, ArchiveSlice, Entity
 
-from .jobs import outcomes
-from .messages import TooManyLives, elapsed
+from ..jobs import outcomes
+from ..messages import elapsed
+from . import stored
+from .scope import INSTANT, Range, Scope
 
-MOST = 5_000_000  # attempts in the files to read; more take longer than a page should
 LIMIT_REASONS = ("MaxDeliveryCountExceeded", "MaxDequeueCountExceeded", "delivery_limit")
-COLUMNS = [
+COLUMNS = (
     *("subqueue", "sequence_number", "attempt", "outcome", "received_at", "ended_at", "locked_until", "lock_ended_at"),
     *("renewals", "received_by", "ended_by", "reason", "generated"),
-]
+)
 
 
-def read(entity: Entity, start: datetime, end: datetime) -> pa.Table:
-    """The attempts of an entity's main queue that began in a range, as `judged`. Raises TooManyLives."""
-    files = ArchiveFile.objects.filter(
-        content=ArchiveFile.ATTEMPTS, slice__state=ArchiveSlice.DONE, namespace_id=entity.namespace_id, last_at__gte=start
-    )
-    found = list(files.order_by("path"))
-    rows = sum(file.rows for file in found)
-    if rows > MOST:
-        raise TooManyLives(f"This range has {rows:,} deliveries in the archive; at most {MOST:,} are read. Choose a shorter one.")
-    parts, archive = [_SCHEMA.empty_table()], storage.archive_here()
-    for file in found:
-        with archive.open(file.path) as opened:
-            table = pq.read_table(opened, columns=COLUMNS, filters=[("entity_id", "=", entity.pk)])
-        parts.append(schema.conform(table, _SCHEMA))
-    table = pa.concat_tables(parts)
-    instant = _SCHEMA.field("received_at").type
-    received = table["received_at"]
-    inside = pc.and_(
-        pc.greater_equal(received, pa.scalar(start, instant)),
-        pc.and_(pc.less(received, pa.scalar(end, instant)), pc.equal(table["subqueue"], int(SubQueue.MAIN))),
-    )
-    return judged(table.filter(inside))
+def read(scope: Scope) -> pa.Table:
+    """The deliveries from the main list that began in the range, whenever they ended, as `judged`. Raises TooManyLives."""
+    span = scope.range
+    table = stored.attempts(scope, Range(span.start, max(span.end, scope.now)), COLUMNS)
+    first, over = pa.array([span.start, span.end], INSTANT)
+    inside = pc.and_(pc.greater_equal(table["received_at"], first), pc.less(table["received_at"], over))
+    return judged(table.filter(pc.and_(inside, pc.equal(table["subqueue"], int(SubQueue.MAIN)))))
 
 
 def judged(attempts: pa.Table) -> pa.Table:
@@ -105,6 +88,3 @@ def starts_message(judged_: pa.Table) -> pa.Array:
 
 def _is(outcome: Any, *kinds: EventKind) -> Any:
     return pc.is_in(outcome, pa.array([int(kind) for kind in kinds], pa.int16()))
-
-
-_SCHEMA = pa.schema([schema.ATTEMPT.field(name) for name in COLUMNS])
