@@ -10,6 +10,7 @@ from . import addresses
 from .analysis import pages
 from .dead_letters import group, inbox
 from .demo import pages as demonstration
+from .map import pages as live_map
 from .operations import pages as operating
 from .operations import transfer
 from .shared import (
@@ -79,6 +80,7 @@ urlpatterns = [
     path(f"bodies/{ENTITY}/<int:sequence_number>", message.body, name="body"),
     path(f"messages/{ENTITY}/<int:sequence_number>", message.message, name="message"),
     path("tail/", tail.tail, name="tail"),
+    path("map/", live_map.live_map, name="map"),
     path("configuration/", configuration.configuration, name="configuration"),
     path("configuration/export/", configuration.export_configuration, name="configuration_export"),
     path("insights/", insights.insights, name="insights"),

@@ -246,6 +246,7 @@ class FamilyPages:
     dead_tab:    query of the list to which the count of dead letters links.
     operations:  how operations on many messages work.
     send_url:    (namespace, path) -> the URL of the form that sends to an entity, or to what else the family sends to.
+    exchange_url: (namespace, name) -> the URL of an exchange's page; empty: the family has no exchanges.
     demo:        name of the module with the family's part of the demo (explorer/demo/parts.py); empty: none.
     """
 
@@ -272,6 +273,7 @@ class FamilyPages:
     needs_a_person: Callable[[Counted], bool] = _no
     dead_tab: str = ""
     send_url: Callable[[str, str], str] = _send_url
+    exchange_url: Callable[[str, str], str] = lambda namespace, name: ""
     demo: str = ""
 
     @property
