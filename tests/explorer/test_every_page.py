@@ -17,7 +17,7 @@ pytest_plugins = ["tests.explorer.rabbitmq_office"]
 
 ELSEWHERE = {
     "preferences", "demonstration", "body", "analysis_runs", "analysis_new", "analysis_run", "analysis_cancel", "analysis_csv",
-    "analysis_messages", "what_if_time_to_live", "flow_and_losses",
+    "analysis_messages", "analysis_report",
     "names", "rabbitmq_export", "configuration_export", "operation", "operation_change", "entity_pause", "entity_protect",
     "filter_suggestions", "general_suggestions", "save_filter", "delete_filter",
     "rename_template", "delete_template",
