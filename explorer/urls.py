@@ -7,7 +7,8 @@ from explorer.shared.by_family import by_family
 from explorer.shared.family import installed
 
 from . import addresses
-from .analysis import pages
+from .analysis import listing, pages
+from .analysis.reports import pages as reports
 from .dead_letters import group, inbox
 from .demo import pages as demonstration
 from .map import pages as live_map
@@ -91,12 +92,11 @@ urlpatterns = [
     path(f"operate/{ENTITY}", operating.operation_new, name="operation_new"),
     path("analyses/", pages.analysis_runs, name="analysis_runs"),
     path("analyses/new/", pages.analysis_new, name="analysis_new"),
-    path("analyses/flow/", pages.flow_and_losses, name="flow_and_losses"),
-    path("analyses/time-to-live/", pages.what_if_time_to_live, name="what_if_time_to_live"),
     path("analyses/<int:run_id>/", pages.analysis_run, name="analysis_run"),
     path("analyses/<int:run_id>/cancel/", pages.analysis_cancel, name="analysis_cancel"),
-    path("analyses/<int:run_id>/messages/", pages.analysis_messages, name="analysis_messages"),
     path("analyses/<int:run_id>/numbers.csv", pages.analysis_csv, name="analysis_csv"),
+    path("analyses/messages/", listing.messages_behind, name="analysis_messages"),
+    path("analyses/<slug:slug>/", reports.report, name="analysis_report"),
 ]
 for family in installed():
     urlpatterns += family.urls

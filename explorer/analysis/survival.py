@@ -62,6 +62,10 @@ class Curve:
         """The ends of the first and the last bin with messages."""
         return (self._steps[0].until_us, self._steps[-1].until_us) if self._steps else (1, 1)
 
+    def quantile(self, share: float) -> int | None:
+        """The microseconds, to a bin's end, within which this share of the messages was received; None: it was not observed."""
+        return next((step.until_us for step in self._steps if step.share <= 1 - share + 1e-12), None)
+
     def at(self, microseconds: int) -> Estimate:
         """The share not received within this time; a bin counts only if all of it is below.
 

@@ -50,6 +50,7 @@ QUEUE_STORAGE = FamilyPages(
         leaves="deleted, expired, cleared or moved",
         collected="poison message",
         collected_why="received too often without being deleted",
+        lock_lost="their lease ended",
     ),
     figures=counts.FIGURES,
     counts=counts.COUNTS,

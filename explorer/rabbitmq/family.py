@@ -51,6 +51,7 @@ RABBITMQ = FamilyPages(
         leaves="acknowledged, expired, dropped, purged, moved or dead-lettered",
         no_consumer="no consumer",
         receiver="consumer",
+        lock_lost="their channel closed or timed out",
     ),
     figures=states.FIGURES,
     counts=states.COUNTS,

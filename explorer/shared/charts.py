@@ -149,10 +149,12 @@ def duration_lines(
     *,
     partial: Sequence[bool] = (),
     marks: Sequence[tuple[float, str, str]] = (),
+    span: Sequence[timedelta] = (),
 ) -> Chart:
-    """Durations as lines on a logarithmic axis. A bucket without a value interrupts its line. partial, marks: as in bars."""
+    """Durations as lines on a logarithmic axis. A bucket without a value interrupts its line. partial, marks: as in bars. span:
+    durations that the axis includes, too."""
     plot = _Plot(starts, variant, marks)
-    present = [value for values in series.values() for value in values if value is not None]
+    present = [*span, *(value for values in series.values() for value in values if value is not None)]
     ticks = duration_ticks(min(present, default=FLOOR), max(present, default=FLOOR))
     low, high = math.log10(ticks[0].total_seconds()), math.log10(ticks[-1].total_seconds())
 

@@ -174,6 +174,7 @@ class PageTexts:
     no_consumer:            shown for an entity from which no message was ever received.
     collected, collected_why: what an entity whose messages wait for an operator holds, and how these came there.
     receiver:               the noun for who receives.
+    lock_lost:              why a delivery ended without a settlement, after "because".
     """
 
     body: str
@@ -183,6 +184,7 @@ class PageTexts:
     collected: str = "dead letter"
     collected_why: str = "dead-lettered to this queue, and nothing consumes them"
     receiver: str = "receiver"
+    lock_lost: str = "their lock ended"
 
 
 @dataclass(frozen=True, slots=True)
