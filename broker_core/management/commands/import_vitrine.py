@@ -15,8 +15,8 @@ from broker_core.transfer.updating import Result, apply_import, preview_import
 
 class Command(BaseCommand):
     help = (
-        "Import the namespaces in a file written by export_vitrine. A namespace that already exists is an error, or with --update "
-        "gets the configuration of the file. Either everything is stored or nothing."
+        "Import the namespaces in a file written by export_vitrine. A namespace that already exists is an error, or gets the "
+        "configuration of the file with --update. Either everything is stored or nothing."
     )
 
     def add_arguments(self, parser):

@@ -1360,7 +1360,7 @@ SELECT s.scanned, s.scanned = n.n AND n.n < %(max_scanned)s AS at_end, j.not_jso
 
 -- name: search_events
 -- Messages that match by what their first event keeps of them, present or removed, also of deleted entities, newest first: among
--- the next max_scanned events below (xid, event_id). back_to: when the last of these was recorded, or the one at that place if
+-- the next max_scanned events below (xid, event_id). only: of these entities; NULL: of all. back_to: when the last of these was recorded, or the one at that place if
 -- there are none. Without a match there is one row without a number.
 WITH looked_at AS MATERIALIZED (
     SELECT event_id, xid, recorded_at, at, entity_id, subqueue, sequence_number, kind, message_id, session_id, size, properties,
@@ -1378,6 +1378,7 @@ WITH looked_at AS MATERIALIZED (
            NULL::smallint AS priority, NULL::bytea AS body, NULL::jsonb AS resubmitted_from
       FROM looked_at AS l
      WHERE l.kind IN (@EVENT_SENT, @EVENT_SCHEDULED, @EVENT_PUBLISHED)
+       AND (%(only)s::bigint[] IS NULL OR l.entity_id = ANY (%(only)s::bigint[]))
 ), entities AS MATERIALIZED (
     SELECT e.id, n.name AS namespace_name, e.path, e.family, e.default_message_time_to_live, e.deleted_at, c.now
       FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
@@ -1406,9 +1407,10 @@ SELECT s.scanned,
  ORDER BY f.xid DESC, f.event_id DESC;
 
 -- name: search_entities
--- The entities whose names match all patterns, the newest first, up to max_count.
-SELECT e.id FROM vitrine_entity_now AS e
- WHERE (%(with_system)s::boolean OR NOT e.is_system) AND NOT EXISTS (
+-- The entities whose names match all patterns, the newest first, up to max_count. with_deleted: also those whose row still exists.
+SELECT e.id FROM (SELECT e.id, e.path, e.deleted_at, n.is_system, n.name AS namespace_name
+                    FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id) AS e
+ WHERE (%(with_system)s::boolean OR NOT e.is_system) AND (%(with_deleted)s::boolean OR e.deleted_at IS NULL) AND NOT EXISTS (
        SELECT FROM unnest(%(patterns)s::text[], %(exact)s::boolean[]) AS t(pattern, exact)
         WHERE NOT CASE WHEN t.exact THEN e.namespace_name || '/' || e.path LIKE t.pattern
                        ELSE lower(e.namespace_name || '/' || e.path) LIKE lower(t.pattern) END)
