@@ -1360,8 +1360,8 @@ SELECT s.scanned, s.scanned = n.n AND n.n < %(max_scanned)s AS at_end, j.not_jso
 
 -- name: search_events
 -- Messages that match by what their first event keeps of them, present or removed, also of deleted entities, newest first: among
--- the next max_scanned events below (xid, event_id). only: of these entities; NULL: of all. back_to: when the last of these was recorded, or the one at that place if
--- there are none. Without a match there is one row without a number.
+-- the next max_scanned events below (xid, event_id). only: of these entities; NULL: of all. back_to: when the last of these was
+-- recorded, or the one at that place if there are none. Without a match there is one row without a number.
 WITH looked_at AS MATERIALIZED (
     SELECT event_id, xid, recorded_at, at, entity_id, subqueue, sequence_number, kind, message_id, session_id, size, properties,
            application_properties, actor
@@ -1407,7 +1407,7 @@ SELECT s.scanned,
  ORDER BY f.xid DESC, f.event_id DESC;
 
 -- name: search_entities
--- The entities whose names match all patterns, the newest first, up to max_count. with_deleted: also those whose row still exists.
+-- The entities whose names match all patterns, the newest first, up to max_count. with_deleted: also those that are deleted.
 SELECT e.id FROM (SELECT e.id, e.path, e.deleted_at, n.is_system, n.name AS namespace_name
                     FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id) AS e
  WHERE (%(with_system)s::boolean OR NOT e.is_system) AND (%(with_deleted)s::boolean OR e.deleted_at IS NULL) AND NOT EXISTS (
