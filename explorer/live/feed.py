@@ -41,12 +41,12 @@ from .page import REFRESH_SECONDS, Live, View, changed_parts, rows_left, seconds
 
 log = logging.getLogger(__name__)
 
-POLL_SECONDS = 0.1
+POLL_SECONDS = 0.05
 BEAT_SECONDS = 1.0
 SHARE = 0.5  # maximum share of a processor for rendering
 SHARE_OF_A_PAGE = 0.25  # and for rendering one page
 FEW_PAGES = 4  # up to so many pages are rendered every FEW_SECONDS at most, more every MANY_SECONDS
-FEW_SECONDS, MANY_SECONDS = 0.25, 1.0
+FEW_SECONDS, MANY_SECONDS = 0.15, 1.0
 FRESH_SECONDS = 0.1  # a page rendered more recently is not rendered again for a request, but in the next tick
 SHORTEST_WAIT = 0.2  # seconds before a page is rendered for the end of a countdown
 DRIFT_MS = 250  # difference of a browser's clock that is corrected
