@@ -13,7 +13,7 @@ from explorer.shared.charts import WIDTHS, brief, count_lines, duration_lines
 
 from ..jobs import measures
 from .forms import ReportForm
-from .report import Analysis, Column, Figure, Report, Section, Table, counted, difference, moment
+from .report import ROLLED_UP, Analysis, Column, Figure, Report, Section, Table, counted, difference, moment
 from .scope import HOUR, Range, Scope, floor, generated, of_measure, sums
 
 FOREVER = datetime.max.replace(tzinfo=UTC)
@@ -28,6 +28,7 @@ NOTES = (
     "The backlog and its oldest message are those at the end of each interval.",
     "Ages are rounded up to whole hours.",
     "Scheduled messages are not counted before they are activated.",
+    ROLLED_UP,
 )
 
 

@@ -25,7 +25,7 @@ from .scope import Range, Scope, floor
 CAUSES = {
     "longer": "work longer than the lock",
     "gone": "receiver stopped",
-    "unsettled": "receiver active, not settled",
+    "unsettled": "receiver went on to others",
 }
 SHORTEST = timedelta(minutes=1)  # a receiver that receives nothing for so long, or for the length of its lock, has stopped
 NEARLY = 0.8  # of the lock
@@ -59,9 +59,9 @@ MESSAGES = (
 NOTES = (
     "A lock was lost if it ended before the receiver settled the message: a Service Bus lock, the lease of a storage queue, or a "
     "RabbitMQ delivery whose channel closed or timed out.",
-    "Causes are derived. Work is longer than the lock if the lock was renewed, or a later delivery of the message took longer. "
-    "A receiver has stopped if it received nothing for the length of the lock, at least 1 min, afterwards. Receivers are told "
-    "apart by their user or application.",
+    "Causes are derived. Work is longer than the lock if the lock was renewed, if a later delivery of the message took longer, "
+    "or if the receiver received nothing else until the lock had ended. A receiver has stopped if it received nothing for the "
+    "length of the lock, at least 1 min, afterwards. Receivers are told apart by their user or application.",
     "Read from the archived deliveries; receives are recorded at the history level full.",
 )
 
@@ -107,10 +107,16 @@ def losses(found: Sequence[Attempt], until: datetime) -> list[Lost]:
         if one.renewals or (lock is not None and longest > lock):
             cause = "longer"
         else:
-            silence = at + max(lock or SHORTEST, SHORTEST)
-            cause = "unsettled" if any(at <= other <= silence for other in received[one.received_by]) else "gone"
+            cause = _by_activity(one, at, at + max(lock or SHORTEST, SHORTEST), received[one.received_by])
         result.append(Lost(one, at, cause))
     return result
+
+
+def _by_activity(one: Attempt, at: datetime, silence: datetime, received: Sequence[datetime]) -> str:
+    """Why a lock was lost, from when its receiver received other messages."""
+    if not any(at <= other <= silence for other in received):
+        return "gone"
+    return "unsettled" if any(one.received_at < other < at for other in received) else "longer"
 
 
 def by_bucket(span: Range, lost: Sequence[Lost]) -> dict[str, list[int]]:

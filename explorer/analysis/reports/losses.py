@@ -21,7 +21,7 @@ from ..listing import messages_url
 from . import stored
 from .drawings import Flow, sankey
 from .forms import ReportForm
-from .report import Analysis, Column, Figure, Link, Report, Section, Table, counted, difference, keyed, percent
+from .report import ROLLED_UP, Analysis, Column, Figure, Link, Report, Section, Table, counted, difference, keyed, percent
 from .scope import Range, Scope, ended, floor, generated, of_measure, sums
 
 LOST = {outcomes.COLUMNS[name]: name for name in ("expired", "dead_lettered", "dropped", "moved", "purged", "deleted")}
@@ -47,6 +47,7 @@ NOTES = (
     "Causes are reasons without numbers and ids.",
     f"A cause is known since it was first seen in the {LOOK_BACK.days} days before the end of the range.",
     "Messages that a dead-letter queue, another queue or an operator has got can be found there.",
+    ROLLED_UP,
 )
 SENDERS = "senders"
 

@@ -35,8 +35,7 @@ COLUMNS = (
     Column("work_p95", "Processing, 95 %", "duration"),
     Column("at_once", "At once, mean", "number"),
     Column("idle", "Idle", "share"),
-    Column("first", "First, UTC", "instant"),
-    Column("last", "Last, UTC", "instant"),
+    Column("last", "Last delivery, UTC", "instant"),
 )
 NOTES = (
     "Receivers are told apart by their user or application; several instances with one name count as one.",
@@ -99,7 +98,7 @@ def report(scope: Scope, values: Mapping[str, Any]) -> Report:
     said = sentence(listed, noun) + (
         f" {_compared(before, scope.compared, noun)}" if before is not None and scope.compared else ""
     )
-    data = [(*one.columns, one.first, one.last) for one in listed]
+    data = [(*one.columns, one.last) for one in listed]
     title = f"{noun.capitalize()}s"
     sections = [
         _busy(scope.range, found, listed, noun),

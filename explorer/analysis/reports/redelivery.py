@@ -160,7 +160,7 @@ def sentence(found: Sequence[Attempt], steps: Sequence[ByAttempt], why: Sequence
     enough = [one for one in steps if one.deliveries >= FEWEST]
     if len(enough) > 1:
         first, last = enough[0], enough[-1]
-        said += f" Of first deliveries {percent(first.share)} succeeded, of delivery {last.name} {percent(last.share)}."
+        said += f" Delivery {first.name} succeeds in {percent(first.share)}, delivery {last.name} in {percent(last.share)}."
     return said
 
 

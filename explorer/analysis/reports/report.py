@@ -33,13 +33,13 @@ def moment(at: datetime) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a column contains. text: a value on the page. plain: a value in files, whose type is `arrow`. unit: ends the column's
-    name in files."""
+    """What a column contains. text: a value on the page. plain: a value in files, whose type is `arrow`. css: class of its cells.
+    unit: ends the column's name in files."""
 
     text: Callable[[Any], str]
     plain: Callable[[Any], Any]
     arrow: pa.DataType
-    is_number: bool = True
+    css: str = "num"
     unit: str = ""
 
 
@@ -48,11 +48,11 @@ def _same(value: Any) -> Any:
 
 
 KINDS = {
-    "text": Kind(str, str, pa.string(), is_number=False),
+    "text": Kind(str, str, pa.string(), css=""),
     "count": Kind("{:,}".format, int, pa.int64()),
     "number": Kind("{:,.1f}".format, float, pa.float64()),
     "share": Kind(percent, float, pa.float64()),
-    "instant": Kind(moment, _same, pa.timestamp("us", tz="UTC"), is_number=False),
+    "instant": Kind(moment, _same, pa.timestamp("us", tz="UTC"), css="nowrap"),
     "duration": Kind(brief, timedelta.total_seconds, pa.float64(), unit="_seconds"),
     "setting": Kind(human, timedelta.total_seconds, pa.float64(), unit="_seconds"),  # a duration that somebody chose
 }
@@ -68,8 +68,8 @@ class Column:
     has_bar: bool = False
 
     @property
-    def is_number(self) -> bool:
-        return KINDS[self.kind].is_number
+    def css(self) -> str:
+        return KINDS[self.kind].css
 
     @property
     def file_name(self) -> str:
@@ -90,7 +90,7 @@ class Cell:
 
     text: str
     url: str = ""
-    is_number: bool = False
+    css: str = ""
     bar: float | None = None
 
 
@@ -202,6 +202,9 @@ class Analysis:
     right: Right = Right.BROWSE
 
 
+ROLLED_UP = "Read from roll-ups of whole hours."
+
+
 def plain(value: Any) -> Any:
     """A cell's value without its link."""
     return value.value if isinstance(value, Link) else value
@@ -234,7 +237,7 @@ def keyed(names: Iterable[str], words: Mapping[str, str]) -> list[tuple[str, str
 def _cell(column: Column, value: Any, longest: float) -> Cell:
     kind, shown = KINDS[column.kind], plain(value)
     if shown is None:
-        return Cell(NOTHING, is_number=kind.is_number)
+        return Cell(NOTHING, css=kind.css)
     bar = round(100 * float(kind.plain(shown)) / longest, 1) if column.has_bar and longest else None
     url = value.url if isinstance(value, Link) else ""
-    return Cell(kind.text(shown), url, kind.is_number, bar)
+    return Cell(kind.text(shown), url, kind.css, bar)

@@ -15,7 +15,7 @@ from explorer.shared.charts import WIDTHS, brief, share_curve
 from ..jobs import measures, outcomes
 from ..survival import CannotTell, Curve, Estimate
 from .forms import ReportForm
-from .report import Analysis, Column, Figure, Report, Section, Table, counted, percent
+from .report import ROLLED_UP, Analysis, Column, Figure, Report, Section, Table, counted, percent
 from .scope import Scope, entered, generated, of_measure, sums
 
 POINTS = 48  # of the curve
@@ -31,6 +31,7 @@ NOTES = (
     "A message that expired or is still waiting counts as long as it was there.",
     "The estimate assumes that consumers would have behaved the same, and does not include effects of fewer messages on the wait "
     "of the others.",
+    ROLLED_UP,
 )
 MIXED = (
     "The messages had {} different times-to-live. The estimate takes them together: it holds if those with a short one would "

@@ -17,7 +17,7 @@ from ..listing import messages_url
 from ..survival import FEWEST, CannotTell, Curve
 from .drawings import duration_heat_map
 from .forms import ReportForm
-from .report import Analysis, Column, Figure, Link, Report, Section, Table, counted, moment, percent
+from .report import ROLLED_UP, Analysis, Column, Figure, Link, Report, Section, Table, counted, moment, percent
 from .scope import Range, Scope, entered, floor, generated, sums
 
 PERCENTILES = (0.5, 0.75, 0.9, 0.95, 0.99)
@@ -57,6 +57,7 @@ NOTES = (
     "Messages that expired, were removed or still wait count as long as they could have been received (Kaplan-Meier), so an "
     "outage shows as long waiting; a percentile that was not observed is a dash.",
     "Durations are those of bins, off by at most 1 in 32.",
+    ROLLED_UP,
 )
 HEAT = [("heat-0", "few"), ("heat-2", "more"), ("heat-4", "most messages")]
 LINES = [("p50", "median"), ("p95", "95 %")]
