@@ -130,6 +130,10 @@ ADDED = dict.fromkeys((*EVENT.names[EVENT.get_field_index("entity_time_to_live_u
                        *LIFE.names[LIFE.get_field_index("time_to_live_in_force_us") :]), 3)  # fmt: skip
 
 
+# Of compacted files only: which slice a row is of.
+SLICE = pa.field("slice_id", pa.int64())
+
+
 def conform(table: pa.Table, columns: pa.Schema) -> pa.Table:
     """The table with exactly these columns: those that it lacks, as files of earlier versions may, are NULL."""
     there = set(table.column_names)
