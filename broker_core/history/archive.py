@@ -23,7 +23,7 @@ from broker_core.models import ArchiveEpoch, ArchiveFile, ArchiveSlice
 from broker_core.store.connections import current_database
 from broker_core.store.statements import SQL
 
-from . import lives, schema, storage
+from . import clients, lives, schema, storage
 from .contents import CONTENTS
 
 MAX_EVENTS = 250_000  # a slice is held in memory: about 300 bytes per event
@@ -254,7 +254,13 @@ def _contents(archive, events: pa.Table, slice_id: int, only_events: bool = Fals
     namespace_id = events["namespace_id"][0].as_py()
     earlier = lives.earlier_files(archive, namespace_id, slice_id, pc.min(events["day"]).as_py())
     ended, attempts = lives.lives(events, earlier)
-    return {ArchiveFile.EVENTS: events, ArchiveFile.LIVES: ended, ArchiveFile.ATTEMPTS: attempts}
+    received = clients.of_attempts(attempts)
+    return {
+        ArchiveFile.EVENTS: events,
+        ArchiveFile.LIVES: ended,
+        ArchiveFile.ATTEMPTS: attempts,
+        ArchiveFile.CLIENTS: received,
+    }
 
 
 def row(connection: psycopg.Connection, name: str, **params):

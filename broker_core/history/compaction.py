@@ -27,7 +27,7 @@ from pyarrow import ipc
 from broker_core.common.errors import NotAllowed, ServerBusy
 from broker_core.models import ArchiveFile
 
-from . import archive, schema, storage, verification
+from . import archive, configuration, schema, storage, verification
 from .contents import CONTENTS, Content
 
 SIZE = 128 * 2**20  # of a file, about
@@ -40,7 +40,8 @@ READERS = timedelta(days=1)  # how long a replaced file is kept
 @dataclass(frozen=True, slots=True)
 class Compacted:
     """files: small files that were replaced by `into` files with `rows` rows. changed: days that changed meanwhile, and are left
-    to the next run. damaged: files that are not as the manifest says; their days are left. deleted: unused files."""
+    to the next run. damaged: files that are not as the manifest says; their days are left. deleted: unused files. revisions: of
+    settings that were archived."""
 
     files: int
     into: int
@@ -48,6 +49,7 @@ class Compacted:
     changed: int
     damaged: tuple[str, ...]
     deleted: int
+    revisions: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ class _Part:
 
 
 def compact_archive(*, before: date | None = None) -> Compacted:
-    """Compact the days before a date (today), and delete files that have been unused for READERS.
+    """Compact the days before a date (today), archive new revisions of settings, and delete files unused for READERS.
 
     Raises ServerBusy if another process does.
     """
@@ -72,6 +74,7 @@ def compact_archive(*, before: date | None = None) -> Compacted:
     damaged: list[str] = []
     with only_one() as connection:
         deleted = delete_unused(connection)
+        revisions = configuration.archive_revisions(connection)
         here = storage.archive_here()
         for group in small_files(before or datetime.now(UTC).date()):
             problems = list(verification.damages(group))
@@ -83,7 +86,7 @@ def compact_archive(*, before: date | None = None) -> Compacted:
                 files, into, rows = files + len(group), into + len(parts), rows + sum(part.rows for part in parts)
             else:
                 changed += 1
-    return Compacted(files, into, rows, changed, tuple(damaged), deleted)
+    return Compacted(files, into, rows, changed, tuple(damaged), deleted, revisions)
 
 
 def write_again(damaged: ArchiveFile) -> int:

@@ -46,9 +46,8 @@ class Addition:
             self.slice_id: int = archive.row(connection, "history_next_slice_id").id
 
     def add(self, content: str, table: pa.Table) -> None:
-        """Add rows of a content; columns that are not there are NULL. The day of each is that of its end or, for events, of its
-        instant."""
-        days = pc.cast(table["at" if content == ArchiveFile.EVENTS else "ended_at"], pa.date32())
+        """Add rows of a content; columns that are not there are NULL. The day of each is that of its end."""
+        days = pc.cast(table[CONTENTS[content].ended], pa.date32())
         found = pc.unique(days)
         for day in found:
             rows = table if len(found) == 1 else table.filter(pc.equal(days, day))

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from broker_core.common.types import EventKind
 from broker_core.models import ArchiveFile, Entity
 
-from . import archive, foreign, schema
+from . import archive, clients, foreign, schema
 
 BLOCK = 400_000  # messages computed at a time
 SECOND = 1_000_000  # in microseconds
@@ -268,7 +268,9 @@ class _Block:
 
     def tables(self, event_id: int | None) -> dict[str, pa.Table]:
         """The rows by content. event_id: of the first event; None: no events."""
-        tables = {ArchiveFile.LIVES: self.lives(), ArchiveFile.ATTEMPTS: self.attempts()}
+        attempts = self.attempts()
+        received = clients.of_attempts(attempts)
+        tables = {ArchiveFile.LIVES: self.lives(), ArchiveFile.ATTEMPTS: attempts, ArchiveFile.CLIENTS: received}
         return tables | ({} if event_id is None else {ArchiveFile.EVENTS: self.as_events(event_id)})
 
     def lives(self) -> pa.Table:

@@ -449,7 +449,16 @@ class Migration(migrations.Migration):
                 ("imported", models.BooleanField(default=False)),
                 (
                     "content",
-                    models.CharField(choices=[("events", "events"), ("lives", "lives"), ("attempts", "attempts")], max_length=10),
+                    models.CharField(
+                        choices=[
+                            ("events", "events"),
+                            ("lives", "lives"),
+                            ("attempts", "attempts"),
+                            ("clients", "clients"),
+                            ("settings", "settings"),
+                        ],
+                        max_length=10,
+                    ),
                 ),
                 ("day", models.DateField()),
                 ("namespace_id", models.BigIntegerField()),

@@ -54,21 +54,21 @@ class ArchiveSlice(models.Model):
 
 
 class ArchiveFile(models.Model):
-    """One Parquet file: the events, or the ended lives or attempts, of one day and namespace. Readers open only files listed
-    here.
+    """One Parquet file: the events, or the ended lives or attempts, of one day and namespace, or who received (clients); or all
+    settings that a namespace's entities had. Readers open only files listed here.
 
-    slice: whose part it has; NULL: it was compacted from the parts of `slices`, and has a column `slice_id`. imported: its rows
+    slice: whose part it has; NULL: it was compacted from those of `slices`, and has a column `slice_id`. imported: its rows
     were never in the event table. path: relative to ARCHIVE_URL. schema_version: of broker_core.history.schema. checksum: SHA-256
-    of the file, in hexadecimal; empty for files written before there was one. first_at, last_at: of events, `at`; of lives, the
-    time of enqueueing; of attempts, that of their end.
+    of the file, in hexadecimal; empty for files written before there was one. first_at, last_at: the span of an instant of its
+    rows, which broker_core.history.contents names.
     """
 
-    EVENTS, LIVES, ATTEMPTS = "events", "lives", "attempts"
+    EVENTS, LIVES, ATTEMPTS, CLIENTS, SETTINGS = "events", "lives", "attempts", "clients", "settings"
 
     slice = models.ForeignKey(ArchiveSlice, null=True, on_delete=models.PROTECT, related_name="files")
     slices = ArrayField(models.BigIntegerField(), default=list)
     imported = models.BooleanField(default=False)
-    content = models.CharField(max_length=10, choices=[(EVENTS, "events"), (LIVES, "lives"), (ATTEMPTS, "attempts")])
+    content = models.CharField(max_length=10, choices=[(c, c) for c in (EVENTS, LIVES, ATTEMPTS, CLIENTS, SETTINGS)])
     day = models.DateField()
     namespace_id = models.BigIntegerField()
     path = models.CharField(max_length=250)

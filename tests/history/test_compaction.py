@@ -13,13 +13,13 @@ from django.core.management import CommandError, call_command
 from broker_core import namespaces
 from broker_core.common.errors import InvalidArgument, NotAllowed, ServerBusy
 from broker_core.common.types import EventKind
-from broker_core.history import archive, compaction, lives, retention, storage, verification
+from broker_core.history import archive, compaction, contents, lives, retention, storage, verification
 from broker_core.models import ArchiveFile, ArchiveSlice, ArchiveUnusedFile, Entity, Namespace
 from broker_core.sweeps import registry
 
 DAY = timedelta(days=1)
 MARCH_1 = date(2026, 3, 1)
-CONTENTS = ("events", "lives", "attempts")
+CONTENTS = ("events", "lives", "attempts", "clients")
 
 
 @pytest.fixture
@@ -51,13 +51,13 @@ def everything(folder: Path) -> dict[str, list[dict]]:
 def test_a_day_becomes_one_file_of_each_content_in_order_and_takes_late_slices(small_files, happened, postgres):
     before, old = everything(small_files), [small_files / file.path for file in ArchiveFile.objects.all()]
     slices = {row.pk for row in ArchiveSlice.objects.all()}
-    assert len(old) == 3 + 2 + 2
+    assert len(old) == 3 + 2 + 2 + 2
     done = compaction.compact_archive()
-    assert (done.files, done.into, done.rows, done.changed, done.damaged) == (7, 3, 7 + 2 + 2, 0, ())
+    assert (done.files, done.into, done.rows, done.changed, done.damaged) == (9, 4, 7 + 2 + 2 + 2, 0, ())
     assert everything(small_files) == before
     for file in ArchiveFile.objects.all():
         table = pq.read_table(small_files / file.path)
-        keys = list(zip(*(table[name].to_pylist() for name in ("entity_id", "sequence_number")), strict=True))
+        keys = list(zip(*(table[name].to_pylist() for name in contents.CONTENTS[file.content].keys[:2]), strict=True))
         assert keys == sorted(keys) and file.slice is None
         assert set(table["slice_id"].to_pylist()) == set(file.slices) <= slices
         assert (file.day, file.namespace_id) == (MARCH_1, Namespace.objects.get().pk)
@@ -155,7 +155,7 @@ def test_killed_at_any_step_it_loses_and_doubles_nothing(small_files, monkeypatc
             continue
         break
     steps = iter(())
-    assert kills > 7 and ArchiveFile.objects.count() == 3 and everything(small_files) == before
+    assert kills > 7 and ArchiveFile.objects.count() == 4 and everything(small_files) == before
     with archive.connected() as connection:
         compaction.delete_unused(connection, age=timedelta(0))
     assert {str(path.relative_to(small_files)) for path in small_files.rglob("*.parquet")} == {
@@ -180,7 +180,9 @@ def test_files_written_again_meanwhile_are_left_to_the_next_run(small_files, mon
 
 
 def test_damaged_files_and_version_1_are_left_and_only_one_runs(small_files):
-    ArchiveFile.objects.filter(content="attempts").update(schema_version=1)  # as lives whose time-to-live is unknown
+    ArchiveFile.objects.filter(content__in=("attempts", "clients")).update(
+        schema_version=1
+    )  # as lives whose time-to-live is unknown
     file = ArchiveFile.objects.filter(content="lives").first()
     (small_files / file.path).write_bytes(b"")
     with compaction.only_one():
@@ -215,7 +217,7 @@ def test_a_damaged_compacted_file_is_written_again_from_the_events(small_files, 
         (small_files / file.path).write_bytes(b"x" * file.bytes)
     printed = StringIO()
     call_command("verify_archive", "--repair", stdout=printed)
-    assert printed.getvalue().count("was written again with") == 3 and everything(small_files) == before
+    assert printed.getvalue().count("was written again with") == 4 and everything(small_files) == before
     assert list(verification.damages(verification.finished_files(), deep=True)) == []
     with pytest.raises(NotAllowed, match="were compacted"):
         archive.write_again(ArchiveSlice.objects.earliest("pk").pk)
@@ -235,11 +237,11 @@ def test_archived_days_are_deleted_after_the_days_of_their_namespace(small_files
     retention.create_partitions(date(2026, 3, 6), days_before=5, days_ahead=5)
     retention.drop_old_partitions(today, retention=DAY)
     assert retention.forget_archived_days(today - 5 * DAY) == []
-    assert retention.forget_archived_days(today) == ["history-tests: 7 files of 2026-03-01 to 2026-03-01"]
+    assert retention.forget_archived_days(today) == ["history-tests: 9 files of 2026-03-01 to 2026-03-01"]
     assert {(file.day, file.namespace_id) for file in ArchiveFile.objects.all()} == {
         (MARCH_1, other.namespace_id), (date(2026, 3, 6), queue.namespace_id),
     }  # fmt: skip
-    assert ArchiveUnusedFile.objects.count() == 7
+    assert ArchiveUnusedFile.objects.count() == 9
     assert retention.forget_archived_days(today) == []
     assert list(verification.damages(verification.finished_files(), deep=True)) == []
 

@@ -32,11 +32,16 @@ class Command(BaseCommand):
             if isinstance(file, ArchiveRollup):
                 file.delete()
                 self.stdout.write(f"{file.path} will be written again when its day is next rolled up.")
+            elif file.content == ArchiveFile.SETTINGS:
+                file.delete()
+                self.stdout.write(
+                    f"{file.path} will be written again, with the settings still in the database, by compact_archive."
+                )
         slices = sorted({file.slice_id for file in files if file.slice_id is not None})
         compacted = {
             (file.content != ArchiveFile.EVENTS, file.content, file.day, file.namespace_id): file  # lives are derived from events
             for file in files
-            if isinstance(file, ArchiveFile) and file.slice_id is None
+            if isinstance(file, ArchiveFile) and file.slices
         }
         problems = [self._repair(slice_id) for slice_id in slices]
         problems += [self._repair_compacted(compacted[key]) for key in sorted(compacted)]

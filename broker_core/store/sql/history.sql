@@ -274,7 +274,7 @@ RETURNING id;
 -- kept. The events of a day must have been dropped from the event table: dropping compares their number with the archive.
 WITH old AS (
      DELETE FROM vitrine_archive_file AS f USING vitrine_namespace AS n
-      WHERE n.id = f.namespace_id AND f.day < %(today)s::date - n.archive_days AND (f.imported OR f.day < %(first_day)s::date)
+      WHERE n.id = f.namespace_id AND f.content <> 'settings' AND f.day < %(today)s::date - n.archive_days AND (f.imported OR f.day < %(first_day)s::date)
      RETURNING f.path, f.day, n.name)
 , unused AS (INSERT INTO vitrine_archive_unused_file (path, since) SELECT old.path, clock_timestamp() FROM old)
 SELECT old.name, min(old.day) AS first_day, max(old.day) AS last_day, count(*) AS files FROM old GROUP BY old.name ORDER BY 1;
@@ -372,3 +372,11 @@ SELECT nextval(pg_get_serial_sequence('vitrine_archive_slice', 'id')) AS id;
 -- name: history_next_number
 -- The next number of an entity's counter.
 SELECT next_number FROM vitrine_entity_counter WHERE entity_id = %(entity_id)s;
+
+-- name: history_revisions
+-- The revisions of the settings of these entities, or of all.
+SELECT r.id AS revision_id, r.entity_id, e.path, e.kind, e.family, r.at AS since, r.actor, r.settings::text AS settings,
+       e.namespace_id
+  FROM vitrine_entity_revision AS r JOIN vitrine_entity AS e ON e.id = r.entity_id
+ WHERE %(entity_ids)s::bigint[] IS NULL OR r.entity_id = ANY (%(entity_ids)s::bigint[])
+ ORDER BY r.entity_id, r.id;
