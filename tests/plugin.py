@@ -1,7 +1,7 @@
 """A pytest plugin, loaded before Django's settings are.
 
-Each worker has a data folder, and so a PostgreSQL, of its own; long files come first; Hypothesis does not complain about a busy
-machine.
+Each worker has a data folder, and so a PostgreSQL, of its own; long files come first; analyses have no lower priority; Hypothesis
+does not complain about a busy machine.
 """
 
 import os
@@ -21,6 +21,8 @@ LONG_FILES = (
     "service_bus/test_network_model", "rabbitmq/test_model", "service_bus/test_session_model", "rabbitmq/test_preview",
     "explorer/test_rabbitmq_manual_consumer", "explorer/test_message_templates", "explorer/test_clock",
 )  # fmt: skip
+
+os.environ.setdefault("SPARK_NICE", "0")  # tests wait for their analyses
 
 if WORKER:
     folder = Path(os.environ.get("VITRINE_DATA") or Path(__file__).resolve().parent.parent / ".vitrine" / "test")
