@@ -1036,7 +1036,7 @@ SELECT t.entity_id, date_bin('1 min', t.at, 'epoch') AS at, sum(t.sent)::bigint 
                                                                     ELSE '{@OP_SENT,@OP_SCHEDULED}' END) THEN abs(l.n) ELSE 0 END,
                CASE WHEN l.op IN (@OP_COMPLETED, @OP_RECEIVED_AND_DELETED) THEN abs(l.n) ELSE 0 END
           FROM vitrine_count_delta AS l JOIN vitrine_entity AS e ON e.id = l.entity_id
-         WHERE l.entity_id = ANY (%(ids)s::bigint[]) AND l.at >= %(since)s) AS t
+         WHERE e.id = ANY (%(ids)s::bigint[]) AND l.entity_id = ANY (%(ids)s::bigint[]) AND l.at >= %(since)s) AS t
  GROUP BY 1, 2;
 
 -- name: read_traffic_namespaces
