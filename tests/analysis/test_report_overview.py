@@ -65,7 +65,7 @@ def test_findings_are_ranked_and_said():
 
 
 def test_the_page_needs_history_and_leads_to_the_evidence(report_of, queue, monkeypatch):
-    assert "what is usual is known from 24 hours before the range" in report_of("overview", queue=queue.pk)
+    assert "the overview needs 24 hours of it before the range" in report_of("overview", queue=queue.pk)
     monkeypatch.setattr(overview, "usual_hours", lambda since, before, at: [before - i * HOUR for i in range(1, 25)])
     monkeypatch.setattr(overview, "LEAST_COUNT", 1)
     monkeypatch.setattr(overview, "LEAST_SCORE", 1)

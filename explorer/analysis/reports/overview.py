@@ -108,10 +108,8 @@ def report(scope: Scope, values: Mapping[str, Any]) -> Report:
     series, since = by_hour(rows), pc.min(rows["hour"]).as_py()
     hours = [span.start + i * HOUR for i in range(-int((span.start - floor(span.end, HOUR)) // HOUR))]  # whole ones
     if usual_hours(max(since, span.start - LOOK_BACK), span.start, span.start) is None:
-        raise CannotTell(
-            f"The history begins at {moment(since)}: what is usual is known from {FEWEST_HOURS} hours before the range. Choose a "
-            "shorter range."
-        )
+        needed = f"the overview needs {FEWEST_HOURS} hours of it before the range."
+        raise CannotTell(f"The history begins at {moment(since)}. To know what is usual, {needed}")
     found = findings(series, hours, max(since, span.start - LOOK_BACK))
     table = Table("findings", "Findings", COLUMNS, [_row(scope, one) for one in found], empty="Nothing was unusual.")
     sections = [*_map(scope, found), Section("findings", "Findings, most unusual first", table=table)]
