@@ -205,7 +205,13 @@ def _prepare_days(run: AnalysisRun, folder: RunFolder) -> tuple[dict, list[str]]
         "master": settings.SPARK_MASTER,
         "spark": _spark_settings(lives),
         "days": [
-            {"day": day.day.isoformat(), "namespace_id": day.namespace_id, "slice_ids": sorted(day.slice_ids)} for day in days
+            {
+                "day": day.day.isoformat(),
+                "namespace_id": day.namespace_id,
+                "slice_ids": sorted(day.slice_ids),
+                "covered": sorted(day.covered),
+            }
+            for day in days
         ],
         "archive": address(""),
         "lives": [address(file.path) for day in days for file in day.lives],

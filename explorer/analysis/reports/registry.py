@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from . import flow, lock_losses, losses, overview, receivers, redelivery, time_to_live, waiting
+from . import deliveries, flow, lock, lock_losses, losses, overview, receivers, redelivery, replay, time_to_live, waiting
 from .report import Analysis
 
 GROUPS = {
@@ -12,7 +12,7 @@ GROUPS = {
     "why": "Why did it happen?",
     "what_if": "What if?",
 }
-MODULES = (overview, flow, waiting, losses, lock_losses, redelivery, receivers, time_to_live)
+MODULES = (overview, flow, waiting, losses, lock_losses, redelivery, receivers, time_to_live, lock, deliveries, replay)
 ANALYSES: tuple[Analysis, ...] = tuple(module.ANALYSIS for module in MODULES)
 BY_SLUG = {one.slug: one for one in ANALYSES}
 
