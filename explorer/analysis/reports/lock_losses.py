@@ -113,7 +113,7 @@ def losses(found: Sequence[Attempt], until: datetime) -> list[Lost]:
 
 
 def _by_activity(one: Attempt, at: datetime, received: Sequence[datetime]) -> str:
-    """Why a lock was lost, from when its receiver received other messages. In RabbitMQ there is no lock that work could exceed."""
+    """Why a lock was lost, by when its receiver received other messages. RabbitMQ has no lock that work could exceed."""
     silence = at + max(one.lock or SHORTEST, SHORTEST)
     if not any(at <= other <= silence for other in received):
         return "gone"
