@@ -93,7 +93,7 @@ def test_every_report_as_page_fragment_and_files(viewer, queue):
 def open_report(viewer, queue, slug):
     url = reverse("explorer:analysis_report", args=(slug,))
     body = body_of(viewer.get(url, {"queue": queue.pk}))
-    assert body.count("<h1") == 1 and ('class="finding"' in body or "what is usual is known from" in body)
+    assert body.count("<h1") == 1 and ('class="finding"' in body or "To know what is usual" in body)
     fragment = viewer.get(url, {"queue": queue.pk, "range": "7d"}, headers={"HX-Request": "true"})
     assert fragment.status_code == 200 and b"<html" not in fragment.content
     for table in {part.split("&")[0] for part in body.replace("&amp;", "&").split("table=")[1:]}:
