@@ -19,7 +19,7 @@ from .findings import Findings
 
 COVERED = (93, 98)  # of 100 histories
 MANY = 200  # messages of a real run
-RUNS = 5
+RUNS = 3
 LOCKS, LIMITS = (10, 20, 40), (1, 2, 4)
 NEAR = 0.06  # what estimates and real runs may differ in; the real share is itself a sample
 NEAR_WAIT = 0.25  # of the 95th percentile of waiting

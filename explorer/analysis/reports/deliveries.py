@@ -26,7 +26,7 @@ from . import held
 from .attempts import wilson
 from .drawings import share_bars
 from .forms import ReportForm
-from .report import Analysis, Column, Figure, Link, Report, Section, Table, counted, percent
+from .report import PREVIEWED, Analysis, Column, Figure, Link, Report, Section, Table, counted, percent
 from .scope import Scope, entered, of_measure
 
 SUBJECT = Subject("messages were processed or rejected by a consumer", "No message of this time was delivered so often")
@@ -58,6 +58,7 @@ NOTES = (
     "A delivery fails if it is abandoned or its lock is lost. Held in vain: by consumers, messages that are never processed.",
     "The estimate assumes that later deliveries would have succeeded as often as those that there were, and that consumers would "
     "have behaved the same. It does not include effects on the wait of other messages; the replay does.",
+    PREVIEWED,
 )
 
 
@@ -214,7 +215,7 @@ def sentence(found: History, deliveries: int, word: str, limit: int) -> str:
         f"{percent(one.dead.high)}) of {counted(found.messages, 'message')} that were delivered would have reached it, "
         f"{same if abs(change) < 0.5 else than}; {percent(one.well)} would have been processed. Deliveries would have failed "
         f"{one.wasted * found.messages:,.0f} times; consumers would have held messages that never succeed for "
-        f"{brief(one.poison_time)} in all, each for up to {brief(one.until_dead)} from its first delivery. "
+        f"{brief(one.poison_time)} in all, each about {brief(one.until_dead)} from its first delivery to its last failure. "
         "This holds if later deliveries had succeeded as often as those that there were, and consumers had behaved the same."
     )
 

@@ -29,7 +29,7 @@ from ..jobs import measures
 from ..survival import FEWEST, CannotTell, Curve, Estimate, Subject
 from . import held
 from .forms import ReportForm
-from .report import Analysis, Column, Figure, Link, Report, Section, Table, counted, percent
+from .report import PREVIEWED, Analysis, Column, Figure, Link, Report, Section, Table, counted, percent
 from .scope import Scope
 
 SUBJECT = Subject("deliveries were ended by their consumer", "No delivery of this time was held for so long")
@@ -54,6 +54,7 @@ NOTES = (
     "heard of for as long as any lock was, it is unknown whether it crashed or needed longer; the cost counts it as a crash.",
     "The estimate assumes that consumers would have behaved the same, and does not include effects of repeated work on the wait "
     "of other messages; the replay does.",
+    PREVIEWED,
 )
 
 

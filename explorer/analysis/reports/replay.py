@@ -19,7 +19,7 @@ from ..simulation import Outcome, Setting, TooMuch, grid, replay_all
 from ..survival import CannotTell
 from . import replay_history
 from .forms import ReportForm
-from .report import Analysis, Column, Link, Report, Section, Table, counted, joined, percent
+from .report import PREVIEWED, Analysis, Column, Link, Report, Section, Table, counted, joined, percent
 from .scope import Scope
 
 US = timedelta(microseconds=1)
@@ -27,7 +27,7 @@ MOST_VALUES = 5  # of one setting
 FAR = 0.25  # an error of the replay from which on its answers are doubtful
 CALIBRATION = (
     Column("what", "With the settings in force"),
-    Column("really", "Really"),
+    Column("fact", "In fact"),
     Column("replayed", "Replayed"),
     Column("error", "Error"),
 )
@@ -38,6 +38,7 @@ NOTES = (
     "absent when messages waited for 5 s or more and not all consumers worked.",
     "Messages that were in the queue before the range, priorities and renewals are not replayed. The number of consumers and the "
     "prefetch in force are those seen in the deliveries.",
+    PREVIEWED,
 )
 
 
@@ -139,8 +140,8 @@ def sentence(actual: Outcome, base: Outcome, setting: Setting, limits: LimitPage
     """What the replay is of, and how far it is from what really happened."""
     return (
         f"{counted(actual.messages, 'message')} replayed. With the settings in force ({words(setting, limits)}), the replay "
-        f"loses {base.lost:,} (really {actual.lost:,}); 95\xa0% are delivered within {_time(base.waiting)} "
-        f"(really {_time(actual.waiting)}). This holds if messages had arrived, and consumers had worked, failed and been "
+        f"loses {base.lost:,} (in fact {actual.lost:,} were lost); 95\xa0% are delivered within {_time(base.waiting)} "
+        f"(in fact {_time(actual.waiting)}). This holds if messages had arrived, and consumers had worked, failed and been "
         "absent, as they did."
     )
 

@@ -15,6 +15,7 @@ from explorer.shared.charts import brief
 
 MOST_ROWS = 200  # of a table on the page; a file has all of them
 NOTHING = "–"
+PREVIEWED = "The link of a setting opens the preview of changing the queue; nothing is changed by opening it."  # a note
 
 
 def percent(share: float) -> str:
