@@ -104,6 +104,8 @@ def _of_size(report, size: Size) -> None:
             report.row(f"{name}: the page, {words}", sorted_, "ms", size.sorted, at_most=True)
         now = _milliseconds(lambda: client.get("/", HTTP_HOST="localhost"))
         report.row(f"{name}: Now, with what needs a person", now, "ms", size.sorted, at_most=True)
+        live_map = _milliseconds(lambda: client.get(f"/map/?namespace={namespace}", HTTP_HOST="localhost"))
+        report.row(f"{name}: the live map", live_map, "ms", size.page, at_most=True)
         day = _milliseconds(lambda: client.get(f"/insights/?range=1d&namespace={namespace}", HTTP_HOST="localhost"))
         report.row(f"{name}: the charts of a day of all", day, "ms", size.page, at_most=True)
         folded = _fold_milliseconds(namespace)

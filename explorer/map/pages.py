@@ -197,8 +197,10 @@ def draw(
 ) -> Picture:  # fmt: skip
     """Read and place the map of a namespace, or of all. opened: groups whose entities are shown. around: only what is connected
     with this entity."""
-    spots = find(namespace, opened, actor)
+    known = {one.name: one for one in namespaces if not one.is_system}
+    entities = sum(one.entities for name, one in known.items() if namespace in (None, name))
     flows = reads.flows(namespace, actor=actor)
+    spots = find(namespace, flows, actor, entities=entities, opened=opened)
     links = reads.links(namespace, actor=actor)
     graph = Graph(
         (one.spot for one in spots.shown), [(connections.database_of(link.namespace), link) for link in links]
@@ -210,7 +212,6 @@ def draw(
         graph.around(_key_of(around, graph))
     drawing = placed(graph)
     shown = {one.spot.key: one for one in spots.shown}
-    known = {one.name: one for one in namespaces}
     nodes = tuple(_node(box, shown, known[box.node.band]) for box in drawing.boxes)
     by_key = {node.box.node.key: node for node in nodes}
     edges = tuple(_edge(line, graph, by_key, flows.seconds) for line in drawing.lines)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from broker_core import reads
 from broker_core.common.types import Actor, EntityAddress
-from broker_core.reads import Counted, EntityFilter, Item
+from broker_core.reads import Counted, EntityFilter, Flows, Item
 from broker_core.store import connections
 from explorer.shared import figures
 from explorer.shared.family import pages_of
@@ -38,23 +39,40 @@ class Spots:
     is_part: bool = False
 
 
-def find(namespace: str | None, opened: Sequence[str], actor: Actor) -> Spots:
-    """The entities of a namespace, or of all; if they are more than MOST, in groups. opened: groups, as "namespace/prefix", whose
-    entities are shown."""
+def find(namespace: str | None, flows: Flows, actor: Actor, *, entities: int, opened: Sequence[str] = ()) -> Spots:
+    """The entities of a namespace, or of all; if they are more than MOST, in groups. entities: how many there are, about. opened:
+    groups, as "namespace/prefix", whose entities are shown."""
     wanted = EntityFilter(namespace=namespace)
-    grouped = reads.tree(wanted, toggled=opened, open_below=0, limit=MOST + 1, max_children=MOST, with_oldest=True, actor=actor)
-    entities = grouped.totals.entities
     if entities <= MOST:
         shown = _of_entities(reads.tree(wanted, grouped=False, limit=MOST, with_oldest=True, actor=actor).items)
-        return Spots(shown, entities, _names(shown))
-    if entities <= MOST_GROUPED and grouped.count <= MOST:
-        names = reads.names(namespace=namespace, limit=MOST_GROUPED, actor=actor).found
-        shown = _of_groups(grouped.items, names, actor)
-        if len(shown) <= MOST:
-            return Spots(shown, entities, names)
-    busiest = reads.tree(wanted, sort="-sent", grouped=False, limit=MOST, with_oldest=True, actor=actor)
-    shown = tuple(sorted(_of_entities(busiest.items), key=lambda one: one.spot.key))
+        return Spots(shown, len(shown), _names(shown))
+    if entities <= MOST_GROUPED:
+        grouped = reads.tree(
+            wanted, toggled=opened, open_below=0, limit=MOST + 1, max_children=MOST, with_oldest=True, actor=actor
+        )
+        if grouped.count <= MOST:
+            names = reads.names(namespace=namespace, limit=MOST_GROUPED, actor=actor).found
+            shown = _of_groups(grouped.items, names, actor)
+            if len(shown) <= MOST:
+                return Spots(shown, grouped.totals.entities, names)
+    shown = _busiest(flows, actor)
     return Spots(shown, entities, _names(shown), is_part=True)
+
+
+def _busiest(flows: Flows, actor: Actor) -> tuple[Shown, ...]:
+    """The entities with the most messages lately."""
+    messages: Counter[tuple[str, int]] = Counter()
+    for (namespace, flow), count in flows.counts.items():
+        messages[namespace, flow.entity_id] += count
+    chosen: dict[str, list[int]] = {}
+    for (namespace, entity_id), _ in messages.most_common(MOST):
+        chosen.setdefault(namespace, []).append(entity_id)
+    found: list[Shown] = []
+    for namespace, ids in chosen.items():
+        with connections.of(namespace):
+            rows = reads.entities_by_id(ids, actor=actor)
+        found += [_entity(row, is_neglected(row)) for row in rows if not row.hidden]
+    return tuple(sorted(found, key=lambda one: one.spot.key))
 
 
 def place_of(name: reads.Name) -> Place:
