@@ -7,9 +7,11 @@ from explorer.shared.by_family import by_family
 from explorer.shared.family import installed
 
 from . import addresses
-from .analysis import pages
+from .analysis import listing, pages
+from .analysis.reports import pages as reports
 from .dead_letters import group, inbox
 from .demo import pages as demonstration
+from .map import pages as live_map
 from .operations import pages as operating
 from .operations import transfer
 from .shared import (
@@ -60,6 +62,7 @@ urlpatterns = [
     path("system/", system.system, name="system"),
     path("activity/", audit_log.audit_log, name="audit"),
     path("learn/", glossary.glossary, name="help"),
+    path("learn/keys/", glossary.keys, name="keys"),
     path("demonstration/", demonstration.demonstration, name="demonstration"),
     path("preferences/", preferences.preferences, name="preferences"),
     path("new-namespace/", namespaces.create, name="namespace_new"),
@@ -78,6 +81,7 @@ urlpatterns = [
     path(f"bodies/{ENTITY}/<int:sequence_number>", message.body, name="body"),
     path(f"messages/{ENTITY}/<int:sequence_number>", message.message, name="message"),
     path("tail/", tail.tail, name="tail"),
+    path("map/", live_map.live_map, name="map"),
     path("configuration/", configuration.configuration, name="configuration"),
     path("configuration/export/", configuration.export_configuration, name="configuration_export"),
     path("insights/", insights.insights, name="insights"),
@@ -88,12 +92,11 @@ urlpatterns = [
     path(f"operate/{ENTITY}", operating.operation_new, name="operation_new"),
     path("analyses/", pages.analysis_runs, name="analysis_runs"),
     path("analyses/new/", pages.analysis_new, name="analysis_new"),
-    path("analyses/flow/", pages.flow_and_losses, name="flow_and_losses"),
-    path("analyses/time-to-live/", pages.what_if_time_to_live, name="what_if_time_to_live"),
     path("analyses/<int:run_id>/", pages.analysis_run, name="analysis_run"),
     path("analyses/<int:run_id>/cancel/", pages.analysis_cancel, name="analysis_cancel"),
-    path("analyses/<int:run_id>/messages/", pages.analysis_messages, name="analysis_messages"),
     path("analyses/<int:run_id>/numbers.csv", pages.analysis_csv, name="analysis_csv"),
+    path("analyses/messages/", listing.messages_behind, name="analysis_messages"),
+    path("analyses/<slug:slug>/", reports.report, name="analysis_report"),
 ]
 for family in installed():
     urlpatterns += family.urls

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import Any
 
 from django import forms
 from django.db.models import QuerySet
@@ -11,13 +13,12 @@ from django.db.models import QuerySet
 from broker_core.common.durations import human
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import EntityKind
-from broker_core.form_fields import DurationField
-from broker_core.models import Entity
+from broker_core.models import Entity, Namespace
 from broker_core.namespaces import get_clock
 from explorer.models import AnalysisRun
 
-from . import messages, runs
-from .presenters import OUTCOMES
+from . import runs
+from .subject import Subject
 
 STRETCHES = {
     "1h": ("the last hour", timedelta(hours=1)),
@@ -36,7 +37,7 @@ def analysable(entities: QuerySet[Entity]) -> QuerySet[Entity]:
     return named.select_related("namespace").order_by("namespace__name", "path")
 
 
-def _moment() -> forms.DateTimeInput:
+def moment_input() -> forms.DateTimeInput:
     return forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M")
 
 
@@ -45,68 +46,26 @@ class QueuesField(forms.ModelMultipleChoiceField):
         return str(entity)
 
 
-class MessagesForm(forms.Form):
-    """Which messages of a run to list. queue: one of the run's; span: the part of its range; conditions: of messages.find."""
+class ScopeForm(forms.Form):
+    """A queue or subscription, also a deleted one; or a namespace, for all of its."""
 
-    queue = forms.IntegerField(min_value=1)
-    bucket = forms.DateTimeField(required=False, input_formats=["%Y-%m-%dT%H:%M"])
-    outcome = forms.ChoiceField(required=False, choices=[("", ""), *OUTCOMES.items()])
-    reason = forms.CharField(required=False, max_length=4096, strip=False)
-    order = forms.ChoiceField(required=False, choices=messages.ORDERS.items())
+    queue = forms.ModelChoiceField(queryset=Entity.objects.none(), required=False, widget=forms.HiddenInput)
+    namespace = forms.CharField(required=False, max_length=50, widget=forms.HiddenInput)
 
-    def __init__(self, run: AnalysisRun, *args):
-        super().__init__(*args)
-        self.run = run
-
-    def clean_queue(self) -> int:
-        asked = self.cleaned_data["queue"]
-        self.queue = next((queue for queue in self.run.queues if queue["id"] == asked), None)
-        if self.queue is None:
-            raise forms.ValidationError("This run does not include that queue.")
-        return asked
-
-    def clean_order(self) -> str:
-        return self.cleaned_data["order"] or "waiting"
-
-    @property
-    def span(self) -> tuple[datetime, datetime]:
-        """The requested bucket, or the whole range; never more than the run's range."""
-        at = self.cleaned_data["bucket"]
-        if at is None:
-            return self.run.start_at, self.run.end_at
-        return max(at, self.run.start_at), min(at + runs.BUCKET_LENGTH[self.run.bucket], self.run.end_at)
-
-    @property
-    def conditions(self) -> dict[str, str]:
-        return {name: self.cleaned_data[name] for name in ("outcome", "reason", "order")}
-
-
-class FlowForm(forms.Form):
-    """A queue, and a range that ends now by its clock."""
-
-    DAYS = {"1d": 1, "7d": 7, "30d": 30}
-
-    queue = forms.ModelChoiceField(queryset=Entity.objects.none(), widget=forms.HiddenInput)
-    range = forms.ChoiceField(label="Range: the last", choices=[("1d", "24 hours"), ("7d", "7 days")])
-
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
+    def __init__(self, data: Mapping[str, Any]):
+        super().__init__(data)
         self.fields["queue"].queryset = analysable(Entity.objects.all())
 
-    @property
-    def length(self) -> timedelta:
-        return timedelta(days=self.DAYS[self.cleaned_data.get("range", "1d")])
-
-
-class WhatIfForm(FlowForm):
-    """Adds the time-to-live in question, and a longer range."""
-
-    x = DurationField(label="Time-to-live", required=False, help_text='Such as "30 s" or "5 min".')
-
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        field = self.fields["range"]
-        field.label, field.choices = "Messages enqueued in the last", [*field.choices, ("30d", "30 days")]
+    @cached_property
+    def subject(self) -> Subject | None:
+        """None: there is no such queue or namespace."""
+        if self.errors.keys() & {"queue", "namespace"}:
+            return None
+        if queue := self.cleaned_data["queue"]:
+            return Subject([queue], queue.namespace, is_whole=False)
+        name = self.cleaned_data["namespace"]
+        here = Namespace.objects.filter(name__iexact=name, deleted_at=None, is_system=False).first() if name else None
+        return Subject(list(analysable(Entity.objects.filter(namespace=here))), here, is_whole=True) if here else None
 
 
 class AnalysisForm(forms.Form):
@@ -129,8 +88,8 @@ class AnalysisForm(forms.Form):
         choices=[*((key, words) for key, (words, _) in STRETCHES.items()), (BETWEEN, "a custom range:")],
         initial="24h",
     )
-    start = forms.DateTimeField(required=False, label="From (UTC)", widget=_moment())
-    end = forms.DateTimeField(required=False, label="To (UTC)", widget=_moment())
+    start = forms.DateTimeField(required=False, label="From (UTC)", widget=moment_input())
+    end = forms.DateTimeField(required=False, label="To (UTC)", widget=moment_input())
     bucket = forms.ChoiceField(label="Chart interval", choices=AnalysisRun.BUCKETS, initial="hour")
 
     def __init__(self, *args, now: datetime | None = None, **kwargs):

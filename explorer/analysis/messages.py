@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -19,9 +20,20 @@ MOST = 200
 MOST_LIVES = 5_000_000  # in the files to read; more take longer than a page should
 COLUMNS = [
     *("entity_id", "subqueue", "sequence_number", "outcome", "reason", "enqueued_at", "first_received_at", "last_received_at"),
-    *("ended_at", "message_id", "deliveries", "settled_by"),
+    *("ended_at", "message_id", "deliveries", "settled_by", "error"),
 ]
-ORDERS = {"waiting": "longest wait first", "processing": "longest processing first", "enqueued": "oldest first"}
+ORDERS = {
+    "waiting": "longest wait first",
+    "processing": "longest processing first",
+    "enqueued": "oldest first",
+    "left": "latest to leave first",
+}
+_KEYS = {
+    "waiting": ("waiting_us", "descending"),
+    "processing": ("processing_us", "descending"),
+    "enqueued": ("enqueued_at", "ascending"),
+    "left": ("ended_at", "descending"),
+}
 
 
 class TooManyLives(Exception):
@@ -32,6 +44,7 @@ class TooManyLives(Exception):
 class Ended:
     """A message that left its queue. waiting: enqueued to first received; processing: last received to settled by a receiver."""
 
+    entity_id: int
     sequence_number: int
     message_id: str | None
     outcome: str
@@ -52,30 +65,37 @@ class Found:
     rows: list[Ended]
 
 
-def find(entity_id: int, start: datetime, end: datetime, *, outcome: str = "", reason: str = "", order: str = "waiting") -> Found:
-    """The messages that entered the main queue of an entity in a range and have left it, by the definitions of the job "time in
-    queue and outcome". outcome: a name of outcomes.COLUMNS, or "other". reason: exactly this, or outcomes.NO_REASON.
+def find(
+    entity_ids: Sequence[int],
+    start: datetime,
+    end: datetime,
+    *,
+    left: tuple[datetime, datetime] | None = None,
+    outcome: str = "",
+    reason: str = "",
+    cause: str | None = None,
+    order: str = "waiting",
+) -> Found:
+    """The messages that entered the main queues of entities in a range and have left them, by the definitions of the job "time in
+    queue and outcome". left: the range in which they left. outcome: a name of outcomes.COLUMNS, or "other". reason: exactly this,
+    or outcomes.NO_REASON. cause: the reason without numbers and ids; empty: without one.
 
     Raises TooManyLives.
     """
-    namespace_ids = list(Entity.objects.filter(pk=entity_id).values_list("namespace_id", flat=True))
-    files = manifest.life_files(start, end, namespace_ids)
-    if files.rows > MOST_LIVES:
-        raise TooManyLives(f"This range has {files.rows:,} messages in the archive; at most {MOST_LIVES:,} are searched.")
-    parts = [schema.conform(_read(file.path, entity_id), _SCHEMA) for file in files.files]
-    lives = with_outcome(pa.concat_tables([_SCHEMA.empty_table(), *parts]))
-    enqueued, instant = lives["enqueued_at"], pa.timestamp("us", tz="UTC")
-    chosen = pc.and_(pc.greater_equal(enqueued, pa.scalar(start, instant)), pc.less(enqueued, pa.scalar(end, instant)))
-    chosen = pc.and_(chosen, pc.equal(lives["subqueue"], int(SubQueue.MAIN)))
+    lives = with_outcome(_lives(entity_ids, start, end))
+    chosen = pc.and_(_within(lives["enqueued_at"], start, end), pc.equal(lives["subqueue"], int(SubQueue.MAIN)))
     chosen = pc.and_(chosen, pc.not_equal(lives["outcome"], outcomes.CANCELLED))
+    if left:
+        chosen = pc.and_(chosen, _within(lives["ended_at"], *left))
     if outcome:
         chosen = pc.and_(chosen, _has_outcome(lives, outcome))
     if reason:
-        same = pc.is_null(lives["reason"]) if reason == outcomes.NO_REASON else pc.equal(lives["reason"], reason)
-        chosen = pc.and_(chosen, pc.fill_null(same, False))
+        chosen = pc.and_(chosen, _same(lives["reason"], None if reason == outcomes.NO_REASON else reason))
+    if cause is not None:
+        error = pc.if_else(pc.equal(lives["outcome"], outcomes.EXPIRED), pa.scalar(None, pa.string()), lives["error"])
+        chosen = pc.and_(chosen, _same(error, cause or None))
     found = with_times(lives.filter(chosen))
-    key = ("enqueued_at", "ascending") if order == "enqueued" else (f"{order}_us", "descending")
-    first = found.sort_by([key, ("sequence_number", "ascending")]).slice(0, MOST)
+    first = found.sort_by([_KEYS[order], ("sequence_number", "ascending")]).slice(0, MOST)
     return Found(found.num_rows, [_ended(row) for row in first.to_pylist()])
 
 
@@ -111,17 +131,36 @@ def _has_outcome(lives: pa.Table, outcome: str) -> pa.ChunkedArray:
     return pc.invert(pc.is_in(lives["outcome"], pa.array(list(outcomes.COLUMNS.values()), pa.int16())))
 
 
-def _read(path: str, entity_id: int) -> pa.Table:
+def _lives(entity_ids: Sequence[int], start: datetime, end: datetime) -> pa.Table:
+    namespace_ids = list(Entity.objects.filter(pk__in=entity_ids).values_list("namespace_id", flat=True).distinct())
+    files = manifest.life_files(start, end, namespace_ids)
+    if files.rows > MOST_LIVES:
+        raise TooManyLives(f"This range has {files.rows:,} messages in the archive; at most {MOST_LIVES:,} are searched.")
+    parts = [schema.conform(_read(file.path, entity_ids), _SCHEMA) for file in files.files]
+    return pa.concat_tables([_SCHEMA.empty_table(), *parts])
+
+
+def _within(column: pa.ChunkedArray, start: datetime, end: datetime) -> pa.ChunkedArray:
+    first, over = pa.array([start, end], pa.timestamp("us", tz="UTC"))
+    return pc.fill_null(pc.and_(pc.greater_equal(column, first), pc.less(column, over)), False)
+
+
+def _same(column: pa.ChunkedArray, text: str | None) -> pa.ChunkedArray:
+    return pc.is_null(column) if text is None else pc.fill_null(pc.equal(column, text), False)
+
+
+def _read(path: str, entity_ids: Sequence[int]) -> pa.Table:
     with storage.archive_here().open(path) as opened:
         there = set(pq.read_schema(opened).names)
         opened.seek(0)
         columns = [name for name in COLUMNS if name in there]
-        return pq.read_table(opened, columns=columns, filters=[("entity_id", "=", entity_id)])
+        return pq.read_table(opened, columns=columns, filters=[("entity_id", "in", list(entity_ids))])
 
 
 def _ended(row: dict) -> Ended:
     names = {code: name for name, code in outcomes.COLUMNS.items()}
     return Ended(
+        entity_id=row["entity_id"],
         sequence_number=row["sequence_number"],
         message_id=row["message_id"],
         outcome=names.get(row["outcome"], "other"),

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from broker_core import reads
-from broker_core.common.types import EntityAddress, Right
+from broker_core.common.types import Right
 from broker_core.history import archive, manifest
-from broker_core.models import Entity
 from explorer.models import AnalysisRun
 from explorer.shared import shell
 from explorer.shared.csv_file import csv_file
 from explorer.shared.lists import MOST_LISTED
 
-from . import flow, java, messages, presenters, rollups, runs, submission, what_if
-from .forms import BETWEEN, RECEIVABLE, AnalysisForm, FlowForm, MessagesForm, WhatIfForm
+from . import java, presenters, runs, submission
+from .forms import BETWEEN, RECEIVABLE, AnalysisForm, ScopeForm
 from .jobs.outcomes import OTHER_REASONS
-from .survival import CannotTell
+from .reports import registry
+from .subject import Subject
 
 NEWEST = 100
 HELD_BACK = timedelta(seconds=30)
@@ -30,15 +31,18 @@ MOST_QUEUES = 200  # in the table of the whole range
 @require_GET
 @shell.page
 def analysis_runs(request: HttpRequest) -> HttpResponse:
-    """The newest runs, all or those that include one queue, and how far the archive reaches."""
+    """The analyses that are answered at once, of a queue or namespace; the newest runs, all or those that include it; and how far
+    the archive reaches."""
     request.actor.require(Right.BROWSE, "the analyses")
-    asked = request.GET.get("queue", "")
-    of = Entity.objects.select_related("namespace").filter(pk=asked).first() if asked.isdecimal() and len(asked) < 19 else None
-    runs_of = AnalysisRun.objects.filter(queues__contains=[{"id": of.pk}]) if of else AnalysisRun.objects.all()
+    chosen = ScopeForm(request.GET)
+    of = chosen.subject if chosen.is_valid() else None
+    runs_of = AnalysisRun.objects.filter(queues__contains=[_named(of)]) if of else AnalysisRun.objects.all()
     newest = runs_of.defer("log_tail")[: NEWEST + 1]
     context = {
         "section": "insights",
         "of": of,
+        "reports": list(registry.grouped(of_entity=of is not None and not of.is_whole)),
+        "namespaces": [one.name for one in reads.namespaces(actor=request.actor) if not one.is_system],
         "runs": newest[:NEWEST],
         "more": len(newest) > NEWEST,
         "archive": manifest.state(),
@@ -113,78 +117,6 @@ def analysis_csv(request: HttpRequest, run_id: int) -> HttpResponse:
     return csv_file(f"vitrine-analysis-{run.pk}.csv", rows)
 
 
-@require_GET
-@shell.page
-def analysis_messages(request: HttpRequest, run_id: int) -> HttpResponse:
-    """The messages behind a number of a run: of a queue, and optionally of a bucket, an outcome and a reason."""
-    request.actor.require(Right.BROWSE, "the analyses")
-    run = get_object_or_404(AnalysisRun, pk=run_id)
-    chosen = MessagesForm(run, request.GET)
-    if not chosen.is_valid():
-        raise Http404("the run has no such number")
-    queue, start, end = chosen.queue, *chosen.span
-    values = chosen.cleaned_data
-    try:
-        found, problem = messages.find(queue["id"], start, end, **chosen.conditions), ""
-    except messages.TooManyLives as too_many:
-        found, problem = messages.Found(0, []), str(too_many)
-    entity = Entity.objects.filter(pk=queue["id"], deleted_at=None).first()
-    context = {
-        "section": "insights", "run": run, "queue": queue, "start": start, "end": end, "values": values, "found": found,
-        "problem": problem, "orders": messages.ORDERS, "outcome": presenters.OUTCOMES.get(values["outcome"], ""),
-        "address": EntityAddress(queue["namespace"], queue["path"]), "deleted": entity is None,
-    }  # fmt: skip
-    return shell.show(request, "analysis/messages", context, fragment="analysis/_messages")
-
-
-@require_GET
-@shell.page
-def flow_and_losses(request: HttpRequest) -> HttpResponse:
-    """The flow, backlog and losses of a queue by hour. Answered from roll-ups and the tail of the archive, without Spark."""
-    request.actor.require(Right.BROWSE, "the analyses")
-    form = FlowForm({"range": "1d"} | request.GET.dict())
-    form.is_valid()
-    queue = form.cleaned_data.get("queue")
-    if queue is None:
-        raise Http404("no such queue or subscription")
-    now = what_if.clock_now(queue)
-    context = {"section": "insights", "form": form, "queue": queue, "problem": ""}
-    try:
-        rollups.require_short_tail(queue.namespace_id)
-        hours = flow.hours_between(now - form.length, now)
-        lives, there = flow.read(queue, hours[0], now)
-        found, losses = flow.of_hours(hours, lives, there), flow.causes(hours, lives)
-        context |= {
-            "found": found, "losses": losses, "charts": flow.charts(found), "sentence": flow.flow_sentence(found),
-            "loss_sentence": flow.loss_sentence(found, losses), "archived_at": manifest.state().done_at,
-        }  # fmt: skip
-    except messages.TooManyLives as problem:
-        context["problem"] = str(problem)
-    return shell.show(request, "analysis/flow", context, fragment="analysis/_flow", status=200 if form.is_valid() else 400)
-
-
-@require_GET
-@shell.page
-def what_if_time_to_live(request: HttpRequest) -> HttpResponse:
-    """What if the time-to-live of a queue had been X. Answered from roll-ups and the tail of the archive, without Spark."""
-    request.actor.require(Right.BROWSE, "the analyses")
-    form = WhatIfForm({"range": "7d"} | request.GET.dict())
-    form.is_valid()
-    queue = form.cleaned_data.get("queue")
-    if queue is None:
-        raise Http404("no such queue or subscription")
-    now, chosen = what_if.clock_now(queue), form.cleaned_data.get("x")
-    context = {"section": "insights", "form": form, "queue": queue, "chosen": chosen, "sentence": "", "problem": ""}
-    try:
-        found = what_if.history(queue, now - form.length, now, now)
-        context |= {"found": found, "rows": what_if.table(found), "charts": what_if.charts(found, chosen)}
-        if chosen is not None:
-            context["sentence"] = what_if.sentence(found, chosen)
-    except (CannotTell, messages.TooManyLives) as problem:
-        context["problem"] = str(problem)
-    return shell.show(request, "analysis/what_if", context, fragment="analysis/_what_if", status=200 if form.is_valid() else 400)
-
-
 def _initial(request: HttpRequest) -> dict:
     """What the form starts with: the queues of the query, or all that an earlier run was requested with (`again`)."""
     again = request.GET.get("again", "")
@@ -234,6 +166,11 @@ def _result(request: HttpRequest, run: AnalysisRun) -> dict:
         "view": view,
         "other_reasons": OTHER_REASONS,
     }
+
+
+def _named(of: Subject) -> dict[str, Any]:
+    """What a run's queues have in common with this subject."""
+    return {"namespace": of.namespace.name} if of.is_whole else {"id": of.entities[0].pk}
 
 
 def _held_back():

@@ -2,13 +2,14 @@
 
 A message that expired, was purged or is still in the queue without having been received has waited at least as long as it was
 there. Leaving such messages out would make waiting look shorter than it is; the estimate counts each as long as it was there.
-Pure: no query, no clock.
+The same holds for deliveries whose lock was lost: the holder needed at least that long. Pure: no query, no clock.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from .jobs.measures import lower_bound
@@ -31,6 +32,14 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True)
+class Subject:
+    """What a curve counts, in the words of its refusals."""
+
+    ended: str = "messages were received"
+    beyond: str = "No message of this time was in the queue for so long"
+
+
+@dataclass(frozen=True, slots=True)
 class _Step:
     """until_us: the bin's end; at_risk: messages that were there at its start."""
 
@@ -42,9 +51,16 @@ class _Step:
 
 class Curve:
     """The estimate from two histograms of microseconds (measures.bin_of): the waiting of messages that were received, and the
-    time in the queue of those that were not."""
+    time in the queue of those that were not. lower: the lower bound of a bin."""
 
-    def __init__(self, received: Mapping[int, int], not_received: Mapping[int, int]):
+    def __init__(
+        self,
+        received: Mapping[int, int],
+        not_received: Mapping[int, int],
+        subject: Subject = Subject(),
+        lower: Callable[[int], int] = lower_bound,
+    ):
+        self.subject = subject
         self.received, self.not_received = sum(received.values()), sum(not_received.values())
         self.messages = self.received + self.not_received
         self._steps: list[_Step] = []
@@ -54,7 +70,7 @@ class Curve:
             if deaths:
                 share *= 1 - deaths / at_risk
                 variance += deaths / (at_risk * (at_risk - deaths)) if at_risk > deaths else math.inf
-            self._steps.append(_Step(lower_bound(number + 1), share if deaths < at_risk else 0.0, variance, at_risk))
+            self._steps.append(_Step(lower(number + 1), share if deaths < at_risk else 0.0, variance, at_risk))
             at_risk -= deaths + not_received.get(number, 0)
 
     @property
@@ -62,21 +78,34 @@ class Curve:
         """The ends of the first and the last bin with messages."""
         return (self._steps[0].until_us, self._steps[-1].until_us) if self._steps else (1, 1)
 
+    @property
+    def plateau(self) -> float:
+        """The share that was never observed to end."""
+        return self._steps[-1].share if self._steps else 1.0
+
+    def quantile(self, share: float) -> int | None:
+        """The microseconds, to a bin's end, within which this share of the messages was received; None: it was not observed."""
+        return next((step.until_us for step in self._steps if step.share <= 1 - share + 1e-12), None)
+
     def at(self, microseconds: int) -> Estimate:
         """The share not received within this time; a bin counts only if all of it is below.
 
         Raises CannotTell if too few messages were received, or if none was observed for so long.
         """
         if self.received < FEWEST:
-            raise CannotTell(f"Only {self.received:,} messages were received in this time; an estimate needs at least {FEWEST}.")
-        below = [step for step in self._steps if step.until_us <= microseconds]
+            raise CannotTell(f"Only {self.received:,} {self.subject.ended} in this time; an estimate needs at least {FEWEST}.")
         last = self._steps[-1]
-        if len(below) == len(self._steps) and last.share > 0 and microseconds > last.until_us:
-            raise CannotTell("No message of this time was in the queue for so long, so its history cannot tell.")
-        if not below or below[-1].share == 1:
-            return Estimate(1.0, max(0.0, 1 - 3 / self.messages), 1.0)  # no delivery observed: the rule of three
-        step = below[-1]
+        if last.share > 0 and microseconds > last.until_us:
+            raise CannotTell(f"{self.subject.beyond}, so its history cannot tell.")
+        step = self._step_at(microseconds)
+        if step is None or step.share == 1:
+            at_risk = self.messages if step is None else step.at_risk
+            return Estimate(1.0, max(0.0, 1 - 3 / at_risk), 1.0)  # none ended: the rule of three
         if step.share <= 0:
             return Estimate(0.0, 0.0, min(1.0, 3 / self.messages))
         spread = Z95 * math.sqrt(step.variance) / abs(math.log(step.share))
         return Estimate(step.share, step.share ** math.exp(spread), step.share ** math.exp(-spread))
+
+    def _step_at(self, microseconds: int) -> _Step | None:
+        at = bisect_right(self._steps, microseconds, key=lambda step: step.until_us)
+        return self._steps[at - 1] if at else None

@@ -8,7 +8,8 @@ from django.urls import reverse
 
 from broker_core import queue_storage
 from broker_core.common.types import Family
-from explorer.shared.family import FamilyPages, LockPages, MessagePage, NamespacePages, NewEntity, PageTexts
+from broker_core.queue_storage.rules.options import from_json
+from explorer.shared.family import FamilyPages, LimitPages, LockPages, MessagePage, NamespacePages, NewEntity, PageTexts
 from explorer.shared.presenters import property_name
 
 from . import accounts, counts, message, message_facts, presenters, putting, queue, receiver, settings, urls
@@ -50,6 +51,7 @@ QUEUE_STORAGE = FamilyPages(
         leaves="deleted, expired, cleared or moved",
         collected="poison message",
         collected_why="received too often without being deleted",
+        lock_lost="their lease ended",
     ),
     figures=counts.FIGURES,
     counts=counts.COUNTS,
@@ -59,6 +61,12 @@ QUEUE_STORAGE = FamilyPages(
     setting_words=settings.setting_words,
     urls=urls.urlpatterns,
     operations=OPERATIONS,
+    limits=LimitPages(
+        lock="visibility timeout",
+        deliveries="maximum dequeue count",
+        in_force=lambda entity: from_json(entity.options).max_dequeue_count,
+        propose=settings.propose,
+    ),
     namespaces=NamespacePages(accounts.create, accounts.delete, accounts.contents),
     needs_a_person=lambda entity: entity.waits_for_operator,
     demo="explorer.queue_storage.demo",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
+from django.utils.http import urlencode
 from django.views.decorators.http import require_http_methods
 
 from broker_core import queue_storage, reads
@@ -15,11 +17,12 @@ from broker_core.common.types import EntityAddress, Family, HistoryLevel, Right
 from broker_core.queue_storage.forms import QueueOptionsForm, as_lines
 from broker_core.queue_storage.rules.options import from_json
 from explorer.shared.revisions import wanted_revision
-from explorer.shared.settings_page import SettingsPage, change_settings, delete_entity, to_entity
+from explorer.shared.settings_page import SettingsPage, change_settings, delete_entity, proposed, to_entity
 from explorer.shared.shell import act, address_of, page, show_form
 
 from .forms import NewQueueForm
 
+LIMIT = "max_dequeue_count"  # that analyses propose
 LABELS = {name: field.label for name, field in QueueOptionsForm.base_fields.items()}
 
 
@@ -53,8 +56,8 @@ def change(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     request.actor.require(Right.MANAGE, address)
     stored = queue_storage.get_queue(address, actor=request.actor)
     revision = wanted_revision(request, address)
-    restored = _options_in(revision.columns) if revision else None
-    initial = _initial(stored) if restored is None else _as_initial(restored)
+    restored = _options_in(revision.columns) if revision else proposed(request, {LIMIT: QueueOptionsForm.base_fields[LIMIT]})
+    initial = _as_initial({name: _stored(stored, name) for name in LABELS} | (restored or {}))
     form = QueueOptionsForm(request.POST if request.method == "POST" else None, initial=initial)
     page = SettingsPage(
         "queue_storage/queue_settings",
@@ -111,8 +114,10 @@ def setting_words(kind: str, name: str, value: Any) -> tuple[str, str]:
     return str(LABELS.get(name, name.capitalize())), _words(value)
 
 
-def _initial(queue: queue_storage.StorageQueue) -> dict:
-    return _as_initial({name: _stored(queue, name) for name in LABELS})
+def propose(entity: Any, lock: timedelta | None, deliveries: int | None, time_to_live: timedelta | None) -> str:
+    """The URL that previews this maximum dequeue count. The other limits are given with each message or get."""
+    address = reverse("explorer:entity_settings", args=(entity.namespace.name, entity.path))
+    return f"{address}?{urlencode({LIMIT: deliveries})}" if deliveries else ""
 
 
 def _as_initial(options: Mapping[str, Any]) -> dict:

@@ -8,9 +8,9 @@ from django.urls import include, path, reverse
 
 from broker_core import rabbitmq
 from broker_core.common.types import Family
-from explorer.shared.family import FamilyPages, LockPages, MessagePage, NewEntity, PageTexts
+from explorer.shared.family import FamilyPages, LimitPages, LockPages, MessagePage, NewEntity, PageTexts
 
-from . import message, message_facts, queue, queues, states
+from . import message, message_facts, policies, queue, queues, states
 from .operations import OPERATIONS
 
 _PARTS = (
@@ -51,10 +51,19 @@ RABBITMQ = FamilyPages(
         leaves="acknowledged, expired, dropped, purged, moved or dead-lettered",
         no_consumer="no consumer",
         receiver="consumer",
+        lock_lost="their channel closed or timed out",
     ),
     figures=states.FIGURES,
     counts=states.COUNTS,
     operations=OPERATIONS,
+    limits=LimitPages(
+        lock="consumer timeout",
+        deliveries="delivery limit",
+        in_force=lambda entity: (entity.effective or {}).get("delivery_limit"),
+        propose=policies.propose,
+        more_deliveries=1,
+        notices_crashes=True,
+    ),
     new_entities=(NewEntity("RabbitMQ queue", "queue", partial(reverse, "explorer:rabbitmq_queue_new_where")),),
     set_status=rabbitmq.set_status,
     settings_words=queue.settings_words,
@@ -63,6 +72,7 @@ RABBITMQ = FamilyPages(
     namespace_urls={"namespace_new": "rabbitmq_vhost_new", "namespace_delete": "rabbitmq_vhost_delete"},
     tags=states.tags,
     needs_a_person=lambda entity: entity.waits_for_operator,
+    exchange_url=lambda vhost, exchange: reverse("explorer:rabbitmq_exchange", args=(vhost, exchange)),
     send_url=lambda vhost, exchange: reverse("explorer:rabbitmq_publish", args=(vhost, exchange)),
     demo="explorer.rabbitmq.demo",
 )

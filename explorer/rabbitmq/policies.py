@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.utils.http import urlencode
 from django.views.decorators.http import require_GET, require_http_methods
 
 from broker_core import rabbitmq, reads
@@ -23,6 +27,7 @@ from . import presenters
 from .policy_effects import Ruling, rulings, things_of
 from .shared import draw, link, vhost_of
 
+LIMITS = ("consumer_timeout", "delivery_limit", "message_ttl")  # that analyses propose
 MOST_SHOWN = 50  # changed queues and exchanges of a preview
 KINDS = {"user": False, "operator": True}
 _FIELDS = {"apply-to": "apply_to"}  # argument names of errors whose form field has another name
@@ -72,9 +77,10 @@ def current_rulings(request: HttpRequest, vhost: str) -> list[Ruling]:
 @page
 @require_http_methods(["GET", "POST"])
 def create(request: HttpRequest, kind: str, namespace: str) -> HttpResponse:
-    """`?pattern=` and `?name=` fill the form; a queue's page links here with them."""
+    """`?pattern=` and `?name=`, and the keys of LIMITS, fill the form; a queue's page and analyses link here with them."""
     host, is_operator = _host_and_kind(request, kind, namespace)
     initial = {"pattern": request.GET.get("pattern", "")[:1024], "name": request.GET.get("name", "")[:255]}
+    initial |= {name: request.GET[name][:20] for name in LIMITS if name in request.GET}
     form = PolicyForm(request.POST if request.method == "POST" else None, is_operator=is_operator, initial=initial)
     return _edit(request, host, form, kind)
 
@@ -87,6 +93,19 @@ def change(request: HttpRequest, kind: str, namespace: str, name: str) -> HttpRe
     data = request.POST if request.method == "POST" else None
     form = PolicyForm(data, is_operator=is_operator, fixed_name=policy.name, initial=initial_of(policy))
     return _edit(request, host, form, kind, policy)
+
+
+def propose(entity: Any, lock: timedelta | None, deliveries: int | None, time_to_live: timedelta | None) -> str:
+    """The URL of a new policy for this queue with these limits. deliveries: the delivery limit."""
+    texts = (_milliseconds(lock), deliveries, _milliseconds(time_to_live))
+    query = {name: text for name, text in zip(LIMITS, texts, strict=True) if text is not None}
+    about = {"name": f"{entity.path}-limits", "pattern": f"^{re.escape(entity.path)}$"}
+    address = reverse("explorer:rabbitmq_policy_new", args=("user", entity.namespace.name))
+    return f"{address}?{urlencode(about | query)}" if query else ""
+
+
+def _milliseconds(duration: timedelta | None) -> int | None:
+    return None if duration is None else duration // timedelta(milliseconds=1)
 
 
 def _edit(

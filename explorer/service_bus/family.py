@@ -10,7 +10,7 @@ from broker_core import service_bus
 from broker_core.common.types import EntityKind, Family
 from broker_core.service_bus import entities
 from explorer.shared import timeline
-from explorer.shared.family import FamilyPages, LockPages, MessagePage, NamespacePages, NewEntity, PageTexts
+from explorer.shared.family import FamilyPages, LimitPages, LockPages, MessagePage, NamespacePages, NewEntity, PageTexts
 from explorer.shared.presenters import property_name
 
 from . import entity, message, message_facts, namespaces, presenters, receiver, send, settings, settling, urls
@@ -67,6 +67,12 @@ SERVICE_BUS = FamilyPages(
     setting_words=settings.setting_words,
     urls=urls.urlpatterns,
     operations=OPERATIONS,
+    limits=LimitPages(
+        lock="lock duration",
+        deliveries="maximum delivery count",
+        in_force=lambda entity: entity.max_delivery_count,
+        propose=settings.propose,
+    ),
     namespaces=NamespacePages(namespaces.create, namespaces.delete),
     dead_tab="?tab=dead-letter",
     demo="explorer.service_bus.demo",

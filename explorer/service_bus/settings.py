@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, replace
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -21,13 +22,14 @@ from broker_core.service_bus.rules.entity_settings import FIXED, MAY_BE_NEVER, S
 from broker_core.service_bus.rules.filters import Rule, compile_filter, filter_from_json
 from explorer.service_bus.forms.entity import EntitySettingsForm, NewEntityForm, NewSubscriptionForm
 from explorer.shared.revisions import wanted_revision
-from explorer.shared.settings_page import SettingsPage, change_settings, delete_entity
+from explorer.shared.settings_page import SettingsPage, change_settings, delete_entity, proposed
 from explorer.shared.shell import Act, act, address_of, page, show_form
 
 from . import names
 from .presenters import filter_text
 
 FIRST_RULE = "Filter"
+LIMITS = ("lock_duration", "max_delivery_count", "default_message_time_to_live")  # that analyses propose
 _FIELDS = {"subscription": "name"}  # argument names of errors whose form field has another name
 
 
@@ -106,7 +108,7 @@ def change(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     request.actor.require(Right.MANAGE, entity.address)
     stored = entities.get_entity(entity.address, actor=request.actor)
     revision = wanted_revision(request, entity.address)
-    restored = _settings_in(revision.columns, entity.kind) if revision else None
+    restored = _settings_in(revision.columns, entity.kind) if revision else _proposed(request, entity.kind)
     form = EntitySettingsForm(
         request.POST if request.method == "POST" else None,
         kind=entity.kind, existing=True, initial=_initial(replace(stored.settings, **restored or {})),
@@ -163,6 +165,20 @@ def _settings_in(columns: Mapping[str, Any], kind: EntityKind) -> dict[str, Any]
     types = {"status": EntityStatus, "expiry_mode": ExpiryMode, "history_level": HistoryLevel}
     names = [name for name in SETTINGS_OF[kind] if name in columns and name not in FIXED]
     return {name: types[name](columns[name]) if name in types else columns[name] for name in names}
+
+
+def _proposed(request: HttpRequest, kind: EntityKind) -> dict[str, Any] | None:
+    """The limits that the query proposes."""
+    fields = EntitySettingsForm.base_fields
+    return proposed(request, {name: fields[name] for name in LIMITS if name in SETTINGS_OF[kind]})
+
+
+def propose(entity: Any, lock: timedelta | None, deliveries: int | None, time_to_live: timedelta | None) -> str:
+    """The URL that previews these limits."""
+    texts = (lock and human(lock), deliveries, time_to_live and human(time_to_live))
+    query = {name: text for name, text in zip(LIMITS, texts, strict=True) if text}
+    address = reverse("explorer:entity_settings", args=(entity.namespace.name, entity.path))
+    return f"{address}?{urlencode(query)}" if query else ""
 
 
 def in_words(entity: reads.EntityRow, columns: Mapping[str, Any]) -> dict[str, str]:

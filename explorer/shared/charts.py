@@ -149,10 +149,12 @@ def duration_lines(
     *,
     partial: Sequence[bool] = (),
     marks: Sequence[tuple[float, str, str]] = (),
+    span: Sequence[timedelta] = (),
 ) -> Chart:
-    """Durations as lines on a logarithmic axis. A bucket without a value interrupts its line. partial, marks: as in bars."""
+    """Durations as lines on a logarithmic axis. A bucket without a value interrupts its line. partial, marks: as in bars. span:
+    durations that the axis includes, too."""
     plot = _Plot(starts, variant, marks)
-    present = [value for values in series.values() for value in values if value is not None]
+    present = [*span, *(value for values in series.values() for value in values if value is not None)]
     ticks = duration_ticks(min(present, default=FLOOR), max(present, default=FLOOR))
     low, high = math.log10(ticks[0].total_seconds()), math.log10(ticks[-1].total_seconds())
 
@@ -183,30 +185,65 @@ def count_lines(
 
 
 def share_curve(
-    times: Sequence[timedelta], series: Mapping[str, Sequence[float]], tips: Sequence[str], variant: str, chosen: timedelta | None
+    times: Sequence[timedelta],
+    series: Mapping[str, Sequence[float]],
+    tips: Sequence[str],
+    variant: str,
+    chosen: timedelta | None,
+    now: timedelta | None = None,
 ) -> Chart:
-    """Shares from 0 to 1 by duration, the first above an area. times: evenly spaced on a logarithmic axis; chosen: marked."""
+    """Shares from 0 to 1 by duration, the first above an area. times: evenly spaced on a logarithmic axis. chosen and now are
+    marked."""
     plot = _Plot(times, variant)
-    low, high = (math.log10(times[i].total_seconds()) for i in (0, -1))
-
-    def place(duration: timedelta) -> float:
-        return (math.log10(duration.total_seconds()) - low) / (high - low) * (len(times) - 1) + 0.5
-
-    if chosen is not None and times[0] <= chosen <= times[-1]:
-        plot.marks = [(place(chosen), "X", brief(chosen))]
+    plot.marks = _marks_among(times, {"X": chosen, "N": now})
     first = next(iter(series))
     shapes = [
         Shape(f"{first} area", plot.area(series[first])),
         *(Shape(name, plot.line(values)) for name, values in series.items()),
     ]
-    x_ticks, free = [], 0.0
-    for tick, text in DURATION_TICKS.items():
-        at = plot.x(place(tick))
-        if times[0] <= tick <= times[-1] and at >= free:
-            x_ticks.append(Tick(at, text))
-            free = at + CHARACTER * 9
     y_ticks = [Tick(plot.y(share / 100), f"{share} %") for share in (0, 25, 50, 75, 100)]
-    return plot.chart(shapes, tips, y_ticks, (), x_ticks)
+    return plot.chart(shapes, tips, y_ticks, (), _logarithmic_ticks(plot, times))
+
+
+def cost_curve(
+    times: Sequence[timedelta],
+    series: Mapping[str, Sequence[timedelta]],
+    tips: Sequence[str],
+    variant: str,
+    chosen: timedelta | None,
+    now: timedelta | None = None,
+) -> Chart:
+    """Durations from zero by duration; the times as in share_curve."""
+    plot = _Plot(times, variant)
+    plot.marks = _marks_among(times, {"X": chosen, "N": now})
+    most = max((value for values in series.values() for value in values), default=timedelta(0))
+    unit = next((one for one in (86_400, 3600, 60, 1) if most >= timedelta(seconds=4 * one)), 1)
+    top = nice_ceiling(math.ceil(most.total_seconds() / unit))
+    whole = timedelta(seconds=top * unit)
+    shapes = [Shape(name, plot.line([value / whole for value in values])) for name, values in series.items()]
+    y_ticks = [Tick(plot.y(step / top), brief(timedelta(seconds=step * unit)) if step else "0") for step in count_ticks(top)]
+    return plot.chart(shapes, tips, y_ticks, (), _logarithmic_ticks(plot, times))
+
+
+def _place(times: Sequence[timedelta], duration: timedelta) -> float:
+    """Of a duration on a logarithmic axis, in buckets."""
+    low, high = (math.log10(times[i].total_seconds()) for i in (0, -1))
+    return (math.log10(duration.total_seconds()) - low) / (high - low) * (len(times) - 1) + 0.5
+
+
+def _marks_among(times: Sequence[timedelta], marks: Mapping[str, timedelta | None]) -> list[tuple[float, str, str]]:
+    found = [(at, name) for name, at in marks.items() if at is not None and times[0] <= at <= times[-1]]
+    return [(_place(times, at), name, brief(at)) for at, name in sorted(found)]
+
+
+def _logarithmic_ticks(plot: "_Plot", times: Sequence[timedelta]) -> list[Tick]:
+    ticks, free = [], 0.0
+    for tick, text in DURATION_TICKS.items():
+        at = plot.x(_place(times, tick))
+        if times[0] <= tick <= times[-1] and at >= free:
+            ticks.append(Tick(at, text))
+            free = at + CHARACTER * 9
+    return ticks
 
 
 def brief(duration: timedelta | None) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 from django.http import HttpResponse, QueryDict
@@ -174,6 +175,7 @@ class PageTexts:
     no_consumer:            shown for an entity from which no message was ever received.
     collected, collected_why: what an entity whose messages wait for an operator holds, and how these came there.
     receiver:               the noun for who receives.
+    lock_lost:              why a delivery ended without a settlement, after "because".
     """
 
     body: str
@@ -183,6 +185,7 @@ class PageTexts:
     collected: str = "dead letter"
     collected_why: str = "dead-lettered to this queue, and nothing consumes them"
     receiver: str = "receiver"
+    lock_lost: str = "their lock ended"
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +225,26 @@ class FamilyOperations:
 
 
 @dataclass(frozen=True, slots=True)
+class LimitPages:
+    """What analyses call the lock and the maximum of deliveries, and where these are changed.
+
+    lock, deliveries:  the settings in sentences, such as "visibility timeout" and "maximum dequeue count".
+    more_deliveries:   by how much the deliveries of a message may exceed its limit.
+    notices_crashes:   whether a consumer that crashes loses its messages at once, instead of when the lock ends.
+    in_force:          (entity's record) -> the limit of deliveries; None: unlimited.
+    propose:           (entity's record, lock, limit, time-to-live; None: as it is) -> the URL that previews these values; empty:
+                       none of them is a setting.
+    """
+
+    lock: str
+    deliveries: str
+    in_force: Callable[[Any], int | None]
+    propose: Callable[[Any, timedelta | None, int | None, timedelta | None], str]
+    more_deliveries: int = 0
+    notices_crashes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class FamilyPages:
     """What a family provides for shared pages.
 
@@ -245,7 +268,9 @@ class FamilyPages:
     needs_a_person: (entity row) -> whether its messages wait for an operator instead of a receiver.
     dead_tab:    query of the list to which the count of dead letters links.
     operations:  how operations on many messages work.
+    limits:      the lock and the maximum of deliveries, for analyses.
     send_url:    (namespace, path) -> the URL of the form that sends to an entity, or to what else the family sends to.
+    exchange_url: (namespace, name) -> the URL of an exchange's page; empty: the family has no exchanges.
     demo:        name of the module with the family's part of the demo (explorer/demo/parts.py); empty: none.
     """
 
@@ -266,12 +291,14 @@ class FamilyPages:
     settings_words: Callable[[EntityRow, Mapping[str, Any]], Mapping[str, str]]
     setting_words: Callable[[str, str, Any], tuple[str, str]]
     operations: FamilyOperations
+    limits: LimitPages
     namespaces: NamespacePages | None = None
     namespace_urls: Mapping[str, str] = field(default_factory=dict)
     tags: Callable[[EntityRow], Sequence[tuple[str, str]]] = _empty
     needs_a_person: Callable[[Counted], bool] = _no
     dead_tab: str = ""
     send_url: Callable[[str, str], str] = _send_url
+    exchange_url: Callable[[str, str], str] = lambda namespace, name: ""
     demo: str = ""
 
     @property

@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from django.forms import Form
+from django.core.exceptions import ValidationError
+from django.forms import Field, Form
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
-from broker_core.common.errors import BrokerError, PreviewOutdated
+from broker_core.common.errors import BrokerError, InvalidArgument, PreviewOutdated
 from broker_core.common.types import EntityAddress
 from broker_core.reads import EntityRow
 from broker_core.runtime.previews import Preview
@@ -66,6 +67,18 @@ def change_settings(
         anew = _previewed(page, changes) if isinstance(done.error, PreviewOutdated) else {}
         return show_form(request, page.template, form, **context | anew | {"done": anew.get("done", done)})
     return to_entity(address)
+
+
+def proposed(request: HttpRequest, fields: Mapping[str, Field]) -> dict[str, Any] | None:
+    """The values of settings in the query, as analyses propose them; None: there are none. They are shown like restored ones.
+    Raises InvalidArgument."""
+    found = {}
+    for name in fields.keys() & request.GET.keys():
+        try:
+            found[name] = fields[name].clean(request.GET[name])
+        except ValidationError as exc:
+            raise InvalidArgument(name, " ".join(exc.messages)) from exc
+    return found or None
 
 
 def _changes(page: SettingsPage, wanted: Mapping[str, Any]) -> dict[str, Any]:

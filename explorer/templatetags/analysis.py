@@ -1,12 +1,9 @@
 """Template tags of the analysis pages."""
 
-from urllib.parse import urlencode
-
 from django import template
-from django.urls import reverse
 
 from broker_core.common.durations import human
-from explorer.analysis import presenters, what_if
+from explorer.analysis import listing, presenters, runs
 from explorer.shared import charts
 
 register = template.Library()
@@ -15,7 +12,6 @@ register.filter("moment", presenters.moment)
 register.filter("is_partial", presenters.is_partial)
 register.filter("queue_names", presenters.queue_names)
 register.filter("human", human)
-register.filter("percent", what_if.percent)
 
 
 @register.filter
@@ -32,7 +28,8 @@ def counts(result, outcomes) -> list[tuple[str, int]]:
 @register.simple_tag(takes_context=True)
 def messages_url(context, result, outcome: str = "", reason: str = "") -> str:
     """The URL of the messages behind a number of the current run."""
-    bucket = f"{result.bucket_at:%Y-%m-%dT%H:%M}" if result.bucket_at else ""
-    query = {"queue": result.entity_id, "bucket": bucket, "outcome": outcome, "reason": reason}
-    url = reverse("explorer:analysis_messages", args=(context["run"].pk,))
-    return f"{url}?{urlencode({name: value for name, value in query.items() if value})}"
+    run, at = context["run"], result.bucket_at
+    start = max(at, run.start_at) if at else run.start_at
+    end = min(at + runs.BUCKET_LENGTH[run.bucket], run.end_at) if at else run.end_at
+    conditions = {"outcome": outcome or None, "reason": reason or None}
+    return listing.messages_url({"queue": result.entity_id}, start, end, **conditions)

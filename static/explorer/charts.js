@@ -15,7 +15,7 @@
     const heads = all("th[data-column]", table);
     const parts = plot.dataset.columns.split(" ").map((name) => {
       const place = heads.findIndex((head) => head.dataset.column === name);
-      return `${heads[place].textContent.trim()} ${row.cells[place + 1].textContent}`;
+      return `${heads[place].textContent.trim()} ${row.cells[place + 1].textContent.trim()}`;
     });
     return `${row.cells[0].textContent.trim().replace(/\s+/g, " ")} · ${parts.join(" · ")}`;
   }

@@ -13,6 +13,7 @@ from broker_core.models import ArchiveEpoch, ArchiveFile, ArchiveSlice, Entity
 from broker_core.service_bus import entities
 from explorer.analysis import messages
 from explorer.analysis.jobs import outcomes
+from explorer.analysis.listing import messages_url
 from explorer.roles import VIEWER
 from tests.html import body_of
 
@@ -53,19 +54,19 @@ def queue(transactional_db, settings, tmp_path):
 
 
 def numbers(queue, start=NOON, end=NOON + 3 * HOUR, **conditions):
-    return [row.sequence_number for row in messages.find(queue.pk, start, end, **conditions).rows]
+    return [row.sequence_number for row in messages.find([queue.pk], start, end, **conditions).rows]
 
 
 def test_the_slowest_come_first(queue):
     assert numbers(queue, outcome="completed") == [2, 4, 3, 1]
     assert numbers(queue, outcome="completed", order="enqueued") == [1, 2, 3, 4]
-    found = messages.find(queue.pk, NOON, NOON + 3 * HOUR, outcome="completed").rows[0]
+    found = messages.find([queue.pk], NOON, NOON + 3 * HOUR, outcome="completed").rows[0]
     assert (found.waiting, found.outcome) == (9 * SECOND, "completed")
 
 
 def test_a_number_counts_what_the_job_counts(queue):
     """Not cancelled schedules, dead-letter queues, or other entities; expired is expired wherever the message went."""
-    assert messages.find(queue.pk, NOON, NOON + 3 * HOUR).count == 6
+    assert messages.find([queue.pk], NOON, NOON + 3 * HOUR).count == 6
     assert numbers(queue, outcome="expired") == [5]
     assert numbers(queue, outcome="dead_lettered", reason="Bad <payload>") == [6]
     assert numbers(queue, reason="TTLExpiredException") == []
@@ -76,7 +77,7 @@ def test_a_number_counts_what_the_job_counts(queue):
 def test_a_range_with_too_many_lives_is_refused(queue, monkeypatch):
     monkeypatch.setattr(messages, "MOST_LIVES", 5)
     with pytest.raises(messages.TooManyLives, match="9 messages in the archive; at most 5"):
-        messages.find(queue.pk, NOON, NOON + 3 * HOUR)
+        messages.find([queue.pk], NOON, NOON + 3 * HOUR)
 
 
 @pytest.fixture
@@ -91,24 +92,40 @@ def run(queue):
 def test_a_number_of_the_result_leads_to_its_messages(client, queue, run):
     signed_in(client, VIEWER)
     body = body_of(client.get(reverse("explorer:analysis_run", args=(run.pk,))))
-    address = f"/analyses/{run.pk}/messages/?queue={queue.pk}&bucket=2026-03-01T13%3A00&outcome=completed"
+    address = messages_url({"queue": queue.pk}, NOON + HOUR, NOON + 2 * HOUR, outcome="completed")
     assert address in body and "outcome=still_there" not in body
     listed = body_of(client.get(address))
     assert "4 messages" in listed and '/messages/demo/orders/2"' in listed
-    assert "from <time" in listed and "13:00</time> to" in listed
+    assert "13:00</time> to" in listed
 
 
-@pytest.mark.parametrize("query", ["", "queue=999", "queue=x", "outcome=no", "bucket=x", "order=x"])
-def test_no_other_number_is_found(client, queue, run, query):
+def test_messages_of_a_namespace_by_when_they_left_and_by_cause(client, queue):
     signed_in(client, VIEWER)
-    query = query if query.startswith("queue") or not query else f"queue={queue.pk}&{query}"
-    assert client.get(reverse("explorer:analysis_messages", args=(run.pk,)) + f"?{query}").status_code == 404
+    left = {"left_start": NOON, "left_end": NOON + HOUR}
+    listed = body_of(client.get(messages_url({"namespace": "demo"}, NOON - HOUR, NOON + HOUR, **left, cause="")))
+    assert "2 messages" in listed and '/messages/demo/orders/6"' in listed and '<td class="name">orders</td>' in listed
+    assert "No such messages" in body_of(client.get(messages_url({"namespace": "demo"}, NOON, NOON + HOUR, cause="Bad")))
+    left = {"left_start": NOON - HOUR, "left_end": NOON}
+    assert "No such messages" in body_of(client.get(messages_url({"queue": queue.pk}, NOON, NOON + HOUR, **left)))
 
 
-def test_too_many_messages_are_said_on_the_page(client, queue, run, monkeypatch):
+@pytest.mark.parametrize(
+    "query",
+    ["", "queue=999", "queue=x", "start=", "outcome=no", "end=x", "order=x", "namespace=none"],
+)
+def test_no_other_number_is_found(client, queue, query):
+    signed_in(client, VIEWER)
+    given = {} if not query else {"queue": str(queue.pk), "start": "2026-03-01", "end": "2026-03-02"}
+    changed = dict([query.split("=")]) if query else {}
+    if "namespace" in changed:
+        del given["queue"]
+    assert client.get(reverse("explorer:analysis_messages"), given | changed).status_code == 404
+
+
+def test_too_many_messages_are_said_on_the_page(client, queue, monkeypatch):
     signed_in(client, VIEWER)
     monkeypatch.setattr(messages, "MOST_LIVES", 1)
-    assert "Open a number of a single hour" in body_of(client.get(f"/analyses/{run.pk}/messages/?queue={queue.pk}"))
+    assert "Open a number of a shorter range" in body_of(client.get(messages_url({"queue": queue.pk}, NOON, NOON + 9 * HOUR)))
 
 
 def test_an_entity_leads_to_its_analyses(client, queue, run):

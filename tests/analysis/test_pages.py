@@ -73,9 +73,9 @@ def page(client, name, *args, **kwargs):
 def test_the_list_names_runs_and_says_when_there_is_none(viewer, finished):
     assert b"demo/orders" in page(viewer, "analysis_runs").content
     AnalysisRun.objects.all().delete()
-    assert b"No analyses yet" in page(viewer, "analysis_runs").content
+    assert b"No runs yet" in page(viewer, "analysis_runs").content
     fragment = page(viewer, "analysis_runs", headers=HTMX).content
-    assert b"No analyses yet" in fragment and b"<html" not in fragment
+    assert b"No runs yet" in fragment and b"<html" not in fragment
 
 
 def test_the_list_says_who_holds_the_archive_back(viewer, monkeypatch):

@@ -459,7 +459,7 @@ async def test_too_many_events_at_once_lose_nothing_that_is_shown(queue, cookie,
     """Over the cap the reader knows not all that happened, so it reads the pages anew."""
     communicator, _ = await opened(page_of(queue), cookie())
     read_all = Follower.read
-    monkeypatch.setattr(Follower, "read", lambda self, ids: read_all(self, ids, max_events=2))
+    monkeypatch.setattr(Follower, "read", lambda self, ids, **more: read_all(self, ids, max_events=2, **more))
     service_bus.send(queue, [Message(b"x")] * 7)
     told = await frame(communicator, has_list)
     assert len(rows(told)) == 7

@@ -1,7 +1,8 @@
-"""python -m tests.soak [--seconds 180] [--kills 200] [--seed N] [--kinds queues topics sessions storage rabbit]
+"""python -m tests.soak [--seconds 180] [--kills 200] [--seed N] [--kinds queues topics sessions storage rabbit] [--no-what-if]
 
-A soak on a database of its own, then kills of its whole server. The data folder is VITRINE_DATA, else .vitrine/soak. Prints what
-was done, and what was wrong; then the exit code is 1. A server named by DATABASE_URL is not killed.
+A soak on a database of its own, the proof of the analyses that answer "what if", then kills of its whole server. The data folder
+is VITRINE_DATA, else .vitrine/soak. Prints what was done, and what was wrong; then the exit code is 1. A server named by
+DATABASE_URL is not killed.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=200, help="of the whole database server under contended senders")
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--what-if", action=argparse.BooleanOptionalAction, default=True, help="compare analyses with real runs")
     options = parser.parse_args()
     os.environ.setdefault("VITRINE_DATA", str(Path(__file__).resolve().parent.parent.parent / ".vitrine" / "soak"))
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "explorer.site.settings")
@@ -35,7 +37,9 @@ def main() -> int:
     from broker_core.store.connections import close_all
     from explorer.site.embedded_postgres import server
 
+    from . import what_if
     from .database import dsn_of_django
+    from .findings import Findings
     from .killed_server import KilledServer
     from .storm import Soak
 
@@ -44,7 +48,9 @@ def main() -> int:
         print(f"{options.seconds:g} s of {', '.join(options.kinds)}, seed {options.seed}", flush=True)
         findings = Soak(dsn_of_django(), Path(folder), options.seconds, options.seed, tuple(options.kinds)).run()
     print(findings.tell())
-    wrong = findings.wrong
+    analyses = what_if.examine(options.seed) if options.what_if else Findings()
+    print(analyses.tell())
+    wrong = [*findings.wrong, *analyses.wrong]
     if options.kills and not settings.DATABASE_URL:
         with tempfile.TemporaryDirectory(prefix="vitrine-kills-") as folder:
             server_folder = Path(settings.EMBEDDED_POSTGRES)

@@ -169,10 +169,10 @@ SELECT m.entity_id, m.subqueue, m.sequence_number, 0::smallint AS outcome, NULL:
    AND m.enqueued_at >= %(start)s AND m.enqueued_at < %(end)s;
 
 -- name: history_present
--- The messages in an entity's main queue that entered before `end`, without scheduled messages, counted by the hour in which they
--- entered and by how long they waited for the first receive, or have waited by `now`, at most their time-to-live. waited_us has
--- seven significant bits: enough for the bins of roll-ups, and few rows for any number of messages.
-SELECT date_trunc('hour', m.enqueued_at, 'UTC') AS hour, m.first_received_at IS NOT NULL AS received,
+-- The messages in the main queues of entities that entered before `end`, without scheduled messages, counted by the hour in which
+-- they entered and by how long they waited for the first receive, or have waited by `now`, at most their time-to-live. waited_us
+-- has seven significant bits: enough for the bins of roll-ups, and few rows for any number of messages.
+SELECT m.entity_id, date_trunc('hour', m.enqueued_at, 'UTC') AS hour, m.first_received_at IS NOT NULL AS received,
        w.us >> s.places << s.places AS waited_us, count(*) AS messages
   FROM vitrine_message AS m
  CROSS JOIN LATERAL (
@@ -180,8 +180,9 @@ SELECT date_trunc('hour', m.enqueued_at, 'UTC') AS hour, m.first_received_at IS 
                                 CASE WHEN m.first_received_at IS NULL
                                      THEN extract(epoch FROM m.time_to_live) * 1000000 END))::bigint AS us) AS w
  CROSS JOIN LATERAL (SELECT greatest(0, floor(log(2, greatest(w.us, 1)))::integer - 6) AS places) AS s
- WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state < @STATE_SCHEDULED AND m.enqueued_at < %(end)s
- GROUP BY 1, 2, 3;
+ WHERE m.entity_id = ANY (%(entity_ids)s::bigint[]) AND m.subqueue = @SUBQUEUE_MAIN AND m.state < @STATE_SCHEDULED
+   AND m.enqueued_at < %(end)s
+ GROUP BY 1, 2, 3, 4;
 
 -- name: history_snapshot
 -- Transactions below xmin had ended, those from xmax on had not begun.

@@ -7,25 +7,20 @@ from django.urls import reverse
 
 from broker_core import namespaces, service_bus, sweeps
 from broker_core.common.types import EntityAddress, EventKind, Message
-from broker_core.history import archive
-from broker_core.models import ArchiveEpoch, ArchiveFile, ArchiveSlice, Entity
+from broker_core.history import archive as archiving
+from broker_core.models import Entity
 from broker_core.service_bus import entities
-from explorer.analysis import messages, what_if
 from explorer.analysis.jobs.measures import bin_of, lower_bound
-from explorer.roles import VIEWER
-from tests.html import body_of
+from explorer.analysis.reports import time_to_live
 from tests.looking import events
-
-from .test_pages import signed_in
 
 SECOND = timedelta(seconds=1)
 QUEUE = EntityAddress("what-if", "q")
 
 
 @pytest.fixture
-def queue(transactional_db, settings, tmp_path):
+def queue(archive):
     """A queue with 40 messages received after 10 s, 10 that expired after 20 s, and 5 that have been there for 60 s."""
-    settings.ARCHIVE_URL = str(tmp_path)
     namespaces.ensure_namespace(QUEUE.namespace)
     namespaces.pause_clock(QUEUE.namespace)
     entities.create_queue(QUEUE)
@@ -37,15 +32,14 @@ def queue(transactional_db, settings, tmp_path):
     namespaces.step_clock(QUEUE.namespace, 60 * SECOND)
     sweeps.expire_messages()
     assert sum(event.kind == EventKind.EXPIRED for event in events(QUEUE)) == 10
-    archive.archive_events()
-    yield Entity.objects.get(path="q")
-    for model in (ArchiveFile, ArchiveSlice, ArchiveEpoch):
-        model.objects.all().delete()
+    archiving.archive_events()
+    return Entity.objects.get(path="q")
 
 
 def found_for(queue):
-    now = what_if.clock_now(queue)
-    return what_if.history(queue, now - timedelta(days=1), now, now)
+    form = time_to_live.TimeToLiveForm({"queue": queue.pk, "range": "1d"})
+    assert form.is_valid()
+    return time_to_live.history(form.scope())
 
 
 def end_of_bin(duration):
@@ -63,36 +57,19 @@ def test_expired_and_waiting_messages_count_as_long_as_they_were_there(queue):
 
 
 def test_the_sentence_states_the_band_the_assumption_and_the_difference(queue):
-    said = what_if.sentence(found_for(queue), 15 * SECOND)
+    said = time_to_live.sentence(found_for(queue), 15 * SECOND)
     assert "time-to-live of 15 s, an estimated 27.3\xa0% (" in said and said.endswith("if consumers had behaved the same.")
     assert "about 5 more than the 10 that did" in said
 
 
-def test_the_page_estimates_without_spark(client, queue):
-    signed_in(client, VIEWER)
-    url = reverse("explorer:what_if_time_to_live")
-    body = body_of(client.get(url, {"queue": queue.pk, "x": "15 s"}))
+def test_the_page_estimates_without_spark(report_of, viewer, queue):
+    body = report_of("time-to-live", queue=queue.pk, x="15 s")
     assert "an estimated 27.3 %" in body and "55 messages that entered" in body and "2 different times-to-live" in body
-    assert "for so long, so its history cannot tell" in body_of(client.get(url, {"queue": queue.pk, "x": "2 h"}))
-    assert client.get(url, {"queue": queue.pk, "x": "soon"}).status_code == 400
-    fragment = client.get(url, {"queue": queue.pk}, headers={"HX-Request": "true"})
-    assert fragment.status_code == 200 and b"<html" not in fragment.content
-    assert client.get(url, {"queue": 10**9}).status_code == 404
-    assert f"{url}?queue={queue.pk}" in body_of(client.get(reverse("explorer:analysis_runs"), {"queue": queue.pk}))
+    assert "for so long, so its history cannot tell" in report_of("time-to-live", queue=queue.pk, x="2 h")
+    url = reverse("explorer:analysis_report", args=("time-to-live",))
+    assert viewer.get(url, {"queue": queue.pk, "x": "soon"}).status_code == 400
 
 
-def test_a_long_tail_is_refused_with_what_to_do(client, queue, monkeypatch):
-    signed_in(client, VIEWER)
-    monkeypatch.setattr(messages, "MOST_LIVES", 1)
-    body = body_of(client.get(reverse("explorer:what_if_time_to_live"), {"queue": queue.pk}))
-    assert "manage.py roll_up_history" in body
-
-
-def test_too_few_messages_are_said(client, queue):
-    signed_in(client, VIEWER)
-    other = EntityAddress(QUEUE.namespace, "empty")
-    entities.create_queue(other)
-    body = body_of(
-        client.get(reverse("explorer:what_if_time_to_live"), {"queue": Entity.objects.get(path="empty").pk, "x": "1 s"})
-    )
-    assert "Only 0 messages were received" in body
+def test_too_few_messages_are_said(report_of, queue):
+    entities.create_queue(EntityAddress(QUEUE.namespace, "empty"))
+    assert "Only 0 messages were received" in report_of("time-to-live", queue=Entity.objects.get(path="empty").pk, x="1 s")

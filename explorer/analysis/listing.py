@@ -1,0 +1,77 @@
+"""The messages behind a number of an analysis, as a page, and the URLs that lead there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlencode
+
+from django import forms
+from django.http import Http404, HttpRequest, HttpResponse
+from django.urls import reverse
+from django.views.decorators.http import require_GET
+
+from broker_core.common.types import EntityAddress, Right
+from broker_core.models import Entity
+from explorer.shared import shell
+
+from . import messages, presenters
+from .forms import ScopeForm
+
+
+class MessagesForm(ScopeForm):
+    """Which messages to list: those that entered between start and end, and left between left_start and left_end. conditions: of
+    messages.find."""
+
+    start = forms.DateTimeField()
+    end = forms.DateTimeField()
+    left_start = forms.DateTimeField(required=False)
+    left_end = forms.DateTimeField(required=False)
+    outcome = forms.ChoiceField(required=False, choices=[("", ""), *presenters.OUTCOMES.items()])
+    reason = forms.CharField(required=False, max_length=4096, strip=False)
+    cause = forms.CharField(required=False, max_length=4096, strip=False)
+    order = forms.ChoiceField(required=False, choices=messages.ORDERS.items())
+
+    def clean_order(self) -> str:
+        return self.cleaned_data["order"] or "waiting"
+
+    @property
+    def conditions(self) -> dict[str, Any]:
+        values = self.cleaned_data
+        left = (values["left_start"], values["left_end"])
+        chosen = {name: values[name] for name in ("outcome", "reason", "order")}
+        return chosen | {"left": left if all(left) else None, "cause": values["cause"] if "cause" in self.data else None}
+
+
+def messages_url(of: Mapping[str, Any], start: datetime, end: datetime, **conditions: Any) -> str:
+    """The URL of the messages that entered in a range. of: {"queue": id} or {"namespace": name}. conditions: fields of
+    MessagesForm; None is left out."""
+    query = {**of, "start": start, "end": end, **conditions}
+    texts = {name: value.isoformat() if isinstance(value, datetime) else value for name, value in query.items()}
+    return f"{reverse('explorer:analysis_messages')}?{urlencode({k: v for k, v in texts.items() if v is not None})}"
+
+
+@require_GET
+@shell.page
+def messages_behind(request: HttpRequest) -> HttpResponse:
+    """The messages behind a number: of a queue or namespace and a range, and optionally of an outcome and a reason."""
+    request.actor.require(Right.BROWSE, "the analyses")
+    chosen = MessagesForm(request.GET)
+    if not chosen.is_valid() or chosen.subject is None:
+        raise Http404("no such number")
+    values, entities, problem = chosen.cleaned_data, {one.pk: one for one in chosen.subject.entities}, ""
+    try:
+        found = messages.find(list(entities), values["start"], values["end"], **chosen.conditions)
+    except messages.TooManyLives as too_many:
+        found, problem = messages.Found(0, []), str(too_many)
+    rows = [(one, entities[one.entity_id], _address(entities[one.entity_id])) for one in found.rows]
+    context = {
+        "section": "insights", "found": found, "rows": rows, "values": values, "problem": problem, "orders": messages.ORDERS,
+        "subject": chosen.subject, "outcome": presenters.OUTCOMES.get(values["outcome"], ""),
+    }  # fmt: skip
+    return shell.show(request, "analysis/messages", context)
+
+
+def _address(entity: Entity) -> EntityAddress:
+    return EntityAddress(entity.namespace.name, entity.path)

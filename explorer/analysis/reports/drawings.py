@@ -1,0 +1,270 @@
+"""Computes the geometry of the charts that only reports have: heat maps, Sankey diagrams, Gantt charts, bars by category.
+
+Pure. Lengths and widths are those of explorer.shared.charts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from explorer.shared.charts import (
+    BOTTOM,
+    FLOOR,
+    HEIGHT,
+    LEFT,
+    RIGHT,
+    TOP,
+    WIDTHS,
+    Chart,
+    Shape,
+    Spot,
+    Tick,
+    brief,
+    duration_lines,
+    duration_ticks,
+    time_ticks,
+)
+
+LEVELS = 5  # of a heat map
+ROWS_A_DECADE = 4
+ROW = 22.0  # of a Gantt chart, or of a heat map by name
+CHARACTER = 6.4
+STEPS = tuple(
+    timedelta(seconds=s)
+    for s in (0.01, 0.1, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21_600, 43_200, 86_400, 172_800, 604_800)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HeatMap:
+    """A chart above cells. cells: by level, paths in units of an interval and a row from the plot's upper left corner; across,
+    down: the size of such a unit."""
+
+    chart: Chart
+    cells: tuple[Shape, ...]
+    across: float
+    down: float
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A box of a Sankey diagram, with its label at text_x. at_end: whether the label ends there."""
+
+    name: str
+    x: float
+    y: float
+    height: float
+    text: str
+    title: str
+    text_x: float
+    at_end: bool
+
+    @property
+    def middle(self) -> float:
+        return round(self.y + self.height / 2, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Ribbon:
+    """What flows from one box to another."""
+
+    name: str
+    path: str
+    width: float
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sankey:
+    variant: str
+    width: int
+    height: float
+    nodes: tuple[Node, ...]
+    ribbons: tuple[Ribbon, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A bar of a Gantt chart. name: CSS name of the series."""
+
+    name: str
+    path: str
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gantt:
+    """chart: the axes."""
+
+    chart: Chart
+    bars: tuple[Bar, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """A step in a Sankey diagram: from a box of one layer to a box of the next. name: CSS name of the series."""
+
+    layer: int
+    source: str
+    target: str
+    count: int
+    name: str
+
+
+def duration_heat_map(
+    starts: Sequence[datetime],
+    counts: Mapping[tuple[int, float], int],
+    lines: Mapping[str, Sequence[timedelta | None]],
+    variant: str,
+    partial: Sequence[bool],
+) -> HeatMap:
+    """Counts by interval (its place) and duration (seconds) on a logarithmic axis, under lines of durations."""
+    durations = [timedelta(seconds=seconds) for _, seconds in counts] or [FLOOR]
+    span = (min(durations), max(durations))
+    chart = duration_lines(starts, lines, (), variant, partial=partial, span=span)
+    drawn = [*span, *(value for values in lines.values() for value in values if value is not None)]
+    ticks = duration_ticks(min(drawn), max(drawn))
+    low, high = math.log10(ticks[0].total_seconds()), math.log10(ticks[-1].total_seconds())
+    rows = (high - low) * ROWS_A_DECADE
+    cells: dict[tuple[int, int], int] = {}
+    for (place, seconds), count in counts.items():
+        row = int((high - math.log10(max(seconds, FLOOR.total_seconds()))) * ROWS_A_DECADE)
+        key = (place, min(max(row, 0), math.ceil(rows) - 1))
+        cells[key] = cells.get(key, 0) + count
+    return HeatMap(chart, levels(cells), chart.slot, round((HEIGHT - TOP - BOTTOM) / rows, 3))
+
+
+def named_heat_map(
+    starts: Sequence[datetime], rows: Mapping[str, Sequence[float]], variant: str, partial: Sequence[bool]
+) -> HeatMap:
+    """Shares from 0 to 1 by name (a row for each) and interval."""
+    narrow = variant == "narrow"
+    left, width = (110.0 if narrow else 190.0), WIDTHS[variant]
+    slot = (width - left - RIGHT) / max(1, len(starts))
+    bottom = TOP + ROW * len(rows)
+    ticks = tuple(replace(tick, at=round(tick.at - LEFT + left, 2)) for tick in time_ticks(starts, slot))
+    names = tuple(Tick(round(TOP + (i + 0.5) * ROW, 1), shortened(name, 15 if narrow else 28)) for i, name in enumerate(rows))
+    cells = {(i, row): share for row, shares in enumerate(rows.values()) for i, share in enumerate(shares) if share > 0}
+    sides = (left, width - RIGHT, TOP, bottom)
+    chart = Chart(variant, width, round(bottom + BOTTOM), *sides, (), (), (), ticks, names, round(slot, 4), len(starts))
+    return HeatMap(chart, levels(cells, linear=True), round(slot, 4), ROW)
+
+
+def levels(cells: Mapping[tuple[int, int], float], *, linear: bool = False) -> tuple[Shape, ...]:
+    """The cells by level, from few to many on a logarithmic scale (or by share): runs of equal neighbours are one line."""
+    most = max(cells.values(), default=1)
+
+    def level(value: float) -> int:
+        share = value if linear else math.log(value) / math.log(most) if most > 1 else 1.0
+        return min(LEVELS - 1, int(share * LEVELS))
+
+    paths = [""] * LEVELS
+    by_row = sorted(((row, place, level(value)) for (place, row), value in cells.items()))
+    i = 0
+    while i < len(by_row):
+        row, place, at = by_row[i]
+        length = 1
+        while i + length < len(by_row) and by_row[i + length] == (row, place + length, at):
+            length += 1
+        paths[at] += f"M{place} {row + 0.5}h{length}"
+        i += length
+    return tuple(Shape(f"heat-{i}", path) for i, path in enumerate(paths) if path)
+
+
+def sankey(flows: Sequence[Flow], variant: str) -> Sankey:
+    """Boxes in layers, largest first, and what flows between them."""
+    layers = _layers(flows)
+    most = max(len(layer) for layer in layers)
+    width, gap, box = WIDTHS[variant], 12.0, 8.0
+    height = 48.0 + 34.0 * most
+    total = max(sum(layer.values()) for layer in layers)
+    unit = (height - gap * (most + 1)) / max(1, total)
+    tops: dict[tuple[int, str], float] = {}
+    nodes, text_room = [], int((width - box) / (len(layers) - 1) / CHARACTER) - 3
+    for i, layer in enumerate(layers):
+        x, y = round(i * (width - box) / (len(layers) - 1), 1), gap
+        for name, count in layer.items():
+            tops[i, name] = y
+            tall, is_last = max(1.0, count * unit), i == len(layers) - 1
+            text = shortened(name, max(6, text_room))
+            nodes.append(
+                Node(name, x, round(y, 1), round(tall, 1), text, f"{name}: {count:,}", x - 4 if is_last else x + box + 4, is_last)
+            )
+            y += tall + gap
+    left, ribbons = dict(tops), []
+    right = dict(tops)
+    for flow in sorted(flows, key=lambda one: (one.layer, tops[one.layer, one.source], tops[one.layer + 1, one.target])):
+        thick = max(1.0, flow.count * unit)
+        source, target = (flow.layer, flow.source), (flow.layer + 1, flow.target)
+        x0 = flow.layer * (width - box) / (len(layers) - 1) + box
+        x1 = (flow.layer + 1) * (width - box) / (len(layers) - 1)
+        y0, y1, middle = left[source] + thick / 2, right[target] + thick / 2, (x0 + x1) / 2
+        left[source] += flow.count * unit
+        right[target] += flow.count * unit
+        path = f"M{x0:.1f} {y0:.1f}C{middle:.1f} {y0:.1f} {middle:.1f} {y1:.1f} {x1:.1f} {y1:.1f}"
+        ribbons.append(Ribbon(flow.name, path, round(thick, 1), f"{flow.source} → {flow.target}: {flow.count:,}"))
+    return Sankey(variant, width, height, tuple(nodes), tuple(ribbons))
+
+
+def gantt(rows: Sequence[tuple[str, Sequence[tuple[str, timedelta, timedelta, str]]]], variant: str) -> Gantt:
+    """A row for each name with bars: (CSS name, from, to, title), on an axis from 0."""
+    narrow = variant == "narrow"
+    left, width, bottom = (64.0 if narrow else 96.0), WIDTHS[variant], TOP + ROW * len(rows)
+    last = max((until for _, bars in rows for _, _, until, _ in bars), default=FLOOR) or FLOOR
+    step = next((one for one in STEPS if last / one <= (3 if narrow else 6)), STEPS[-1])
+
+    def x(at: timedelta) -> float:
+        return left + at / last * (width - RIGHT - left)
+
+    drawn = []
+    for i, (_, bars) in enumerate(rows):
+        for name, since, until, title in bars:
+            x0, x1 = x(since), max(x(until), x(since) + 1.5)
+            drawn.append(Bar(name, f"M{x0:.1f} {TOP + i * ROW + 4:.0f}H{x1:.1f}v{ROW - 8:.0f}H{x0:.1f}z", title))
+    x_ticks = [Tick(round(x(i * step), 1), brief(i * step) if i else "0") for i in range(int(last / step) + 1)]
+    y_ticks = [Tick(round(TOP + (i + 0.5) * ROW, 1), name) for i, (name, _) in enumerate(rows)]
+    sides = (left, width - RIGHT, TOP, bottom)
+    return Gantt(Chart(variant, width, round(bottom + BOTTOM), *sides, (), (), (), tuple(x_ticks), tuple(y_ticks)), tuple(drawn))
+
+
+def share_bars(
+    labels: Sequence[str], shares: Sequence[float], bands: Sequence[tuple[float, float]], tips: Sequence[str], variant: str
+) -> Chart:
+    """Shares from 0 to 1 by category, with the band of each."""
+    width, bottom = WIDTHS[variant], HEIGHT - BOTTOM
+    slot = (width - LEFT - RIGHT) / max(1, len(labels))
+
+    def y(share: float) -> float:
+        return round(bottom - share * (bottom - TOP), 1)
+
+    bars, whiskers, spots, ticks = "", "", [], []
+    for i, (share, (low, high)) in enumerate(zip(shares, bands, strict=True)):
+        x, middle = LEFT + i * slot, LEFT + (i + 0.5) * slot
+        bars += f"M{x + slot * 0.2:.1f} {y(0)}V{y(share)}H{x + slot * 0.8:.1f}V{y(0)}z"
+        whiskers += f"M{middle:.1f} {y(low)}V{y(high)}"
+        spots.append(Spot(round(x, 1), round(slot, 1), tips[i]))
+        ticks.append(Tick(round(middle, 1), labels[i]))
+    y_ticks = tuple(Tick(y(share / 100), f"{share} %") for share in (0, 25, 50, 75, 100))
+    shapes = (Shape("share", bars), Shape("whisker", whiskers))
+    return Chart(variant, width, HEIGHT, LEFT, width - RIGHT, TOP, bottom, shapes, tuple(spots), (), tuple(ticks), y_ticks)
+
+
+def shortened(text: str, most: int) -> str:
+    """A name in at most so many characters: its end tells more than its beginning."""
+    return text if len(text) <= most else f"…{text[1 - most :]}"
+
+
+def _layers(flows: Sequence[Flow]) -> list[dict[str, int]]:
+    """The boxes of each layer with the larger of what they get and what they give, largest first."""
+    into: dict[tuple[int, str], int] = {}
+    out: dict[tuple[int, str], int] = {}
+    for flow in flows:
+        out[flow.layer, flow.source] = out.get((flow.layer, flow.source), 0) + flow.count
+        into[flow.layer + 1, flow.target] = into.get((flow.layer + 1, flow.target), 0) + flow.count
+    layers: list[dict[str, int]] = [{} for _ in range(max(flow.layer for flow in flows) + 2)]
+    for key in sorted({*into, *out}, key=lambda key: (-max(into.get(key, 0), out.get(key, 0)), key[1])):
+        layers[key[0]][key[1]] = max(into.get(key, 0), out.get(key, 0))
+    return layers

@@ -1,0 +1,286 @@
+"""Waiting and work: how long do messages wait for their first delivery, how long does processing take, and for whom?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from explorer.shared.charts import WIDTHS, brief, share_curve
+
+from ..jobs import measures
+from ..jobs.measures import bin_of, middle
+from ..listing import messages_url
+from ..survival import FEWEST, CannotTell, Curve
+from .drawings import duration_heat_map
+from .forms import ReportForm
+from .report import ROLLED_UP, Analysis, Column, Figure, Link, Report, Section, Table, counted, moment, percent
+from .scope import Range, Scope, entered, floor, generated, sums
+
+PERCENTILES = (0.5, 0.75, 0.9, 0.95, 0.99)
+POINTS = 48  # of a curve
+SLOW = 2.0  # times the median of all, from which the slowest interval is worth a sentence
+AXIS = (
+    Column("at", "Enqueued, UTC", "instant"),
+    Column("entered", "Messages", "count"),
+    Column("wait_p50", "Wait, median", "duration"),
+    Column("wait_p95", "Wait, 95 %", "duration"),
+    Column("processed", "Processed", "count"),
+    Column("work_p50", "Processing, median", "duration"),
+    Column("work_p95", "Processing, 95 %", "duration"),
+)
+SHARES = (
+    Column("share", "Share of messages", "share"),
+    Column("wait", "Received within", "duration"),
+    Column("work", "Processed within", "duration"),
+)
+SHARES_BEFORE = (
+    Column("wait_before", "Received within, before", "duration"),
+    Column("work_before", "Processed within, before", "duration"),
+)
+QUEUES = (
+    Column("queue", "Queue"),
+    Column("messages", "Messages", "count"),
+    Column("wait_p50", "Wait, median", "duration"),
+    Column("wait_p95", "Wait, 95 %", "duration", has_bar=True),
+    Column("never", "Not received", "share"),
+    Column("processed", "Processed", "count"),
+    Column("work_p50", "Processing, median", "duration"),
+    Column("work_p95", "Processing, 95 %", "duration", has_bar=True),
+)
+NOTES = (
+    "Waiting is from enqueueing to the first delivery; processing is from the last delivery to the settlement by a receiver.",
+    "Messages are counted in the interval in which they were enqueued.",
+    "Messages that expired, were removed or still wait count as long as they could have been received (Kaplan-Meier), so an "
+    "outage shows as long waiting; a percentile that was not observed is a dash.",
+    "Durations are those of bins, off by at most 1 in 32.",
+    ROLLED_UP,
+)
+HEAT = [("heat-0", "few"), ("heat-2", "more"), ("heat-4", "most messages")]
+LINES = [("p50", "median"), ("p95", "95 %")]
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Histograms of microseconds (measures.bin_of): waiting of messages that were received, time of those that were not, and
+    processing."""
+
+    waiting: Counter[int] = field(default_factory=Counter)
+    absent: Counter[int] = field(default_factory=Counter)
+    work: Counter[int] = field(default_factory=Counter)
+
+    @property
+    def messages(self) -> int:
+        return self.waiting.total() + self.absent.total()
+
+    def wait(self, share: float) -> timedelta | None:
+        return _duration(Curve(self.waiting, self.absent).quantile(share))
+
+    @property
+    def columns(self) -> tuple[Any, ...]:
+        """The columns from the median wait on, without the share that was not received."""
+        return (*map(self.wait, (0.5, 0.95)), self.work.total(), *map(self.processing, (0.5, 0.95)))
+
+    def processing(self, share: float) -> timedelta | None:
+        return _duration(percentile(self.work, share))
+
+
+Row = tuple[Any, int, int, int]  # a key, such as an interval, measure, bin, messages
+
+
+def report(scope: Scope, values: Mapping[str, Any]) -> Report:
+    rows, there = entered(scope.rows(), scope.range), _there(scope, scope.range)
+    span, everything = scope.range, _whole(rows, there)
+    before = _before(scope, scope.compared) if scope.compared else None
+    by_time = times_by(
+        [*((floor(at, span.bucket), *rest) for at, *rest in sums(rows, "hour", "measure", "bin")),
+         *((floor(one.hour, span.bucket), *_of_present(one)) for one in there)]
+    )  # fmt: skip
+    sections = [
+        _heat(span, by_time, "wait", "Waiting", "waiting"),
+        _heat(span, by_time, "work", "Processing", "processing"),
+        _shares(everything, before),
+        *(_by_queue(scope, rows, there) if scope.is_whole else ()),
+        Section("data", "Data", table=Table("times", "Data", AXIS, _axis(scope, by_time), is_axis=True)),
+    ]
+    found = sentence(everything, {at: one.wait(0.5) for at, one in by_time.items() if one.messages >= FEWEST})
+    if scope.compared and before:
+        found += f" {compared(before, scope.compared)}"
+    return Report(found, [one for one in sections if one] if everything.messages else (), NOTES, generated(rows))
+
+
+def times_by(rows: Iterable[Row]) -> dict[Any, Times]:
+    """The times of each key. Pure."""
+    found: dict[Any, Times] = {}
+    for key, measure, number, count in rows:
+        times = found.setdefault(key, Times())
+        match measure:
+            case measures.WAITING:
+                times.waiting[number] += count
+            case measures.NEVER_RECEIVED:
+                times.absent[number] += count
+            case measures.PROCESSING:
+                times.work[number] += count
+    return found
+
+
+def percentile(histogram: Mapping[int, int], share: float) -> int | None:
+    """The value (the middle of its bin) that this share does not exceed; None: there are no values. Pure."""
+    left = share * sum(histogram.values())
+    for number in sorted(histogram):
+        left -= histogram[number]
+        if left <= 1e-9:
+            return round(middle(number))
+    return None
+
+
+def sentence(times: Times, medians: Mapping[datetime, timedelta | None]) -> str:
+    """How long messages waited, how long processing took, and the slowest interval. medians: of the waiting by interval."""
+    if not times.messages:
+        return "No messages entered in this time."
+    half, most = times.wait(0.5), times.wait(0.95)
+    if half is None:
+        share = percent(times.absent.total() / times.messages)
+        said = (
+            f"Of {counted(times.messages, 'message')}, {share} were not received (yet): the median is beyond what was observed."
+        )
+    else:
+        later = f"95\xa0% within {brief(most)}" if most is not None else "95\xa0% not within the time observed"
+        said = f"Of {counted(times.messages, 'message')}, half were received within {brief(half)}, {later}."
+    if times.work:
+        said += f" Processing took {brief(times.processing(0.5))} in the median, 95\xa0% within {brief(times.processing(0.95))}."
+    slowest = max(medians, key=lambda at: medians[at] or timedelta.max, default=None)
+    if slowest is None or half is None:
+        return said
+    worst = medians[slowest]
+    if worst is None:
+        return f"{said} Of those enqueued from {moment(slowest)} on, fewer than half were received."
+    if worst >= SLOW * half:
+        said += f" Slowest were those from {moment(slowest)} on: half waited {brief(worst)}, {worst / half:.0f} times as long."
+    return said
+
+
+def compared(before: Times, span: Range) -> str:
+    """The times of another range."""
+    if not before.messages:
+        return f"From {moment(span.start)} to {moment(span.end)} there were no messages."
+    half, most = before.wait(0.5), before.wait(0.95)
+    return f"From {moment(span.start)} to {moment(span.end)}: half within {brief(half)}, 95\xa0% within {brief(most)}."
+
+
+def _whole(rows: Any, there: Sequence[Any]) -> Times:
+    found = times_by([*(("", *rest) for rest in sums(rows, "measure", "bin")), *(("", *_of_present(one)) for one in there)])
+    return found.get("", Times())
+
+
+def _before(scope: Scope, span: Range) -> Times:
+    return _whole(entered(scope.rows(span), span), _there(scope, span))
+
+
+def _there(scope: Scope, span: Range) -> list[Any]:
+    return [one for one in scope.present(span.end) if one.hour >= span.start]
+
+
+def _of_present(one: Any) -> tuple[int, int, int]:
+    return (measures.WAITING if one.received else measures.NEVER_RECEIVED), bin_of(one.waited_us), one.messages
+
+
+def _heat(span: Range, by_time: Mapping[datetime, Times], kind: str, title: str, word: str) -> Section | None:
+    """The durations by interval as a heat map with lines of percentiles."""
+    counts: dict[tuple[int, float], int] = {}
+    place = {at: i for i, at in enumerate(span.buckets)}
+    for at, times in by_time.items():
+        for number, count in (times.waiting if kind == "wait" else times.work).items():
+            counts[place[at], middle(number) / 1e6] = count
+    if not counts:
+        return None
+    empty = Times()
+    rows = [by_time.get(at, empty) for at in span.buckets]
+    lines = {
+        name: [one.wait(share) if kind == "wait" else one.processing(share) for one in rows]
+        for name, share in (("p50", 0.5), ("p95", 0.95))
+    }
+    label = f"Duration of {word} by {span.unit}, with median and 95th percentile"
+    figure = Figure(
+        label, [duration_heat_map(span.buckets, counts, lines, one, span.partial) for one in WIDTHS], "heat",
+        caption=f"{word} by the {span.unit} of enqueueing, logarithmic scale; the darker, the more messages",
+        keys=LINES, columns=f"entered {kind}_p50 {kind}_p95", template="explorer/analysis/_heat_map.svg",
+    )  # fmt: skip
+    return Section(kind, title, figures=[figure], is_half=True)
+
+
+def _shares(times: Times, before: Times | None) -> Section:
+    """The share received within a time, with its band, and that of the other range; and a table of percentiles."""
+    columns = SHARES + (SHARES_BEFORE if before else ())
+    rows = [
+        (share, times.wait(share), times.processing(share), *((before.wait(share), before.processing(share)) if before else ()))
+        for share in PERCENTILES
+    ]
+    figures = []
+    with suppress(CannotTell):  # too few for a band; the table has what there is
+        figures.append(_curve(times, before))
+    return Section("shares", "How long they waited", figures=figures, table=Table("shares", "Percentiles", columns, rows))
+
+
+def _curve(times: Times, before: Times | None) -> Figure:
+    curve = Curve(times.waiting, times.absent)
+    other = Curve(before.waiting, before.absent) if before and before.waiting.total() >= FEWEST else None
+    spans = [curve.span_us, *([other.span_us] if other else [])]
+    low = max(1000, min(first for first, _ in spans))
+    high = max(low * 10, *(last for _, last in spans))
+    points = [timedelta(microseconds=round(low * (high / low) ** (i / (POINTS - 1)))) for i in range(POINTS)]
+
+    def received(of: Curve) -> list[Any]:
+        return [of.at(min(round(one / timedelta(microseconds=1)), of.span_us[1])) for one in points]
+
+    estimates = received(curve)
+    series = {
+        "share": [1 - one.share for one in estimates],
+        "low": [1 - one.high for one in estimates],
+        "high": [1 - one.low for one in estimates],
+    }
+    keys = [("share", "this range, with its 95\xa0% band")]
+    if other:
+        series["before"] = [1 - one.share for one in received(other)]
+        keys.append(("before", "the range to compare with"))
+    tips = [f"{brief(at)}: {percent(share)}" for at, share in zip(points, series["share"], strict=True)]
+    label = "Share of the messages that were received within a time"
+    return Figure(label, [share_curve(points, series, tips, one, None) for one in WIDTHS], caption=label, keys=keys)
+
+
+def _by_queue(scope: Scope, rows: Any, there: Sequence[Any]) -> list[Section]:
+    found = times_by(
+        [*sums(rows, "entity_id", "measure", "bin"), *((one.entity_id, *_of_present(one)) for one in there)]
+    )  # fmt: skip
+    paths, span = scope.paths, scope.range
+    slowest = sorted(found.items(), key=lambda one: [one[1].wait(share) or timedelta.max for share in (0.95, 0.5)], reverse=True)
+    data = [
+        (paths[entity_id], Link(times.messages, messages_url({"queue": entity_id}, span.start, span.end)), *times.columns[:2],
+         times.absent.total() / times.messages, *times.columns[2:])
+        for entity_id, times in slowest
+        if times.messages
+    ]  # fmt: skip
+    return [Section("queues", "By queue", "Slowest first.", table=Table("queues", "By queue", QUEUES, data))]
+
+
+def _axis(scope: Scope, by_time: Mapping[datetime, Times]) -> list[tuple[Any, ...]]:
+    span, empty, rows = scope.range, Times(), []
+    for at in reversed(span.buckets):
+        times = by_time.get(at, empty)
+        url = messages_url(scope.query, max(at, span.start), min(at + span.bucket, span.end))
+        number = Link(times.messages, url) if times.messages else 0
+        rows.append((at, number, *times.columns))
+    return rows
+
+
+def _duration(microseconds: int | None) -> timedelta | None:
+    return None if microseconds is None else timedelta(microseconds=microseconds)
+
+
+ANALYSIS = Analysis(
+    slug="waiting", title="Waiting and work", group="happened", form=ReportForm, make=report,
+    question="How long do messages wait, how long does processing take, and for whom?",
+)  # fmt: skip
