@@ -50,8 +50,8 @@ measured AS (
       FROM life, LATERAL (VALUES (0, 0), (1, bin(waiting)), (2, bin(never)), (3, bin(processing))) AS m(measure, bin)
      WHERE m.bin IS NOT NULL
      UNION ALL
-    SELECT entity_id, subqueue, epoch_us(date_trunc('hour', received_at)), epoch_us(date_trunc('hour', ended_at)), outcome, error, NULL, m.measure,
-           m.bin
+    SELECT entity_id, subqueue, epoch_us(date_trunc('hour', received_at)), epoch_us(date_trunc('hour', ended_at)), outcome, error,
+           NULL, m.measure, m.bin
       FROM attempt, LATERAL (VALUES (4, bin(held)), (5, bin(held * 1000 // (epoch_us(locked_until) - epoch_us(received_at)))))
                             AS m(measure, bin))
 SELECT *, count(*) AS messages FROM measured GROUP BY ALL
