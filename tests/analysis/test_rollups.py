@@ -244,7 +244,7 @@ def test_compacted_files_give_the_same_and_are_counted_once(archived):
     """One slice is rolled up before its day is compacted; of the compacted file, only the others are still to be counted."""
 
     def found() -> list[str]:
-        return sorted(map(str, messages.find(1, NOON, NOON + 9 * HOUR).rows))
+        return sorted(map(str, messages.find([1], NOON, NOON + 9 * HOUR).rows))
 
     archived(NOON.date(), some_lives(40, 1))
     rollups.store(days := rollups.uncovered(), rolled(days))
