@@ -275,7 +275,8 @@ RETURNING id;
 -- kept. The events of a day must have been dropped from the event table: dropping compares their number with the archive.
 WITH old AS (
      DELETE FROM vitrine_archive_file AS f USING vitrine_namespace AS n
-      WHERE n.id = f.namespace_id AND f.content <> 'settings' AND f.day < %(today)s::date - n.archive_days AND (f.imported OR f.day < %(first_day)s::date)
+      WHERE n.id = f.namespace_id AND f.content <> 'settings' AND f.day < %(today)s::date - n.archive_days
+        AND (f.imported OR f.day < %(first_day)s::date)
      RETURNING f.path, f.day, n.name)
 , unused AS (INSERT INTO vitrine_archive_unused_file (path, since) SELECT old.path, clock_timestamp() FROM old)
 SELECT old.name, min(old.day) AS first_day, max(old.day) AS last_day, count(*) AS files FROM old GROUP BY old.name ORDER BY 1;
