@@ -16,7 +16,8 @@ from .conftest import FRAGMENT, addresses_of
 pytest_plugins = ["tests.explorer.rabbitmq_office"]
 
 ELSEWHERE = {
-    "preferences", "demonstration", "body", "analysis_runs", "analysis_new", "analysis_run", "analysis_cancel", "analysis_csv",
+    "preferences", "demonstration", "body", "analysis_runs", "analysis_new", "analysis_last_day", "analysis_run",
+    "analysis_cancel", "analysis_csv",
     "analysis_messages", "analysis_report",
     "names", "rabbitmq_export", "configuration_export", "operation", "operation_change", "entity_pause", "entity_protect",
     "filter_suggestions", "general_suggestions", "save_filter", "delete_filter",
