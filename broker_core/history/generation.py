@@ -24,6 +24,8 @@ from . import archive, clients, foreign, schema
 
 BLOCK = 400_000  # messages computed at a time
 SECOND = 1_000_000  # in microseconds
+STEP = 10  # seconds in which the rate of arrivals and the consumers' pace do not change
+DAY = 86_400 // STEP
 LONGER_THAN = (0.1, 0.3, 1, 3, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200)  # seconds of waiting
 PROBLEMS = ("Timeout after 30 s", "Order 4711 has no customer", None)
 _TRANSIENT, _POISON, _NO_REASON = range(3)
@@ -151,7 +153,7 @@ def _shares(count: int, skew: float | None) -> list[float]:
 
 
 class _Queue:
-    """The load of one queue, by seconds: arrivals, and the work that waits for the consumers."""
+    """The load of one queue, by steps: arrivals, and the work that waits for the consumers."""
 
     def __init__(
         self, entity: Entity, first_number: int, messages: int, days: float, until: datetime, load: Load,
@@ -159,52 +161,57 @@ class _Queue:
     ):  # fmt: skip
         self._entity, self._first, self._load, self._draw = entity, first_number, load, draw
         self._until = _microseconds(until)
-        seconds = max(1, int(days * 86_400))
-        self._start = self._until - seconds * SECOND
+        steps = max(1, int(days * DAY))
+        self._start = self._until - steps * STEP * SECOND
         self.truth = Truth(entity.path, messages=messages)
-        rhythm = self._rhythm(seconds)
+        rhythm = self._rhythm(steps)
         mean = self._mean_work()
-        peak = messages * rhythm.max() / rhythm.sum()
+        peak = messages * rhythm.max() / rhythm.sum() / STEP
         self.truth.consumers = max(1, int(np.ceil(peak * mean / load.utilisation)))
         self._counts = draw.multinomial(messages, self._with_bursts(rhythm))
-        capacity = self._capacity(seconds)
+        capacity = self._capacity(steps)
         backlog = np.cumsum(self._counts * mean - capacity)
         backlog -= np.minimum(np.minimum.accumulate(backlog), 0)
-        self._done = np.concatenate([[0.0], np.cumsum(capacity)])  # work that can have been done by the beginning of a second
+        self._done = np.concatenate([[0.0], np.cumsum(capacity)])  # work that can have been done by the beginning of a step
         self._backlog = np.concatenate([[0.0], backlog])
 
     def blocks(self) -> Iterator[_Block]:
         """The messages in blocks, in order, each of one day, so that few rows have to be divided by day."""
-        begin, ends, first_second = 0, np.cumsum(self._counts), self._start // SECOND
+        begin, ends, first_step = 0, np.cumsum(self._counts), self._start // (STEP * SECOND)
         while begin < len(ends):
             before = int(ends[begin - 1]) if begin else 0
-            midnight = begin + 86_400 - (first_second + begin) % 86_400
+            midnight = begin + DAY - (first_step + begin) % DAY
             end = min(max(begin + 1, int(np.searchsorted(ends, before + BLOCK, "right"))), midnight)
             count = int(ends[end - 1]) - before
             if count:
                 yield self._block(np.arange(begin, end), self._first + before)
             begin = end
 
-    def _rhythm(self, seconds: int) -> np.ndarray:
-        """How many messages arrive in each second, relative to others: quiet nights, and peaks at 10:00 and 15:00 UTC."""
-        hour = (self._start / SECOND + np.arange(seconds)) % 86_400 / 3600
+    def _rhythm(self, steps: int) -> np.ndarray:
+        """How many messages arrive in each step, relative to others: quiet nights, and peaks at 10:00 and 15:00 UTC."""
+        hour = (self._start / SECOND + np.arange(steps) * STEP) % 86_400 / 3600
         return 0.25 + np.exp(-((hour - 10) ** 2) / 8) + 0.8 * np.exp(-((hour - 15) ** 2) / 10)
 
     def _with_bursts(self, rhythm: np.ndarray) -> np.ndarray:
-        """The share of all messages that arrives in each second."""
-        seconds, load = len(rhythm), self._load
-        for begin in self._draw.integers(0, seconds, self._draw.poisson(load.bursts * seconds / 86_400)):
-            rhythm[begin : begin + int(self._draw.exponential(load.burst_seconds))] *= load.burst_factor
+        """The share of all messages that arrives in each step."""
+        for begin, end in self._drawn(len(rhythm), self._load.bursts, self._load.burst_seconds):
+            rhythm[begin:end] *= self._load.burst_factor
         return rhythm / rhythm.sum()
 
-    def _capacity(self, seconds: int) -> np.ndarray:
-        """Seconds of work that the consumers can do in each second."""
-        capacity = np.full(seconds, float(self.truth.consumers))
-        for begin in np.sort(self._draw.integers(0, seconds, self._draw.poisson(self._load.outages * seconds / 86_400))):
-            end = min(seconds, int(begin + self._draw.exponential(self._load.outage_seconds)))
+    def _capacity(self, steps: int) -> np.ndarray:
+        """Seconds of work that the consumers can do in each step."""
+        capacity = np.full(steps, float(self.truth.consumers * STEP))
+        for begin, end in self._drawn(steps, self._load.outages, self._load.outage_seconds):
             capacity[begin:end] = 0
-            self.truth.outages.append((_instant(self._start + int(begin) * SECOND), _instant(self._start + end * SECOND)))
+            first, last = (_instant(self._start + step * STEP * SECOND) for step in (begin, end))
+            self.truth.outages.append((first, last))
         return capacity
+
+    def _drawn(self, steps: int, a_day: float, seconds: float) -> list[tuple[int, int]]:
+        """Intervals that begin so often and last so long in the mean."""
+        begins = np.sort(self._draw.integers(0, steps, self._draw.poisson(a_day * steps / DAY)))
+        lengths = self._draw.exponential(seconds / STEP, len(begins))
+        return [(int(begin), min(steps, int(begin + length) + 1)) for begin, length in zip(begins, lengths, strict=True)]
 
     def _mean_work(self) -> float:
         """Seconds of work for a message, with the attempts that fail."""
@@ -213,27 +220,28 @@ class _Queue:
         attempts = (1 - self._load.poison) / ends + self._load.poison * self._load.max_deliveries
         return float(np.minimum(work, self._load.lock).mean() * attempts)
 
-    def _block(self, seconds: np.ndarray, first_number: int) -> _Block:
-        counts = self._counts[seconds]
-        at = np.repeat(seconds, counts) + self._draw.random(counts.sum())
+    def _block(self, steps: np.ndarray, first_number: int) -> _Block:
+        counts = self._counts[steps]
+        at = np.repeat(steps, counts) + self._draw.random(counts.sum())
         at.sort()
-        enqueued = self._start + (at * SECOND).astype(np.int64)
+        enqueued = self._start + (at * STEP * SECOND).astype(np.int64)
         waiting = self._waiting(at)
         for longer in LONGER_THAN:
             self.truth.longer_than[longer] += int(np.count_nonzero(waiting > longer))
         return _Block(self._entity.pk, first_number, enqueued, waiting, self._until, self._load, self.truth, self._draw)
 
     def _waiting(self, at: np.ndarray) -> np.ndarray:
-        """Seconds from the arrival until a consumer takes the message: the work before it has to be done first."""
+        """Seconds from the arrival, at a place in the steps, until a consumer takes the message: the work before it has to be
+        done first."""
         grid = np.arange(len(self._done), dtype=float)
         before = np.interp(at, grid, self._done) + np.interp(at, grid, self._backlog)
         place = np.minimum(np.searchsorted(self._done, before, "right"), len(self._done) - 1)
         done, more = self._done[place - 1], self._done[place] - self._done[place - 1]
         begins = place - 1 + np.divide(before - done, more, out=np.zeros_like(before), where=more > 0)
         late = before > self._done[-1]  # after the end, the consumers go on
-        begins[late] = len(self._done) - 1 + (before[late] - self._done[-1]) / self.truth.consumers
+        begins[late] = len(self._done) - 1 + (before[late] - self._done[-1]) / self.truth.consumers / STEP
         pickup = self._draw.lognormal(np.log(self._load.pickup), self._load.pickup_sigma, len(at))
-        return np.maximum(begins - at, 0) + pickup
+        return np.maximum(begins - at, 0) * STEP + pickup
 
 
 class _Block:
