@@ -276,11 +276,7 @@ RETURNING id;
 WITH old AS (
      DELETE FROM vitrine_archive_file AS f USING vitrine_namespace AS n
       WHERE n.id = f.namespace_id AND f.content <> 'settings' AND f.day < %(today)s::date - n.archive_days
-<<<<<<< HEAD
         AND (f.imported OR f.day < %(first_day)s::date)
-=======
-       AND (f.imported OR f.day < %(first_day)s::date)
->>>>>>> main
      RETURNING f.path, f.day, n.name)
 , unused AS (INSERT INTO vitrine_archive_unused_file (path, since) SELECT old.path, clock_timestamp() FROM old)
 SELECT old.name, min(old.day) AS first_day, max(old.day) AS last_day, count(*) AS files FROM old GROUP BY old.name ORDER BY 1;
