@@ -26,7 +26,7 @@ up: $(VENV)/base.stamp $(VENV)/spark.tried
 
 test: export VITRINE_DATA := $(or $(VITRINE_DATA),$(CURDIR)/.vitrine/test)
 test: $(VENV)/dev.stamp $(VENV)/spark.tried
-	@$(IN_VENV) -m pytest -n 2 --dist loadfile $(ARGS); code=$$?; \
+	@$(IN_VENV) -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS); code=$$?; \
 	for data in "$$VITRINE_DATA" "$$VITRINE_DATA"/gw*; do VITRINE_DATA=$$data $(IN_VENV) manage.py embedded_postgres stop 2>/dev/null; done; exit $$code
 
 # Not part of `test`: it needs a RabbitMQ server and waits for it.

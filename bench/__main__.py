@@ -14,8 +14,8 @@ from pathlib import Path
 
 # The overview comes first: it needs a fresh database.
 PARTS = (
-    "overview", "core", "scale", "families", "fanout", "sessions", "waiting", "consumers", "growth", "trouble", "memory", "live",
-    "http", "celery", "history", "operations",
+    "overview", "search", "core", "scale", "families", "fanout", "sessions", "waiting", "consumers", "growth", "trouble",
+    "memory", "live", "http", "celery", "history", "operations",
 )  # fmt: skip
 SCALES = ("--small", "--large")
 

@@ -1,4 +1,4 @@
-"""History: generating the demo's history, archiving a million events, analysing them."""
+"""History: generating the demo's history, archiving a million events, analysing them; roll-ups of generated history."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from broker_core.models import Entity
 from broker_core.service_bus import entities
 from explorer.analysis import demo_history, java, launch
 from explorer.models import AnalysisRun
+
+from . import rolled_up
 
 DEMO_MESSAGES, DEMO_SECONDS = 50_000, 3
 MESSAGES = 300_000  # some 970,000 events
@@ -44,6 +46,7 @@ def run(report) -> None:
         report.line(
             f"analysis of {run.messages or 0:,} messages by {bucket}, Spark's start included", f"{took:.1f} s", run.message
         )
+    rolled_up.run(report)
 
 
 def _queue() -> EntityAddress:

@@ -46,7 +46,7 @@ from broker_core.common.types import EntityAddress, Message
 from broker_core.service_bus import entities
 
 SAMPLES = 60
-P95_MS = 300
+P95_MS = 250
 BUSY_PER_SECOND = 100
 VIEWERS = 50
 SETTLE_SECONDS, WATCHED_SECONDS = 8, 20

@@ -6,7 +6,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from statistics import median
 from uuid import uuid4
 
@@ -40,7 +39,6 @@ class Size:
 SIZES = (Size(1_000, 150, 15, 150), Size(100_000, 1_000, 300, 1_000))
 FOLDED = 20_000  # entries of the ledger in a batch of the sweep
 LIST_MS = 50
-SLICE_MS = 1_500
 
 # Messages as a million sends would have stored them, with their counts, inserted at once since sending is not measured here.
 _FILL = """
@@ -52,7 +50,7 @@ WITH new_entities AS (
                                 max_message_size_in_kilobytes, status, expiry_mode, history_level, hidden, created_at, updated_at)
     SELECT n.id, 'queue-' || to_char(i, 'FM000000'), 'service_bus', 'queue', 1, '1 min', 10,
            true, true, false, true, false, '10 min', false, 1024, 256, 'Active', 'eager', 2, false, now(), now()
-      FROM vitrine_namespace AS n, generate_series(1, %(queues)s) AS i WHERE n.name = %(namespace)s RETURNING id),
+      FROM vitrine_namespace AS n, generate_series(1, %(queues)s) AS i WHERE n.name = %(namespace)s RETURNING id, path),
 busy AS (SELECT id FROM new_entities ORDER BY id LIMIT %(busy)s),
 heads AS (
     INSERT INTO vitrine_queue_head (entity_id, subqueue, head) SELECT id, s, 1 FROM new_entities, generate_series(0, 2) AS s),
@@ -73,8 +71,8 @@ traffic AS (
     SELECT id, s, date_bin(make_interval(secs => s), now(), 'epoch') - i * make_interval(secs => s), 10, 10
       FROM busy, (VALUES (10), (60)) AS v(s), generate_series(1, 60) AS i)
 INSERT INTO vitrine_message (entity_id, sequence_number, size, enqueued_at, expires_at, message_id, body)
-SELECT id, n, 100, now() - (%(each)s - n) * interval '1 s', CASE WHEN n %% 10 = 0 THEN now() + interval '1 day' END, 'id-' || n,
-       convert_to(repeat('x', 100), 'UTF8')
+SELECT id, n, 100, now() - (%(each)s - n) * interval '1 s', CASE WHEN n %% 10 = 0 THEN now() + interval '1 day' END,
+       path || '-' || n, convert_to('{"order": {"id": ' || n || ', "text": "' || repeat('x', 70) || '"}}', 'UTF8')
   FROM new_entities, generate_series(1, %(each)s) AS n
 """
 
@@ -91,7 +89,7 @@ def _of_size(report, size: Size) -> None:
     namespaces.create_namespace(namespace)
     user = get_user_model().objects.create_superuser(f"bench-{uuid4().hex[:8]}")
     try:
-        _fill(namespace, size.queues)
+        fill(namespace, size.queues)
         client = Client()
         client.force_login(user)
         name = f"overview of {size.queues:,} queues"
@@ -106,6 +104,8 @@ def _of_size(report, size: Size) -> None:
             report.row(f"{name}: the page, {words}", sorted_, "ms", size.sorted, at_most=True)
         now = _milliseconds(lambda: client.get("/", HTTP_HOST="localhost"))
         report.row(f"{name}: Now, with what needs a person", now, "ms", size.sorted, at_most=True)
+        live_map = _milliseconds(lambda: client.get(f"/map/?namespace={namespace}", HTTP_HOST="localhost"))
+        report.row(f"{name}: the live map", live_map, "ms", size.page, at_most=True)
         day = _milliseconds(lambda: client.get(f"/insights/?range=1d&namespace={namespace}", HTTP_HOST="localhost"))
         report.row(f"{name}: the charts of a day of all", day, "ms", size.page, at_most=True)
         folded = _fold_milliseconds(namespace)
@@ -115,29 +115,13 @@ def _of_size(report, size: Size) -> None:
         report.line(f"{name}: one queue's counts, rates and state", f"{one:.3g} ms")
         listing = _milliseconds(lambda: reads.list_messages(queue, cursor="below-500"))
         report.row(f"{name}: a page of a list", listing, "ms", LIST_MS, at_most=True)
-        _search(report, name)
     finally:
         user.delete()
-        _remove(namespace)
+        remove(namespace)
 
 
-def _search(report, name: str) -> None:
-    """Slices of a search over all messages: the rate, by a text and by a value in JSON that no message has."""
-    for text, word in (("entity:nothing", "a text"), ("$.order.id>4700", "a value in JSON")):
-        wanted, cursor, scanned, slices = reads.parse_filter(f"{text} state:active", now=datetime.now(UTC)), None, 0, []
-        while len(slices) < ROUNDS:
-            began = time.perf_counter()
-            part = reads.search_slice(wanted, cursor)
-            slices.append(time.perf_counter() - began)
-            scanned, cursor = scanned + part.scanned, part.cursor
-            if cursor is None:
-                break
-        report.line(f"{name}: search by {word}", f"{scanned / sum(slices):,.0f} messages/s")
-        report.row(f"{name}: search by {word}, the longest slice", max(slices) * 1000, "ms", SLICE_MS, at_most=True)
-
-
-def _fill(namespace: str, queues: int) -> None:
-    each = max(1, measuring.scale.listed // queues)
+def fill(namespace: str, queues: int, messages: int | None = None) -> None:
+    each = max(1, (messages or measuring.scale.listed) // queues)
     params = {"namespace": namespace, "queues": queues, "each": each, "busy": min(queues, BUSY)}
     connections.current().execute(_FILL, params)
     connections.current().execute(
@@ -145,7 +129,7 @@ def _fill(namespace: str, queues: int) -> None:
     )
 
 
-def _remove(namespace: str) -> None:
+def remove(namespace: str) -> None:
     """As if each queue had been deleted, and swept."""
     empty()
     connections.current().execute("TRUNCATE vitrine_queue_head, vitrine_entity_counter, vitrine_entity_activity, vitrine_traffic")

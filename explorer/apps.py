@@ -16,11 +16,11 @@ class ExplorerConfig(AppConfig):
 
         from . import families  # noqa: F401  registers the families' pages
 
-        request_finished.connect(_close_broker_connections, dispatch_uid="explorer.close_broker_connections")
+        request_finished.connect(_leave_broker_connections, dispatch_uid="explorer.leave_broker_connections")
 
 
-def _close_broker_connections(**_) -> None:
-    """Close the broker's connections of this thread: under ASGI each request has its own thread, and they would stay open."""
-    from broker_core.store.connections import close_all_of_this_thread
+def _leave_broker_connections(**_) -> None:
+    """Leave the broker's connections of this thread to the next request: under ASGI each request has its own thread."""
+    from broker_core.store.connections import leave_to_other_threads
 
-    close_all_of_this_thread()
+    leave_to_other_threads()

@@ -11,6 +11,7 @@ from .analysis import listing, pages
 from .analysis.reports import pages as reports
 from .dead_letters import group, inbox
 from .demo import pages as demonstration
+from .map import pages as live_map
 from .operations import pages as operating
 from .operations import transfer
 from .shared import (
@@ -61,6 +62,7 @@ urlpatterns = [
     path("system/", system.system, name="system"),
     path("activity/", audit_log.audit_log, name="audit"),
     path("learn/", glossary.glossary, name="help"),
+    path("learn/keys/", glossary.keys, name="keys"),
     path("demonstration/", demonstration.demonstration, name="demonstration"),
     path("preferences/", preferences.preferences, name="preferences"),
     path("new-namespace/", namespaces.create, name="namespace_new"),
@@ -79,6 +81,7 @@ urlpatterns = [
     path(f"bodies/{ENTITY}/<int:sequence_number>", message.body, name="body"),
     path(f"messages/{ENTITY}/<int:sequence_number>", message.message, name="message"),
     path("tail/", tail.tail, name="tail"),
+    path("map/", live_map.live_map, name="map"),
     path("configuration/", configuration.configuration, name="configuration"),
     path("configuration/export/", configuration.export_configuration, name="configuration_export"),
     path("insights/", insights.insights, name="insights"),
@@ -89,6 +92,7 @@ urlpatterns = [
     path(f"operate/{ENTITY}", operating.operation_new, name="operation_new"),
     path("analyses/", pages.analysis_runs, name="analysis_runs"),
     path("analyses/new/", pages.analysis_new, name="analysis_new"),
+    path("analyses/last-day/", pages.analysis_last_day, name="analysis_last_day"),
     path("analyses/<int:run_id>/", pages.analysis_run, name="analysis_run"),
     path("analyses/<int:run_id>/cancel/", pages.analysis_cancel, name="analysis_cancel"),
     path("analyses/<int:run_id>/numbers.csv", pages.analysis_csv, name="analysis_csv"),

@@ -6,7 +6,8 @@ import shutil
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,24 +36,48 @@ def django_db_setup(django_db_setup) -> Iterator[None]:
     connections.close_all()
 
 
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(django_db_modify_db_settings) -> None:
+    """The tests' server does not wait for the disk. What kills a server starts one of its own."""
+    from django.conf import settings
+
+    from explorer.site.embedded_postgres import server
+
+    if "data" in (options := settings.DATABASES["default"].get("OPTIONS", {})):
+        with server.connect(Path(server.ensure_running(Path(options["data"])))) as connection:
+            for name in ("fsync", "full_page_writes"):
+                connection.execute(f"ALTER SYSTEM SET {name} = off")
+            connection.execute("SELECT pg_reload_conf()")
+
+
 @pytest.fixture(scope="session", autouse=True)
-def _tables_are_emptied_patiently() -> Iterator[None]:
-    """The last requests of a closed browser may meet the emptying of the tables crosswise: then it is done again."""
-    from django.core.management.base import CommandError
+def _tables_are_emptied_quickly() -> Iterator[None]:
     from django.test import TransactionTestCase
 
-    empty = TransactionTestCase._fixture_teardown
+    from .emptying import empty_tables
 
-    def patiently(case) -> None:
-        for _ in range(4):
-            with suppress(CommandError):
-                empty(case)
-                return
-        empty(case)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TransactionTestCase, "_fixture_teardown", lambda case: empty_tables(*case._databases_names(False)))
+        yield
 
-    TransactionTestCase._fixture_teardown = patiently
-    yield
-    TransactionTestCase._fixture_teardown = empty
+
+@pytest.fixture(scope="session", autouse=True)
+def _static_files_are_listed_once() -> Iterator[None]:
+    """Each test client has a middleware of its own, which would take a tenth of a second for it."""
+    from servestatic.middleware import ServeStaticMiddleware
+
+    listed: dict[str, Any] = {}
+
+    def add_files(middleware) -> None:
+        if not listed:
+            add_by_finders(middleware)
+            listed.update(files=middleware.files, directories=middleware.directories)
+        vars(middleware).update(listed)
+
+    add_by_finders = ServeStaticMiddleware.add_files_from_finders
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ServeStaticMiddleware, "add_files_from_finders", add_files)
+        yield
 
 
 @pytest.fixture(scope="module")

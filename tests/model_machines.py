@@ -12,7 +12,6 @@ def run_machine(machine: type[RuleBasedStateMachine], max_examples: int, steps: 
         settings=settings(
             max_examples=max_examples,
             stateful_step_count=steps,
-            deadline=None,
             suppress_health_check=list(HealthCheck),
             phases=WITHOUT_SHRINKING,
         ),

@@ -41,7 +41,8 @@ class NamespaceAdmin(UseCaseAdmin):
         if obj is None:
             return [(None, {"fields": ["new_family", "name", "description", "tier"]})]
         tier = ["tier"] if obj.family == Family.SERVICE_BUS else []
-        shown = (None, {"fields": ["name", "family", "description", *tier, "is_system", "created_at", "clock_shows"]})
+        fields = ["name", "family", "description", *tier, "archive_days", "is_system", "created_at", "clock_shows"]
+        shown = (None, {"fields": fields})
         return [shown] if obj.is_system else [shown, ("Clock", {"fields": ["step", "clock", "rate"]})]
 
     def get_readonly_fields(self, request, obj=None):
@@ -76,6 +77,8 @@ class NamespaceAdmin(UseCaseAdmin):
             obj.refresh_from_db()
             return
         changes = {name: form.cleaned_data[name] for name in ("description", "tier") if name in form.changed_data}
+        if "archive_days" in form.changed_data:
+            changes["archive_days"] = form.cleaned_data["archive_days"] or 0
         if changes:
             namespaces.update_namespace(obj.name, **changes, actor=actor)
         asked = form.cleaned_data

@@ -124,12 +124,23 @@ class NamespaceForm(forms.ModelForm):
 
     class Meta:
         model = Namespace
-        fields = ["name", "description", "tier"]
+        fields = ["name", "description", "tier", "archive_days"]
+        labels = {"archive_days": "Days of archived history"}
+        help_texts = {
+            "archive_days": "Archived messages, deliveries and events are deleted after so many days; counts by hour are kept. "
+            "Leave empty to keep them for ever."
+        }
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         if self.instance.pk:
             del self.fields["new_family"]
+
+    def clean_archive_days(self):
+        days = self.cleaned_data["archive_days"]
+        if days is not None and not 1 <= days <= namespaces.MOST_ARCHIVE_DAYS:
+            raise forms.ValidationError(f"Enter a number of days from 1 to {namespaces.MOST_ARCHIVE_DAYS:,}, or leave it empty.")
+        return days
 
     def clean_new_family(self):
         return Family(self.cleaned_data["new_family"] or Family.SERVICE_BUS)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime
+from typing import Any
 
 import psycopg
 import pyarrow as pa
@@ -18,11 +19,12 @@ from psycopg.conninfo import make_conninfo
 from psycopg.rows import namedtuple_row
 
 from broker_core.common.errors import NotAllowed, ServerBusy
-from broker_core.models import ArchiveFile, ArchiveSlice
+from broker_core.models import ArchiveEpoch, ArchiveFile, ArchiveSlice
 from broker_core.store.connections import current_database
 from broker_core.store.statements import SQL
 
-from . import lives, schema, storage
+from . import clients, lives, schema, storage
+from .contents import CONTENTS
 
 MAX_EVENTS = 250_000  # a slice is held in memory: about 300 bytes per event
 APPLICATION_NAME = "vitrine archive"
@@ -72,17 +74,37 @@ def write_again(slice_id: int, *, wait_seconds: float = 0) -> int:
     """
     with _only_archiver(wait_seconds) as connection:
         system_identifier = row(connection, "history_cluster").system_identifier
-        damaged = ArchiveSlice.objects.select_related("epoch").get(pk=slice_id)
-        bounds = {"from_xid": damaged.from_xid, "to_xid": damaged.to_xid}
-        if damaged.epoch.system_identifier != system_identifier:
-            raise NotAllowed(f"Slice {slice_id} was archived from another database cluster; restore its files from a backup.")
-        kept = row(connection, "history_events_in_slice", **bounds).events
-        if kept != damaged.events:
-            raise NotAllowed(
-                f"Slice {slice_id} cannot be written again: the event table has {kept:,} of its {damaged.events:,} events, "
-                "because days were dropped. Restore its files from a backup."
-            )
+        _require_events(connection, slice_id, system_identifier)
+        if row(connection, "history_slice_in_files", slice_id=slice_id).files:
+            raise NotAllowed(f"Other files of slice {slice_id} were compacted already. Restore its damaged ones from a backup.")
         return _write_slice(connection, row(connection, "history_reopen_slice", slice_id=slice_id), system_identifier)
+
+
+def part_of(slice_id: int, content: str, day: date, namespace_id: int) -> pa.Table:
+    """What a finished slice has of one content, day and namespace, from the event table; raises NotAllowed as `write_again`."""
+    with connected() as connection:
+        slice_ = _require_events(connection, slice_id, row(connection, "history_cluster").system_identifier)
+        events = _events(connection, slice_)
+    events = events.filter(pc.equal(events["namespace_id"], namespace_id))
+    tables = _contents(storage.archive_here(), events, slice_id, content == ArchiveFile.EVENTS) if events.num_rows else {}
+    table = tables.get(content, CONTENTS[content].columns.append(pa.field("day", pa.date32())).empty_table())
+    return table.filter(pc.equal(table["day"], pa.scalar(day))).select(CONTENTS[content].columns.names)
+
+
+def _require_events(connection: psycopg.Connection, slice_id: int, system_identifier: int) -> ArchiveSlice:
+    """The slice. Raises NotAllowed if the event table does not have all its events."""
+    found = ArchiveSlice.objects.select_related("epoch").get(pk=slice_id)
+    if found.epoch.system_identifier == ArchiveEpoch.IMPORTED:
+        raise NotAllowed(f"Slice {slice_id} was imported or generated; restore its files from a backup.")
+    if found.epoch.system_identifier != system_identifier:
+        raise NotAllowed(f"Slice {slice_id} was archived from another database cluster; restore its files from a backup.")
+    kept = row(connection, "history_events_in_slice", from_xid=found.from_xid, to_xid=found.to_xid).events
+    if kept != found.events:
+        raise NotAllowed(
+            f"Slice {slice_id} cannot be written again: the event table has {kept:,} of its {found.events:,} events, "
+            "because days were dropped. Restore its files from a backup."
+        )
+    return found
 
 
 def horizon_holder():
@@ -153,8 +175,7 @@ def _slices(connection: psycopg.Connection, epoch, horizon: int, max_events: int
 
 def _write_slice(connection: psycopg.Connection, opened, system_identifier: int) -> int:
     """Write a slice's files and mark it done. Returns its number of events."""
-    events = read_arrow(connection, "history_slice_events", from_xid=opened.from_xid, to_xid=opened.to_xid)
-    events = events.append_column("day", pc.cast(events["recorded_at"], pa.date32()))
+    events = _events(connection, opened)
     archive = storage.archive_here()
     facts = {"slice": opened.id, "system_identifier": system_identifier}
     files = [file for part in _by_namespace(events) for file in _write_namespace(archive, part, opened.id, facts)]
@@ -176,6 +197,12 @@ def _write_slice(connection: psycopg.Connection, opened, system_identifier: int)
         last_ats=columns["last_at"],
     )
     return events.num_rows
+
+
+def _events(connection: psycopg.Connection, slice_: Any) -> pa.Table:
+    """The events of a slice, with the `day` of each."""
+    events = read_arrow(connection, "history_slice_events", from_xid=slice_.from_xid, to_xid=slice_.to_xid)
+    return events.append_column("day", pc.cast(events["recorded_at"], pa.date32()))
 
 
 def read_arrow(connection: psycopg.Connection, name: str, **params) -> pa.Table:
@@ -207,14 +234,9 @@ def _parts(ordered: pa.Table, column: str) -> Iterator[pa.Table]:
 def _write_namespace(archive, events: pa.Table, slice_id: int, facts: dict) -> Iterator[_WrittenFile]:
     """Write a namespace's part of a slice by day: the events, and the lives and attempts that they ended."""
     namespace_id = events["namespace_id"][0].as_py()
-    earlier = lives.earlier_files(archive, namespace_id, slice_id, pc.min(events["day"]).as_py())
-    ended, attempts = lives.lives(events, earlier)
-    for content, table, columns, instant in (
-        (ArchiveFile.EVENTS, events, schema.EVENT, "at"),
-        (ArchiveFile.LIVES, ended, schema.LIFE, "enqueued_at"),
-        (ArchiveFile.ATTEMPTS, attempts, schema.ATTEMPT, "ended_at"),
-    ):
-        keys = [name for name in ("day", "entity_id", "sequence_number", "event_id", "subqueue") if name in table.column_names]
+    for content, table in _contents(archive, events, slice_id).items():
+        columns, instant = CONTENTS[content].columns, CONTENTS[content].instant
+        keys = ("day", *CONTENTS[content].keys)
         for part in _parts(table.sort_by([(name, "ascending") for name in keys]), "day"):
             day = part["day"][0].as_py()
             rows = part.select(columns.names).cast(schema.with_metadata(columns, **facts))
@@ -223,6 +245,22 @@ def _write_namespace(archive, events: pa.Table, slice_id: int, facts: dict) -> I
             yield _WrittenFile(
                 content, day, namespace_id, path, rows.num_rows, stored.bytes, stored.checksum, span["min"], span["max"]
             )
+
+
+def _contents(archive, events: pa.Table, slice_id: int, only_events: bool = False) -> dict[str, pa.Table]:
+    """What a namespace's part of a slice has in each content, with `day`."""
+    if only_events:
+        return {ArchiveFile.EVENTS: events}
+    namespace_id = events["namespace_id"][0].as_py()
+    earlier = lives.earlier_files(archive, namespace_id, slice_id, pc.min(events["day"]).as_py())
+    ended, attempts = lives.lives(events, earlier)
+    received = clients.of_attempts(attempts)
+    return {
+        ArchiveFile.EVENTS: events,
+        ArchiveFile.LIVES: ended,
+        ArchiveFile.ATTEMPTS: attempts,
+        ArchiveFile.CLIENTS: received,
+    }
 
 
 def row(connection: psycopg.Connection, name: str, **params):

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from broker_core.common.types import EventKind
+from broker_core.reads.flows import Flow, flow_of
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 from broker_core.store.use_cases import WHOLE_DATABASE, use_case
@@ -25,11 +26,13 @@ class NewEvents:
     latest:   the kind of the last event, by entity and sequence number.
     overflow: there were more events than the cap: `latest` is incomplete, so any watched entity may have changed.
     clocks_moved: a namespace's clock was paused, stepped or resumed.
+    flows:    how many messages went which way, if it was asked for.
     """
 
     latest: dict[int, dict[int, EventKind]] = field(default_factory=dict)
     overflow: bool = False
     clocks_moved: bool = False
+    flows: dict[Flow, int] = field(default_factory=dict)
 
 
 class Follower:
@@ -47,19 +50,22 @@ class Follower:
             self._snapshot, self._clocks = start.snapshot, start.clocks
         return self._snapshot
 
-    def read(self, entity_ids: Iterable[int], max_events: int = MAX_EVENTS) -> NewEvents:
+    def read(self, entity_ids: Iterable[int], max_events: int = MAX_EVENTS, *, with_flows: bool = False) -> NewEvents:
         """The events of these entities since the last read, or since `begin`.
 
         Raises BrokerUnavailable if the database does not respond; the position is kept, so the next read misses nothing.
         """
-        rows = _new_events(self.begin(), list(entity_ids), max_events)
+        rows = _new_events(self.begin(), list(entity_ids), max_events, with_flows)
         clocks_moved = rows[0].clocks != self._clocks
         self._snapshot, self._clocks = rows[0].snapshot, rows[0].clocks
         latest: dict[int, dict[int, EventKind]] = {}
+        flows: dict[Flow, int] = {}
         for row in rows:
             if row.entity_id is not None:
                 latest.setdefault(row.entity_id, {})[row.sequence_number] = EventKind(row.kind)
-        return NewEvents(latest, rows[0].events >= max_events, clocks_moved)
+            elif row.way is not None:
+                flows[flow_of(row)] = row.messages
+        return NewEvents(latest, rows[0].events >= max_events, clocks_moved, flows)
 
     def forget(self) -> None:
         """Drop the position; the next read begins at its own time."""
@@ -73,5 +79,5 @@ def _start() -> Steps:
 
 
 @use_case(namespace=WHOLE_DATABASE)
-def _new_events(previous: str, watched: list[int], max_events: int) -> Steps[list[Any]]:
-    return (yield call("feed", previous=previous, watched=watched, max_events=max_events))
+def _new_events(previous: str, watched: list[int], max_events: int, with_flows: bool) -> Steps[list[Any]]:
+    return (yield call("feed", previous=previous, watched=watched, max_events=max_events, with_flows=with_flows))

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from broker_core.common.types import EventKind, SubQueue
-from broker_core.models import ArchiveFile, ArchiveSlice
+from broker_core.models import ArchiveFile
 
 from . import schema
 
@@ -81,14 +81,14 @@ def earlier_files(archive: Any, namespace_id: int, slice_id: int, first_day) -> 
     def read(wanted: pa.Table) -> pa.Table:
         found = [schema.EVENT.empty_table().select(_READ)]
         files = ArchiveFile.objects.filter(
-            content=ArchiveFile.EVENTS, slice__state=ArchiveSlice.DONE, namespace_id=namespace_id, slice_id__lt=slice_id,
-            day__gte=first_day - LOOK_BACK,
-        )  # fmt: skip
-        for file in files.order_by("-slice_id", "-day") if wanted.num_rows else ():
+            content=ArchiveFile.EVENTS, imported=False, namespace_id=namespace_id, day__gte=first_day - LOOK_BACK
+        )
+        before = [file for file in files if min(file.slice_ids) < slice_id] if wanted.num_rows else []
+        for file in sorted(before, key=lambda file: (max(file.slice_ids), file.day), reverse=True):
             since = wanted["since"]
             due = wanted.filter(pc.fill_null(pc.less_equal(since, pa.scalar(file.last_at, since.type)), True))
             if due.num_rows:
-                found.append(_events_of(archive, file, due))
+                found.append(_events_of(archive, file, due, slice_id))
                 wanted = _without_resolved(wanted, found[-1])
             if not wanted.num_rows:
                 break
@@ -106,11 +106,18 @@ def normalised(reason: str | None) -> str | None:
     return reason.strip()[:MOST_CHARACTERS]
 
 
-def _events_of(archive: Any, file: ArchiveFile, wanted: pa.Table) -> pa.Table:
+def _events_of(archive: Any, file: ArchiveFile, wanted: pa.Table, slice_id: int) -> pa.Table:
+    """The events of these messages in a file, without those of this slice and later ones."""
+    numbers = pc.min_max(wanted["sequence_number"]).as_py()
+    near = pc.field("entity_id").isin(pc.unique(wanted["entity_id"]))
+    near &= (pc.field("sequence_number") >= numbers["min"]) & (pc.field("sequence_number") <= numbers["max"])
+    if max(file.slice_ids) >= slice_id:
+        near &= pc.field(schema.SLICE.name) < slice_id
     with archive.open(file.path) as opened:
         there = set(pq.read_schema(opened).names)
         opened.seek(0)
-        table = pq.read_table(opened, columns=[name for name in _READ if name in there])
+        columns = [name for name in _READ if name in there]
+        table = pq.read_table(opened, columns=columns, filters=near)
     return table.join(wanted.select(MESSAGE), MESSAGE, join_type="left semi").replace_schema_metadata(None)
 
 
@@ -170,7 +177,7 @@ def _lives(events: pa.Table, whole: pa.Table) -> pa.Table:
         "time_to_live_us": joined["time_to_live_us_first"],
         "time_to_live_in_force_us": in_force,
         "time_to_live_source": source,
-        "error": _normalised(joined["reason"]),
+        "error": normalised_all(joined["reason"]),
         "size": pc.coalesce(joined["size_first"], joined["size"]),
         "session_id": pc.coalesce(joined["session_id_first"], joined["session_id"]),
         "deliveries": _where(counted, joined["deliveries_sum"]),
@@ -242,7 +249,7 @@ def _attempts(whole: pa.Table) -> pa.Table:
     kept = pa.table(columns).filter(pc.and_(ended, pc.is_valid(columns["day"])))
     at_once = _received_and_deleted(whole)
     found = pa.concat_tables([kept.select(at_once.column_names), at_once], promote_options="default")
-    found = found.append_column("error", _normalised(found["reason"]))
+    found = found.append_column("error", normalised_all(found["reason"]))
     found = found.sort_by([(name, "ascending") for name in (*LIST, "attempt")])
     with_day = _with_day(schema.ATTEMPT)
     return found.select(with_day.names).cast(with_day)
@@ -264,7 +271,8 @@ def _received_and_deleted(whole: pa.Table) -> pa.Table:
     )  # fmt: skip
 
 
-def _normalised(reasons: pa.ChunkedArray) -> pa.ChunkedArray:
+def normalised_all(reasons: pa.ChunkedArray) -> pa.ChunkedArray:
+    """As `normalised`, for a column."""
     encoded = reasons.combine_chunks().dictionary_encode()
     words = pa.array([normalised(reason) for reason in encoded.dictionary.to_pylist()], pa.string())
     return pa.chunked_array([words.take(encoded.indices)])

@@ -37,7 +37,6 @@ def life_files(start: datetime, end: datetime, namespace_ids: list[int]) -> Life
     """The files that hold lives enqueued at or after `start` and before `end` in these namespaces."""
     files = ArchiveFile.objects.filter(
         content=ArchiveFile.LIVES,
-        slice__state=ArchiveSlice.DONE,
         namespace_id__in=namespace_ids,
         first_at__lt=end,
         last_at__gte=start,
@@ -50,5 +49,5 @@ def state() -> ArchiveState:
     """How much is archived."""
     slices = ArchiveSlice.objects.filter(state=ArchiveSlice.DONE)
     found = slices.aggregate(events=Sum("events"), done_at=Max("done_at"))
-    size = ArchiveFile.objects.filter(slice__state=ArchiveSlice.DONE).aggregate(bytes=Sum("bytes"))
+    size = ArchiveFile.objects.aggregate(bytes=Sum("bytes"))
     return ArchiveState(found["events"] or 0, size["bytes"] or 0, slices.count(), found["done_at"])

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from broker_core.common.types import EventKind
-from broker_core.models import ArchiveFile, ArchiveSlice
+from broker_core.models import ArchiveFile
 
 from . import schema, storage
 
@@ -43,7 +43,7 @@ def rebuild_lives() -> Rebuilt:
 
 
 def _files(content: str):
-    return ArchiveFile.objects.filter(content=content, slice__state=ArchiveSlice.DONE).order_by("path")
+    return ArchiveFile.objects.filter(content=content).order_by("path")
 
 
 def _read(archive, file: ArchiveFile, columns: list[str] | None = None) -> pa.Table:

@@ -1,5 +1,6 @@
 """Creates the day partitions of the event table ahead of time, indexes those of days that are over, and drops those that are
-older than the retention and archived. Then removes the rows of deleted entities that no event refers to any more.
+older than the retention and archived. Then removes the rows of deleted entities that no event refers to any more, and the
+archived days that their namespaces do not keep.
 
 Days are UTC days of `recorded_at`. Events of a day without a partition go to the default partition and are moved from there.
 """
@@ -87,6 +88,20 @@ def drop_old_partitions(today: date | None = None, *, retention: timedelta = RET
             outcome["unarchived" if counts else "dropped"].append((day, *counts) if counts else day)
         forgotten = _forget_entities(connection)
     return Dropped(**{name: tuple(found) for name, found in outcome.items()}, forgotten=forgotten)
+
+
+def forget_archived_days(today: date | None = None) -> list[str]:
+    """Delete the archived days that their namespace does not keep; roll-ups stay. Returns a sentence for each namespace.
+
+    A day is kept as long as the event table has events of it. Its files go with the next compaction, when nobody reads them.
+    """
+    today = today or datetime.now(UTC).date()
+    with connected() as connection:
+        days = [day for _, day, _ in connection.execute(SQL["history_partitions"]).fetchall()]
+        days += [day for (day,) in connection.execute(SQL["history_days_in_default"]).fetchall()]
+        params = {"today": today, "first_day": min(days, default=today)}
+        deleted = connection.execute(SQL["history_forget_days"], params).fetchall()
+    return [f"{name}: {files:,} files of {first_day} to {last_day}" for name, first_day, last_day, files in deleted]
 
 
 def _create(connection: psycopg.Connection, day: date) -> bool:

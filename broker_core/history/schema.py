@@ -108,6 +108,36 @@ ATTEMPT = pa.schema(
     ]
 )
 
+# Deliveries that were received in an hour by a client and ended in a way (broker_core.history.clients).
+CLIENT = pa.schema(
+    [
+        pa.field("entity_id", pa.int64(), nullable=False),
+        pa.field("subqueue", pa.int16(), nullable=False),
+        pa.field("hour", _INSTANT, nullable=False),
+        pa.field("client", pa.string()),
+        pa.field("outcome", pa.int16(), nullable=False),  # the kind of the event that ended them
+        pa.field("deliveries", pa.int64(), nullable=False),
+        pa.field("held_us", pa.int64(), nullable=False),  # from receipts to ends, in sum
+        pa.field("first_at", _INSTANT, nullable=False),  # the first receipt
+        pa.field("last_at", _INSTANT, nullable=False),  # the last end
+        pa.field("generated", pa.int64(), nullable=False),
+    ]
+)
+
+# A revision of an entity's settings (broker_core.history.configuration).
+SETTING = pa.schema(
+    [
+        pa.field("revision_id", pa.int64(), nullable=False),
+        pa.field("entity_id", pa.int64(), nullable=False),
+        pa.field("path", pa.string(), nullable=False),
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("family", pa.string(), nullable=False),
+        pa.field("since", _INSTANT, nullable=False),  # until the next revision of the entity
+        pa.field("actor", pa.string(), nullable=False),
+        pa.field("settings", pa.string(), nullable=False),  # JSON
+    ]
+)
+
 # Counts of a roll-up; a row for each combination of the columns before `messages` (explorer/analysis/jobs/measures.py).
 ROLLUP = pa.schema(
     [
@@ -128,6 +158,10 @@ ROLLUP = pa.schema(
 # Columns by the version that added them. Those of version 1 are not listed.
 ADDED = dict.fromkeys((*EVENT.names[EVENT.get_field_index("entity_time_to_live_us") :],
                        *LIFE.names[LIFE.get_field_index("time_to_live_in_force_us") :]), 3)  # fmt: skip
+
+
+# Of compacted files only: which slice a row is of.
+SLICE = pa.field("slice_id", pa.int64())
 
 
 def conform(table: pa.Table, columns: pa.Schema) -> pa.Table:

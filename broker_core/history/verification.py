@@ -7,16 +7,11 @@ from itertools import chain
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from broker_core.models import ArchiveFile, ArchiveRollup, ArchiveSlice
+from broker_core.models import ArchiveFile, ArchiveRollup
 
 from . import schema, storage
+from .contents import CONTENTS
 
-SCHEMAS = {
-    ArchiveFile.EVENTS: schema.EVENT,
-    ArchiveFile.LIVES: schema.LIFE,
-    ArchiveFile.ATTEMPTS: schema.ATTEMPT,
-    ArchiveRollup.content: schema.ROLLUP,
-}
 MOST_NAMED = 5
 
 
@@ -46,8 +41,8 @@ class ArchiveDamaged(Exception):
 
 
 def finished_files() -> Iterable[ArchiveFile | ArchiveRollup]:
-    """The files of finished slices, oldest slice first, then the roll-ups."""
-    files = ArchiveFile.objects.filter(slice__state=ArchiveSlice.DONE).order_by("slice_id", "path").iterator()
+    """The files of the manifest, oldest slice first, then the compacted ones, then the roll-ups."""
+    files = ArchiveFile.objects.order_by("slice_id", "path").iterator()
     return chain(files, ArchiveRollup.objects.order_by("path").iterator())
 
 
@@ -79,9 +74,16 @@ def _problem(archive: "storage.Folder | storage.Remote", file: ArchiveFile | Arc
         return f"cannot be read: {str(problem).splitlines()[0] if str(problem) else type(problem).__name__}"
 
 
+def _columns(file: ArchiveFile | ArchiveRollup) -> pa.Schema:
+    if isinstance(file, ArchiveRollup):
+        return schema.ROLLUP
+    content = CONTENTS[file.content]
+    return content.compacted if file.slice_id is None else content.columns
+
+
 def _problem_within(opened: pa.NativeFile, file: ArchiveFile | ArchiveRollup, deep: bool) -> str | None:
     footer = pq.read_metadata(opened)
-    problem = schema.problem_of(footer.schema.to_arrow_schema(), SCHEMAS[file.content])
+    problem = schema.problem_of(footer.schema.to_arrow_schema(), _columns(file))
     if problem is None and footer.num_rows != file.rows:
         problem = f"has {footer.num_rows:,} rows instead of {file.rows:,}"
     if problem is None and deep and file.checksum:

@@ -2,6 +2,7 @@
 
 import datetime
 
+from django.contrib.postgres.fields import ArrayField
 from django.core.management.base import CommandError
 from django.db import migrations, models
 from django.db.models.functions import Lower
@@ -52,6 +53,7 @@ class Migration(migrations.Migration):
                         max_length=10,
                     ),
                 ),
+                ("archive_days", models.PositiveIntegerField(blank=True, null=True)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 ("clock_base_at", models.DateTimeField(blank=True, editable=False, null=True)),
                 ("clock_base_real", models.DateTimeField(blank=True, editable=False, null=True)),
@@ -439,10 +441,24 @@ class Migration(migrations.Migration):
             "ArchiveFile",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("slice", models.ForeignKey(on_delete=models.PROTECT, related_name="files", to="broker_core.archiveslice")),
+                (
+                    "slice",
+                    models.ForeignKey(null=True, on_delete=models.PROTECT, related_name="files", to="broker_core.archiveslice"),
+                ),
+                ("slices", ArrayField(base_field=models.BigIntegerField(), default=list, size=None)),
+                ("imported", models.BooleanField(default=False)),
                 (
                     "content",
-                    models.CharField(choices=[("events", "events"), ("lives", "lives"), ("attempts", "attempts")], max_length=10),
+                    models.CharField(
+                        choices=[
+                            ("events", "events"),
+                            ("lives", "lives"),
+                            ("attempts", "attempts"),
+                            ("clients", "clients"),
+                            ("settings", "settings"),
+                        ],
+                        max_length=10,
+                    ),
                 ),
                 ("day", models.DateField()),
                 ("namespace_id", models.BigIntegerField()),
@@ -459,6 +475,18 @@ class Migration(migrations.Migration):
                 "verbose_name": "archive file",
                 "indexes": [models.Index(fields=["content", "day"], name="vitrine_archive_file_day")],
                 "constraints": [models.UniqueConstraint(fields=("path",), name="vitrine_archive_file_path")],
+            },
+        ),
+        migrations.CreateModel(
+            "ArchiveUnusedFile",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("path", models.CharField(max_length=250)),
+                ("since", models.DateTimeField()),
+            ],
+            options={
+                "db_table": "vitrine_archive_unused_file",
+                "constraints": [models.UniqueConstraint(fields=("path",), name="vitrine_archive_unused_file_path")],
             },
         ),
         migrations.CreateModel(
@@ -495,7 +523,7 @@ class Migration(migrations.Migration):
             options={
                 "db_table": "vitrine_archive_rolled_slice",
                 "constraints": [
-                    models.UniqueConstraint(fields=("slice_id", "day", "namespace_id"), name="vitrine_archive_rolled_slice_once")
+                    models.UniqueConstraint(fields=("namespace_id", "day", "slice_id"), name="vitrine_archive_rolled_slice_once")
                 ],
             },
         ),

@@ -23,6 +23,7 @@ class Namespace(models.Model):
     description = models.CharField(max_length=250, blank=True, default="")
     is_system = models.BooleanField(default=False, editable=False)
     tier = models.CharField(max_length=10, choices=[(t, t) for t in Tier], default=Tier.STANDARD)
+    archive_days = models.PositiveIntegerField(null=True, blank=True)  # how long the archive is kept; NULL: for ever
     created_at = models.DateTimeField(auto_now_add=True)
     clock_base_at = models.DateTimeField(null=True, blank=True, editable=False)
     clock_base_real = models.DateTimeField(null=True, blank=True, editable=False)

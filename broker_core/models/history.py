@@ -1,10 +1,16 @@
-"""The manifest of the archive: which events are in which files. Written only by `broker_core.history.archive`."""
+"""The manifest of the archive: which events are in which files. Written only by `broker_core.history`."""
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 
 
 class ArchiveEpoch(models.Model):
-    """A period in one cluster, since transaction ids differ between clusters. A restore or copy into another begins a new one."""
+    """A period in one cluster, since transaction ids differ between clusters. A restore or copy into another begins a new one.
+
+    The slices of history that was imported or generated, which has no transactions, are in an epoch of their own (IMPORTED).
+    """
+
+    IMPORTED = 0  # as system_identifier
 
     system_identifier = models.BigIntegerField()
     from_xid = models.BigIntegerField()
@@ -48,18 +54,21 @@ class ArchiveSlice(models.Model):
 
 
 class ArchiveFile(models.Model):
-    """One Parquet file of a slice: the events, or the ended lives or attempts, of one day and namespace. Readers open only files
-    listed here.
+    """One Parquet file: the events, or the ended lives or attempts, of one day and namespace, or who received (clients); or all
+    settings that a namespace's entities had. Readers open only files listed here.
 
-    path: relative to ARCHIVE_URL. schema_version: of broker_core.history.schema. checksum: SHA-256 of the file, in hexadecimal;
-    empty for files written before there was one. first_at, last_at: of events, `at`; of lives, the time of enqueueing; of
-    attempts, that of their end.
+    slice: whose part it has; NULL: it was compacted from those of `slices`, and has a column `slice_id`. imported: its rows
+    were never in the event table. path: relative to ARCHIVE_URL. schema_version: of broker_core.history.schema. checksum: SHA-256
+    of the file, in hexadecimal; empty for files written before there was one. first_at, last_at: the span of an instant of its
+    rows, which broker_core.history.contents names.
     """
 
-    EVENTS, LIVES, ATTEMPTS = "events", "lives", "attempts"
+    EVENTS, LIVES, ATTEMPTS, CLIENTS, SETTINGS = "events", "lives", "attempts", "clients", "settings"
 
-    slice = models.ForeignKey(ArchiveSlice, on_delete=models.PROTECT, related_name="files")
-    content = models.CharField(max_length=10, choices=[(EVENTS, "events"), (LIVES, "lives"), (ATTEMPTS, "attempts")])
+    slice = models.ForeignKey(ArchiveSlice, null=True, on_delete=models.PROTECT, related_name="files")
+    slices = ArrayField(models.BigIntegerField(), default=list)
+    imported = models.BooleanField(default=False)
+    content = models.CharField(max_length=10, choices=[(c, c) for c in (EVENTS, LIVES, ATTEMPTS, CLIENTS, SETTINGS)])
     day = models.DateField()
     namespace_id = models.BigIntegerField()
     path = models.CharField(max_length=250)
@@ -78,6 +87,23 @@ class ArchiveFile(models.Model):
 
     def __str__(self):
         return self.path
+
+    @property
+    def slice_ids(self) -> list[int]:
+        """The slices whose rows it has."""
+        return self.slices if self.slice_id is None else [self.slice_id]
+
+
+class ArchiveUnusedFile(models.Model):
+    """A file that is to be deleted: it is being written and not yet in the manifest, or is not in the manifest any more. Readers
+    that began before `since` may still open it."""
+
+    path = models.CharField(max_length=250)
+    since = models.DateTimeField()
+
+    class Meta:
+        db_table = "vitrine_archive_unused_file"
+        constraints = [models.UniqueConstraint(fields=["path"], name="vitrine_archive_unused_file_path")]
 
 
 class ArchiveRollup(models.Model):
@@ -121,5 +147,5 @@ class ArchiveRolledSlice(models.Model):
     class Meta:
         db_table = "vitrine_archive_rolled_slice"
         constraints = [
-            models.UniqueConstraint(fields=["slice_id", "day", "namespace_id"], name="vitrine_archive_rolled_slice_once")
+            models.UniqueConstraint(fields=["namespace_id", "day", "slice_id"], name="vitrine_archive_rolled_slice_once")
         ]

@@ -7,6 +7,7 @@ change it, and its clock always shows real time.
 
 from .clocks import Clock, get_clock, pause_clock, resume_clock, step_clock, step_clock_to
 from .namespaces import (
+    MOST_ARCHIVE_DAYS,
     Namespace,
     create_namespace,
     delete_namespace,

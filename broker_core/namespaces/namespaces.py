@@ -17,10 +17,12 @@ from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
 from broker_core.store.use_cases import WHOLE_DATABASE, by_namespace, use_case
 
+MOST_ARCHIVE_DAYS = 36_500
+
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """A set of entities with one clock."""
+    """A set of entities with one clock. archive_days: how many days the archive of its history is kept; None: for ever."""
 
     id: int
     name: str
@@ -29,6 +31,7 @@ class Namespace:
     is_system: bool
     tier: Tier
     created_at: datetime
+    archive_days: int | None = None
 
     @property
     def limits(self) -> Limits:
@@ -112,22 +115,32 @@ def list_namespaces(*, actor: Actor | None = None) -> Steps[list[Namespace]]:
 
 @use_case(namespace="name")
 def update_namespace(
-    name: str, *, description: str | None = None, tier: Tier | str | None = None, actor: Actor | None = None
+    name: str,
+    *,
+    description: str | None = None,
+    tier: Tier | str | None = None,
+    archive_days: int | None = None,
+    actor: Actor | None = None,
 ) -> Steps[Namespace]:
-    """Change a namespace's description or tier, unless None. The name is part of every address and cannot be changed.
+    """Change a namespace's description, tier or days of the archive, unless None. The name is part of every address and cannot be
+    changed.
 
+    archive_days: archived days of its history are deleted after so many days; 0: never (docs/history.md, "Retention").
     Raises NotAllowed if one of its entities uses a feature that the tier does not have.
     """
     yield from changeable_namespace(name, actor)
     if description is not None:
         _check_description(description)
     wanted = None if tier is None else _tier(tier)
+    if archive_days is not None:
+        _check_archive_days(archive_days)
 
     def steps() -> Steps:
         held = yield from hold_namespace(name)
         if wanted is not None and wanted is not held.tier:
             yield from definition_of(held.family).check_tier(held, wanted)
-        rows = yield call("update_namespace", namespace_id=held.id, description=description, tier=wanted and str(wanted))
+        changes = {"description": description, "tier": wanted and str(wanted), "archive_days": archive_days}
+        rows = yield call("update_namespace", namespace_id=held.id, **changes)
         return _namespace(rows[0])
 
     return (yield Atomically(steps()))
@@ -220,7 +233,8 @@ def hold_namespace(name: str) -> Steps[Namespace]:
 
 
 def _namespace(row: Any) -> Namespace:
-    return Namespace(row.id, row.name, Family(row.family), row.description, row.is_system, Tier(row.tier), row.created_at)
+    family, tier = Family(row.family), Tier(row.tier)
+    return Namespace(row.id, row.name, family, row.description, row.is_system, tier, row.created_at, row.archive_days)
 
 
 def _tier(value: Tier | str) -> Tier:
@@ -233,3 +247,8 @@ def _tier(value: Tier | str) -> Tier:
 def _check_description(description: str) -> None:
     if not isinstance(description, str) or len(description) > 250 or "\x00" in description:
         raise InvalidArgument("description", "must be a string of at most 250 characters, without NUL characters")
+
+
+def _check_archive_days(days: int) -> None:
+    if not isinstance(days, int) or isinstance(days, bool) or not 0 <= days <= MOST_ARCHIVE_DAYS:
+        raise InvalidArgument("archive_days", f"must be a whole number from 0, which keeps it for ever, to {MOST_ARCHIVE_DAYS:,}")

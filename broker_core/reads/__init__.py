@@ -46,6 +46,7 @@ from .filters import (
     parse_filter,
     parse_tokens,
 )
+from .flows import Flow, Flows, Link, LinkKind, Way, flows, links
 from .locks import Holder, Lock, LockFilter, Locks, locks
 from .messages import (
     BODY_BYTES,

@@ -28,8 +28,9 @@ from .filters import MessageFilter
 from .messages import SCAN_BYTES, SCAN_ROWS, MessageRow, message_row
 from .shared import require
 
-SLICE_ROWS = 20_000  # examined by one statement
-SLICE_SECONDS = 0.5  # no further statement is started after this time
+SLICE_ROWS = 20_000  # examined by one statement at most
+FIRST_ROWS, LEAST_ROWS = 4_000, 1_000  # by the first one of a slice; and by each, unless SLICE_ROWS is less
+SLICE_SECONDS = 0.5  # no further statement is started after this time; each examines what fits into the rest
 SLICE_FOUND = 50
 FIRST_KINDS = (EventKind.SENT, EventKind.SCHEDULED, EventKind.PUBLISHED)
 ENTITIES_AT_ONCE = 10  # whose messages one statement examines, if the filter names entities
@@ -157,12 +158,12 @@ def search_slice(
     rest, only = _without_gone(filter)
     part, place = _parse(cursor) if cursor else (EVENTS if is_in_events(filter) else MESSAGES, None)
     (totals,) = yield call("search_totals")
-    search = _Search(rest, only, with_system, exact_id(rest), known, time.monotonic() + SLICE_SECONDS)
+    search = _Search(rest, only, with_system, exact_id(rest), known, time.monotonic())
     if part == MESSAGES:
         return (yield from search.messages(place, totals.messages))
     first = yield from search.events(place, totals.events)
     part, place = _parse(first.cursor) if first.cursor else (EVENTS, None)
-    if part == EVENTS or len(first.found) >= SLICE_FOUND or time.monotonic() >= search.deadline:
+    if part == EVENTS or len(first.found) >= SLICE_FOUND or search.is_over:
         return first
     second = yield from search.messages(place, totals.messages)
     return replace(second, found=(*first.found, *second.found))
@@ -182,16 +183,32 @@ class _Search:
     with_system: bool
     id: str | None
     known: Collection[str]
-    deadline: float
+    began: float
+
+    @property
+    def is_over(self) -> bool:
+        return time.monotonic() - self.began >= SLICE_SECONDS
+
+    def rows(self, scanned: int) -> int:
+        """How many rows the next statement examines, so that it ends with the slice: rows differ a hundredfold in what they cost.
+        scanned: by this slice so far."""
+        if not scanned:
+            return min(FIRST_ROWS, SLICE_ROWS)
+        seconds = time.monotonic() - self.began
+        return min(max(int(scanned / seconds * (SLICE_SECONDS - seconds)), LEAST_ROWS), SLICE_ROWS)
 
     def events(self, place: tuple[int, ...] | None, total: int) -> Steps[Slice]:
         below = place or (2**64 - 1, 2**63 - 1)
         found: list[FoundMessage] = []
         scanned, back_to, cursor = 0, None, None
+        only = yield from self._entities(with_deleted=True)
+        if only == []:
+            return Slice((), EVENTS, None, 0, total, None, 0)
         while True:
+            most = self.rows(scanned)
             rows = yield call(
-                "search_events", below_xid=str(below[0]), below_event=below[1], max_scanned=SLICE_ROWS, max_count=SLICE_FOUND,
-                with_system=self.with_system, **_conditions(self.filter, events=True),
+                "search_events", below_xid=str(below[0]), below_event=below[1], max_scanned=most, max_count=SLICE_FOUND,
+                with_system=self.with_system, only=only, **_conditions(self.filter, events=True),
             )  # fmt: skip
             head, hits = rows[0], [row for row in rows if row.event_id is not None]
             scanned, back_to = scanned + head.scanned, head.back_to or back_to
@@ -200,13 +217,13 @@ class _Search:
                 below, more = (int(hits[-1].xid), hits[-1].event_id), True
                 back_to = hits[-1].recorded_at
             else:
-                more = head.scanned == SLICE_ROWS
+                more = head.scanned == most
                 below = (int(head.last_xid), head.last_event) if more else below
             if not more:
                 cursor = None if self.gone else _messages_from(_START, back_to and _midnight(back_to))
                 break
             cursor = f"{EVENTS}-{below[0]}-{below[1]}"
-            if len(found) >= SLICE_FOUND or time.monotonic() >= self.deadline:
+            if len(found) >= SLICE_FOUND or self.is_over:
                 break
         return Slice(tuple(found), EVENTS, cursor, scanned, total, back_to, 0)
 
@@ -220,7 +237,7 @@ class _Search:
         rest_before = datetime.fromtimestamp(oldest / 1_000_000, UTC) if oldest else None
         found: list[FoundMessage] = []
         scanned, not_json, cursor = 0, 0, None
-        wanted = yield from self._entities()
+        wanted = yield from self._entities(with_deleted=False)
         while True:
             only = None if wanted is None else [one for one in wanted if (one, 0, 0, 0) < tuple(before)][:ENTITIES_AT_ONCE]
             if only == []:
@@ -228,7 +245,7 @@ class _Search:
                 break
             names = dict(zip(("entity_id", "subqueue", "state", "number"), before, strict=True))
             statement = call(
-                "search_messages", **names, max_scanned=SLICE_ROWS, max_bytes=SCAN_BYTES, max_count=SLICE_FOUND,
+                "search_messages", **names, max_scanned=self.rows(scanned), max_bytes=SCAN_BYTES, max_count=SLICE_FOUND,
                 with_system=self.with_system, rest_before=rest_before, only=only, **_conditions(self.filter),
             )  # fmt: skip
             rows = yield Atomically(_after("join_by_hashing", statement))
@@ -246,11 +263,11 @@ class _Search:
             else:
                 before = [head.last_entity, head.last_subqueue, head.last_state, head.last_number]
             cursor = _messages_from(before, rest_before)
-            if len(found) >= SLICE_FOUND or time.monotonic() >= self.deadline:
+            if len(found) >= SLICE_FOUND or self.is_over:
                 break
         return Slice(tuple(found), MESSAGES, cursor, scanned, total if wanted is None else None, None, not_json)
 
-    def _entities(self) -> Steps[list[int] | None]:
+    def _entities(self, *, with_deleted: bool) -> Steps[list[int] | None]:
         """The entities that the filter names, the newest first; None: it names none, or too many."""
         named = [one for one in self.filter.conditions if isinstance(one, Text) and one.field == "entity" and not one.negated]
         if not named:
@@ -258,7 +275,7 @@ class _Search:
         patterns = [one.pattern.like if one.exact else f"%{one.pattern.like}%" for one in named]
         rows = yield call(
             "search_entities", patterns=patterns, exact=[one.exact for one in named], with_system=self.with_system,
-            max_count=MOST_ENTITIES + 1,
+            with_deleted=with_deleted, max_count=MOST_ENTITIES + 1,
         )  # fmt: skip
         return [row.id for row in rows] if len(rows) <= MOST_ENTITIES else None
 

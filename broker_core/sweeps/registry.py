@@ -26,7 +26,17 @@ def maintain_event_partitions() -> dict[str, Any]:
     from broker_core.history import retention
 
     done = {"created": retention.create_partitions(), "indexed": retention.index_closed_partitions()}
-    return done | runs.as_outcome(retention.drop_old_partitions())
+    done |= runs.as_outcome(retention.drop_old_partitions())
+    return done | {"archived_days_deleted": retention.forget_archived_days()}
+
+
+def compact_archive() -> dict[str, Any]:
+    from broker_core.history import compaction
+
+    try:
+        return runs.as_outcome(compaction.compact_archive())
+    except ServerBusy as busy:
+        return {"busy": str(busy)}
 
 
 _SHARED = (
@@ -43,8 +53,10 @@ _SHARED = (
     Sweep(
         maintain_event_partitions,
         3600,
-        "Creates history partitions for the next days, indexes those of past days, and drops old archived ones.",
+        "Creates history partitions for the next days, indexes those of past days, drops old archived ones, and deletes the "
+        "archived days that a namespace does not keep.",
     ),
+    Sweep(compact_archive, None, "Merges the archive's small files of past days, and deletes the files that no reader needs."),
     Sweep(sweeps.check_ledger, None, "Verifies all counts against the stored messages."),
 )
 _OF_FAMILIES = (sweep for family in installed() for sweep in family.sweeps)

@@ -153,6 +153,7 @@ def _described(row: Any) -> dict[str, Any]:
         "last_activity_at": instant(row.last_activity_at),
         "last_receive_at": instant(row.last_receive_at),
         "celery_bindings": row.celery_bindings or None,
+        "protected": row.protected or None,
     }
 
 

@@ -240,6 +240,7 @@ class Import:
             last_receive_at=content.instant("last_receive_at", optional=True),
             exchanges=[exchange for exchange, _ in bindings],
             routing_keys=[key for _, key in bindings],
+            protected=content.flag("protected", optional=True),
         )
         content.done()
 

@@ -209,8 +209,9 @@ class Fields:
     def one_of(self, name: str, allowed: Sequence[str]) -> str:
         return self._take(name, lambda value: value in allowed, f"must be one of {', '.join(allowed)}", False)
 
-    def flag(self, name: str) -> bool:
-        return self._take(name, lambda value: isinstance(value, bool), "must be true or false", False)
+    def flag(self, name: str, *, optional: bool = False) -> bool:
+        """If it is optional and missing, it is false."""
+        return bool(self._take(name, lambda value: isinstance(value, bool), "must be true or false", optional))
 
     def mapping(self, name: str) -> dict[str, Any]:
         return self._take(name, lambda value: isinstance(value, dict), "must be an object", False)

@@ -11,13 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from enum import StrEnum
 from typing import Any
 
+from broker_core.common.durations import human
 from broker_core.common.errors import BrokerError, EntityNotFound, InvalidArgument, NotAllowed, PreviewOutdated
 from broker_core.common.family import definition_of
 from broker_core.common.types import Actor, Family, Right, Tier
 from broker_core.namespaces.namespaces import Namespace, hold_namespace, update_namespace
+from broker_core.namespaces.protection import set_protected
 from broker_core.runtime.previews import Effect, token_of
 from broker_core.store.connections import require_here
 from broker_core.store.driver import Atomically, Steps
@@ -29,8 +32,9 @@ from .importing import Import, is_celery_binding, require_header
 from .lines import Fields, Line, read_lines
 from .part import Item, Updater
 
-NAMESPACE, CELERY_BINDING = "namespace", "Celery binding"
+NAMESPACE, CELERY_BINDING, PROTECTION = "namespace", "Celery binding", "protection"
 MOST_NAMED = 5  # refused settings in one error
+_OF_ALL_FAMILIES = (CELERY_BINDING, PROTECTION)  # objects of entities that the family does not know
 _CONTENT = ("message", "session", "seen")
 _NOT_SETTINGS = ("created_at", "updated_at", "next_number", "last_activity_at", "last_receive_at")
 _TIERS = list(Tier)
@@ -88,6 +92,21 @@ class ImportPreview:
     @property
     def is_empty(self) -> bool:
         return not self.to_make
+
+    def __str__(self) -> str:
+        """The changes, one a line."""
+        return "\n".join(line for one in self.namespaces for line in _described(one))
+
+
+def _described(one: NamespaceImport) -> list[str]:
+    counts = ", ".join(f"{one.count(result):,} {result}" for result in Result)
+    lines = [f"{one.name} ({'new namespace' if one.is_new else 'exists'}): {counts}"]
+    for change in one.changes:
+        if change.result in (Result.CREATED, Result.CHANGED):
+            lines.append(f"  {change.result}: {change.item}")
+            lines += [f"    {name}: {_shown(before)} -> {_shown(after)}" for name, (before, after) in change.settings.items()]
+            lines += [f"    effect: {effect}" for effect in change.effects]
+    return lines
 
 
 class _Previewed(Exception):
@@ -278,7 +297,7 @@ def _items(lines: Sequence[Line], updater: Updater, with_content: bool = False) 
 
 
 def _read(line: Line, content: Fields, updater: Updater, path: str) -> list[Item]:
-    """The object of a line; of an entity, also its Celery bindings."""
+    """The object of a line; of an entity, also its Celery bindings and its protection."""
     if line.kind == NAMESPACE:
         return [Item(NAMESPACE, "", updater.namespace, _of_namespace(content), line.number)]
     if line.kind == "entity":
@@ -307,12 +326,14 @@ def _entity(line: Line, content: Fields, updater: Updater) -> list[Item]:
     pairs = content.value("celery_bindings") or []
     if not isinstance(pairs, list) or not all(map(is_celery_binding, pairs)):
         content.refuse("celery_bindings", "must be pairs of an exchange and a routing key")
+    is_protected = content.flag("protected", optional=True)
     kind, values = updater.entity(path, content)
     content.done()
     bindings = [
         Item(CELERY_BINDING, path, f"{exchange}: {key}", {"pair": (exchange, key)}, line.number) for exchange, key in pairs
     ]
-    return [Item(kind, path, "", values, line.number), *bindings]
+    protection = [Item(PROTECTION, path, "from deletion", {}, line.number)] if is_protected else []
+    return [Item(kind, path, "", values, line.number), *bindings, *protection]
 
 
 def _compared(updater: Updater, stored: Item | None, wanted: Item) -> Change:
@@ -343,11 +364,13 @@ def _require_changeable(namespace: str, updater: Updater, changes: Sequence[Chan
 
 
 def _shown(value: Any) -> str:
+    if isinstance(value, timedelta):
+        return human(value)
     return "not set" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _with_effects(updater: Updater, change: Change, paths: frozenset[str]) -> Steps[Change]:
-    if change.result not in (Result.CREATED, Result.CHANGED) or change.item.kind in (NAMESPACE, CELERY_BINDING):
+    if change.result not in (Result.CREATED, Result.CHANGED) or change.item.kind in (NAMESPACE, *_OF_ALL_FAMILIES):
         return change
     after = {name: pair[1] for name, pair in change.settings.items()}
     effects = yield from _located(change.item, updater.effects(change.item, after, paths))
@@ -363,8 +386,7 @@ def _make(held: Namespace, updater: Updater, changes: Sequence[Change], actor: A
     later: list[tuple[Item, Mapping[str, Any]]] = []
     for change in changes:
         if change.result is Result.CREATED:
-            create = _bind_celery(held, change.item) if change.item.kind == CELERY_BINDING else updater.create(change.item)
-            later.append((change.item, (yield from _located(change.item, create))))
+            later.append((change.item, (yield from _located(change.item, _create(held, updater, change.item, actor)))))
         elif change.result is Result.CHANGED and change is not of_namespace:
             later.append((change.item, {name: pair[1] for name, pair in change.settings.items()}))
     for item, settings in later:
@@ -378,9 +400,14 @@ def _change_namespace(held: Namespace, change: Change, actor: Actor) -> Steps:
     yield from update_namespace.steps(held.name, **{name: pair[1] for name, pair in change.settings.items()}, actor=actor)
 
 
-def _bind_celery(held: Namespace, item: Item) -> Steps:
-    exchange, key = item.values["pair"]
-    yield call("celery_bind", namespace=held.name, path=item.path, exchange=exchange, routing_key=key)
+def _create(held: Namespace, updater: Updater, item: Item, actor: Actor) -> Steps[Mapping[str, Any]]:
+    if item.kind not in _OF_ALL_FAMILIES:
+        return (yield from updater.create(item))
+    if item.kind == PROTECTION:
+        yield from set_protected.steps(updater.address(item.path), True, actor=actor)
+    else:
+        exchange, key = item.values["pair"]
+        yield call("celery_bind", namespace=held.name, path=item.path, exchange=exchange, routing_key=key)
     return {}
 
 

@@ -18,6 +18,7 @@ from broker_core.namespaces import get_clock
 from explorer.models import AnalysisRun
 
 from . import runs
+from .runs import SAME_CLOCK
 from .subject import Subject
 
 STRETCHES = {
@@ -27,7 +28,6 @@ STRETCHES = {
     "7d": ("the last 7 days", timedelta(days=7)),
 }
 BETWEEN = "between"
-SAME_CLOCK = timedelta(seconds=1)  # clocks that differ less show the same time
 RECEIVABLE = (EntityKind.QUEUE, EntityKind.SUBSCRIPTION)  # a topic's messages pass through it in no time
 
 

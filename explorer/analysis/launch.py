@@ -205,7 +205,13 @@ def _prepare_days(run: AnalysisRun, folder: RunFolder) -> tuple[dict, list[str]]
         "master": settings.SPARK_MASTER,
         "spark": _spark_settings(lives),
         "days": [
-            {"day": day.day.isoformat(), "namespace_id": day.namespace_id, "slice_ids": sorted(day.slice_ids)} for day in days
+            {
+                "day": day.day.isoformat(),
+                "namespace_id": day.namespace_id,
+                "slice_ids": sorted(day.slice_ids),
+                "covered": sorted(day.covered),
+            }
+            for day in days
         ],
         "archive": address(""),
         "lives": [address(file.path) for day in days for file in day.lives],
@@ -252,11 +258,12 @@ def _run_job(
 ) -> dict:
     """Run the child and write its progress and log to the run. Returns its `finished` event.
 
-    Raises Cancelled, Stopped, JobFailed, ClaimLost. In any case the child's process group has ended afterwards.
+    The child has a low priority (SPARK_NICE), so that the broker goes first. Raises Cancelled, Stopped, JobFailed, ClaimLost. In
+    any case the child's process group has ended afterwards.
     """
     with folder.log.open("ab") as log:
         child = subprocess.Popen(
-            command,
+            ["nice", "-n", str(settings.SPARK_NICE), *command],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,

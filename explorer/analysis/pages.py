@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404, redirect
+from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from broker_core import reads
@@ -17,7 +18,7 @@ from explorer.shared import shell
 from explorer.shared.csv_file import csv_file
 from explorer.shared.lists import MOST_LISTED
 
-from . import java, presenters, runs, submission
+from . import daily, java, presenters, runs, submission
 from .forms import BETWEEN, RECEIVABLE, AnalysisForm, ScopeForm
 from .jobs.outcomes import OTHER_REASONS
 from .reports import registry
@@ -25,7 +26,12 @@ from .subject import Subject
 
 NEWEST = 100
 HELD_BACK = timedelta(seconds=30)
+TAKEN_WITHIN = timedelta(seconds=20)  # by a worker that is idle
 MOST_QUEUES = 200  # in the table of the whole range
+DAILY = {  # by the button: what it does, as the audit names it and as the notice says it
+    "daily": (daily.switch_on, "switch on daily analysis", f"A run starts each day at {daily.HOUR}:{daily.MINUTE} UTC."),
+    "not-daily": (daily.switch_off, "switch off daily analysis", "Daily runs are switched off."),
+}
 
 
 @require_GET
@@ -41,6 +47,7 @@ def analysis_runs(request: HttpRequest) -> HttpResponse:
     context = {
         "section": "insights",
         "of": of,
+        "is_daily": of is not None and of.is_whole and daily.of(of.namespace.name).exists(),
         "reports": list(registry.grouped(of_entity=of is not None and not of.is_whole)),
         "namespaces": [one.name for one in reads.namespaces(actor=request.actor) if not one.is_system],
         "runs": newest[:NEWEST],
@@ -70,6 +77,27 @@ def analysis_new(request: HttpRequest) -> HttpResponse:
     return _form_page(request, form, 400 if form.is_bound else 200)
 
 
+@require_POST
+@shell.page
+def analysis_last_day(request: HttpRequest) -> HttpResponse:
+    """Start a run over the last 24 hours of a queue or namespace; with `do`, switch daily runs of a namespace on or off."""
+    chosen, do = ScopeForm(request.POST), request.POST.get("do", "")
+    of = chosen.subject if chosen.is_valid() else None
+    if of is None or (do and not (of.is_whole and do in DAILY)):
+        raise Http404("no such queue or namespace")
+    if do:
+        call, action, says = DAILY[do]
+        name = of.namespace.name
+        act = shell.act(request, action, None, lambda: call(name, actor=request.actor), target=name, says=lambda _: says)
+    else:
+        act = shell.act(request, "start analysis", None, lambda: submission.last_day(of, actor=request.actor), target=of.name)
+    if act.error is not None:
+        shell.notify_error(request, act.error)
+    elif not do:
+        return redirect("explorer:analysis_run", act.result.pk)
+    return HttpResponseRedirect(f"{reverse('explorer:analysis_runs')}?{of.url_query}")
+
+
 @require_GET
 @shell.page
 def analysis_run(request: HttpRequest, run_id: int) -> HttpResponse:
@@ -77,11 +105,11 @@ def analysis_run(request: HttpRequest, run_id: int) -> HttpResponse:
     request.actor.require(Right.BROWSE, "the analyses")
     runs.end_dead_runs()
     run = get_object_or_404(AnalysisRun, pk=run_id)
-    before = AnalysisRun.objects.filter(state__in=(AnalysisRun.QUEUED, AnalysisRun.RUNNING), pk__lt=run.pk).count()
     context = {
         "section": "insights",
         "run": run,
-        "before": before if run.state == AnalysisRun.QUEUED else 0,
+        "ahead": runs.ahead_of(run),
+        "is_left": datetime.now(UTC) - run.requested_at > TAKEN_WITHIN,
         "percent": presenters.progress_percent(run),
         **_result(request, run),
     }

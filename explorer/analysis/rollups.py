@@ -15,12 +15,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from django.contrib.postgres.expressions import ArraySubquery
 from django.db import transaction
-from django.db.models import Exists, OuterRef
+from django.db.models import Exists, F, OuterRef, Q
 from django.db.models.functions import Now
 
 from broker_core.history import schema, storage
-from broker_core.models import ArchiveFile, ArchiveRolledSlice, ArchiveRollup, ArchiveSlice
+from broker_core.models import ArchiveFile, ArchiveRolledSlice, ArchiveRollup
 
 from . import messages
 from .jobs import measures, outcomes
@@ -31,22 +32,26 @@ _HOUR = ROWS.field("hour").type
 
 @dataclass(slots=True)
 class Day:
-    """What a roll-up of a day and namespace has to read, and has read."""
+    """What a roll-up of a day and namespace has to read, and has read.
+
+    slice_ids: the slices that it counts. covered: slices whose rows in compacted files are counted already.
+    """
 
     day: date
     namespace_id: int
     slice_ids: set[int] = field(default_factory=set)
+    covered: set[int] = field(default_factory=set)
     lives: list[ArchiveFile] = field(default_factory=list)
     attempts: list[ArchiveFile] = field(default_factory=list)
 
 
 def uncovered(*, before: date | None = None, namespace_ids: Sequence[int] | None = None) -> list[Day]:
     """The days with files that no roll-up covers, oldest first."""
-    same = {name: OuterRef(name) for name in ("slice_id", "day", "namespace_id")}
-    files = ArchiveFile.objects.filter(
-        ~Exists(ArchiveRolledSlice.objects.filter(**same)),
+    rolled = ArchiveRolledSlice.objects.filter(namespace_id=OuterRef("namespace_id"), day=OuterRef("day"))
+    files = ArchiveFile.objects.annotate(rolled=ArraySubquery(rolled.values("slice_id"))).filter(
+        Q(slice=None) & ~Q(slices__contained_by=F("rolled"))
+        | Q(slice__isnull=False) & ~Exists(rolled.filter(slice_id=OuterRef("slice_id"))),
         content__in=(ArchiveFile.LIVES, ArchiveFile.ATTEMPTS),
-        slice__state=ArchiveSlice.DONE,
     )
     if namespace_ids is not None:
         files = files.filter(namespace_id__in=namespace_ids)
@@ -55,7 +60,9 @@ def uncovered(*, before: date | None = None, namespace_ids: Sequence[int] | None
     days: dict[tuple[date, int], Day] = {}
     for file in files.order_by("day", "namespace_id", "path"):
         day = days.setdefault((file.day, file.namespace_id), Day(file.day, file.namespace_id))
-        day.slice_ids.add(file.slice_id)
+        covered = set(file.rolled) & set(file.slice_ids)
+        day.covered |= covered
+        day.slice_ids |= set(file.slice_ids) - covered
         (day.lives if file.content == ArchiveFile.LIVES else day.attempts).append(file)
     return list(days.values())
 
@@ -181,8 +188,11 @@ def _measured(keys: dict[str, Any], values: dict[int, Any]) -> pa.Table:
 def _tail(archive: Any, files: list[ArchiveFile], columns: pa.Schema, entity_ids: Sequence[int]) -> pa.Table:
     found = [columns.empty_table()]
     for file in files:
+        wanted = pc.field("entity_id").isin(list(entity_ids))
+        if file.slice_id is None:
+            wanted &= ~pc.field(schema.SLICE.name).isin(file.rolled)
         with archive.open(file.path) as opened:
-            found.append(schema.conform(pq.read_table(opened, filters=[("entity_id", "in", list(entity_ids))]), columns))
+            found.append(schema.conform(pq.read_table(opened, filters=wanted), columns))
     return pa.concat_tables(found)
 
 

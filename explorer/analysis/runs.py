@@ -21,7 +21,9 @@ LEASE = timedelta(seconds=30)
 RENEW_SECONDS = 5
 LOG_TAIL_CHARACTERS = 12_000
 MOST_BUCKETS = 400
+SAME_CLOCK = timedelta(seconds=1)  # clocks that differ less show the same time
 BUCKET_LENGTH = {"minute": timedelta(minutes=1), "hour": timedelta(hours=1), "day": timedelta(days=1)}
+OPEN = (AnalysisRun.QUEUED, AnalysisRun.RUNNING)
 WORKER_ENDED = "The worker stopped before the analysis finished. Nothing was changed. Start the analysis again."
 
 
@@ -54,6 +56,17 @@ def check_range(start: datetime, end: datetime, bucket: str) -> None:
         raise InvalidArgument(
             "bucket", f"one per {bucket} gives {buckets:,.0f} points in this range; at most {MOST_BUCKETS:,} are possible"
         )
+
+
+def ahead_of(run: AnalysisRun) -> list[AnalysisRun]:
+    """The runs that a queued run waits for, since a worker executes one at a time; the running one comes first."""
+    if run.state != AnalysisRun.QUEUED:
+        return []
+    return list(
+        AnalysisRun.objects.filter(state__in=OPEN, pk__lt=run.pk)
+        .order_by(F("started_at").asc(nulls_last=True), "pk")
+        .defer("log_tail")
+    )
 
 
 def claim(run_id: int) -> Claim | None:

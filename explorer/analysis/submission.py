@@ -11,9 +11,11 @@ from kombu.exceptions import KombuError
 from broker_core.common.errors import BrokerError, InvalidArgument
 from broker_core.common.types import Actor, Right
 from broker_core.models import Entity
+from broker_core.namespaces import get_clock
 from explorer.models import AnalysisRun
 
 from . import rollups, runs, tasks
+from .subject import Subject
 
 ROLL_UP = "roll_up"
 
@@ -50,8 +52,7 @@ def roll_up(*, actor: Actor, submit: bool = True) -> AnalysisRun | None:
     otherwise the caller executes the run."""
     actor.require(Right.OPERATE, "the history")
     days = [day.day for day in rollups.uncovered(before=datetime.now(UTC).date())]
-    open_states = (AnalysisRun.QUEUED, AnalysisRun.RUNNING)
-    if not days or AnalysisRun.objects.filter(kind=ROLL_UP, state__in=open_states).exists():
+    if not days or AnalysisRun.objects.filter(kind=ROLL_UP, state__in=runs.OPEN).exists():
         return None
     start, end = (datetime.combine(day, time(), UTC) for day in (min(days), max(days) + timedelta(days=1)))
     with transaction.atomic():
@@ -61,6 +62,21 @@ def roll_up(*, actor: Actor, submit: bool = True) -> AnalysisRun | None:
         if submit:
             transaction.on_commit(lambda: _submit(run.pk))
     return run
+
+
+def last_day(subject: Subject, *, actor: Actor) -> AnalysisRun:
+    """Request an analysis of the last 24 hours, by the clock of its namespace, of all queues of a subject."""
+    real = datetime.now(UTC)
+    now = get_clock(subject.namespace.name).now if not subject.namespace.deleted_at else real
+    ahead = now - real if abs(now - real) > runs.SAME_CLOCK else None
+    return create(list(subject.entities), now - timedelta(days=1), now, "hour", clock_ahead=ahead, actor=actor)
+
+
+def is_open(subject: Subject, actor: Actor) -> bool:
+    """Whether a run of these queues that this actor requested has not ended."""
+    named = [{"id": entity.pk} for entity in subject.entities[:1]]
+    waiting = AnalysisRun.objects.filter(state__in=runs.OPEN, requested_by=str(actor))
+    return waiting.filter(queues__contains=named).exists()
 
 
 def _submit(run_id: int) -> None:

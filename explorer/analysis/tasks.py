@@ -10,6 +10,8 @@ from broker_core.sweeps import runs
 
 from . import launch
 
+SCHEDULE = Actor("process", "schedule", Right.OPERATE)
+
 
 @shared_task(name="explorer.run_analysis", queue="analysis", ignore_result=True)
 def run_analysis(run_id: int) -> None:
@@ -32,13 +34,41 @@ def roll_up_history() -> dict:
 
 
 def _request_roll_up() -> dict:
-    from . import java, submission  # submission imports this module
+    from . import submission  # it imports this module
 
-    problem = java.problem() or ("" if find_spec("pyspark") else "PySpark is not installed.")
-    if problem:
+    if problem := _cannot_run():
         return {"skipped": problem}
-    run = submission.roll_up(actor=Actor("process", "schedule", Right.OPERATE))
+    run = submission.roll_up(actor=SCHEDULE)
     return {"requested": run is not None}
+
+
+@shared_task(name="explorer.analyse_namespace", ignore_result=True)
+def analyse_namespace(namespace: str) -> dict:
+    """A daily run (explorer.analysis.daily): requests an analysis of the last 24 hours of all queues of a namespace."""
+    return runs.recorded("analyse_namespace", lambda: _request_analysis(namespace))
+
+
+def _request_analysis(namespace: str) -> dict:
+    from . import submission
+    from .forms import ScopeForm
+
+    asked = ScopeForm({"namespace": namespace})
+    asked.is_valid()
+    problem = _cannot_run() or ("" if asked.subject else f"There is no namespace {namespace}.")
+    if problem or asked.subject is None:
+        return {"namespace": namespace, "skipped": problem}
+    if not asked.subject.entities:
+        return {"namespace": namespace, "skipped": "It has no queues."}
+    if submission.is_open(asked.subject, SCHEDULE):
+        return {"namespace": namespace, "skipped": "Its last daily run has not ended yet."}
+    return {"namespace": namespace, "run": submission.last_day(asked.subject, actor=SCHEDULE).pk}
+
+
+def _cannot_run() -> str:
+    """Why no run can be executed here; empty: one can be."""
+    from . import java
+
+    return java.problem() or ("" if find_spec("pyspark") else "PySpark is not installed.")
 
 
 @shared_task(name="explorer.end_dead_analyses", ignore_result=True)

@@ -10,6 +10,7 @@ A frame is JSON, and live.js applies it:
              if the page has a later reading
   fragments  HTML of the parts that changed, to be morphed by the ids of their elements
   left       {row id: word} of messages that left their list, with the reason
+  moved      {element id: number} of messages that took the way that an element of the live map stands for
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import json
 import logging
 import math
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -30,21 +32,21 @@ from channels.layers import get_channel_layer
 from broker_core.common.errors import BrokerError
 from broker_core.common.types import EventKind
 from broker_core.history.feed import Follower, NewEvents
-from broker_core.reads import ClockReading, EntityRow
+from broker_core.reads import ClockReading, EntityRow, Name
 from broker_core.store import connections
 from broker_core.store.connections import Database
 from explorer.shared.presenters import epoch_ms
 
-from .page import REFRESH_SECONDS, Live, View, comparable, rows_left, seconds_to_deadline
+from .page import REFRESH_SECONDS, Live, View, changed_parts, rows_left, seconds_to_deadline
 
 log = logging.getLogger(__name__)
 
-POLL_SECONDS = 0.1
+POLL_SECONDS = 0.05
 BEAT_SECONDS = 1.0
 SHARE = 0.5  # maximum share of a processor for rendering
 SHARE_OF_A_PAGE = 0.25  # and for rendering one page
 FEW_PAGES = 4  # up to so many pages are rendered every FEW_SECONDS at most, more every MANY_SECONDS
-FEW_SECONDS, MANY_SECONDS = 0.25, 1.0
+FEW_SECONDS, MANY_SECONDS = 0.15, 1.0
 FRESH_SECONDS = 0.1  # a page rendered more recently is not rendered again for a request, but in the next tick
 SHORTEST_WAIT = 0.2  # seconds before a page is rendered for the end of a countdown
 DRIFT_MS = 250  # difference of a browser's clock that is corrected
@@ -67,6 +69,7 @@ class Watched:
     due: float = 0.0
     not_before: float = 0.0
     touched: dict[int, dict[int, EventKind]] = field(default_factory=dict)
+    moved: Counter[str] = field(default_factory=Counter)
 
     def note(self, news: Mapping[Database, NewEvents]) -> None:
         """Note the events of each database that concern the page."""
@@ -78,10 +81,14 @@ class Watched:
             happened = news[connections.database_of(entity.address.namespace)].latest.get(entity.id)
             if happened and (self.live.number is None or self.live.number in happened):
                 self.touched.setdefault(entity.id, {}).update(happened)
+        if self.live.ways:
+            for database, one in news.items():
+                for flow, messages in one.flows.items():
+                    self.moved.update(dict.fromkeys(self.live.ways(database, flow), messages))
 
     def forget(self, why: BrokerError, seconds: float) -> str:
         """The frame for a page that no longer exists. If it exists again later, its whole state is sent."""
-        self.fragments, self.drawn_at, self.clock, self.touched = {}, {}, None, {}
+        self.fragments, self.drawn_at, self.clock, self.touched, self.moved = {}, {}, None, {}, Counter()
         self.version, self.due = self.version + 1, time.monotonic() + seconds
         return refused(str(why))
 
@@ -91,7 +98,8 @@ class Watched:
         wanted = None if self.live is None or all_fragments else self._may_be_drawn(self.live, began)
         if self.live and wanted is not None and not wanted:
             self.touched, self.due = {}, self._later(self.live, began)
-            return None
+            self.not_before = max(self.not_before, began + self.live.least_seconds)
+            return self._changed([], {})
         answer = self.view.draw(wanted)
         ended = time.monotonic()
         touched, clock = self.touched, self.clock
@@ -100,8 +108,8 @@ class Watched:
         left: dict[str, str] = {}
         for name, html in answer.fragments.items():
             before = self.fragments.get(name, "")
-            if comparable(before) != comparable(html):
-                different.append(html)
+            if parts := changed_parts(before, html):
+                different += parts
                 left |= _reasons_left(answer.live, rows_left(before, html), touched)
             self.fragments[name], self.drawn_at[name] = html, began
         self.not_before = ended + max(
@@ -110,14 +118,21 @@ class Watched:
             answer.live.least_seconds,
         )
         self.due = min(ended + answer.live.refresh_seconds, self._later(answer.live, began), self._countdown_end(ended))
-        if not different and not differs_from_expected(clock, self.clock):
-            return None
-        self.version += 1
-        return self._frame(different, left)
+        if differs_from_expected(clock, self.clock):
+            self.version += 1
+            return self._frame(different, left)
+        return self._changed(different, left)
 
     def whole(self) -> str:
         """The frame with the whole state."""
-        return self._frame(self.fragments.values(), {})
+        return json.dumps(self._content(self.fragments.values(), {}))
+
+    def _changed(self, different: list[str], left: dict[str, str]) -> str | None:
+        """The frame with what changed, or None."""
+        if not different and not self.moved:
+            return None
+        self.version += 1
+        return self._frame(different, left)
 
     def _may_be_drawn(self, live: Live, now: float) -> set[str]:
         return {name for name, least in live.fragments.items() if now - self.drawn_at.get(name, -least) >= least}
@@ -132,11 +147,17 @@ class Watched:
         return math.inf if ahead is None else now + max(ahead, SHORTEST_WAIT)
 
     def _frame(self, fragments: Iterable[str], left: dict[str, str]) -> str:
+        frame = self._content(fragments, left)
+        if self.moved:
+            frame["moved"], self.moved = self.moved, Counter()
+        return json.dumps(frame)
+
+    def _content(self, fragments: Iterable[str], left: dict[str, str]) -> dict:
         frame: dict = {"version": self.version, "fragments": list(fragments), "left": left}
         if self.clock:
             now, read = epoch_ms(self.clock.now), epoch_ms(self.clock.real_now)
             frame["clock"] = {"now": now, "rate": self.clock.rate, "read": read}
-        return json.dumps(frame)
+        return frame
 
 
 class Feed:
@@ -277,7 +298,8 @@ class Feed:
     def _tick(self, pages: list[Watched], loop: asyncio.AbstractEventLoop) -> float:
         """Render the pages that are due and send their frames. Returns the processor time used, in seconds."""
         began = time.thread_time()
-        news = self._news([entity for page in pages if page.live for entity in page.live.entities])
+        lives = [page.live for page in pages if page.live]
+        news = self._news([entity for live in lives for entity in live.entities], any(live.ways for live in lives))
         for page in pages:
             page.note(news)
             now = time.monotonic()
@@ -293,7 +315,7 @@ class Feed:
                 asyncio.run_coroutine_threadsafe(self._send(page.group, frame, page.version), loop)
         return time.thread_time() - began
 
-    def _news(self, entities: Iterable[EntityRow]) -> dict[Database, NewEvents]:
+    def _news(self, entities: Iterable[EntityRow | Name], with_flows: bool = False) -> dict[Database, NewEvents]:
         """The new events of these entities, by database."""
         watched: dict[Database, set[int]] = {database: set() for database in self._followers}
         for entity in entities:
@@ -301,7 +323,7 @@ class Feed:
         news = {}
         for database, ids in watched.items():
             with connections.using(database):
-                news[database] = self._followers[database].read(ids)
+                news[database] = self._followers[database].read(ids, with_flows=with_flows)
         return news
 
     def _close(self) -> None:

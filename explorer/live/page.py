@@ -20,7 +20,8 @@ from django.urls import Resolver404, ResolverMatch, resolve, set_script_prefix
 
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import Actor, EventKind, HistoryLevel
-from broker_core.reads import ClockReading, EntityRow
+from broker_core.reads import ClockReading, EntityRow, Flow, Name
+from broker_core.store.connections import Database
 
 REFRESH_SECONDS = 5.0  # a page without events: rates fall
 BLIND_SECONDS = 1.0  # if history is not full, or the clock is manual: events do not cover every change
@@ -28,9 +29,12 @@ HEAD_SECONDS = 1.0  # minimum interval of the part above an entity's lists
 HISTORY_SECONDS = 2.0  # of the history
 FILTERED_SECONDS = 5.0  # of a filtered list, which is searched
 FOLLOW_SECONDS = 3.0  # of a list whose order changes, so that rows do not move too often
+PART = "<!--part-->"
 _TICKING = re.compile(
+    r"<!--live-->.*?<!--/live-->|"  # what another fragment of the page updates
     r' data-(?:now|clock|read)="[^"]*"|(?<=>)[^<>]*(?=</time>)|(?<=<progress)[^>]*(?= data-from)|'
-    r' stroke-dasharray="[^"]* 100"'
+    r' stroke-dasharray="[^"]* 100"',
+    re.DOTALL,
 )
 _DEADLINE = re.compile(r' data-deadline="(\d+)"')
 _ROW = re.compile(r'<tr id="(m-(\d+)-\d+-(\d+))"')
@@ -41,22 +45,25 @@ class Live:
     """The live fragments of a page, and when they are rendered again.
 
     fragments: templates with the minimum number of seconds between two renderings; every element on their top level has an id.
-               A template fragment is named as in `page.html#name`.
+               A template fragment is named as in `page.html#name`. Of a template with several parts, separated by PART, only
+               those that changed are sent.
     entities:  their events make the page due;
     number:    if given, only the events of this message.
     refresh_seconds: the page is also due after this time without an event.
     least_seconds: minimum time between two renderings of the page.
     personal:  rendered for one user; else for all users with the same rights.
     word:      (event kind) -> the word for a row that leaves its list; empty: the event is no reason to leave.
+    ways:      (database, flow) -> the ids of the elements on which a message is shown that took this way; None: on none.
     """
 
     fragments: Mapping[str, float]
-    entities: Collection[EntityRow] = ()
+    entities: Collection[EntityRow | Name] = ()
     number: int | None = None
     refresh_seconds: float = REFRESH_SECONDS
     least_seconds: float = 0.0
     personal: bool = False
     word: Callable[[EventKind], str] | None = None
+    ways: Callable[[Database, Flow], Iterable[str]] | None = None
 
 
 def refresh_seconds(entities: Iterable[EntityRow]) -> float:
@@ -150,6 +157,12 @@ class View:
 def comparable(html: str) -> str:
     """The HTML without ages, countdowns and read times, which the browser updates itself."""
     return _TICKING.sub("", html)
+
+
+def changed_parts(before: str, after: str) -> list[str]:
+    """The parts of a fragment that differ from those before."""
+    known = {comparable(part) for part in before.split(PART)}
+    return [part for part in after.split(PART) if part.strip() and comparable(part) not in known]
 
 
 def seconds_to_deadline(fragments: Iterable[str], clock: ClockReading) -> float | None:

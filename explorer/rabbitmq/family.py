@@ -72,6 +72,7 @@ RABBITMQ = FamilyPages(
     namespace_urls={"namespace_new": "rabbitmq_vhost_new", "namespace_delete": "rabbitmq_vhost_delete"},
     tags=states.tags,
     needs_a_person=lambda entity: entity.waits_for_operator,
+    exchange_url=lambda vhost, exchange: reverse("explorer:rabbitmq_exchange", args=(vhost, exchange)),
     send_url=lambda vhost, exchange: reverse("explorer:rabbitmq_publish", args=(vhost, exchange)),
     demo="explorer.rabbitmq.demo",
 )

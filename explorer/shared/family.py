@@ -270,6 +270,7 @@ class FamilyPages:
     operations:  how operations on many messages work.
     limits:      the lock and the maximum of deliveries, for analyses.
     send_url:    (namespace, path) -> the URL of the form that sends to an entity, or to what else the family sends to.
+    exchange_url: (namespace, name) -> the URL of an exchange's page; empty: the family has no exchanges.
     demo:        name of the module with the family's part of the demo (explorer/demo/parts.py); empty: none.
     """
 
@@ -297,6 +298,7 @@ class FamilyPages:
     needs_a_person: Callable[[Counted], bool] = _no
     dead_tab: str = ""
     send_url: Callable[[str, str], str] = _send_url
+    exchange_url: Callable[[str, str], str] = lambda namespace, name: ""
     demo: str = ""
 
     @property

@@ -76,3 +76,10 @@ FILTER_EXAMPLES = (
 def glossary(request: HttpRequest) -> HttpResponse:
     context = {"section": "help", "rules": RULES, "filter_examples": FILTER_EXAMPLES, **TERMS}
     return show(request, "help", context, fragment="help")
+
+
+@page
+@require_GET
+def keys(request: HttpRequest) -> HttpResponse:
+    """The keyboard shortcuts. next: the page to return to from their switch."""
+    return show(request, "keys", {"section": "help", "next": request.GET.get("next", "")})

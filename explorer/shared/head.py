@@ -102,6 +102,7 @@ def menu(entity: EntityRow, may: May, at_work: Sequence[Link], settings: Link | 
         settings or link("Settings", "gear", page_url("entity_settings", address), may.manage, ADMINISTRATOR, key=","),
         *at_work,
         *imports,
+        Link("Map", "now", f"{reverse('explorer:map')}?{urlencode({'entity': str(address)})}"),
         Link("Insights", "chart", f"{reverse('explorer:insights')}?{urlencode({'entity': str(address)})}"),
         Link("Analyses", "chart", f"{reverse('explorer:analysis_runs')}?queue={entity.id}"),
         Link("Configuration history", "audit", page_url("entity_revisions", address)),

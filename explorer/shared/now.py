@@ -17,6 +17,7 @@ from broker_core.common.types import Right, SubQueue
 from broker_core.reads import EntityFilter, EntityRow
 from explorer.demo import pages as demonstration
 from explorer.live.page import Live, live
+from explorer.map import pages as live_map
 from explorer.shared.forms.queries import NowQuery
 
 from . import attention, changes, figures, navigation, presenters, small_charts, sweeps, traffic_charts
@@ -101,12 +102,18 @@ def now(request: HttpRequest) -> HttpResponse:
         marks = traffic_charts.marked(changes.latest(points[0].at, namespace=namespace)[:MARKS]) if points else []
         context |= {"charts": small_charts.four(points, marks), "marks": marks}
         context["insights"] = f"{reverse('explorer:insights')}?{urlencode({'namespace': namespace or ''})}"
-    charts = {} if is_whole else {CHARTS: CHARTS_SECONDS}
+    fragments = {HEALTH: HEALTH_SECONDS, navigation.COUNTS: HEALTH_SECONDS}
+    watched: list[EntityRow | reads.Name] = [item.entity for item in listed if item.entity]
+    picture = None
+    if not is_whole:
+        context |= live_map.context_of(namespace, request.actor)
+        picture = context["map"]
+        fragments |= {CHARTS: CHARTS_SECONDS} | live_map.FRAGMENTS
+        watched += picture.spots.names
     shown_live = Live(
-        {HEALTH: HEALTH_SECONDS, navigation.COUNTS: HEALTH_SECONDS} | charts,
-        entities=[item.entity for item in listed if item.entity],
-        refresh_seconds=REFRESH_SECONDS,
-    )
+        fragments, entities=watched, refresh_seconds=REFRESH_SECONDS, least_seconds=live_map.FRAMES_SECONDS,
+        ways=picture.ways if picture else None,
+    )  # fmt: skip
     context["demonstration"] = demonstration.shown() if namespace in (None, "demo") else None
     return show(request, "now", context, live=shown_live)
 

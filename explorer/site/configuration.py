@@ -87,6 +87,12 @@ def _read_key(path: Path) -> str:
     return key
 
 
+def cores_for_spark() -> int:
+    """How many cores of this machine an analysis uses: a quarter, at least one, is left to the broker if there are several."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores - max(1, cores // 4))
+
+
 def spark_conf(environment: Mapping[str, str]) -> dict[str, str]:
     """Spark's settings from the variables SPARK_CONF_*: SPARK_CONF_driver_memory=4g is spark.driver.memory."""
     prefix = "SPARK_CONF_"

@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from .configuration import database_from_url, flag, secret_key, spark_conf, trusted_origins, whole_number
+from .configuration import cores_for_spark, database_from_url, flag, secret_key, spark_conf, trusted_origins, whole_number
 
 BASE_DIR = Path(__file__).resolve().parent.parent.parent
 environment = os.environ
@@ -20,7 +20,8 @@ PATH_PREFIX = f"/{PATH_PREFIX}" if PATH_PREFIX else ""
 FORCE_SCRIPT_NAME = PATH_PREFIX or None
 ARCHIVE_URL = environment.get("ARCHIVE_URL") or str(VITRINE_DATA / "archive")
 RUNS_FOLDER = VITRINE_DATA / "runs"
-SPARK_MASTER = environment.get("SPARK_MASTER") or "local[*]"
+SPARK_MASTER = environment.get("SPARK_MASTER") or f"local[{cores_for_spark()}]"
+SPARK_NICE = whole_number("SPARK_NICE", environment.get("SPARK_NICE"), default=10)
 SPARK_CONF = spark_conf(environment)
 VITRINE_PUBLIC_URL = environment.get("VITRINE_PUBLIC_URL", "").rstrip("/")
 BEHIND_TLS = VITRINE_PUBLIC_URL.startswith("https://")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote
@@ -20,13 +19,12 @@ from django.utils.timezone import now as real_now
 from broker_core.common.durations import format_iso, human
 from broker_core.common.explanations import Reason
 from broker_core.common.types import EntityAddress, Family, HistoryLevel
-from broker_core.reads import EntityRow, FoundMessage, MessageRow, Recent, Tally
+from broker_core.reads import FoundMessage, MessageRow
 from explorer.shared import glossary, presenters, shell, timeline
 from explorer.shared import navigation as places
 from explorer.shared.columns import Columns
 from explorer.shared.family import FamilyPages, NewEntity, installed, pages_of
 from explorer.shared.preferences import Preferences
-from explorer.shared.values import Figure
 
 LONGEST_CELL = 60  # characters of a column that a person added
 
@@ -93,79 +91,10 @@ def figure(count: int, applies: bool = True) -> str:
     return f"{count:,}" if count else mark_safe('<span class="zero">0</span>')
 
 
-@register.simple_tag
-def counted(column: Figure, entity: EntityRow) -> str:
-    """A figure of an entity. Dead letters link to their list; a capped count says so."""
-    count = column.of(entity)
-    if not count or not column.hue:
-        return figure(count or 0, count is not None)
-    if column.hue == "dead":
-        label = f"{plural(count, 'dead letter,dead letters')} in {presenters.shown_path(entity.address)}"
-        url = address_url("entity", entity.address) + pages_of(entity.family).dead_tab
-        return format_html('<a class="dead-count" href="{}" aria-label="{}">{}</a>', url, label, thousands(count))
-    return format_html('<span class="state-{}">{}</span>', column.hue, entity.expired_pending)
-
-
-@register.simple_tag
-def counted_parts(column: Figure, parts: Sequence[Tally]) -> str:
-    """A figure of several entities, added up."""
-    counts = [count for part in parts if (count := column.of(part)) is not None]
-    total = sum(counts)
-    if total and column.hue:
-        return format_html(
-            '<span class="{}">{}</span>',
-            f"{column.hue}-count" if column.hue == "dead" else f"state-{column.hue}",
-            thousands(total),
-        )
-    return figure(total, bool(counts))
-
-
-@register.filter
-def zero_of(column: Figure, entity: EntityRow) -> str:
-    """The class that leaves a count of nothing out of a narrow row."""
-    return "" if column.of(entity) else " line-hide"
-
-
-@register.filter
-def zero_of_parts(column: Figure, parts: Sequence[Tally]) -> str:
-    return "" if any(column.of(part) for part in parts) else " line-hide"
-
-
-@register.filter
-def sum_of(parts: Sequence[Tally], name: str) -> float:
-    """The sum of a rate. A topic's messages are left out, since the copies are counted."""
-    return sum(getattr(part, name) for part in parts if part.holds_messages)
-
-
-@register.filter
-def oldest_of(parts: Sequence[Tally]) -> datetime | None:
-    return min((part.oldest_active_at for part in parts if part.oldest_active_at), default=None)
-
-
 @register.filter
 def slug_id(text: str) -> str:
     """A text as part of an element's id."""
     return re.sub(r"[^A-Za-z0-9]", lambda found: f"_{ord(found[0]):x}_", text)
-
-
-@register.simple_tag
-def trend(recent: Recent) -> str:
-    """The messages in and out of the last half hour as two small lines with a common scale."""
-    total = sum(recent.sent) + sum(recent.completed)
-    if not total:
-        return mark_safe('<span class="quiet">none</span>')
-    highest, last = max(*recent.sent, *recent.completed), len(recent.sent) - 1
-
-    def line(values: Sequence[int]) -> str:
-        return " ".join(f"{120 * i / last:.0f},{19 - 18 * value / highest:.1f}" for i, value in enumerate(values))
-
-    return format_html(
-        '<svg class="trend-line" viewBox="0 0 120 20" preserveAspectRatio="none" role="img" aria-label="{}">'
-        '<polyline class="done" points="{}"/><polyline class="sent" points="{}"/></svg>',
-        f"{sum(recent.sent):,} in and {sum(recent.completed):,} out in the last {len(recent.sent)} minutes",
-        line(recent.completed),
-        line(recent.sent),
-    )
 
 
 @register.simple_tag

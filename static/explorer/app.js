@@ -7,7 +7,7 @@
   const $$ = (selector, within = document) => [...within.querySelectorAll(selector)];
 
   // Show controls that work only with JavaScript.
-  const REVEALED = "[data-copy], [data-add-row], [data-open], [data-dismiss]";
+  const REVEALED = "[data-copy], [data-add-row], [data-dismiss]";
   const reveal = (within) => $$(REVEALED, within).forEach((e) => { e.hidden = false; });
 
   // If the tabs do not fit, scroll the selected one into view.
@@ -83,7 +83,7 @@
     const copy = target.closest?.("[data-copy], [data-copy-all], [data-copy-value]");
     if (copy) copyText(copy);
     const open = target.closest?.("[data-open]");
-    if (open) $(open.dataset.open).showModal();
+    if (open) { event.preventDefault(); show($(open.dataset.open)); }
     const close = target.closest?.("dialog [data-close]");
     if (close) { event.preventDefault(); close.closest("dialog").close(); }
     const add = target.closest?.("[data-add-row]");
@@ -260,8 +260,15 @@
     return follow('[data-bulk="Compare"]');
   }
 
+  // A dialog; what is in one with data-from is fetched when it opens first.
+  async function show(dialog) {
+    const { from } = dialog.dataset;
+    if (from && !dialog.childElementCount) await htmx.ajax("GET", from, { target: dialog, swap: "innerHTML" });
+    dialog.showModal();
+  }
+
   const shortcuts = {
-    "?": () => { $("#keys").showModal(); return true; },
+    "?": () => { show($("#keys")); return true; },
     j: () => { move(1); return true; },
     k: () => { move(-1); return true; },
     o: openRow,

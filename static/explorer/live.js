@@ -198,6 +198,7 @@
     const elements = (frame.fragments ?? []).flatMap(parsed);
     for (const element of elements) latest.set(element.id, element.outerHTML);
     show(elements, frame.left);
+    if (frame.moved) document.dispatchEvent(new CustomEvent("vitrine:moved", { detail: frame.moved }));
   }
 
   function parsed(html) {

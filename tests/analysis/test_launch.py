@@ -69,6 +69,12 @@ def test_progress_and_log_of_a_child_become_the_runs(held, folder):
     assert "hello from the log" in row().log_tail
 
 
+def test_a_child_has_a_low_priority(held, folder, settings):
+    settings.SPARK_NICE = 7
+    program = "import json, os; print(json.dumps({'event': 'finished', 'nice': os.nice(0)}))"
+    assert launch._run_job(held, folder, a_program(program), JAVA)["nice"] == os.nice(0) + 7
+
+
 def test_a_childs_failure_is_told_in_its_own_words(held, folder):
     with pytest.raises(launch.JobFailed, match="^no such file$"):
         launch._run_job(held, folder, a_program('print(\'{"event": "failed", "message": "no such file"}\')'), JAVA)

@@ -1,7 +1,7 @@
 """The pages of analyses, whole and as fragments, and the admin's action."""
 
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
@@ -208,12 +208,21 @@ def test_running_again_keeps_queues_range_and_interval(operator, queue, finished
 
 
 def test_a_waiting_run_says_what_it_waits_for(viewer, finished):
-    first = a_run(state="queued")
-    first.save()
-    second = a_run(state="queued")
-    second.save()
-    assert "Waiting for a Celery worker" in body_of(page(viewer, "analysis_run", first.pk))
-    assert "Waiting for 1 other analysis that" in body_of(page(viewer, "analysis_run", second.pk))
+    queued = [a_run(state="queued", requested_at=datetime.now(UTC)) for _ in range(3)]
+    for run in queued:
+        run.save()
+
+    def says(run):
+        text = body_of(page(viewer, "analysis_run", run.pk)).partition("<p>")[2].partition("</p>")[0]
+        return " ".join(re.sub("<[^>]*>", "", text).split())
+
+    first, second, third = queued
+    assert says(first) == "Waiting for a Celery worker."
+    assert says(second) == f"Waiting for analysis {first.pk}."
+    AnalysisRun.objects.filter(pk=second.pk).update(state="running", started_at=NOON)
+    assert says(third) == f"Waiting for analysis {second.pk}, which is running, and 1 other that was requested earlier."
+    AnalysisRun.objects.filter(pk=first.pk).update(requested_at=NOON)
+    assert says(first).startswith("No worker has taken this run yet.")
 
 
 def test_reasons_as_a_file(viewer, finished):

@@ -38,12 +38,14 @@ def test_losses_are_by_the_hour_of_the_loss_and_by_cause():
 
 
 def test_the_sentence_names_the_most_frequent_cause_and_a_new_one():
-    old = [left(-90, 1, outcomes.DEAD_LETTERED, "Bad #")]
-    assert losses.sentence(losses.causes(ENDS, old), 59) == (
+    old = [left(-90, 1, outcomes.DEAD_LETTERED, "Bad #"), left(-80, 1, outcomes.EXPIRED)]
+    assert losses.sentence(losses.causes(ENDS, old), 59, NOON - 90 * HOUR) == (
         "9 messages were lost (15.3\xa0% of those that left). Most frequent: dead-lettered (Bad #), 6."
     )
-    assert losses.sentence(losses.causes(ENDS), 9).endswith("6. New since 2026-03-01 14:00: dead-lettered (Bad #).")
-    assert losses.sentence([], 5) == "No messages were lost in this time."
+    said = losses.sentence(losses.causes(ENDS, old[1:]), 9, NOON - 90 * HOUR)
+    assert said.endswith("6. New since 2026-03-01 14:00: dead-lettered (Bad #).")
+    assert losses.sentence(losses.causes(ENDS), 9, NOON).endswith("Most frequent: dead-lettered (Bad #), 6.")
+    assert losses.sentence([], 5, None) == "No messages were lost in this time."
 
 
 def test_where_lost_messages_had_been():
@@ -78,7 +80,7 @@ def test_boxes_of_a_diagram_are_as_high_as_what_passes_them():
 
 def test_the_page_leads_from_a_cause_to_its_messages(report_of, viewer, queue):
     body = report_of("losses", queue=queue.pk, compare="week")
-    assert "2 messages were lost (40.0 % of those that left). Most frequent: dead-lettered (Order #), 2. New since" in body
+    assert "2 messages were lost (40.0 % of those that left). Most frequent: dead-lettered (Order #), 2." in body
     assert "senders → q: 2" in body and "dead letters of q" in body and "there were none" in body
     url = reverse("explorer:analysis_messages")
     [address] = [part.split('"')[0] for part in body.split('href="') if part.startswith(url)]

@@ -1,9 +1,11 @@
 """The overview of what was unusual: the computation as tables, and the page."""
 
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 
+from broker_core.namespaces import get_clock
 from explorer.analysis.jobs.measures import bin_of
 from explorer.analysis.reports import overview
 from explorer.analysis.reports.overview import ARRIVALS, LOCKS, LOSSES, WAITING
@@ -64,8 +66,18 @@ def test_findings_are_ranked_and_said():
     assert overview.sentence([], {}) == "Nothing was unusual for the hour and the weekday."
 
 
+def test_messages_that_are_still_there_have_entered_and_wait():
+    there = [SimpleNamespace(entity_id=1, hour=NOON, received=False, waited_us=60_000_000, messages=12)]
+    found = overview.by_hour(overview.of_present(there))
+    assert found[ARRIVALS, 1] == {NOON: 12} and found[WAITING, 1] == {NOON: bin_of(60_000_000)}
+    assert found[LOSSES, 1] == {}
+
+
 def test_the_page_needs_history_and_leads_to_the_evidence(report_of, queue, monkeypatch):
-    assert "what is usual is known from 24 hours before the range" in report_of("overview", queue=queue.pk)
+    assert "the overview needs 24 hours of it before the range" in report_of("overview", queue=queue.pk)
+    hour = f"{get_clock('reports').now:%Y-%m-%dT%H}"
+    begun = {"range": "custom", "start": f"{hour}:00", "end": f"{hour}:01"}
+    assert "no whole hour that is over" in report_of("overview", queue=queue.pk, **begun)
     monkeypatch.setattr(overview, "usual_hours", lambda since, before, at: [before - i * HOUR for i in range(1, 25)])
     monkeypatch.setattr(overview, "LEAST_COUNT", 1)
     monkeypatch.setattr(overview, "LEAST_SCORE", 1)

@@ -85,11 +85,15 @@ def bound(query):
     return form.scope()
 
 
-@pytest.mark.parametrize("slug", registry.BY_SLUG)
-def test_every_report_as_page_fragment_and_files(viewer, queue, slug):
+def test_every_report_as_page_fragment_and_files(viewer, queue):
+    for slug in registry.BY_SLUG:
+        open_report(viewer, queue, slug)
+
+
+def open_report(viewer, queue, slug):
     url = reverse("explorer:analysis_report", args=(slug,))
     body = body_of(viewer.get(url, {"queue": queue.pk}))
-    assert body.count("<h1") == 1 and 'class="finding"' in body
+    assert body.count("<h1") == 1 and ('class="finding"' in body or "To know what is usual" in body)
     fragment = viewer.get(url, {"queue": queue.pk, "range": "7d"}, headers={"HX-Request": "true"})
     assert fragment.status_code == 200 and b"<html" not in fragment.content
     for table in {part.split("&")[0] for part in body.replace("&amp;", "&").split("table=")[1:]}:
@@ -102,10 +106,10 @@ def test_every_report_as_page_fragment_and_files(viewer, queue, slug):
     assert whole == (404 if registry.BY_SLUG[slug].needs_entity else 200)
 
 
-@pytest.mark.parametrize("query", [{"queue": "x"}, {"queue": 10**9}, {"namespace": "none"}, {}])
-def test_no_report_of_what_is_not_there(viewer, query):
-    assert viewer.get(reverse("explorer:analysis_report", args=("flow",)), query).status_code == 404
-    assert viewer.get(reverse("explorer:analysis_report", args=("none",)), query).status_code == 404
+def test_no_report_of_what_is_not_there(viewer):
+    for query in ({"queue": "x"}, {"queue": 10**9}, {"namespace": "none"}, {}):
+        assert viewer.get(reverse("explorer:analysis_report", args=("flow",)), query).status_code == 404, query
+    assert viewer.get(reverse("explorer:analysis_report", args=("none",))).status_code == 404
 
 
 def test_a_namespace_without_queues_says_so(report_of, queue):

@@ -5,15 +5,16 @@ from datetime import UTC, date, datetime, timedelta
 from io import StringIO
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.db import IntegrityError
 
-from broker_core.history import archive, schema, verification
+from broker_core.history import archive, compaction, schema, verification
 from broker_core.models import ArchiveEpoch, ArchiveFile, ArchiveRollup, ArchiveSlice, Namespace
-from explorer.analysis import rollups, submission, tasks
+from explorer.analysis import messages, rollups, submission, tasks
 from explorer.analysis.jobs import measures, outcomes
 from explorer.models import AnalysisRun
 from tests.history.conftest import archive_folder, postgres  # noqa: F401 - fixtures
@@ -99,6 +100,7 @@ def tables(lives=(), attempts=()):
 
 
 def test_the_job_equals_the_pages_definitions_cell_by_cell(spark, tmp_path):
+    """One file is compacted: its rows of slice 9 are in another roll-up already."""
     from explorer.analysis.jobs import roll_up
 
     lives, attempts = tables(some_lives(400), some_attempts(60))
@@ -108,9 +110,19 @@ def test_the_job_equals_the_pages_definitions_cell_by_cell(spark, tmp_path):
         folder.mkdir(parents=True)
         files[content] = [str(folder / f"slice-{part}.parquet") for part in range(2)]
         half = table.num_rows // 2
-        for path, part in zip(files[content], (table.slice(0, half), table.slice(half)), strict=True):
-            pq.write_table(part, path)
-    roll_up.rolled_up(spark, {"archive": str(tmp_path), **files}).write.parquet(str(tmp_path / "rows"))
+        pq.write_table(table.slice(0, half), files[content][0])
+        compacted = pa.concat_tables([table.slice(half), table.slice(0, 5)])
+        slices = pa.array([8] * (compacted.num_rows - 5) + [9] * 5)
+        pq.write_table(compacted.append_column(schema.SLICE, slices), files[content][1])
+    spec = {
+        "archive": str(tmp_path),
+        "days": [
+            {"day": "2026-03-01", "namespace_id": 3, "covered": [9]},
+            {"day": "2026-03-02", "namespace_id": 3, "covered": [8]},
+            {"day": "2026-03-03", "namespace_id": 3, "covered": []},
+        ],
+    }
+    roll_up.rolled_up(spark, spec | files).write.parquet(str(tmp_path / "rows"))
     written = pq.read_table(tmp_path / "rows")
     by_spark = rollups.in_order(schema.conform(written, schema.ROLLUP)).to_pylist()
     by_arrow = rollups.summed(pa.concat_tables([rollups.of_lives(lives), rollups.of_attempts(attempts)])).to_pylist()
@@ -159,7 +171,7 @@ def archived(archive_folder, transactional_db):  # noqa: F811
         one = ArchiveSlice.objects.create(
             epoch=epoch, from_xid=last + 1, to_xid=last + 2, state="done", opened_at=NOON, done_at=NOON
         )
-        path, table = f"lives/slice-{one.pk}.parquet", tables(lives)[0]
+        path, table = f"lives/day={day}/namespace={namespace.pk}/slice-{one.pk}.parquet", tables(lives)[0]
         stored = archive.storage.archive_here().write(table.cast(schema.with_metadata(schema.LIFE)), path)
         enqueued = [life["enqueued_at"] for life in lives if life["enqueued_at"]]
         return ArchiveFile.objects.create(
@@ -177,7 +189,9 @@ def rolled(days: list[rollups.Day]) -> pa.Table:
     """What the job would return for these days, by the pages' definitions."""
     here, parts = archive.storage.archive_here(), []
     for day in days:
-        lives = pa.concat_tables([schema.conform(pq.read_table(here.open(file.path)), schema.LIFE) for file in day.lives])
+        read = [pq.read_table(here.open(file.path)) for file in day.lives]
+        read = [table.filter(~pc.field("slice_id").isin(list(day.covered))) if day.covered else table for table in read]
+        lives = pa.concat_tables([schema.conform(table, schema.LIFE) for table in read])
         rows = rollups.of_lives(lives)
         rows = rows.append_column("day", pa.array([day.day.isoformat()] * rows.num_rows))
         parts.append(rows.append_column("namespace", pa.array([day.namespace_id] * rows.num_rows)))
@@ -224,6 +238,37 @@ def test_a_slice_is_counted_by_one_roll_up_only(archived):
     with pytest.raises(IntegrityError):
         rollups.store(days, rolled(days))
     assert ArchiveRollup.objects.count() == 1
+
+
+def test_compacted_files_give_the_same_and_are_counted_once(archived):
+    """One slice is rolled up before its day is compacted; of the compacted file, only the others are still to be counted."""
+
+    def found() -> list[str]:
+        return sorted(map(str, messages.find([1], NOON, NOON + 9 * HOUR).rows))
+
+    archived(NOON.date(), some_lives(40, 1))
+    rollups.store(days := rollups.uncovered(), rolled(days))
+    for seed in range(2, 30):
+        archived(NOON.date(), some_lives(2, seed))
+    whole, listed = read(archived), found()
+    assert compaction.compact_archive().into == 1
+    assert read(archived).equals(whole) and found() == listed
+    [day] = rollups.uncovered()
+    assert (len(day.slice_ids), len(day.covered)) == (28, 1)
+    rollups.store([day], rolled([day]))
+    assert rollups.uncovered() == [] and read(archived).equals(whole)
+
+
+def test_a_roll_up_of_files_that_are_compacted_meanwhile_counts_them_once(archived):
+    for seed in (1, 2):
+        archived(NOON.date(), some_lives(20, seed))
+    rows = rolled(days := rollups.uncovered())
+    archived(NOON.date(), some_lives(20, 3))
+    whole = read(archived)
+    compaction.compact_archive()
+    rollups.store(days, rows)
+    assert read(archived).equals(whole)
+    assert [len(day.slice_ids) for day in rollups.uncovered()] == [1]
 
 
 def test_a_damaged_roll_up_is_found_and_repaired_by_rolling_up_again(archived, archive_folder):  # noqa: F811

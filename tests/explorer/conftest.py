@@ -128,6 +128,8 @@ def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[st
         "system": ["/system/"],
         "audit": ["/activity/", "/activity/?outcome=refused"],
         "help": ["/learn/"],
+        "keys": ["/learn/keys/"],
+        "map": ["/map/", f"/map/?namespace={queue.namespace}&view=table", f"/map/?entity={topic}"],
         "entity_new": ["/new/queue/", "/new/topic/", "/new/subscription/"],
         "entity_settings": [f"/settings/{one}" for one in (at, topic, eu, stored)],
         "entity_revisions": [f"/revisions/{one}" for one in (at, topic, eu, stored)],

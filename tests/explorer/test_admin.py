@@ -495,6 +495,22 @@ def test_the_clock_is_stepped_paused_and_run_from_the_form(space, administrator)
     ]
 
 
+def test_how_long_archived_history_is_kept_is_set_and_logged(space, administrator):
+    change = url("broker_core.namespace", "change", Namespace.objects.get(name="space").pk)
+    values = fields_of(administrator.get(change))
+    assert "archive_days" not in values, "for ever by default"
+    refused = administrator.post(change, values | {"archive_days": "0"})
+    assert "from 1 to 36,500, or leave it empty" in str(problems(refused)["archive_days"])
+    administrator.post(change, values | {"archive_days": "90"})
+    assert namespaces.get_namespace("space").archive_days == 90
+    administrator.post(change, values)
+    assert namespaces.get_namespace("space").archive_days is None
+    assert [e.get_change_message() for e in LogEntry.objects.order_by("pk")] == [
+        "Days of archived history: None -> 90",
+        "Days of archived history: 90 -> None",
+    ]
+
+
 @pytest.mark.parametrize(
     ("values", "said"), [({"step": "-PT5M"}, "only moves forward"), ({"clock": "run", "rate": "0"}, "greater than 0")]
 )

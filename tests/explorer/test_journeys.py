@@ -7,13 +7,13 @@ import re
 import uuid
 
 import pytest
-from django.core.management import call_command
 from playwright.sync_api import expect
 
 from broker_core import namespaces, operations, reads, service_bus
 from broker_core.common.types import Actor, EntityAddress, EntityStatus, Message, Right
 from broker_core.service_bus import entities
 from explorer.operations import runner
+from tests.emptying import empty_tables
 
 from .test_accessibility import browser  # noqa: F401
 
@@ -62,7 +62,7 @@ def orders(transactional_db):
     Nothing else is there: what tests without this database fixture sent is emptied, because the pages show all namespaces.
     """
     if namespaces.list_namespaces():
-        call_command("flush", verbosity=0, interactive=False, reset_sequences=False)
+        empty_tables("default")
     address = EntityAddress(f"shop-{uuid.uuid4().hex[:8]}", "eu/orders")
     namespaces.create_namespace(address.namespace)
     entities.create_queue(address)

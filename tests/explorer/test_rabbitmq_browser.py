@@ -8,7 +8,7 @@ from broker_core.common.types import EntityAddress
 from broker_core.rabbitmq.messages import browsing
 
 from .rabbitmq_office import addresses_of, publish
-from .test_accessibility import browser, violations, violations_in_both_schemes  # noqa: F401
+from .test_accessibility import browser, problems_of, violations  # noqa: F401
 
 pytest_plugins = ["tests.explorer.rabbitmq_office"]
 
@@ -23,18 +23,8 @@ def all_of(office):
     return [address for some in addresses_of(office.at).values() for address in some]
 
 
-def test_axe_finds_nothing_on_any_page(committed, browser):  # noqa: F811
-    assert violations_in_both_schemes(browser(bypass_csp=True), all_of(committed)) == {}
-
-
-def test_no_page_scrolls_sideways_at_320_pixels(committed, browser):  # noqa: F811
-    page = browser(viewport={"width": 320, "height": 700})
-    wide = {}
-    for address in all_of(committed):
-        page.goto(address)
-        if over := page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"):
-            wide[address] = over
-    assert wide == {}
+def test_no_page_has_a_problem_in_light_in_dark_or_on_a_phone(committed, browser):  # noqa: F811
+    assert problems_of(browser(bypass_csp=True), all_of(committed)) == {}
 
 
 def test_a_message_is_tried_then_published_by_keyboard(committed, browser):  # noqa: F811

@@ -10,7 +10,7 @@ from broker_core.operations import Kind
 from explorer import operations
 
 from .conftest import WORKER
-from .test_accessibility import OF_COLOURS, browser, shop, violations  # noqa: F401
+from .test_accessibility import browser, problems, shop  # noqa: F401
 
 
 @pytest.fixture
@@ -18,13 +18,6 @@ def page(browser):  # noqa: F811
     page = browser("operator", bypass_csp=True, viewport={"width": 1440, "height": 900})
     yield page
     page.context.complaints[:] = [one for one in page.context.complaints if "status of 40" not in one]
-
-
-def problems(page):
-    page.emulate_media(color_scheme="light")
-    found = violations(page)
-    page.emulate_media(color_scheme="dark")
-    return found + violations(page, OF_COLOURS)
 
 
 def test_axe_finds_nothing_beside_an_open_message_with_a_selection_nor_in_a_dialog(shop, page):  # noqa: F811

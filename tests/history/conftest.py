@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker_core.models import ArchiveEpoch, ArchiveFile, ArchiveSlice, Entity, Namespace
+from broker_core.models import ArchiveEpoch, ArchiveFile, ArchiveSlice, ArchiveUnusedFile, Entity, EntityCounter, Namespace
 from broker_core.store import connections
 
 
@@ -24,14 +24,16 @@ def postgres(transactional_db):
 
 
 def _clear(connection):
-    tables = [model._meta.db_table for model in (ArchiveFile, ArchiveSlice, ArchiveEpoch)]
+    tables = [model._meta.db_table for model in (ArchiveFile, ArchiveUnusedFile, ArchiveSlice, ArchiveEpoch)]
     connection.execute(f"TRUNCATE vitrine_message_event, {', '.join(tables)}")
 
 
 @pytest.fixture
 def queue(postgres):
     namespace = Namespace.objects.create(name="history-tests")
-    return Entity.objects.create(namespace=namespace, path="orders")
+    entity = Entity.objects.create(namespace=namespace, path="orders")
+    EntityCounter.objects.create(entity=entity)
+    return entity
 
 
 @pytest.fixture

@@ -52,7 +52,7 @@ def small(monkeypatch):
 
 @pytest.mark.parametrize("kind", [Kind.RESUBMIT, Kind.PURGE, Kind.MOVE, Kind.ARCHIVE])
 def test_every_message_is_in_exactly_one_place(make_queue, small, kind):
-    @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+    @settings(max_examples=8, suppress_health_check=list(HealthCheck), derandomize=True)
     @given(STEPS)
     def run(steps):
         queue, other = make_queue(), make_queue()

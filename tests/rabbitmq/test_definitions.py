@@ -5,7 +5,7 @@ import uuid
 
 import pytest
 from django.core.management import CommandError, call_command
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker_core import namespaces, rabbitmq
@@ -289,7 +289,7 @@ SECTIONS = st.sampled_from(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=150)
 @given(document=JSON | st.dictionaries(SECTIONS, ITEMS | JSON, max_size=3))
 def test_no_file_breaks_an_import(vhost, document):
     for outcome in import_definitions(document, vhost):
@@ -309,12 +309,7 @@ POLICIES = st.dictionaries(
 BINDINGS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.booleans(), NAMES, ARGUMENTS), max_size=5)
 
 
-@settings(
-    max_examples=20,
-    deadline=None,
-    phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+@settings(max_examples=20)
 @given(queues=QUEUES, exchanges=EXCHANGES, policies=POLICIES, bindings=BINDINGS)
 def test_what_is_exported_and_imported_is_exported_again(broker_database, queues, exchanges, policies, bindings):
     vhost, other = new_name(), new_name()

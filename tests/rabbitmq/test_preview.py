@@ -5,7 +5,7 @@ from collections import Counter
 from datetime import timedelta
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker_core import namespaces, rabbitmq
@@ -260,12 +260,7 @@ def world(queues, steps):
     return vhost, addresses
 
 
-@settings(
-    max_examples=40,
-    deadline=None,
-    phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+@settings(max_examples=40)
 @given(
     queues=st.lists(QUEUE, min_size=2, max_size=2),
     steps=st.lists(STEP, max_size=14),

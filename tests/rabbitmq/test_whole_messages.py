@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker_core import rabbitmq
@@ -40,7 +40,7 @@ MESSAGES = st.lists(
     min_size=1,
     max_size=6,
 )
-many = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+many = settings(max_examples=8)
 
 
 def new_vhost():

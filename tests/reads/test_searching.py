@@ -1,5 +1,6 @@
 """The search over all entities: present and removed messages, deleted entities, and slices that join without gaps."""
 
+import time
 from datetime import UTC, datetime
 
 import pytest
@@ -167,3 +168,23 @@ def test_a_filter_that_names_entities_examines_only_their_stored_messages(shop, 
         assert scanned == 9 and part.total is None
     nothing = search_slice(parse_filter("body:x entity:no/such", now=datetime.now(UTC)))
     assert (nothing.found, nothing.scanned, nothing.cursor) == ((), 0, None)
+
+
+def test_a_slice_examines_what_fits_into_its_time():
+    def rows(seconds, scanned):
+        search = searching._Search(None, None, False, None, (), time.monotonic() - seconds)
+        return search.rows(scanned)
+
+    assert rows(0, 0) == searching.FIRST_ROWS
+    assert rows(0.01, 4_000) == searching.SLICE_ROWS
+    assert 3_000 < rows(0.25, 4_000) <= 4_000
+    assert rows(0.49, 400) == searching.LEAST_ROWS
+
+
+def test_no_event_is_examined_for_entities_that_do_not_exist(shop):
+    assert search_slice(parse_filter("entity:no-such-queue id:order", now=datetime.now(UTC))).scanned == 0
+
+
+def test_a_search_by_entity_finds_what_is_gone_and_what_was_deleted(shop):
+    assert searched("id:old", shop.namespace) == [("old-1", False)]
+    assert ("order-0", False) in searched(f"entity={shop} id:order", shop.namespace)

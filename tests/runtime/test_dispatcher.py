@@ -265,7 +265,7 @@ def test_a_call_that_is_asked_to_receive_and_does_not_is_passed_over(monkeypatch
     assert end.value.value == ["a"]  # it was given to the call that came first, whoever received it
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.data())
 def test_a_call_that_disappears_in_any_instant_loses_nothing(data):
     """Calls are advanced, ended and given messages in any order; at the end each message is received, released or still there."""

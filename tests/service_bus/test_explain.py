@@ -5,7 +5,7 @@ from contextlib import suppress
 from datetime import timedelta
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker_core import namespaces, reads, service_bus
@@ -222,12 +222,7 @@ def tell(queue, story):
                     service_bus.receive_deferred(queue, [how[0]])
 
 
-@settings(
-    max_examples=35,
-    deadline=None,
-    phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+@settings(max_examples=35)
 @given(
     story=steps_of_a_story,
     most=st.integers(1, 3),
@@ -267,12 +262,7 @@ def places_of(told):
     return [r.values["before"] for _, found in told for r in found.reasons if r.code in (Code.NEXT, Code.BEHIND)]
 
 
-@settings(
-    max_examples=35,
-    deadline=None,
-    phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+@settings(max_examples=35)
 @given(
     story=st.lists(
         st.one_of(

@@ -23,6 +23,7 @@ from tests.looking import bounds_hold, entity_id, events, ledger_agrees, now
 from tests.model_machines import run_machine
 
 from . import specification as sb
+from .modelled import Fates
 from .specification import Facts, MakeAvailable, MoveToDeadLetter, Remove, Settlement
 
 SECOND = timedelta(seconds=1)
@@ -39,7 +40,7 @@ class Modelled:
     reason: str | None = None
 
 
-class BrokerAgainstModel(RuleBasedStateMachine):
+class BrokerAgainstModel(Fates, RuleBasedStateMachine):
     @initialize(
         dead_lettering=st.booleans(),
         most=st.integers(1, 3),
@@ -289,34 +290,6 @@ class BrokerAgainstModel(RuleBasedStateMachine):
         for modelled in due:
             count = sb.failures(modelled.facts, self.now)
             self._apply(modelled, sb.after_failed_delivery(modelled.facts, count, self.now, self.settings))
-
-    def _fate_of_deferred(self, m):
-        if sb.is_locked(m.facts, self.now):
-            return None
-        if sb.has_expired(m.facts, self.now, self.settings):
-            return sb.expire(self.settings)
-        return sb.after_failed_delivery(m.facts, sb.failures(m.facts, self.now), self.now, self.settings)
-
-    def _apply(self, modelled, outcome):
-        match outcome:
-            case Remove():
-                self.messages.remove(modelled)
-            case MakeAvailable(count):
-                facts = replace(modelled.facts, locked_until=None, delivery_count=count)
-                self._replace(modelled, replace(modelled, facts=facts, token=None))
-            case sb.SetAside():
-                facts = replace(modelled.facts, locked_until=None, state=MessageState.DEFERRED)
-                self._replace(modelled, replace(modelled, facts=facts, token=None))
-            case MoveToDeadLetter(reason):
-                facts = replace(
-                    modelled.facts, subqueue=SubQueue.DEAD_LETTER, state=MessageState.ACTIVE, locked_until=None, delivery_count=0
-                )
-                self._replace(modelled, replace(modelled, facts=facts, token=None, reason=reason))
-            case sb.KeepLocked(until):
-                self._replace(modelled, replace(modelled, facts=replace(modelled.facts, locked_until=until)))
-
-    def _replace(self, old, new):
-        self.messages[self.messages.index(old)] = new
 
 
 @pytest.mark.usefixtures("broker_database")

@@ -22,6 +22,7 @@ from broker_core.service_bus.rules.entity_settings import QueueSettings
 from broker_core.store import connections
 from broker_core.store.signals import Signal
 from broker_core.store.use_cases import UseCase
+from tests.fixtures import CONFIGURATION
 
 from .odd_values import ODD, given, world
 
@@ -75,6 +76,8 @@ def everything(db, monkeypatch):
     processes.leave_all()
     connections.current().execute("DELETE FROM vitrine_broker_process")
     with connections.callers_transaction():
+        for table in CONFIGURATION:  # sweeps would work on what other tests left
+            connections.current().execute(f"DELETE FROM {table}")
         yield world()
     processes.leave_all()
     renewer.drop(renewer.held())

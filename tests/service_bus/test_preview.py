@@ -4,7 +4,7 @@ import uuid
 from datetime import timedelta
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker_core import namespaces, reads, service_bus, sweeps
@@ -222,12 +222,7 @@ def test_a_preview_refuses_what_the_change_would_refuse(queue):
         preview.preview_purge(queue, actor=Actor("user", "eve", Right.ALL & ~Right.OPERATE))
 
 
-@settings(
-    max_examples=25,
-    deadline=None,
-    phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+@settings(max_examples=25)
 @given(
     story=steps_of_a_story,
     default=st.sampled_from([None, 30]),

@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from broker_core import namespaces, service_bus
@@ -138,7 +138,7 @@ OPERATIONS = (
     forwarded_as_dead_letters, published, published_and_forwarded, in_a_transaction, via_another_entity, exported_and_imported,
 )  # fmt: skip
 
-many = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+many = settings(max_examples=8)
 
 
 def a_queue():

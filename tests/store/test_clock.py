@@ -33,6 +33,7 @@ OF_REAL_TIME = {
     "read_overview": "rates are messages per real second",
     "read_tallies": "rates are messages per real second",
     "read_tree": "rates are messages per real second",
+    "read_flows": "rates are messages per real second",
     "forget_ended_counts": "traffic is kept by real time",
     "read_health": "how old a snapshot is",
     "register_process": "a process's lease is of real time",

@@ -4,12 +4,21 @@ import subprocess
 import sys
 import threading
 
+import psycopg
+
 from broker_core.store import connections
+from tests.eventually import eventually
 
 
-def opened_in_a_thread():
+def opened_in_a_thread(*, leaving=False, statement="SELECT 1"):
+    def work():
+        found.append(connections.current())
+        found[0].execute(statement)
+        if leaving:
+            connections.leave_to_other_threads()
+
     found = []
-    thread = threading.Thread(target=lambda: found.append(connections.current()))
+    thread = threading.Thread(target=work)
     thread.start()
     thread.join()
     return found[0]
@@ -17,7 +26,45 @@ def opened_in_a_thread():
 
 def test_a_connection_ends_with_its_thread(db):
     assert opened_in_a_thread().closed
-    assert not connections.current().closed
+
+
+def test_a_thread_uses_the_connection_that_another_left(db):
+    connections.close_all()
+    first = opened_in_a_thread(leaving=True)
+    assert not first.closed
+    assert opened_in_a_thread(leaving=True) is first
+    connections.close_all()
+    assert first.closed
+    assert opened_in_a_thread() is not first
+
+
+def test_a_connection_that_the_server_closed_is_not_used_again(db):
+    connections.close_all()
+    first = opened_in_a_thread(leaving=True)
+    with psycopg.connect(**connections.current_database().parameters()) as other:
+        other.execute("SELECT pg_terminate_backend(%s)", [first.info.backend_pid])
+    eventually(lambda: connections.is_dead(first))
+    assert opened_in_a_thread() is not first
+
+
+def test_a_connection_inside_a_transaction_is_not_left_to_others(db):
+    assert opened_in_a_thread(leaving=True, statement="BEGIN").closed
+
+
+def test_at_most_some_connections_are_kept(db):
+    def work():
+        found.append(connections.current())
+        barrier.wait(10)
+        connections.leave_to_other_threads()
+
+    connections.close_all()
+    barrier, found = threading.Barrier(connections.IDLE_KEPT + 2), []
+    threads = [threading.Thread(target=work) for _ in range(barrier.parties)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(not one.closed for one in found) == connections.IDLE_KEPT
 
 
 def test_a_thread_has_its_own_connection_until_it_closes_it(db):

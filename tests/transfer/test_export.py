@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from django.core.management import CommandError, call_command
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker_core import namespaces, reads, service_bus, sweeps
@@ -371,12 +371,7 @@ MESSAGES = st.builds(
 ) | amqp_values.messages().map(service_bus.read_message)  # fmt: skip
 
 
-@settings(
-    max_examples=25,
-    deadline=None,
-    phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+@settings(max_examples=25)
 @given(sent=st.lists(MESSAGES, max_size=5), story=steps_of_a_story, dead_lettering=st.booleans())
 def test_the_import_of_an_export_gives_an_equal_export(broker_database, sent, story, dead_lettering):
     namespace = f"e-{uuid.uuid4().hex[:10]}"

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker_core import namespaces, rabbitmq
@@ -23,12 +23,7 @@ from tests.looking import entity_id, ledger_agrees
 from .test_export import change, content, exported, of_kind
 
 SECOND = timedelta(seconds=1)
-QUICKLY = settings(
-    max_examples=25,
-    deadline=None,
-    phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+QUICKLY = settings(max_examples=25)
 
 
 def copied_account(account):

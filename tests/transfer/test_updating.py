@@ -4,6 +4,7 @@ import json
 from datetime import timedelta
 
 import pytest
+from django.core.management import CommandError, call_command
 
 from broker_core import namespaces, rabbitmq, reads, service_bus
 from broker_core import queue_storage as storage
@@ -324,6 +325,46 @@ def test_celery_bindings_are_added(shop):
     apply_import(file)
     assert connections.current().execute(before, ["celery"]).fetchone()[0] == 1
     assert preview_import(file).is_empty
+
+
+def test_protection_is_added_and_never_removed(place):
+    paths = [row.address.path for row in reads.overview(place)]
+    unprotected = exported(place)
+    for path in paths:
+        namespaces.set_protected(EntityAddress(place, path), True)
+    protected = exported(place)
+    assert preview_import(unprotected).is_empty
+    assert len(made(preview_import(unprotected), Result.KEPT)) == len(paths)
+    namespaces.set_protected(EntityAddress(place, paths[0]), False)
+    assert made(preview_import(protected), Result.CREATED) == [f"protection 'from deletion' of '{paths[0]}'"]
+    apply_import(protected)
+    assert all(row.protected for row in reads.overview(place))
+    assert preview_import(protected).is_empty
+
+
+def test_the_command_updates_and_previews_a_namespace_that_exists(shop, tmp_path, capsys):
+    service_bus.send(_orders(shop), [Message(b"x")])
+    call_command("export_vitrine", shop, without_messages=True)
+    file = tmp_path / "shop.jsonl"
+    file.write_text(capsys.readouterr().out)
+    wanted = configuration(shop)
+    SERVICE_BUS["durations"](shop)
+    SERVICE_BUS["no policy"](shop)
+    changed = configuration(shop)
+    call_command("import_vitrine", str(file), update=True, dry_run=True)
+    printed = capsys.readouterr().out
+    assert f"{shop} (exists): 1 created, 1 changed" in printed
+    assert "  created: shared-access policy 'reader' of 'news'\n" in printed
+    assert "  changed: queue 'orders'\n    lock_duration: 5 min -> 1 min\n" in printed
+    assert printed.endswith("Nothing was stored.\n")
+    assert configuration(shop) == changed
+    call_command("import_vitrine", str(file), update=True)
+    assert f"imported {shop}: 1 created, 1 changed" in capsys.readouterr().out
+    assert configuration(shop) == wanted
+    with pytest.raises(CommandError, match="already exists"):
+        call_command("import_vitrine", str(file))
+    with pytest.raises(CommandError, match="needs --update"):
+        call_command("import_vitrine", str(file), dry_run=True)
 
 
 def test_an_import_requires_the_right_to_manage(shop):

@@ -18,12 +18,20 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser):
         parser.add_argument("namespaces", nargs="*", help="namespaces to export (default: all except Vitrine's own)")
+        parser.add_argument(
+            "--without-messages", action="store_true", help="only the configuration, as import_vitrine --update needs it"
+        )
         parser.add_argument("--with-keys", action="store_true", help="include the keys of policies; keep the file secret")
 
-    def handle(self, *, namespaces, with_keys, **options):
+    def handle(self, *, namespaces, without_messages, with_keys, **options):
         out = sys.stdout.buffer
         try:
-            totals = export(namespaces or None, lambda line: out.write(line.encode()), with_keys=with_keys)
+            totals = export(
+                namespaces or None,
+                lambda line: out.write(line.encode()),
+                with_keys=with_keys,
+                with_messages=not without_messages,
+            )
             out.flush()
         except BrokerError as exc:
             raise CommandError(str(exc)) from exc

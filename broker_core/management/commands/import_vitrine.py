@@ -1,7 +1,8 @@
 """manage.py import_vitrine FILE: imports a file written by export_vitrine."""
 
 import sys
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from django.core.management.base import BaseCommand, CommandError
@@ -9,27 +10,53 @@ from django.core.management.base import BaseCommand, CommandError
 from broker_core.common.errors import BrokerError
 from broker_core.transfer.importing import import_
 from broker_core.transfer.lines import lines_of
+from broker_core.transfer.updating import Result, apply_import, preview_import
 
 
 class Command(BaseCommand):
     help = (
-        "Import the namespaces in a file written by export_vitrine. A namespace that already exists is an error. "
-        "Either everything is stored or nothing."
+        "Import the namespaces in a file written by export_vitrine. A namespace that already exists is an error, or gets the "
+        "configuration of the file with --update. Either everything is stored or nothing."
     )
 
     def add_arguments(self, parser):
         parser.add_argument("file", help="the file, or - for standard input")
         parser.add_argument("--as", dest="rename", metavar="NAME", help="the new name, for a file of one namespace")
+        parser.add_argument(
+            "--update",
+            action="store_true",
+            help="create what is missing in namespaces that exist, and change what differs; nothing is deleted "
+            "(the file must be without their messages: export_vitrine --without-messages)",
+        )
+        parser.add_argument("--dry-run", action="store_true", help="with --update: print the changes, and store nothing")
 
-    def handle(self, *, file, rename, **options):
-        try:
-            with nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb") as source:
+    def handle(self, *, file, rename, update, dry_run, **options):
+        if dry_run and not update:
+            raise CommandError("--dry-run needs --update.")
+        with _opened(file) as source:
+            if dry_run:
+                self.stdout.write(f"{preview_import(lines_of(source), name=rename)}\nNothing was stored.")
+            elif update:
+                done = apply_import(lines_of(source), name=rename)
+                made = ", ".join(
+                    f"{sum(one.count(r) for one in done.namespaces):,} {r}" for r in (Result.CREATED, Result.CHANGED)
+                )
+                self.stdout.write(f"{done}\nimported {', '.join(one.name for one in done.namespaces)}: {made}")
+            else:
                 done = import_(lines_of(source), name=rename)
-        except OSError as exc:
-            raise CommandError(f"{file} cannot be read: {exc.strerror}.") from exc
-        except BrokerError as exc:
-            raise CommandError(f"{str(exc).removesuffix('.')}. Nothing was stored.") from exc
-        self.stdout.write(f"imported {', '.join(done['namespaces'])}: {counted(done, 'entities')}, {counted(done, 'messages')}")
+                names = ", ".join(done["namespaces"])
+                self.stdout.write(f"imported {names}: {counted(done, 'entities')}, {counted(done, 'messages')}")
+
+
+@contextmanager
+def _opened(file: str) -> Iterator:
+    try:
+        with nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb") as source:
+            yield source
+    except OSError as exc:
+        raise CommandError(f"{file} cannot be read: {exc.strerror}.") from exc
+    except BrokerError as exc:
+        raise CommandError(f"{str(exc).removesuffix('.')}. Nothing was stored.") from exc
 
 
 def counted(totals: dict, plural: str) -> str:

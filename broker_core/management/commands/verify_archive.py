@@ -3,7 +3,8 @@
 from django.core.management.base import BaseCommand, CommandError
 
 from broker_core.common.errors import BrokerError
-from broker_core.history import archive, verification
+from broker_core.history import archive, compaction, verification
+from broker_core.models import ArchiveFile, ArchiveRollup
 
 LOCK_SECONDS = 60.0
 
@@ -26,14 +27,26 @@ class Command(BaseCommand):
             return
         if not repair:
             raise CommandError(f"{len(found):,} damaged files. --repair writes their slices again where the events still exist.")
-        for damage in found:
-            if damage.file.slice_id is None:
-                damage.file.delete()
-                self.stdout.write(f"{damage.file.path} will be written again when its day is next rolled up.")
-        slices = sorted({damage.file.slice_id for damage in found if damage.file.slice_id is not None})
-        problems = [problem for slice_id in slices if (problem := self._repair(slice_id))]
-        if problems:
-            raise CommandError("\n".join(problems))
+        files = [damage.file for damage in found]
+        for file in files:
+            if isinstance(file, ArchiveRollup):
+                file.delete()
+                self.stdout.write(f"{file.path} will be written again when its day is next rolled up.")
+            elif file.content == ArchiveFile.SETTINGS:
+                file.delete()
+                self.stdout.write(
+                    f"{file.path} will be written again, with the settings still in the database, by compact_archive."
+                )
+        slices = sorted({file.slice_id for file in files if file.slice_id is not None})
+        compacted = {
+            (file.content != ArchiveFile.EVENTS, file.content, file.day, file.namespace_id): file  # lives are derived from events
+            for file in files
+            if isinstance(file, ArchiveFile) and file.slices
+        }
+        problems = [self._repair(slice_id) for slice_id in slices]
+        problems += [self._repair_compacted(compacted[key]) for key in sorted(compacted)]
+        if any(problems):
+            raise CommandError("\n".join(filter(None, problems)))
 
     def _repair(self, slice_id: int) -> str | None:
         """Write a slice again. Returns why that was not possible, or None."""
@@ -42,4 +55,12 @@ class Command(BaseCommand):
         except BrokerError as problem:
             return str(problem)
         self.stdout.write(f"Slice {slice_id} was written again with {events:,} events.")
+        return None
+
+    def _repair_compacted(self, file: ArchiveFile) -> str | None:
+        try:
+            rows = compaction.write_again(file)
+        except BrokerError as problem:
+            return str(problem)
+        self.stdout.write(f"{file.path} was written again with {rows:,} rows.")
         return None

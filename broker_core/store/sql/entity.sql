@@ -19,16 +19,16 @@ ON CONFLICT (entity_id) DO UPDATE SET last_activity_at = greatest(a.last_activit
 INSERT INTO vitrine_namespace (name, family, description, is_system, tier, created_at, clock_rate)
 VALUES (%(name)s, %(family)s, %(description)s, %(is_system)s, %(tier)s, clock_timestamp(), 1)
 ON CONFLICT (lower(name)) DO NOTHING
-RETURNING id, name, family, description, is_system, tier, created_at;
+RETURNING id, name, family, description, is_system, tier, created_at, archive_days;
 
 -- name: get_namespace
 -- A namespace by its name, case-insensitively. No row: there is none.
-SELECT id, name, family, description, is_system, tier, created_at FROM vitrine_namespace
+SELECT id, name, family, description, is_system, tier, created_at, archive_days FROM vitrine_namespace
  WHERE lower(name) = lower(%(name)s) AND deleted_at IS NULL;
 
 -- name: list_namespaces
 -- All namespaces by name.
-SELECT id, name, family, description, is_system, tier, created_at FROM vitrine_namespace WHERE deleted_at IS NULL
+SELECT id, name, family, description, is_system, tier, created_at, archive_days FROM vitrine_namespace WHERE deleted_at IS NULL
  ORDER BY lower(name);
 
 -- name: lock_namespace
@@ -43,7 +43,7 @@ SELECT (SELECT count(*) FROM vitrine_entity WHERE namespace_id = %(namespace_id)
 
 -- name: hold_namespace
 -- Locks a namespace until the end of the transaction: its tier cannot change, and its entities change one at a time.
-SELECT id, name, family, description, is_system, tier, created_at
+SELECT id, name, family, description, is_system, tier, created_at, archive_days
   FROM vitrine_namespace WHERE lower(name) = lower(%(name)s) AND deleted_at IS NULL FOR NO KEY UPDATE;
 
 -- name: count_queues_and_topics
@@ -51,10 +51,11 @@ SELECT id, name, family, description, is_system, tier, created_at
 SELECT count(*) AS n FROM vitrine_entity WHERE namespace_id = %(namespace_id)s AND deleted_at IS NULL AND topic_id IS NULL;
 
 -- name: update_namespace
--- A NULL parameter leaves its column unchanged.
-UPDATE vitrine_namespace SET description = coalesce(%(description)s::text, description), tier = coalesce(%(tier)s::text, tier)
+-- A NULL parameter leaves its column unchanged. archive_days 0: for ever.
+UPDATE vitrine_namespace SET description = coalesce(%(description)s::text, description), tier = coalesce(%(tier)s::text, tier),
+       archive_days = nullif(coalesce(%(archive_days)s::integer, archive_days), 0)
  WHERE id = %(namespace_id)s
-RETURNING id, name, family, description, is_system, tier, created_at;
+RETURNING id, name, family, description, is_system, tier, created_at, archive_days;
 
 -- name: delete_namespace
 -- Run after namespace_holds, which says whether the namespace is empty.

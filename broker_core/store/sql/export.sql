@@ -104,9 +104,10 @@ ON CONFLICT (lower(name)) DO NOTHING
 RETURNING id;
 
 -- name: import_entity
--- Restores the dates and numbers of an entity after create_entity.
+-- Restores the dates, numbers and protection of an entity after create_entity.
 WITH entity AS (
-    UPDATE vitrine_entity SET created_at = %(created_at)s, updated_at = %(updated_at)s WHERE id = %(entity_id)s RETURNING id),
+    UPDATE vitrine_entity SET created_at = %(created_at)s, updated_at = %(updated_at)s, protected = %(protected)s
+     WHERE id = %(entity_id)s RETURNING id),
 counter AS (UPDATE vitrine_entity_counter SET next_number = %(next_number)s, copies_bound = 2::bigint ^ 60
              WHERE entity_id = %(entity_id)s),
 activity AS (

@@ -15,12 +15,13 @@ SELECT c.system_identifier,
   FROM pg_control_system() AS c;
 
 -- name: history_epoch
--- The newest epoch, and the end of its last slice.
+-- The newest epoch of a cluster, and the end of its last slice.
 SELECT e.id, e.system_identifier, coalesce(last.to_xid, e.from_xid) AS archived_to, last.opened_at
   FROM vitrine_archive_epoch AS e
   LEFT JOIN LATERAL (
        SELECT s.to_xid, s.opened_at FROM vitrine_archive_slice AS s
         WHERE s.epoch_id = e.id AND s.state = 'done' ORDER BY s.to_xid DESC LIMIT 1) AS last ON true
+ WHERE e.system_identifier <> 0
  ORDER BY e.id DESC LIMIT 1;
 
 -- name: history_begin_epoch
@@ -129,10 +130,10 @@ SELECT e.event_id, e.recorded_at, e.xid::text::bigint AS xid, e.at, e.entity_id,
 WITH finished AS (
     UPDATE vitrine_archive_slice SET state = 'done', done_at = clock_timestamp(), events = %(events)s
      WHERE id = %(slice_id)s AND state = 'open' RETURNING id)
-INSERT INTO vitrine_archive_file (slice_id, content, day, namespace_id, path, rows, bytes, schema_version, checksum,
-                                  first_at, last_at)
-SELECT finished.id, f.content, f.day, f.namespace_id, f.path, f.rows, f.bytes, %(schema_version)s, f.checksum, f.first_at,
-       f.last_at
+INSERT INTO vitrine_archive_file (slice_id, slices, imported, content, day, namespace_id, path, rows, bytes, schema_version,
+                                  checksum, first_at, last_at)
+SELECT finished.id, '{}', false, f.content, f.day, f.namespace_id, f.path, f.rows, f.bytes, %(schema_version)s, f.checksum,
+       f.first_at, f.last_at
   FROM finished, unnest(%(contents)s::text[], %(days)s::date[], %(namespace_ids)s::bigint[], %(paths)s::text[],
                         %(rows)s::bigint[], %(bytes)s::bigint[], %(checksums)s::text[], %(first_ats)s::timestamptz[],
                         %(last_ats)s::timestamptz[])
@@ -144,8 +145,12 @@ RETURNING id;
 SELECT count(*) AS events FROM vitrine_message_event AS e
  WHERE e.xid >= %(from_xid)s::text::xid8 AND e.xid < %(to_xid)s::text::xid8;
 
+-- name: history_slice_in_files
+-- How many compacted files have rows of a slice.
+SELECT count(*) AS files FROM vitrine_archive_file AS f WHERE f.slice_id IS NULL AND %(slice_id)s = ANY (f.slices);
+
 -- name: history_reopen_slice
--- Remove a finished slice from the manifest, so that it is written again.
+-- Remove a finished slice from the manifest, so that it is written again. Not for one of which a compacted file has rows.
 WITH removed AS (DELETE FROM vitrine_archive_file WHERE slice_id = %(slice_id)s)
 UPDATE vitrine_archive_slice SET state = 'open', done_at = NULL WHERE id = %(slice_id)s AND state = 'done'
 RETURNING id, from_xid, to_xid;
@@ -222,10 +227,59 @@ DELETE FROM vitrine_namespace AS n
 SELECT DISTINCT (d.recorded_at AT TIME ZONE 'UTC')::date AS day FROM vitrine_message_event_default AS d ORDER BY 1;
 
 -- name: history_archived_rows
--- The number of events of a day in files of finished slices.
+-- The number of events of a day in the archive, without those that were never in the event table.
 SELECT coalesce(sum(f.rows), 0)::bigint AS rows
-  FROM vitrine_archive_file AS f JOIN vitrine_archive_slice AS s ON s.id = f.slice_id
- WHERE f.content = 'events' AND f.day = %(day)s AND s.state = 'done';
+  FROM vitrine_archive_file AS f
+ WHERE f.content = 'events' AND f.day = %(day)s AND NOT f.imported;
+
+-- name: history_try_lock_files
+-- One process at a time replaces files; the lock is held until this connection closes.
+SELECT pg_try_advisory_lock(hashtextextended('vitrine_archive_files', 0)) AS locked;
+
+-- name: history_note_unused
+-- Note a file that is about to be written: until it is in the manifest, it may be deleted.
+INSERT INTO vitrine_archive_unused_file (path, since) VALUES (%(path)s, clock_timestamp())
+    ON CONFLICT (path) DO UPDATE SET since = clock_timestamp();
+
+-- name: history_unused
+-- The files that no reader has opened or will open, unless it began before `age` ago.
+SELECT u.path FROM vitrine_archive_unused_file AS u WHERE u.since < clock_timestamp() - %(age)s::interval ORDER BY u.id;
+
+-- name: history_forget_unused
+-- A file was deleted.
+DELETE FROM vitrine_archive_unused_file WHERE path = %(path)s;
+
+-- name: history_replace_files
+-- Put files in the place of those that they were made of, which become unused. No row: one of these is not in the manifest any
+-- more, or they do not have as many rows.
+WITH old AS MATERIALIZED (
+     SELECT f.path, f.rows FROM vitrine_archive_file AS f WHERE f.id = ANY (%(replaced)s::bigint[]) FOR UPDATE),
+agreed AS MATERIALIZED (
+     SELECT count(*) AS files FROM old
+     HAVING count(*) = cardinality(%(replaced)s::bigint[])
+        AND sum(old.rows) = (SELECT sum(n.rows) FROM unnest(%(rows)s::bigint[]) AS n(rows))),
+removed AS (DELETE FROM vitrine_archive_file AS f USING agreed WHERE f.id = ANY (%(replaced)s::bigint[])),
+unused AS (INSERT INTO vitrine_archive_unused_file (path, since) SELECT old.path, clock_timestamp() FROM old, agreed),
+used AS (DELETE FROM vitrine_archive_unused_file AS u USING agreed WHERE u.path = ANY (%(paths)s::text[]))
+INSERT INTO vitrine_archive_file (slices, imported, content, day, namespace_id, path, rows, bytes, schema_version, checksum,
+                                  first_at, last_at)
+SELECT f.slices::bigint[], %(imported)s, %(content)s, %(day)s, %(namespace_id)s, f.path, f.rows, f.bytes, %(schema_version)s,
+       f.checksum, f.first_at, f.last_at
+  FROM agreed, unnest(%(slices)s::text[], %(paths)s::text[], %(rows)s::bigint[], %(bytes)s::bigint[], %(checksums)s::text[],
+                      %(first_ats)s::timestamptz[], %(last_ats)s::timestamptz[])
+       AS f(slices, path, rows, bytes, checksum, first_at, last_at)
+RETURNING id;
+
+-- name: history_forget_days
+-- Remove the files of days that are older than their namespace keeps them from the manifest; they become unused. Roll-ups are
+-- kept. The events of a day must have been dropped from the event table: dropping compares their number with the archive.
+WITH old AS (
+     DELETE FROM vitrine_archive_file AS f USING vitrine_namespace AS n
+      WHERE n.id = f.namespace_id AND f.content <> 'settings' AND f.day < %(today)s::date - n.archive_days
+        AND (f.imported OR f.day < %(first_day)s::date)
+     RETURNING f.path, f.day, n.name)
+, unused AS (INSERT INTO vitrine_archive_unused_file (path, since) SELECT old.path, clock_timestamp() FROM old)
+SELECT old.name, min(old.day) AS first_day, max(old.day) AS last_day, count(*) AS files FROM old GROUP BY old.name ORDER BY 1;
 
 -- name: history_reserve_numbers
 -- Take numbers from an entity's counter, as a send would.
@@ -312,3 +366,19 @@ SELECT h.at, h.at, %(entity_id)s, h.subqueue, h.sequence_number, h.kind, h.deliv
        'generated', h.reason, h.size, CASE WHEN h.fate = @EVENT_EXPIRED THEN %(time_to_live)s::interval END, h.enqueued_at,
        h.first_received_at, h.last_received_at, '{"generated": true}'::jsonb
   FROM happened AS h ORDER BY h.at, h.kind;
+
+-- name: history_next_slice_id
+-- The id of a slice that is entered when its files are written.
+SELECT nextval(pg_get_serial_sequence('vitrine_archive_slice', 'id')) AS id;
+
+-- name: history_next_number
+-- The next number of an entity's counter.
+SELECT next_number FROM vitrine_entity_counter WHERE entity_id = %(entity_id)s;
+
+-- name: history_revisions
+-- The revisions of the settings of these entities, or of all.
+SELECT r.id AS revision_id, r.entity_id, e.path, e.kind, e.family, r.at AS since, r.actor, r.settings::text AS settings,
+       e.namespace_id
+  FROM vitrine_entity_revision AS r JOIN vitrine_entity AS e ON e.id = r.entity_id
+ WHERE %(entity_ids)s::bigint[] IS NULL OR r.entity_id = ANY (%(entity_ids)s::bigint[])
+ ORDER BY r.entity_id, r.id;

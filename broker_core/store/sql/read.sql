@@ -62,23 +62,23 @@ SELECT x.id, x.namespace_name, x.path FROM (
 
 -- fragment: sums_of_lists
 -- The messages in the rows `l` of the ledger, by list.
-sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_MAIN AND l.state = @STATE_ACTIVE)::bigint AS active,
-sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_MAIN AND l.state = @STATE_DEFERRED)::bigint AS deferred,
-sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_MAIN AND l.state = @STATE_SCHEDULED)::bigint AS scheduled,
-sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_DEAD_LETTER
+sum(l.n::float8) FILTER (WHERE l.subqueue = @SUBQUEUE_MAIN AND l.state = @STATE_ACTIVE)::bigint AS active,
+sum(l.n::float8) FILTER (WHERE l.subqueue = @SUBQUEUE_MAIN AND l.state = @STATE_DEFERRED)::bigint AS deferred,
+sum(l.n::float8) FILTER (WHERE l.subqueue = @SUBQUEUE_MAIN AND l.state = @STATE_SCHEDULED)::bigint AS scheduled,
+sum(l.n::float8) FILTER (WHERE l.subqueue = @SUBQUEUE_DEAD_LETTER
                    AND l.state IN (@STATE_ACTIVE, @STATE_DEFERRED))::bigint AS dead_letter,
-sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_TRANSFER_DEAD_LETTER
+sum(l.n::float8) FILTER (WHERE l.subqueue = @SUBQUEUE_TRANSFER_DEAD_LETTER
                    AND l.state IN (@STATE_ACTIVE, @STATE_DEFERRED))::bigint AS transfer_dead_letter
 
 -- fragment: sums_of_holds
 -- The locked and invisible messages in the rows `l` of the ledger, by kind.
-sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_MAIN AND l.state = @LEDGER_LOCKED)::bigint AS locked,
-sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_MAIN AND l.state = @LEDGER_DEFERRED_LOCKED)::bigint AS deferred_locked,
-sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_DEAD_LETTER
+sum(l.n::float8) FILTER (WHERE l.subqueue = @SUBQUEUE_MAIN AND l.state = @LEDGER_LOCKED)::bigint AS locked,
+sum(l.n::float8) FILTER (WHERE l.subqueue = @SUBQUEUE_MAIN AND l.state = @LEDGER_DEFERRED_LOCKED)::bigint AS deferred_locked,
+sum(l.n::float8) FILTER (WHERE l.subqueue = @SUBQUEUE_DEAD_LETTER
                    AND l.state IN (@LEDGER_LOCKED, @LEDGER_DEFERRED_LOCKED))::bigint AS dead_letter_locked,
-sum(l.n) FILTER (WHERE l.state = @LEDGER_DELAYED)::bigint AS delayed,
-sum(l.n) FILTER (WHERE l.state = @LEDGER_RESCHEDULED)::bigint AS rescheduled,
-sum(l.n) FILTER (WHERE l.state = @LEDGER_EXTENDED)::bigint AS extended
+sum(l.n::float8) FILTER (WHERE l.state = @LEDGER_DELAYED)::bigint AS delayed,
+sum(l.n::float8) FILTER (WHERE l.state = @LEDGER_RESCHEDULED)::bigint AS rescheduled,
+sum(l.n::float8) FILTER (WHERE l.state = @LEDGER_EXTENDED)::bigint AS extended
 
 -- fragment: counts
 -- The sums of a ledger `l` and of its holds `k`; 0 for those that have no row.
@@ -88,22 +88,18 @@ coalesce(k.locked, 0) AS locked, coalesce(k.deferred_locked, 0) AS deferred_lock
 coalesce(k.dead_letter_locked, 0) AS dead_letter_locked, coalesce(k.delayed, 0) AS delayed,
 coalesce(k.rescheduled, 0) AS rescheduled, coalesce(k.extended, 0) AS extended
 
--- fragment: traffic_of_minute
--- The messages that passed each entity in the last minute, rounded to whole buckets, by what happened to them.
+-- fragment: minute
+-- The last minute, rounded to whole buckets.
 minute AS MATERIALIZED (SELECT date_bin('10 seconds', now() - interval '50 seconds', timestamptz 'epoch') AS began),
-passed AS MATERIALIZED (
-    SELECT t.entity_id, sum(t.sent) AS sent, sum(t.completed) AS completed
-      FROM (SELECT r.entity_id, r.sent, r.completed FROM entities AS e CROSS JOIN LATERAL (
-                SELECT x.entity_id, x.sent, x.completed FROM vitrine_traffic AS x
-                 WHERE x.entity_id = e.id AND x.step = 10 AND x.bucket >= (SELECT began FROM minute)) AS r
-            UNION ALL
-            SELECT w.entity_id, CASE WHEN w.op IN (@OP_SENT, @OP_SCHEDULED) AND e.kind <> 'topic'
-                                       OR w.op = @OP_PUBLISHED THEN abs(w.n) END,
-                   CASE WHEN w.op IN (@OP_COMPLETED, @OP_RECEIVED_AND_DELETED) THEN abs(w.n) END
-              FROM vitrine_count_delta AS w JOIN entities AS e ON e.id = w.entity_id
-             WHERE w.op IS NOT NULL AND w.at >= (SELECT began FROM minute)) AS t
-     GROUP BY t.entity_id),
 span AS MATERIALIZED (SELECT extract(epoch FROM now() - began)::float8 AS seconds FROM minute)
+
+-- fragment: unfolded_of_minute
+-- The messages that passed the entities in the last minute, as far as they are not in vitrine_traffic yet.
+SELECT w.entity_id, CASE WHEN w.op IN (@OP_SENT, @OP_SCHEDULED) AND e.kind <> 'topic'
+                           OR w.op = @OP_PUBLISHED THEN abs(w.n) END AS sent,
+       CASE WHEN w.op IN (@OP_COMPLETED, @OP_RECEIVED_AND_DELETED) THEN abs(w.n) END AS completed
+  FROM vitrine_count_delta AS w JOIN entities AS e ON e.id = w.entity_id
+ WHERE w.op IS NOT NULL AND w.at >= (SELECT began FROM minute)
 
 -- fragment: oldest_active
 -- When the oldest message of e's main queue was enqueued; without with_oldest only if the entity has a default time-to-live.
@@ -165,8 +161,17 @@ ledger AS MATERIALIZED (
               FROM vitrine_count_delta AS d JOIN entities AS e ON e.id = d.entity_id) AS l
      WHERE l.until IS NULL OR l.until > l.now
      GROUP BY l.entity_id),
--- include: traffic_of_minute
+-- include: minute
 ,
+passed AS MATERIALIZED (
+    SELECT t.entity_id, sum(t.sent) AS sent, sum(t.completed) AS completed
+      FROM (SELECT r.* FROM entities AS e CROSS JOIN LATERAL (
+                SELECT x.entity_id, x.sent, x.completed FROM vitrine_traffic AS x
+                 WHERE x.entity_id = e.id AND x.step = 10 AND x.bucket >= (SELECT began FROM minute)) AS r
+            UNION ALL
+-- include: unfolded_of_minute
+           ) AS t
+     GROUP BY t.entity_id),
 -- include: dead_letter_queues
 SELECT e.id, e.namespace_name, e.path, e.kind, e.topic_id, e.requires_session, e.forward_to, e.family,
        e.effective, e.options, e.status,
@@ -260,36 +265,48 @@ SELECT e.id FROM entities AS e
 SELECT set_config('work_mem', '64MB', true), set_config('plan_cache_mode', 'force_custom_plan', true) AS plans;
 
 -- fragment: tallies
--- The listed entities with their counts, the ledger and the traffic being read once for all. neglected: entities with available
--- messages that nobody has asked for within the last minute.
+-- The listed entities with their counts, the ledger and the traffic being read once for all. neglected: 1 if there are available
+-- messages that nobody has asked for within the last minute. entities: 1, for sums.
 lists AS MATERIALIZED (
     SELECT l.entity_id,
            -- include: sums_of_lists
-      FROM (SELECT entity_id, subqueue, state, n FROM vitrine_count_base WHERE until IS NULL
-            UNION ALL SELECT entity_id, subqueue, state, n FROM vitrine_count_delta WHERE until IS NULL) AS l
+      FROM (SELECT entity_id, subqueue, state, n FROM vitrine_count_base WHERE until IS NULL AND n <> 0
+            UNION ALL SELECT entity_id, subqueue, state, n FROM vitrine_count_delta WHERE until IS NULL AND n <> 0) AS l
      GROUP BY l.entity_id),
 holds AS MATERIALIZED (
     SELECT l.entity_id,
            -- include: sums_of_holds
-      FROM (SELECT entity_id, subqueue, state, until, n FROM vitrine_count_base WHERE until IS NOT NULL
-            UNION ALL SELECT entity_id, subqueue, state, until, n FROM vitrine_count_delta WHERE until IS NOT NULL) AS l
+      FROM (SELECT entity_id, subqueue, state, until, n FROM vitrine_count_base WHERE until IS NOT NULL AND n <> 0
+            UNION ALL
+            SELECT entity_id, subqueue, state, until, n FROM vitrine_count_delta WHERE until IS NOT NULL AND n <> 0) AS l
       JOIN entities AS e ON e.id = l.entity_id
      WHERE l.until > e.now
      GROUP BY l.entity_id),
--- include: traffic_of_minute
+-- include: minute
 ,
+passed AS MATERIALIZED (
+    SELECT t.entity_id, sum(t.sent) AS sent, sum(t.completed) AS completed
+      FROM (SELECT x.entity_id, x.sent, x.completed FROM vitrine_traffic AS x
+             WHERE x.step = 10 AND x.bucket >= (SELECT began FROM minute)
+            UNION ALL
+-- include: unfolded_of_minute
+           ) AS t
+     GROUP BY t.entity_id),
 -- include: dead_letter_queues
 ,
 tallies AS MATERIALIZED (
-    SELECT t.*, least(t.expired_found, %(expired_cap)s) AS expired_pending,
-           t.is_idle AND NOT t.waits_for_operator
+    SELECT t.*, 1 AS entities, least(t.expired_found, %(expired_cap)s) AS expired_pending,
+           (t.is_idle AND NOT t.waits_for_operator
              AND t.active - t.locked - t.delayed - t.rescheduled - t.extended
-                 > least(t.expired_found, %(expired_cap)s) - t.expired_leased - t.expired_delayed AS is_neglected
+                 > least(t.expired_found, %(expired_cap)s) - t.expired_leased - t.expired_delayed)::int AS neglected
       FROM (
            SELECT e.id, e.namespace_name, e.path, e.topic_path, e.kind, e.family, e.status,
                   coalesce(p.sent, 0) AS sent,
                   coalesce(p.completed, 0) AS completed, oldest.enqueued_at AS oldest_active_at,
-                  own.n + by_default.n AS expired_found, own.leased AS expired_leased, own.delayed AS expired_delayed,
+                  own.n + CASE WHEN e.default_message_time_to_live IS NULL THEN 0 ELSE (
+                              SELECT by_default.n FROM
+                                     -- include: expired_by_default
+                              ) END AS expired_found, own.leased AS expired_leased, own.delayed AS expired_delayed,
                   d.id IS NOT NULL AS waits_for_operator,
                   e.status IN ('Active', 'SendDisabled') AND (a.waiting_until > clock_timestamp()) IS NOT TRUE
                     AND (a.last_receive_at >= e.now - interval '1 minute') IS NOT TRUE
@@ -307,34 +324,32 @@ tallies AS MATERIALIZED (
                   ON true
             CROSS JOIN
                   -- include: expired_by_own
-            CROSS JOIN
-                  -- include: expired_by_default
            ) AS t)
 
 -- fragment: tally_sums
--- The sums of the tallies `t`, with rates over the seconds in `s`.
-t.waits_for_operator, min(t.namespace_name) AS namespace_name, min(t.path) AS path, count(*) AS entities,
+-- The sums of the tallies `t`, or of such sums; sent and completed are of the last minute.
+t.waits_for_operator, min(t.namespace_name) AS namespace_name, min(t.path) AS path, sum(t.entities)::bigint AS entities,
 sum(t.active)::bigint AS active, sum(t.locked)::bigint AS locked, sum(t.deferred)::bigint AS deferred,
 sum(t.scheduled)::bigint AS scheduled, sum(t.dead_letter)::bigint AS dead_letter,
 sum(t.transfer_dead_letter)::bigint AS transfer_dead_letter, sum(t.deferred_locked)::bigint AS deferred_locked,
 sum(t.dead_letter_locked)::bigint AS dead_letter_locked, sum(t.delayed)::bigint AS delayed,
 sum(t.rescheduled)::bigint AS rescheduled, sum(t.extended)::bigint AS extended,
-sum(t.expired_pending)::bigint AS expired_pending, bool_or(t.expired_found > t.expired_pending) AS expired_capped,
+sum(t.expired_found)::bigint AS expired_found, sum(t.expired_pending)::bigint AS expired_pending,
 sum(t.expired_leased)::bigint AS expired_leased, sum(t.expired_delayed)::bigint AS expired_delayed,
-(sum(t.sent) / s.seconds)::float8 AS sent_rate, (sum(t.completed) / s.seconds)::float8 AS completed_rate,
-min(t.oldest_active_at) AS oldest_active_at, count(*) FILTER (WHERE t.is_neglected) AS neglected
+sum(t.sent)::float8 AS sent, sum(t.completed)::float8 AS completed, min(t.oldest_active_at) AS oldest_active_at,
+sum(t.neglected)::bigint AS neglected
 
 -- fragment: first_neglected
 -- The ids of the first five neglected tallies.
-ARRAY(SELECT x.id FROM tallies AS x WHERE x.is_neglected ORDER BY x.namespace_name, x.path LIMIT 5) AS first_neglected
+ARRAY(SELECT x.id FROM tallies AS x WHERE x.neglected = 1 ORDER BY x.namespace_name, x.path LIMIT 5) AS first_neglected
 
 -- name: read_tallies
--- The listed entities added up by family, kind and whether their messages wait for an operator.
+-- The listed entities added up by family, kind and whether their messages wait for an operator. seconds: of the last minute.
 WITH
 -- include: listed
 ,
 -- include: tallies
-SELECT NULL::bigint AS id, t.family, t.kind,
+SELECT NULL::bigint AS id, t.family, t.kind, s.seconds,
        -- include: tally_sums
        ,
        -- include: first_neglected
@@ -348,7 +363,7 @@ SELECT NULL::bigint AS id, t.family, t.kind,
 -- does not count. Items are in the order of the column `sort`. Groups are open if there are at most open_below entities, or one
 -- item alone, except those in `toggled`, of which the opposite holds; up to max_children of each are returned.
 -- level 0: the sums of all listed; 1: an item's; 2: an entity of an open group; 3: of each namespace with an item on the page.
--- place: of the item among `items`.
+-- place: of the item among `items`. seconds: of the last minute.
 WITH
 -- include: listed
 ,
@@ -363,7 +378,7 @@ named AS MATERIALIZED (
                 WHEN 'name' THEN NULL
                 WHEN 'attention' THEN CASE WHEN t.dead_letter + t.transfer_dead_letter > 0 THEN 1e15 + t.dead_letter
                                            WHEN t.waits_for_operator AND t.active > 0 THEN 1e15 + t.active
-                                           WHEN t.is_neglected THEN 1e12 + t.active WHEN t.status <> 'Active' THEN 1 ELSE 0 END
+                                           WHEN t.neglected = 1 THEN 1e12 + t.active WHEN t.status <> 'Active' THEN 1 ELSE 0 END
                 WHEN 'sent' THEN t.sent
                 WHEN 'completed' THEN t.completed
                 WHEN 'oldest' THEN coalesce(extract(epoch FROM t.oldest_active_at), 1e12)
@@ -392,11 +407,16 @@ named AS MATERIALIZED (
                                    - (t.expired_pending - t.expired_leased - t.expired_delayed), 0) END
            END::float8 AS value
       FROM tallies AS t),
+prefixes AS (
+    SELECT n.namespace_name, n.prefix FROM named AS n WHERE %(grouped)s::boolean AND n.prefix IS NOT NULL
+     GROUP BY n.namespace_name, n.prefix HAVING count(*) FILTER (WHERE n.topic_path IS NULL) >= 3),
 grouped AS MATERIALIZED (
-    SELECT n.*, CASE WHEN %(grouped)s::boolean AND n.prefix IS NOT NULL
-                      AND count(*) FILTER (WHERE n.topic_path IS NULL) OVER (PARTITION BY n.namespace_name, n.prefix) >= 3
-                     THEN n.prefix END AS prefix_of_group
-      FROM named AS n),
+    SELECT n.*, p.prefix AS prefix_of_group
+      FROM named AS n LEFT JOIN prefixes AS p ON p.namespace_name = n.namespace_name AND p.prefix = n.prefix),
+parts AS MATERIALIZED (                                  -- the sums of groups, and of all others of a namespace together
+    SELECT t.prefix_of_group, t.family, t.kind,
+           -- include: tally_sums
+      FROM grouped AS t GROUP BY t.namespace_name, t.prefix_of_group, t.family, t.kind, t.waits_for_operator),
 items AS MATERIALIZED (
     SELECT g.namespace_name, g.prefix_of_group, CASE WHEN g.prefix_of_group IS NULL THEN g.id END AS id, count(*) AS members,
            CASE %(sort)s WHEN 'oldest' THEN min(g.value) ELSE sum(g.value) END AS value,
@@ -410,47 +430,46 @@ paged AS MATERIALIZED (
                                                i.namespace_name, i.base, i.is_beneath, i.path) AS place
               FROM items AS i) AS i
      WHERE CASE WHEN %(descending)s AND i.value IS NULL THEN i.items - i.place + 1 ELSE i.place END
-           BETWEEN %(first)s::bigint + 1 AND %(first)s + %(max_count)s::bigint)
+           BETWEEN %(first)s::bigint + 1 AND %(first)s + %(max_count)s::bigint),
+singles AS MATERIALIZED (SELECT g.* FROM grouped AS g WHERE g.id = ANY (ARRAY(SELECT id FROM paged)))
+SELECT s.seconds, x.*
+  FROM span AS s CROSS JOIN (
 SELECT 0 AS level, 0::bigint AS place, NULL::bigint AS id, NULL::text AS prefix_of_group, false AS is_open,
        (SELECT count(*) FROM items) AS items, NULL::float8 AS value, t.family, t.kind,
        -- include: tally_sums
        ,
        -- include: first_neglected
-  FROM grouped AS t CROSS JOIN span AS s
- GROUP BY t.family, t.kind, t.waits_for_operator, s.seconds
+  FROM parts AS t GROUP BY t.family, t.kind, t.waits_for_operator
 UNION ALL
 SELECT 1, p.place, p.id, NULL, false, p.items, p.value, t.family, t.kind,
        -- include: tally_sums
        , NULL
-  FROM paged AS p JOIN grouped AS t ON t.id = p.id CROSS JOIN span AS s
- GROUP BY p.place, p.id, p.items, p.value, t.family, t.kind, t.waits_for_operator, s.seconds
+  FROM paged AS p JOIN singles AS t ON t.id = p.id
+ GROUP BY p.place, p.id, p.items, p.value, t.family, t.kind, t.waits_for_operator
 UNION ALL
 SELECT 1, p.place, NULL, p.prefix_of_group, p.is_open, p.items, p.value, t.family, t.kind,
        -- include: tally_sums
        , NULL
-  FROM paged AS p JOIN grouped AS t ON t.namespace_name = p.namespace_name AND t.prefix_of_group = p.prefix_of_group
- CROSS JOIN span AS s
- GROUP BY p.place, p.prefix_of_group, p.is_open, p.items, p.value, t.family, t.kind, t.waits_for_operator, s.seconds
+  FROM paged AS p JOIN parts AS t ON t.namespace_name = p.namespace_name AND t.prefix_of_group = p.prefix_of_group
+ GROUP BY p.place, p.prefix_of_group, p.is_open, p.items, p.value, t.family, t.kind, t.waits_for_operator
 UNION ALL
-SELECT 2, c.place, c.id, c.prefix_of_group, true, c.rank, c.value, t.family, t.kind,
+SELECT 2, t.place, t.id, NULL, true, t.rank, NULL, t.family, t.kind,
        -- include: tally_sums
        , NULL
-  FROM (SELECT p.place, g.id, g.prefix_of_group, g.value,
+  FROM (SELECT p.place, g.*,
                row_number() OVER (PARTITION BY p.place ORDER BY CASE WHEN %(descending)s THEN -g.value ELSE g.value END, g.base,
                                                                 g.topic_path IS NOT NULL, g.path) AS rank
           FROM paged AS p JOIN grouped AS g ON g.namespace_name = p.namespace_name AND g.prefix_of_group = p.prefix_of_group
-         WHERE p.is_open) AS c
-  JOIN grouped AS t ON t.id = c.id CROSS JOIN span AS s
- WHERE c.rank <= %(max_children)s::bigint
- GROUP BY c.place, c.id, c.prefix_of_group, c.rank, c.value, t.family, t.kind, t.waits_for_operator, s.seconds
+         WHERE p.is_open) AS t
+ WHERE t.rank <= %(max_children)s::bigint
+ GROUP BY t.place, t.id, t.rank, t.family, t.kind, t.waits_for_operator
 UNION ALL
 SELECT 3, 0, NULL, NULL, true, 0, NULL, t.family, t.kind,
        -- include: tally_sums
        , NULL
-  FROM grouped AS t CROSS JOIN span AS s
- WHERE %(sort)s = 'name' AND t.namespace_name IN (SELECT namespace_name FROM paged)
- GROUP BY t.namespace_name, t.family, t.kind, t.waits_for_operator, s.seconds
- ORDER BY level, place, items;
+  FROM parts AS t WHERE %(sort)s = 'name' AND t.namespace_name IN (SELECT namespace_name FROM paged)
+ GROUP BY t.namespace_name, t.family, t.kind, t.waits_for_operator) AS x
+ ORDER BY x.level, x.place, x.items;
 
 -- name: read_counts
 -- The counts of one entity from the ledger, as in read_overview.
@@ -1017,7 +1036,7 @@ SELECT t.entity_id, date_bin('1 min', t.at, 'epoch') AS at, sum(t.sent)::bigint 
                                                                     ELSE '{@OP_SENT,@OP_SCHEDULED}' END) THEN abs(l.n) ELSE 0 END,
                CASE WHEN l.op IN (@OP_COMPLETED, @OP_RECEIVED_AND_DELETED) THEN abs(l.n) ELSE 0 END
           FROM vitrine_count_delta AS l JOIN vitrine_entity AS e ON e.id = l.entity_id
-         WHERE l.entity_id = ANY (%(ids)s::bigint[]) AND l.at >= %(since)s) AS t
+         WHERE e.id = ANY (%(ids)s::bigint[]) AND l.entity_id = ANY (%(ids)s::bigint[]) AND l.at >= %(since)s) AS t
  GROUP BY 1, 2;
 
 -- name: read_traffic_namespaces
@@ -1341,8 +1360,8 @@ SELECT s.scanned, s.scanned = n.n AND n.n < %(max_scanned)s AS at_end, j.not_jso
 
 -- name: search_events
 -- Messages that match by what their first event keeps of them, present or removed, also of deleted entities, newest first: among
--- the next max_scanned events below (xid, event_id). back_to: when the last of these was recorded, or the one at that place if
--- there are none. Without a match there is one row without a number.
+-- the next max_scanned events below (xid, event_id). only: of these entities; NULL: of all. back_to: when the last of these was
+-- recorded, or the one at that place if there are none. Without a match there is one row without a number.
 WITH looked_at AS MATERIALIZED (
     SELECT event_id, xid, recorded_at, at, entity_id, subqueue, sequence_number, kind, message_id, session_id, size, properties,
            application_properties, actor
@@ -1359,6 +1378,7 @@ WITH looked_at AS MATERIALIZED (
            NULL::smallint AS priority, NULL::bytea AS body, NULL::jsonb AS resubmitted_from
       FROM looked_at AS l
      WHERE l.kind IN (@EVENT_SENT, @EVENT_SCHEDULED, @EVENT_PUBLISHED)
+       AND (%(only)s::bigint[] IS NULL OR l.entity_id = ANY (%(only)s::bigint[]))
 ), entities AS MATERIALIZED (
     SELECT e.id, n.name AS namespace_name, e.path, e.family, e.default_message_time_to_live, e.deleted_at, c.now
       FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
@@ -1387,9 +1407,10 @@ SELECT s.scanned,
  ORDER BY f.xid DESC, f.event_id DESC;
 
 -- name: search_entities
--- The entities whose names match all patterns, the newest first, up to max_count.
-SELECT e.id FROM vitrine_entity_now AS e
- WHERE (%(with_system)s::boolean OR NOT e.is_system) AND NOT EXISTS (
+-- The entities whose names match all patterns, the newest first, up to max_count. with_deleted: also those that are deleted.
+SELECT e.id FROM (SELECT e.id, e.path, e.deleted_at, n.is_system, n.name AS namespace_name
+                    FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id) AS e
+ WHERE (%(with_system)s::boolean OR NOT e.is_system) AND (%(with_deleted)s::boolean OR e.deleted_at IS NULL) AND NOT EXISTS (
        SELECT FROM unnest(%(patterns)s::text[], %(exact)s::boolean[]) AS t(pattern, exact)
         WHERE NOT CASE WHEN t.exact THEN e.namespace_name || '/' || e.path LIKE t.pattern
                        ELSE lower(e.namespace_name || '/' || e.path) LIKE lower(t.pattern) END)

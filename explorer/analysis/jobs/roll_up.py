@@ -1,7 +1,8 @@
 """Job "roll up": counts the lives and attempts of whole days by hour, outcome, cause, time-to-live and histogram bin.
 
-Specification: archive (its address), lives and attempts (files in it, under `<content>/day=.../namespace=.../`), messages (lives
-in them), result (a folder to write), scratch, master, name. Writes `result/rows`, Parquet files with the columns `day`,
+Specification: days (day, namespace_id, and the slices that are `covered` by another roll-up), archive (its address), lives and
+attempts (files in it, under `<content>/day=.../namespace=.../`), messages (lives in them), result (a folder to write), scratch,
+master, name. Writes `result/rows`, Parquet files with the columns `day`,
 `namespace` and measures.COLUMNS, in no order.
 """
 
@@ -34,12 +35,18 @@ def rolled_up(spark: SparkSession, spec: dict) -> DataFrame:
 
 
 def stored(spark: SparkSession, columns: StructType, spec: dict, content: str) -> DataFrame:
-    """The files of one content, with `day` and `namespace` from their paths."""
-    with_path = StructType([*columns, StructField("day", StringType()), StructField("namespace", LongType())])
+    """The rows of one content that no roll-up covers, with `day` and `namespace` from their paths."""
+    added = [StructField(schemas.SLICE, LongType()), StructField("day", StringType()), StructField("namespace", LongType())]
+    with_path = StructType([*columns, *added])
     if not spec[content]:
         return spark.createDataFrame([], with_path)
     reader = spark.read.schema(with_path).option("basePath", f"{spec['archive'].rstrip('/')}/{content}")
-    return reader.parquet(*spec[content])
+    rows = reader.parquet(*spec[content])
+    for day in spec["days"]:
+        if day["covered"]:
+            here = (F.col("day") == day["day"]) & (F.col("namespace") == day["namespace_id"])
+            rows = rows.where(~F.coalesce(here & F.col(schemas.SLICE).isin(day["covered"]), F.lit(False)))
+    return rows
 
 
 def of_lives(lives: DataFrame) -> DataFrame:

@@ -66,3 +66,5 @@ ATTEMPT = StructType(
         StructField("generated", BooleanType(), nullable=False),
     ]
 )
+
+SLICE = "slice_id"  # a column of compacted files

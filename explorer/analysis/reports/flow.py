@@ -12,8 +12,9 @@ from broker_core.common.durations import human
 from explorer.shared.charts import WIDTHS, brief, count_lines, duration_lines
 
 from ..jobs import measures
+from ..listing import messages_url
 from .forms import ReportForm
-from .report import ROLLED_UP, Analysis, Column, Figure, Report, Section, Table, counted, difference, moment
+from .report import ROLLED_UP, Analysis, Column, Figure, Link, Report, Section, Table, counted, difference, moment
 from .scope import HOUR, Range, Scope, floor, generated, of_measure, sums
 
 FOREVER = datetime.max.replace(tzinfo=UTC)
@@ -43,11 +44,6 @@ class Flow:
     depth: list[int]
     oldest: list[timedelta | None]
 
-    @property
-    def rows(self) -> list[tuple[Any, ...]]:
-        """The intervals for the table, newest first."""
-        return list(zip(self.starts, self.entered, self.left, self.depth, self.oldest, strict=True))[::-1]
-
 
 Lives = Iterable[tuple[datetime, datetime, int]]  # the hours of entering and of leaving, messages
 
@@ -55,7 +51,7 @@ Lives = Iterable[tuple[datetime, datetime, int]]  # the hours of entering and of
 def report(scope: Scope, values: Mapping[str, Any]) -> Report:
     rows, span = of_measure(scope.rows(), measures.LIFE), scope.range
     found = flow(span, list(sums(rows, "hour", "end_hour")), _present(scope, span.end))
-    table = Table("flow", "Data", COLUMNS, found.rows, is_axis=True)
+    table = Table("flow", "Data", COLUMNS, _rows(scope, found), is_axis=True)
     return Report(
         finding=sentence(found, span),
         sections=(*_sections(scope, found), Section("data", "Data", table=table)),
@@ -120,7 +116,7 @@ def _sections(scope: Scope, found: Flow) -> list[Section]:
             [duration_lines(starts, {"p50": found.oldest}, (), one, partial=partial) for one in WIDTHS],
             caption="age of the oldest message at the end of each interval", columns="oldest",
         )]),
-        Section("traffic", "Entered and left", text, is_half=True, figures=[
+        Section("traffic", "Entered and left", text, [
             Figure(
                 f"Messages that entered and left by {span.unit}",
                 [count_lines(starts, traffic, one, partial=partial) for one in WIDTHS],
@@ -128,6 +124,16 @@ def _sections(scope: Scope, found: Flow) -> list[Section]:
             )
         ]),
     ]  # fmt: skip
+
+
+def _rows(scope: Scope, found: Flow) -> list[tuple[Any, ...]]:
+    """The intervals for the table, newest first. What entered leads to its messages."""
+    span, rows = scope.range, []
+    columns = zip(found.starts, found.entered, found.left, found.depth, found.oldest, strict=True)
+    for at, entered, *others in reversed(list(columns)):
+        url = messages_url(scope.query, max(at, span.start), min(at + span.bucket, span.end), order="enqueued")
+        rows.append((at, Link(entered, url) if entered else 0, *others))
+    return rows
 
 
 def _present(scope: Scope, before: datetime) -> Counter[datetime]:

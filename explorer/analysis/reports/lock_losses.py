@@ -107,16 +107,18 @@ def losses(found: Sequence[Attempt], until: datetime) -> list[Lost]:
         if one.renewals or (lock is not None and longest > lock):
             cause = "longer"
         else:
-            cause = _by_activity(one, at, at + max(lock or SHORTEST, SHORTEST), received[one.received_by])
+            cause = _by_activity(one, at, received[one.received_by])
         result.append(Lost(one, at, cause))
     return result
 
 
-def _by_activity(one: Attempt, at: datetime, silence: datetime, received: Sequence[datetime]) -> str:
-    """Why a lock was lost, from when its receiver received other messages."""
+def _by_activity(one: Attempt, at: datetime, received: Sequence[datetime]) -> str:
+    """Why a lock was lost, by when its receiver received other messages. RabbitMQ has no lock that work could exceed."""
+    silence = at + max(one.lock or SHORTEST, SHORTEST)
     if not any(at <= other <= silence for other in received):
         return "gone"
-    return "unsettled" if any(one.received_at < other < at for other in received) else "longer"
+    went_on = one.lock is None or any(one.received_at < other < at for other in received)
+    return "unsettled" if went_on else "longer"
 
 
 def by_bucket(span: Range, lost: Sequence[Lost]) -> dict[str, list[int]]:

@@ -26,6 +26,7 @@ from .scope import Range, Scope, ended, floor, generated, of_measure, sums
 
 LOST = {outcomes.COLUMNS[name]: name for name in ("expired", "dead_lettered", "dropped", "moved", "purged", "deleted")}
 LOOK_BACK = timedelta(days=30)  # a cause that was not seen for so long is new
+NEW_AFTER = timedelta(days=1)  # of history without a cause
 MOST_BOXES = 8  # in a layer of the diagram; the others are one
 CAUSES = (
     Column("queue", "Queue"),
@@ -92,7 +93,7 @@ def report(scope: Scope, values: Mapping[str, Any]) -> Report:
     table = Table("causes", "Causes", CAUSES, _rows(scope, losses), empty="No messages were lost in this time.")
     sections = [_by_time(span, ends), *_routes(scope, losses), Section("causes", "Causes", table=table)]
     return Report(
-        finding=sentence(losses, left) + _compared(scope, losses),
+        finding=sentence(losses, left, pc.min(known["end_hour"]).as_py()) + _compared(scope, losses),
         sections=sections if losses else (),
         notes=NOTES,
         generated=generated(here),
@@ -127,13 +128,13 @@ def by_bucket(span: Range, ends: Ends) -> dict[str, list[int]]:
     return {name: found[name] for name in LOST.values() if name in found}
 
 
-def sentence(losses: Sequence[Loss], left: int) -> str:
-    """How many messages were lost, mostly why, and which cause is new. left: all that left."""
+def sentence(losses: Sequence[Loss], left: int, begun: datetime | None) -> str:
+    """How many messages were lost, mostly why, and which cause is new. left: all that left. begun: the first known hour."""
     if not losses:
         return "No messages were lost in this time."
     total, first = sum(loss.messages for loss in losses), losses[0]
     verb = "was" if total == 1 else "were"
-    new = next((loss for loss in losses if loss.since == loss.first_at and loss.cause), None)
+    new = next((loss for loss in losses if loss.since == loss.first_at and begun and loss.since - begun >= NEW_AFTER), None)
     appeared = f" New since {new.since:%Y-%m-%d %H:%M}: {_words(new)}." if new else ""
     of = f" ({percent(total / left)} of those that left)" if left > total else ""
     return f"{counted(total, 'message')} {verb} lost{of}. Most frequent: {_words(first)}, {first.messages:,}.{appeared}"

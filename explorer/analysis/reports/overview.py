@@ -15,10 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from django.urls import reverse
 
-from broker_core.common.types import EventKind
+from broker_core.common.types import EventKind, SubQueue
+from broker_core.history import schema
 from explorer.shared.charts import WIDTHS, brief
 
-from ..jobs import measures
+from ..jobs import measures, outcomes
 from ..survival import CannotTell
 from . import attempts, flow, lock_losses, losses, redelivery, waiting
 from .drawings import named_heat_map
@@ -102,20 +103,35 @@ class Finding:
 
 def report(scope: Scope, values: Mapping[str, Any]) -> Report:
     span = scope.range
-    rows = scope.rows(Range(span.start - LOOK_BACK, span.end))
+    rows = pa.concat_tables([scope.rows(Range(span.start - LOOK_BACK, span.end)), of_present(scope.present(span.end))])
     if not rows.num_rows:
         return Report("No messages entered or left in this time, or in the four weeks before.")
     series, since = by_hour(rows), pc.min(rows["hour"]).as_py()
     hours = [span.start + i * HOUR for i in range(-int((span.start - floor(span.end, HOUR)) // HOUR))]  # whole ones
+    if not hours:
+        raise CannotTell("The range has no whole hour that is over. Choose a longer one.")
     if usual_hours(max(since, span.start - LOOK_BACK), span.start, span.start) is None:
-        raise CannotTell(
-            f"The history begins at {moment(since)}: what is usual is known from {FEWEST_HOURS} hours before the range. Choose a "
-            "shorter range."
-        )
+        needed = f"the overview needs {FEWEST_HOURS} hours of it before the range."
+        raise CannotTell(f"The history begins at {moment(since)}. To know what is usual, {needed}")
     found = findings(series, hours, max(since, span.start - LOOK_BACK))
     table = Table("findings", "Findings", COLUMNS, [_row(scope, one) for one in found], empty="Nothing was unusual.")
     sections = [*_map(scope, found), Section("findings", "Findings, most unusual first", table=table)]
     return Report(sentence(found, scope.paths), sections, NOTES, generated(rows))
+
+
+def of_present(present: Iterable[Any]) -> pa.Table:
+    """Messages that are still there, as rows of lives: they have entered, and have waited or still wait. Pure."""
+    columns: dict[str, list[Any]] = {name: [] for name in schema.ROLLUP.names}
+    for one in present:
+        waited = measures.WAITING if one.received else measures.NEVER_RECEIVED
+        for measure, number in ((measures.LIFE, 0), (waited, measures.bin_of(one.waited_us))):
+            values = {
+                "entity_id": one.entity_id, "subqueue": int(SubQueue.MAIN), "hour": one.hour, "end_hour": one.hour,
+                "outcome": outcomes.STILL_THERE, "measure": measure, "bin": number, "messages": one.messages, "generated": 0,
+            }  # fmt: skip
+            for name, column in columns.items():
+                column.append(values.get(name))
+    return pa.table(columns, schema=schema.ROLLUP)
 
 
 def by_hour(rows: pa.Table) -> dict[tuple[Metric, int], dict[datetime, float]]:

@@ -157,6 +157,8 @@ def sentence(listed: Sequence[Card], noun: str) -> str:
         )
     said += f", half in {brief(quantile(first.work, 0.5))}." if first.work else "."
     worst = outlier(listed)
+    if len(listed) == 1:
+        return said
     if worst is None:
         return f"{said} None differs clearly from the others in failed deliveries."
     others = (sum(card.failed for card in listed) - worst.failed) / (total - worst.deliveries)

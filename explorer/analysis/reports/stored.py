@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from broker_core.history import manifest, schema, storage
-from broker_core.models import ArchiveFile, ArchiveSlice
+from broker_core.models import ArchiveFile
 
 from ..messages import MOST_LIVES, TooManyLives
 from .scope import INSTANT, Range, Scope
@@ -21,8 +21,7 @@ MOST_ATTEMPTS = MOST_LIVES
 def attempts(scope: Scope, span: Range, columns: Sequence[str]) -> pa.Table:
     """The deliveries from the main lists that ended in a range. Raises TooManyLives."""
     files = ArchiveFile.objects.filter(
-        content=ArchiveFile.ATTEMPTS, slice__state=ArchiveSlice.DONE, namespace_id=scope.namespace.pk, first_at__lt=span.end,
-        last_at__gte=span.start,
+        content=ArchiveFile.ATTEMPTS, namespace_id=scope.namespace.pk, first_at__lt=span.end, last_at__gte=span.start
     ).order_by("path")  # fmt: skip
     rows = sum(file.rows for file in files)
     if rows > MOST_ATTEMPTS:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Any
 
 from explorer.shared.charts import WIDTHS, brief, share_curve
@@ -63,7 +64,7 @@ HEAT = [("heat-0", "few"), ("heat-2", "more"), ("heat-4", "most messages")]
 LINES = [("p50", "median"), ("p95", "95 %")]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Times:
     """Histograms of microseconds (measures.bin_of): waiting of messages that were received, time of those that were not, and
     processing."""
@@ -76,8 +77,12 @@ class Times:
     def messages(self) -> int:
         return self.waiting.total() + self.absent.total()
 
+    @cached_property
+    def curve(self) -> Curve:
+        return Curve(self.waiting, self.absent)
+
     def wait(self, share: float) -> timedelta | None:
-        return _duration(Curve(self.waiting, self.absent).quantile(share))
+        return _duration(self.curve.quantile(share))
 
     @property
     def columns(self) -> tuple[Any, ...]:
@@ -226,8 +231,8 @@ def _shares(times: Times, before: Times | None) -> Section:
 
 
 def _curve(times: Times, before: Times | None) -> Figure:
-    curve = Curve(times.waiting, times.absent)
-    other = Curve(before.waiting, before.absent) if before and before.waiting.total() >= FEWEST else None
+    curve = times.curve
+    other = before.curve if before and before.waiting.total() >= FEWEST else None
     spans = [curve.span_us, *([other.span_us] if other else [])]
     low = max(1000, min(first for first, _ in spans))
     high = max(low * 10, *(last for _, last in spans))

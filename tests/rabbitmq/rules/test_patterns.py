@@ -34,7 +34,7 @@ def _grown(inner):
 PATTERNS = st.recursive(ATOM, _grown, max_leaves=8)
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 @given(PATTERNS, st.text("abB1.-", max_size=8))
 @example("^(?!amq\\.).*", "amq.a")
 @example("(a?){3}b", "aab")

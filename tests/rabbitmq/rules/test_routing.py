@@ -75,7 +75,7 @@ def _naive(pattern, key):
     return bool(key) and pattern[0] in ("*", key[0]) and _naive(pattern[1:], key[1:])
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(st.lists(PATTERNS, max_size=8), KEYS)
 def test_the_trie_agrees_with_a_naive_matcher(patterns, key):
     topic = Topic()

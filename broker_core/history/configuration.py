@@ -1,0 +1,107 @@
+"""The settings that entities had, in the archive: their revisions, which Postgres forgets with an entity.
+
+One file for each namespace has all of them; it is written again when there are new ones. A revision has the settings in force,
+with those of policies (`effective`), so it also says when a policy changed them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from django.db import transaction
+from django.db.models.functions import Now
+
+from broker_core.models import ArchiveFile, ArchiveUnusedFile
+
+from . import archive, schema, storage
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """Settings of an entity and when they were in force, by the database's clock. until: None: they still are."""
+
+    entity_id: int
+    path: str
+    since: datetime
+    until: datetime | None
+    actor: str
+    settings: dict[str, Any]
+
+
+def read(entity_ids: Sequence[int], start: datetime, end: datetime) -> list[Revision]:
+    """The revisions of these entities that were in force at some time in a range, in order, archived or not yet."""
+    wanted = list(entity_ids)
+    with archive.connected() as connection:
+        present = _present(connection, wanted)
+    here, mine = storage.archive_here(), pc.field("entity_id").isin(pa.array(wanted, pa.int64()))
+    tables = [_read(here, file, mine) for file in ArchiveFile.objects.filter(content=ArchiveFile.SETTINGS)]
+    rows = _together([*tables, present.select(schema.SETTING.names)]).to_pylist()
+    found = []
+    for row, following in zip(rows, [*rows[1:], None][: len(rows)], strict=True):
+        until = following["since"] if following and following["entity_id"] == row["entity_id"] else None
+        if row["since"] < end and (until is None or until > start):
+            settings = json.loads(row["settings"])
+            found.append(Revision(row["entity_id"], row["path"], row["since"], until, row["actor"], settings))
+    return found
+
+
+def archive_revisions(connection: psycopg.Connection) -> int:
+    """Archive the revisions that are not archived yet. Returns how many. The caller holds the lock on replacing files."""
+    here, present, added = storage.archive_here(), _present(connection), 0
+    for namespace_id in pc.unique(present["namespace_id"]).to_pylist():
+        new = present.filter(pc.equal(present["namespace_id"], namespace_id)).select(schema.SETTING.names)
+        old = ArchiveFile.objects.filter(content=ArchiveFile.SETTINGS, namespace_id=namespace_id).first()
+        whole = _together([new] if old is None else [_read(here, old), new])
+        if old is None or whole.num_rows > old.rows:
+            added += whole.num_rows - (old.rows if old else 0)
+            _replace(here, namespace_id, old, whole)
+    return added
+
+
+def _replace(here: Any, namespace_id: int, old: ArchiveFile | None, rows: pa.Table) -> None:
+    last = pc.max(rows["revision_id"]).as_py()
+    path = f"settings/namespace={namespace_id}/revisions-{last:010d}-{rows.num_rows}.parquet"
+    ArchiveUnusedFile.objects.update_or_create(path=path, defaults={"since": Now()})
+    stored = here.write(rows.cast(schema.with_metadata(schema.SETTING)), path)
+    span = pc.min_max(rows["since"]).as_py()
+    with transaction.atomic():
+        if old is not None:
+            ArchiveUnusedFile.objects.create(path=old.path, since=Now())
+            old.delete()
+        ArchiveUnusedFile.objects.filter(path=path).delete()
+        ArchiveFile.objects.create(
+            content=ArchiveFile.SETTINGS, day=span["max"].date(), namespace_id=namespace_id, path=path, rows=rows.num_rows,
+            bytes=stored.bytes, schema_version=schema.VERSION, checksum=stored.checksum, first_at=span["min"],
+            last_at=span["max"],
+        )  # fmt: skip
+
+
+def _present(connection: psycopg.Connection, entity_ids: list[int] | None = None) -> pa.Table:
+    """The revisions of these or all entities in Postgres, with `namespace_id`."""
+    columns = schema.SETTING.append(pa.field("namespace_id", pa.int64()))
+    return archive.read_arrow(connection, "history_revisions", entity_ids=entity_ids).cast(columns)
+
+
+def _read(here: Any, file: ArchiveFile, wanted: pc.Expression | None = None) -> pa.Table:
+    with here.open(file.path) as opened:
+        return schema.conform(pq.read_table(opened, filters=wanted), schema.SETTING)
+
+
+def _together(tables: list[pa.Table]) -> pa.Table:
+    """The revisions of tables, each once, by entity and in order."""
+    rows = pa.concat_tables([table.replace_schema_metadata(None) for table in tables])
+    first = (
+        rows.append_column("place", pa.array(range(rows.num_rows), pa.int64()))
+        .group_by("revision_id")
+        .aggregate([("place", "min")])
+    )
+    once = rows.take(first["place_min"].combine_chunks())
+    return once.sort_by([("entity_id", "ascending"), ("revision_id", "ascending")])

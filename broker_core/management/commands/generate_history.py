@@ -1,0 +1,65 @@
+"""manage.py generate_history: writes the history of a realistic load to the archive, with known parameters."""
+
+import time
+from datetime import UTC, datetime
+
+from django.core.management.base import BaseCommand, CommandError
+
+from broker_core import namespaces
+from broker_core.common.errors import BrokerError
+from broker_core.common.types import EntityAddress
+from broker_core.models import Entity
+from broker_core.service_bus import entities
+
+
+class Command(BaseCommand):
+    help = (
+        "Write generated history straight to the archive: messages by a daily rhythm with bursts, work with a heavy tail, poison "
+        "messages, and outages of consumers. The parameters are written beside it. Messages are marked as generated."
+    )
+
+    def add_arguments(self, parser):
+        parser.add_argument("namespace", help="a Service Bus namespace; it and its queues are created if missing")
+        parser.add_argument("--queues", type=int, default=5, help="their names are generated-1 and so on (default: 5)")
+        parser.add_argument("--messages", type=int, default=1_000_000, help="of all queues (default: 1,000,000)")
+        parser.add_argument("--days", type=float, default=7.0, help="before the end (default: 7)")
+        parser.add_argument("--until", type=datetime.fromisoformat, help="the end, an ISO time (default: now)")
+        parser.add_argument("--skew", type=float, help="the first queue's share of the messages, 0 to 1 (default: equal shares)")
+        parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same times (default: 0)")
+        parser.add_argument("--no-events", action="store_true", help="write messages and deliveries only")
+
+    def handle(self, *, namespace, queues, messages, days, until, skew, seed, no_events, **options):
+        if queues < 1 or messages < queues or days <= 0 or not 0 < (1 if skew is None else skew) <= 1:
+            raise CommandError("Give at least one queue, one message for each, more than 0 days, and a skew above 0 and up to 1.")
+        try:
+            from broker_core.history import generation
+        except ModuleNotFoundError as missing:
+            raise CommandError(f"{missing.name} is not installed: run `pip install -r requirements-dev.txt`.") from None
+        until = until or datetime.now(UTC)
+        try:
+            found = self._queues(namespace, queues)
+        except BrokerError as problem:
+            raise CommandError(str(problem)) from None
+        began = time.perf_counter()
+        done = generation.generate(
+            found,
+            messages=messages,
+            days=days,
+            until=until if until.tzinfo else until.replace(tzinfo=UTC),
+            skew=skew,
+            events=not no_events,
+            seed=seed,
+        )
+        took = time.perf_counter() - began
+        self.stdout.write(
+            f"{done.messages:,} messages with {done.events:,} events in {took:.1f} s ({done.events / took:,.0f} events/s), "
+            f"{done.added.files:,} files. The parameters are in {done.parameters} of the archive."
+        )
+
+    def _queues(self, namespace: str, count: int) -> list[Entity]:
+        namespaces.ensure_namespace(namespace)
+        paths = [f"generated-{number}" for number in range(1, count + 1)]
+        for path in paths:
+            entities.ensure_queue(EntityAddress(namespace, path))
+        found = Entity.objects.filter(namespace__name__iexact=namespace, path__in=paths, deleted_at=None)
+        return sorted(found, key=lambda entity: paths.index(entity.path))

@@ -1,0 +1,79 @@
+-- Reads of the ways that messages take (broker_core/reads/flows.py, broker_core/history/feed.py).
+
+-- fragment: flow_of_event
+-- Of an event `e` that moves a message: where to (the entity that the event concerns, or the one that it was forwarded to), the
+-- entity from which it came, the exchange it was published to, and by whom. way: I into the entity, O to a receiver, D to its
+-- dead-letter queue; NULL: the event moves nothing.
+CASE e.kind WHEN @EVENT_FORWARDED THEN (e.details #>> '{to,entity}')::bigint ELSE e.entity_id END AS target_id,
+CASE WHEN e.kind = @EVENT_FORWARDED THEN e.entity_id
+     WHEN e.kind = @EVENT_SENT AND e.details IS NOT NULL
+     THEN coalesce(e.details #>> '{published_from,entity}', e.details #>> '{from,entity}')::bigint END AS origin_id,
+CASE e.kind WHEN @EVENT_SENT THEN nullif(e.properties ->> 'exchange', '') END AS exchange,
+e.actor,
+CASE WHEN e.details ? 'generated' THEN NULL
+     WHEN e.kind IN (@EVENT_SENT, @EVENT_SCHEDULED, @EVENT_PUBLISHED, @EVENT_FORWARDED) THEN 'I'
+     WHEN e.kind IN (@EVENT_RECEIVED, @EVENT_RECEIVED_AND_DELETED) THEN 'O'
+     WHEN e.kind = @EVENT_DEAD_LETTERED THEN 'D' END AS way
+
+-- name: read_flows
+-- How many messages went which way in the last `seconds`, among the newest max_events events of all namespaces. seconds of
+-- the result: the time that these events cover.
+WITH here AS MATERIALIZED (
+    SELECT clock_timestamp() - make_interval(secs => %(seconds)s::float8) AS since
+), newest AS MATERIALIZED (
+    SELECT e.recorded_at, e.entity_id, e.kind, e.actor, e.properties, e.details
+      FROM vitrine_message_event AS e
+     WHERE e.recorded_at >= (SELECT date_trunc('day', since, 'UTC') FROM here)   -- reads only the newest partitions
+     ORDER BY e.xid DESC, e.event_id DESC LIMIT %(max_events)s
+), flows AS (
+    SELECT e.recorded_at, n.name AS namespace_name,
+           -- include: flow_of_event
+      FROM newest AS e JOIN vitrine_entity AS x ON x.id = e.entity_id JOIN vitrine_namespace AS n ON n.id = x.namespace_id
+     WHERE e.recorded_at >= (SELECT since FROM here)
+       AND (%(namespace)s::text IS NULL OR lower(n.name) = lower(%(namespace)s)))
+SELECT f.namespace_name, f.target_id, f.origin_id, f.exchange, f.actor, f.way, count(*)::int AS messages,
+       CASE WHEN (SELECT count(*) FROM newest) < %(max_events)s THEN %(seconds)s::float8
+            ELSE greatest(1, extract(epoch FROM clock_timestamp() - greatest((SELECT min(recorded_at) FROM newest),
+                                                                             (SELECT since FROM here))))::float8 END AS seconds
+  FROM flows AS f WHERE f.way IS NOT NULL AND f.target_id IS NOT NULL
+ GROUP BY f.namespace_name, f.target_id, f.origin_id, f.exchange, f.actor, f.way;
+
+-- name: read_links
+-- The ways that messages can take between the entities and exchanges of a namespace, or of all: copies to subscriptions,
+-- forwarding, bindings, and where dead letters go (dead). A source or target is an entity, or an exchange by its name. label: a
+-- routing key, or the number of rules or bindings.
+WITH here AS MATERIALIZED (
+    SELECT e.*, n.name AS namespace_name
+      FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
+     WHERE e.deleted_at IS NULL AND NOT e.hidden AND NOT n.is_system AND n.deleted_at IS NULL
+       AND (%(namespace)s::text IS NULL OR lower(n.name) = lower(%(namespace)s))
+), exchanges AS MATERIALIZED (
+    SELECT x.*, n.name AS namespace_name
+      FROM vitrine_exchange AS x JOIN vitrine_namespace AS n ON n.id = x.namespace_id
+     WHERE n.deleted_at IS NULL AND (%(namespace)s::text IS NULL OR lower(n.name) = lower(%(namespace)s))
+), links AS (
+    SELECT e.namespace_name, 'copy' AS kind, e.topic_id AS source_id, NULL AS source_exchange, e.id AS target_id,
+           NULL AS target_exchange, (SELECT count(*) FROM vitrine_rule AS r WHERE r.subscription_id = e.id) AS parts,
+           NULL AS routing_key
+      FROM here AS e WHERE e.topic_id IS NOT NULL
+    UNION ALL
+    SELECT s.namespace_name, f.kind, s.id, NULL, t.id, NULL, 1, NULL
+      FROM here AS s
+     CROSS JOIN LATERAL (VALUES ('forward', s.forward_to), ('dead', s.forward_dead_lettered_messages_to),
+                                ('dead', s.effective ->> 'poison_queue'),
+                                ('dead', CASE s.effective ->> 'dead_letter_exchange'
+                                         WHEN '' THEN coalesce(s.effective ->> 'dead_letter_routing_key', s.path) END))
+                        AS f(kind, path)
+      JOIN here AS t ON t.namespace_id = s.namespace_id AND t.topic_id IS NULL AND lower(t.path) = lower(f.path)
+    UNION ALL
+    SELECT s.namespace_name, 'dead', s.id, NULL, NULL, x.name, 1, s.effective ->> 'dead_letter_routing_key'
+      FROM here AS s JOIN exchanges AS x ON x.namespace_id = s.namespace_id AND x.name = s.effective ->> 'dead_letter_exchange'
+    UNION ALL
+    SELECT x.namespace_name, 'alternate', NULL, x.name, NULL, a.name, 1, NULL
+      FROM exchanges AS x JOIN exchanges AS a ON a.namespace_id = x.namespace_id AND a.name = x.effective ->> 'alternate_exchange'
+    UNION ALL
+    SELECT x.namespace_name, 'binding', NULL, x.name, b.queue_id, t.name, count(*), min(b.routing_key)
+      FROM vitrine_binding AS b JOIN exchanges AS x ON x.id = b.source_id LEFT JOIN exchanges AS t ON t.id = b.exchange_id
+     GROUP BY x.namespace_name, x.name, b.queue_id, t.name)
+SELECT * FROM links ORDER BY namespace_name, kind, source_id, source_exchange, target_id, target_exchange
+ LIMIT %(max_links)s;

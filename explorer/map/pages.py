@@ -1,0 +1,322 @@
+"""The live map: a picture of how messages flow, on the page Now and on a page of its own, with a table of the same ways."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django import forms
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from django.utils.http import urlencode
+from django.utils.safestring import mark_safe
+from django.views.decorators.http import require_GET
+
+from broker_core import reads
+from broker_core.common.errors import EntityNotFound
+from broker_core.common.types import Actor, EntityAddress
+from broker_core.reads import Counted, Flow, NamespaceRow
+from broker_core.store import connections
+from explorer.live.page import Live, live
+from explorer.shared import figures, presenters
+from explorer.shared.family import pages_of
+from explorer.shared.forms.queries import Names
+from explorer.shared.insights import ScopeQuery
+from explorer.shared.shell import cleaned, page, show
+
+from .graph import Edge, Graph, Kind
+from .layout import ENTITY_WIDTH, Box, Drawing, Line, placed
+from .spots import Shown, Spots, find
+
+MAP, NUMBERS, TABLE = "explorer/_map.html", "explorer/_map_numbers.html", "explorer/_map_table.html"
+FRAGMENTS = {MAP: 5.0, NUMBERS: 2.0}  # seconds between two drawings
+FRAMES_SECONDS = 0.5  # between two frames with dots
+STEPS = (0, 6, 60, 600, 6_000)  # messages a minute from which an edge is wider
+FULL_BAR, BAR_WIDTH = 100_000, ENTITY_WIDTH - 118  # the bar is logarithmic
+_BASELINES = {
+    Kind.ENTITY: 17, Kind.GROUP: 17, Kind.EXCHANGE: 21, Kind.DEAD: 16, Kind.SENDER: 18.5, Kind.RECEIVER: 18.5, Kind.NOBODY: 18.5,
+}  # fmt: skip
+NAME_LENGTH = {Kind.ENTITY: 16, Kind.GROUP: 14, Kind.EXCHANGE: 17, Kind.SENDER: 16, Kind.RECEIVER: 17}
+
+
+class MapQuery(ScopeQuery):
+    """open: groups that are open, as "namespace/prefix". view: "table" instead of the picture."""
+
+    open = Names(required=False, max_length=330)
+    view = forms.ChoiceField(required=False, choices=[("", "picture"), ("table", "table")])
+
+
+@dataclass(frozen=True, slots=True)
+class ShownNode:
+    """A node as the template draws it. name, title: clipped and whole. tip: what the page says of it when it is pointed at. note:
+    the tag behind the name. rate, depth: texts. locked, available: widths of the parts of its bar. css: what stands out."""
+
+    box: Box
+    name: str
+    title: str
+    tip: str
+    url: str
+    icon: str
+    note: str = ""
+    rate: str = ""
+    depth: str = ""
+    locked: float = 0
+    available: float = 0
+    css: str = ""
+
+    @property
+    def id(self) -> str:
+        return self.box.node.id
+
+    @property
+    def kind(self) -> Kind:
+        return self.box.node.kind
+
+    @property
+    def word(self) -> str:
+        """What the node stands for, where its name alone does not say so."""
+        if self.kind in (Kind.DEAD, Kind.NOBODY):
+            return ""
+        return self.tip.partition(" ")[0] if self.kind is Kind.ENTITY else str(self.kind)
+
+    @property
+    def is_counted(self) -> bool:
+        return self.kind in (Kind.ENTITY, Kind.GROUP)
+
+    def at(self, x: float, y: float) -> str:
+        """Attributes of a place in the box."""
+        return mark_safe(f'x="{self.box.x + x:g}" y="{self.box.y + y:g}"')
+
+    @property
+    def at_icon(self) -> str:
+        return self.at(8, 6) if self.kind is Kind.DEAD else self.at(10, 10 if self.kind is Kind.EXCHANGE else 12)
+
+    @property
+    def at_name(self) -> str:
+        x = 25 if self.kind is Kind.DEAD else 34 if self.icon else 14
+        return self.at(x, _BASELINES[self.kind])
+
+    @property
+    def at_rate(self) -> str:
+        return self.at(ENTITY_WIDTH - 10, 17)
+
+    @property
+    def at_depth(self) -> str:
+        return self.at(ENTITY_WIDTH - 10, 33)
+
+    @property
+    def at_bar(self) -> str:
+        return self.at(34, 27)
+
+    @property
+    def at_available(self) -> str:
+        return self.at(34 + self.locked, 27)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownEdge:
+    """An edge as the template draws it. step: 0 (no message lately) to 5. rate: text."""
+
+    line: Line
+    source: ShownNode
+    target: ShownNode
+    step: int
+    rate: str
+    url: str
+
+    @property
+    def id(self) -> str:
+        return self.line.edge.id
+
+    @property
+    def text(self) -> str:
+        return " · ".join(filter(None, (self.rate, self.line.edge.label)))
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """The map. spots: what it stands for. minutes: what the rates of edges are based on."""
+
+    drawing: Drawing
+    nodes: tuple[ShownNode, ...]
+    edges: tuple[ShownEdge, ...]
+    spots: Spots
+    seconds: float
+    graph: Graph
+
+    @property
+    def minutes(self) -> str:
+        return presenters.age(timedelta(seconds=round(self.seconds)))
+
+    @property
+    def has_several_bands(self) -> bool:
+        return len(self.drawing.bands) > 1
+
+    def ways(self, database: connections.Database, flow: Flow) -> Iterable[str]:
+        """The ids of the edges on which the feed shows a message."""
+        return [edge.id for edge in self.graph.ways(database, flow)]
+
+
+@live
+@page
+@require_GET
+def live_map(request: HttpRequest) -> HttpResponse:
+    query = cleaned(MapQuery(request.GET))
+    address: EntityAddress | None = query["entity"]
+    namespace = address.namespace if address else query["namespace"] or None
+    namespaces = [one for one in reads.namespaces(actor=request.actor) if not one.is_system]
+    here = next((one for one in namespaces if namespace and one.name.lower() == namespace.lower()), None)
+    if namespace and here is None:
+        raise EntityNotFound(namespace, "namespace")
+    if address:
+        reads.entity(address, actor=request.actor)
+    picture = draw(namespaces, here.name if here else None, request.actor, opened=query["open"], around=address)
+    context = {
+        "section": "now", "map": picture, "here": here, "namespaces": namespaces, "around": address, "view": query["view"],
+        "map_url": _page_url(here.name if here else None, address),
+    }  # fmt: skip
+    fragments = {TABLE: 2.0} if query["view"] else FRAGMENTS
+    return show(request, "map", context, fragment="_map", live=live_part(picture, fragments))
+
+
+def live_part(picture: Picture, fragments: dict[str, float]) -> Live:
+    """What is live about a page with the map."""
+    return Live(fragments, entities=picture.spots.names, least_seconds=FRAMES_SECONDS, ways=picture.ways)
+
+
+def context_of(namespace: str | None, actor: Actor) -> dict:
+    """The context of the map as a part of another page."""
+    return {"map": draw(reads.namespaces(actor=actor), namespace, actor), "map_url": _page_url(namespace, None)}
+
+
+def draw(
+    namespaces: Iterable[NamespaceRow], namespace: str | None, actor: Actor, *, opened: Sequence[str] = (),
+    around: EntityAddress | None = None,
+) -> Picture:  # fmt: skip
+    """Read and place the map of a namespace, or of all. opened: groups whose entities are shown. around: only what is connected
+    with this entity."""
+    known = {one.name: one for one in namespaces if not one.is_system}
+    entities = sum(one.entities for name, one in known.items() if namespace in (None, name))
+    flows = reads.flows(namespace, actor=actor)
+    spots = find(namespace, flows, actor, entities=entities, opened=opened)
+    links = reads.links(namespace, actor=actor)
+    graph = Graph(
+        (one.spot for one in spots.shown), [(connections.database_of(link.namespace), link) for link in links]
+    )  # fmt: skip
+    for (name, flow), count in flows.counts.items():
+        graph.count(connections.database_of(name), flow, count)
+    graph.settle()
+    if around is not None:
+        graph.around(_key_of(around, graph))
+    drawing = placed(graph)
+    shown = {one.spot.key: one for one in spots.shown}
+    nodes = tuple(_node(box, shown, known[box.node.band]) for box in drawing.boxes)
+    by_key = {node.box.node.key: node for node in nodes}
+    edges = tuple(_edge(line, graph, by_key, flows.seconds) for line in drawing.lines)
+    return Picture(drawing, nodes, edges, spots, flows.seconds, graph)
+
+
+def _key_of(address: EntityAddress, graph: Graph) -> str:
+    wanted = f"{address.namespace}/{address.path}".lower()
+    found = next((key for key in graph.nodes if key.lower() == wanted), None)
+    if found is None:  # it is part of a group
+        found = next((key for key in graph.nodes if key.endswith("*") and wanted.startswith(key[:-1].lower())), wanted)
+    return found
+
+
+def _page_url(namespace: str | None, around: EntityAddress | None) -> str:
+    query = {"entity": str(around)} if around else {"namespace": namespace} if namespace else {}
+    return reverse("explorer:map") + (f"?{urlencode(query)}" if query else "")
+
+
+def _node(box: Box, shown: dict[str, Shown], namespace: NamespaceRow) -> ShownNode:
+    node = box.node
+    name = _clipped(node.label, NAME_LENGTH.get(node.kind, 40))
+    if one := shown.get(node.key):
+        return _counted(box, name, one, namespace.clock.now)
+    if node.kind is Kind.DEAD:
+        return _dead(box, shown[node.key.removesuffix(" dead")])
+    if node.kind is Kind.EXCHANGE:
+        url = pages_of(namespace.family).exchange_url(node.band, node.label)
+        return ShownNode(box, name, node.label, f"exchange {node.label}", url, "exchange", note="exchange")
+    if node.kind is Kind.NOBODY:
+        return ShownNode(
+            box, "no receiver", "no receiver", "no receiver: messages wait, and nobody asks for them", "", "", css="warn"
+        )
+    names = sorted(node.names)
+    count = f"× {len(names)}" if len(names) > 1 else ""
+    kinds = {"namespace": node.band, "kinds": "arrivals" if node.kind is Kind.SENDER else "receives"}
+    only = {"actor": names[0]} if len(names) == 1 else {}
+    url = f"{reverse('explorer:tail')}?{urlencode(kinds | only)}"
+    return ShownNode(box, name, node.label, f"{node.kind} {', '.join(names)}", url, "", note=count)
+
+
+def _counted(box: Box, name: str, one: Shown, now: datetime) -> ShownNode:
+    parts, node = one.parts, box.node
+    sent = presenters.rate(sum(part.sent_rate for part in parts))
+    available, locked = _sum(parts, figures.at_hand), _sum(parts, lambda part: pages_of(part.family).counts.held(part))
+    waiting = available + locked
+    oldest = min((part.oldest_active_at for part in parts if part.oldest_active_at), default=None)
+    age = presenters.age(now - oldest) if oldest else ""
+    kind = f"{one.spot.label}: {len(one.spot.members):,} entities" if one.spot.is_group else f"{parts[0].kind} {_path(one)}"
+    tip = f"{kind}: {sent} in, {available:,} available, {locked:,} locked" + (f", oldest {age}" if age else "")
+    full = math.log1p(min(waiting, FULL_BAR)) / math.log1p(FULL_BAR) * BAR_WIDTH
+    share = locked / waiting if waiting else 0
+    is_collecting = one.address is not None and pages_of(parts[0].family).needs_a_person(parts[0])
+    css = "warn" if one.spot.is_neglected else "dead" if is_collecting and waiting else ""
+    if one.address:
+        url = reverse("explorer:entity", args=(one.address.namespace, one.address.path))
+    else:
+        url = f"{reverse('explorer:map')}?{urlencode({'namespace': node.band, 'open': one.spot.key.removesuffix('*')})}"
+    note = f"{len(one.spot.members):,}" if one.spot.is_group else ""
+    icon = "fold" if one.spot.is_group else str(parts[0].kind)
+    return ShownNode(
+        box, name, _path(one), tip, url, icon, note, rate=sent if sent != "0" else "",
+        depth=" · ".join(filter(None, (f"{waiting:,}", age))) if waiting else "",
+        locked=round(full * share, 1), available=round(full * (1 - share), 1), css=css,
+    )  # fmt: skip
+
+
+def _path(one: Shown) -> str:
+    return presenters.shown_path(one.address) if one.address else one.spot.label
+
+
+def _dead(box: Box, one: Shown) -> ShownNode:
+    count = sum(figures.DEAD.of(part) or 0 for part in one.parts)
+    place = str(one.address) if one.address else one.spot.key.removesuffix("*")
+    url = f"{reverse('explorer:dead_letters')}?{urlencode({'q': place})}"
+    words = f"{count:,} dead letter{'' if count == 1 else 's'}"
+    return ShownNode(box, words, "dead letters", f"{words} of {_path(one)}", url, "dead")
+
+
+def _edge(line: Line, graph: Graph, nodes: dict[str, ShownNode], seconds: float) -> ShownEdge:
+    edge = line.edge
+    per_minute = edge.messages * 60 / seconds
+    step = sum(per_minute > least for least in STEPS)
+    rate = presenters.rate(per_minute / 60) if edge.messages else "none lately"
+    return ShownEdge(line, nodes[edge.source], nodes[edge.target], step, rate, _edge_url(edge, graph))
+
+
+def _edge_url(edge: Edge, graph: Graph) -> str:
+    """The newest events that took the edge."""
+    source, target = graph.nodes[edge.source], graph.nodes[edge.target]
+    person = next((node for node in (source, target) if node.names), None)
+    place = target if target.place else source
+    query = {"entity": place.key} if place.place else {"namespace": source.band}
+    if target.kind in (Kind.DEAD, Kind.EXCHANGE) and source.place:
+        query["kinds"] = "failures"
+    else:
+        query["kinds"] = "arrivals" if place is target or not place.place else "receives"
+    if person and len(person.names) == 1:
+        query["actor"] = next(iter(person.names))
+    return f"{reverse('explorer:tail')}?{urlencode(query)}"
+
+
+def _sum(parts: Iterable[Counted], of: Callable[[Counted], int]) -> int:
+    return sum(of(part) for part in parts if part.holds_messages)
+
+
+def _clipped(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[: length - 1]}…"

@@ -1,0 +1,277 @@
+"""The live map: which ways messages take, where nodes are placed, and that its numbers are those of the tables."""
+
+import random
+import uuid
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from playwright.sync_api import expect
+
+from broker_core import namespaces, queue_storage, rabbitmq, reads, service_bus
+from broker_core.common.types import Actor, EntityAddress, Message, Right
+from broker_core.rabbitmq.messages.properties import Properties
+from broker_core.rabbitmq.messages.publishing import Publication
+from broker_core.reads import Flow, Link, LinkKind, Way
+from broker_core.service_bus import entities
+from broker_core.store.connections import Database
+from explorer.map import layout, spots
+from explorer.map.graph import Graph, Kind, Spot, group_of
+from explorer.map.pages import draw
+
+DB = Database()
+
+
+def graph_of(spots=("a", "b", "c"), links=(), **more):
+    """A graph of entities with these labels; their ids are their places."""
+    made = [Spot(name, "shop", name, ((DB, i),), **more) for i, name in enumerate(spots)]
+    return Graph(made, [(DB, link) for link in links])
+
+
+def link(source, target, kind=LinkKind.FORWARD, **more):
+    return Link("shop", kind, source, target, more.get("parts", 1), more.get("key"))
+
+
+def ways(graph, *flow):
+    return [(edge.source, edge.target, edge.is_dead) for edge in graph.ways(DB, Flow(*flow))]
+
+
+SENDER, RECEIVER = "shop sender web", "shop receiver web"
+X, DLX = "shop exchange x", "shop exchange dlx"
+
+
+@pytest.mark.parametrize(
+    "flow, expected",
+    [
+        ((0, Way.IN, None, None, "key:web"), [(SENDER, "a", False)]),
+        ((0, Way.OUT, None, None, "consumer web-2"), [("a", RECEIVER, False)]),
+        ((0, Way.OUT, None, None, None), []),
+        ((0, Way.DEAD, None, None, "process:web"), [("a", "a dead", True)]),
+        ((1, Way.IN, 0, None, "process:broker"), [("a", "b", False)]),  # forwarded
+        ((0, Way.IN, None, None, "process:broker"), []),  # an activation: it was there before
+        ((0, Way.IN, None, "x", "process:web"), [(SENDER, X, False), (X, "a", False)]),
+        ((2, Way.IN, 0, "dlx", "process:broker"), [("a", DLX, True), (DLX, "c", False)]),  # dead letters of a, by an exchange
+        ((7, Way.IN, None, None, "key:web"), []),  # not on the map
+        ((0, Way.IN, 7, None, "key:web"), []),  # from what is not on the map
+    ],
+)
+def test_the_way_of_a_message(flow, expected):
+    links = [link("x", 0, LinkKind.BINDING), link(0, "dlx", LinkKind.DEAD), link("dlx", 2, LinkKind.BINDING), link(0, 1)]
+    assert ways(graph_of(links=links), *flow) == expected
+
+
+def test_a_message_goes_the_shortest_way_over_the_bindings_between_exchanges():
+    links = [
+        link("x", "y", LinkKind.BINDING), link("y", "z", LinkKind.BINDING), link("z", 0, LinkKind.BINDING),
+        link("y", 0, LinkKind.BINDING), link("y", "x", LinkKind.BINDING),
+    ]  # fmt: skip
+    found = ways(graph_of(links=links), 0, Way.IN, None, "x", "key:web")
+    assert [target for _, target, _ in found] == [X, "shop exchange y", "a"]
+    assert [target for _, target, _ in ways(graph_of(), 0, Way.IN, None, "x", "key:web")] == [X, "a"]  # its binding is gone
+
+
+@pytest.mark.parametrize(
+    "actor, name",
+    [("process:orders-2", "orders"), ("consumer orders-1", "orders"), ("key:web-shop", "web-shop"), ("worker7", "worker"),
+     ("key:mobile-app@127.0.0.1", "mobile-app"), ("42", "42"), ("user:ada", "ada"), ("@", "@")],
+)  # fmt: skip
+def test_actors_that_differ_by_a_number_or_host_only_have_one_name(actor, name):
+    assert group_of(actor) == name
+
+
+def test_where_somebody_receives_no_receiver_is_missing():
+    graph = graph_of(("a", "b"), is_neglected=True)
+    graph.count(DB, Flow(0, Way.OUT, None, None, "worker"), 3)
+    graph.settle()
+    assert [node.key for node in graph.nodes.values() if node.kind is Kind.NOBODY] == ["b nobody"]
+    assert ("a", "a nobody") not in graph.edges and graph.edges["a", "shop receiver worker"].messages == 3
+
+
+def test_a_layer_follows_those_from_which_its_messages_come_and_circles_end():
+    graph = graph_of("abcd", [link(0, 1), link(1, 2), link(2, 0), link(0, 3, LinkKind.DEAD)])
+    assert layout.layers_of(graph) == {"a": 1, "b": 2, "c": 3, "d": 2}
+
+
+def test_an_exchange_for_dead_letters_is_not_placed_behind_the_queues_that_use_it():
+    links = [link("x", 0, LinkKind.BINDING), link(0, "dlx", LinkKind.DEAD), link("dlx", 1, LinkKind.BINDING)]
+    layers = layout.layers_of(graph_of("ab", links))
+    assert (layers[X], layers[DLX], layers["a"], layers["b"]) == (1, 1, 2, 2)
+
+
+@given(st.lists(st.tuples(st.integers(0, 500), st.integers(4, 60)), max_size=30), st.integers(0, 20))
+def test_boxes_keep_their_order_and_never_overlap(boxes, gap):
+    heights = [height for _, height in boxes]
+    tops = layout.spread(sorted(float(middle) for middle, _ in boxes), heights, gap)
+    assert all(top >= 0 for top in tops)
+    assert all(a + height + gap <= b + 1e-6 for a, height, b in zip(tops, heights, tops[1:], strict=False))
+
+
+def test_boxes_are_where_they_are_wanted_if_they_fit_and_share_the_space_otherwise():
+    assert layout.spread([20, 100], [10, 10], 4) == [15, 95]
+    assert layout.spread([50, 50], [10, 10], 4) == [38, 52]
+    assert layout.spread([0, 0], [10, 10], 4) == [0, 14]
+
+
+edges = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7), st.sampled_from(LinkKind)), max_size=14)
+
+
+@given(edges, st.randoms())
+def test_the_places_do_not_depend_on_the_order_in_which_anything_was_read(found, dice):
+    flows = [Flow(i % 8, way, None, None, f"actor {i % 3}") for i, way in enumerate([*Way, *Way, Way.IN])]
+
+    def placed():
+        graph = graph_of("abcdefgh", [link(a, b, kind) for a, b, kind in found])
+        for flow in flows:
+            graph.count(DB, flow, 1)
+        graph.settle()
+        drawing = layout.placed(graph)
+        return {box.node.key: (box.x, box.y) for box in drawing.boxes}, {line.edge.key: line.path for line in drawing.lines}
+
+    before = placed()
+    dice.shuffle(found)
+    dice.shuffle(flows)
+    assert placed() == before
+    boxes = sorted(before[0].values())
+    assert all(a[0] != b[0] or b[1] - a[1] >= 24 for a, b in zip(boxes, boxes[1:], strict=False))  # no two overlap
+
+
+WEB, WORKER = (Actor("process", name, Right.ALL) for name in ("web-1", "worker-1"))
+
+
+def edge_between(picture, source, target):
+    return next((edge for edge in picture.edges if (edge.source.title, edge.target.title) == (source, target)), None)
+
+
+def of(namespace, **more):
+    return draw(reads.namespaces(), namespace, Actor.local(), **more)
+
+
+def node(picture, title):
+    return next(node for node in picture.nodes if node.title == title)
+
+
+def test_the_numbers_of_the_map_are_those_of_the_tables(namespace, db):
+    """After 1,000 random events."""
+    dice, counts = random.Random(7), Counter()
+    queues = [EntityAddress(namespace, name) for name in ("orders", "payments")]
+    topic = EntityAddress(namespace, "news")
+    for queue in queues:
+        entities.create_queue(queue, max_delivery_count=2)
+    entities.create_topic(topic)
+    entities.create_subscription(topic.subscription("all"))
+    receivable = [*queues, topic.subscription("all")]
+    held = {place: [] for place in receivable}
+    while counts.total() < 1000:
+        if dice.random() < 0.4:
+            place, number = dice.choice([*queues, topic]), dice.randint(1, 9)
+            service_bus.send(place, [Message(body=b"x")] * number, actor=WEB)
+            counts["web", place.path] += number
+            counts["news", "all"] += number * (place == topic)
+            continue
+        place = dice.choice(receivable)
+        if dice.random() < 0.5:
+            found = service_bus.receive(place, 5, actor=WORKER)
+            held[place] += [message.lock_token for message in found]
+            counts[place.name, "worker"] += len(found)
+        elif held[place]:
+            tokens, held[place] = held[place][:4], held[place][4:]
+            if dice.random() < 0.5:
+                service_bus.complete(place, tokens, actor=WORKER)
+            else:
+                service_bus.dead_letter(place, tokens, "Broken", "", actor=WORKER)
+                counts[place.name, "dead letters"] += len(tokens)
+    picture = of(namespace)
+    shown = {(edge.source.title.rpartition("/")[2], edge.target.title.rpartition("/")[2]): edge for edge in picture.edges}
+    assert {ends: edge.line.edge.messages for ends, edge in shown.items() if edge.line.edge.messages} == +counts
+    for place in receivable:
+        row = reads.entity(place)
+        tip = node(picture, "news/all" if place.topic else place.path).tip
+        assert f" {row.counts.active - row.counts.locked:,} available, {row.counts.locked:,} locked" in tip
+    dead = [node.name for node in picture.nodes if node.kind is Kind.DEAD]
+    assert sorted(dead) == sorted(f"{reads.entity(place).counts.dead_letter} dead letters" for place in receivable)
+
+
+def test_queues_of_rabbitmq_and_storage_show_where_their_dead_letters_go(namespace, account, db):
+    vhost = f"map-{namespace}"
+    rabbitmq.ensure_vhost(vhost, "")
+    rabbitmq.declare_exchange(vhost, "mail", "direct")
+    rabbitmq.declare_exchange(vhost, "graves", "fanout")
+    rabbitmq.declare_queue(EntityAddress(vhost, "letters"), arguments={"x-message-ttl": 0, "x-dead-letter-exchange": "graves"})
+    rabbitmq.declare_queue(EntityAddress(vhost, "dead"))
+    rabbitmq.bind_queue(vhost, "letters", "mail", "letter")
+    rabbitmq.bind_queue(vhost, "dead", "graves")
+    rabbitmq.publish(vhost, [Publication(b"x", "mail", "letter", Properties())], actor=WEB)
+    with rabbitmq.connect(vhost, "reader", actor=WORKER) as connection:
+        assert connection.channel().get("letters") is None  # it has expired
+    picture = of(vhost)
+    counted = {(edge.source.title, edge.target.title): edge.line.edge.messages for edge in picture.edges}
+    assert counted | {("dead", "no receiver"): 0} == {
+        ("web", "mail"): 1, ("mail", "letters"): 1, ("letters", "graves"): 1, ("graves", "dead"): 1, ("dead", "no receiver"): 0,
+    }  # fmt: skip
+    assert edge_between(picture, "letters", "graves").line.edge.is_dead
+    queue_storage.create_queue(EntityAddress(account, "jobs"), poison_queue="jobs-poison", max_dequeue_count=1)
+    queue_storage.create_queue(EntityAddress(account, "jobs-poison"))
+    assert edge_between(of(account), "jobs", "jobs-poison").line.edge.is_dead
+
+
+def test_many_entities_are_folded_into_groups_and_of_very_many_the_busiest_are_shown(namespace, db, monkeypatch):
+    for team in ("billing", "shipping"):
+        for i in range(4):
+            entities.create_queue(EntityAddress(namespace, f"{team}/queue-{i}"))
+    service_bus.send(EntityAddress(namespace, "billing/queue-2"), [Message(body=b"x")] * 3, actor=WEB)
+    monkeypatch.setattr(spots, "MOST", 6)
+    folded = of(namespace)
+    assert {node.title: node.note for node in folded.nodes if node.kind is Kind.GROUP} == {"billing/…": "4", "shipping/…": "4"}
+    assert edge_between(folded, "web", "billing/…").line.edge.messages == 3
+    opened = of(namespace, opened=[f"{namespace}/billing/"])
+    assert edge_between(opened, "web", "billing/queue-2") and node(opened, "shipping/…")
+    monkeypatch.setattr(spots, "MOST", 1)
+    busiest = of(namespace)
+    assert busiest.spots.is_part and [n.title for n in busiest.nodes if n.kind is Kind.ENTITY] == ["billing/queue-2"]
+
+
+def test_the_map_around_an_entity_has_only_what_is_connected_with_it(namespace, db, as_):
+    topic = EntityAddress(namespace, "news")
+    entities.create_topic(topic)
+    entities.create_queue(EntityAddress(namespace, "archive"))
+    entities.create_queue(EntityAddress(namespace, "other"))
+    entities.create_subscription(topic.subscription("all"), forward_to="archive")
+    page = as_("viewer").get(f"/map/?entity={namespace}/archive")
+    assert {n.title for n in page.context["map"].nodes} == {"news", "news/all", "archive"}
+    table = as_("viewer").get(f"/map/?entity={namespace}/archive&view=table")
+    assert "news to news/all" not in table.content.decode() and "news/all" in table.content.decode()
+    assert as_("viewer").get(f"/map/?entity={namespace}/none").status_code == 404
+    assert as_("viewer").get("/map/?namespace=none").status_code == 404
+
+
+def test_a_dot_moves_for_each_real_message_and_only_for_one(live_site, new_context, sign_in, person):
+    namespace = f"dots-{uuid.uuid4().hex[:6]}"
+    namespaces.create_namespace(namespace)
+    orders = EntityAddress(namespace, "orders")
+    entities.create_queue(orders)
+    service_bus.send(orders, [Message(body=b"x")], actor=WEB)  # so that the way is on the map
+    context = new_context(base_url=live_site)
+    sign_in(context, person("viewer"))
+    page = context.new_page()
+    page.goto(f"/map/?namespace={namespace}")
+    expect(page.locator("#live-word")).to_have_text("live")
+    page.evaluate(
+        """() => {
+            let dots = 0;
+            new MutationObserver((all) => {
+                for (const one of all) dots += one.addedNodes.length;
+                document.body.dataset.dots = dots;
+            })
+                .observe(document.getElementById("map-dots"), { childList: true });
+        }"""
+    )
+    service_bus.send(orders, [Message(body=b"x")] * 4, actor=WEB)
+    expect(page.locator("body")).to_have_attribute("data-dots", "4")
+    expect(page.locator(".node.entity .depth")).to_contain_text("5")
+    service_bus.purge(orders, actor=Actor.local())  # moves nothing
+    expect(page.locator(".node.entity .depth")).to_have_text("")
+    expect(page.locator("body")).to_have_attribute("data-dots", "4")
+    way = page.locator(".way-link").first
+    way.focus()
+    expect(way.locator("text")).to_have_css("opacity", "1")

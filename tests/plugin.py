@@ -1,0 +1,44 @@
+"""A pytest plugin, loaded before Django's settings are.
+
+Each worker has a data folder, and so a PostgreSQL, of its own; long files come first; analyses have no lower priority; Hypothesis
+does not complain about a busy machine.
+"""
+
+import os
+from pathlib import Path
+
+import hypothesis
+from hypothesis import HealthCheck, Phase
+
+WORKER = os.environ.get("PYTEST_XDIST_WORKER")
+# Those that take 15 s and more, the longest first: at the end, one would keep its worker busy while the others are idle.
+LONG_FILES = (
+    "explorer/test_accessibility", "explorer/test_live", "site/test_tour", "explorer/test_rabbitmq_browser", "soak/test_soak",
+    "celery/test_workers", "analysis/test_whole", "explorer/test_every_page", "service_bus/test_odd_values", "site/test_kill",
+    "crash/test_contended_senders", "crash/test_kill_postgres", "explorer/test_demo", "celery/test_storm", "history/test_archive",
+    "explorer/test_journeys", "explorer/test_states_browser", "crash/test_many_consumers", "analysis/test_rollups",
+    "explorer/test_admin_browser", "explorer/test_admin", "queue_storage/test_model", "crash/test_two_dispatchers",
+    "service_bus/test_network_model", "rabbitmq/test_model", "service_bus/test_session_model", "rabbitmq/test_preview",
+    "explorer/test_rabbitmq_manual_consumer", "explorer/test_message_templates", "explorer/test_clock",
+)  # fmt: skip
+
+os.environ.setdefault("SPARK_NICE", "0")  # tests wait for their analyses
+
+if WORKER:
+    folder = Path(os.environ.get("VITRINE_DATA") or Path(__file__).resolve().parent.parent / ".vitrine" / "test")
+    if folder.name != WORKER:
+        os.environ["VITRINE_DATA"] = str(folder / WORKER)
+
+hypothesis.settings.register_profile(
+    "tests",
+    deadline=None,
+    phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("tests")
+
+
+def pytest_collection_modifyitems(items) -> None:
+    """The order of the files, which a distribution by file keeps with --no-loadscope-reorder."""
+    places = {f"tests/{file}.py": place for place, file in enumerate(LONG_FILES)}
+    items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(places)))
