@@ -84,14 +84,13 @@ def _joined(results: list[Flows]) -> Flows:
 
 
 @use_case(combine=_joined)
-def flows(
-    namespace: str | None = None, *, seconds: float = WINDOW_SECONDS, max_events: int = MOST_EVENTS, actor: Actor | None = None
-) -> Steps[Flows]:
-    """How many messages went which way in the last `seconds` of real time, by the newest max_events events of all namespaces."""
+def flows(namespace: str | None = None, *, actor: Actor | None = None) -> Steps[Flows]:
+    """How many messages went which way in the last WINDOW_SECONDS of real time, by the newest MOST_EVENTS events of all
+    namespaces."""
     require(actor, Right.BROWSE, namespace or "all namespaces")
-    rows = yield call("read_flows", namespace=namespace, seconds=seconds, max_events=max_events)
+    rows = yield call("read_flows", namespace=namespace, seconds=WINDOW_SECONDS, max_events=MOST_EVENTS)
     counts = {(row.namespace_name, flow_of(row)): row.messages for row in rows}
-    return Flows(counts, rows[0].seconds if rows else seconds)
+    return Flows(counts, rows[0].seconds if rows else WINDOW_SECONDS)
 
 
 def flow_of(row: Any) -> Flow:

@@ -362,6 +362,7 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
             "messages_with_id": lambda: {"message_id": "x"},
             "search_slice": lambda: {"filter": MessageFilter()},
         },
+        "reads.flows": {"*": dict},
         "reads.locks": {"*": dict},
         "reads.names": {"*": dict},
         "reads.next_changes": {"*": lambda: at},

@@ -19,7 +19,7 @@ CASE WHEN e.details ? 'generated' THEN NULL
 -- How many messages went which way in the last `seconds`, among the newest max_events events of all namespaces. seconds of
 -- the result: the time that these events cover.
 WITH here AS MATERIALIZED (
-    SELECT clock_timestamp() - make_interval(secs => %(seconds)s::float8) AS since
+    SELECT clock_timestamp() - make_interval(secs => %(seconds)s::int) AS since
 ), newest AS MATERIALIZED (
     SELECT e.recorded_at, e.entity_id, e.kind, e.actor, e.properties, e.details
       FROM vitrine_message_event AS e
@@ -32,7 +32,7 @@ WITH here AS MATERIALIZED (
      WHERE e.recorded_at >= (SELECT since FROM here)
        AND (%(namespace)s::text IS NULL OR lower(n.name) = lower(%(namespace)s)))
 SELECT f.namespace_name, f.target_id, f.origin_id, f.exchange, f.actor, f.way, count(*)::int AS messages,
-       CASE WHEN (SELECT count(*) FROM newest) < %(max_events)s THEN %(seconds)s::float8
+       CASE WHEN (SELECT count(*) FROM newest) < %(max_events)s THEN (%(seconds)s::int)::float8
             ELSE greatest(1, extract(epoch FROM clock_timestamp() - greatest((SELECT min(recorded_at) FROM newest),
                                                                              (SELECT since FROM here))))::float8 END AS seconds
   FROM flows AS f WHERE f.way IS NOT NULL AND f.target_id IS NOT NULL
