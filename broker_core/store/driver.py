@@ -30,7 +30,7 @@ from .statements import Statement, call, check
 
 T = TypeVar("T")
 Steps = Generator[Any, Any, T]  # of a use case; `Steps[Page]` returns a Page, a bare `Steps` anything
-_TRIES = 4
+_TRIES = 8  # eight receivers that accept sessions of one queue lost four times in a row once in ten thousand
 
 
 @dataclass(frozen=True, slots=True)
