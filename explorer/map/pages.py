@@ -18,17 +18,18 @@ from broker_core import reads
 from broker_core.common.errors import EntityNotFound
 from broker_core.common.types import Actor, EntityAddress
 from broker_core.reads import Counted, Flow, NamespaceRow
+from broker_core.runtime.entity_cache import BoundedCache
 from broker_core.store import connections
-from explorer.live.page import Live, live
+from explorer.live.page import Live, LiveRequest, live
 from explorer.shared import figures, presenters
 from explorer.shared.family import pages_of
 from explorer.shared.forms.queries import Names
 from explorer.shared.insights import ScopeQuery
-from explorer.shared.shell import cleaned, page, show
+from explorer.shared.shell import cleaned, draws, page, show
 
 from .graph import Edge, Graph, Kind
 from .layout import ENTITY_WIDTH, Box, Drawing, Line, placed
-from .spots import Shown, Spots, find
+from .spots import MOST, Shown, Spots, find
 
 MAP, NUMBERS, TABLE = "explorer/_map.html", "explorer/_map_numbers.html", "explorer/_map_table.html"
 FRAGMENTS = {MAP: 5.0, NUMBERS: 2.0}  # seconds between two drawings
@@ -39,6 +40,8 @@ _BASELINES = {
     Kind.ENTITY: 17, Kind.GROUP: 17, Kind.EXCHANGE: 21, Kind.DEAD: 16, Kind.SENDER: 18.5, Kind.RECEIVER: 18.5, Kind.NOBODY: 18.5,
 }  # fmt: skip
 NAME_LENGTH = {Kind.ENTITY: 16, Kind.GROUP: 14, Kind.EXCHANGE: 17, Kind.SENDER: 16, Kind.RECEIVER: 17}
+
+_last_on_now = BoundedCache(100)  # namespace, or None for all -> Picture
 
 
 class MapQuery(ScopeQuery):
@@ -186,9 +189,21 @@ def live_part(picture: Picture, fragments: dict[str, float]) -> Live:
     return Live(fragments, entities=picture.spots.names, least_seconds=FRAMES_SECONDS, ways=picture.ways)
 
 
-def context_of(namespace: str | None, actor: Actor) -> dict:
-    """The context of the map as a part of another page."""
-    return {"map": draw(reads.namespaces(actor=actor), namespace, actor), "map_url": _page_url(namespace, None)}
+def on_now(request: HttpRequest, namespace: str | None) -> dict:
+    """The context of the map on Now. With more than MOST entities the page comes without it, and the feed sends it at once. A
+    live update of other parts of the page uses the last picture for the messages that move."""
+    is_live = isinstance(request, LiveRequest)
+    is_due = not is_live or any(draws(request, one) for one in FRAGMENTS)
+    picture: Picture | None = None if is_due else _last_on_now.get(namespace)
+    if picture is None:
+        namespaces = reads.namespaces(actor=request.actor)
+        if is_live or _entities(namespaces, namespace) <= MOST:
+            picture = _last_on_now.keep(namespace, draw(namespaces, namespace, request.actor))
+    return {"map": picture, "map_url": _page_url(namespace, None), "around": None}
+
+
+def _entities(namespaces: Iterable[NamespaceRow], namespace: str | None) -> int:
+    return sum(one.entities for one in namespaces if not one.is_system and namespace in (None, one.name))
 
 
 def draw(
@@ -197,8 +212,8 @@ def draw(
 ) -> Picture:  # fmt: skip
     """Read and place the map of a namespace, or of all. opened: groups whose entities are shown. around: only what is connected
     with this entity."""
-    known = {one.name: one for one in namespaces if not one.is_system}
-    entities = sum(one.entities for name, one in known.items() if namespace in (None, name))
+    known = {one.name: one for one in namespaces}
+    entities = _entities(known.values(), namespace)
     flows = reads.flows(namespace, actor=actor)
     spots = find(namespace, flows, actor, entities=entities, opened=opened)
     links = reads.links(namespace, actor=actor)

@@ -106,10 +106,10 @@ def now(request: HttpRequest) -> HttpResponse:
     watched: list[EntityRow | reads.Name] = [item.entity for item in listed if item.entity]
     picture = None
     if not is_whole:
-        context |= live_map.context_of(namespace, request.actor)
-        picture = context["map"]
+        context |= live_map.on_now(request, namespace)
         fragments |= {CHARTS: CHARTS_SECONDS} | live_map.FRAGMENTS
-        watched += picture.spots.names
+        if picture := context["map"]:
+            watched += picture.spots.names
     shown_live = Live(
         fragments, entities=watched, refresh_seconds=REFRESH_SECONDS, least_seconds=live_map.FRAMES_SECONDS,
         ways=picture.ways if picture else None,

@@ -16,9 +16,12 @@ from broker_core.rabbitmq.messages.publishing import Publication
 from broker_core.reads import Flow, Link, LinkKind, Way
 from broker_core.service_bus import entities
 from broker_core.store.connections import Database
-from explorer.map import layout, spots
+from explorer.live.page import View
+from explorer.map import layout, pages, spots
 from explorer.map.graph import Graph, Kind, Spot, group_of
 from explorer.map.pages import draw
+from explorer.roles import actor_for
+from explorer.shared import now
 
 DB = Database()
 
@@ -229,6 +232,20 @@ def test_many_entities_are_folded_into_groups_and_of_very_many_the_busiest_are_s
     monkeypatch.setattr(spots, "MOST", 1)
     busiest = of(namespace)
     assert busiest.spots.is_part and [n.title for n in busiest.nodes if n.kind is Kind.ENTITY] == ["billing/queue-2"]
+
+
+def test_with_many_entities_now_comes_without_the_map_and_the_feed_sends_it(namespace, db, as_, monkeypatch):
+    for i in range(3):
+        entities.create_queue(EntityAddress(namespace, f"queue-{i}"))
+    client = as_("viewer")
+    view = View.of(f"/?namespace={namespace}", actor_for(client.user), client.user)
+    for most, is_there in ((2, False), (60, True)):
+        monkeypatch.setattr(pages, "MOST", most)
+        html = client.get(f"/?namespace={namespace}").content.decode()
+        assert ("data-map" in html) == is_there and html.count('id="map"') == 1
+        assert "data-map" in view.draw().fragments[pages.MAP]
+    monkeypatch.setattr(pages, "draw", None)  # a live update of another part does not read the map
+    assert list(view.draw({now.HEALTH}).live.entities)
 
 
 def test_the_map_around_an_entity_has_only_what_is_connected_with_it(namespace, db, as_):
