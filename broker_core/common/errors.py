@@ -106,7 +106,7 @@ class EntityExists(BrokerError):
 
     def __init__(self, entity: str, what: str = "messaging entity"):
         super().__init__(f"The {what} '{entity}' already exists. Change it or choose another name.")
-        self.entity = entity
+        self.entity, self.what = entity, what
 
 
 class EntityDisabled(BrokerError):

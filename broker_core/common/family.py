@@ -72,6 +72,7 @@ class FamilyDefinition:
     paths_have_case: whether the names of queues are case-sensitive.
     admin:          the dotted path of the module that adds the family to Django's admin, imported with the admin.
     transfer:       the module with the family's part of an export (see transfer.part).
+    lock_column:    where a message's lock is stored: "locked_until", "visible_at" or "owner_id" (message_tables.sql).
     delivery_timeout_ms: how long a delivery may stay unacknowledged by default; None: the family's locks expire instead.
     """
 
@@ -101,6 +102,7 @@ class FamilyDefinition:
     clock_stepped: Callable[[str], Steps] = _no_counts
     sweeps: tuple[Sweep, ...] = ()
     delivery_timeout_ms: int | None = None
+    lock_column: str = "locked_until"
     paths_have_case: bool = False
 
 

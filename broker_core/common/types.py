@@ -200,6 +200,7 @@ class Actor:
 
     kind:   "user", "key" or "process".
     holder: how the actor is shown as the holder of a lock; defaults to kind:name.
+    namespace: the one in which it has `rights`; in all others it has rights_elsewhere. Empty: it has `rights` everywhere.
     """
 
     process_name: ClassVar[Callable[[], str]] = lambda: "local"  # set by store/process.py: this package is pure
@@ -208,15 +209,18 @@ class Actor:
     name: str
     rights: Right = Right.NONE
     holder: str = ""
+    namespace: str = ""
+    rights_elsewhere: Right = Right.NONE
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.name}"
 
     def __post_init__(self) -> None:
-        for name in ("kind", "name", "holder"):
+        for name in ("kind", "name", "holder", "namespace"):
             require_text(name, getattr(self, name))
-        if not isinstance(self.rights, Right):
-            raise InvalidArgument("rights", f"must be one of Right, or several, not {repr(self.rights)[:80]}")
+        for name in ("rights", "rights_elsewhere"):
+            if not isinstance(getattr(self, name), Right):
+                raise InvalidArgument(name, f"must be one of Right, or several, not {repr(getattr(self, name))[:80]}")
 
     @property
     def holder_label(self) -> str:
@@ -224,8 +228,13 @@ class Actor:
 
     def require(self, right: Right, entity: EntityAddress | str) -> None:
         """Raise NotAuthorized unless the actor has every right named."""
-        if right._value_ & ~self.rights._value_:  # of the enum itself, `&` and `~` would take longer than the rest of the check
+        rights = self._rights_in(entity) if self.namespace else self.rights
+        if right._value_ & ~rights._value_:  # of the enum itself, `&` and `~` would take longer than the rest of the check
             raise NotAuthorized(str(self), right.name or str(right), str(entity))
+
+    def _rights_in(self, entity: EntityAddress | str) -> Right:
+        name = entity.namespace if isinstance(entity, EntityAddress) else entity
+        return self.rights if name.lower() == self.namespace.lower() else self.rights_elsewhere
 
     @classmethod
     def local(cls, name: str | None = None) -> Actor:

@@ -478,6 +478,14 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            "ArchivedProperties",
+            fields=[
+                ("entity_id", models.BigIntegerField(primary_key=True, serialize=False)),
+                ("keys", ArrayField(base_field=models.TextField(), size=None)),
+            ],
+            options={"db_table": "vitrine_archived_properties"},
+        ),
+        migrations.CreateModel(
             "ArchiveUnusedFile",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),

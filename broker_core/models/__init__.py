@@ -6,7 +6,15 @@ SQL (storage parameters, partitions and indexes that the ORM cannot express); th
 
 from .celery import CeleryBinding
 from .entities import Entity, EntityCounter, Namespace, Rule, SharedAccessPolicy
-from .history import ArchiveEpoch, ArchiveFile, ArchiveRolledSlice, ArchiveRollup, ArchiveSlice, ArchiveUnusedFile
+from .history import (
+    ArchivedProperties,
+    ArchiveEpoch,
+    ArchiveFile,
+    ArchiveRolledSlice,
+    ArchiveRollup,
+    ArchiveSlice,
+    ArchiveUnusedFile,
+)
 from .messages import Message, MessageEvent
 from .rabbitmq import Binding, BrokerProcess, Connection, Consumer, Exchange, Policy
 from .sweeps import SweepRun

@@ -94,6 +94,19 @@ class ArchiveFile(models.Model):
         return self.slices if self.slice_id is None else [self.slice_id]
 
 
+class ArchivedProperties(models.Model):
+    """The keys of the message properties that the lives of an entity keep in the archive (broker_core.history.properties)."""
+
+    entity_id = models.BigIntegerField(primary_key=True)
+    keys = ArrayField(models.TextField())
+
+    class Meta:
+        db_table = "vitrine_archived_properties"
+
+    def __str__(self):
+        return ", ".join(self.keys)
+
+
 class ArchiveUnusedFile(models.Model):
     """A file that is to be deleted: it is being written and not yet in the manifest, or is not in the manifest any more. Readers
     that began before `since` may still open it."""

@@ -16,6 +16,7 @@ import asyncio
 import re
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from struct import Struct
 from typing import Any, NamedTuple
@@ -223,7 +224,8 @@ class PreparedStatements:
 async def wait(steps: Steps, connection: Any) -> list:
     """Wait for the steps in the running event loop; a synchronous connection has this method.
 
-    If the awaiting task is cancelled, so is the statement. The connection stays usable if the server confirms that in time.
+    If the awaiting task is cancelled, so is the statement. The connection stays usable if the server confirms that in time; else
+    it is closed. A cancellation that arrives while the statement is being prepared has no effect, so it is repeated before that.
     """
     loop, pgconn = asyncio.get_running_loop(), connection.pgconn
     socket, ready = pgconn.socket, _Ready(loop)
@@ -254,6 +256,8 @@ async def wait(steps: Steps, connection: Any) -> list:
         except errors.QueryCanceled:
             pass
         except BaseException:
+            with suppress(psycopg.Error):
+                await connection.cancel_safe(timeout=_SECONDS_TO_CANCEL)
             pgconn.finish()
         raise
 

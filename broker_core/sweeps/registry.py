@@ -47,7 +47,11 @@ _SHARED = (
     Sweep(sweeps.delete_idle_entities, 5, "Deletes queues that reached their AutoDeleteOnIdle or x-expires time."),
     Sweep(sweeps.advance_heads, 30, "Advances queue heads past removed messages, so that receives skip them."),
     Sweep(sweeps.remove_deleted_entities, 30, "Removes the messages of deleted queues."),
-    Sweep(sweeps.purge_hidden_messages, 60, "Deletes what operations removed 30 minutes ago, and their old records."),
+    Sweep(
+        sweeps.purge_hidden_messages,
+        60,
+        "Deletes what operations removed 30 minutes ago, files of exports after a day, and old records of operations.",
+    ),
     Sweep(archive_events, 600, "Writes the history to Parquet files."),
     Sweep(runs.forget_sweep_runs, 600, "Removes old records of sweep runs."),
     Sweep(

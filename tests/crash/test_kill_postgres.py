@@ -5,6 +5,7 @@ import signal
 from contextlib import suppress
 
 import psycopg
+import pytest
 
 from explorer.site.embedded_postgres import server
 from tests.soak.storm import APPLICATION, Soak
@@ -28,6 +29,7 @@ def kill_a_backend(soak):
             soak.done["backends killed"] += 1
 
 
+@pytest.mark.slow
 def test_a_killed_database_loses_nothing_that_was_accepted(on_cluster, dsn, cluster, tmp_path, settings):
     settings.VITRINE_LIMITS = "relaxed"
     faults = (lambda soak: kill_the_server(soak, cluster), kill_a_backend)

@@ -1,4 +1,5 @@
-"""What must never be is refused by the database itself, by a constraint whose name says what."""
+"""What must never be is refused by the database itself, by a constraint whose name says what; on messages only in the tests
+(tests/message_constraints.sql)."""
 
 from uuid import uuid4
 
@@ -42,6 +43,8 @@ def insert(table, row):
         ("vitrine_message", MESSAGE | STORAGE, {"owner_id": 1}, "half_locked"),
         ("vitrine_message", MESSAGE, {"owner_id": 1}, "half_locked"),  # a delivery without its token
         ("vitrine_message", MESSAGE | RABBIT, {"locked_until": NOW}, "half_locked"),
+        ("vitrine_message", MESSAGE | RABBIT | {"priority": 1}, {"ready_priority": 1}, "ready_priority"),
+        ("vitrine_message", MESSAGE | {"priority": 1, "ready_priority": 1}, {"ready_priority": None}, "ready_priority"),
         ("vitrine_queue_head", HEAD, {"subqueue": 4}, "out_of_range"),
         ("vitrine_session", SESSION, {"lock_token": TOKEN}, "half_locked"),
         ("vitrine_session", SESSION, {"locked_until": NOW}, "half_locked"),

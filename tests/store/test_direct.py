@@ -34,9 +34,10 @@ from tests.eventually import eventually
 
 # Statements that the server cannot prepare without the types of their parameters, or with a type that is not written here.
 BY_CURSOR = {"renew_session", "close_session", "history_next_slice"} | {
-    "feed", "read_events", "history_archived_rows", "history_finish_slice", "history_forget_entities",
+    "feed", "read_events", "read_events_since", "history_archived_rows", "history_finish_slice", "history_forget_entities",
     "history_forget_days", "history_replace_files",
-    "read_messages", "search_messages", "search_events",  # with the conditions of a filter, which are arrays of many types
+    # With the conditions of a filter, which are arrays of many types.
+    "read_messages", "search_messages", "search_events", "search_events_of",
 }  # fmt: skip
 
 
@@ -288,20 +289,42 @@ def test_a_statement_by_cursor_that_is_interrupted_closes_its_connection_too(con
     assert run(named("SELECT 1 AS one")) == [(1,)]
 
 
-async def test_a_cancelled_statement_is_cancelled_on_the_server(broker_database, named):
-    sql = "SELECT pg_sleep(%(n)s::int4), 'cancelled here'"
-    task = asyncio.create_task(run_in_loop(named(sql, n=60)))
-    active = "SELECT pid FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%cancelled here%' AND state = 'active'"
+def sleeping():
+    """The processes that execute the statement of a test, and are not only preparing it."""
+    query = "SELECT pid FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%cancelled here%' AND wait_event = 'PgSleep'"
+    with psycopg.connect(**connections.Database().parameters()) as other:
+        return other.execute(query).fetchall()
 
-    def pids():
-        with psycopg.connect(**connections.Database().parameters()) as other:
-            return other.execute(active).fetchall()
 
-    await asyncio.to_thread(eventually, pids)
+async def test_a_cancellation_without_effect_is_repeated(broker_database, named, monkeypatch):
+    """One that arrives before the statement is executed."""
+    lost, cancel = [], psycopg.AsyncConnection.cancel_safe
+
+    async def cancel_once_in_vain(self, **options):
+        if lost:
+            await cancel(self, **options)
+        lost.append(self)
+
+    monkeypatch.setattr(psycopg.AsyncConnection, "cancel_safe", cancel_once_in_vain)
+    monkeypatch.setattr(direct, "_SECONDS_TO_CANCEL", 0.2)
+    task = asyncio.create_task(run_in_loop(named("SELECT pg_sleep(%(n)s::int4), 'cancelled here'", n=60)))
+    await asyncio.to_thread(eventually, sleeping)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await asyncio.to_thread(eventually, lambda: not pids())
+    await asyncio.to_thread(eventually, lambda: not sleeping())
+    assert len(lost) == 2 and await run_in_loop(named("SELECT 1 AS one")) == [(1,)]
+    await aio.close()
+
+
+async def test_a_cancelled_statement_is_cancelled_on_the_server(broker_database, named):
+    sql = "SELECT pg_sleep(%(n)s::int4), 'cancelled here'"
+    task = asyncio.create_task(run_in_loop(named(sql, n=60)))
+    await asyncio.to_thread(eventually, sleeping)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await asyncio.to_thread(eventually, lambda: not sleeping())
     assert len(aio.loop_resources().pool._idle) == 1  # the connection is used on
     assert await run_in_loop(named("SELECT 1 AS one")) == [(1,)]
     await aio.close()

@@ -265,6 +265,7 @@ def test_every_use_case_says_which_namespace_it_concerns():
 
 # Modules that may open connections or run steps themselves, and how they choose the database.
 DIRECT = {
+    "broker_core/celery_transport/channel.py",  # `using` the database of its connection
     "broker_core/history/archive.py",  # `connected`, in the current database: a sweep sets it
     "broker_core/management/commands/show_sql.py",  # any database: it explains statements
     "broker_core/runtime/wake_ups.py",  # `using` its database

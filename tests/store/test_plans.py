@@ -15,13 +15,20 @@ from broker_core.store.statements import SQL
 from tests.looking import entity_id
 
 HOT = (
-    *("send", "receive", "receive_and_delete", "receive_past_locked", "receive_and_delete_past_locked"),
-    *("complete", "abandon", "release", "renew", "defer", "dead_letter"),
+    *("send", "send_scheduled", "receive", "receive_and_delete", "receive_past_locked", "receive_and_delete_past_locked"),
+    *("complete", "complete_one", "abandon", "release", "renew", "defer", "dead_letter"),
     *("storage_put", "storage_delete", "rabbit_publish", "rabbit_take", "rabbit_take_no_ack", "rabbit_acknowledge"),
+    *("rabbit_take_past_locked", "rabbit_take_no_ack_past_locked"),
+)
+BY_PRIORITY = (
+    *("rabbit_take_by_priority", "rabbit_take_no_ack_by_priority"),
+    *("rabbit_lock_departing_at_head_by_priority", "rabbit_lock_departing_excess_by_priority"),
 )
 FILL = """
-INSERT INTO vitrine_message (entity_id, sequence_number, size, enqueued_at, message_id, body, locked_until, lock_token)
-SELECT %(id)s, n, 1, now(), 'x', '', CASE WHEN n %% 4 = 0 THEN now() END, CASE WHEN n %% 4 = 0 THEN gen_random_uuid() END
+INSERT INTO vitrine_message (entity_id, sequence_number, size, enqueued_at, message_id, body, priority, ready_priority,
+                             locked_until, lock_token)
+SELECT %(id)s, n, 1, now(), 'x', '', n %% 5, n %% 5, CASE WHEN n %% 4 = 0 THEN now() END,
+       CASE WHEN n %% 4 = 0 THEN gen_random_uuid() END
   FROM generate_series(1, %(n)s) AS n
 """
 # A message is found by its position, or by the row that this statement has locked.
@@ -59,6 +66,15 @@ def require_order(name, plan):
             assert "vitrine_message" not in {scan["Relation Name"] for side in sides for scan in scans(side)}, (name, node)
 
 
+def require_priority_order(name, plan):
+    """The first messages are read from the index in the order of priorities; the queue is never sorted."""
+    [found] = [node for node in nodes(plan) if node.get("Subplan Name") in {"CTE available", "CTE walked"}]
+    scan = list(scans(found))[-1]
+    assert (scan["Node Type"], scan["Index Name"]) == ("Index Scan", "vitrine_message_priority"), (name, scan)
+    [limit] = [node for node in nodes(found) if node["Node Type"] == "Limit"]
+    assert "Sort" not in {node["Node Type"] for node in nodes(limit)}, (name, limit)
+
+
 @pytest.fixture
 def connection(broker_database):
     """A connection of the broker's kind, to a database without any message."""
@@ -91,7 +107,7 @@ def test_the_join_order_holds_on_empty_small_and_full_tables(connection, before)
         connection.execute("ANALYZE vitrine_message")
         connection.execute("DELETE FROM vitrine_message")
     connection.execute("VACUUM vitrine_message")
-    explain = {name: prepare(connection, name) for name in HOT}
+    explain = {name: prepare(connection, name) for name in (*HOT, *BY_PRIORITY)}
     for n, analyzed in ((0, False), (2, False), (40, True), (20_000, False), (20_000, True)):
         connection.execute("DELETE FROM vitrine_message")
         connection.execute(FILL, {"id": entity_id(queue), "n": n})
@@ -99,4 +115,4 @@ def test_the_join_order_holds_on_empty_small_and_full_tables(connection, before)
             connection.execute("ANALYZE vitrine_message")
         for name, text in explain.items():
             [(plan,)] = connection.execute(text)
-            require_order(name, plan[0]["Plan"])
+            (require_priority_order if name in BY_PRIORITY else require_order)(name, plan[0]["Plan"])

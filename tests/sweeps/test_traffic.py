@@ -270,3 +270,84 @@ def test_percentiles_come_from_the_classes():
     assert half.percentile(1) == timedelta(seconds=2**1.5 / 1000)  # the end of the class from 2 to 2.83 ms
     assert Times(classes=(0, 0, 1), most=0.0015).percentile(0.95) == timedelta(seconds=0.0015)  # never above the maximum
     assert (half + Times(total=1.0, most=0.6, classes=(0, 0, 0, 0, 2))).classes == (5, 0, 0, 5, 2)
+
+
+def test_the_age_of_the_oldest_message_is_known_for_each_interval(make_queue):
+    queue = make_queue()
+    service_bus.send(queue, [Message(b"x"), Message(b"y")])
+    fold()
+    execute(
+        "UPDATE vitrine_traffic SET bucket = bucket - interval '10 min', oldest_at = oldest_at - interval '10 min'"
+        " WHERE entity_id = %s AND step < 3600",
+        entity_id(queue),
+    )
+    for minutes in (5, 30):  # sent before the first interval, or within the range
+        ages = [point.oldest for point in reads.traffic(queue, minutes)]
+        assert timedelta(minutes=10) <= ages[-1] < timedelta(minutes=12)
+        assert ages == sorted(ages) and (minutes == 5 or ages[0] == timedelta())
+    service_bus.receive_and_delete(queue, 1)
+    fold()
+    assert reads.traffic(queue)[-1].oldest < timedelta(minutes=1)
+    service_bus.receive_and_delete(queue, 1)
+    assert reads.traffic(queue)[-1].oldest == timedelta()
+    assert {point.oldest for point in reads.namespace_traffic(queue.namespace)} == {None}
+
+
+def test_the_age_is_that_of_the_message_that_came_last_after_the_queue_was_empty(queue):
+    """Also before the fold, and when the queue was empty within one interval."""
+    service_bus.send(queue, [Message(b"a")])
+    fold()
+    make_older(queue, timedelta(minutes=60))
+    service_bus.receive_and_delete(queue, 1)
+    fold()
+    make_older(queue, timedelta(minutes=30))
+    service_bus.send(queue, [Message(b"b")])
+    for minutes in (15, 30, 90, 180):
+        assert reads.traffic(queue, minutes)[-1].oldest < timedelta(minutes=5)
+    fold()
+    for minutes in (15, 30, 90, 180):
+        ages = [point.oldest for point in reads.traffic(queue, minutes)]
+        assert ages[-1] < timedelta(minutes=5) and max(ages) < timedelta(minutes=61)
+
+
+def test_a_fold_gives_the_oldest_message_to_each_interval_that_it_was_in(queue):
+    service_bus.send(queue, [Message(b"a")])
+    execute("UPDATE vitrine_count_delta SET at = at - interval '10 min' WHERE entity_id = %s", entity_id(queue))
+    execute("UPDATE vitrine_message SET enqueued_at = enqueued_at - interval '10 min' WHERE entity_id = %s", entity_id(queue))
+    service_bus.send(queue, [Message(b"b")])
+    fold()
+    assert all(row.oldest_at is not None for row in stored(entity_id(queue), 10).values())
+    service_bus.receive_and_delete(queue, 1)
+    execute("UPDATE vitrine_count_delta SET at = at - interval '5 min' WHERE entity_id = %s", entity_id(queue))
+    service_bus.send(queue, [Message(b"c")])
+    fold()
+    first, unknown, *_, last = [row.oldest_at for _, row in sorted(stored(entity_id(queue), 10).items())]
+    assert first < last and unknown is None  # whether the first message, the second or none was there then
+
+
+def test_the_age_is_that_of_the_overview_if_messages_are_delayed(account):
+    jobs = EntityAddress(account, "jobs")
+    queue_storage.create_queue(jobs)
+    queue_storage.put(jobs, "later", visibility_timeout=timedelta(hours=1))
+    make_older_messages(jobs)
+    fold()
+    assert reads.traffic(jobs)[-1].oldest is None and reads.entity(jobs).oldest_active_age is None
+    queue_storage.put(jobs, "now")
+    for _ in range(2):
+        assert reads.traffic(jobs)[-1].oldest < timedelta(minutes=5)
+        assert reads.entity(jobs).oldest_active_age < timedelta(minutes=5)
+        fold()
+
+
+def make_older(address, age):
+    """What is known of an entity's past, as if it were older."""
+    execute(
+        "UPDATE vitrine_traffic SET bucket = bucket - %s, oldest_at = oldest_at - %s WHERE entity_id = %s",
+        age,
+        age,
+        entity_id(address),
+    )
+
+
+def make_older_messages(address):
+    execute("UPDATE vitrine_message SET enqueued_at = enqueued_at - interval '2 h' WHERE entity_id = %s", entity_id(address))

@@ -206,6 +206,10 @@ UPDATE vitrine_entity SET status = %(status)s, updated_at = clock_timestamp()
 UPDATE vitrine_entity SET protected = %(protected)s, updated_at = clock_timestamp()
  WHERE id = %(entity_id)s AND deleted_at IS NULL RETURNING id;
 
+-- name: hide_entities
+-- Hide the present entities of a namespace in the pages about all namespaces.
+UPDATE vitrine_entity SET hidden = true WHERE namespace_id = %(namespace_id)s AND NOT hidden AND deleted_at IS NULL;
+
 -- name: protected_entities
 -- Those of these entities that are protected from being deleted, with their subscriptions.
 SELECT e.id, n.name AS namespace, e.path FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
@@ -227,18 +231,38 @@ SELECT e.id, clock_timestamp(), %(actor)s, now.settings
                                        WHERE r.entity_id = e.id ORDER BY r.id DESC LIMIT 1)
 RETURNING entity_id;
 
--- name: read_revisions
--- The newest revisions of an entity's settings, newest first.
-SELECT r.id AS revision_id, r.at, r.actor, r.settings, x.lock_duration, x.max_delivery_count, x.default_message_time_to_live,
+-- fragment: settings_of_revision
+-- The settings of a revision as columns of x.
+r.id AS revision_id, r.at, r.actor, r.settings,
+       x.lock_duration, x.max_delivery_count, x.default_message_time_to_live,
        x.dead_lettering_on_message_expiration, x.dead_lettering_on_filter_evaluation_exceptions, x.auto_delete_on_idle,
        x.requires_session, x.requires_duplicate_detection, x.duplicate_detection_history_time_window, x.forward_to,
        x.forward_dead_lettered_messages_to, x.max_size_in_megabytes, x.max_message_size_in_kilobytes, x.status,
        x.user_metadata, x.expiry_mode, x.expires_whole_sessions, x.drops_locks_on_change, x.history_level, x.hidden,
        x.protected, x.options, x.effective
+
+-- name: read_revisions
+-- The newest revisions of an entity's settings, newest first.
+SELECT
+       -- include: settings_of_revision
   FROM vitrine_entity_revision AS r
  CROSS JOIN LATERAL jsonb_populate_record(NULL::vitrine_entity, r.settings) AS x
  WHERE r.entity_id = %(entity_id)s
  ORDER BY r.id DESC LIMIT %(max_count)s;
+
+-- name: read_settings_at
+-- The settings that an entity had at an instant of real time; NULL: now. The first revision applies to what was before it, too;
+-- without any, the settings are those of now.
+SELECT
+       -- include: settings_of_revision
+  FROM vitrine_entity AS e
+  LEFT JOIN LATERAL (
+       SELECT v.* FROM vitrine_entity_revision AS v
+        CROSS JOIN LATERAL (SELECT v.at <= coalesce(%(at)s::timestamptz, 'infinity') AS is_before) AS b
+        WHERE v.entity_id = e.id
+        ORDER BY b.is_before DESC, CASE WHEN b.is_before THEN -v.id ELSE v.id END LIMIT 1) AS r ON true
+ CROSS JOIN LATERAL jsonb_populate_record(NULL::vitrine_entity, coalesce(r.settings, to_jsonb(e))) AS x
+ WHERE e.id = %(entity_id)s;
 
 -- name: raise_rules_version
 -- A topic's rules or subscriptions have changed: processes that cached its rules read them again.

@@ -138,12 +138,13 @@ stored AS (
                                  message_id, session_id, properties, application_properties, dead_letter_reason,
                                  dead_letter_description, dead_letter_source, dead_lettered_at, enqueued_sequence_number,
                                  resubmitted_from, transfer, encoded, body, lock_token, locked_by, visible_at, hold_kind,
-                                 held_since, renewals, priority)
+                                 held_since, renewals, priority, ready_priority)
     SELECT %(entity_id)s, t.subqueue, t.state, t.sequence_number, t.delivery_count, t.size, t.body_kind, t.enqueued_at,
            t.expires_at, t.time_to_live, t.scheduled_enqueue_at, t.first_received_at, t.last_received_at, t.message_id,
            t.session_id, t.properties::jsonb, t.application_properties::jsonb, t.dead_letter_reason, t.dead_letter_description,
            t.dead_letter_source, t.dead_lettered_at, t.enqueued_sequence_number, t.resubmitted_from::jsonb, t.transfer::jsonb,
-           t.encoded, t.body, t.lock_token, t.locked_by, t.visible_at, t.hold_kind, t.held_since, t.renewals, t.priority
+           t.encoded, t.body, t.lock_token, t.locked_by, t.visible_at, t.hold_kind, t.held_since, t.renewals, t.priority,
+           t.priority
       FROM unnest(%(subqueue)s::int2[], %(state)s::int2[], %(sequence_number)s::int8[],
                   %(delivery_count)s::int4[], %(size)s::int4[], %(body_kind)s::int2[], %(enqueued_at)s::timestamptz[],
                   %(expires_at)s::timestamptz[], %(time_to_live)s::interval[], %(scheduled_enqueue_at)s::timestamptz[],

@@ -45,7 +45,7 @@ SELECT f.namespace_name, f.target_id, f.origin_id, f.exchange, f.actor, f.way, c
 WITH here AS MATERIALIZED (
     SELECT e.*, n.name AS namespace_name
       FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
-     WHERE e.deleted_at IS NULL AND NOT e.hidden AND NOT n.is_system AND n.deleted_at IS NULL
+     WHERE e.deleted_at IS NULL AND (NOT e.hidden OR %(namespace)s::text IS NOT NULL) AND NOT n.is_system AND n.deleted_at IS NULL
        AND (%(namespace)s::text IS NULL OR lower(n.name) = lower(%(namespace)s))
 ), exchanges AS MATERIALIZED (
     SELECT x.*, n.name AS namespace_name

@@ -184,6 +184,15 @@ SELECT m.entity_id, date_trunc('hour', m.enqueued_at, 'UTC') AS hour, m.first_re
    AND m.enqueued_at < %(end)s
  GROUP BY 1, 2, 3, 4;
 
+-- name: history_present_bytes
+-- The bytes of the messages that history_present counts, times the microseconds from their entering, or from `start`, to `end`.
+SELECT m.entity_id, sum(m.size * extract(epoch FROM %(end)s - greatest(m.enqueued_at, %(start)s))::double precision) * 1000000
+                    AS byte_us
+  FROM vitrine_message AS m
+ WHERE m.entity_id = ANY (%(entity_ids)s::bigint[]) AND m.subqueue = @SUBQUEUE_MAIN AND m.state < @STATE_SCHEDULED
+   AND m.enqueued_at < %(end)s
+ GROUP BY 1;
+
 -- name: history_snapshot
 -- Transactions below xmin had ended, those from xmax on had not begun.
 SELECT pg_snapshot_xmin(s)::text::bigint AS xmin, pg_snapshot_xmax(s)::text::bigint AS xmax FROM pg_current_snapshot() AS s;
@@ -196,10 +205,11 @@ SELECT a.pid, a.application_name, a.state, a.xact_start, clock_timestamp() - a.x
  ORDER BY age(a.backend_xid) DESC LIMIT 1;
 
 -- name: history_partitions
--- The day partitions of the event table, oldest first, without the default one. Names end in the UTC day. indexed: whether the
--- events of a message, and messages by id, have their indexes.
+-- The day partitions of the event table, oldest first, without the default one. Names end in the UTC day. indexes: what follows
+-- this name in those of its indexes.
 SELECT c.relname AS name, to_date(right(c.relname, 8), 'YYYYMMDD') AS day,
-       to_regclass(c.relname || '_message') IS NOT NULL AS indexed
+       ARRAY(SELECT substr(x.relname, length(c.relname) + 1) FROM pg_index AS of JOIN pg_class AS x ON x.oid = of.indexrelid
+              WHERE of.indrelid = c.oid) AS indexes
   FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid
  WHERE i.inhparent = 'vitrine_message_event'::regclass AND c.relname ~ '^vitrine_message_event_[0-9]{8}$'
  ORDER BY c.relname;
@@ -214,7 +224,8 @@ WITH forgotten AS MATERIALIZED (
           AND NOT EXISTS (SELECT FROM vitrine_entity_activity AS a WHERE a.entity_id = e.id)
           AND NOT EXISTS (SELECT FROM vitrine_entity AS s WHERE s.topic_id = e.id)
         ORDER BY e.id LIMIT %(max_count)s FOR UPDATE SKIP LOCKED),
-revisions AS (DELETE FROM vitrine_entity_revision WHERE entity_id = ANY (ARRAY(SELECT id FROM forgotten)))
+revisions AS (DELETE FROM vitrine_entity_revision WHERE entity_id = ANY (ARRAY(SELECT id FROM forgotten))),
+properties AS (DELETE FROM vitrine_archived_properties WHERE entity_id = ANY (ARRAY(SELECT id FROM forgotten)))
 DELETE FROM vitrine_entity WHERE id = ANY (ARRAY(SELECT id FROM forgotten));
 
 -- name: history_forget_namespaces
@@ -233,8 +244,12 @@ SELECT coalesce(sum(f.rows), 0)::bigint AS rows
  WHERE f.content = 'events' AND f.day = %(day)s AND NOT f.imported;
 
 -- name: history_try_lock_files
--- One process at a time replaces files; the lock is held until this connection closes.
+-- One process at a time replaces files; the lock is held until it is released or this connection closes.
 SELECT pg_try_advisory_lock(hashtextextended('vitrine_archive_files', 0)) AS locked;
+
+-- name: history_unlock_files
+-- Release the lock on replacing files.
+SELECT pg_advisory_unlock(hashtextextended('vitrine_archive_files', 0)) AS unlocked;
 
 -- name: history_note_unused
 -- Note a file that is about to be written: until it is in the manifest, it may be deleted.
@@ -288,57 +303,43 @@ UPDATE vitrine_entity_counter SET next_number = next_number + %(count)s
 RETURNING next_number - %(count)s AS first_number;
 
 -- name: history_generate
--- Events of generated messages, for demonstrations; actor and details mark them as generated. A slot is an interval of ten
--- minutes with its rate, waiting and processing times (seconds, medians of log-normal draws) and shares of outcomes. Every life
--- ends before `until`, so that no message would have to be stored.
-WITH slot AS (
-    SELECT * FROM unnest(%(starts)s::timestamptz[], %(counts)s::int[], %(waits)s::float8[], %(works)s::float8[],
-                         %(dead_shares)s::float8[], %(expired_shares)s::float8[])
-                  AS s(start_at, n, wait, work, dead_share, expired_share)),
-drawn AS MATERIALIZED (
-    SELECT s.start_at + random() * interval '10 min' AS enqueued_at,
-           s.wait * exp(random_normal(0, 0.9)) * interval '1 s' AS waiting,
-           s.work * exp(random_normal(0, 0.6)) * interval '1 s' AS working,
-           random() AS fate, random() AS chance, (200 + 1800 * random())::int AS size, s.dead_share, s.expired_share
-      FROM slot AS s CROSS JOIN LATERAL generate_series(1, s.n)),
-life AS MATERIALIZED (
-    SELECT %(first_number)s::bigint + row_number() OVER (ORDER BY d.enqueued_at) - 1 AS sequence_number, d.enqueued_at, d.waiting,
-           d.working, d.size, k.kind, k.reason,
-           CASE WHEN k.kind = @EVENT_EXPIRED THEN 0 WHEN k.reason = 'MaxDeliveryCountExceeded' THEN 10
-                WHEN d.chance < 0.06 THEN 2 ELSE 1 END AS attempts
-      FROM drawn AS d CROSS JOIN LATERAL (
-           SELECT CASE WHEN d.fate < d.expired_share THEN @EVENT_EXPIRED
-                       WHEN d.fate < d.expired_share + d.dead_share THEN @EVENT_DEAD_LETTERED ELSE @EVENT_COMPLETED END AS kind,
-                  CASE WHEN d.fate < d.expired_share OR d.fate >= d.expired_share + d.dead_share THEN NULL
-                       WHEN d.chance < 0.55 THEN 'MaxDeliveryCountExceeded'
-                       WHEN d.chance < 0.85 THEN 'PaymentRejected' ELSE 'UnknownCustomer' END AS reason) AS k),
-timed AS MATERIALIZED (
-    SELECT l.*, CASE WHEN l.attempts > 0 THEN least(l.enqueued_at + l.waiting, %(until)s) END AS first_received_at,
-           CASE WHEN l.attempts > 0 THEN least(l.enqueued_at + l.waiting + (l.attempts - 1) * l.working,
-                                               %(until)s) END AS last_received_at,
-           least(CASE WHEN l.attempts > 0 THEN l.enqueued_at + l.waiting + l.attempts * l.working
-                      ELSE l.enqueued_at + %(time_to_live)s::interval END, %(until)s) AS ended_at
-      FROM life AS l),
+-- Events of generated messages, for demonstrations; actor and details mark them as generated. Given are the messages in order,
+-- and their deliveries: of which message (from 0), its place among those of the message, and how it ended. Every life ends before
+-- `until`, so that no message would have to be stored.
+WITH timed AS MATERIALIZED (
+    SELECT %(first_number)s::bigint + m.place - 1 AS sequence_number, m.enqueued_at, m.region, m.kind, m.reason, m.deliveries,
+           least(m.ended_at, %(until)s) AS ended_at,
+           CASE WHEN m.first_received_at IS NOT NULL THEN least(m.first_received_at, %(until)s) END AS first_received_at,
+           CASE WHEN m.last_received_at IS NOT NULL THEN least(m.last_received_at, %(until)s) END AS last_received_at,
+           (200 + 1800 * random())::int AS size
+      FROM unnest(%(enqueued)s::timestamptz[], %(regions)s::text[], %(kinds)s::smallint[], %(reasons)s::text[],
+                  %(ended)s::timestamptz[], %(firsts)s::timestamptz[], %(lasts)s::timestamptz[], %(counts)s::int[])
+           WITH ORDINALITY
+           AS m(enqueued_at, region, kind, reason, ended_at, first_received_at, last_received_at, deliveries, place)),
+delivery AS MATERIALIZED (
+    SELECT %(first_number)s::bigint + d.place AS sequence_number, d.attempt, d.how,
+           least(d.received_at, %(until)s) AS received_at, least(d.ended_at, %(until)s) AS ended_at
+      FROM unnest(%(places)s::int[], %(attempts)s::int[], %(received)s::timestamptz[], %(released)s::timestamptz[],
+                  %(hows)s::smallint[]) AS d(place, attempt, received_at, ended_at, how)),
 happened AS (
     SELECT t.enqueued_at AS at, @SUBQUEUE_MAIN AS subqueue, t.sequence_number, @EVENT_SENT AS kind,
-           0 AS delivery_count, NULL AS reason, t.size, t.kind AS fate, NULL::timestamptz AS enqueued_at,
-           NULL::timestamptz AS first_received_at, NULL::timestamptz AS last_received_at
+           0 AS delivery_count, NULL AS reason, t.size, t.region, NULL::timestamptz AS locked_until,
+           NULL::timestamptz AS enqueued_at, NULL::timestamptz AS first_received_at, NULL::timestamptz AS last_received_at
       FROM timed AS t
      UNION ALL
-    SELECT least(t.first_received_at + (a.attempt - 1) * t.working, %(until)s), @SUBQUEUE_MAIN, t.sequence_number,
-           @EVENT_RECEIVED, a.attempt - 1, NULL, NULL, NULL, NULL, NULL, NULL
-      FROM timed AS t CROSS JOIN LATERAL generate_series(1, t.attempts) AS a(attempt)
-     UNION ALL                                       -- each failed attempt ends when the next begins
-    SELECT least(t.first_received_at + a.attempt * t.working, %(until)s), @SUBQUEUE_MAIN, t.sequence_number, @EVENT_ABANDONED,
-           a.attempt, NULL, NULL, NULL, NULL, NULL, NULL
-      FROM timed AS t CROSS JOIN LATERAL generate_series(1, t.attempts - 1) AS a(attempt)
+    SELECT d.received_at, @SUBQUEUE_MAIN, d.sequence_number, @EVENT_RECEIVED, d.attempt - 1, NULL, NULL, NULL,
+           d.received_at + %(lock)s::interval, NULL, NULL, NULL
+      FROM delivery AS d
      UNION ALL
-    SELECT t.ended_at, @SUBQUEUE_MAIN, t.sequence_number, t.kind, greatest(t.attempts - 1, 0), t.reason, t.size, NULL,
+    SELECT d.ended_at, @SUBQUEUE_MAIN, d.sequence_number, d.how, d.attempt, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+      FROM delivery AS d WHERE d.how IN (@EVENT_ABANDONED, @EVENT_LOCK_LOST)
+     UNION ALL
+    SELECT t.ended_at, @SUBQUEUE_MAIN, t.sequence_number, t.kind, greatest(t.deliveries - 1, 0), t.reason, t.size, NULL, NULL,
            t.enqueued_at, t.first_received_at, t.last_received_at
       FROM timed AS t
      UNION ALL                                       -- dead letters are purged, since none is stored
     SELECT least(t.ended_at + interval '1 hour', %(until)s), @SUBQUEUE_DEAD_LETTER, t.sequence_number, @EVENT_PURGED, 0, NULL,
-           t.size, NULL, t.enqueued_at, NULL, NULL
+           t.size, NULL, NULL, t.enqueued_at, NULL, NULL
       FROM timed AS t WHERE t.kind = @EVENT_DEAD_LETTERED),
 traffic AS (                                          -- the times follow from the events (roll_up_times)
     INSERT INTO vitrine_traffic AS t (entity_id, step, bucket, sent, received, completed, dead_lettered, expired, abandoned,
@@ -359,12 +360,13 @@ traffic AS (                                          -- the times follow from t
            dead_lettered = t.dead_lettered + excluded.dead_lettered, expired = t.expired + excluded.expired,
            abandoned = t.abandoned + excluded.abandoned, active_change = t.active_change + excluded.active_change,
            dead_change = t.dead_change + excluded.dead_change)
-INSERT INTO vitrine_message_event (recorded_at, at, entity_id, subqueue, sequence_number, kind, delivery_count,
-                                   message_id, actor, reason, size, time_to_live, enqueued_at, first_received_at,
-                                   last_received_at, details)
-SELECT h.at, h.at, %(entity_id)s, h.subqueue, h.sequence_number, h.kind, h.delivery_count, 'generated-' || h.sequence_number,
-       'generated', h.reason, h.size, CASE WHEN h.fate = @EVENT_EXPIRED THEN %(time_to_live)s::interval END, h.enqueued_at,
-       h.first_received_at, h.last_received_at, '{"generated": true}'::jsonb
+INSERT INTO vitrine_message_event (recorded_at, at, entity_id, subqueue, sequence_number, kind, delivery_count, locked_until,
+                                   message_id, actor, reason, size, enqueued_at, first_received_at, last_received_at,
+                                   application_properties, details)
+SELECT h.at, h.at, %(entity_id)s, h.subqueue, h.sequence_number, h.kind, h.delivery_count, h.locked_until,
+       'generated-' || h.sequence_number, 'generated', h.reason, h.size, h.enqueued_at, h.first_received_at, h.last_received_at,
+       CASE WHEN h.region IS NOT NULL THEN jsonb_build_object('region', jsonb_build_array('string', h.region)) END,
+       '{"generated": true}'::jsonb
   FROM happened AS h ORDER BY h.at, h.kind;
 
 -- name: history_next_slice_id

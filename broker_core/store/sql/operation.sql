@@ -41,44 +41,58 @@ UPDATE vitrine_operation
  WHERE id = %(id)s;
 
 -- name: operation_end
--- End a run, or give it back to be continued ('running', 'undoing'). keep: for how long it can be undone; NULL: as before.
+-- End a run, or give it back to be continued ('running', 'undoing'). The end of an undo is not that of the operation.
+-- keep: for how long it can be undone; NULL: as before.
 UPDATE vitrine_operation
    SET state = %(to)s, message = %(message)s, claimed_by = '', lease_until = NULL,
-       finished_at = CASE WHEN %(to)s IN ('running', 'undoing') THEN finished_at ELSE clock_timestamp() END,
-       undo_until = coalesce(clock_timestamp() + %(keep)s::interval, undo_until)
+       finished_at = CASE WHEN %(to)s IN ('running', 'undoing') OR (state = 'undoing' AND finished_at IS NOT NULL)
+                          THEN finished_at ELSE clock_timestamp() END,
+       kept_until = coalesce(clock_timestamp() + %(keep)s::interval, kept_until)
  WHERE id = %(id)s AND claimed_by = %(claim)s AND state = %(state)s
 RETURNING *;
 
 -- name: operation_change
--- Change the state on request. A running worker notices with its next batch, which is then rolled back. undoable: only while the
--- operation can be undone.
+-- Change the state on request. A running worker notices with its next batch, which is then rolled back. What an operation
+-- removed, and its file, is kept without a limit until it ends again. while_kept: only while it is kept.
 UPDATE vitrine_operation
    SET state = %(to)s, claimed_by = '', lease_until = NULL,
        finished_at = CASE WHEN %(to)s = 'stopped' THEN clock_timestamp() ELSE finished_at END,
-       undo_until = CASE WHEN %(to)s = 'stopped' THEN clock_timestamp() + %(keep)s::interval ELSE undo_until END
+       kept_until = CASE %(to)s WHEN 'stopped' THEN clock_timestamp() + %(keep)s::interval WHEN 'queued' THEN NULL
+                                ELSE kept_until END
  WHERE id = %(id)s AND state = ANY (%(of)s::text[])
-   AND (NOT %(undoable)s::boolean OR undo_until IS NULL OR undo_until > clock_timestamp())
+   AND (NOT %(while_kept)s::boolean OR kept_until IS NULL OR kept_until > clock_timestamp())
 RETURNING *;
 
 -- name: operation_set_pace
 -- Change the pace of an operation that is not over.
 UPDATE vitrine_operation SET pace = %(pace)s::float8 WHERE id = %(id)s AND state IN ('queued', 'running', 'paused') RETURNING *;
 
+-- fragment: operation_as_read
+-- An operation, and whether its entity still exists: with an entity, what was hidden of it is deleted. The row of a deleted
+-- entity is removed in the end.
+SELECT o.*, clock_timestamp() AS read_at, e.id IS NULL OR e.deleted_at IS NOT NULL AS entity_is_deleted,
+       e.deleted_at AS entity_deleted_at
+  FROM vitrine_operation AS o LEFT JOIN vitrine_entity AS e ON e.id = o.entity_id
+
 -- name: operation
 -- One operation.
-SELECT *, clock_timestamp() AS read_at FROM vitrine_operation WHERE id = %(id)s;
+-- include: operation_as_read
+ WHERE o.id = %(id)s;
 
 -- name: operations
 -- The newest operations, of all states or only of those that are not over, of one kind, of entities whose address has a part, or
--- only of those that can be undone.
-SELECT *, clock_timestamp() AS read_at FROM vitrine_operation
- WHERE (%(kind)s::text IS NULL OR kind = %(kind)s)
-   AND (%(part)s = '' OR strpos(lower(namespace || '/' || path), %(part)s) > 0)
-   AND (NOT %(undoable)s::boolean OR (done > 0 AND kind <> 'release' AND state IN ('done', 'stopped', 'failed')
-                                      AND (undo_until IS NULL OR undo_until > clock_timestamp())))
-   AND (NOT %(open_only)s::boolean OR state IN ('queued', 'running', 'paused', 'undoing'))
-   AND id < %(below)s AND (%(entity_id)s::bigint IS NULL OR entity_id = %(entity_id)s)
- ORDER BY id DESC LIMIT %(max_count)s;
+-- only of those that can be undone. except_namespaces: in lower case.
+-- include: operation_as_read
+ WHERE (%(kind)s::text IS NULL OR o.kind = %(kind)s)
+   AND (%(part)s = '' OR strpos(lower(o.namespace || '/' || o.path), %(part)s) > 0)
+   AND (NOT %(undoable)s::boolean OR (o.done > 0 AND o.kind NOT IN ('release', 'export')
+                                      AND o.state IN ('done', 'stopped', 'failed')
+                                      AND (o.kept_until IS NULL OR o.kept_until > clock_timestamp())
+                                      AND e.id IS NOT NULL AND e.deleted_at IS NULL))
+   AND (NOT %(open_only)s::boolean OR o.state IN ('queued', 'running', 'paused', 'undoing'))
+   AND lower(o.namespace) <> ALL (%(except_namespaces)s::text[])
+   AND o.id < %(below)s AND (%(entity_id)s::bigint IS NULL OR o.entity_id = %(entity_id)s)
+ ORDER BY o.id DESC LIMIT %(max_count)s;
 
 -- name: operations_due
 -- Operations that wait for a worker, or whose worker has died.
@@ -179,6 +193,13 @@ SELECT %(entity_id)s::bigint, %(subqueue)s::smallint, o.state, 0,
        (SELECT sum(c.size) FROM changed AS c WHERE c.state = o.state) - o.size
   FROM old AS o;
 
+-- name: operation_repaired
+-- Record in the events that this transaction wrote of these messages that an operation repaired their bodies.
+UPDATE vitrine_message_event
+   SET details = coalesce(details, '{}') || jsonb_build_object('repaired_by', %(operation_id)s::bigint)
+ WHERE xid = pg_current_xact_id() AND entity_id = %(entity_id)s AND subqueue = %(subqueue)s::smallint
+   AND sequence_number = ANY (%(numbers)b::bigint[]);
+
 -- name: operation_reset_bodies
 -- Give messages that were not moved the bodies that they had.
 WITH kept AS (
@@ -256,12 +277,12 @@ stored AS (
            scheduled_enqueue_at, locked_until, lock_token, locked_by, first_received_at, last_received_at, message_id, session_id,
            properties, application_properties, encoded, dead_letter_reason, dead_letter_description, dead_letter_source,
            dead_lettered_at, enqueued_sequence_number, resubmitted_from, body, transfer, visible_at, hold_kind, held_since,
-           renewals, owner_id, consumer_id, priority)
+           renewals, owner_id, consumer_id, priority, ready_priority)
     SELECT entity_id, subqueue, state, sequence_number, delivery_count, size, body_kind, enqueued_at, expires_at, time_to_live,
            scheduled_enqueue_at, locked_until, lock_token, locked_by, first_received_at, last_received_at, message_id, session_id,
            properties, application_properties, encoded, dead_letter_reason, dead_letter_description, dead_letter_source,
            dead_lettered_at, enqueued_sequence_number, resubmitted_from, body, transfer, visible_at, hold_kind, held_since,
-           renewals, owner_id, consumer_id, priority
+           renewals, owner_id, consumer_id, priority, ready_priority
       FROM taken
  RETURNING *),
 lowered AS (
@@ -320,20 +341,47 @@ UPDATE vitrine_import_line AS i SET copies = w.copies::jsonb, content = ''
 SELECT line, copies FROM vitrine_import_line
  WHERE operation_id = %(operation_id)s AND line > %(after)s AND copies IS NOT NULL ORDER BY line LIMIT %(max_count)s;
 
+-- name: export_store
+-- Store the next part of the file of an export. Returns how many bytes the file has then.
+INSERT INTO vitrine_export_part (operation_id, last_number, content, bytes)
+VALUES (%(operation_id)s, %(last_number)s, %(content)s, octet_length(%(content)s::text) + coalesce(
+        (SELECT bytes FROM vitrine_export_part WHERE operation_id = %(operation_id)s ORDER BY last_number DESC LIMIT 1), 0))
+RETURNING bytes;
+
+-- name: export_part
+-- The next part of the file of an export.
+SELECT last_number, content FROM vitrine_export_part
+ WHERE operation_id = %(operation_id)s AND last_number > %(after)s ORDER BY last_number LIMIT 1;
+
+-- fragment: no_longer_kept
+-- The operation is over, and the time is past for which what it removed, or its file, is kept.
+o.kept_until <= clock_timestamp() AND o.state IN ('done', 'stopped', 'failed', 'undone')
+
 -- name: purge_hidden
--- Delete up to max_count hidden messages of operations that can no longer be undone, and as many records of imported messages.
+-- Delete up to max_count hidden messages of operations that can no longer be undone, and as many records of imported messages and
+-- parts of exported files. The operations are locked, so that none is resumed or undone meanwhile.
 WITH gone AS (
     DELETE FROM vitrine_hidden_message
      WHERE ctid = ANY (ARRAY(
            SELECT h.ctid FROM vitrine_operation AS o JOIN vitrine_hidden_message AS h ON h.operation_id = o.id
-            WHERE o.undo_until <= clock_timestamp() AND o.state <> 'undoing' LIMIT %(max_count)s FOR UPDATE OF h SKIP LOCKED))
+            WHERE
+                  -- include: no_longer_kept
+            LIMIT %(max_count)s FOR UPDATE SKIP LOCKED))
  RETURNING 1),
 imported AS (
     DELETE FROM vitrine_import_line
      WHERE ctid = ANY (ARRAY(
            SELECT i.ctid FROM vitrine_operation AS o JOIN vitrine_import_line AS i ON i.operation_id = o.id
-            WHERE o.undo_until <= clock_timestamp() AND o.state <> 'undoing' AND i.copies IS NOT NULL
-            LIMIT %(max_count)s FOR UPDATE OF i SKIP LOCKED)))
+            WHERE i.copies IS NOT NULL AND
+                  -- include: no_longer_kept
+            LIMIT %(max_count)s FOR UPDATE SKIP LOCKED))),
+exported AS (
+    DELETE FROM vitrine_export_part
+     WHERE ctid = ANY (ARRAY(
+           SELECT p.ctid FROM vitrine_operation AS o JOIN vitrine_export_part AS p ON p.operation_id = o.id
+            WHERE
+                  -- include: no_longer_kept
+            LIMIT %(max_count)s FOR UPDATE SKIP LOCKED)))
 SELECT count(*) AS done FROM gone;
 
 -- name: forget_operations
@@ -347,5 +395,6 @@ WITH gone AS (
               AND NOT EXISTS (SELECT FROM vitrine_hidden_message AS h WHERE h.operation_id = o.id)
             LIMIT %(max_count)s FOR UPDATE SKIP LOCKED))
  RETURNING id),
-imported AS (DELETE FROM vitrine_import_line AS i USING gone WHERE i.operation_id = gone.id)
+imported AS (DELETE FROM vitrine_import_line AS i USING gone WHERE i.operation_id = gone.id),
+exported AS (DELETE FROM vitrine_export_part AS p USING gone WHERE p.operation_id = gone.id)
 SELECT count(*) AS done FROM gone;

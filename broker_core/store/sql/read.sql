@@ -50,15 +50,29 @@ SELECT e.id, n.name AS namespace_name, e.path, e.kind, e.family, e.created_at, e
  ORDER BY e.deleted_at DESC, e.id DESC LIMIT 1;
 
 -- name: read_names
--- The names of existing entities of some kinds that contain a text; names that begin with it come first.
+-- The names of existing entities of some kinds that contain a text; names that begin with it come first. except_namespaces: in
+-- lower case.
 SELECT x.id, x.namespace_name, x.path FROM (
        SELECT e.id, n.name AS namespace_name, e.path,
               strpos(lower(CASE WHEN %(namespace)s::text IS NULL THEN n.name || '/' || e.path ELSE e.path END),
                      lower(%(part)s)) AS at
          FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
         WHERE e.deleted_at IS NULL AND e.kind = ANY (%(kinds)s::text[])
-          AND CASE WHEN %(namespace)s::text IS NULL THEN NOT n.is_system ELSE lower(n.name) = lower(%(namespace)s) END) AS x
+          AND CASE WHEN %(namespace)s::text IS NULL THEN NOT n.is_system ELSE lower(n.name) = lower(%(namespace)s) END
+          AND lower(n.name) <> ALL (%(except_namespaces)s::text[])) AS x
  WHERE x.at > 0 ORDER BY x.at > 1, x.namespace_name, x.path LIMIT %(max_count)s;
+
+-- name: read_property_names
+-- The names of the senders' properties among the first messages of some entities of a namespace.
+SELECT DISTINCT k.name
+  FROM (SELECT e.id FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
+         WHERE e.id = ANY (%(entity_ids)s::bigint[]) AND e.deleted_at IS NULL AND lower(n.name) = lower(%(namespace)s)
+         ORDER BY e.id LIMIT %(max_entities)s) AS e
+ CROSS JOIN LATERAL (SELECT m.application_properties FROM vitrine_message AS m
+                      WHERE m.entity_id = e.id LIMIT %(max_messages)s) AS m
+ CROSS JOIN LATERAL jsonb_object_keys(m.application_properties) AS k(name)
+ WHERE m.application_properties IS NOT NULL
+ ORDER BY 1 LIMIT %(max_count)s;
 
 -- fragment: sums_of_lists
 -- The messages in the rows `l` of the ledger, by list.
@@ -81,7 +95,7 @@ sum(l.n::float8) FILTER (WHERE l.state = @LEDGER_RESCHEDULED)::bigint AS resched
 sum(l.n::float8) FILTER (WHERE l.state = @LEDGER_EXTENDED)::bigint AS extended
 
 -- fragment: counts
--- The sums of a ledger `l` and of its holds `k`; 0 for those that have no row.
+-- The sums of a ledger's lists `l` and of its holds `k`; 0 for those that have no row.
 coalesce(l.active, 0) AS active, coalesce(l.deferred, 0) AS deferred, coalesce(l.scheduled, 0) AS scheduled,
 coalesce(l.dead_letter, 0) AS dead_letter, coalesce(l.transfer_dead_letter, 0) AS transfer_dead_letter,
 coalesce(k.locked, 0) AS locked, coalesce(k.deferred_locked, 0) AS deferred_locked,
@@ -102,17 +116,16 @@ SELECT w.entity_id, CASE WHEN w.op IN (@OP_SENT, @OP_SCHEDULED) AND e.kind <> 't
  WHERE w.op IS NOT NULL AND w.at >= (SELECT began FROM minute)
 
 -- fragment: oldest_active
--- When the oldest message of e's main queue was enqueued; without with_oldest only if the entity has a default time-to-live.
--- A storage message that was put with a delay is left out until it is due, if it is among the first hundred.
+-- When the oldest message of e's main queue was enqueued, as in oldest_waiting; without with_oldest only if the entity has a
+-- default time-to-live.
 LATERAL (
     SELECT m.enqueued_at
       FROM (SELECT m.sequence_number, m.enqueued_at, m.visible_at, m.hold_kind FROM vitrine_message AS m
-             WHERE l.active > 0 AND (%(with_oldest)s::boolean OR e.default_message_time_to_live IS NOT NULL)
-               AND m.entity_id = e.id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
-               AND m.sequence_number >= coalesce((SELECT head FROM vitrine_queue_head
-                                                   WHERE entity_id = e.id AND subqueue = @SUBQUEUE_MAIN), 1)
+             WHERE l.active > 0 AND (%(with_oldest)s::boolean OR e.default_message_time_to_live IS NOT NULL) AND
+                   -- include: of_main_list
              ORDER BY m.sequence_number LIMIT 100) AS m
-     WHERE (m.visible_at > e.now AND m.hold_kind IN (@HOLD_PUT, @HOLD_UPDATE_BEFORE_GET)) IS NOT TRUE
+     WHERE
+           -- include: not_delayed
      ORDER BY m.sequence_number LIMIT 1) AS oldest
 
 -- fragment: expired_by_own
@@ -235,7 +248,7 @@ dead_letter_queues AS MATERIALIZED (
 
 -- fragment: listed
 -- The entities of a namespace, topic, kind or family, or all. part: of the shown address, which is "topic/name" for a
--- subscription; prefix: of the path. The system's own are left out unless `system` is set.
+-- subscription; prefix: of the path. The system's own are left out unless `system` is set. except_namespaces: in lower case.
 entities AS MATERIALIZED (
     SELECT e.id, e.namespace_id, e.namespace_name, e.path, e.kind, e.family, e.status, e.now, e.default_message_time_to_live,
            e.topic_id,
@@ -245,6 +258,7 @@ entities AS MATERIALIZED (
      WHERE (%(namespace)s::text IS NULL OR lower(e.namespace_name) = lower(%(namespace)s))
        AND (%(topic_id)s::bigint IS NULL OR e.topic_id = %(topic_id)s)
        AND (%(hidden)s::boolean OR NOT e.hidden) AND (%(system)s::boolean OR NOT e.is_system)
+       AND lower(e.namespace_name) <> ALL (%(except_namespaces)s::text[])
        AND (%(kind)s::text IS NULL OR e.kind = %(kind)s) AND (%(family)s::text IS NULL OR e.family = %(family)s)
        AND (%(prefix)s::text IS NULL OR starts_with(lower(e.path), lower(%(prefix)s)))
        AND (%(part)s::text IS NULL
@@ -261,12 +275,16 @@ SELECT e.id FROM entities AS e
  LIMIT %(max_count)s OFFSET %(first)s;
 
 -- name: prepare_for_sums
--- Let the next statements of this transaction add up all entities in memory, with a plan for their number.
-SELECT set_config('work_mem', '64MB', true), set_config('plan_cache_mode', 'force_custom_plan', true) AS plans;
+-- Let the next statements of this transaction add up all entities in memory, with a plan for their number, which never compares
+-- each with each.
+SELECT set_config('work_mem', '64MB', true), set_config('plan_cache_mode', 'force_custom_plan', true) AS plans,
+       set_config('enable_nestloop', 'off', true) AS joins;
 
 -- fragment: tallies
 -- The listed entities with their counts, the ledger and the traffic being read once for all. neglected: 1 if there are available
 -- messages that nobody has asked for within the last minute. entities: 1, for sums.
+moved AS MATERIALIZED (                                  -- entities of namespaces with a manual clock
+    SELECT e.id, e.now FROM entities AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id WHERE n.clock_base_at IS NOT NULL),
 lists AS MATERIALIZED (
     SELECT l.entity_id,
            -- include: sums_of_lists
@@ -279,8 +297,8 @@ holds AS MATERIALIZED (
       FROM (SELECT entity_id, subqueue, state, until, n FROM vitrine_count_base WHERE until IS NOT NULL AND n <> 0
             UNION ALL
             SELECT entity_id, subqueue, state, until, n FROM vitrine_count_delta WHERE until IS NOT NULL AND n <> 0) AS l
-      JOIN entities AS e ON e.id = l.entity_id
-     WHERE l.until > e.now
+      LEFT JOIN moved AS m ON m.id = l.entity_id
+     WHERE l.until > coalesce(m.now, clock_timestamp())
      GROUP BY l.entity_id),
 -- include: minute
 ,
@@ -294,7 +312,7 @@ passed AS MATERIALIZED (
      GROUP BY t.entity_id),
 -- include: dead_letter_queues
 ,
-tallies AS MATERIALIZED (
+tallies AS (
     SELECT t.*, 1 AS entities, least(t.expired_found, %(expired_cap)s) AS expired_pending,
            (t.is_idle AND NOT t.waits_for_operator
              AND t.active - t.locked - t.delayed - t.rescheduled - t.extended
@@ -308,7 +326,7 @@ tallies AS MATERIALIZED (
                                      -- include: expired_by_default
                               ) END AS expired_found, own.leased AS expired_leased, own.delayed AS expired_delayed,
                   d.id IS NOT NULL AS waits_for_operator,
-                  e.status IN ('Active', 'SendDisabled') AND (a.waiting_until > clock_timestamp()) IS NOT TRUE
+                  e.status IN ('Active', 'SendDisabled') AND (a.waiting_until > statement_timestamp()) IS NOT TRUE
                     AND (a.last_receive_at >= e.now - interval '1 minute') IS NOT TRUE
                     AND NOT (e.family = 'rabbitmq' AND EXISTS (SELECT FROM vitrine_consumer AS x WHERE x.queue_id = e.id))
                   AS is_idle,
@@ -339,9 +357,10 @@ sum(t.expired_leased)::bigint AS expired_leased, sum(t.expired_delayed)::bigint 
 sum(t.sent)::float8 AS sent, sum(t.completed)::float8 AS completed, min(t.oldest_active_at) AS oldest_active_at,
 sum(t.neglected)::bigint AS neglected
 
--- fragment: first_neglected
--- The ids of the first five neglected tallies.
-ARRAY(SELECT x.id FROM tallies AS x WHERE x.neglected = 1 ORDER BY x.namespace_name, x.path LIMIT 5) AS first_neglected
+-- fragment: prefix
+-- How the name of the listed entity `t` begins, up to the first separator after `within`; NULL: it has none.
+(left(coalesce(t.topic_path, t.path), length(%(within)s::text))
+ || substring(substr(coalesce(t.topic_path, t.path), length(%(within)s) + 1) FROM '^[^/.-]*[/.-]'))
 
 -- name: read_tallies
 -- The listed entities added up by family, kind and whether their messages wait for an operator. seconds: of the last minute.
@@ -351,8 +370,6 @@ WITH
 -- include: tallies
 SELECT NULL::bigint AS id, t.family, t.kind, s.seconds,
        -- include: tally_sums
-       ,
-       -- include: first_neglected
   FROM tallies AS t CROSS JOIN span AS s
  GROUP BY t.family, t.kind, t.waits_for_operator, s.seconds
  ORDER BY namespace_name, path;
@@ -363,16 +380,21 @@ SELECT NULL::bigint AS id, t.family, t.kind, s.seconds,
 -- does not count. Items are in the order of the column `sort`. Groups are open if there are at most open_below entities, or one
 -- item alone, except those in `toggled`, of which the opposite holds; up to max_children of each are returned.
 -- level 0: the sums of all listed; 1: an item's; 2: an entity of an open group; 3: of each namespace with an item on the page.
--- place: of the item among `items`. seconds: of the last minute.
+-- place: of the item among `items`. first_neglected: the ids of the first five. seconds: of the last minute.
 WITH
 -- include: listed
 ,
 -- include: tallies
 ,
-named AS MATERIALIZED (
-    SELECT t.*, coalesce(t.topic_path, t.path) AS base,
-           left(coalesce(t.topic_path, t.path), length(%(within)s::text))
-             || substring(substr(coalesce(t.topic_path, t.path), length(%(within)s) + 1) FROM '^[^/.-]*[/.-]') AS prefix,
+prefixes AS (
+    SELECT n.namespace_name, n.prefix
+      FROM (SELECT t.namespace_name, t.topic_path,
+                   -- include: prefix
+                   AS prefix FROM entities AS t WHERE %(grouped)s::boolean) AS n
+     WHERE n.prefix IS NOT NULL
+     GROUP BY n.namespace_name, n.prefix HAVING count(*) FILTER (WHERE n.topic_path IS NULL) >= 3),
+counted AS MATERIALIZED (
+    SELECT t.*, p.prefix AS prefix_of_group, coalesce(t.topic_path, t.path) AS base,
            CASE %(sort)s::text
                 WHEN '' THEN NULL
                 WHEN 'name' THEN NULL
@@ -406,22 +428,21 @@ named AS MATERIALIZED (
                      ELSE greatest(t.active - t.locked - t.delayed - t.rescheduled - t.extended
                                    - (t.expired_pending - t.expired_leased - t.expired_delayed), 0) END
            END::float8 AS value
-      FROM tallies AS t),
-prefixes AS (
-    SELECT n.namespace_name, n.prefix FROM named AS n WHERE %(grouped)s::boolean AND n.prefix IS NOT NULL
-     GROUP BY n.namespace_name, n.prefix HAVING count(*) FILTER (WHERE n.topic_path IS NULL) >= 3),
-grouped AS MATERIALIZED (
-    SELECT n.*, p.prefix AS prefix_of_group
-      FROM named AS n LEFT JOIN prefixes AS p ON p.namespace_name = n.namespace_name AND p.prefix = n.prefix),
+      FROM tallies AS t LEFT JOIN prefixes AS p ON p.namespace_name = t.namespace_name AND p.prefix =
+           -- include: prefix
+      ),
 parts AS MATERIALIZED (                                  -- the sums of groups, and of all others of a namespace together
-    SELECT t.prefix_of_group, t.family, t.kind,
+    SELECT t.prefix_of_group, t.family, t.kind, CASE %(sort)s WHEN 'oldest' THEN min(t.value) ELSE sum(t.value) END AS value,
            -- include: tally_sums
-      FROM grouped AS t GROUP BY t.namespace_name, t.prefix_of_group, t.family, t.kind, t.waits_for_operator),
+      FROM counted AS t GROUP BY t.namespace_name, t.prefix_of_group, t.family, t.kind, t.waits_for_operator),
 items AS MATERIALIZED (
-    SELECT g.namespace_name, g.prefix_of_group, CASE WHEN g.prefix_of_group IS NULL THEN g.id END AS id, count(*) AS members,
+    SELECT g.namespace_name, g.prefix_of_group, NULL::bigint AS id, sum(g.entities)::bigint AS members,
            CASE %(sort)s WHEN 'oldest' THEN min(g.value) ELSE sum(g.value) END AS value,
-           min(coalesce(g.prefix_of_group, g.base)) AS base, bool_and(g.topic_path IS NOT NULL) AS is_beneath, min(g.path) AS path
-      FROM grouped AS g GROUP BY 1, 2, 3),
+           g.prefix_of_group AS base, false AS is_beneath, min(g.path) AS path
+      FROM parts AS g WHERE g.prefix_of_group IS NOT NULL GROUP BY g.namespace_name, g.prefix_of_group
+    UNION ALL
+    SELECT g.namespace_name, NULL, g.id, 1, g.value, g.base, g.topic_path IS NOT NULL, g.path
+      FROM counted AS g WHERE g.prefix_of_group IS NULL),
 paged AS MATERIALIZED (
     SELECT i.*, (i.all_members <= %(open_below)s::int OR i.items = 1)
                 <> (i.namespace_name || '/' || i.prefix_of_group = ANY (%(toggled)s::text[])) AS is_open
@@ -431,14 +452,13 @@ paged AS MATERIALIZED (
               FROM items AS i) AS i
      WHERE CASE WHEN %(descending)s AND i.value IS NULL THEN i.items - i.place + 1 ELSE i.place END
            BETWEEN %(first)s::bigint + 1 AND %(first)s + %(max_count)s::bigint),
-singles AS MATERIALIZED (SELECT g.* FROM grouped AS g WHERE g.id = ANY (ARRAY(SELECT id FROM paged)))
+singles AS MATERIALIZED (SELECT g.* FROM counted AS g WHERE g.id = ANY (ARRAY(SELECT id FROM paged)))
 SELECT s.seconds, x.*
   FROM span AS s CROSS JOIN (
 SELECT 0 AS level, 0::bigint AS place, NULL::bigint AS id, NULL::text AS prefix_of_group, false AS is_open,
        (SELECT count(*) FROM items) AS items, NULL::float8 AS value, t.family, t.kind,
        -- include: tally_sums
-       ,
-       -- include: first_neglected
+       , ARRAY(SELECT x.id FROM counted AS x WHERE x.neglected = 1 ORDER BY x.namespace_name, x.path LIMIT 5) AS first_neglected
   FROM parts AS t GROUP BY t.family, t.kind, t.waits_for_operator
 UNION ALL
 SELECT 1, p.place, p.id, NULL, false, p.items, p.value, t.family, t.kind,
@@ -456,12 +476,13 @@ UNION ALL
 SELECT 2, t.place, t.id, NULL, true, t.rank, NULL, t.family, t.kind,
        -- include: tally_sums
        , NULL
-  FROM (SELECT p.place, g.*,
-               row_number() OVER (PARTITION BY p.place ORDER BY CASE WHEN %(descending)s THEN -g.value ELSE g.value END, g.base,
-                                                                g.topic_path IS NOT NULL, g.path) AS rank
-          FROM paged AS p JOIN grouped AS g ON g.namespace_name = p.namespace_name AND g.prefix_of_group = p.prefix_of_group
+  FROM (SELECT p.place, g.*
+          FROM paged AS p CROSS JOIN LATERAL (
+               SELECT g.*, row_number() OVER (ORDER BY CASE WHEN %(descending)s THEN -g.value ELSE g.value END, g.base,
+                                                       g.topic_path IS NOT NULL, g.path) AS rank
+                 FROM counted AS g WHERE g.namespace_name = p.namespace_name AND g.prefix_of_group = p.prefix_of_group
+                ORDER BY rank LIMIT %(max_children)s::bigint) AS g
          WHERE p.is_open) AS t
- WHERE t.rank <= %(max_children)s::bigint
  GROUP BY t.place, t.id, t.rank, t.family, t.kind, t.waits_for_operator
 UNION ALL
 SELECT 3, 0, NULL, NULL, true, 0, NULL, t.family, t.kind,
@@ -825,6 +846,9 @@ WITH looked_at AS MATERIALIZED (
        AND (%(namespace)s::text IS NULL
             OR entity_id IN (SELECT e.id FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
                               WHERE lower(n.name) = lower(%(namespace)s)))
+       AND (%(except_namespaces)s::text[] IS NULL
+            OR entity_id NOT IN (SELECT e.id FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
+                                  WHERE lower(n.name) = ANY (%(except_namespaces)s::text[])))
        AND (%(kinds)s::smallint[] IS NULL OR kind = ANY (%(kinds)s::smallint[]))
        AND (%(actor)s::text IS NULL OR actor = %(actor)s)
        AND (%(message_id)s::text IS NULL OR message_id = %(message_id)s)
@@ -838,6 +862,26 @@ SELECT s.scanned, l.last_xid, l.last_event, f.event_id, f.recorded_at, f.at, f.e
   LEFT JOIN last_one AS l ON true
   LEFT JOIN found AS f ON true
  ORDER BY f.xid DESC, f.event_id DESC;
+
+-- name: read_position
+-- Where the events of all namespaces are now: what is committed, and the highest number given to an event.
+SELECT pg_current_snapshot()::text AS snapshot,
+       coalesce(pg_sequence_last_value(pg_get_serial_sequence('vitrine_message_event', 'event_id')::regclass), 0) AS event_id;
+
+-- name: read_events_since
+-- The newest events of a namespace that are visible to this snapshot but not to an earlier one: on days with indexes by that of
+-- entities, which is on entity_id + 0, and on later ones among all events since. Without any there is one row, for the snapshot.
+WITH found AS MATERIALIZED (
+    SELECT event_id, recorded_at, at, entity_id, subqueue, sequence_number, kind, message_id, delivery_count, locked_until, actor,
+           reason, enqueued_at, first_received_at, last_received_at, session_id, size, time_to_live, properties,
+           application_properties, details
+      FROM vitrine_message_event
+     WHERE xid >= pg_snapshot_xmin(%(since)s::pg_snapshot)
+       AND entity_id + 0 = ANY (ARRAY(SELECT e.id FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
+                                       WHERE lower(n.name) = lower(%(namespace)s)))
+       AND NOT pg_visible_in_snapshot(xid, %(since)s::pg_snapshot)
+     ORDER BY event_id DESC LIMIT %(max_count)s)
+SELECT pg_current_snapshot()::text AS snapshot, f.* FROM (SELECT) AS one LEFT JOIN found AS f ON true ORDER BY f.event_id;
 
 -- name: read_find_in_events
 -- Messages with a message id, newest first, found by their events; includes removed messages.
@@ -898,68 +942,81 @@ vitrine_histogram_sum(t.processing) AS processing
 -- Some of the entities that may need a person: `most` of each sort, those with the most messages first. What the reader then
 -- decides on exact counts is among them: neglected ones may turn out to have no available message. candidates: how many there are
 -- of any sort. oldest_received: the age of the oldest message that has a receiver. Without a candidate there is one row with them
--- only. has_new: dead letters, or messages of a queue that collects them, came since `since`; a few more entities are marked than
--- have any.
--- quota_share: of the stored bytes of a queue, or of the messages of a RabbitMQ queue with a length limit.
+-- only. Dead letters, or messages of a queue that collects them, are new if they came since `since`; a few more entities are
+-- marked than have any. quota_share: of the stored bytes of a queue, or of the messages of a RabbitMQ queue with a length limit;
+-- NULL: less than fuller_than. The oldest message is looked for where it may matter: not if there is no receiver and no lock.
 WITH
 -- include: listed
 ,
 -- include: dead_letter_queues
 ,
 lists AS MATERIALIZED (
-    SELECT l.entity_id, sum(l.bytes)::bigint AS bytes,
+    SELECT l.entity_id, sum(l.bytes::float8) AS bytes,
            -- include: sums_of_lists
-      FROM (SELECT entity_id, subqueue, state, n, bytes FROM vitrine_count_base WHERE until IS NULL
+      FROM (SELECT entity_id, subqueue, state, n, bytes FROM vitrine_count_base WHERE until IS NULL AND (n <> 0 OR bytes <> 0)
             UNION ALL SELECT entity_id, subqueue, state, n, bytes FROM vitrine_count_delta WHERE until IS NULL) AS l
      GROUP BY l.entity_id),
+locked AS MATERIALIZED (
+    SELECT entity_id FROM vitrine_count_base WHERE until IS NOT NULL AND n <> 0 GROUP BY entity_id
+    UNION SELECT entity_id FROM vitrine_count_delta WHERE until IS NOT NULL AND n <> 0),
 grown AS MATERIALIZED (
-    SELECT entity_id, bool_or(dead_change > 0) AS in_dead, bool_or(active_change > 0) AS in_main
-      FROM vitrine_traffic WHERE step = 60 AND bucket >= %(since)s::timestamptz
-       AND entity_id > 0 AND (dead_change > 0 OR active_change > 0)
-     GROUP BY entity_id
-    UNION ALL
-    SELECT entity_id, bool_or(subqueue <> @SUBQUEUE_MAIN), bool_or(subqueue = @SUBQUEUE_MAIN)
-      FROM vitrine_count_delta WHERE n > 0 AND until IS NULL AND at >= %(since)s::timestamptz GROUP BY entity_id),
+    SELECT g.entity_id, bool_or(g.in_dead) AS in_dead, bool_or(g.in_main) AS in_main
+      FROM (SELECT entity_id, dead_change > 0 AS in_dead, active_change > 0 AS in_main FROM vitrine_traffic
+             WHERE step = 60 AND bucket >= %(since)s::timestamptz AND entity_id > 0 AND (dead_change > 0 OR active_change > 0)
+            UNION ALL
+            SELECT entity_id, subqueue <> @SUBQUEUE_MAIN, subqueue = @SUBQUEUE_MAIN FROM vitrine_count_delta
+             WHERE n > 0 AND until IS NULL AND at >= %(since)s::timestamptz) AS g
+     GROUP BY g.entity_id),
+large AS MATERIALIZED (                                  -- those that may be so full
+    SELECT c.entity_id AS id FROM vitrine_entity_counter AS c WHERE c.bytes_sent >= %(fuller_than)s::float8 * 1048576
+     UNION SELECT e.id FROM vitrine_entity AS e WHERE e.family = 'rabbitmq' AND e.effective ? 'max_length'),
+quotas AS MATERIALIZED (
+    SELECT q.id, x.share
+      FROM large AS f JOIN vitrine_entity AS q ON q.id = f.id LEFT JOIN vitrine_entity_counter AS c ON c.entity_id = q.id
+      LEFT JOIN lists AS l ON l.entity_id = q.id
+     CROSS JOIN LATERAL (
+           SELECT CASE q.family WHEN 'service_bus' THEN (coalesce(c.bytes_sent, 0) + coalesce(l.bytes, 0))
+                                                        / (q.max_size_in_megabytes * 1048576.0)
+                       WHEN 'rabbitmq' THEN coalesce(l.active, 0) / nullif((q.effective ->> 'max_length')::float8, 0)
+                  END::float8 AS share) AS x
+     WHERE q.deleted_at IS NULL AND x.share >= %(fuller_than)s::float8),
 known AS MATERIALIZED (
-    SELECT e.id, EXISTS (SELECT FROM grown AS g WHERE g.entity_id = e.id
-                            AND CASE WHEN d.id IS NOT NULL THEN g.in_main ELSE g.in_dead END) AS has_new,
-           coalesce(l.active, 0) AS active, e.status <> 'Active' AS is_disabled,
-           CASE WHEN d.id IS NOT NULL THEN coalesce(l.active, 0)
-                ELSE coalesce(l.dead_letter, 0) + coalesce(l.transfer_dead_letter, 0) END AS dead,
-           l.active > 0 AND (a.waiting_until > clock_timestamp()) IS NOT TRUE
-             AND (a.last_receive_at >= e.now - interval '1 minute') IS NOT TRUE
-             AND NOT (e.family = 'rabbitmq' AND EXISTS (SELECT FROM vitrine_consumer AS x WHERE x.queue_id = e.id)) AS is_idle,
-           oldest.enqueued_at <= e.now - %(older_than)s::interval AS is_old, e.now - oldest.enqueued_at AS age,
-           d.id IS NOT NULL AS waits_for_operator,
-           CASE e.family WHEN 'service_bus' THEN (coalesce(c.bytes_sent, 0) + coalesce(l.bytes, 0))
-                                                 / (q.max_size_in_megabytes * 1048576.0)
-                         WHEN 'rabbitmq' THEN coalesce(l.active, 0)::float8 / nullif((q.effective ->> 'max_length')::float8, 0)
-           END::float8 AS quota_share
-      FROM entities AS e
-      JOIN vitrine_entity AS q ON q.id = e.id
-      LEFT JOIN lists AS l ON l.entity_id = e.id
-      LEFT JOIN dead_letter_queues AS d ON d.id = e.id
-      LEFT JOIN vitrine_entity_counter AS c ON c.entity_id = e.id
-      LEFT JOIN vitrine_entity_activity AS a ON a.entity_id = e.id
+    SELECT k.*, e.now - oldest.enqueued_at AS age, oldest.enqueued_at <= e.now - %(older_than)s::interval AS is_old
+      FROM (
+           SELECT e.id, e.now, e.default_message_time_to_live, coalesce(l.active, 0) AS active,
+                  e.status <> 'Active' AS is_disabled,
+                  CASE WHEN d.id IS NULL THEN coalesce(l.dead_letter, 0) + coalesce(l.transfer_dead_letter, 0)
+                       ELSE coalesce(l.active, 0) END AS dead,
+                  coalesce(CASE WHEN d.id IS NULL THEN g.in_dead ELSE g.in_main END, false) AS has_new,
+                  l.active > 0 AND (a.waiting_until > clock_timestamp()) IS NOT TRUE
+                    AND (a.last_receive_at >= e.now - interval '1 minute') IS NOT TRUE
+                    AND NOT (e.family = 'rabbitmq' AND EXISTS (SELECT FROM vitrine_consumer AS x WHERE x.queue_id = e.id))
+                  AS is_idle, h.entity_id IS NOT NULL AS has_locks, d.id IS NOT NULL AS waits_for_operator, q.share AS quota_share
+             FROM entities AS e
+             LEFT JOIN lists AS l ON l.entity_id = e.id
+             LEFT JOIN locked AS h ON h.entity_id = e.id
+             LEFT JOIN grown AS g ON g.entity_id = e.id
+             LEFT JOIN dead_letter_queues AS d ON d.id = e.id
+             LEFT JOIN quotas AS q ON q.id = e.id
+             LEFT JOIN vitrine_entity_activity AS a ON a.entity_id = e.id
+            WHERE e.kind <> 'topic' OR e.status <> 'Active') AS k
+     CROSS JOIN LATERAL (SELECT k.id, k.now, k.default_message_time_to_live) AS e
+     CROSS JOIN LATERAL (SELECT CASE WHEN NOT k.is_idle OR k.has_locks OR k.is_disabled THEN k.active ELSE 0 END AS active) AS l
       LEFT JOIN
            -- include: oldest_active
-           ON true
-     WHERE e.kind <> 'topic' OR e.status <> 'Active'),
-ranked AS (
-    SELECT k.*, least(
-               CASE WHEN k.is_dead THEN row_number() OVER (PARTITION BY k.is_dead ORDER BY k.has_new DESC, k.dead DESC, k.id) END,
-               CASE WHEN k.is_idle THEN row_number() OVER (PARTITION BY k.is_idle ORDER BY k.active DESC, k.id) END,
-               CASE WHEN k.is_disabled THEN row_number() OVER (PARTITION BY k.is_disabled ORDER BY k.active DESC, k.id) END,
-               CASE WHEN k.is_old THEN row_number() OVER (PARTITION BY k.is_old ORDER BY k.age DESC, k.id) END,
-               CASE WHEN k.quota_share >= %(fuller_than)s::float8
-                    THEN row_number() OVER (PARTITION BY k.quota_share >= %(fuller_than)s::float8
-                                                 ORDER BY k.quota_share DESC, k.id) END
-           ) AS place
-      FROM (SELECT *, dead >= %(many_dead)s::bigint OR (dead > 0 AND has_new) AS is_dead FROM known) AS k)
-SELECT r.id, r.quota_share, s.*
-  FROM (SELECT count(*) FILTER (WHERE place IS NOT NULL) AS candidates,
-               max(age) FILTER (WHERE NOT is_idle AND NOT waits_for_operator) AS oldest_received FROM ranked) AS s
-  LEFT JOIN ranked AS r ON r.place <= %(most)s::bigint;
+           ON true),
+chosen AS (
+    (SELECT id FROM known WHERE dead >= %(many_dead)s::bigint OR (dead > 0 AND has_new)
+      ORDER BY has_new DESC, dead DESC, id LIMIT %(most)s::bigint)
+    UNION (SELECT id FROM known WHERE is_idle ORDER BY active DESC, id LIMIT %(most)s::bigint)
+    UNION (SELECT id FROM known WHERE is_disabled ORDER BY active DESC, id LIMIT %(most)s::bigint)
+    UNION (SELECT id FROM known WHERE is_old ORDER BY age DESC, id LIMIT %(most)s::bigint)
+    UNION (SELECT id FROM known WHERE quota_share IS NOT NULL ORDER BY quota_share DESC, id LIMIT %(most)s::bigint))
+SELECT k.id, k.quota_share, s.*
+  FROM (SELECT count(*) FILTER (WHERE dead >= %(many_dead)s::bigint OR (dead > 0 AND has_new) OR is_idle OR is_disabled OR is_old
+                                      OR quota_share IS NOT NULL) AS candidates,
+               max(age) FILTER (WHERE NOT is_idle AND NOT waits_for_operator) AS oldest_received FROM known) AS s
+  LEFT JOIN known AS k ON k.id = ANY (ARRAY(SELECT id FROM chosen));
 
 -- name: read_depth_changes
 -- How the messages of each of these entities changed by minute since `since`, and how long the completed ones had waited.
@@ -991,27 +1048,35 @@ SELECT DISTINCT ON (g.entity_id) g.* FROM (
 -- name: read_traffic
 -- The traffic of some entities, or of namespaces (as in vitrine_traffic: their negative ids), added up by intervals of `width`
 -- seconds since `since`, from the rows of one step and from what was not rolled up yet. Empty intervals have no row. active_now
--- and dead_now are true in the same snapshot. Without traffic there is one row with them only.
+-- and dead_now are true in the same snapshot. oldest_at: as in vitrine_traffic, of the end of the interval; oldest_before: of the
+-- last one with traffic before `since`. Without traffic there is one row with these only.
 WITH unfolded AS (
-    SELECT l.at, l.n, l.op, l.subqueue, l.state, e.kind
+    SELECT date_bin('10 s', l.at, 'epoch') AS at, l.n, l.op, l.subqueue, l.state, e.kind
       FROM vitrine_count_delta AS l JOIN vitrine_entity AS e ON e.id = l.entity_id
      WHERE (e.id = ANY (%(ids)s::bigint[]) OR e.kind <> 'topic' AND -e.namespace_id = ANY (%(ids)s::bigint[]))
        AND l.at >= %(since)s),
+oldest AS MATERIALIZED (
+    SELECT now() - (e.now - o.enqueued_at) AS at
+      FROM vitrine_entity_now AS e CROSS JOIN LATERAL
+           -- include: oldest_waiting
+           AS o
+     WHERE cardinality(%(ids)s::bigint[]) = 1 AND e.id = (%(ids)s::bigint[])[1]),
 counted AS (
     SELECT bucket AS at, t.sent, t.received, t.completed, t.dead_lettered, t.expired, t.abandoned, t.active_change, t.dead_change,
-           t.waiting_sum, t.waiting_max, t.waiting, t.processing_sum, t.processing_max, t.processing
+           t.waiting_sum, t.waiting_max, t.waiting, t.processing_sum, t.processing_max, t.processing, t.oldest_at
       FROM vitrine_traffic AS t
      WHERE t.entity_id = ANY (%(ids)s::bigint[]) AND t.step = %(step)s AND t.bucket >= %(since)s
     UNION ALL
-    SELECT date_bin('10 s', l.at, 'epoch'),
+    SELECT l.at,
            -- include: traffic_counts
-           , 0, 0, '{}', 0, 0, '{}'
-      FROM unfolded AS l GROUP BY 1, l.kind),
+           , 0, 0, '{}', 0, 0, '{}', (SELECT o.at FROM oldest AS o WHERE o.at < l.at + interval '10 s')
+      FROM unfolded AS l GROUP BY l.at, l.kind),
 summed AS (
     SELECT date_bin(make_interval(secs => %(width)s), t.at, 'epoch') AS at,
            -- include: traffic_sums
            ,
            -- include: times_sums
+           , (array_agg(t.oldest_at ORDER BY t.at DESC, t.oldest_at DESC NULLS LAST))[1] AS oldest_at
       FROM counted AS t GROUP BY 1),
 entities AS MATERIALIZED (
     SELECT e.id FROM vitrine_entity AS e
@@ -1019,12 +1084,16 @@ entities AS MATERIALIZED (
 present AS (
     SELECT coalesce(sum(l.n) FILTER (WHERE l.subqueue = @SUBQUEUE_MAIN), 0)::bigint AS active_now,
            coalesce(sum(l.n) FILTER (WHERE l.subqueue <> @SUBQUEUE_MAIN), 0)::bigint AS dead_now
-      FROM (SELECT entity_id, subqueue, state, n FROM vitrine_count_base WHERE until IS NULL
-            UNION ALL SELECT entity_id, subqueue, state, n FROM vitrine_count_delta WHERE until IS NULL) AS l
+      FROM (SELECT entity_id, subqueue, state, n FROM vitrine_count_base WHERE until IS NULL AND n <> 0
+            UNION ALL SELECT entity_id, subqueue, state, n FROM vitrine_count_delta WHERE until IS NULL AND n <> 0) AS l
       JOIN entities AS e ON e.id = l.entity_id
      WHERE l.subqueue = @SUBQUEUE_MAIN AND l.state = @STATE_ACTIVE
         OR l.subqueue IN (@SUBQUEUE_DEAD_LETTER, @SUBQUEUE_TRANSFER_DEAD_LETTER) AND l.state IN (@STATE_ACTIVE, @STATE_DEFERRED))
-SELECT p.active_now, p.dead_now, s.* FROM present AS p LEFT JOIN summed AS s ON true ORDER BY s.at;
+SELECT p.active_now, p.dead_now, s.*,
+       (SELECT t.oldest_at FROM vitrine_traffic AS t
+         WHERE cardinality(%(ids)s::bigint[]) = 1 AND t.entity_id = (%(ids)s::bigint[])[1] AND t.step = %(step)s
+           AND t.bucket < %(since)s ORDER BY t.bucket DESC LIMIT 1) AS oldest_before
+  FROM present AS p LEFT JOIN summed AS s ON true ORDER BY s.at;
 
 -- name: read_recent_traffic
 -- The messages that came into and left each of these entities, by minute since `since`.
@@ -1044,6 +1113,14 @@ SELECT t.entity_id, date_bin('1 min', t.at, 'epoch') AS at, sum(t.sent)::bigint 
 SELECT id FROM vitrine_namespace
  WHERE deleted_at IS NULL AND CASE WHEN %(namespace)s::text IS NULL THEN NOT is_system
                                    ELSE lower(name) = lower(%(namespace)s) END;
+
+-- name: read_collecting_queues
+-- The ids of the queues in these namespaces whose messages wait for an operator.
+WITH entities AS MATERIALIZED (
+    SELECT e.id, e.namespace_id, e.family, e.path FROM vitrine_entity AS e
+     WHERE e.namespace_id = ANY (%(namespace_ids)s::bigint[]) AND e.family <> 'service_bus' AND e.deleted_at IS NULL),
+-- include: dead_letter_queues
+SELECT id FROM dead_letter_queues;
 
 -- name: read_sweep_runs
 -- The latest runs of one sweep or of all.
@@ -1074,9 +1151,9 @@ SELECT clock_timestamp() AS read_at, o.age AS oldest_snapshot_age, o.who AS olde
         WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid() AND xact_start IS NOT NULL AND backend_type = 'client backend'
         ORDER BY xact_start LIMIT 1) AS o ON true;
 
--- name: next_change
--- The next change in an entity by the clock alone, the earliest of all kinds. Each kind takes one index probe, or examines at
--- most `cap` messages from the head on. No row: there is none. number NULL: the change affects the queue itself.
+-- name: next_changes
+-- The next max_count changes in an entity by the clock alone, the earliest of all kinds. Each kind takes one index probe, or
+-- examines at most `cap` messages from the head on. number NULL: the change affects the queue itself, or a session.
 WITH entity AS MATERIALIZED (
     SELECT e.id, e.family, e.now, e.default_message_time_to_live AS ttl, e.requires_session, e.auto_delete_on_idle, e.forward_to,
            coalesce((e.options ->> 'expiry_grace')::float8, 60) * interval '1 s' AS grace,
@@ -1095,26 +1172,27 @@ SELECT what, at, number
   FROM (
     (SELECT 'due' AS what, scheduled_enqueue_at AS at, sequence_number AS number FROM vitrine_message
       WHERE entity_id = %(entity_id)s AND state = @STATE_SCHEDULED AND scheduled_enqueue_at > (SELECT now FROM entity)
-      ORDER BY scheduled_enqueue_at LIMIT 1)
+      ORDER BY scheduled_enqueue_at LIMIT %(max_count)s)
     UNION ALL
-    (SELECT 'lock', d.until, m.number
+    (SELECT 'lock', d.until, m.sequence_number
        FROM (SELECT until, subqueue, first_number, last_number FROM vitrine_lock_deadline
               WHERE entity_id = %(entity_id)s AND until > (SELECT now FROM entity) ORDER BY until LIMIT %(cap)s) AS d
       CROSS JOIN LATERAL (                              -- only deadlines with a message that is still locked until then
-            SELECT min(m.sequence_number) AS number FROM vitrine_message AS m
+            SELECT m.sequence_number FROM vitrine_message AS m
              WHERE m.entity_id = %(entity_id)s AND m.subqueue = d.subqueue
                AND m.state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED}'::smallint[])
-               AND m.sequence_number BETWEEN d.first_number AND d.last_number AND m.locked_until = d.until) AS m
-      WHERE m.number IS NOT NULL
-      ORDER BY d.until LIMIT 1)
+               AND m.sequence_number BETWEEN d.first_number AND d.last_number AND m.locked_until = d.until
+             ORDER BY m.sequence_number LIMIT %(max_count)s) AS m
+      ORDER BY d.until, m.sequence_number LIMIT %(max_count)s)
     UNION ALL
-    (SELECT 'session', min(locked_until), NULL FROM vitrine_session
-      WHERE entity_id = %(entity_id)s AND (SELECT requires_session FROM entity) AND locked_until > (SELECT now FROM entity))
+    (SELECT 'session', locked_until, NULL FROM vitrine_session
+      WHERE entity_id = %(entity_id)s AND (SELECT requires_session FROM entity) AND locked_until > (SELECT now FROM entity)
+      ORDER BY locked_until LIMIT %(max_count)s)
     UNION ALL
     (SELECT 'visible', visible_at, sequence_number FROM vitrine_message
       WHERE entity_id = %(entity_id)s AND visible_at IS NOT NULL AND visible_at > (SELECT now FROM entity)
         AND (expires_at IS NULL OR expires_at > (SELECT now FROM entity))
-      ORDER BY visible_at LIMIT 1)
+      ORDER BY visible_at LIMIT %(max_count)s)
     UNION ALL
     (SELECT 'life', x.expires_at, x.sequence_number
        FROM (SELECT expires_at, enqueued_at, sequence_number, locked_until, owner_id FROM vitrine_message
@@ -1124,23 +1202,23 @@ SELECT what, at, number
       WHERE x.owner_id IS NULL                          -- a held message does not expire, except in a storage queue
         AND (x.locked_until IS NULL OR x.locked_until <= x.expires_at OR (SELECT family = 'queue_storage' FROM entity))
         AND (SELECT family <> 'rabbitmq' OR ttl IS NULL OR x.enqueued_at + ttl >= x.expires_at FROM entity)
-      ORDER BY x.expires_at LIMIT 1)
+      ORDER BY x.expires_at LIMIT %(max_count)s)
     UNION ALL
     (SELECT 'life', f.enqueued_at + e.ttl, f.sequence_number FROM first AS f CROSS JOIN entity AS e
       WHERE f.owner_id IS NULL AND f.enqueued_at + e.ttl > e.now
         AND (f.expires_at IS NULL OR e.family = 'rabbitmq' AND f.expires_at > f.enqueued_at + e.ttl)
         AND (f.locked_until IS NULL OR f.locked_until <= f.enqueued_at + e.ttl)
-      ORDER BY 2 LIMIT 1)
+      ORDER BY 2 LIMIT %(max_count)s)
     UNION ALL
     (SELECT 'removal', m.expires_at + e.grace, m.sequence_number FROM entity AS e, vitrine_message AS m
       WHERE e.family = 'queue_storage' AND m.entity_id = %(entity_id)s AND m.expires_at IS NOT NULL
         AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
         AND m.expires_at > (SELECT now - grace FROM entity) AND m.expires_at <= (SELECT now FROM entity)
-      ORDER BY m.expires_at LIMIT 1)
+      ORDER BY m.expires_at LIMIT %(max_count)s)
     UNION ALL
     (SELECT 'unacknowledged', f.last_received_at + e.timeout, f.sequence_number FROM first AS f CROSS JOIN entity AS e
       WHERE f.owner_id IS NOT NULL AND e.timeout > interval '0' AND f.last_received_at + e.timeout > e.now
-      ORDER BY 2 LIMIT 1)
+      ORDER BY 2 LIMIT %(max_count)s)
     UNION ALL
     (SELECT 'queue', q.at, NULL
        FROM entity AS e JOIN vitrine_entity_activity AS a ON a.entity_id = e.id
@@ -1150,7 +1228,45 @@ SELECT what, at, number
       WHERE e.family = 'rabbitmq' AND q.at > e.now
         AND NOT EXISTS (SELECT FROM vitrine_consumer AS c WHERE c.queue_id = e.id))) AS x
  WHERE at IS NOT NULL
- ORDER BY at, number LIMIT 1;
+ ORDER BY at, number LIMIT %(max_count)s;
+
+-- name: read_past_numbers
+-- The messages that an entity had at an instant of its clock, by their events: how many by the kind of the last one, and the
+-- numbers of at most `cap`, those that were not just waiting first; then of the max_gone that left last. 32 is above all kinds.
+-- before, after: the instants of the events around it; after_recorded: when that one was recorded. first: of the first event.
+WITH last AS MATERIALIZED (
+    SELECT sequence_number, max(at) FILTER (WHERE at < %(at)s::timestamptz) AS before, min(at) AS first,
+           max(event_id * 32 + kind) FILTER (WHERE kind NOT IN (@EVENT_SETTLE_REFUSED, @EVENT_DUPLICATE_DROPPED)) AS last
+      FROM vitrine_message_event WHERE entity_id = %(entity_id)s AND at <= %(at)s::timestamptz
+     GROUP BY sequence_number
+), later AS (
+    SELECT min(at) AS after, min(recorded_at) AS after_recorded
+      FROM vitrine_message_event WHERE entity_id = %(entity_id)s AND at > %(at)s::timestamptz
+), around AS (
+    SELECT earlier.before, later.after, later.after_recorded, least(earlier.first, later.after) AS first
+      FROM (SELECT max(before) AS before, min(first) AS first FROM last) AS earlier CROSS JOIN later
+), present AS MATERIALIZED (
+    SELECT sequence_number, (last & 31)::smallint AS kind FROM last
+     WHERE (last & 31)::smallint <> ALL (%(terminal)s::smallint[]))
+SELECT ARRAY(SELECT sequence_number FROM present ORDER BY kind = @EVENT_SENT, sequence_number LIMIT %(cap)s) AS numbers,
+       ARRAY(SELECT sequence_number FROM last WHERE (last & 31)::smallint = ANY (%(terminal)s::smallint[])
+              ORDER BY last DESC LIMIT %(max_gone)s) AS gone,
+       (SELECT jsonb_object_agg(kind, n) FROM (SELECT kind, count(*) AS n FROM present GROUP BY kind) AS x) AS by_kind,
+       around.*
+  FROM around;
+
+-- name: read_past_events
+-- The events of these messages of an entity until an instant, in their order. recorded_until: when they were recorded by, so that
+-- later partitions are not read.
+SELECT v.event_id, v.recorded_at, v.at, v.entity_id, v.sequence_number, v.subqueue, v.kind, v.delivery_count, v.locked_until,
+       v.enqueued_at, v.first_received_at, v.last_received_at, v.time_to_live, v.message_id, v.session_id, v.size, v.actor,
+       v.reason, v.details, (v.properties ->> 'priority')::int AS priority, NULL::jsonb AS properties,
+       NULL::jsonb AS application_properties
+  FROM vitrine_message_event AS v
+ WHERE v.entity_id = %(entity_id)s AND v.at <= %(at)s::timestamptz
+   AND v.recorded_at <= coalesce(%(recorded_until)s::timestamptz, 'infinity')
+   AND v.sequence_number IN (SELECT number FROM unnest(%(numbers)s::bigint[]) AS t(number))
+ ORDER BY v.event_id;
 
 -- name: read_lock_places
 -- The listed entities with locked messages, and those that may have locked sessions. held: how many messages are locked, leased
@@ -1171,7 +1287,7 @@ SELECT e.id, e.namespace_name, e.path, e.family, greatest(h.n, 0) AS held
 -- fragment: locks_of_entities
 -- The locked messages and sessions of these entities. Locked messages of Service Bus are found through the deadlines of their
 -- locks, leased ones by when they become visible, unacknowledged ones from the head of their queue; at most `cap` of each are
--- examined in an entity.
+-- examined in an entity. Sessions are all read, 0.1 us each: an index on their locks would cost every accept its HOT update.
 places AS MATERIALIZED (
     SELECT e.id AS entity_id, e.namespace_name, e.path, e.family, e.now, e.lock_duration, e.requires_session, t.place,
            n.clock_base_at IS NOT NULL AS is_manual
@@ -1183,8 +1299,8 @@ locks AS MATERIALIZED (
            NULL::integer AS renewals
       FROM places AS p CROSS JOIN LATERAL (
            SELECT * FROM vitrine_session AS s
-            WHERE s.entity_id = p.entity_id AND p.requires_session ORDER BY s.session_id LIMIT %(cap)s) AS s
-     WHERE s.locked_until > p.now
+            WHERE s.entity_id = p.entity_id AND p.requires_session AND s.locked_until > p.now
+            ORDER BY s.session_id LIMIT %(cap)s) AS s
     UNION ALL
     SELECT DISTINCT ON (p.place, m.sequence_number) p.place, NULL, m.sequence_number, m.subqueue, m.session_id, m.message_id,
            m.locked_by, m.last_received_at, m.locked_until, coalesce(m.renewals, 0)
@@ -1358,19 +1474,13 @@ SELECT s.scanned, s.scanned = n.n AND n.n < %(max_scanned)s AS at_end, j.not_jso
               WHERE m.ctid = ANY (ARRAY(SELECT tid FROM chosen))) AS f ON true
  ORDER BY f.entity_id DESC, f.subqueue DESC, f.state DESC, f.sequence_number DESC;
 
--- name: search_events
--- Messages that match by what their first event keeps of them, present or removed, also of deleted entities, newest first: among
--- the next max_scanned events below (xid, event_id). only: of these entities; NULL: of all. back_to: when the last of these was
--- recorded, or the one at that place if there are none. Without a match there is one row without a number.
-WITH looked_at AS MATERIALIZED (
-    SELECT event_id, xid, recorded_at, at, entity_id, subqueue, sequence_number, kind, message_id, session_id, size, properties,
-           application_properties, actor
-      FROM vitrine_message_event
-     WHERE xid <= %(below_xid)s::xid8 AND (xid < %(below_xid)s::xid8 OR event_id < %(below_event)s)
-     ORDER BY xid DESC, event_id DESC LIMIT %(max_scanned)s
-), last_one AS (
-    SELECT xid::text AS last_xid, event_id AS last_event FROM looked_at ORDER BY looked_at.xid, event_id LIMIT 1
-), first_events AS MATERIALIZED (
+-- fragment: searched_columns
+event_id, xid, recorded_at, at, entity_id, subqueue, sequence_number, kind, message_id, session_id, size, properties,
+application_properties, actor
+
+-- fragment: found_in_events
+-- Of the events `looked_at`, the messages that match by what their first event keeps of them, newest first.
+first_events AS MATERIALIZED (
     SELECT l.*, l.at AS enqueued_at, @STATE_ACTIVE::smallint AS state, NULL::timestamptz AS expires_at,
            NULL::timestamptz AS locked_until, NULL::timestamptz AS visible_at, NULL::smallint AS hold_kind,
            NULL::bigint AS owner_id, NULL::text AS dead_letter_reason, NULL::text AS dead_letter_description,
@@ -1378,7 +1488,6 @@ WITH looked_at AS MATERIALIZED (
            NULL::smallint AS priority, NULL::bytea AS body, NULL::jsonb AS resubmitted_from
       FROM looked_at AS l
      WHERE l.kind IN (@EVENT_SENT, @EVENT_SCHEDULED, @EVENT_PUBLISHED)
-       AND (%(only)s::bigint[] IS NULL OR l.entity_id = ANY (%(only)s::bigint[]))
 ), entities AS MATERIALIZED (
     SELECT e.id, n.name AS namespace_name, e.path, e.family, e.default_message_time_to_live, e.deleted_at, c.now
       FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
@@ -1394,14 +1503,96 @@ WITH looked_at AS MATERIALIZED (
 -- include: matches
      ORDER BY m.xid DESC, m.event_id DESC LIMIT %(max_count)s
 )
-SELECT s.scanned,
+
+-- fragment: found_columns
+f.event_id, f.xid::text AS xid, f.recorded_at, f.at, f.entity_id, f.subqueue, f.sequence_number, f.kind, f.message_id,
+f.session_id, f.size, f.actor, f.subject, f.correlation_id, f.namespace_name, f.path, f.family, f.deleted_at, f.now
+
+-- name: search_events
+-- Messages that match by what their first event keeps of them, present or removed, also of deleted entities, newest first: among
+-- the next max_scanned events below (xid, event_id). back_to: when the last of these was recorded, or the one at that place if
+-- there are none. Without a match there is one row without a number.
+WITH looked_at AS MATERIALIZED (
+    SELECT
+-- include: searched_columns
+      FROM vitrine_message_event
+     WHERE xid <= %(below_xid)s::xid8 AND (xid < %(below_xid)s::xid8 OR event_id < %(below_event)s)
+     ORDER BY xid DESC, event_id DESC LIMIT %(max_scanned)s
+), last_one AS (
+    SELECT xid::text AS last_xid, event_id AS last_event FROM looked_at ORDER BY looked_at.xid, event_id LIMIT 1
+),
+-- include: found_in_events
+SELECT s.scanned, s.scanned = %(max_scanned)s AS more,
        coalesce(s.back_to, (SELECT recorded_at FROM vitrine_message_event WHERE xid >= %(below_xid)s::xid8
                              ORDER BY xid LIMIT 1)) AS back_to,
-       l.last_xid, l.last_event, f.event_id, f.xid::text AS xid, f.recorded_at, f.at, f.entity_id,
-       f.subqueue, f.sequence_number, f.kind, f.message_id, f.session_id, f.size, f.actor, f.subject, f.correlation_id,
-       f.namespace_name,
-       f.path, f.family, f.deleted_at, f.now
+       l.last_xid, l.last_event,
+-- include: found_columns
   FROM (SELECT count(*) AS scanned, min(recorded_at) AS back_to FROM looked_at) AS s
+  LEFT JOIN last_one AS l ON true
+  LEFT JOIN found AS f ON true
+ ORDER BY f.xid DESC, f.event_id DESC;
+
+-- name: search_events_of
+-- The same among the events of some entities: those of days with indexes by the index of entities, those of later days among the
+-- next max_scanned events of all entities. Of the entities' own first events, at most max_read are examined, and of days with
+-- indexes at most max_each of each entity. last_xid, last_event: the place down to which all was examined.
+WITH days AS MATERIALIZED (
+    SELECT coalesce(min(to_date(right(c.relname, 8), 'YYYYMMDD'))::timestamp AT TIME ZONE 'UTC', 'infinity') AS since
+      FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid
+     WHERE i.inhparent = 'vitrine_message_event'::regclass AND c.relname ~ '^vitrine_message_event_[0-9]{8}$'
+       AND to_regclass(c.relname || '_entity') IS NULL
+), passed AS MATERIALIZED (
+    SELECT count(*) AS n, CASE WHEN count(*) = %(max_scanned)s THEN min(xid) ELSE '0'::xid8 END AS low,
+           min(recorded_at) AS back_to
+      FROM (SELECT xid, recorded_at FROM vitrine_message_event
+             WHERE recorded_at >= (SELECT since FROM days) AND xid <= %(below_xid)s::xid8
+               AND (xid < %(below_xid)s::xid8 OR event_id < %(below_event)s)
+             ORDER BY xid DESC LIMIT %(max_scanned)s) AS x
+), of_newest_days AS (
+    SELECT
+-- include: searched_columns
+      FROM vitrine_message_event
+     WHERE recorded_at >= (SELECT since FROM days) AND xid >= (SELECT low FROM passed) AND xid <= %(below_xid)s::xid8
+       AND (xid < %(below_xid)s::xid8 OR event_id < %(below_event)s)
+       AND entity_id = ANY (%(only)s::bigint[]) AND kind IN (@EVENT_SENT, @EVENT_SCHEDULED, @EVENT_PUBLISHED)
+     ORDER BY xid DESC, event_id DESC LIMIT %(max_read)s
+), of_indexed_days AS MATERIALIZED (
+    SELECT x.* FROM unnest(%(only)s::bigint[]) AS e(id) CROSS JOIN LATERAL (
+           SELECT
+-- include: searched_columns
+                  , row_number() OVER (ORDER BY xid DESC, event_id DESC) AS place
+             FROM vitrine_message_event
+            WHERE recorded_at < (SELECT since FROM days) AND xid >= (SELECT low FROM passed) AND xid <= %(below_xid)s::xid8
+              AND (xid < %(below_xid)s::xid8 OR event_id < %(below_event)s)
+              AND entity_id + 0 = e.id AND kind IN (@EVENT_SENT, @EVENT_SCHEDULED, @EVENT_PUBLISHED)
+            ORDER BY xid DESC, event_id DESC LIMIT %(max_each)s) AS x
+), floor AS MATERIALIZED (                                  -- an entity may have more events below it than were read
+    SELECT xid, event_id FROM of_indexed_days WHERE place = %(max_each)s ORDER BY xid DESC, event_id DESC LIMIT 1
+), looked_at AS MATERIALIZED (
+    SELECT x.* FROM (SELECT * FROM of_newest_days
+                     UNION ALL
+                     SELECT
+-- include: searched_columns
+                       FROM of_indexed_days) AS x
+     WHERE NOT EXISTS (SELECT FROM floor AS f WHERE (x.xid, x.event_id) < (f.xid, f.event_id))
+     ORDER BY x.xid DESC, x.event_id DESC LIMIT %(max_read)s
+), counted AS (
+    SELECT count(*) AS n, min(recorded_at) AS back_to, count(*) FILTER (WHERE recorded_at < (SELECT since FROM days)) AS old
+      FROM looked_at
+), last_one AS (                                            -- of those that were read, if there may be more; a row at most
+    SELECT xid, event_id FROM (SELECT xid, event_id FROM looked_at ORDER BY looked_at.xid, looked_at.event_id LIMIT 1) AS l
+     WHERE (SELECT n FROM counted) = %(max_read)s
+    UNION ALL
+    SELECT xid, event_id FROM floor WHERE (SELECT n FROM counted) < %(max_read)s
+),
+-- include: found_in_events
+SELECT p.n + s.old AS scanned, l.xid IS NOT NULL OR p.low > '0'::xid8 AS more,
+       coalesce(CASE WHEN l.xid IS NOT NULL THEN s.back_to ELSE least(p.back_to, s.back_to) END,
+                (SELECT recorded_at FROM vitrine_message_event WHERE xid >= %(below_xid)s::xid8 ORDER BY xid LIMIT 1)) AS back_to,
+       coalesce(l.xid, p.low)::text AS last_xid, coalesce(l.event_id, 0) AS last_event,
+-- include: found_columns
+  FROM passed AS p
+ CROSS JOIN counted AS s
   LEFT JOIN last_one AS l ON true
   LEFT JOIN found AS f ON true
  ORDER BY f.xid DESC, f.event_id DESC;

@@ -47,6 +47,27 @@ m.first_received_at, m.last_received_at, m.size,
 m.delivery_count + (m.lock_token IS NOT NULL AND m.subqueue = @SUBQUEUE_MAIN)::int AS failures,
 coalesce(m.expires_at, m.enqueued_at + e.default_message_time_to_live) AS ends_at
 
+-- fragment: of_main_list
+-- The active messages `m` of e's main queue; the oldest is the first.
+m.entity_id = e.id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
+AND m.sequence_number >= coalesce((SELECT head FROM vitrine_queue_head
+                                    WHERE entity_id = e.id AND subqueue = @SUBQUEUE_MAIN), 1)
+
+-- fragment: not_delayed
+-- Whether `m` is none of the storage messages that were put with a delay and are not due.
+(m.visible_at > e.now AND m.hold_kind IN (@HOLD_PUT, @HOLD_UPDATE_BEFORE_GET)) IS NOT TRUE
+
+-- fragment: oldest_waiting
+-- The oldest active message of e's main queue. A delayed one is left out if it is among the first hundred.
+(SELECT m.enqueued_at
+   FROM (SELECT m.sequence_number, m.enqueued_at, m.visible_at, m.hold_kind FROM vitrine_message AS m
+          WHERE
+                -- include: of_main_list
+          ORDER BY m.sequence_number LIMIT 100) AS m
+  WHERE
+        -- include: not_delayed
+  ORDER BY m.sequence_number LIMIT 1)
+
 -- fragment: may_have_expired
 -- Whether the main list of entity `e` has expired messages, by their own expires_at, or may have some that expire by the default
 -- time-to-live.

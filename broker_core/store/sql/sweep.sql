@@ -238,7 +238,7 @@ SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue
 -- named by a deadline that has passed. Whoever unlocks a message records it there without reading or locking this row: what this
 -- snapshot sees locked, a later commit returns. It is the first unlocked number; while it is at most `lag` above the head,
 -- the head itself, so that it is not used; and the lowest returned number if as many as `lag` have been returned, which are then
--- found without their records.
+-- found without their records. Storage queues and priority queues find their messages by other indexes, and do not use it.
 WITH
 -- include: entity
 ,
@@ -256,7 +256,8 @@ walked AS MATERIALIZED (
                             SELECT m.sequence_number FROM vitrine_message AS m
                              WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = @STATE_ACTIVE
                                AND m.sequence_number >= greatest(l.head, l.locked_below)
-                               AND (m.locked_until IS NULL OR m.locked_until <= e.now)
+                               AND (m.lock_token IS NULL OR m.locked_until <= e.now
+                                    OR m.visible_at IS NOT NULL OR m.priority IS NOT NULL)
                              ORDER BY m.sequence_number LIMIT 1) AS m), l.next_number, l.head) AS unlocked
       FROM list AS l),
 bounds AS MATERIALIZED (
@@ -341,6 +342,7 @@ sum(t.dead_change) AS dead_change
 -- name: roll_up
 -- Fold up to max_count differences of the ledger into its sums, and into the traffic of their entities and namespaces per ten
 -- seconds, minute and hour. Of a namespace, a message that a topic published counts once per copy, and not for the topic.
+-- oldest_at: of the message that is the oldest now, in each interval in which it had come.
 WITH folded AS (
     DELETE FROM vitrine_count_delta
      WHERE ctid = ANY (ARRAY(SELECT ctid FROM vitrine_count_delta LIMIT %(max_count)s FOR UPDATE SKIP LOCKED))
@@ -354,12 +356,20 @@ counted AS MATERIALIZED (
            -- include: traffic_counts
       FROM folded AS l JOIN vitrine_entity AS e ON e.id = l.entity_id
      GROUP BY l.entity_id, e.namespace_id, e.kind, 4),
+oldest AS MATERIALIZED (
+    SELECT c.id, (SELECT now() - (e.now - o.enqueued_at)
+                    FROM vitrine_entity_now AS e CROSS JOIN LATERAL
+                         -- include: oldest_waiting
+                         AS o
+                   WHERE e.id = c.id) AS at
+      FROM (SELECT DISTINCT entity_id AS id FROM counted WHERE kind <> 'topic') AS c),
 traffic AS (
     INSERT INTO vitrine_traffic AS t (entity_id, step, bucket, sent, received, completed, dead_lettered, expired, abandoned,
-                                      active_change, dead_change)
+                                      active_change, dead_change, oldest_at)
     SELECT o.id, s.step, date_bin(make_interval(secs => s.step), t.bucket, 'epoch') AS bucket,
            -- include: traffic_sums
-      FROM counted AS t
+           , max(n.at) FILTER (WHERE o.id > 0) AS oldest_at
+      FROM counted AS t LEFT JOIN oldest AS n ON n.id = t.entity_id AND n.at < t.bucket + interval '10 s'
      CROSS JOIN (VALUES (10), (60), (3600)) AS s(step)
      CROSS JOIN LATERAL (SELECT t.entity_id AS id UNION ALL SELECT -t.namespace_id WHERE t.kind <> 'topic') AS o
      WHERE (t.sent, t.received, t.completed, t.dead_lettered, t.expired, t.abandoned, t.active_change, t.dead_change)
@@ -369,7 +379,7 @@ traffic AS (
        SET sent = t.sent + excluded.sent, received = t.received + excluded.received, completed = t.completed + excluded.completed,
            dead_lettered = t.dead_lettered + excluded.dead_lettered, expired = t.expired + excluded.expired,
            abandoned = t.abandoned + excluded.abandoned, active_change = t.active_change + excluded.active_change,
-           dead_change = t.dead_change + excluded.dead_change)
+           dead_change = t.dead_change + excluded.dead_change, oldest_at = excluded.oldest_at)
 SELECT count(*) AS done FROM folded;
 
 -- name: roll_up_times

@@ -1,0 +1,41 @@
+"""Comparison of the routes of messages before and after a change."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker_core.common.routes import MOST_EXAMPLES, Outcome, Rerouted, compare, outcome
+
+ROUTES = st.dictionaries(st.sampled_from("abc"), st.lists(st.sampled_from([None, "x"]), max_size=2), max_size=3)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ({}, {}, Outcome.SAME),
+        ({"a": [None]}, {"a": [None], "b": []}, Outcome.SAME),
+        ({"a": [None]}, {"a": ["changed"]}, Outcome.MODIFIED),
+        ({"a": [None]}, {"a": [None, None]}, Outcome.MORE),
+        ({"a": [None]}, {"a": [None], "b": [None]}, Outcome.MORE),
+        ({"a": [None], "b": [None]}, {"a": [None]}, Outcome.FEWER),
+        ({"a": [None]}, {"b": [None]}, Outcome.ELSEWHERE),
+        ({"a": [None]}, {"a": []}, Outcome.DROPPED),
+        ({}, {"a": [None]}, Outcome.FOUND),
+    ],
+)
+def test_outcome(before, after, expected):
+    assert outcome(before, after) is expected
+
+
+@given(st.lists(st.tuples(ROUTES, ROUTES, st.integers(1, 5)), max_size=20))
+def test_a_comparison_adds_up(routes):
+    found = compare(Rerouted(i, before, after, weight) for i, (before, after, weight) in enumerate(routes))
+    assert found.messages == sum(found.outcomes.values()) == sum(weight for *_, weight in routes)
+    for one in found.destinations:
+        assert one.before == sum(len(before.get(one.destination, ())) * weight for before, _, weight in routes)
+        assert one.after == sum(len(after.get(one.destination, ())) * weight for _, after, weight in routes)
+        assert one.after - one.before == one.gains - one.losses
+        assert bool(one.gains) == bool(one.gained) and bool(one.losses) == bool(one.lost)
+        assert len(one.gained) <= MOST_EXAMPLES and not set(one.gained) & set(one.lost)
+    shifts = [one.gains + one.losses for one in found.destinations]
+    assert shifts == sorted(shifts, reverse=True)
