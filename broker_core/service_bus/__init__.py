@@ -14,6 +14,7 @@ from .moving import move
 from .operating import dead_letter_unlocked, delete_batch, drop_locks, purge, release_locks, release_session, resubmit
 from .reading import RuleRow, explain, rules_of
 from .receiving import peek, receive, receive_and_delete, receive_deferred, receive_from
+from .routing import PublishedMessage, RuleDraft, RuleReplay, published_messages, replay_rules, route
 from .sending import cancel_scheduled, send
 from .sessions import (
     accept_session,

@@ -11,7 +11,15 @@ from typing import Any
 from uuid import UUID
 
 from broker_core.common.arguments import require_count, require_kind, whole_numbers
-from broker_core.common.errors import EntityNotFound, InvalidArgument, MessageNotFound, SessionLockLost
+from broker_core.common.errors import (
+    BrokerError,
+    EntityDisabled,
+    EntityNotFound,
+    InvalidArgument,
+    MessageNotFound,
+    NotAllowed,
+    SessionLockLost,
+)
 from broker_core.common.types import (
     Actor,
     EntityAddress,
@@ -91,7 +99,9 @@ def receive_and_delete(
 def receive_from(addresses: Sequence[EntityAddress], max_count: int = 1, *, actor: Actor | None = None) -> Steps:
     """Lock up to max_count messages of several queues, with a single statement if all are empty.
 
-    Queues are served in the order given; a caller rotates them for fairness. Queues that do not exist count as empty.
+    Queues are served in the order given; a caller rotates them for fairness. Queues that do not exist, are disabled or forward
+    their messages count as empty. Any other error is raised only if nothing was locked: the locks of earlier queues are
+    committed, and their messages must reach the caller.
     """
     require_count("max_count", max_count)
     ids: dict[int, EntityAddress] = {}
@@ -104,10 +114,22 @@ def receive_from(addresses: Sequence[EntityAddress], max_count: int = 1, *, acto
         forget(ids[missing])  # looked up again by the next call
     ready = {row.entity_id for row in rows if row.is_ready}
     found: list[LockedMessage] = []
+    failure: BrokerError | None = None
     for entity_id, address in ids.items():
-        if entity_id in ready and len(found) < max_count:
-            with suppress(EntityNotFound):  # deleted in the meantime
-                found += yield from receive.steps(address, max_count - len(found), actor=actor)
+        if entity_id not in ready or len(found) == max_count:
+            continue
+        try:
+            found += yield from receive.steps(address, max_count - len(found), actor=actor)
+        except (EntityNotFound, EntityDisabled):  # EntityNotFound: deleted in the meantime
+            continue
+        except BrokerError as exc:
+            if connections.in_callers_transaction():
+                raise  # the caller decides whether the other locks are committed
+            failure = exc
+            if not isinstance(exc, NotAllowed):
+                break  # it is about the server
+    if failure is not None and not found:
+        raise failure
     return found
 
 

@@ -98,8 +98,8 @@ def cancel_scheduled(address: EntityAddress, sequence_numbers: Sequence[int], *,
 def _store(entity: CachedEntity, prepared: Sequence[Prepared], actor: str) -> Steps:
     if entity.kind is EntityKind.TOPIC:
         return (yield from _store_in_topic(entity, prepared, actor))
-    statement = "send_to_sessions" if entity.requires_session else "send"
     columns = _columns(prepared)
+    statement = "send_to_sessions" if entity.requires_session else "send_scheduled" if columns["scheduled_at"] else "send"
     send_all = call(statement, entity_id=entity.id, subqueue=SubQueue.MAIN, actor=actor, **columns)
     rows = yield from send_in_turn(entity.id, send_all, len(prepared))
     if not rows:
@@ -128,7 +128,7 @@ def _store_in_topic(topic: CachedEntity, prepared: Sequence[Prepared], actor: st
 
     def steps() -> Steps:
         columns = _columns([prepared[i] for i in sorted(later)])
-        rows = yield call("send", entity_id=topic.id, subqueue=SubQueue.MAIN, actor=actor, **columns)
+        rows = yield call("send_scheduled", entity_id=topic.id, subqueue=SubQueue.MAIN, actor=actor, **columns)
         if rows and rows[0].idle:
             yield AfterCommit(touch("touch_by_send", topic.id))
         rest = [p for i, p in enumerate(prepared) if i not in later]

@@ -142,7 +142,9 @@ def _settle_together(key: tuple, groups: Sequence[list[UUID]]) -> Steps[list[Set
     numbers = [sequence_number_of(token) for token in tokens]
     if added is not None:
         yield from require_properties_fit(address, numbers, added)
-    entity_id, rows, status = yield from run_on_entity(address, name, actor=actor, numbers=numbers, tokens=tokens, **dict(params))
+    statement = "complete_one" if name == "complete" and len(tokens) == 1 else name
+    settling = {"actor": actor, "numbers": numbers, "tokens": tokens, **dict(params)}
+    entity_id, rows, status = yield from run_on_entity(address, statement, **settling)
     if name != "renew" and renewer.has_locks:
         yield AfterCommit(stop_renewing(tokens))
     if status:

@@ -8,12 +8,12 @@ from typing import Any
 
 from broker_core import namespaces, operations, queue_storage, rabbitmq, service_bus
 from broker_core.common.types import Actor, EntityAddress, EntityStatus, Family, Message, Right
-from broker_core.rabbitmq import Properties, Publication
+from broker_core.rabbitmq import Properties, Publication, RoutingDraft
 from broker_core.rabbitmq.connections import channels
 from broker_core.rabbitmq.rules.policies import Policy
 from broker_core.reads import EntityFilter, EventFilter, MessageFilter, Tab
 from broker_core.reads.shared import entity_id_of
-from broker_core.service_bus import entities, preview, shared_access
+from broker_core.service_bus import RuleDraft, entities, preview, shared_access
 from broker_core.service_bus.rules.emulator_config import read
 from broker_core.service_bus.rules.entity_settings import QueueSettings, SubscriptionSettings, TopicSettings
 from broker_core.service_bus.rules.filters.correlation import CorrelationFilter
@@ -140,6 +140,11 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
             "explain": lambda: {"address": w.queue, "sequence_number": 1},
             "rules_of": lambda: {"subscription_ids": [1]},
         },
+        "service_bus.routing": {
+            "published_messages": lambda: {"topic": w.topic, "limit": 3},
+            "replay_rules": lambda: {"topic": w.topic, "draft": RuleDraft(w.topic.subscription("all"), None, Rule("odd"))},
+            "route": lambda: {"topic": w.topic, "message": Message(b"x", properties={"a": 1})},
+        },
         "service_bus.sending": {
             "send": lambda: at | {"messages": [Message(b"x", properties={"a": 1})]},
             "cancel_scheduled": lambda: at | {"sequence_numbers": [w.scheduled]},
@@ -181,7 +186,10 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
             "list_namespaces": dict,
             "*": lambda: {"name": w.ns},
         },
-        "namespaces.protection": {"*": lambda: at | {"protected": True}},
+        "namespaces.protection": {
+            "set_protected": lambda: at | {"protected": True},
+            "hide_entities": lambda: {"namespace": w.ns},
+        },
         "service_bus.entities.rules": {
             "create_rule": lambda: rule | {"rule": Rule("new", CorrelationFilter(subject="x"))},
             "update_rule": lambda: rule | {"rule": Rule("r")},
@@ -240,9 +248,13 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
             "message_facts": lambda: {"entity_id": w.rabbits_id, "numbers": [1]},
             "queue_head": lambda: {"entity_id": w.rabbits_id},
             "held": lambda: {"vhost": w.vhost, "entity_ids": [w.rabbits_id]},
-            "would_route": lambda: key | {"exchange": "x", "headers": {"a": 1}},
             "explain": lambda: rabbits | {"number": 1},
             "*": lambda: {"vhost": w.vhost},
+        },
+        "rabbitmq.routing_replay": {
+            "route": lambda: key | {"exchange": "x", "headers": {"a": 1}},
+            "published_groups": lambda: {"vhost": w.vhost, "exchange": "x"},
+            "replay_routing": lambda: {"vhost": w.vhost, "draft": RoutingDraft()},
         },
         "rabbitmq.connections.channels": {
             "publish": lambda: {"channel": _channel(w), "publications": [Publication(b"x", routing_key="q")]},
@@ -301,6 +313,7 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
         },
         "operations.hiding": {"*": lambda: {"namespace": w.ns, "entity_id": w.entity_id}},
         "operations.importing": {"*": lambda: {"namespace": w.ns, "operation": _operation(w), "max_count": 5}},
+        "operations.exporting": {"*": lambda: {"namespace": w.ns, "operation": _operation(w), "after": 0, "actor": w.actor}},
         "operations.undoing": {
             "*": lambda: {"namespace": w.ns, "operation": _claimed(w), "token": "t", "max_count": 5, "actor": "user:odd"},
         },
@@ -356,6 +369,7 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
             "list_messages": lambda: at | {"filter": MessageFilter()},
             "message_properties": lambda: at | {"sequence_numbers": [1]},
             "messages_by_number": lambda: {"entity_id": w.entity_id, "sequence_numbers": [1]},
+            "property_names": lambda: {"namespace": w.ns, "entity_ids": [w.entity_id]},
             "*": lambda: at | {"sequence_number": 4},
         },
         "reads.searching": {
@@ -366,10 +380,13 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
         "reads.locks": {"*": dict},
         "reads.names": {"*": dict},
         "reads.next_changes": {"*": lambda: at},
+        "reads.past_of_entities": {"*": lambda: at | {"at": datetime(2030, 1, 1, tzinfo=UTC)}},
         "reads.session_lists": {"*": lambda: {"address": w.by_session}},
         "reads.timelines": {
             "timeline": lambda: {"entity_id": w.entity_id, "sequence_number": 1},
             "events": lambda: {"filter": EventFilter()},
+            "position": lambda: {"namespace": at["address"].namespace},
+            "events_since": lambda: {"namespace": at["address"].namespace},
             "gone": lambda: at,
             "find": lambda: {"text": "x"},
         },

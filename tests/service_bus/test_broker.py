@@ -10,6 +10,7 @@ from broker_core import service_bus, sweeps
 from broker_core.common.amqp_message import encode_message
 from broker_core.common.amqp_sections import AmqpSections
 from broker_core.common.errors import (
+    BrokerUnavailable,
     EntityDisabled,
     EntityNotFound,
     InvalidArgument,
@@ -705,6 +706,42 @@ def test_receiving_from_several_queues_takes_what_is_there(make_queue):
     missing = EntityAddress(first.namespace, "missing")
     assert bodies(service_bus.receive_from([missing, empty, first, second], 3)) == ["a", "b", "c"]
     assert bodies(service_bus.receive_from([missing, empty, first, second], 3)) == ["d"]
+
+
+def test_receiving_from_several_queues_passes_one_that_refuses(make_queue):
+    """What was locked in another queue reaches the caller, before and after the one that requires sessions (SB-120)."""
+    first, with_sessions, last = make_queue(), make_queue(requires_session=True), make_queue()
+    service_bus.send(with_sessions, [Message(b"s", session_id="1")])
+    for queue in (first, last):
+        sent(queue, "a")
+    assert bodies(service_bus.receive_from([first, with_sessions, last], 3)) == ["a", "a"]
+    with pytest.raises(NotAllowed, match="session"):
+        service_bus.receive_from([first, with_sessions, last], 3)
+
+
+def test_receiving_from_several_queues_keeps_what_was_locked_before_a_failure(make_queue, monkeypatch):
+    first, second = make_queue(), make_queue()
+    for queue in (first, second):
+        sent(queue, "a")
+    steps = service_bus.receive.steps
+
+    def failing(address, *args, **kwargs):
+        if address == second:
+            raise BrokerUnavailable("restarting")
+        return steps(address, *args, **kwargs)
+
+    monkeypatch.setattr(service_bus.receive, "steps", failing)
+    assert bodies(service_bus.receive_from([first, second], 2)) == ["a"]
+    with pytest.raises(BrokerUnavailable):
+        service_bus.receive_from([first, second], 2)
+
+
+def test_receiving_from_several_queues_passes_one_that_forwards_its_messages(make_queue):
+    """Also while messages are left that are not forwarded yet (SB-171)."""
+    forwarding, other = make_queue(), make_queue()
+    sent(forwarding, "moves")
+    entities.update_queue(forwarding, forward_to=other.path)
+    assert service_bus.receive_from([forwarding], 2) == []
 
 
 def test_each_poller_finds_a_queue_that_was_deleted_and_made_anew(make_queue):

@@ -55,7 +55,7 @@ CHANGES = {  # what **changes may name, or not
 VHOST = "odd host"
 TABLES = (
     *("namespace", "entity", "rule", "shared_access_policy", "exchange", "binding", "policy"),
-    *("message", "message_event", "session", "operation", "hidden_message", "import_line"),
+    *("message", "message_event", "session", "operation", "hidden_message", "import_line", "export_part"),
 )
 CHANGED = "pg_stat_get_xact_tuples_inserted(t) + pg_stat_get_xact_tuples_updated(t) + pg_stat_get_xact_tuples_deleted(t)"
 WRITTEN = f"SELECT sum({CHANGED}) FROM unnest(ARRAY{[f'vitrine_{name}' for name in TABLES]}::regclass[]::oid[]) AS t"

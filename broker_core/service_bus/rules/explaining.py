@@ -137,9 +137,9 @@ def _of_entity(message: MessageFacts, entity: EntityFacts) -> Iterator[Reason]:
     if not entity.status.may_receive and entity.kind != EntityKind.TOPIC:
         yield Reason(
             Code.STATUS,
-            f"The {entity.kind} is {entity.status}; receives are disabled.",
+            f"Receives are disabled for this {entity.kind}.",
             {"status": str(entity.status)},
-            change="Set the status to Active.",
+            change=f"Resume receiving on the page of the {entity.kind}.",
         )
     in_main = message.subqueue == SubQueue.MAIN
     goes_to = entity.forward_to if in_main else entity.forward_dead_lettered_messages_to

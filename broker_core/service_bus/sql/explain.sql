@@ -66,3 +66,14 @@ SELECT subqueue FROM vitrine_message
  WHERE entity_id = %(entity_id)s
    AND subqueue = ANY ('{@SUBQUEUE_MAIN,@SUBQUEUE_DEAD_LETTER,@SUBQUEUE_TRANSFER_DEAD_LETTER,@SUBQUEUE_TRANSFER}')
    AND state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED,@STATE_SCHEDULED}') AND sequence_number = %(sequence_number)s;
+
+-- name: read_published
+-- The newest messages published to a topic in the last `seconds` of real time, among the newest max_events events.
+SELECT e.sequence_number, e.at, e.message_id, e.session_id, e.properties, e.application_properties,
+       coalesce((e.details ->> 'copies')::int, 0) AS copies
+  FROM (SELECT * FROM vitrine_message_event
+         WHERE recorded_at >= date_trunc('day', clock_timestamp() - make_interval(secs => %(seconds)s::int), 'UTC')
+         ORDER BY xid DESC, event_id DESC LIMIT %(max_events)s) AS e
+ WHERE e.entity_id = %(entity_id)s AND e.kind = @EVENT_PUBLISHED
+   AND e.recorded_at >= clock_timestamp() - make_interval(secs => %(seconds)s::int)
+ ORDER BY e.xid DESC, e.sequence_number DESC LIMIT %(max_count)s;

@@ -125,7 +125,7 @@ m.delivery_count + (m.lock_token IS NOT NULL AND m.subqueue = @SUBQUEUE_MAIN)::i
 
 -- fragment: all_available_changed_or_retry
 -- See all_changed_or_retry.
-(SELECT CASE WHEN count(*) = (SELECT count(*) FROM available) THEN true ELSE vitrine_try_again() END FROM changed)
+(SELECT CASE WHEN n = (SELECT count(*) FROM available) THEN true ELSE vitrine_try_again() END FROM summed)
 
 -- fragment: received_columns
 -- The columns that a receive returns (store.rows).
@@ -143,20 +143,20 @@ SELECT
        -- include: all_available_changed_or_retry
 
 -- fragment: received_counts
+summed AS (
+    SELECT count(*) AS n, max(locked_until) AS until, min(sequence_number) AS first, max(sequence_number) AS last FROM changed),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, op)
-    SELECT %(entity_id)s::bigint, %(subqueue)s, @LEDGER_LOCKED, max(locked_until), count(*), @OP_RECEIVED FROM changed
-    HAVING count(*) > 0),
+    SELECT %(entity_id)s::bigint, %(subqueue)s, @LEDGER_LOCKED, until, n, @OP_RECEIVED FROM summed WHERE n > 0),
 deadline AS (
     INSERT INTO vitrine_lock_deadline (entity_id, subqueue, until, first_number, last_number)
-    SELECT %(entity_id)s, %(subqueue)s, max(locked_until), min(sequence_number), max(sequence_number) FROM changed
-    HAVING count(*) > 0)
+    SELECT %(entity_id)s, %(subqueue)s, until, first, last FROM summed WHERE n > 0)
 
 -- fragment: deleted_count
+summed AS (SELECT count(*) AS n, sum(size) AS bytes FROM changed),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, bytes, op)
-    SELECT %(entity_id)s::bigint, %(subqueue)s, @STATE_ACTIVE, -count(*), -sum(size), @OP_RECEIVED_AND_DELETED FROM changed
-    HAVING count(*) > 0)
+    SELECT %(entity_id)s::bigint, %(subqueue)s, @STATE_ACTIVE, -n, -bytes, @OP_RECEIVED_AND_DELETED FROM summed WHERE n > 0)
 
 -- fragment: received
 -- Lock `available`. An earlier lock that has ended was a failed delivery (SB-090); its event is written here.
@@ -471,7 +471,7 @@ SELECT
 -- name: ready_entities
 -- The existing ones of these entities. is_ready: whether it has messages for a receiver, or due scheduled ones, or, if receives
 -- pass locked messages, may have some among these.
-SELECT e.id AS entity_id, e.status IN ('Active', 'SendDisabled')
+SELECT e.id AS entity_id, e.status IN ('Active', 'SendDisabled') AND e.forward_to IS NULL
        AND (EXISTS (SELECT FROM vitrine_message AS m
                      WHERE m.entity_id = e.id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
                        AND m.sequence_number >= greatest(h.head, h.locked_below)

@@ -22,32 +22,74 @@ SELECT %(entity_id)s::bigint, %(subqueue)s::smallint, (@LEDGER_LOCKED + state)::
        0::bigint, NULL::smallint
   FROM owned GROUP BY state, old_until
 
+-- fragment: settleable
+entity AS MATERIALIZED (
+    SELECT now, history_level FROM vitrine_entity_now WHERE id = %(entity_id)s AND status IN ('Active', 'SendDisabled'))
+
+-- fragment: completed_columns
+m.sequence_number, m.lock_token, m.state, m.size, m.delivery_count, m.locked_until, m.enqueued_at, m.first_received_at,
+m.last_received_at, m.message_id, e.now, e.history_level
+
+-- fragment: completed_events
+events AS (
+    INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count, locked_until,
+                                       enqueued_at, first_received_at, last_received_at, message_id)
+    SELECT now, %(entity_id)s, %(subqueue)s, %(actor)s, @EVENT_COMPLETED, sequence_number, delivery_count, locked_until,
+           enqueued_at, first_received_at, last_received_at, message_id
+      FROM changed WHERE history_level > @HISTORY_OFF)
+
+-- fragment: completed_counts
+-- c: numbers and bytes of completed messages, by state and end of their locks.
+CROSS JOIN LATERAL (VALUES (c.state, NULL, -c.n, -c.bytes, @OP_COMPLETED),
+                           (@LEDGER_LOCKED + c.state, c.locked_until, -c.n, 0, NULL)) AS x(state, until, n, bytes, op)
+
 -- name: complete
 -- Delete the messages that these tokens hold (SB-080). Unlike the other settlements it needs no row locks in advance: a DELETE
 -- judges a row that was changed in the meantime by its new version. The index returns the rows in the order of their numbers, so
 -- that concurrent settlements cannot deadlock. IS TRUE makes the server look tokens up in a hash table.
-WITH entity AS MATERIALIZED (
-    SELECT now, history_level FROM vitrine_entity_now WHERE id = %(entity_id)s AND status IN ('Active', 'SendDisabled')),
+WITH
+-- include: settleable
+,
 changed AS (
     DELETE FROM vitrine_message AS m
      USING entity AS e
      WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED}')
        AND m.sequence_number = ANY (%(numbers)b::bigint[])
        AND (m.lock_token IN (SELECT unnest(%(tokens)b::uuid[]))) IS TRUE AND m.locked_until > e.now
- RETURNING m.sequence_number, m.lock_token, m.state, m.size, m.delivery_count, m.locked_until, m.enqueued_at, m.first_received_at,
-           m.last_received_at, m.message_id, e.now, e.history_level),
-events AS (
-    INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count, locked_until,
-                                       enqueued_at, first_received_at, last_received_at, message_id)
-    SELECT now, %(entity_id)s, %(subqueue)s, %(actor)s, @EVENT_COMPLETED, sequence_number, delivery_count, locked_until,
-           enqueued_at, first_received_at, last_received_at, message_id
-      FROM changed WHERE history_level > @HISTORY_OFF),
+ RETURNING
+           -- include: completed_columns
+),
+-- include: completed_events
+,
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
     SELECT %(entity_id)s::bigint, %(subqueue)s, x.*
       FROM (SELECT state, locked_until, count(*) AS n, sum(size) AS bytes FROM changed GROUP BY state, locked_until) AS c
-     CROSS JOIN LATERAL (VALUES (c.state, NULL, -c.n, -c.bytes, @OP_COMPLETED),
-                                (@LEDGER_LOCKED + c.state, c.locked_until, -c.n, 0, NULL)) AS x(state, until, n, bytes, op))
+     -- include: completed_counts
+)
+SELECT sequence_number, lock_token FROM changed;
+
+-- name: complete_one
+-- As complete, with a single token: its plan has a fifth less to set up.
+WITH
+-- include: settleable
+,
+changed AS (
+    DELETE FROM vitrine_message AS m
+     USING entity AS e
+     WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = ANY ('{@STATE_ACTIVE,@STATE_DEFERRED}')
+       AND m.sequence_number = (%(numbers)b::bigint[])[1] AND m.lock_token = (%(tokens)b::uuid[])[1] AND m.locked_until > e.now
+ RETURNING
+           -- include: completed_columns
+),
+-- include: completed_events
+,
+counted AS (
+    INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
+    SELECT %(entity_id)s::bigint, %(subqueue)s, x.*
+      FROM (SELECT state, locked_until, 1 AS n, size AS bytes FROM changed) AS c
+     -- include: completed_counts
+)
 SELECT sequence_number, lock_token FROM changed;
 
 -- name: abandon

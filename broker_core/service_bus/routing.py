@@ -1,0 +1,284 @@
+"""The route of a message published to a topic, and a replay of recent messages with a draft of a rule. Nothing is changed."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+from broker_core.common.errors import EntityNotFound, FilterEvaluationError, InvalidArgument
+from broker_core.common.routes import Comparison, Rerouted, RouteStep, StepKind, Verdict, compare
+from broker_core.common.types import JSON_PROPERTIES, Actor, EntityAddress, EntityKind, EntityStatus, Message, Right
+from broker_core.common.values import decode_properties
+from broker_core.reads.entities import now
+from broker_core.reads.shared import require
+from broker_core.store.driver import Steps
+from broker_core.store.statements import call
+from broker_core.store.use_cases import use_case
+
+from .entities import get_entity, get_subscription, get_topic, list_subscriptions
+from .entities.kinds import Subscription, Topic
+from .reading import rules_of
+from .rules.filters import MessageView, Rule
+from .rules.forwarding import Destination, why_not_forward
+from .rules.matching import Copy, RuleIndex, SubscriptionRules
+from .rules.messages import prepare
+
+WINDOW_SECONDS = 3600
+MOST_MESSAGES = 10_000  # that are replayed
+MOST_EVENTS, RECENT_EVENTS = 300_000, 50_000  # examined to find them; to find some of them
+TEXTS = ("subject", "correlation_id", "message_id", "session_id", "content_type", "to", "reply_to", "reply_to_session_id")
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedMessage:
+    """A message published to a topic, as recorded, without its body. at: the namespace's clock. copies: that it had then."""
+
+    number: int
+    at: datetime
+    message: Message
+    copies: int
+
+
+@dataclass(frozen=True, slots=True)
+class RuleDraft:
+    """A change of a rule. replaces: the name of the rule that it replaces; rule: None: that rule is deleted."""
+
+    subscription: EntityAddress
+    replaces: str | None
+    rule: Rule | None
+
+
+class CopyPlace(NamedTuple):
+    """Where a copy is stored: a subscription, or its dead-letter queue."""
+
+    subscription: EntityAddress
+    is_dead: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.subscription}{'/$DeadLetterQueue' if self.is_dead else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class RuleReplay:
+    """Recent messages of a topic, routed by its rules and by a draft. capped: there were more messages."""
+
+    comparison: Comparison[CopyPlace, int]
+    capped: bool
+
+
+@use_case
+def published_messages(
+    topic: EntityAddress, *, limit: int = 20, max_events: int = RECENT_EVENTS, actor: Actor | None = None
+) -> Steps[list[PublishedMessage]]:
+    """The newest messages published to a topic in the last WINDOW_SECONDS of real time, newest first, among the newest max_events
+    events of all entities.
+
+    Properties of more than 4 KB are not recorded, and missing here. Raises EntityNotFound, InvalidArgument.
+    """
+    require(actor, Right.BROWSE, topic)
+    found = yield from get_topic.steps(topic, actor=actor)
+    rows = yield call("read_published", entity_id=found.id, seconds=WINDOW_SECONDS, max_events=max_events, max_count=limit)
+    return [PublishedMessage(row.sequence_number, row.at, _message(row), row.copies) for row in rows]
+
+
+@use_case
+def replay_rules(topic: EntityAddress, draft: RuleDraft, *, actor: Actor | None = None) -> Steps[RuleReplay]:
+    """Route the messages of the last hour by the topic's rules as they are, and with the draft. Forwarding is not followed.
+
+    Raises EntityNotFound, also for a rule that does not exist.
+    """
+    found = yield from published_messages.steps(topic, limit=MOST_MESSAGES + 1, max_events=MOST_EVENTS, actor=actor)
+    there = yield from _rules(topic, actor)
+    then = [_drafted(one, rules, draft) for one, rules in there]
+    messages = found[:MOST_MESSAGES]
+    return RuleReplay(compare(_rerouted(messages, there, then)), len(found) > MOST_MESSAGES)
+
+
+@use_case
+def route(topic: EntityAddress, message: Message, *, actor: Actor | None = None) -> Steps[list[RouteStep]]:
+    """What would happen to a message published to a topic now: each rule, copy and forward, with its reason (SB-170, SB-211).
+
+    topic: also a subscription, to see only its part. Duplicate detection and the space left are not considered.
+    """
+    require(actor, Right.BROWSE, topic)
+    size = prepare(message).size
+    walk = _Walk((yield from now.steps(topic.namespace, actor=actor)).now, actor)
+    if topic.topic is None:
+        return (yield from walk.topic((yield from get_topic.steps(topic, actor=actor)), message, size, 0, 0))
+    one = yield from get_subscription.steps(topic, actor=actor)
+    stored = yield from rules_of.steps([one.id], actor=actor)
+    return (yield from walk.subscription(one, [found.rule for found in stored.get(one.id, [])], message, 0, 0))
+
+
+# Replay
+
+
+def _message(row: Any) -> Message:
+    known = {name: row.properties[name] for name in JSON_PROPERTIES if name in (row.properties or {})}
+    properties = decode_properties(row.application_properties or {})
+    return Message(message_id=row.message_id, session_id=row.session_id, properties=properties, **known)
+
+
+def _rules(topic: EntityAddress, actor: Actor | None) -> Steps[list[tuple[Subscription, list[Rule]]]]:
+    subscriptions = yield from list_subscriptions.steps(topic, actor=actor)
+    stored = yield from rules_of.steps([one.id for one in subscriptions], actor=actor)
+    return [(one, [found.rule for found in stored.get(one.id, [])]) for one in subscriptions]
+
+
+def _drafted(one: Subscription, rules: list[Rule], draft: RuleDraft) -> tuple[Subscription, list[Rule]]:
+    if one.address != draft.subscription:
+        return one, rules
+    kept = [rule for rule in rules if draft.replaces is None or rule.name.lower() != draft.replaces.lower()]
+    if draft.replaces is not None and len(kept) == len(rules):
+        raise EntityNotFound(f"{one.address}/Rules/{draft.replaces}")
+    if draft.rule is not None and any(rule.name.lower() == draft.rule.name.lower() for rule in kept):
+        raise InvalidArgument("name", f"'{draft.rule.name}' is the name of another rule of this subscription")
+    return one, [*kept, *([draft.rule] if draft.rule else [])]
+
+
+def _index(subscriptions: Sequence[tuple[Subscription, list[Rule]]]) -> RuleIndex:
+    return RuleIndex(
+        SubscriptionRules(
+            one.id, one.settings.requires_session, one.settings.dead_lettering_on_filter_evaluation_exceptions, rules
+        )
+        for one, rules in subscriptions
+    )
+
+
+def _rerouted(messages: Sequence[PublishedMessage], there: Sequence, then: Sequence) -> Iterator[Rerouted[int]]:
+    names = {one.id: one.address for one, _ in there}
+    before, after = _index(there), _index(then)
+    for one in messages:
+        old, new = (index.match(one.message, enqueued_at=one.at, new_id=uuid4) for index in (before, after))
+        yield Rerouted(one.number, _places(old, names), _places(new, names))
+
+
+def _places(matched: Any, names: dict[int, EntityAddress]) -> dict[CopyPlace, list[Any]]:
+    """The copies of a message, each as what an action changed; None: an unchanged copy."""
+    found: dict[CopyPlace, list[Any]] = defaultdict(list)
+    for entity_id in matched.plain:
+        found[CopyPlace(names[entity_id])].append(None)
+    for copy in matched.changed:
+        found[CopyPlace(names[copy.entity_id], copy.dead_letter_reason is not None)].append(_content(copy))
+    return found
+
+
+def _content(copy: Copy) -> Any:
+    message = copy.message
+    return [getattr(message, name) for name in TEXTS], message.properties, message.time_to_live, copy.dead_letter_reason
+
+
+# The route of one message
+
+
+class _Walk:
+    """Follows a message from topic to topic. now: the namespace's clock. hops: how often the message was forwarded before."""
+
+    def __init__(self, now: datetime, actor: Actor | None):
+        self._now, self._actor = now, actor
+
+    def topic(self, topic: Topic, message: Message, size: int, depth: int, hops: int) -> Steps[list[RouteStep]]:
+        here = RouteStep(depth, StepKind.TOPIC, topic.address.path, Verdict.PASSES, address=topic.address)
+        largest = topic.settings.max_message_size_in_kilobytes * 1024
+        if topic.settings.status is not EntityStatus.ACTIVE:
+            return [here._replace(verdict=Verdict.REFUSED, reason=f"Its status is {topic.settings.status}.")]
+        if size > largest:
+            reason = f"The message has {size:,} bytes; at most {largest:,} are allowed."
+            return [here._replace(verdict=Verdict.REFUSED, reason=reason)]
+        subscriptions = yield from _rules(topic.address, self._actor)
+        if not subscriptions:
+            return [here._replace(verdict=Verdict.DROPPED, reason="The topic has no subscriptions.")]
+        steps = [here]
+        for one, rules in subscriptions:
+            steps += yield from self.subscription(one, rules, message, depth + 1, hops)
+        return steps
+
+    def subscription(self, one: Subscription, rules: list[Rule], message: Message, depth: int, hops: int) -> Steps:
+        """Each rule of the subscription, and the copies that it gets."""
+        view = MessageView.of(message, enqueued_at=self._now, new_id=uuid4)
+        matched = _index([(one, rules)]).match(message, enqueued_at=self._now, new_id=uuid4)
+        here = RouteStep(depth, StepKind.SUBSCRIPTION, one.address.name, Verdict.PASSES, address=one.address)
+        decided = [_evaluated(rule, view, depth + 1) for rule in rules]
+        copies = [Copy(entity_id, message) for entity_id in matched.plain] + list(matched.changed)
+        if not copies:
+            reason = "No rule matches." if rules else "It has no rules."
+            return [here._replace(verdict=Verdict.NO_COPY, reason=reason), *decided]
+        steps = [here, *decided]
+        for copy in copies:
+            steps += yield from self._copy(one, copy, message, depth + 1, hops)
+        return steps
+
+    def _copy(self, one: Subscription, copy: Copy, message: Message, depth: int, hops: int) -> Steps[list[RouteStep]]:
+        by = f"Modified by rule {copy.rule_name}." if copy.rule_name and not copy.dead_letter_reason else ""
+        here = RouteStep(
+            depth, StepKind.QUEUE, one.address.name, Verdict.STORED, by, one.address, tuple(changes(message, copy.message))
+        )
+        if copy.dead_letter_reason is not None:
+            return [_dead(here, one, copy.dead_letter_reason, copy.dead_letter_description or "")]
+        if one.settings.forward_to is None:
+            return [here]
+        return (yield from self._forward(one, one.settings.forward_to, copy.message, here, hops))
+
+    def _forward(self, source: Subscription, path: str, message: Message, here: RouteStep, hops: int) -> Steps[list[RouteStep]]:
+        target = yield from self._target(EntityAddress(source.address.namespace, path))
+        destination = target and Destination(
+            target.address.path,
+            target.kind,
+            target.settings.status,
+            getattr(target.settings, "requires_session", False),
+            target.settings.max_message_size_in_kilobytes * 1024,
+        )
+        size = prepare(message).size
+        if refused := why_not_forward(hops, message.session_id, path, destination, size):
+            return [_dead(here, source, refused.reason, refused.description)]
+        on = here._replace(verdict=Verdict.PASSES, reason=f"{here.reason} Forwards to {target.address.path}.".strip())
+        if target.kind is EntityKind.TOPIC:
+            return [on, *(yield from self.topic(target, message, size, here.depth + 1, hops + 1))]
+        return [on, RouteStep(here.depth + 1, StepKind.QUEUE, target.address.path, Verdict.STORED, address=target.address)]
+
+    def _target(self, address: EntityAddress) -> Steps[Any]:
+        """The entity that messages are forwarded to; None: it does not exist."""
+        try:
+            return (yield from get_entity.steps(address, actor=self._actor))
+        except EntityNotFound:
+            return None
+
+
+def _dead(here: RouteStep, source: Subscription, reason: str, description: str) -> RouteStep:
+    on = source.settings.forward_dead_lettered_messages_to
+    parts = [
+        f"{reason.rstrip('.')}: {description}" if description else reason,
+        f"Dead letters are forwarded to {on}." if on else "",
+    ]
+    return here._replace(verdict=Verdict.DEAD, reason=" ".join(part for part in parts if part))
+
+
+def _evaluated(rule: Rule, view: MessageView, depth: int) -> RouteStep:
+    try:
+        matches = bool(rule.filter.matches(view))
+    except FilterEvaluationError as exc:
+        return RouteStep(depth, StepKind.RULE, rule.name, Verdict.FAILS, str(exc), subject=rule)
+    return RouteStep(depth, StepKind.RULE, rule.name, Verdict.MATCHES if matches else Verdict.NO_MATCH, subject=rule)
+
+
+def changes(before: Message, after: Message) -> Iterator[str]:
+    """What an action changed, one line per property: "name: before → after"."""
+    for name in TEXTS:
+        old, new = getattr(before, name), getattr(after, name)
+        if old != new:
+            yield f"{name}: {_shown(old)} → {_shown(new)}"
+    for name in dict.fromkeys([*before.properties, *after.properties]):
+        if name not in after.properties:
+            yield f"{name}: removed"
+        elif name not in before.properties:
+            yield f"{name}: {_shown(after.properties[name])} (new)"
+        elif before.properties[name] != after.properties[name]:
+            yield f"{name}: {_shown(before.properties[name])} → {_shown(after.properties[name])}"
+
+
+def _shown(value: Any) -> str:
+    return "nothing" if value is None else str(getattr(value, "value", value))
