@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple, NoReturn
 from uuid import UUID
@@ -13,6 +13,7 @@ from broker_core.queue_storage.rules.errors import MessageNotFound, PopReceiptMi
 from broker_core.queue_storage.rules.messages import as_uuid, check_receipt, check_update, number_of, seconds
 from broker_core.runtime import refusals
 from broker_core.runtime.entity_cache import CachedEntity
+from broker_core.runtime.gathering import Gathering
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 from broker_core.store.use_cases import use_case
@@ -75,7 +76,7 @@ def delete(address: EntityAddress, message_id: str | UUID, pop_receipt: UUID | s
     check_receipt(pop_receipt)
 
     def attempt(queue: CachedEntity) -> Steps:
-        if (yield _deletion(queue, [(message_id, pop_receipt)], actor)):
+        if (yield from _deletions.call((queue.id, str(actor)), [(str(message_id), as_uuid(pop_receipt))])):
             return True
         found = yield from _find(queue, message_id)
         if found is None:
@@ -97,10 +98,9 @@ def delete_all(address: EntityAddress, messages: Iterable[Any], *, actor: Actor 
     pairs = _pairs(messages)
 
     def attempt(queue: CachedEntity) -> Steps:
-        rows = yield _deletion(queue, pairs, actor)
-        if not rows and not (yield from queue_exists(queue.id)):
+        deleted = yield from _deletions.call((queue.id, str(actor)), pairs)
+        if not deleted and not (yield from queue_exists(queue.id)):
             return None
-        deleted = {row.message_id for row in rows}
         ids = list(dict.fromkeys(message_id for message_id, _ in pairs))
         return Deleted(tuple(i for i in ids if i in deleted), tuple(i for i in ids if i not in deleted))
 
@@ -121,8 +121,22 @@ def _pairs(messages: Iterable[Any]) -> list[tuple[str, Any]]:
     return list(found)
 
 
-def _deletion(queue: CachedEntity, pairs: list, actor: Actor) -> Any:
-    return call("storage_delete", entity_id=queue.id, actor=str(actor), kind=int(EventKind.COMPLETED), **key_of(pairs))
+def _delete_together(key: tuple[int, str], groups: Sequence[list[tuple]]) -> Steps[list[set[str]]]:
+    """Delete the messages of several calls, pairs of id and receipt. Returns the ids that each deleted; of calls with the same
+    pair, the first did."""
+    entity_id, actor = key
+    callers: dict[tuple, int] = {}
+    for place, pairs in enumerate(groups):
+        for pair in pairs:
+            callers.setdefault(pair, place)
+    params = {"actor": actor, "kind": int(EventKind.COMPLETED), **key_of(list(callers))}
+    found: list[set[str]] = [set() for _ in groups]
+    for row in (yield call("storage_delete", entity_id=entity_id, **params)):
+        found[callers[row.message_id, row.lock_token]].add(row.message_id)
+    return found
+
+
+_deletions: Gathering[list[tuple], set[str]] = Gathering(_delete_together)
 
 
 def key_of(pairs: list) -> dict[str, list]:

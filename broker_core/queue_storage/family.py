@@ -51,4 +51,5 @@ QUEUE_STORAGE = FamilyDefinition(
     delete_entity=delete_queue,
     admin="broker_core.queue_storage.admin",
     transfer=transfer,
+    lock_column="visible_at",
 )

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
+from itertools import chain, islice
 
 from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.queue_storage.rules.limits import DEFAULT_LIFE
 from broker_core.queue_storage.rules.messages import check_put, encode_text
 from broker_core.runtime.entity_cache import CachedEntity
+from broker_core.runtime.gathering import Gathering
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 from broker_core.store.use_cases import use_case
 
 from .shared import as_list, authorize, run_on_queue
-from .values import put_message
+from .values import PutMessage, put_message
 
 
 @use_case
@@ -54,10 +56,25 @@ def _put(address: EntityAddress, texts: list[str], visibility: timedelta, life: 
     check_put(visibility, life)
     if not bodies:
         return []
+    return (yield from _puts.call((address, str(actor), actor.holder_label, visibility, life), bodies))
+
+
+def _put_together(key: tuple, groups: Sequence[list[bytes]]) -> Steps[list[list[PutMessage]]]:
+    """Append the messages of several calls; returns those of each."""
+    address, actor, holder, visibility, life = key
+    bodies = list(chain.from_iterable(groups))
     params = {"bodies": bodies, "bytes": sum(map(len, bodies)), "visibility": visibility, "time_to_live": life}
 
     def attempt(queue: CachedEntity) -> Steps:
-        rows = yield call("storage_put", entity_id=queue.id, actor=str(actor), holder=actor.holder_label, **params)
-        return rows or None
+        return (yield call("storage_put", entity_id=queue.id, actor=actor, holder=holder, **params)) or None
 
-    return [put_message(row) for row in (yield from run_on_queue(address, attempt))]
+    put = iter([put_message(row) for row in (yield from run_on_queue(address, attempt))])
+    return [list(islice(put, len(group))) for group in groups]
+
+
+def _weight(bodies: Sequence[bytes]) -> int:
+    return sum(1 + len(body) // _BODY_BYTES_LIKE_A_MESSAGE for body in bodies)
+
+
+_BODY_BYTES_LIKE_A_MESSAGE = 8192  # large bodies fill a group sooner
+_puts: Gathering[list[bytes], list[PutMessage]] = Gathering(_put_together, size_of=_weight)

@@ -11,12 +11,14 @@ import pytest
 from broker_core import namespaces, queue_storage, sweeps
 from broker_core.common.errors import BrokerError
 from broker_core.common.types import EntityAddress
-from broker_core.queue_storage import delete, get, getting, peek, put, put_all, update
+from broker_core.queue_storage import changing, delete, get, getting, peek, put, put_all, putting, update
 from broker_core.queue_storage.rules.errors import MessageNotFound, PopReceiptMismatch, QueueNotFound
 from broker_core.runtime.pacing import BATCH
 from broker_core.store import connections
+from broker_core.store.driver import run
 from broker_core.store.statements import SQL, call
 from tests.eventually import eventually
+from tests.gathered import behind_the_first, group_sizes
 from tests.looking import entity_id, events, ledger_agrees
 
 SECOND = timedelta(seconds=1)
@@ -42,6 +44,32 @@ def side_by_side(*works):
     for thread in threads:
         thread.join(60)
     return answers
+
+
+def test_puts_and_deletes_of_threads_are_made_together(queue, monkeypatch):
+    groups, of = group_sizes(monkeypatch, putting._puts, changing._deletions), entity_id(queue)
+    texts = [str(n) for n in range(6)]
+    counter = "SELECT FROM vitrine_entity_counter WHERE entity_id = %s FOR UPDATE"
+    found = behind_the_first(putting._puts, counter, of, [lambda text=text: put(queue, text) for text in texts])
+    assert groups == [1, 5] and sorted(m.sequence_number for m in found) == list(range(1, 7))
+    there = {m.sequence_number: m.text for m in peek(queue, 32)}
+    assert [there[m.sequence_number] for m in found] == texts  # each call has the message of its own text
+    groups.clear()
+    keys = [(m.message_id, m.pop_receipt) for m in found[:5]] + [(found[5].message_id, found[0].pop_receipt)]
+    messages = "SELECT FROM vitrine_message WHERE entity_id = %s FOR UPDATE"
+    deleted = behind_the_first(changing._deletions, messages, of, [lambda key=key: delete(queue, *key) for key in keys])
+    assert groups[:2] == [1, 5] and deleted[:5] == [None] * 5 and isinstance(deleted[5], PopReceiptMismatch)
+    assert [m.text for m in peek(queue, 32)] == ["5"] and ledger_agrees(queue)
+
+
+def test_deletes_that_are_made_together_are_told_apart(queue):
+    """Of two with the same receipt the first deletes; an id with the receipt of another message deletes nothing."""
+    a, b, c = put_all(queue, ["a", "b", "c"])
+    key = (entity_id(queue), "process:test")
+    pair, crossed = (a.message_id, a.pop_receipt), [(b.message_id, c.pop_receipt), (c.message_id, b.pop_receipt)]
+    assert run(changing._delete_together(key, [[pair], [pair], crossed])) == [{a.message_id}, set(), set()]
+    assert queue_storage.delete_all(queue, crossed).deleted == ()
+    assert [m.text for m in peek(queue, 32)] == ["b", "c"] and ledger_agrees(queue)
 
 
 def test_two_consumers_get_disjoint_messages(queue):

@@ -63,8 +63,9 @@ stored AS (
            -- include: storage_message_id
            , m.body
       FROM (SELECT now, %(visibility)s::interval > interval '0' AS held FROM entity) AS e,
-           (SELECT n.first + t.i - 1 AS sequence_number, t.body
-              FROM numbers AS n, unnest(%(bodies)b::bytea[]) WITH ORDINALITY AS t(body, i)) AS m
+           (SELECT n.first + generate_series(0, cardinality(%(bodies)b::bytea[]) - 1) AS sequence_number,
+                   unnest(%(bodies)b::bytea[]) AS body  -- copies no value, unlike in FROM
+              FROM numbers AS n) AS m
  RETURNING sequence_number, message_id, lock_token, size, enqueued_at, expires_at, time_to_live, visible_at, hold_kind),
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count, size,
@@ -235,14 +236,13 @@ affected AS (
      USING entity AS e
      WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
        AND m.sequence_number = ANY (%(numbers)b::bigint[])
-       AND (m.lock_token IN (SELECT unnest(%(receipts)b::uuid[]))) IS TRUE
-       AND (m.message_id IN (SELECT unnest(%(message_ids)b::text[]))) IS TRUE
+       AND ((m.lock_token, m.message_id) IN (SELECT * FROM unnest(%(receipts)b::uuid[], %(message_ids)b::text[]))) IS TRUE
        AND (m.expires_at > e.now) IS NOT FALSE
  RETURNING
            -- include: storage_columns
 ),
 -- include: storage_removed
-SELECT sequence_number, message_id FROM affected;
+SELECT message_id, lock_token FROM affected;
 
 -- name: storage_update
 -- Give a message a new receipt, make it invisible for `visibility` from now, and replace its text if one is given (QS-045,
