@@ -56,4 +56,5 @@ from .policy_preview import (
     preview_delete_policy,
     preview_policy,
 )
+from .routing_replay import PublishedGroup, RoutingDraft, RoutingReplay, published_groups, replay_routing, route
 from .vhost_deletion import VhostContents, delete_vhost, preview_delete_vhost

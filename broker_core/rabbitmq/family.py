@@ -52,5 +52,6 @@ RABBITMQ = FamilyDefinition(
     transfer=transfer,
     clock_stepped=lambda namespace: channels.end_overdue.steps(),
     sweeps=connections.SWEEPS,
+    lock_column="owner_id",
     delivery_timeout_ms=display_state.DEFAULT_TIMEOUT,
 )

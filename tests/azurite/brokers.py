@@ -14,7 +14,9 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 from xml.etree import ElementTree
 
+import requests
 from azure.core.exceptions import HttpResponseError
+from azure.core.pipeline.transport import RequestsTransport
 from azure.storage.queue import QueueServiceClient
 
 from broker_core import namespaces, queue_storage
@@ -118,10 +120,13 @@ class Azurite(Service):
     def __init__(self, server: Any, name: str):
         super().__init__(name)
         credential = {"account_name": ACCOUNT, "account_key": server.key}
-        self._service = QueueServiceClient(server.url, credential=credential, retry_total=0)
+        self._session = requests.Session()
+        transport = RequestsTransport(session=self._session, session_owner=False)
+        self._service = QueueServiceClient(server.url, credential=credential, retry_total=0, transport=transport)
         self._answer: Any = None
 
     def wait(self, seconds: float) -> None:
+        self._session.close()  # Node.js closes what is idle for 5 s, under the next request; none is sent twice
         time.sleep(seconds)
 
     def create(self, name: str = "", metadata: dict[str, str] | None = None) -> str:

@@ -234,7 +234,7 @@ class AzuriteTeller(Teller):
 
     def _next_phase(self, count: int) -> None:
         super()._next_phase(count)
-        time.sleep(max(0.0, self._phase_begins() - time.monotonic()))
+        self.service.wait(max(0.0, self._phase_begins() - time.monotonic()))
 
     def _phase_begins(self) -> float:
         return self.began + self.phase * PHASE

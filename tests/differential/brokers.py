@@ -33,6 +33,7 @@ from .comparing import Told
 
 STEP = 0.05  # seconds: how finely the core's clock goes on
 SETTLES_IN = 0.3  # seconds: within which the server has done what needs no waiting
+NAMES = tuple(name for name in Properties.__slots__ if name not in ("headers", "header_table"))  # as pika's
 
 
 @dataclass(frozen=True)
@@ -308,8 +309,7 @@ class Real(Broker):
 
 
 def _seen(method: Any, properties: Any, body: bytes) -> Seen:
-    names = [name for name in Properties.__slots__ if name != "headers"]
-    present = {name: getattr(properties, name) for name in names if getattr(properties, name) is not None}
+    present = {name: getattr(properties, name) for name in NAMES if getattr(properties, name) is not None}
     return Seen(
         body.decode(),
         method.redelivered,
@@ -482,8 +482,7 @@ class Core(Broker):
 
 def _as_seen(delivery: Any) -> Seen:
     properties = delivery.properties
-    names = [name for name in Properties.__slots__ if name != "headers"]
-    present = {name: getattr(properties, name) for name in names if getattr(properties, name) is not None}
+    present = {name: getattr(properties, name) for name in NAMES if getattr(properties, name) is not None}
     return Seen(
         bytes(delivery.body).decode(),
         delivery.redelivered,

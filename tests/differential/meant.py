@@ -15,6 +15,7 @@ IN_STORIES: dict[tuple[str, str], str] = {
     ("bad_policies", "operator overflow"): "RMQ-203: later versions have this key",
     ("what_a_dead_letter_is", "headers"): "RMQ-912: x-last-death-*, as later versions add them",
     ("positions_in_quorum_queues", "returned apart"): "RMQ-909: each to its original place, as in classic queues",
+    ("dead_letters_of_a_lower_limit", "quorum, dead-lettered"): "RMQ-930: oldest first, as in classic queues",
     ("redeclaring_queues", "timeout"): "RMQ-127: an argument since 3.12, so it is compared",
     ("bad_arguments", "queue-type 'stream'"): "RMQ-908: there are no streams",
     ("bad_arguments", "quorum: delivery-limit '5'"): "RMQ-341: checked, where 3.10 takes anything and ignores it",
@@ -66,6 +67,13 @@ def _changes_two_at_once(d: Difference) -> bool:
     return d.step.what in ("policy", "delete_policy") and d.queues <= refuse
 
 
+def _trims_a_quorum_queue(d: Difference) -> bool:
+    """Only what arrives elsewhere may differ, not what stays in the queue that is trimmed."""
+    trimmed = {name for name in d.quorum if {"max_length", "dead_letter_exchange"} <= d.in_force.get(name, {}).keys()}
+    is_elsewhere = bool(trimmed and d.queues) and not d.queues & trimmed
+    return d.step.what in ("policy", "delete_policy") and "result" not in d.fields and is_elsewhere
+
+
 # After which a script ends: from there on the two are not in the same state.
 IN_SCRIPTS: tuple[tuple[str, Callable[[Difference], bool]], ...] = (
     ("RMQ-909: what came back to a quorum queue is at its original place", _is_about_order),
@@ -75,6 +83,10 @@ IN_SCRIPTS: tuple[tuple[str, Callable[[Difference], bool]], ...] = (
     (
         "RMQ-207: a policy's keys are in force together; 3.10 trims by a new limit before it knows of a new overflow",
         _changes_two_at_once,
+    ),
+    (
+        "RMQ-930: what a lowered limit removes from a quorum queue is dead-lettered oldest first",
+        _trims_a_quorum_queue,
     ),
     ("RMQ-016: what may live for no time, by a policy, dies at once, also behind what was there before", _is_told_so_late),
     ("RMQ-045: an unused quorum queue goes at its instant, not at the next look of a process", _is_unused_quorum),

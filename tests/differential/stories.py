@@ -742,6 +742,22 @@ def positions_in_quorum_queues(b: Broker) -> None:
     b.tell("returned last", [(m.body, m.redelivered, m.headers) for m in (b.one(),)])
 
 
+@story
+def dead_letters_of_a_lower_limit(b: Broker) -> None:
+    """Several messages of one queue that are dropped at once."""
+    for queue_type in ("classic", "quorum"):
+        source, target = f"from-{queue_type}", f"of-{queue_type}"
+        b.queue(target)
+        b.queue(source, queue_type=queue_type, dead_letter_exchange="", dead_letter_routing_key=target)
+        for i in range(5):
+            b.publish(str(i), key=source)
+        b.wait(0.3)
+        b.policy("lower", {"max-length": 2}, pattern=f"^{source}$")
+        b.wait(0.3)
+        b.tell(f"{queue_type}, kept", b.read_out(source))
+        b.tell(f"{queue_type}, dead-lettered", b.read_out(target))
+
+
 # Consumers
 
 

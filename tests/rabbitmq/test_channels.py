@@ -4,7 +4,7 @@ import pytest
 
 from broker_core import rabbitmq
 from broker_core.common.errors import InvalidArgument
-from broker_core.common.types import EntityAddress
+from broker_core.common.types import BROKER, EntityAddress, EventKind
 from broker_core.rabbitmq.connections import channels
 from broker_core.rabbitmq.messages import delivering
 from broker_core.rabbitmq.rules.errors import AmqpError
@@ -365,6 +365,24 @@ def test_what_a_connection_was_given_in_the_moment_it_ended_comes_back(connectio
     assert delivering.get(queue, owner_id=ended.id).body == b"a"
     assert channels.end_overdue() == {"overdue": 1}
     assert connection.channel().get("q").redelivered
+
+
+@pytest.mark.parametrize("ended", ["the connection", "the delivery"])
+def test_the_broker_dead_letters_what_its_holder_no_longer_can(connection, ended):
+    """RMQ-121: a connection that ends, and a timeout, are failed deliveries like others; the history names who moved them."""
+    arguments = {"x-queue-type": "quorum", "x-delivery-limit": 0}
+    address = connection.channel().declare_queue("strict", arguments=arguments).address
+    other = rabbitmq.connect(address.namespace)
+    send(address, "a")
+    assert bodies([other.channel().get("strict")]) == "a"
+    if ended == "the connection":
+        assert rabbitmq.force_close(other.id)
+    else:
+        step(connection.vhost, channels.DEFAULT_TIMEOUT)
+        assert channels.end_overdue() == {"overdue": 1}
+    last = events(address, 1)[-1]
+    assert (last.kind, last.reason, last.actor) == (EventKind.DROPPED, "delivery_limit", BROKER)
+    assert connection.channel().get("strict") is None and ledger_agrees(address)
 
 
 def test_a_queue_has_a_timeout_of_its_own(connection):

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from broker_core import namespaces, rabbitmq
-from broker_core.common.types import EntityAddress, EventKind
+from broker_core.common.types import EntityAddress, EventKind, SubQueue
 from broker_core.rabbitmq import Properties, Publication
 from broker_core.rabbitmq.messages import delivering
+from broker_core.runtime.pacing import advance_head
 from broker_core.store import connections
 from broker_core.store.driver import run
-from tests.looking import entity_id, events
+from tests.looking import bounds_hold, entity_id, events
 from tests.model_machines import run_machine
 
 from .rabbits import deaths, declare, expire, ledger_agrees, policy
@@ -250,6 +251,10 @@ class StoreAgainstModel(RuleBasedStateMachine):
         if self.queues[name].exact:
             self._expire_anywhere(self.queues[name])
 
+    @rule(name=st.sampled_from(["q", "d1", "d2"]))
+    def advance_bounds(self, name):
+        run(advance_head(entity_id(self._address(name)), SubQueue.MAIN))
+
     # What must hold
 
     @invariant()
@@ -261,7 +266,7 @@ class StoreAgainstModel(RuleBasedStateMachine):
         for name, queue in self.queues.items():
             mine = {n: (m.body, m.held, m.expires_at, m.returns) for n, m in queue.messages.items()}
             assert there[name] == mine
-            assert ledger_agrees(self._address(name))
+            assert ledger_agrees(self._address(name)) and bounds_hold(self._address(name))
 
     def teardown(self):
         if not hasattr(self, "queues"):
@@ -358,6 +363,9 @@ class StoreAgainstModel(RuleBasedStateMachine):
             if not self._is_full(target):
                 self._store(target, m.body, None, m.sent_priority, (history, counts))
                 arrived.append(target.name)
+        for target in [self.queues[name] for name in dict.fromkeys(arrived)]:
+            if target.ttl_now == 0 and target.overflow == REFUSE:  # each expires as it arrives (RMQ-016), and others have room
+                arrived += self._die(target, sorted(n for n, m in target.ready() if target.life_over(m, self.now)), "expired")
         return list(dict.fromkeys(arrived))
 
     @staticmethod
@@ -397,5 +405,8 @@ class StoreAgainstModel(RuleBasedStateMachine):
 
 
 @pytest.mark.usefixtures("broker_database")
-def test_the_store_agrees_with_the_model():
+def test_the_store_agrees_with_the_model(monkeypatch):
+    """With deliveries that pass unacknowledged messages as soon as there are two (docs/design.md D17)."""
+    monkeypatch.setattr("broker_core.runtime.pacing.HEAD_LAG", 1)
+    monkeypatch.setattr("broker_core.rabbitmq.messages.delivering.HEAD_LAG", 1)
     run_machine(StoreAgainstModel, 25)

@@ -239,6 +239,16 @@ def test_a_lower_limit_trims_at_once(vhost, declare, put, publish):
     assert rabbitmq.get(address, no_ack=True).body == b"7"
 
 
+@pytest.mark.parametrize("queue_type", ["classic", "quorum"])
+def test_what_a_lower_limit_removes_is_dead_lettered_oldest_first(vhost, declare, put, publish, queue_type):
+    """RMQ-930"""
+    target = declare("target")
+    declare(type=queue_type, dead_letter_exchange="", dead_letter_routing_key="target")
+    publish(*"01234")
+    put("p", {"max-length": 2}, pattern="^q$")
+    assert [rabbitmq.get(target, no_ack=True).body for _ in range(3)] == [b"0", b"1", b"2"]
+
+
 def test_a_shorter_ttl_applies_to_waiting_messages(vhost, declare, put, publish):
     """RMQ-902, RMQ-903: the instant it had may be earlier, and is kept when the policy goes."""
     address = declare()

@@ -12,11 +12,13 @@ from broker_core import rabbitmq
 from broker_core.common.errors import InvalidArgument, NotAuthorized
 from broker_core.common.types import Actor, EntityAddress, EventKind, Right
 from broker_core.rabbitmq import Properties, Publication
+from broker_core.rabbitmq.messages import publishing
 from broker_core.rabbitmq.rules.errors import AmqpError
 from broker_core.rabbitmq.rules.messages import MAX_BODY
 from broker_core.rabbitmq.rules.table import Typed
 from broker_core.rabbitmq.topology import compiled
 from broker_core.store import aio, connections
+from tests.gathered import behind_the_first, group_sizes
 from tests.looking import entity_id, events
 
 from .rabbits import OWNER, count, declare, get, ledger_agrees, present, read_out, send, texts
@@ -320,3 +322,21 @@ def test_a_queue_that_goes_while_its_counter_is_waited_for(vhost):
     thread.join()
     assert [p.queues for p in told] == [(("staying", 2),)]
     assert read_out(staying) == ["before", "x"]
+
+
+def test_publications_of_threads_to_several_queues_are_stored_together(vhost, monkeypatch):
+    """Each call is told of its own messages, and the messages of each are next to each other, in order."""
+    a, b = declare(vhost, "a"), declare(vhost, "b")
+    for queue in (a, b):
+        rabbitmq.bind_queue(vhost, queue.path, "amq.fanout")
+    groups = group_sizes(monkeypatch, publishing._copied)
+    bodies = [[b"%d%d" % (n, i) for i in range(2)] for n in range(6)]
+    works = [lambda some=some: rabbitmq.publish(vhost, [Publication(body, "amq.fanout") for body in some]) for some in bodies]
+    counter = "SELECT FROM vitrine_entity_counter WHERE entity_id = %s FOR UPDATE"
+    outcomes = behind_the_first(publishing._copied, counter, entity_id(a), works)
+    assert groups == [1, 5] and ledger_agrees(a) and ledger_agrees(b)
+    for queue in (a, b):
+        stored = {d.number: bytes(d.body) for d in rabbitmq.take(queue, 20, owner_id=OWNER)}
+        for some, published in zip(bodies, outcomes, strict=True):
+            numbers = [dict(one.queues)[queue.path] for one in published]
+            assert numbers[1] == numbers[0] + 1 and [stored[n] for n in numbers] == some

@@ -16,7 +16,7 @@ from broker_core import rabbitmq
 from broker_core.common.types import EntityAddress
 from broker_core.rabbitmq.connections import connections as opening
 from broker_core.rabbitmq.connections import fetching
-from broker_core.rabbitmq.messages import delivering, local_consumers, publishing
+from broker_core.rabbitmq.messages import delivering, delivery, local_consumers, publishing
 from broker_core.rabbitmq.rules.errors import AmqpError
 from broker_core.runtime import wake_ups
 from broker_core.store import aio, connections
@@ -45,7 +45,7 @@ def no_timers(monkeypatch):
 def counted(monkeypatch):
     """The statements of RabbitMQ's messages inside the block, by name."""
     found = Counter()
-    for module in (delivering, publishing):
+    for module in (delivering, delivery, publishing):
         plain = module.call
 
         def counting(name, /, plain=plain, **params):

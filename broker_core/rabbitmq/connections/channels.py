@@ -274,7 +274,8 @@ def end_overdue(*, default_timeout: int = DEFAULT_TIMEOUT) -> Steps:
         for (vhost, path), group in groupby(rows, key=lambda row: (row.vhost, row.path)):
             overdue = list(group)
             tokens = [row.lock_token for row in overdue]
-            yield from delivering.requeue.steps(EntityAddress(vhost, path), tokens, kind=EventKind.LOCK_LOST)
+            actor = Actor.local("broker")
+            yield from delivering.requeue.steps(EntityAddress(vhost, path), tokens, kind=EventKind.LOCK_LOST, actor=actor)
             for row in overdue:
                 notice = f"overdue {row.lock_token} {row.milliseconds}"
                 yield call("notify_connection", connection_id=row.owner_id, notice=notice)

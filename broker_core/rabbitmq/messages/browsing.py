@@ -16,7 +16,7 @@ from broker_core.common.arguments import whole_numbers
 from broker_core.common.errors import EntityNotFound
 from broker_core.common.explanations import QueuePosition
 from broker_core.common.types import Actor, EntityAddress, Right
-from broker_core.rabbitmq.rules import explaining, messages, table
+from broker_core.rabbitmq.rules import explaining, table
 from broker_core.rabbitmq.rules.display_state import DEFAULT_TIMEOUT
 from broker_core.rabbitmq.topology import catalog, compiled
 from broker_core.store.driver import Steps
@@ -117,19 +117,6 @@ class ConnectionRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
-    """The queues a message would be routed to. keys: its routing key and those in CC and BCC; headers: without BCC.
-
-    queues: distinct names. missing: exchanges on the route that do not exist.
-    """
-
-    keys: tuple[str, ...]
-    headers: Mapping[str, Any]
-    queues: tuple[str, ...]
-    missing: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class VhostCounts:
     """The number of objects in a virtual host. exchanges: including the default exchange, which is not stored."""
 
@@ -203,18 +190,6 @@ def held(vhost: str, entity_ids: Sequence[int], *, actor: Actor | None = None) -
     ids = whole_numbers(entity_ids, "entity_ids")
     rows = (yield call("browse_held", entity_ids=ids, cap=HEAD_CAP)) if ids else ()
     return [HeldInQueue(EntityAddress(vhost, row.queue), row.owner_id, row.held, row.capped) for row in rows]
-
-
-@use_case
-def would_route(
-    vhost: str, exchange: str, routing_key: str, headers: Mapping[str, Any] | None = None, *, actor: Actor | None = None
-) -> Steps[Route]:
-    """The Route of a message published now. Raises AmqpError as publishing does (RMQ-309, RMQ-312)."""
-    _require(actor, vhost)
-    known = yield from compiled.current(vhost)
-    keys, kept = messages.keys_of(routing_key, headers or {})
-    routed = known.router.route(exchange, keys, kept)
-    return Route(tuple(keys), kept, routed.queues, routed.missing)
 
 
 @use_case

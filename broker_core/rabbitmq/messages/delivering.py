@@ -34,14 +34,14 @@ from broker_core.store.statements import call
 from broker_core.store.use_cases import use_case
 
 from .dead_lettering import DELIVERY_LIMIT, REJECTED, dead_letter, lock_departing, process_arrivals
-from .delivery import Delivery, as_delivery, take_statement
+from .delivery import Delivery, as_delivery, take_rows
 from .length_limits import is_limited, ready
 from .local_consumers import Consumer
 from .remote_delivery import holder_columns
 from .routing_transaction import RoutingTransaction, on_queue, transact
 from .tidying import clear_head, enforce_limit
 
-_head_raised_at = BoundedCache(10_000)  # database and queue -> the sequence number at which its head bound was last raised
+_bounds_raised_at = BoundedCache(10_000)  # database and queue -> the sequence number at which its bounds were last raised
 
 
 @use_case
@@ -158,21 +158,20 @@ def _take_rows(address: EntityAddress, queue: QueueInfo, max_count: int, no_ack:
 
     holders: as `holder_columns`, for each of max_count messages, or one for all.
     """
-    statement = take_statement(queue, no_ack)
 
-    def take_rows(after: int, *, past_expired: bool) -> Steps:
-        columns = {name: values[after:] if len(values) == max_count else values for name, values in holders.items()}
-        return (yield call(statement, entity_id=queue.id, max_count=max_count - after, past_expired=past_expired, **columns))
+    def take_after(count: int, *, past_expired: bool) -> Steps:
+        columns = {name: values[count:] if len(values) == max_count else values for name, values in holders.items()}
+        return (yield from take_rows(queue, no_ack=no_ack, max_count=max_count - count, past_expired=past_expired, **columns))
 
-    rows = yield from take_rows(0, past_expired=False)
+    rows = yield from take_after(0, past_expired=False)
     if not rows:
         return None
     found, expired, is_clear = _delivered(rows), rows[0].expired, True
     if expired:
         is_clear = yield from clear_head(address.namespace, address.path)
     if expired and (not found or is_clear and len(found) < max_count):
-        found += _delivered((yield from take_rows(len(found), past_expired=not is_clear)))
-    yield from _raise_head(queue, found, rows[0].head, force=expired)
+        found += _delivered((yield from take_after(len(found), past_expired=not is_clear)))
+    yield from _raise_bounds(queue, found, rows[0].start, force=expired)
     return found
 
 
@@ -180,13 +179,13 @@ def _delivered(rows: Sequence[Any]) -> list[Any]:
     return [row for row in rows if row.sequence_number is not None]
 
 
-def _raise_head(queue: QueueInfo, found: Sequence[Any], head: int, force: bool) -> Steps:
-    """Raise the head bound after many messages were removed. Does not retry on every delivery while an old message keeps it
-    low."""
+def _raise_bounds(queue: QueueInfo, found: Sequence[Any], start: int, force: bool) -> Steps:
+    """Raise the bounds after many messages were removed, or while many are unacknowledged. Does not retry on every delivery while
+    an old message keeps them low. start: where the delivery began to walk."""
     key = connections.current_database(), queue.id
-    number = 0 if queue.has_priorities or not found else found[0].sequence_number
-    if force or number - max(head, _head_raised_at.get(key, 0)) > HEAD_LAG:
-        _head_raised_at.keep(key, number)
+    number = 0 if queue.has_priorities else next((row.sequence_number for row in found if row.sequence_number >= start), 0)
+    if force or number - max(start, _bounds_raised_at.get(key, 0)) > HEAD_LAG:
+        _bounds_raised_at.keep(key, number)
         yield from advance_head(queue.id, SubQueue.MAIN)
 
 

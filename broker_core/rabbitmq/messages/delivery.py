@@ -11,6 +11,10 @@ from broker_core.common.types import EntityAddress
 from broker_core.rabbitmq.rules import wire_table
 from broker_core.rabbitmq.rules.arguments import QUORUM
 from broker_core.rabbitmq.topology.compiled import QueueInfo
+from broker_core.runtime.entity_cache import BoundedCache
+from broker_core.store import connections
+from broker_core.store.driver import Steps
+from broker_core.store.statements import call
 
 from .properties import Properties, read
 
@@ -84,6 +88,25 @@ def as_delivery(row: Any, address: EntityAddress, queue: QueueInfo, *, message_c
     )
 
 
-def take_statement(queue: QueueInfo, no_ack: bool) -> str:
-    """The name of the statement that delivers from the head of a queue."""
-    return "rabbit_take" + ("_no_ack" if no_ack else "") + ("_by_priority" if queue.has_priorities else "")
+def take_rows(queue: QueueInfo, *, no_ack: bool, **params: Any) -> Steps[list[Any]]:
+    """Deliver messages from the head of a queue. Returns the rows; none if the queue no longer exists.
+
+    While the deliveries of a queue pass its unacknowledged messages (docs/design.md D17), that is another statement; each process
+    remembers these queues.
+    """
+    name = "rabbit_take_no_ack" if no_ack else "rabbit_take"
+    if queue.has_priorities:
+        return (yield call(f"{name}_by_priority", entity_id=queue.id, **params))
+    key = connections.current_database(), queue.id
+    if key not in _passing_locked:
+        rows = yield call(name, entity_id=queue.id, **params)
+        if not rows or not rows[0].passes_locked:
+            return rows
+        _passing_locked.keep(key, True)
+    rows = yield call(f"{name}_past_locked", entity_id=queue.id, **params)
+    if rows and not rows[0].passes_locked:
+        _passing_locked.pop(key, None)
+    return rows
+
+
+_passing_locked = BoundedCache(10_000)  # (database, queue id) of the queues whose deliveries pass unacknowledged messages

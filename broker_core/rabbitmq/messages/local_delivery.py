@@ -12,7 +12,7 @@ from broker_core.store.driver import AfterCommit, Steps
 from broker_core.store.statements import call
 
 from . import local_consumers
-from .delivery import Delivery, as_delivery, take_statement
+from .delivery import Delivery, as_delivery, take_rows
 from .local_consumers import Consumer
 from .remote_delivery import deliver_remotely, ending_owners, holder_columns
 from .routing_transaction import RoutingTransaction
@@ -32,7 +32,11 @@ def deliver_by_number(
         given = [(consumer, number) for consumer, number in zip(plan, numbers, strict=False) if consumer.owner_id not in ending]
         for is_no_ack, statement in enumerate(("rabbit_deliver_by_number", "rabbit_deliver_by_number_no_ack")):
             part = [(consumer, number) for consumer, number in given if consumer.no_ack == bool(is_no_ack)]
-            yield from _deliver(transaction, name, queue, statement, [c for c, _ in part], numbers=[n for _, n in part])
+            consumers = [consumer for consumer, _ in part]
+            if part:
+                which = {"numbers": [number for _, number in part], **holder_columns(consumers)}
+                rows = yield call(statement, entity_id=queue.id, **which)
+                yield from _deliver(transaction, name, queue, consumers, rows)
     delivered = {number for _, number in given}
     return (yield from deliver_remotely(transaction, queue, [number for number in numbers if number not in delivered]))
 
@@ -47,8 +51,10 @@ def deliver_from_head(transaction: RoutingTransaction, name: str) -> Steps[None]
         ending = yield from ending_owners(plan)
         for no_ack in (False, True):
             part = [consumer for consumer in plan if consumer.no_ack == no_ack and consumer.owner_id not in ending]
-            statement = take_statement(queue, no_ack)
-            yield from _deliver(transaction, name, queue, statement, part, max_count=len(part), past_expired=True)
+            if part:
+                which = {"max_count": len(part), "past_expired": True, **holder_columns(part)}
+                rows = yield from take_rows(queue, no_ack=no_ack, **which)
+                yield from _deliver(transaction, name, queue, part, rows)
 
 
 def _reserve(transaction: RoutingTransaction, queue: QueueInfo, count: int) -> Any:
@@ -57,12 +63,10 @@ def _reserve(transaction: RoutingTransaction, queue: QueueInfo, count: int) -> A
 
 
 def _deliver(
-    transaction: RoutingTransaction, name: str, queue: QueueInfo, statement: str, plan: Sequence[Consumer], **which: Any
+    transaction: RoutingTransaction, name: str, queue: QueueInfo, plan: Sequence[Consumer], rows: Sequence[Any]
 ) -> Steps[None]:
-    """Deliver messages to consumers after this transaction commits, and reserve their credit until then."""
-    if not plan:
-        return
-    rows = yield call(statement, entity_id=queue.id, **holder_columns(plan), **which)
+    """Hand messages to consumers after this transaction commits, and reserve their credit until then. rows: of the messages, one
+    for each consumer."""
     address = EntityAddress(transaction.vhost, name)
     shares: dict[Consumer, list[Delivery]] = {}
     for consumer, row in zip(plan, (row for row in rows if row.sequence_number is not None), strict=False):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Any, NamedTuple
 
 from broker_core.common.arguments import require_kind
@@ -133,10 +133,7 @@ def _publish(known: Topology, prepared: Sequence[_Prepared], actor: str) -> Step
     if len(names) == 1 and all(routed):
         [target] = queues.items()
         return (yield from _publish_to_one(known, target, prepared, actor))
-    transaction = RoutingTransaction(known, actor)
-    published = yield from _publish_copies(transaction, prepared, routed)
-    yield from wake(transaction.stored_in, transaction.waiting)
-    return published
+    return (yield from _copied.call((known.vhost, known.version, actor), (known, prepared, routed)))
 
 
 def _route(known: Topology, prepared: Sequence[_Prepared]) -> Steps:
@@ -214,6 +211,25 @@ def _as_json(properties: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def _unless_empty(values: list) -> list | None:
     return None if all(value is None for value in values) else values
+
+
+def _publish_copies_together(
+    key: tuple[str, int, str], groups: Sequence[tuple[Topology, Sequence[_Prepared], Sequence[Sequence[str]]]]
+) -> Steps[list[list[Published]]]:
+    """Store the messages of several calls in their queues, in order. Returns what became of those of each call."""
+    transaction = RoutingTransaction(groups[0][0], key[-1])  # of one version
+    prepared = [p for _, group, _ in groups for p in group]
+    routed = [names for _, _, group in groups for names in group]
+    published = iter((yield from _publish_copies(transaction, prepared, routed)))
+    yield from wake(transaction.stored_in, transaction.waiting)
+    return [list(islice(published, len(group))) for _, group, _ in groups]
+
+
+def _weight_of_copies(call: tuple[Topology, Sequence[_Prepared], Sequence[Sequence[str]]]) -> int:
+    return _weight(call[1]) + sum(map(len, call[2]))
+
+
+_copied: Gathering[Any, list[Published]] = Gathering(_publish_copies_together, size_of=_weight_of_copies)
 
 
 def _publish_copies(

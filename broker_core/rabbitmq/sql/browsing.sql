@@ -131,3 +131,18 @@ SELECT (SELECT count(*) FROM looked_at) >= %(cap)s AS capped,
            AND CASE WHEN (SELECT by_priority FROM entity)
                     THEN l.priority > o.priority OR (l.priority = o.priority AND l.sequence_number < o.sequence_number)
                     ELSE l.sequence_number < o.sequence_number END) AS before;
+
+-- name: rabbit_published
+-- What was published in a virtual host in the last `seconds` of real time, to one exchange or to all, among the newest max_events
+-- events: a row for each queue and kind of publication, with the newest message.
+SELECT e.properties ->> 'exchange' AS exchange, e.properties ->> 'routing_key' AS routing_key, e.properties -> 'bcc' AS blind,
+       e.application_properties AS headers, q.path, count(*)::int AS messages, max(e.sequence_number) AS number,
+       max(e.at) AS last_at
+  FROM (SELECT * FROM vitrine_message_event
+         WHERE recorded_at >= date_trunc('day', clock_timestamp() - make_interval(secs => %(seconds)s::int), 'UTC')
+         ORDER BY xid DESC, event_id DESC LIMIT %(max_events)s) AS e
+  JOIN vitrine_entity AS q ON q.id = e.entity_id
+ WHERE q.namespace_id = %(namespace_id)s AND e.kind = @EVENT_SENT AND e.properties ? 'exchange'
+   AND e.recorded_at >= clock_timestamp() - make_interval(secs => %(seconds)s::int)
+   AND (%(exchange)s::text IS NULL OR e.properties ->> 'exchange' = %(exchange)s)
+ GROUP BY 1, 2, 3, 4, 5;

@@ -14,95 +14,175 @@ entity AS MATERIALIZED (
 -- Whether a message has expired: by its stored expiry, or by a TTL that became effective later (RMQ-010, RMQ-902).
 (least(m.expires_at, m.enqueued_at + (SELECT default_message_time_to_live FROM entity)) <= (SELECT now FROM entity)) IS TRUE
 
--- fragment: rabbit_present
--- A message of an existing queue; all messages are at or above the head bound.
-EXISTS (SELECT FROM entity) AND m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
+-- fragment: rabbit_above_head
+-- A message of the queue; all are at or above the head bound.
+m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
 AND m.sequence_number >= (SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = @SUBQUEUE_MAIN)
 
+-- fragment: rabbit_present
+-- As rabbit_above_head, if the queue exists.
+EXISTS (SELECT FROM entity) AND
+-- include: rabbit_above_head
+
+-- fragment: rabbit_with_priority
+-- A ready message of a priority queue. + 0 makes the planner use the index on priorities; with the primary key, from whose second
+-- column on it can search too, it would sort the whole queue for each delivery.
+m.entity_id + 0 = %(entity_id)s AND m.subqueue + 0 = @SUBQUEUE_MAIN AND m.state + 0 = @STATE_ACTIVE
+AND m.ready_priority IS NOT NULL
+
 -- fragment: rabbit_available
--- The first ready messages, or with `past_expired` the first that have not expired. Messages locked by concurrent deliveries
--- are skipped. None while delivery is paused (RMQ-929).
+-- The messages of rabbit_ready in the queue. The includer adds the order, a limit, and that messages locked by concurrent
+-- deliveries are skipped.
+-- include: rabbit_ready
+   AND
+       -- include: rabbit_above_head
+
+-- fragment: rabbit_ready
+-- The ready messages, or with `past_expired` those that have not expired. None while delivery is paused (RMQ-929). The includer
+-- adds the condition on the queue.
 SELECT m.ctid AS tid, m.sequence_number, m.priority, m.first_received_at IS NOT NULL AS redelivered,
        -- include: rabbit_has_expired
        AS expired
   FROM vitrine_message AS m
- WHERE
-       -- include: rabbit_present
-   AND m.lock_token IS NULL AND (SELECT status IN ('Active', 'SendDisabled') FROM entity)
+ WHERE EXISTS (SELECT FROM entity) AND m.lock_token IS NULL AND (SELECT status IN ('Active', 'SendDisabled') FROM entity)
    AND NOT (%(past_expired)s AND
        -- include: rabbit_has_expired
    )
 
+-- fragment: rabbit_bounds
+-- The bounds of the queue (docs/design.md D17). Deliveries from a priority queue use neither: its index has no unacknowledged
+-- messages.
+bounds AS MATERIALIZED (
+    SELECT head, locked_below, greatest(head, locked_below) AS start, locked_below > head AS passes_locked
+      FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = @SUBQUEUE_MAIN)
+
 -- fragment: rabbit_in_order
+-- None while `locked_below` is used (rabbit_past_locked).
+-- include: rabbit_bounds
+,
 available AS MATERIALIZED (
     -- include: rabbit_available
+       AND NOT (SELECT passes_locked FROM bounds)
      ORDER BY m.sequence_number LIMIT %(max_count)s FOR UPDATE SKIP LOCKED)
+
+-- fragment: rabbit_past_locked
+-- Without walking past the unacknowledged messages below `locked_below`: first those of vitrine_returned below it, then those
+-- above.
+-- include: rabbit_bounds
+,
+returned AS MATERIALIZED (
+    SELECT found.*
+      FROM bounds AS b
+     CROSS JOIN LATERAL (
+           SELECT m.*
+             FROM (SELECT DISTINCT sequence_number FROM vitrine_returned
+                    WHERE entity_id = %(entity_id)s AND subqueue = @SUBQUEUE_MAIN
+                      AND sequence_number >= b.head AND sequence_number < b.start ORDER BY sequence_number) AS r
+            CROSS JOIN LATERAL (
+                  -- include: rabbit_available
+                     AND m.sequence_number = r.sequence_number FOR UPDATE SKIP LOCKED) AS m
+            LIMIT %(max_count)s) AS found),
+later AS MATERIALIZED (
+    -- include: rabbit_available
+       AND m.sequence_number >= (SELECT start FROM bounds)
+     ORDER BY m.sequence_number LIMIT %(max_count)s - (SELECT count(*) FROM returned) FOR UPDATE SKIP LOCKED),
+available AS MATERIALIZED (SELECT * FROM returned UNION ALL SELECT * FROM later),
+-- The records of the messages that are delivered now, and of those that others hold or have removed.
+forgotten AS (
+    DELETE FROM vitrine_returned
+     WHERE ctid = ANY (ARRAY(
+           SELECT r.tid
+             FROM bounds AS b
+            CROSS JOIN LATERAL (
+                  SELECT ctid AS tid, sequence_number FROM vitrine_returned
+                   WHERE entity_id = %(entity_id)s AND subqueue = @SUBQUEUE_MAIN
+                     AND sequence_number >= b.head AND sequence_number < b.start
+                   ORDER BY sequence_number LIMIT %(max_count)s + 100 FOR UPDATE SKIP LOCKED) AS r
+            WHERE r.sequence_number = ANY (ARRAY(SELECT sequence_number FROM returned WHERE NOT expired))
+               OR (SELECT true FROM vitrine_message AS m  -- not EXISTS, for which the planner may read the whole list
+                    WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
+                      AND m.sequence_number = r.sequence_number AND m.lock_token IS NULL
+                    LIMIT 1) IS NULL)))
 
 -- fragment: rabbit_by_priority
 -- The highest priority first, then in order of arrival (RMQ-160).
+-- include: rabbit_bounds
+,
 available AS MATERIALIZED (
-    -- include: rabbit_available
-       AND m.priority IS NOT NULL
-     ORDER BY m.priority DESC, m.sequence_number LIMIT %(max_count)s FOR UPDATE SKIP LOCKED)
+    -- include: rabbit_ready
+       AND
+           -- include: rabbit_with_priority
+     ORDER BY m.ready_priority DESC, m.sequence_number LIMIT %(max_count)s FOR UPDATE SKIP LOCKED)
 
--- fragment: rabbit_place
--- The index of a delivery's connection in `owner_ids`, `holders` and `consumer_ids`: each message in delivery order has its own,
--- unless there is only one.
-CASE WHEN cardinality(%(owner_ids)b::bigint[]) = 1 THEN 1
-     ELSE array_position(ARRAY(SELECT sequence_number FROM available WHERE NOT expired ORDER BY priority DESC, sequence_number),
-                         m.sequence_number) END
+-- fragment: rabbit_taken
+-- The unexpired messages of `available`. place: the index of a delivery's connection in `owner_ids`, `holders` and
+-- `consumer_ids`: each message in delivery order has its own, unless there is only one.
+taken AS (
+    SELECT a.tid, a.redelivered, e.now, e.history_level,
+           CASE WHEN cardinality(%(holders)b::text[]) = 1 THEN 1
+                ELSE row_number() OVER (ORDER BY a.priority DESC, a.sequence_number) END AS place
+      FROM available AS a CROSS JOIN entity AS e WHERE NOT a.expired)
 
 -- fragment: rabbit_delivered
--- Deliver the unexpired messages of `available` to connections, which then hold them. `expired`: expired messages must be
--- removed first.
+-- Deliver `taken` to connections, which then hold the messages.
+-- include: rabbit_taken
+,
 changed AS (
     UPDATE vitrine_message AS m
        SET lock_token =
                -- include: lock_token
-           , (owner_id, locked_by, consumer_id) = (
-               SELECT (%(owner_ids)b::bigint[])[p.i], (%(holders)b::text[])[p.i], (%(consumer_ids)b::bigint[])[p.i] FROM (SELECT
-               -- include: rabbit_place
-               AS i) AS p),
-           first_received_at = coalesce(m.first_received_at, (SELECT now FROM entity)),
-           last_received_at = (SELECT now FROM entity)
-     WHERE m.ctid = ANY (ARRAY(SELECT tid FROM available WHERE NOT expired))
- RETURNING m.*),
+           , owner_id = (%(owner_ids)b::bigint[])[a.place], locked_by = (%(holders)b::text[])[a.place],
+           consumer_id = (%(consumer_ids)b::bigint[])[a.place], ready_priority = NULL,
+           first_received_at = coalesce(m.first_received_at, a.now), last_received_at = a.now
+      FROM taken AS a WHERE m.ctid = a.tid
+ RETURNING
+           -- include: rabbit_delivery_columns
+           , m.size, m.last_received_at, m.locked_by, a.redelivered, a.history_level),
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, sequence_number, message_id, kind, delivery_count, actor)
-    SELECT e.now, %(entity_id)s, @SUBQUEUE_MAIN, c.sequence_number, c.message_id, @EVENT_RECEIVED, c.delivery_count, c.locked_by
-      FROM entity AS e, changed AS c WHERE e.history_level = @HISTORY_FULL),
+    SELECT last_received_at, %(entity_id)s, @SUBQUEUE_MAIN, sequence_number, message_id, @EVENT_RECEIVED, delivery_count,
+           locked_by
+      FROM changed WHERE history_level = @HISTORY_FULL),
+summed AS (SELECT count(*) AS n, sum(size) AS bytes FROM changed),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
-    SELECT %(entity_id)s::bigint, @SUBQUEUE_MAIN, @LEDGER_LOCKED, 'infinity', count(*), sum(size), @OP_RECEIVED FROM changed
-    HAVING count(*) > 0)
+    SELECT %(entity_id)s::bigint, @SUBQUEUE_MAIN, @LEDGER_LOCKED, 'infinity', n, bytes, @OP_RECEIVED FROM summed WHERE n > 0)
 
 -- fragment: rabbit_delivered_no_ack
--- Delete the unexpired messages of `available`: they will not be acknowledged (RMQ-114).
-changed AS (DELETE FROM vitrine_message AS m WHERE m.ctid = ANY (ARRAY(SELECT tid FROM available WHERE NOT expired))
-             RETURNING m.*),
+-- Delete `taken`: the messages will not be acknowledged (RMQ-114).
+-- include: rabbit_taken
+,
+changed AS (
+    DELETE FROM vitrine_message AS m USING taken AS a WHERE m.ctid = a.tid
+ RETURNING
+           -- include: rabbit_delivery_columns
+           , m.size, m.first_received_at, (%(holders)b::text[])[a.place] AS holder, a.redelivered, a.now, a.history_level),
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, sequence_number, message_id, kind,
                                        delivery_count, actor, enqueued_at, first_received_at, last_received_at)
-    SELECT e.now, %(entity_id)s, @SUBQUEUE_MAIN, m.sequence_number, m.message_id, @EVENT_RECEIVED_AND_DELETED, m.delivery_count,
-           (%(holders)b::text[])[
-               -- include: rabbit_place
-           ], m.enqueued_at, coalesce(m.first_received_at, e.now), e.now
-      FROM entity AS e, changed AS m WHERE e.history_level > @HISTORY_OFF),
+    SELECT now, %(entity_id)s, @SUBQUEUE_MAIN, sequence_number, message_id, @EVENT_RECEIVED_AND_DELETED, delivery_count,
+           holder, enqueued_at, coalesce(first_received_at, now), now
+      FROM changed WHERE history_level > @HISTORY_OFF),
+summed AS (SELECT count(*) AS n, sum(size) AS bytes FROM changed),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, bytes, op)
-    SELECT %(entity_id)s::bigint, @SUBQUEUE_MAIN, @STATE_ACTIVE, -count(*), -sum(size), @OP_RECEIVED_AND_DELETED FROM changed
-    HAVING count(*) > 0)
+    SELECT %(entity_id)s::bigint, @SUBQUEUE_MAIN, @STATE_ACTIVE, -n, -bytes, @OP_RECEIVED_AND_DELETED FROM summed WHERE n > 0)
+
+-- fragment: rabbit_delivery_columns
+m.sequence_number, m.lock_token, m.body, m.message_id, m.properties, m.application_properties, m.encoded, m.delivery_count,
+m.enqueued_at, m.priority, m.expires_at
 
 -- fragment: rabbit_deliveries
--- A row for each delivery; if the queue exists, at least one row, with sequence_number NULL if nothing was delivered.
-SELECT c.sequence_number, c.lock_token, c.body, c.message_id, c.properties, c.application_properties, c.encoded,
-       c.delivery_count, c.enqueued_at, c.priority, c.expires_at, a.redelivered, s.expired,
-       (SELECT head FROM vitrine_queue_head WHERE entity_id = %(entity_id)s AND subqueue = @SUBQUEUE_MAIN) AS head
-  FROM entity AS e
+-- A row for each delivery; if the queue exists, at least one row, with sequence_number NULL if nothing was delivered. expired:
+-- expired messages must be removed first.
+SELECT
+       -- include: rabbit_delivery_columns
+       , m.redelivered, s.expired, b.start, b.passes_locked
+  FROM entity AS e CROSS JOIN bounds AS b
  CROSS JOIN (SELECT coalesce(bool_or(expired), false) AS expired, count(*) FILTER (WHERE NOT expired) AS n FROM available) AS s
-  LEFT JOIN changed AS c ON true
-  LEFT JOIN available AS a ON a.sequence_number = c.sequence_number
- WHERE CASE WHEN (SELECT count(*) FROM changed) = s.n THEN true ELSE vitrine_try_again() END
+ CROSS JOIN summed AS d
+  LEFT JOIN changed AS m ON true
+ WHERE CASE WHEN d.n = s.n THEN true ELSE vitrine_try_again() END
 
 -- name: rabbit_publish
 -- Store a batch in one queue with consecutive numbers: the counter is locked until commit, so numbers commit in order. No row:
@@ -118,16 +198,20 @@ numbers AS (
  RETURNING c.next_number - cardinality(%(bodies)b::bytea[]) AS first, e.now, e.message_ttl, e.max_priority, e.history_level),
 stored AS (
     INSERT INTO vitrine_message (entity_id, sequence_number, size, enqueued_at, expires_at, time_to_live, message_id, properties,
-                                 application_properties, encoded, priority, body)
-    SELECT %(entity_id)s, n.first + t.i - 1, octet_length(t.body), n.now, n.now + x.life, x.life,
-           t.message_id, t.properties::jsonb, t.headers::jsonb, t.encoded,
-           CASE WHEN n.max_priority > 0 THEN least(coalesce((t.properties::jsonb ->> 'priority')::int, 0), n.max_priority) END,
-           t.body
-      FROM numbers AS n,
-           unnest(%(bodies)b::bytea[], %(message_ids)b::text[], %(expirations)b::int8[],
-                  %(properties)b::text[], %(headers)b::text[], %(encoded)b::bytea[])
-           WITH ORDINALITY AS t(body, message_id, expiration, properties, headers, encoded, i)
-     CROSS JOIN LATERAL (SELECT least(t.expiration * interval '1 ms', n.message_ttl) AS life) AS x
+                                 application_properties, encoded, priority, ready_priority, body)
+    SELECT %(entity_id)s, n.first + t.i, octet_length(t.body), n.now, n.now + x.life, x.life,
+           t.message_id, t.properties::jsonb, t.headers::jsonb, t.encoded, x.priority, x.priority, t.body
+      FROM numbers AS n
+     CROSS JOIN (
+           -- as in `sent` of Service Bus
+           SELECT generate_series(0, cardinality(%(bodies)b::bytea[]) - 1) AS i, unnest(%(bodies)b::bytea[]) AS body,
+                  unnest(%(message_ids)b::text[]) AS message_id, unnest(%(expirations)b::int8[]) AS expiration,
+                  unnest(%(properties)b::text[]) AS properties, unnest(%(headers)b::text[]) AS headers,
+                  unnest(%(encoded)b::bytea[]) AS encoded) AS t
+     CROSS JOIN LATERAL (
+           SELECT least(t.expiration * interval '1 ms', n.message_ttl) AS life,
+                  CASE WHEN n.max_priority > 0
+                       THEN least(coalesce((t.properties::jsonb ->> 'priority')::int, 0), n.max_priority) END AS priority) AS x
  RETURNING sequence_number, size, enqueued_at, time_to_live, message_id, properties, application_properties),
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, size, enqueued_at, time_to_live,
@@ -168,7 +252,9 @@ placed AS MATERIALIZED (
     SELECT n.entity_id, n.path, n.history_level, n.first + p.at - 1 AS sequence_number,
            g.places[x.i] AS place, g.sizes[x.i] AS size, g.message_ids[x.i] AS message_id,
            least(g.expirations[x.i] * interval '1 ms', n.message_ttl) AS life, g.properties[x.i]::jsonb AS properties,
-           g.headers[x.i]::jsonb AS headers, g.encoded[x.i] AS encoded, g.details[x.i]::jsonb AS details, n.max_priority
+           g.headers[x.i]::jsonb AS headers, g.encoded[x.i] AS encoded, g.details[x.i]::jsonb AS details,
+           CASE WHEN n.max_priority > 0
+                THEN least(coalesce((g.properties[x.i]::jsonb ->> 'priority')::int, 0), n.max_priority) END AS priority
       FROM given AS g CROSS JOIN numbers AS n CROSS JOIN LATERAL generate_subscripts(n.picks, 1) AS p(at)
      CROSS JOIN LATERAL (SELECT n.picks[p.at] AS i) AS x),
 sent AS (
@@ -184,11 +270,11 @@ arrived AS (
 
 -- fragment: rabbit_copy_columns
 entity_id, sequence_number, size, enqueued_at, expires_at, time_to_live, message_id, properties, application_properties, encoded,
-priority, body
+priority, ready_priority, body
 
 -- fragment: rabbit_copy
 p.entity_id, p.sequence_number, p.size, g.now, g.now + p.life, p.life, p.message_id, p.properties, p.headers, p.encoded,
-CASE WHEN p.max_priority > 0 THEN least(coalesce((p.properties ->> 'priority')::int, 0), p.max_priority) END
+p.priority, p.priority
 
 -- name: rabbit_publish_copies
 -- Store a batch in several queues, all or nothing. A row for each queue that still exists; none: the topology has changed
@@ -221,7 +307,18 @@ WITH
 ,
 -- include: rabbit_delivered
 -- include: rabbit_deliveries
- ORDER BY c.sequence_number;
+ ORDER BY m.sequence_number;
+
+-- name: rabbit_take_past_locked
+-- As rabbit_take, without walking past many unacknowledged messages (docs/design.md D17).
+WITH
+-- include: rabbit_entity
+,
+-- include: rabbit_past_locked
+,
+-- include: rabbit_delivered
+-- include: rabbit_deliveries
+ ORDER BY m.sequence_number;
 
 -- name: rabbit_take_by_priority
 -- As rabbit_take, for a priority queue.
@@ -232,7 +329,7 @@ WITH
 ,
 -- include: rabbit_delivered
 -- include: rabbit_deliveries
- ORDER BY c.priority DESC, c.sequence_number;
+ ORDER BY m.priority DESC, m.sequence_number;
 
 -- name: rabbit_take_no_ack
 -- Deliver and delete up to max_count ready messages, from the head (RMQ-114).
@@ -243,7 +340,18 @@ WITH
 ,
 -- include: rabbit_delivered_no_ack
 -- include: rabbit_deliveries
- ORDER BY c.sequence_number;
+ ORDER BY m.sequence_number;
+
+-- name: rabbit_take_no_ack_past_locked
+-- As rabbit_take_no_ack, without walking past many unacknowledged messages.
+WITH
+-- include: rabbit_entity
+,
+-- include: rabbit_past_locked
+,
+-- include: rabbit_delivered_no_ack
+-- include: rabbit_deliveries
+ ORDER BY m.sequence_number;
 
 -- name: rabbit_take_no_ack_by_priority
 -- As rabbit_take_no_ack, for a priority queue.
@@ -254,10 +362,12 @@ WITH
 ,
 -- include: rabbit_delivered_no_ack
 -- include: rabbit_deliveries
- ORDER BY c.priority DESC, c.sequence_number;
+ ORDER BY m.priority DESC, m.sequence_number;
 
 -- fragment: rabbit_by_number
 -- Messages stored by this transaction, whether or not they have expired.
+-- include: rabbit_bounds
+,
 available AS MATERIALIZED (
     SELECT m.ctid AS tid, m.sequence_number, m.priority, m.first_received_at IS NOT NULL AS redelivered, false AS expired
       FROM vitrine_message AS m
@@ -274,7 +384,7 @@ WITH
 ,
 -- include: rabbit_delivered
 -- include: rabbit_deliveries
- ORDER BY c.priority DESC, c.sequence_number;
+ ORDER BY m.priority DESC, m.sequence_number;
 
 -- name: rabbit_incoming_deliveries
 -- Those of these messages that a connection holds, with their content.
@@ -295,7 +405,7 @@ WITH
 ,
 -- include: rabbit_delivered_no_ack
 -- include: rabbit_deliveries
- ORDER BY c.priority DESC, c.sequence_number;
+ ORDER BY m.priority DESC, m.sequence_number;
 
 -- fragment: rabbit_owned
 -- The messages held by these tokens, in number order to avoid deadlocks.
@@ -314,29 +424,29 @@ owned AS MATERIALIZED (
               FOR UPDATE) AS found)
 
 -- name: rabbit_acknowledge
--- Delete the messages held by these tokens, even if they have expired (RMQ-019). Tokens missing from the result held nothing.
-WITH
--- include: rabbit_entity
-,
--- include: rabbit_owned
-,
-changed AS (DELETE FROM vitrine_message AS m WHERE m.ctid = ANY (ARRAY(SELECT tid FROM owned)) RETURNING m.sequence_number),
+-- Delete the messages held by these tokens, even if they have expired (RMQ-019). Tokens missing from the result held nothing. As
+-- `complete`, a DELETE that judges a row by its newest version, in the order of the numbers.
+WITH entity AS MATERIALIZED (SELECT now, history_level FROM vitrine_entity_now WHERE id = %(entity_id)s),
+changed AS (
+    DELETE FROM vitrine_message AS m
+     USING entity AS e
+     WHERE m.entity_id = %(entity_id)s AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
+       AND m.sequence_number = ANY (%(numbers)b::bigint[]) AND (m.lock_token IN (SELECT unnest(%(tokens)b::uuid[]))) IS TRUE
+ RETURNING m.sequence_number, m.lock_token, m.size, m.delivery_count, m.enqueued_at, m.first_received_at, m.last_received_at,
+           m.message_id, e.now, e.history_level),
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count,
                                        enqueued_at, first_received_at, last_received_at, message_id)
-    SELECT e.now, %(entity_id)s, @SUBQUEUE_MAIN, %(actor)s, @EVENT_COMPLETED, o.sequence_number, o.delivery_count,
-           o.enqueued_at, o.first_received_at, o.last_received_at, o.message_id
-      FROM owned AS o, entity AS e WHERE e.history_level > @HISTORY_OFF),
+    SELECT now, %(entity_id)s, @SUBQUEUE_MAIN, %(actor)s, @EVENT_COMPLETED, sequence_number, delivery_count,
+           enqueued_at, first_received_at, last_received_at, message_id
+      FROM changed WHERE history_level > @HISTORY_OFF),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, until, n, bytes, op)
-    SELECT %(entity_id)s::bigint, @SUBQUEUE_MAIN, x.state, x.until, -count(*), -sum(size), x.op
-      FROM owned, (VALUES (@STATE_ACTIVE::smallint, NULL::timestamptz, @OP_COMPLETED::smallint),
-                   (@LEDGER_LOCKED, 'infinity', NULL)) AS x(state, until, op)
-     GROUP BY x.state, x.until, x.op)
-SELECT sequence_number, lock_token FROM owned
- WHERE
-       -- include: all_changed_or_retry
-;
+    SELECT %(entity_id)s::bigint, @SUBQUEUE_MAIN, x.state, x.until, -c.n, -c.bytes, x.op
+      FROM (SELECT count(*) AS n, sum(size) AS bytes FROM changed HAVING count(*) > 0) AS c
+     CROSS JOIN (VALUES (@STATE_ACTIVE, NULL::timestamptz, @OP_COMPLETED),
+                        (@LEDGER_LOCKED, 'infinity', NULL)) AS x(state, until, op))
+SELECT sequence_number, lock_token FROM changed;
 
 -- name: rabbit_requeue
 -- Requeue deliveries: ready again in their positions with unchanged expiry (RMQ-020, RMQ-116). Messages at the delivery limit
@@ -352,11 +462,14 @@ judged AS MATERIALIZED (
                                         false) AS spent FROM owned AS o),
 changed AS (
     UPDATE vitrine_message AS m
-       SET lock_token = NULL, owner_id = NULL, consumer_id = NULL, locked_by = NULL,
+       SET lock_token = NULL, owner_id = NULL, consumer_id = NULL, locked_by = NULL, ready_priority = m.priority,
            delivery_count = m.delivery_count + %(counts)s::bool::int,
            first_received_at = CASE WHEN %(delivered)s OR m.delivery_count > 0 OR m.first_received_at < m.last_received_at
                                     THEN m.first_received_at END
-     WHERE m.ctid = ANY (ARRAY(SELECT tid FROM judged WHERE NOT spent)) RETURNING m.sequence_number),
+     WHERE m.ctid = ANY (ARRAY(SELECT tid FROM judged WHERE NOT spent)) RETURNING m.subqueue, m.sequence_number, m.priority),
+returned AS (
+    -- include: returned
+      FROM changed AS r WHERE r.priority IS NULL),
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count, message_id, reason)
     SELECT e.now, %(entity_id)s, @SUBQUEUE_MAIN, CASE %(kind)s::int WHEN @EVENT_LOCK_LOST THEN o.locked_by ELSE %(actor)s END,
@@ -403,7 +516,7 @@ SELECT h.entity_id, e.path, m.sequence_number, m.lock_token
  WHERE m.owner_id = %(owner_id)s
  ORDER BY h.entity_id, m.sequence_number;
 
--- fragment: rabbit_ready
+-- fragment: rabbit_ready_count
 -- The number of ready messages of a queue, and their bytes: all less the unacknowledged ones.
 (SELECT coalesce(sum(CASE WHEN l.state = @STATE_ACTIVE THEN l.n ELSE -l.n END), 0) AS n,
         coalesce(sum(CASE WHEN l.state = @STATE_ACTIVE THEN l.bytes ELSE -l.bytes END), 0)
@@ -421,7 +534,7 @@ SELECT h.entity_id, e.path, m.sequence_number, m.lock_token
 -- head (RMQ-013).
 SELECT q.id AS entity_id, r.n::bigint AS n, r.bytes::bigint AS bytes
   FROM unnest(%(entity_ids)b::bigint[]) AS q(id) CROSS JOIN LATERAL
-       -- include: rabbit_ready
+       -- include: rabbit_ready_count
        AS r;
 
 -- name: rabbit_lock_counters
@@ -483,15 +596,15 @@ SELECT m.ctid AS tid, m.sequence_number, m.priority, m.size,
        -- include: rabbit_has_expired
        AS expired
   FROM vitrine_message AS m
- WHERE
-       -- include: rabbit_present
-   AND m.lock_token IS NULL
+ WHERE EXISTS (SELECT FROM entity) AND m.lock_token IS NULL
 
 -- fragment: rabbit_walked
 walked AS MATERIALIZED (
     SELECT w.*, row_number() OVER (ORDER BY w.sequence_number) AS place
       FROM (
             -- include: rabbit_walk
+               AND
+                   -- include: rabbit_above_head
              ORDER BY m.sequence_number LIMIT %(max_count)s) AS w)
 
 -- fragment: rabbit_walked_by_priority
@@ -499,8 +612,9 @@ walked AS MATERIALIZED (
     SELECT w.*, row_number() OVER (ORDER BY w.priority DESC, w.sequence_number) AS place
       FROM (
             -- include: rabbit_walk
-               AND m.priority IS NOT NULL
-             ORDER BY m.priority DESC, m.sequence_number LIMIT %(max_count)s) AS w)
+               AND
+                   -- include: rabbit_with_priority
+             ORDER BY m.ready_priority DESC, m.sequence_number LIMIT %(max_count)s) AS w)
 
 -- name: rabbit_lock_departing_at_head
 -- Lock up to max_count expired messages ahead of the first ready message that has not expired (RMQ-012).
@@ -539,7 +653,7 @@ excess AS MATERIALIZED (
     SELECT w.tid
       FROM (SELECT tid, place, sum(size) OVER (ORDER BY place) - size AS before FROM walked) AS w,
            entity AS q CROSS JOIN LATERAL
-           -- include: rabbit_ready
+           -- include: rabbit_ready_count
            AS r
      WHERE w.place <= r.n - (q.effective ->> 'max_length')::bigint
         OR r.bytes - w.before > (q.effective ->> 'max_length_bytes')::bigint)
@@ -559,7 +673,8 @@ walked AS MATERIALIZED (
     SELECT w.*, row_number() OVER (ORDER BY w.sequence_number) AS place
       FROM (
             -- include: rabbit_walk
-               AND (SELECT expiry_mode FROM entity) = 'eager'
+               AND (SELECT expiry_mode FROM entity) = 'eager' AND
+                   -- include: rabbit_above_head
              ORDER BY m.sequence_number LIMIT %(max_count)s) AS w)
 -- include: rabbit_expired_prefix
 ;
@@ -759,9 +874,9 @@ SELECT e.path
        (SELECT least(m.expires_at, m.enqueued_at + e.default_message_time_to_live) <= e.now
           FROM vitrine_message AS m
          WHERE (e.effective ->> 'max_priority')::int > 0
-           AND m.entity_id = e.id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE AND m.lock_token IS NULL
-           AND m.priority IS NOT NULL
-         ORDER BY m.priority DESC, m.sequence_number LIMIT 1)
+           AND m.entity_id + 0 = e.id AND m.subqueue + 0 = @SUBQUEUE_MAIN AND m.state + 0 = @STATE_ACTIVE
+           AND m.ready_priority IS NOT NULL
+         ORDER BY m.ready_priority DESC, m.sequence_number LIMIT 1)
         UNION ALL
        (SELECT true
           FROM vitrine_message AS m

@@ -18,7 +18,7 @@ WITH queue AS MATERIALIZED (
               FROM vitrine_entity_now) AS q ON q.id = t.id
       JOIN vitrine_queue_head AS h ON h.entity_id = q.id AND h.subqueue = @SUBQUEUE_MAIN
      CROSS JOIN LATERAL
-           -- include: rabbit_ready
+           -- include: rabbit_ready_count
            AS r
      WHERE r.n > 0
 ), looked_at AS MATERIALIZED (
@@ -32,9 +32,9 @@ WITH queue AS MATERIALIZED (
              ORDER BY m.sequence_number LIMIT %(scan_cap)s)
            UNION ALL
            (SELECT m.sequence_number, m.priority, m.size, m.enqueued_at, m.expires_at FROM vitrine_message AS m
-             WHERE q.by_priority AND m.entity_id = q.id AND m.subqueue = @SUBQUEUE_MAIN AND m.state = @STATE_ACTIVE
-               AND m.priority IS NOT NULL AND m.lock_token IS NULL
-             ORDER BY m.priority DESC, m.sequence_number LIMIT %(scan_cap)s)) AS m
+             WHERE q.by_priority AND m.entity_id + 0 = q.id AND m.subqueue + 0 = @SUBQUEUE_MAIN AND m.state + 0 = @STATE_ACTIVE
+               AND m.ready_priority IS NOT NULL
+             ORDER BY m.ready_priority DESC, m.sequence_number LIMIT %(scan_cap)s)) AS m
      LIMIT %(scan_cap)s
 ), placed AS MATERIALIZED (
     SELECT m.*, row_number() OVER (PARTITION BY m.id ORDER BY m.level DESC, m.sequence_number) AS place,
