@@ -22,8 +22,10 @@ from pathlib import Path
 from urllib.parse import quote, urlencode
 from uuid import uuid4
 
-TASKS = 1000
-PAIRS = 5
+from . import measuring
+
+TASKS, PAIRS = 1000, 5
+SMALL_TASKS, SMALL_PAIRS = 100, 1
 TARGETS = {  # times the other transport, by kind of work
     "SQLAlchemy": {"publish": 4, "work off": 15},
     "Redis": {"publish": 0.8, "work off": 3},
@@ -55,7 +57,8 @@ def run(report) -> None:
 
 
 def _compare(report, other: str, ours: tuple[str, dict], theirs: tuple[str, dict]) -> None:
-    pairs = [(_trial(*ours), _trial(*theirs)) for _ in range(PAIRS)]
+    tasks, rounds = (SMALL_TASKS, SMALL_PAIRS) if measuring.scale is measuring.SMALL else (TASKS, PAIRS)
+    pairs = [(_trial(tasks, *ours), _trial(tasks, *theirs)) for _ in range(rounds)]
     for work, target in TARGETS[other].items():
         ratio = statistics.median(mine[work] / yours[work] for mine, yours in pairs)
         mine, yours = (statistics.median(rates[work] for rates in side) for side in zip(*pairs, strict=True))
@@ -103,10 +106,10 @@ def _drop_kombus_tables(connection) -> None:
         cursor.execute("DROP SEQUENCE IF EXISTS queue_id_sequence, message_id_sequence")
 
 
-def _trial(broker: str, options: dict) -> dict[str, float]:
+def _trial(tasks: int, broker: str, options: dict) -> dict[str, float]:
     """Rates of one trial in a separate process."""
     child = subprocess.run(
-        [sys.executable, "-m", "bench.celery", broker, json.dumps(options)],
+        [sys.executable, "-m", "bench.celery", str(tasks), broker, json.dumps(options)],
         cwd=Path(__file__).resolve().parent.parent,
         env={name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"},
         capture_output=True,
@@ -119,7 +122,7 @@ def _trial(broker: str, options: dict) -> dict[str, float]:
     return json.loads(child.stdout.splitlines()[-1])
 
 
-def _in_child(broker: str, options: dict) -> dict[str, float]:
+def _in_child(tasks: int, broker: str, options: dict) -> dict[str, float]:
     """Publish all tasks, then execute them until the last one has run."""
     from celery import Celery
     from celery.signals import worker_ready
@@ -129,7 +132,7 @@ def _in_child(broker: str, options: dict) -> dict[str, float]:
 
     app = Celery("bench", broker=broker)
     app.conf.update(broker_transport_options=options, task_ignore_result=True, worker_redirect_stdouts=False)
-    left, instants = TASKS, {}
+    left, instants = tasks, {}
 
     @app.task(name="nothing")
     def nothing(number: int) -> None:
@@ -146,14 +149,14 @@ def _in_child(broker: str, options: dict) -> dict[str, float]:
     nothing.delay(0)  # creates the queue and everything else that is created at first use
     app.control.purge()
     published_from = time.perf_counter()
-    for number in range(TASKS):
+    for number in range(tasks):
         nothing.delay(number)
-    published = TASKS / (time.perf_counter() - published_from)
+    published = tasks / (time.perf_counter() - published_from)
     with suppress(SystemExit):
         app.Worker(pool="solo", loglevel="ERROR", quiet=True).start()
-    worked_off = TASKS / (instants["end"] - instants["begin"])
+    worked_off = tasks / (instants["end"] - instants["begin"])
     return {"publish": published, "work off": worked_off}
 
 
 if __name__ == "__main__":
-    print(json.dumps(_in_child(sys.argv[1], json.loads(sys.argv[2]))))
+    print(json.dumps(_in_child(int(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3]))))

@@ -16,20 +16,22 @@ from kombu.transport import virtual
 from kombu.transport.base import to_rabbitmq_queue_arguments
 
 from broker_core import namespaces, reads, service_bus
-from broker_core.common.errors import EntityDisabled, EntityNotFound, NotAllowed
+from broker_core.common.errors import BrokerError, EntityDisabled, EntityNotFound, NotAllowed
 from broker_core.common.types import EntityAddress, LockedMessage, MessageState, Tier
+from broker_core.runtime.entity_cache import entity_id_of
 from broker_core.service_bus import entities
+from broker_core.store.driver import run
 
 from . import bindings, codec, queues
 from .holdings import HOLDINGS, How, report_lost
+from .watches import Watches
 
 logger = logging.getLogger(__name__)
 
 MOST_AT_ONCE = 32  # messages per receive if the prefetch count is unlimited
 GATHERING_SECONDS = 0.05  # the longest wait for more prefetch capacity before the next receive
 SECONDS_TO_SETTLE_ON_CLOSE = 3
-BACKOFF_FACTOR, MAX_BACKOFF = 1.25, 4  # growth of the polling interval of empty queues, and its limit
-OWN_RECEIVE_SECONDS = 60  # after which a queue gets a receive of its own: receiving from many at once is no activity of each
+SECONDS_BETWEEN_WARNINGS = 1.0
 
 
 class QoS(virtual.QoS):
@@ -60,11 +62,9 @@ class Channel(virtual.Channel):
         self._received: deque[tuple[dict[str, Any], str]] = deque()  # payloads with their queue, not delivered to consumers yet
         self._no_ack: set[str] = set()
         self._is_full = False
-        self._next_receive_at = 0.0
-        self._pause = connection.polling_interval
-        self._last_receive_found = False
+        self._watches = Watches(connection.wake)
+        self._warned_at = -math.inf
         self._last_receive_at = 0.0
-        self._own_receive_at: dict[str, float] = {}
 
     # Queues and bindings
 
@@ -143,7 +143,6 @@ class Channel(virtual.Channel):
     def basic_consume(self, queue: str, no_ack: bool, *args: Any, **kwargs: Any) -> Any:
         if no_ack:
             self._no_ack.add(queue)
-        self._next_receive_at = 0.0
         return super().basic_consume(queue, no_ack, *args, **kwargs)
 
     def basic_cancel(self, consumer_tag: str) -> None:
@@ -153,6 +152,7 @@ class Channel(virtual.Channel):
         if queue is None or queue in self._active_queues:
             return
         self._no_ack.discard(queue)
+        self._watches.end(queue)
         self._release_undelivered(queue)
         if queues.is_node_mailbox(queue):
             self._transport.call_ignoring_errors(self.queue_delete, queue)
@@ -185,25 +185,26 @@ class Channel(virtual.Channel):
                 return payload, queue
 
     def _fill(self) -> None:
-        """Receive messages into `_received`. Raises Empty if there are none; the pause until the next attempt then grows."""
-        if not self._active_queues or time.monotonic() < self._next_receive_at:
-            raise Empty()
-        capacity = self.qos.can_consume_max_estimate()
-        self._is_full = capacity is not None and self._must_wait_for(capacity)
-        if self._is_full:
-            raise Empty()
-        self._last_receive_at = time.monotonic()
-        names = {queues.path_of(name).lower(): name for name in self._active_queues}
-        found = self._receive(min(capacity or MOST_AT_ONCE, MOST_AT_ONCE))
-        self._last_receive_found = bool(found)
-        for message in found:
-            for payload in self._payloads([message]):
-                self._received.append((payload, names[message.address.path.lower()]))
-        if not self._received:
-            self._next_receive_at = time.monotonic() + self._pause
-            self._pause = min(self._pause * BACKOFF_FACTOR, self._transport.polling_interval * MAX_BACKOFF)
-            raise Empty()
-        self._pause = self._transport.polling_interval
+        """Receive messages into `_received`. Raises Empty if there are none, or no prefetch capacity is left."""
+        while not self._received:
+            capacity = self.qos.can_consume_max_estimate()
+            self._is_full = capacity is not None and self._must_wait_for(capacity)
+            if self._is_full and capacity:
+                self._transport.wake_when_gathered()
+            if self._is_full or not (chosen := self._queues_to_receive_from()):
+                raise Empty()
+            self._last_receive_at = time.monotonic()
+            names = {queues.path_of(name).lower(): name for name in chosen}
+            for message in self._receive(chosen, min(capacity or MOST_AT_ONCE, MOST_AT_ONCE)):
+                for payload in self._payloads([message]):
+                    self._received.append((payload, names[message.address.path.lower()]))
+
+    def _queues_to_receive_from(self) -> list[str]:
+        """The queues that may have messages, rotated, so that none starves."""
+        if not self._active_queues:
+            return []
+        self._active_queues.append(self._active_queues.pop(0))
+        return [queue for queue in self._active_queues if not self._watches.is_empty(queue)]
 
     def _must_wait_for(self, capacity: int) -> bool:
         """Whether to wait for more prefetch capacity: a receive costs the same for one message as for many, so for a moment it
@@ -211,24 +212,46 @@ class Channel(virtual.Channel):
         just_received = time.monotonic() < self._last_receive_at + GATHERING_SECONDS
         return capacity == 0 or (just_received and capacity * 2 < self.qos.prefetch_count)
 
-    def _receive(self, max_count: int) -> list[LockedMessage]:
-        """Receive from all queues in one statement, or from one queue if it is the only one and had messages, or its own receive
-        is due."""
-        self._active_queues.append(self._active_queues.pop(0))  # rotate, so that no queue starves
-        now = time.monotonic()
-        due = [q for q in self._active_queues if now - self._own_receive_at.get(q, -math.inf) > OWN_RECEIVE_SECONDS]
-        alone = len(self._active_queues) == 1 and self._last_receive_found
+    def _receive(self, chosen: list[str], max_count: int) -> list[LockedMessage]:
+        """Receive from queues by one call. If they had less than wanted, they are not asked again until they may have more."""
+        watched = [queue for queue in chosen if self._watch(queue)]
+        if not watched:
+            raise Empty()
+        found: list[LockedMessage] = []
         try:
-            if due or alone:
-                queue = due[0] if due else self._active_queues[0]
-                self._own_receive_at[queue] = now
-                return self._complete_and_receive(self._address(queue), max_count)
-            return self._call(service_bus.receive_from, [self._address(queue) for queue in self._active_queues], max_count)
+            if len(watched) == 1:
+                found = self._complete_and_receive(self._address(watched[0]), max_count)
+            else:
+                found = self._call(service_bus.receive_from, [self._address(queue) for queue in watched], max_count)
+        except EntityNotFound:
+            self._declare_again(watched[0])
+            return []
+        except (EntityDisabled, NotAllowed) as refusal:  # the regular check of watched entities has them asked again
+            self._warn(refusal)
+        if len(found) < max_count:
+            for queue in watched:
+                self._watches.found_empty(queue)
+        return found
+
+    def _watch(self, queue: str) -> bool:
+        """Watch a queue, and create it again if it was deleted. False: its namespace is of another family."""
+        try:
+            self._transport.call(self._begin_watch, queue)
         except EntityNotFound:
             self._declare_again(queue)
-        except (EntityDisabled, NotAllowed) as refusal:
+            return self._watch(queue)
+        except NotAllowed as refusal:
+            self._warn(refusal)
+            return False
+        return True
+
+    def _begin_watch(self, queue: str) -> None:
+        self._watches.begin(queue, run(entity_id_of(self._address(queue))))
+
+    def _warn(self, refusal: BrokerError) -> None:
+        if time.monotonic() > self._warned_at + SECONDS_BETWEEN_WARNINGS:
+            self._warned_at = time.monotonic()
             logger.warning("Cannot receive: %s", refusal)
-        return []
 
     def _complete_and_receive(self, address: EntityAddress, max_count: int) -> list[LockedMessage]:
         """Receive from a queue, and complete what was acknowledged of it."""
@@ -259,6 +282,10 @@ class Channel(virtual.Channel):
         if self._is_full:
             self._transport.wake()
 
+    def basic_qos(self, prefetch_size: int = 0, prefetch_count: int = 0, apply_global: bool = False) -> None:
+        super().basic_qos(prefetch_size, prefetch_count, apply_global)
+        self._transport.wake()  # there may be more capacity
+
     # Releasing
 
     def _restore(self, message: virtual.Message) -> None:
@@ -278,6 +305,7 @@ class Channel(virtual.Channel):
 
     def close(self) -> None:
         if not self.closed:
+            self._watches.end_all()
             self._release_undelivered()
             super().close()
             HOLDINGS.settle_all(SECONDS_TO_SETTLE_ON_CLOSE)

@@ -14,6 +14,7 @@ from queue import Empty
 from typing import Any
 
 import psycopg
+from django.core.exceptions import ImproperlyConfigured
 from kombu.transport import virtual
 from kombu.utils.scheduling import FairCycle
 
@@ -29,18 +30,20 @@ logger = logging.getLogger(__name__)
 DEFAULT_ALIAS = "default"
 DEFAULT_NAMESPACE = "celery"
 _NO_ALIAS = (None, "", "localhost", "local")
+SECONDS_BETWEEN_LOOKS = 1.0  # without being woken: a signal that ends the worker does not end its wait. Runs no statement.
 
 
 class _LoopWaker:
-    """Makes a worker's event loop (kombu's Hub) iterate at intervals and on `wake`. A loop without readers only sleeps."""
+    """Makes a worker's event loop (kombu's Hub) iterate on `wake`. A loop without readers only sleeps."""
 
-    def __init__(self, loop: Any, on_tick: Callable[[], None], interval: float) -> None:
+    def __init__(self, loop: Any, on_tick: Callable[[], None]) -> None:
         self._loop, self._on_tick = loop, on_tick
+        self._timer: Any = None  # of `wake_after`
         self._reader, self._writer = socket.socketpair()
         self._reader.setblocking(False)
         self._writer.setblocking(False)
         loop.add_reader(self._reader, self._drain)
-        loop.call_repeatedly(interval, self.wake)
+        self._regular = loop.call_repeatedly(SECONDS_BETWEEN_LOOKS, self.wake)
         loop.on_tick.add(on_tick)
 
     def wake(self) -> None:
@@ -48,11 +51,22 @@ class _LoopWaker:
         with suppress(OSError):  # the buffer is full, so the loop will iterate; or the socket is closed
             self._writer.send(b"\0")
 
+    def wake_after(self, seconds: float) -> None:
+        """Make the loop iterate after this time, if it is not to do so already. For the loop's thread."""
+        if self._timer is None:
+            self._timer = self._loop.call_later(seconds, self._timed)
+            self.wake()  # in this iteration the loop has already decided how long it sleeps
+
+    def _timed(self) -> None:
+        self._timer = None  # timers run at the beginning of an iteration
+
     def _drain(self) -> None:
         with suppress(BlockingIOError):
             self._reader.recv(4096)
 
     def close(self) -> None:
+        for timer in filter(None, (self._regular, self._timer)):
+            timer.cancel()
         self._loop.on_tick.discard(self._on_tick)
         self._loop.remove_reader(self._reader)
         self._reader.close()
@@ -74,7 +88,6 @@ class Transport(virtual.Transport):
     driver_name = "psycopg"
     default_port = None
     can_parse_url = False
-    polling_interval = 0.05
     connection_errors = (  # type: ignore[assignment]  # mypy infers the type from kombu's tuple of one class
         *virtual.Transport.connection_errors,
         BrokerUnavailable,
@@ -92,7 +105,8 @@ class Transport(virtual.Transport):
     def __init__(self, client: Any, **kwargs: Any) -> None:
         super().__init__(client, **kwargs)
         self.declared: dict[str, dict[str, Any]] = {}  # queue -> arguments of its declaration in this process
-        self._woken = threading.Event()  # set when a channel that had reached its prefetch count can receive again
+        self._woken = threading.Event()  # set when messages may have arrived, and when a full channel can receive again
+        self._is_gathering = False  # whether a channel waits for prefetch capacity to gather
         self._waker: _LoopWaker | None = None  # in a worker with an event loop
 
     @cached_property
@@ -124,13 +138,19 @@ class Transport(virtual.Transport):
         """Connect to the database and create the namespace if needed. Raises one of connection_errors if kombu should retry."""
         try:
             self.call(namespaces.ensure_namespace, self.namespace, tier=Tier.PREMIUM, actor=self.actor)
+        except ImproperlyConfigured as exc:
+            raise BrokerError(
+                "The Django settings name no database. Outside Django, set broker_transport_options['dsn'] of the Celery app to "
+                "the PostgreSQL database of the Vitrine site, such as 'postgresql://shop:secret@db.example.com/vitrine'."
+            ) from exc
         except psycopg.errors.UndefinedTable as exc:
             raise BrokerError("The database has no Vitrine tables. Run `manage.py migrate` on the Vitrine site once.") from exc
         return super().establish_connection()
 
     def register_with_event_loop(self, connection: Any, loop: Any) -> None:
-        """Deliver messages at each iteration of the worker's event loop: for each result, and at every interval."""
-        self._waker = _LoopWaker(loop, self._deliver_batch, min(self.polling_interval, GATHERING_SECONDS))
+        """Deliver messages at each iteration of the worker's event loop: for each result, on `wake`, and when prefetch capacity
+        has gathered. Without messages an iteration needs no statement."""
+        self._waker = _LoopWaker(loop, self._deliver_batch)
 
     def close_connection(self, connection: Any) -> None:
         if self._waker is not None:
@@ -140,26 +160,37 @@ class Transport(virtual.Transport):
 
     def _deliver_batch(self) -> None:
         """Deliver available messages, at most MOST_AT_ONCE, so that the loop can do other work in between."""
+        has_delivered = False
         with suppress(Empty):
             for _ in range(MOST_AT_ONCE):
                 self.cycle.get(self._deliver, timeout=0)
-            self.wake()
+                has_delivered = True
+        if has_delivered:
+            self.wake()  # a prefork pool hands tasks to its processes in the next iteration
 
     def wake(self) -> None:
-        """Poll now rather than at the end of the interval. Thread-safe."""
+        """Messages, or prefetch capacity, may be there: look now. Thread-safe."""
         self._woken.set()
         if (waker := self._waker) is not None:
             waker.wake()
+
+    def wake_when_gathered(self) -> None:
+        """A channel waits for prefetch capacity to gather: look again after GATHERING_SECONDS. For the thread that delivers."""
+        self._is_gathering = True
+        if self._waker is not None:
+            self._waker.wake_after(GATHERING_SECONDS)
 
     def drain_events(self, connection: Any, timeout: float | None = None) -> None:  # type: ignore[override]  # as kombu's virtual one
         """Deliver one message. Raises TimeoutError (socket.timeout) if none arrives in time."""
         ends_at = None if timeout is None else time.monotonic() + timeout
         while True:
             self._woken.clear()
+            self._is_gathering = False
             try:
                 return self.cycle.get(self._deliver, timeout=timeout)
             except Empty:
-                left = self.polling_interval if ends_at is None else min(self.polling_interval, ends_at - time.monotonic())
+                wait = GATHERING_SECONDS if self._is_gathering else SECONDS_BETWEEN_LOOKS
+            left = wait if ends_at is None else min(wait, ends_at - time.monotonic())
             if left <= 0:
                 raise TimeoutError()
             self._woken.wait(left)

@@ -3,6 +3,8 @@
 import logging
 import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 from contextlib import suppress
@@ -15,9 +17,12 @@ from kombu.pools import producers
 
 from broker_core import namespaces, reads, service_bus
 from broker_core.celery_transport import holdings
+from broker_core.celery_transport.channel import GATHERING_SECONDS
 from broker_core.celery_transport.holdings import HOLDINGS
-from broker_core.common.errors import BrokerUnavailable, EntityNotFound
+from broker_core.celery_transport.transport import SECONDS_BETWEEN_LOOKS
+from broker_core.common.errors import BrokerUnavailable, EntityNotFound, NotAllowed
 from broker_core.common.types import Actor, EntityAddress, EntityStatus, Message, MessageState
+from broker_core.runtime import wake_ups
 from broker_core.service_bus import entities
 from broker_core.service_bus.renewal import renewer
 from tests.eventually import eventually
@@ -151,7 +156,192 @@ def test_an_acknowledgement_from_another_thread_makes_room_at_once(connection):
     began = time.monotonic()
     drain(connection)
     assert inbox.bodies == list(range(30))
-    assert time.monotonic() - began < 30 * connection.transport.polling_interval
+    assert time.monotonic() - began < 30 * GATHERING_SECONDS
+
+
+class Loop:
+    """What a worker's event loop offers a transport. `tick` is an iteration."""
+
+    def __init__(self):
+        self.on_tick, self.timers, self.intervals = set(), [], []
+
+    def add_reader(self, reader, callback):
+        self.read = callback
+
+    def remove_reader(self, reader):
+        pass
+
+    def call_repeatedly(self, seconds, callback):
+        self.intervals.append(seconds)
+        return threading.Timer(seconds, callback)
+
+    def call_later(self, seconds, callback):
+        self.timers.append((seconds, callback))
+        return threading.Timer(seconds, callback)
+
+    def tick(self):
+        for callback in self.on_tick:
+            callback()
+
+
+def test_an_event_loop_is_woken_for_prefetch_capacity_only_while_some_gathers(connection):
+    loop = Loop()
+    for number in range(6):
+        publish(connection, number)
+    inbox = Inbox(connection, prefetch=4)
+    connection.transport.register_with_event_loop(connection, loop)
+    loop.tick()
+    assert (inbox.bodies, loop.timers) == ([0, 1, 2, 3], [])
+    inbox.channel._last_receive_at = time.monotonic() + 60
+    inbox.messages[0].ack()
+    loop.tick()
+    loop.tick()
+    ((seconds, timed),) = loop.timers
+    assert (seconds, len(inbox.messages)) == (GATHERING_SECONDS, 4)
+    inbox.channel._last_receive_at = 0.0
+    timed()
+    loop.tick()
+    assert (inbox.bodies[4:], len(loop.timers)) == ([4], 1)
+    assert all(interval >= 1 for interval in loop.intervals)
+
+
+def test_a_consumer_waits_shortly_only_while_prefetch_capacity_gathers(connection, monkeypatch):
+    for number in range(6):
+        publish(connection, number)
+    inbox = Inbox(connection, prefetch=4)
+    drain(connection)
+
+    class Waits(Exception):
+        pass
+
+    def wait(seconds):
+        raise Waits(seconds)
+
+    monkeypatch.setattr(connection.transport._woken, "wait", wait)
+    with pytest.raises(Waits) as full:
+        connection.drain_events()
+    inbox.channel._last_receive_at = time.monotonic() + 60
+    inbox.messages[0].ack()
+    with pytest.raises(Waits) as gathering:
+        connection.drain_events()
+    assert (full.value.args, gathering.value.args) == ((SECONDS_BETWEEN_LOOKS,), (GATHERING_SECONDS,))
+
+
+def test_a_larger_prefetch_count_is_used_at_once(connection, monkeypatch):
+    for number in range(3):
+        publish(connection, number)
+    inbox = Inbox(connection, prefetch=1)
+    drain(connection)
+    connection.transport._woken.clear()
+    inbox.consumer.qos(prefetch_count=3)
+    assert connection.transport._woken.is_set()
+    drain(connection)
+    assert inbox.bodies == [0, 1, 2]
+
+
+def test_a_consumer_of_empty_queues_runs_no_statement_until_a_message_comes(connection, queue, monkeypatch):
+    other = kombu.Queue("other", kombu.Exchange(""), routing_key="other")
+    inbox = Inbox(connection, TASKS, other)
+    drain(connection)
+    calls, call = [], connection.transport.call
+    monkeypatch.setattr(connection.transport, "call", lambda *args, **kwargs: (calls.append(args), call(*args, **kwargs))[1])
+    drain(connection)
+    assert calls == []
+    for number, to in enumerate([queue, EntityAddress(queue.namespace, "other"), queue]):
+        service_bus.send(to, [Message(f"{number}".encode(), content_type="text/plain")])
+        drain(connection)
+    assert inbox.bodies == ["0", "1", "2"]
+
+
+@pytest.fixture
+def no_regular_checks(monkeypatch):
+    """Only commits and notifications wake waiting calls."""
+    wake_ups.wake_ups().stop()
+    monkeypatch.setattr(wake_ups, "SECONDS_BETWEEN_CHECKS", 60)
+    yield
+    wake_ups.wake_ups().stop()
+
+
+def test_a_consumer_is_woken_by_the_notification_of_another_process(connection, queue, monkeypatch, no_regular_checks):
+    inbox = Inbox(connection)
+    drain(connection)
+    monkeypatch.setattr(wake_ups.WakeUps, "poke", lambda *_: None)  # as if the commit were another process's
+    for number in range(5):
+        sender = threading.Timer(0.05, service_bus.send, (queue, [Message(b"x", content_type="text/plain")]))
+        sender.start()
+        connection.drain_events(timeout=5)
+        assert len(inbox.messages) == number + 1
+        sender.join()
+        drain(connection)
+
+
+def test_a_disabled_queue_does_not_hold_up_the_others(connection, queue):
+    other = kombu.Queue("other", kombu.Exchange(""), routing_key="other")
+    inbox = Inbox(connection, TASKS, other)
+    drain(connection)
+    publish(connection, "kept")
+    entities.update_queue(queue, status=EntityStatus.RECEIVE_DISABLED)
+    for number in range(3):
+        publish(connection, number, queue=other)
+        drain(connection, 1.3)
+    assert inbox.bodies == [0, 1, 2]
+    entities.update_queue(queue, status=EntityStatus.ACTIVE)
+    drain(connection, 1.3)
+    assert inbox.bodies[3:] == ["kept"]
+
+
+def test_a_queue_that_requires_sessions_does_not_hold_up_the_others(connection, queue, no_regular_checks):
+    """Nor is it asked again and again (SB-120)."""
+    entities.create_queue(queue, requires_session=True)
+    service_bus.send(queue, [Message(session_id="1")])
+    other = kombu.Queue("other", kombu.Exchange(""), routing_key="other")
+    inbox = Inbox(connection, TASKS, other)
+    for number in range(3):
+        publish(connection, number, queue=other)
+        drain(connection)
+    assert inbox.bodies == [0, 1, 2]
+    service_bus.send(queue, [Message(session_id="1")])
+    assert eventually(lambda: calls_of(connection) == 0)
+
+
+def test_a_queue_that_cannot_be_watched_does_not_hold_up_the_others(connection, monkeypatch, caplog):
+    """As if its namespace had been deleted and created again for another family."""
+    other = kombu.Queue("other", kombu.Exchange(""), routing_key="other")
+    inbox = Inbox(connection, TASKS, other)
+    begin = inbox.channel._begin_watch
+
+    def refusing(queue):
+        if queue == "tasks":
+            raise NotAllowed("'tasks' is of the family queue_storage.")
+        begin(queue)
+
+    monkeypatch.setattr(inbox.channel, "_begin_watch", refusing)
+    for number in range(3):
+        publish(connection, number, queue=other)
+        drain(connection)
+    assert inbox.bodies == [0, 1, 2]
+    assert "Cannot receive: 'tasks' is of the family" in caplog.text
+
+
+def calls_of(connection):
+    """The number of use cases that a connection calls until nothing comes any more."""
+    calls, call = [], connection.transport.call
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(connection.transport, "call", lambda *args, **kwargs: (calls.append(args), call(*args, **kwargs))[1])
+        drain(connection)
+    return len(calls)
+
+
+def test_a_child_process_does_not_use_the_watches_of_its_parent(connection, queue, monkeypatch):
+    watches = Inbox(connection).channel._watches
+    drain(connection)
+    assert watches.is_empty("tasks")
+    monkeypatch.setattr(os, "getpid", lambda pid=os.getpid(): pid + 1)
+    parents, now_empty = dict(watches._watches), watches.is_empty("tasks")
+    monkeypatch.undo()
+    assert not now_empty
+    for watch in parents.values():
+        watch.wake_ups.unwatch(watch.watched, watch.poke)
 
 
 def test_closing_gives_back_what_was_not_acknowledged_without_counting_it(connection, peek):
@@ -301,7 +491,7 @@ def test_an_eta_is_kept_by_the_broker(connection, peek):
     (waiting,) = peek()
     assert (waiting.state, waiting.scheduled_enqueue_at) == (MessageState.SCHEDULED, due)
     namespaces.step_clock(connection.transport.namespace, timedelta(hours=1))
-    drain(connection)
+    drain(connection, 1.5)
     assert len(inbox.messages) == 1
 
 
@@ -364,8 +554,7 @@ def test_a_queue_deleted_under_its_consumer_comes_back(connection, queue):
     drain(connection, 0.1)
     entities.delete_queue(queue)
     publish(connection, "after")  # declared before on this connection, so it is not declared again
-    inbox.channel._own_receive_at.clear()
-    drain(connection)
+    drain(connection, 1.3)  # the regular check finds that the watched queue is gone
     assert inbox.bodies == ["after"]
 
 
@@ -375,8 +564,7 @@ def test_a_consumer_makes_its_deleted_queue_again_with_its_bindings(connect):
     connection = inbox.channel._transport.client
     drain(connection, 0.1)
     entities.delete_queue(EntityAddress(connection.transport.namespace, "reader"))
-    inbox.channel._own_receive_at.clear()
-    drain(connection, 0.1)
+    drain(connection, 1.3)
     kombu.Producer(connect(), exchange=news).publish("extra", declare=[news])
     drain(connection)
     assert inbox.bodies == ["extra"]
@@ -571,3 +759,19 @@ def test_a_forked_child_holds_nothing_of_its_parent(connection):
     if not child:
         os._exit(bool(HOLDINGS._held))
     assert os.waitpid(child, 0)[1] == 0
+
+
+OUTSIDE_DJANGO = """
+from celery import Celery
+import broker_core.celery_transport
+app = Celery("shop", broker="vitrine://default/shop")
+app.send_task("any", retry=False)
+"""
+
+
+def test_outside_django_without_a_dsn_the_error_says_what_to_set():
+    """An interpreter of its own, because this one has Django settings."""
+    environment = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
+    command = [sys.executable, "-c", OUTSIDE_DJANGO]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert "Outside Django, set broker_transport_options['dsn'] of the Celery app" in done.stderr.splitlines()[-1]

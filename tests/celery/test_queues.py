@@ -43,7 +43,7 @@ def test_a_task_queue_keeps_the_brokers_defaults_but_for_its_size():
 
 
 def test_transport_options_name_settings():
-    options = {"lock_duration": 5, "max_delivery_count": 3, "polling_interval": 1, "dsn": "host=x"}
+    options = {"lock_duration": 5, "max_delivery_count": 3, "dsn": "host=x"}
     settings = new_settings(EntityKind.QUEUE, queues.settings("celery", {}, options))
     assert (settings.lock_duration, settings.max_delivery_count) == (timedelta(seconds=5), 3)
 

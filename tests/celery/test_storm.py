@@ -37,6 +37,7 @@ def data():
     shutil.rmtree(folder, ignore_errors=True)
 
 
+@pytest.mark.slow
 def test_nothing_is_lost_in_a_storm(data):
     dsn = f"host={data / 'postgres'} user={server.SUPERUSER} dbname={server.DATABASE}"
     queue, long_queue = EntityAddress(NAMESPACE, "celery"), EntityAddress(NAMESPACE, "long")
