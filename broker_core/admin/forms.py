@@ -128,7 +128,7 @@ class NamespaceForm(forms.ModelForm):
         labels = {"archive_days": "Days of archived history"}
         help_texts = {
             "archive_days": "Archived messages, deliveries and events are deleted after so many days; counts by hour are kept. "
-            "Leave empty to keep them for ever."
+            "Leave empty to keep them indefinitely."
         }
 
     def __init__(self, *args, **kwargs):

@@ -17,4 +17,4 @@ from .namespaces import (
     list_namespaces,
     update_namespace,
 )
-from .protection import set_protected
+from .protection import hide_entities, set_protected

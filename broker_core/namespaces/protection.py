@@ -1,4 +1,4 @@
-"""Protection of entities of all families from deletion, and the history of their settings."""
+"""Protection of entities of all families from deletion, their visibility, and the history of their settings."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from broker_core.runtime.entity_cache import row_of
 from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
 from broker_core.store.use_cases import use_case
+
+from .namespaces import changeable_namespace
 
 
 @use_case
@@ -28,6 +30,13 @@ def set_protected(address: EntityAddress, protected: bool, *, actor: Actor | Non
         yield from record_revisions([entity_id], actor)
 
     yield Atomically(steps())
+
+
+@use_case
+def hide_entities(namespace: str, *, actor: Actor | None = None) -> Steps[None]:
+    """Hide all present entities of a namespace in the pages about all namespaces. Raises EntityNotFound."""
+    held = yield from changeable_namespace(namespace, actor)
+    yield call("hide_entities", namespace_id=held.id)
 
 
 def require_unprotected(entity_ids: Collection[int]) -> Steps[None]:

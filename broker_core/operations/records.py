@@ -23,8 +23,10 @@ from broker_core.store.use_cases import WHOLE_DATABASE, use_case
 
 LEASE = timedelta(seconds=15)
 UNDO_TIME = timedelta(minutes=30)
+FILE_TIME = timedelta(days=1)  # for which the file of an export is kept
 MOST_SHOWN = 200
 SLOWEST, FASTEST = 0.1, 100_000.0  # messages per second
+PACE_PROBLEM = f"must be {SLOWEST} to {FASTEST:,.0f} messages per second, or empty for no limit"
 
 
 class Kind(StrEnum):
@@ -38,10 +40,16 @@ class Kind(StrEnum):
     PURGE = "purge"
     RELEASE = "release"
     IMPORT = "import"
+    EXPORT = "export"
 
     @property
     def can_be_undone(self) -> bool:
-        return self not in (Kind.RELEASE,)
+        return self not in (Kind.RELEASE, Kind.EXPORT)
+
+    @property
+    def kept(self) -> timedelta | None:
+        """For how long what it removed, or its file, is kept after its end. None: without a limit."""
+        return {Kind.ARCHIVE: None, Kind.EXPORT: FILE_TIME}.get(self, UNDO_TIME)
 
 
 class State(StrEnum):
@@ -137,11 +145,13 @@ class Operation:
     requested_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
-    undo_until: datetime | None
+    kept_until: datetime | None
     claimed_by: str
     lease_until: datetime | None
     message: str
     read_at: datetime | None = field(default=None, compare=False)
+    entity_is_deleted: bool = False
+    entity_deleted_at: datetime | None = None
 
     @property
     def is_open(self) -> bool:
@@ -155,9 +165,25 @@ class Operation:
     @property
     def can_be_undone(self) -> bool:
         """Whether there is something to undo, and time for it."""
-        if not self.kind.can_be_undone or not self.done or self.state not in (*_OVER, State.PAUSED):
-            return False
-        return self.undo_until is None or self.read_at is None or self.undo_until > self.read_at
+        return self._had_an_undo and not self.entity_is_deleted
+
+    @property
+    def lost_with_entity(self) -> bool:
+        """Whether it could be undone if its entity had not been deleted."""
+        return self._had_an_undo and self.entity_is_deleted
+
+    @property
+    def _had_an_undo(self) -> bool:
+        return self.kind.can_be_undone and self.done > 0 and self.state in (*_OVER, State.PAUSED) and self._is_kept
+
+    @property
+    def has_file(self) -> bool:
+        """Whether there is a file to download: of an export that is over, for as long as it is kept."""
+        return self.kind is Kind.EXPORT and self.done > 0 and self.state in _OVER and self._is_kept
+
+    @property
+    def _is_kept(self) -> bool:
+        return self.kept_until is None or self.read_at is None or self.kept_until > self.read_at
 
 
 @use_case(namespace=WHOLE_DATABASE)
@@ -206,7 +232,7 @@ def create(
 def check_pace(pace: float | None) -> None:
     """Raise InvalidArgument unless a pace in messages per second is None or within the limits."""
     if pace is not None and not SLOWEST <= pace <= FASTEST:
-        raise InvalidArgument("pace", f"must be between {SLOWEST} and {FASTEST:,.0f} messages per second, or empty for no limit")
+        raise InvalidArgument("pace", PACE_PROBLEM)
 
 
 def claim_token() -> str:
@@ -249,16 +275,18 @@ def _change(namespace: str, operation_id: int, action: str, *, actor: Actor) -> 
     to, of = _CHANGES[action]
     if action == "undo" and not operation.can_be_undone:
         raise NotAllowed(_why_not_undo(operation))
-    keep = UNDO_TIME if operation.kind is not Kind.ARCHIVE else None
+    continues_file = action == "resume" and operation.kind is Kind.EXPORT
     rows = yield call(
         "operation_change",
         id=operation_id,
         to=str(to),
         of=[str(one) for one in of],
-        undoable=action == "undo",
-        keep=keep,
+        while_kept=action == "undo" or continues_file,
+        keep=operation.kind.kept,
     )
     if not rows:
+        if continues_file and operation.state in of:
+            raise NotAllowed(f"The file of operation {operation_id} is deleted by now. Export the messages again.")
         raise NotAllowed(f"Operation {operation_id} is {operation.state}, so it cannot {action} now. Nothing was changed.")
     return _operation(rows[0])
 
@@ -286,8 +314,13 @@ def set_pace(operation: Operation, pace: float | None, *, actor: Actor) -> Opera
 def _why_not_undo(operation: Operation) -> str:
     if operation.state in (State.UNDONE, State.UNDOING):
         return f"Operation {operation.id} is already {operation.state}."
+    if operation.kind is Kind.EXPORT:
+        return "An export changes no message, so there is nothing to undo."
     if not operation.kind.can_be_undone:
         return f"A {operation.kind} cannot be undone: receivers may already have the messages."
+    if operation.lost_with_entity:
+        at = operation.entity_deleted_at
+        return f"{operation.address} was deleted{f' at {at:%H:%M} UTC' if at else ''}; nothing can be undone."
     if operation.is_open:
         return f"Operation {operation.id} is {operation.state}. Stop it first, then undo."
     if not operation.done:
@@ -320,12 +353,14 @@ def newest(
     below: int | None = None,
     limit: int = MOST_SHOWN,
     entity_id: int | None = None,
+    except_namespaces: tuple[str, ...] = (),
 ) -> Steps[list[Operation]]:
     """The newest operations. open_only: only those that run, wait or are paused. undoable: only those that can be undone.
-    part: of the entity's address. below: only older ones than this number."""
+    part: of the entity's address. below: only older ones than this number. except_namespaces: their operations are left out."""
     rows = yield call(
         "operations", open_only=open_only, undoable=undoable, kind=None if kind is None else str(kind), part=part.lower(),
         below=2**63 - 1 if below is None else below, max_count=limit, entity_id=entity_id,
+        except_namespaces=[name.lower() for name in except_namespaces],
     )  # fmt: skip
     return [_operation(row) for row in rows]
 

@@ -37,6 +37,10 @@ def repaired(batch: Batch, repair: Callable[[bytes], bytes], largest: int | None
         return {}, why
     yield call("operation_set_bodies", numbers=list(bodies), bodies=list(bodies.values()), **where)
     copies, left = yield from move(replace(batch, numbers=list(bodies)))
+    yield call(
+        "operation_repaired", operation_id=operation.id, entity_id=operation.entity_id, subqueue=place.subqueue,
+        numbers=list(copies),
+    )  # fmt: skip
     if stayed := [number for number in bodies if number not in copies]:
         yield call("operation_reset_bodies", operation_id=operation.id, numbers=stayed, **where)
     return copies, {**why, **left}

@@ -68,6 +68,7 @@ from .messages import (
     message,
     message_properties,
     messages_by_number,
+    property_names,
 )
 from .names import (
     MOST_NAMES,
@@ -79,7 +80,9 @@ from .next_changes import (
     Change,
     NextChange,
     next_change,
+    next_changes,
 )
+from .past_of_entities import Past, past
 from .revisions import Revision, revisions
 from .searching import FoundMessage, Slice, WithId, exact_id, messages_with_id, search_slice
 from .session_lists import (
@@ -95,13 +98,18 @@ from .shared import (
     Page,
 )
 from .timelines import (
+    FROM_THE_BEGINNING,
     Event,
     EventFilter,
     Found,
+    News,
+    Position,
     SearchResult,
     events,
+    events_since,
     find,
     gone,
+    position,
     timeline,
 )
 from .traffic import (

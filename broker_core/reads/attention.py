@@ -40,7 +40,7 @@ class Facts:
 
     active, dead: how many messages it had at the end of each of the last MINUTES minutes, oldest first; the last is now.
     usual_wait:   the mean time to the first receive of the messages completed in the last hour; None: none was.
-    quota_share:  how much of its size or length is used; None: it has no limit.
+    quota_share:  how much of its size or length is used; None: less than was asked for, or it has no limit.
     reason:       None: it has no dead letters with one.
     """
 

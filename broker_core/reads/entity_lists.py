@@ -22,6 +22,7 @@ class EntityFilter:
     """Conditions on entities. part: of "namespace/path", with "topic/name" for a subscription (case-insensitive).
 
     include_hidden: also entities hidden in the overview. include_system: also Vitrine's own. prefix: of the path.
+    except_namespaces: their entities are left out.
     """
 
     namespace: str | None = None
@@ -31,6 +32,7 @@ class EntityFilter:
     include_hidden: bool = False
     include_system: bool = False
     prefix: str = ""
+    except_namespaces: tuple[str, ...] = ()
 
     def parameters(self) -> dict[str, Any]:
         return {
@@ -42,6 +44,7 @@ class EntityFilter:
             "system": self.include_system,
             "prefix": self.prefix or None,
             "topic_id": None,
+            "except_namespaces": [name.lower() for name in self.except_namespaces],
         }
 
 
@@ -80,10 +83,10 @@ Counted = EntityRow | Tally
 
 @dataclass(frozen=True, slots=True)
 class Tallies:
-    """Sums of a list of entities. first_neglected: the addresses of the first five neglected ones."""
+    """Sums of a list of entities. first_neglected: the addresses of the first five neglected ones, in a tree."""
 
     rows: tuple[Tally, ...]
-    first_neglected: tuple[EntityAddress, ...]
+    first_neglected: tuple[EntityAddress, ...] = ()
 
     @property
     def entities(self) -> int:
@@ -146,7 +149,7 @@ def tallies(filter: EntityFilter = EntityFilter(), *, actor: Actor | None = None
     require(actor, Right.BROWSE, filter.namespace or "all namespaces")
     params = filter.parameters() | {"with_oldest": False, "expired_cap": EXPIRED_CAP_OF_MANY}
     rows = yield Atomically(_summed("read_tallies", params))
-    return (yield from _totals(rows))
+    return Tallies(tuple(_tally(row) for row in rows))
 
 
 @use_case(namespace="filter", combine=_joined_trees)

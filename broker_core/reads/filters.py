@@ -362,8 +362,10 @@ def _number(key: str, text: str, at: int) -> int:
     found = _SIZE.fullmatch(text) if key == "size" else re.fullmatch(r"(\d{1,18})()", text, re.ASCII)
     number = int(found[1]) * _UNITS[found[2].upper()] if found else 0
     if found is None or number >= 10**18:
-        example = "size>10KB" if key == "size" else f"{key}>700"
-        raise FilterError(at, f"{text or 'Nothing'} is not a whole number of at most 18 digits. Write for example {example}.")
+        said = text or "Nothing"
+        if key == "size":
+            raise FilterError(at, f"{said} is not a size. Write for example size>10KB.")
+        raise FilterError(at, f"{said} is not a whole number of at most 18 digits. Write for example {key}>700.")
     return number
 
 

@@ -37,6 +37,8 @@ SCAN_CHUNK = 5_000
 SCAN_BYTES = 16 * 1024 * 1024  # of bodies in one chunk, which has at least one body
 BODY_BYTES = 256 * 1024
 SUGGEST_FROM = 10_000  # the newest messages, whose frequent values are suggested
+NAMES_FROM_ENTITIES, NAMES_FROM_MESSAGES = 100, 200  # the names of properties are of so many entities, and messages of each
+MOST_PROPERTY_NAMES = 30
 MOST_SUGGESTED = 10
 EXPIRED = -1  # in MessageFilter.holds
 
@@ -88,7 +90,7 @@ class MessageRow:
     read_at:      the instant of the namespace's clock at which the row is true.
     expires_at:   from its own time-to-live, or from the entity's default (expires_by_default); None in a dead-letter queue, where
                   messages do not expire (SB-035), and while scheduled.
-    delivery_count: failed deliveries, including a lock that has ended but was not processed yet (SB-090).
+    delivery_count: failed deliveries, without a lock that has ended but was not processed yet (SB-090).
     locked_until, locked_by, lock_token: of the last lock if it was not settled; it may have ended, see `display_state`. It began
                   at last_received_at or at its last renewal.
     renewals:     how often its lock was renewed since it was received; in a storage queue, updated since the last get.
@@ -312,6 +314,17 @@ def frequent_values(
         name=name or "", part=part, max_scanned=SUGGEST_FROM, max_count=MOST_SUGGESTED,
     )  # fmt: skip
     return [(row.value, row.n) for row in rows]
+
+
+@use_case
+def property_names(namespace: str, entity_ids: Iterable[int], *, actor: Actor | None = None) -> Steps[list[str]]:
+    """Names of the senders' properties of some messages that are in these entities of a namespace."""
+    require(actor, Right.BROWSE, namespace)
+    rows = yield call(
+        "read_property_names", namespace=namespace, entity_ids=whole_numbers(entity_ids), max_entities=NAMES_FROM_ENTITIES,
+        max_messages=NAMES_FROM_MESSAGES, max_count=MOST_PROPERTY_NAMES,
+    )  # fmt: skip
+    return [row.name for row in rows]
 
 
 @use_case(namespace=WHOLE_DATABASE)

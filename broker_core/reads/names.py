@@ -43,13 +43,17 @@ def names(
     namespace: str | None = None,
     kinds: Iterable[EntityKind] = tuple(EntityKind),
     limit: int = MOST_NAMES,
+    except_namespaces: Iterable[str] = (),
     actor: Actor | None = None,
 ) -> Steps[Names]:
     """Entities of these kinds whose name contains `part` (case-insensitive); names that begin with it come first.
 
     If a namespace is given, the name is the path. Otherwise it is "namespace/path", and Vitrine's own entities are excluded.
-    Hidden entities are included.
+    Hidden entities are included. except_namespaces: their entities are left out.
     """
     require(actor, Right.BROWSE, namespace or "all namespaces")
-    rows = yield call("read_names", part=part, namespace=namespace, kinds=[str(kind) for kind in kinds], max_count=limit + 1)
+    rows = yield call(
+        "read_names", part=part, namespace=namespace, kinds=[str(kind) for kind in kinds], max_count=limit + 1,
+        except_namespaces=[name.lower() for name in except_namespaces],
+    )  # fmt: skip
     return Names(tuple(Name(row.id, EntityAddress(row.namespace_name, row.path)) for row in rows[:limit]), len(rows) > limit)

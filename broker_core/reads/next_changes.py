@@ -1,4 +1,4 @@
-"""The next change in an entity caused by the clock alone, for stepping a namespace's clock from event to event."""
+"""The next changes in an entity caused by the clock alone, for stepping a namespace's clock from event to event."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from broker_core.common.arguments import require_count
 from broker_core.common.family import installed
 from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 from broker_core.store.use_cases import use_case
 
-from .shared import entity_id_of, require
+from .shared import PAGE_ROWS, entity_id_of, require
 
 SCAN_CAP = 1_000  # messages, or locks, examined for changes that no index covers
 
 
 class Change(StrEnum):
-    """The kind of a change, as in the statement `next_change`."""
+    """The kind of a change, as in the statement `next_changes`."""
 
     LOCK = "lock"  # a lock ends
     SESSION = "session"  # the lock of a session ends
@@ -42,8 +43,17 @@ class NextChange:
 @use_case
 def next_change(address: EntityAddress, *, actor: Actor | None = None) -> Steps[NextChange | None]:
     """The next change in an entity if nobody acts; None: there is none. Raises EntityNotFound."""
+    found = yield from next_changes.steps(address, limit=1, actor=actor)
+    return found[0] if found else None
+
+
+@use_case
+def next_changes(address: EntityAddress, *, limit: int = PAGE_ROWS, actor: Actor | None = None) -> Steps[list[NextChange]]:
+    """The next changes in an entity if nobody acts, in their order; what follows from one of them is not among them. Raises
+    EntityNotFound."""
     require(actor, Right.BROWSE, address)
+    require_count("limit", limit)
     entity_id = yield from entity_id_of(address)
     default_timeout = next((found.delivery_timeout_ms for found in installed() if found.delivery_timeout_ms), None)
-    rows = yield call("next_change", entity_id=entity_id, cap=SCAN_CAP, default_timeout=default_timeout)
-    return NextChange(Change(rows[0].what), rows[0].at, rows[0].number) if rows else None
+    rows = yield call("next_changes", entity_id=entity_id, cap=SCAN_CAP, default_timeout=default_timeout, max_count=limit)
+    return [NextChange(Change(row.what), row.at, row.number) for row in rows]

@@ -38,6 +38,12 @@ def revisions(address: EntityAddress, *, actor: Actor | None = None) -> Steps[li
     return [_revision(row) for row in rows]
 
 
+def settings_at(entity_id: int, at: datetime | None) -> Steps[Mapping[str, Any]]:
+    """The settings that an entity had at an instant of real time, as in Revision.columns; None: now."""
+    [row] = yield call("read_settings_at", entity_id=entity_id, at=at)
+    return _revision(row).columns
+
+
 def _revision(row: Any) -> Revision:
     columns = {name: value for name, value in row._asdict().items() if name not in _BOOKKEEPING}
     return Revision(row.revision_id, row.at, row.actor, columns)

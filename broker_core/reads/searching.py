@@ -29,6 +29,8 @@ from .messages import SCAN_BYTES, SCAN_ROWS, MessageRow, message_row
 from .shared import require
 
 SLICE_ROWS = 20_000  # examined by one statement at most
+ROWS_PASSED = 500_000  # events of other entities that one statement reads past at most, if the filter names entities
+ROWS_OF_EACH = 100  # events of an entity that one statement reads at least, if it has so many, however many the filter names
 FIRST_ROWS, LEAST_ROWS = 4_000, 1_000  # by the first one of a slice; and by each, unless SLICE_ROWS is less
 SLICE_SECONDS = 0.5  # no further statement is started after this time; each examines what fits into the rest
 SLICE_FOUND = 50
@@ -189,13 +191,22 @@ class _Search:
     def is_over(self) -> bool:
         return time.monotonic() - self.began >= SLICE_SECONDS
 
-    def rows(self, scanned: int) -> int:
+    def rows(self, scanned: int, most: int) -> int:
         """How many rows the next statement examines, so that it ends with the slice: rows differ a hundredfold in what they cost.
         scanned: by this slice so far."""
         if not scanned:
-            return min(FIRST_ROWS, SLICE_ROWS)
+            return min(FIRST_ROWS, most)
         seconds = time.monotonic() - self.began
-        return min(max(int(scanned / seconds * (SLICE_SECONDS - seconds)), LEAST_ROWS), SLICE_ROWS)
+        return min(max(int(scanned / seconds * (SLICE_SECONDS - seconds)), LEAST_ROWS), most)
+
+    def statement(self, below: tuple[int, ...], most: int, only: list[int] | None) -> Statement:
+        """The next statement of the events: of all entities, or of those that the filter names."""
+        params = {"below_xid": str(below[0]), "below_event": below[1], "max_scanned": most, "max_count": SLICE_FOUND}
+        params |= {"with_system": self.with_system, **_conditions(self.filter, events=True)}
+        if only is None:
+            return call("search_events", **params)
+        each = max(SLICE_ROWS // len(only), ROWS_OF_EACH)
+        return call("search_events_of", only=only, max_read=SLICE_ROWS, max_each=each, **params)
 
     def events(self, place: tuple[int, ...] | None, total: int) -> Steps[Slice]:
         below = place or (2**64 - 1, 2**63 - 1)
@@ -203,13 +214,10 @@ class _Search:
         scanned, back_to, cursor = 0, None, None
         only = yield from self._entities(with_deleted=True)
         if only == []:
-            return Slice((), EVENTS, None, 0, total, None, 0)
+            return Slice((), EVENTS, None, 0, None, None, 0)
         while True:
-            most = self.rows(scanned)
-            rows = yield call(
-                "search_events", below_xid=str(below[0]), below_event=below[1], max_scanned=most, max_count=SLICE_FOUND,
-                with_system=self.with_system, only=only, **_conditions(self.filter, events=True),
-            )  # fmt: skip
+            most = self.rows(scanned, SLICE_ROWS if only is None else ROWS_PASSED)
+            rows = yield self.statement(below, most, only)
             head, hits = rows[0], [row for row in rows if row.event_id is not None]
             scanned, back_to = scanned + head.scanned, head.back_to or back_to
             found += self._new((yield from _with_present(hits)), EVENTS)
@@ -217,7 +225,7 @@ class _Search:
                 below, more = (int(hits[-1].xid), hits[-1].event_id), True
                 back_to = hits[-1].recorded_at
             else:
-                more = head.scanned == most
+                more = head.more
                 below = (int(head.last_xid), head.last_event) if more else below
             if not more:
                 cursor = None if self.gone else _messages_from(_START, back_to and _midnight(back_to))
@@ -225,7 +233,7 @@ class _Search:
             cursor = f"{EVENTS}-{below[0]}-{below[1]}"
             if len(found) >= SLICE_FOUND or self.is_over:
                 break
-        return Slice(tuple(found), EVENTS, cursor, scanned, total, back_to, 0)
+        return Slice(tuple(found), EVENTS, cursor, scanned, total if only is None else None, back_to, 0)
 
     def _new(self, found: list[FoundMessage], part: str) -> list[FoundMessage]:
         """Without those that the filter excludes, and those that are known."""
@@ -245,8 +253,9 @@ class _Search:
                 break
             names = dict(zip(("entity_id", "subqueue", "state", "number"), before, strict=True))
             statement = call(
-                "search_messages", **names, max_scanned=self.rows(scanned), max_bytes=SCAN_BYTES, max_count=SLICE_FOUND,
-                with_system=self.with_system, rest_before=rest_before, only=only, **_conditions(self.filter),
+                "search_messages", **names, max_scanned=self.rows(scanned, SLICE_ROWS), max_bytes=SCAN_BYTES,
+                max_count=SLICE_FOUND, with_system=self.with_system, rest_before=rest_before, only=only,
+                **_conditions(self.filter),
             )  # fmt: skip
             rows = yield Atomically(_after("join_by_hashing", statement))
             head, hits = rows[0], [row for row in rows if row.sequence_number is not None]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any
 
 from broker_core.common.arguments import require_count
@@ -21,6 +22,8 @@ from .shared import PAGE_ROWS, LinkedMessage, Page, entity_id_of, names_of, pair
 
 FOUND_CAP = 100
 TIMELINE_EVENTS = 1_000  # the newest ones of each number of a message; renewing a lock for days produces more
+FROM_THE_BEGINNING = "1:1:"  # a snapshot in which nothing is committed
+SNAPSHOT = re.compile(r"[0-9]{1,18}:[0-9]{1,18}:(?:[0-9]{1,18}(?:,[0-9]{1,18})*)?")
 TIMELINE_MESSAGES = 20  # numbers followed of one message, which schedules and resubmissions change
 
 
@@ -68,7 +71,8 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class EventFilter:
-    """Conditions on events: entity, or namespace, kinds, actor (exact), time of recording, and message."""
+    """Conditions on events: entity, or namespace, kinds, actor (exact), time of recording, and message. except_namespaces: their
+    events are left out."""
 
     entity_id: int | None = None
     namespace: str | None = None
@@ -78,6 +82,23 @@ class EventFilter:
     until: datetime | None = None
     message_id: str | None = None
     sequence_number: int | None = None
+    except_namespaces: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place in the events of a database. snapshot: which of them are committed. event_id: the highest number given so far."""
+
+    snapshot: str
+    event_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """Events, oldest first. snapshot: of this read; the events after it are those that this read did not see."""
+
+    snapshot: str
+    events: tuple[Event, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +162,41 @@ def _with_bitmap_scans(statement: Statement) -> Steps[list]:
 
 @use_case(namespace=WHOLE_DATABASE)
 def events(
-    filter: EventFilter = EventFilter(), *, cursor: str | None = None, limit: int = PAGE_ROWS, actor: Actor | None = None
+    filter: EventFilter = EventFilter(),
+    *,
+    cursor: str | None = None,
+    limit: int = PAGE_ROWS,
+    max_scanned: int = SCAN_ROWS,
+    actor: Actor | None = None,
 ) -> Steps[Page[Event]]:
-    """The newest events that match, among the newest SCAN_ROWS (or as many as SCAN_SECONDS allow). Pages only go back in time."""
+    """The newest events that match, among the newest `max_scanned` (or as many as SCAN_SECONDS allow). Pages only go back in
+    time."""
     require(actor, Right.BROWSE, "events")
-    return (yield from _events(filter, cursor, limit))
+    require_count("max_scanned", max_scanned)
+    return (yield from _events(filter, cursor, limit, max_scanned))
+
+
+@use_case
+def position(namespace: str, *, actor: Actor | None = None) -> Steps[Position]:
+    """Where the events of the namespace's database are now."""
+    require(actor, Right.BROWSE, namespace)
+    [row] = yield call("read_position")
+    return Position(row.snapshot, row.event_id)
+
+
+@use_case
+def events_since(
+    namespace: str, snapshot: str = FROM_THE_BEGINNING, *, limit: int = PAGE_ROWS, actor: Actor | None = None
+) -> Steps[News]:
+    """The newest events of a namespace that were not committed in a snapshot, also of entities that were deleted. Unlike `events`
+    it examines all of them, so the time it takes grows with what happened in all namespaces since then."""
+    require(actor, Right.BROWSE, namespace)
+    require_count("limit", limit)
+    if not _is_snapshot(snapshot):
+        raise InvalidArgument("snapshot", "must be one that `position` or `events_since` returned")
+    rows = yield call("read_events_since", namespace=namespace, since=snapshot, max_count=limit)
+    found = yield from events_of([row for row in rows if row.event_id is not None])
+    return News(rows[0].snapshot, tuple(found))
 
 
 @use_case
@@ -193,7 +244,7 @@ def find(text: str, *, actor: Actor | None = None) -> Steps[SearchResult]:
     return SearchResult(tuple(found), capped or len(in_events) >= FOUND_CAP or len(in_table) >= FOUND_CAP)
 
 
-def _events(filter: EventFilter, cursor: str | None, limit: int) -> Steps[Page[Event]]:
+def _events(filter: EventFilter, cursor: str | None, limit: int, max_scanned: int = SCAN_ROWS) -> Steps[Page[Event]]:
     require_count("limit", limit)
     found: list[Any] = []
     below, scanned, capped = _event_cursor(cursor), 0, False
@@ -204,13 +255,14 @@ def _events(filter: EventFilter, cursor: str | None, limit: int) -> Steps[Page[E
             since=filter.since, until=filter.until, entity_id=filter.entity_id, namespace=filter.namespace,
             kinds=[int(k) for k in filter.kinds] or None,
             actor=filter.actor, message_id=filter.message_id, sequence_number=filter.sequence_number,
+            except_namespaces=[name.lower() for name in filter.except_namespaces] or None,
         )  # fmt: skip
         scanned += rows[0].scanned
         found += [row for row in rows if row.event_id is not None]
         if rows[0].scanned < SCAN_CHUNK:
             break
         below = (rows[0].last_xid, rows[0].last_event)
-        if len(found) <= limit and (scanned >= SCAN_ROWS or time.monotonic() >= deadline):
+        if len(found) <= limit and (scanned >= max_scanned or time.monotonic() >= deadline):
             capped = True
             break
     names = yield from names_in(found[:limit])
@@ -226,6 +278,16 @@ def _event_cursor(cursor: str | None) -> tuple[str, int]:
     if not (xid.isdecimal() and event.isdecimal() and len(xid) < 20 and len(event) < 19):
         raise InvalidArgument("cursor", f"{cursor!r} is not a valid page cursor")
     return xid, int(event)
+
+
+def _is_snapshot(text: object) -> bool:
+    """Whether PostgreSQL reads the text as a snapshot: xmin:xmax:the transactions between that are not committed."""
+    if not isinstance(text, str) or not SNAPSHOT.fullmatch(text):
+        return False
+    lowest, end, between = text.split(":")
+    numbers = [int(one) for one in between.split(",") if one]
+    ascending = all(one < other for one, other in pairwise([*numbers, int(end)]))
+    return 0 < int(lowest) <= (numbers or [int(end)])[0] and ascending
 
 
 def _links(row: Any) -> list[tuple[int, int | None]]:
@@ -245,6 +307,12 @@ def names_in(events: Sequence[Any]) -> Steps[dict[int, EntityAddress]]:
     """The addresses of the entities of events, and of the messages that they link to."""
     linked = {entity_id for row in events for entity_id, _ in _links(row)}
     return (yield from names_of({row.entity_id for row in events} | linked))
+
+
+def events_of(rows: Sequence[Any]) -> Steps[list[Event]]:
+    """The events of rows with all columns of an event."""
+    names = yield from names_in(rows)
+    return [_event(row, names) for row in rows]
 
 
 def _event(row: Any, names: Mapping[int, EntityAddress]) -> Event:

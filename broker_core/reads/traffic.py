@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import zip_longest
 from typing import Any
@@ -66,8 +66,10 @@ class Times:
 class TrafficPoint:
     """Messages in one interval that begins at `at` (database's clock) and lasts `seconds`.
 
-    dead_lettered: to a dead-letter queue or exchange, or to a poison queue. active, dead: how many there were at its end.
+    dead_lettered: to a dead-letter queue or exchange, or to a poison queue. active, dead: how many there were at its end; of a
+    namespace, those in queues that collect dead letters are both.
     waiting, processing: of the messages completed in it: until the first receive, and from the last receive to completion.
+    oldest: the age of an entity's oldest active message at its end; 0: it had none; None: not known, as for several entities.
     partial: it has not ended.
     """
 
@@ -83,6 +85,7 @@ class TrafficPoint:
     dead: int = 0
     waiting: Times = Times()
     processing: Times = Times()
+    oldest: timedelta | None = None
     partial: bool = False
 
 
@@ -100,7 +103,7 @@ def traffic(address: EntityAddress, minutes: int = 15, *, actor: Actor | None = 
     over. Raises EntityNotFound."""
     require(actor, Right.BROWSE, address)
     _check(minutes)
-    return (yield from _points([(yield from entity_id_of(address))], minutes))
+    return (yield from _points([(yield from entity_id_of(address))], minutes, with_oldest=True))
 
 
 def _added(results: list[list[TrafficPoint]]) -> list[TrafficPoint]:
@@ -110,13 +113,18 @@ def _added(results: list[list[TrafficPoint]]) -> list[TrafficPoint]:
 @use_case(combine=_added)
 def namespace_traffic(namespace: str | None, minutes: int = 15, *, actor: Actor | None = None) -> Steps[list[TrafficPoint]]:
     """The same of all entities of a namespace, or of all namespaces but Vitrine's own. A message that a topic published counts
-    once for each copy. Raises EntityNotFound."""
+    once for each copy. What is in poison queues, and in queues that only collect dead letters, is dead. Raises EntityNotFound."""
     require(actor, Right.BROWSE, namespace or "all namespaces")
     _check(minutes)
     found = yield call("read_traffic_namespaces", namespace=namespace)
     if namespace is not None and not found:
         raise EntityNotFound(namespace, "namespace")
-    return (yield from _points([-row.id for row in found], minutes))
+    points = yield from _points([-row.id for row in found], minutes)
+    collecting = yield call("read_collecting_queues", namespace_ids=[row.id for row in found])
+    if not collecting:
+        return points
+    collected = {point.at: point.active for point in (yield from _points([row.id for row in collecting], minutes))}
+    return [replace(point, dead=point.dead + collected.get(point.at, 0)) for point in points]
 
 
 @use_case(namespace=WHOLE_DATABASE)
@@ -141,7 +149,7 @@ def _check(minutes: int) -> None:
         raise InvalidArgument("minutes", f"{minutes!r} must be a whole number from 1 to {MOST_MINUTES:,}: kept for 90 days")
 
 
-def _points(ids: list[int], minutes: int) -> Steps[list[TrafficPoint]]:
+def _points(ids: list[int], minutes: int, *, with_oldest: bool = False) -> Steps[list[TrafficPoint]]:
     width = next((width for width in WIDTHS if minutes * 60 / width <= MOST_POINTS), WIDTHS[-1])
     step = next(step for step in _STEPS if step <= width)
     end = int(time.time()) // width * width
@@ -156,7 +164,24 @@ def _points(ids: list[int], minutes: int) -> Steps[list[TrafficPoint]]:
         points.append(_point(at, width, row, active, dead, partial=start >= end))
         if row:
             active, dead = active - int(row.active_change), dead - int(row.dead_change)
-    return points[-math.ceil(minutes * 60 / width) :][::-1]
+    points = points[-math.ceil(minutes * 60 / width) :][::-1]
+    return (
+        _with_oldest(points, {at: row.oldest_at for at, row in known.items()}, rows[0].oldest_before) if with_oldest else points
+    )
+
+
+def _with_oldest(
+    points: Sequence[TrafficPoint], known: Mapping[datetime, datetime | None], last: datetime | None
+) -> list[TrafficPoint]:
+    """The points with the age of the oldest message. known, last: since when it waits at the end of an interval with traffic, and
+    before the first; None: unknown. Without traffic it is the same message as before."""
+    found = []
+    for point in points:
+        last = known.get(point.at, last) if point.active else None
+        end = min(point.at + timedelta(seconds=point.seconds), datetime.now(UTC))
+        age = timedelta() if not point.active else None if last is None else max(end - last, timedelta())
+        found.append(replace(point, oldest=age))
+    return found
 
 
 def _point(at: datetime, width: int, row: Any, active: int, dead: int, *, partial: bool) -> TrafficPoint:

@@ -13,6 +13,7 @@ from broker_core.service_bus import entities
 from broker_core.store import connections
 from explorer import operations
 from explorer.operations import runner
+from explorer.operations.presenters import Line
 from tests.looking import now
 
 OTTO = Actor("user", "otto", Right.ALL)
@@ -79,8 +80,8 @@ def test_what_is_removed_is_seen_by_nobody_and_returns_as_it_was(queue, kind, re
 def test_an_archive_can_be_restored_without_a_time_limit(queue):
     service_bus.send(queue, [Message()])
     done, purged = start(Kind.ARCHIVE, queue), start(Kind.PURGE, queue)
-    assert done.undo_until is None and purged.undo_until is not None
-    connections.current().execute("UPDATE vitrine_operation SET undo_until = now() - interval '1 h' WHERE undo_until IS NOT NULL")
+    assert done.kept_until is None and purged.kept_until is not None
+    connections.current().execute("UPDATE vitrine_operation SET kept_until = now() - interval '1 h' WHERE kept_until IS NOT NULL")
     sweeps.purge_hidden_messages()
     assert undo(done).undone == 1
 
@@ -88,11 +89,65 @@ def test_an_archive_can_be_restored_without_a_time_limit(queue):
 def test_what_was_purged_is_deleted_after_its_time(queue):
     service_bus.send(queue, [Message() for _ in range(3)])
     done = start(Kind.PURGE, queue)
+    sweeps.purge_hidden_messages()  # what other tests left
     assert sweeps.purge_hidden_messages() == {}
-    connections.current().execute("UPDATE vitrine_operation SET undo_until = now() WHERE id = %s", [done.id])
+    connections.current().execute("UPDATE vitrine_operation SET kept_until = now() WHERE id = %s", [done.id])
     assert sweeps.purge_hidden_messages() == {"messages": 3}
     with pytest.raises(NotAllowed, match="30 minutes"):
         undo(done)
+
+
+def test_a_resumed_operation_keeps_what_it_hid_however_long_it_takes(queue, monkeypatch):
+    """Also while it is paused, and when it is undone then."""
+    monkeypatch.setattr("explorer.operations.starting.submit", lambda _: None)
+    service_bus.send(queue, [Message() for _ in range(3)])
+    operation = half_done_and_failed(start(Kind.PURGE, queue, pace=1_000), monkeypatch, size="BATCH")
+    operations.change(operation, "resume", actor=OTTO)
+    make_old(operation)
+    runner.run(operation, seconds=0)
+    assert sweeps.purge_hidden_messages() == {}
+    operations.change(core.find(operation.id), "pause", actor=OTTO)
+    make_old(operation)
+    assert sweeps.purge_hidden_messages() == {} and core.find(operation.id).done == 2
+    assert undo(core.find(operation.id)).undone == 2 and len(facts(queue)[0]) == 3
+
+
+def test_an_export_can_be_continued_while_its_file_is_kept(queue, monkeypatch):
+    monkeypatch.setattr("explorer.operations.starting.submit", lambda _: None)
+    service_bus.send(queue, [Message() for _ in range(3)])
+    operation = half_done_and_failed(start(Kind.EXPORT, queue, pace=1_000), monkeypatch, size="BODIES_BATCH")
+    operations.change(operation, "resume", actor=OTTO)
+    operations.change(operation, "pause", actor=OTTO)
+    make_old(operation)
+    operations.change(operation, "resume", actor=OTTO)
+    runner.run(operation, seconds=0)
+    core.end(queue.namespace, *claimed(operation), State.FAILED, keep=Kind.EXPORT.kept)
+    make_old(operation)
+    with pytest.raises(NotAllowed, match="file of operation .* is deleted"):
+        operations.change(core.find(operation.id), "resume", actor=OTTO)
+    assert core.find(operation.id).state is State.FAILED
+
+
+def half_done_and_failed(operation, monkeypatch, *, size):
+    """After one of its three messages, with batches of one from now on."""
+    monkeypatch.setattr(runner, size, 1)
+    runner.run(operation, seconds=0)
+    core.end(
+        operation.address.namespace, *claimed(operation), State.FAILED, message="The disk is full.", keep=operation.kind.kept
+    )
+    return core.find(operation.id)
+
+
+def claimed(operation):
+    token = core.claim_token()
+    return core.claim(operation.address.namespace, operation.id, token), token
+
+
+def make_old(operation):
+    """As if two days had passed."""
+    connections.current().execute(
+        "UPDATE vitrine_operation SET kept_until = kept_until - interval '2 d' WHERE id = %s", [operation.id]
+    )
 
 
 def test_locked_messages_are_skipped_with_their_holder(queue):
@@ -300,13 +355,37 @@ def test_an_entity_that_is_deleted_meanwhile_ends_the_operation(queue, monkeypat
         start(Kind.PURGE, queue)
 
 
+def test_nothing_can_be_undone_after_the_entity_was_deleted(queue):
+    dead(queue, 2)
+    done = start(Kind.RESUBMIT, queue, "dead-letter")
+    assert [one.id for one in core.newest(entity_id=done.entity_id, undoable=True)] == [done.id]
+    entities.delete_entity(queue)
+    for _ in range(2):  # also after the rows of the entity are removed
+        found = core.find(done.id)
+        assert not found.can_be_undone and core.newest(entity_id=done.entity_id, undoable=True) == []
+        with pytest.raises(NotAllowed, match=f"was deleted at {found.entity_deleted_at:%H:%M} UTC; nothing can be undone"):
+            undo(found)
+        sweeps.remove_deleted_entities()
+    assert core.find(done.id).state is State.DONE
+
+
+def test_an_undo_does_not_change_how_long_the_operation_took(queue):
+    dead(queue, 1)
+    done = start(Kind.RESUBMIT, queue, "dead-letter")
+    connections.current().execute(
+        "UPDATE vitrine_operation SET finished_at = started_at + interval '2 s' WHERE id = %s", [done.id]
+    )
+    assert undo(core.find(done.id)).finished_at == done.started_at + timedelta(seconds=2)
+    assert Line(core.find(done.id)).took == "2 s"
+
+
 def test_records_of_operations_are_deleted_after_the_retention_but_not_archives(queue):
     dead(queue, 3)
     archive = start(Kind.ARCHIVE, queue, "dead-letter", numbers=[1])
     old = start(Kind.RESUBMIT, queue, "dead-letter", numbers=[2])
     new = start(Kind.RESUBMIT, queue, "dead-letter", numbers=[3])
     connections.current().execute(
-        "UPDATE vitrine_operation SET finished_at = finished_at - interval '8 d', undo_until = undo_until - interval '8 d'"
+        "UPDATE vitrine_operation SET finished_at = finished_at - interval '8 d', kept_until = kept_until - interval '8 d'"
         " WHERE id = ANY (%s)",
         [[archive.id, old.id]],
     )

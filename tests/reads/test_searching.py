@@ -78,7 +78,8 @@ def test_messages_are_found_wherever_they_are(shop, text, expected):
 
 @pytest.mark.parametrize("rows", [1, 2, 5])
 def test_slices_join_without_gaps_or_repetition(shop, monkeypatch, rows):
-    monkeypatch.setattr(searching, "SLICE_ROWS", rows)
+    for name in ("SLICE_ROWS", "ROWS_PASSED"):
+        monkeypatch.setattr(searching, name, rows)
     monkeypatch.setattr(searching, "SLICE_SECONDS", 0)
     monkeypatch.setattr(searching, "SLICE_FOUND", 1)
     found = sorted(one for one, _ in searched("prop.tenant=acme", shop.namespace))
@@ -173,7 +174,7 @@ def test_a_filter_that_names_entities_examines_only_their_stored_messages(shop, 
 def test_a_slice_examines_what_fits_into_its_time():
     def rows(seconds, scanned):
         search = searching._Search(None, None, False, None, (), time.monotonic() - seconds)
-        return search.rows(scanned)
+        return search.rows(scanned, searching.SLICE_ROWS)
 
     assert rows(0, 0) == searching.FIRST_ROWS
     assert rows(0.01, 4_000) == searching.SLICE_ROWS

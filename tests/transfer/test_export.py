@@ -346,7 +346,7 @@ def test_the_commands_write_a_file_and_read_it(queue, tmp_path, capsys):
     call_command("import_vitrine", str(file), rename=name)
     assert f"imported {name}: 1 entity, 1 message" in capsys.readouterr().out
     assert bodies(service_bus.receive(EntityAddress(name, queue.path))) == ["x"]
-    with pytest.raises(CommandError, match=f"'{name}' already exists.* Nothing was stored"):
+    with pytest.raises(CommandError, match=f"'{name}' already exists.*--as NAME.*--update.* Nothing was stored"):
         call_command("import_vitrine", str(file), rename=name)
     with pytest.raises(CommandError, match="cannot be read"):
         call_command("import_vitrine", str(tmp_path / "missing"))

@@ -387,7 +387,7 @@ def test_the_import_of_a_virtual_hosts_export_gives_an_equal_export(broker_datab
         lines = exported(vhost)
         copy = EntityAddress(copied_vhost(vhost), "q")
         assert content(exported(copy.namespace)) == content(lines)
-        held = ("lock_token", "locked_by", "owner_id")
+        held = ("lock_token", "locked_by", "owner_id", "ready_priority")
         assert stored(copy, *held) == stored(queue, *held)
         assert columns(copy) == columns(queue)
         assert ledger_agrees(copy)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from django.core.management.base import BaseCommand, CommandError
 
-from broker_core.common.errors import BrokerError
+from broker_core.common.errors import BrokerError, EntityExists
 from broker_core.transfer.importing import import_
 from broker_core.transfer.lines import lines_of
 from broker_core.transfer.updating import Result, apply_import, preview_import
@@ -55,6 +55,11 @@ def _opened(file: str) -> Iterator:
             yield source
     except OSError as exc:
         raise CommandError(f"{file} cannot be read: {exc.strerror}.") from exc
+    except EntityExists as exc:
+        raise CommandError(
+            f"The {exc.what} '{exc.entity}' already exists. Import it with another name (--as NAME), or change it to what the "
+            "file says (--update). Nothing was stored."
+        ) from exc
     except BrokerError as exc:
         raise CommandError(f"{str(exc).removesuffix('.')}. Nothing was stored.") from exc
 

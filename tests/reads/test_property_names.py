@@ -1,0 +1,33 @@
+"""The names of the properties that messages have."""
+
+import pytest
+
+from broker_core import reads, service_bus
+from broker_core.common.errors import NotAuthorized
+from broker_core.common.types import Actor, Message, Right
+from broker_core.reads import messages
+from tests.fixtures import broker_database, make_queue, namespace  # noqa: F401 - fixtures
+from tests.looking import entity_id
+
+
+def test_names_of_properties_are_those_of_a_namespaces_messages(make_queue):  # noqa: F811
+    first, second, other = make_queue(), make_queue(), make_queue()
+    service_bus.send(first, [Message(b"x", properties={"region": "eu", "n": 1}), Message(b"x")])
+    service_bus.send(second, [Message(b"x", properties={"region": "us", "a": 1})])
+    service_bus.send(other, [Message(b"x", properties={"other": 1})])
+    ids = [entity_id(first), entity_id(second)]
+    assert reads.property_names(first.namespace, ids) == ["a", "n", "region"]
+    assert reads.property_names("elsewhere", ids) == []
+    with pytest.raises(NotAuthorized):
+        reads.property_names(first.namespace, ids, actor=Actor("user", "eve", Right.SEND))
+
+
+def test_few_messages_of_few_entities_are_read_for_names(make_queue, monkeypatch):  # noqa: F811
+    """Also if none of them has a property."""
+    monkeypatch.setattr(messages, "NAMES_FROM_MESSAGES", 3)
+    monkeypatch.setattr(messages, "NAMES_FROM_ENTITIES", 2)
+    queues = [make_queue() for _ in range(3)]
+    service_bus.send(queues[0], [Message(b"x")] * 3 + [Message(b"x", properties={"fourth": 1})])
+    for queue in queues[1:]:
+        service_bus.send(queue, [Message(b"x", properties={queue.path: 1})])
+    assert reads.property_names(queues[0].namespace, map(entity_id, queues)) == [queues[1].path]
