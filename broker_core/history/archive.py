@@ -7,7 +7,7 @@ is written again with the same bounds, rows and names. Readers find files throug
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any
@@ -23,7 +23,7 @@ from broker_core.models import ArchiveEpoch, ArchiveFile, ArchiveSlice
 from broker_core.store.connections import current_database
 from broker_core.store.statements import SQL
 
-from . import clients, lives, schema, storage
+from . import clients, lives, properties, schema, storage
 from .contents import CONTENTS
 
 MAX_EVENTS = 250_000  # a slice is held in memory: about 300 bytes per event
@@ -130,8 +130,18 @@ def _only_archiver(wait_seconds: float) -> Iterator[psycopg.Connection]:
             if time.monotonic() >= deadline:
                 raise ServerBusy("Another process is archiving events. No events are lost; try again later.")
             time.sleep(LOCK_POLL_SECONDS)
-        yield connection
-        row(connection, "history_unlock")  # at once: the server may notice a closed connection later
+        with unlocking(connection, "history_unlock"):
+            yield connection
+
+
+@contextmanager
+def unlocking(connection: psycopg.Connection, statement: str) -> Iterator[None]:
+    """Release a lock at the end, also after an error, by this statement: the server may notice a closed connection later."""
+    try:
+        yield
+    finally:
+        with suppress(psycopg.Error):
+            row(connection, statement)
 
 
 def _epoch(connection: psycopg.Connection, system_identifier: int):
@@ -254,6 +264,10 @@ def _contents(archive, events: pa.Table, slice_id: int, only_events: bool = Fals
     namespace_id = events["namespace_id"][0].as_py()
     earlier = lives.earlier_files(archive, namespace_id, slice_id, pc.min(events["day"]).as_py())
     ended, attempts = lives.lives(events, earlier)
+    if keys := properties.chosen_in(namespace_id):
+        columns = (*lives.READ, *properties.COLUMNS)
+        with_properties = lives.earlier_files(archive, namespace_id, slice_id, pc.min(events["day"]).as_py(), columns)
+        ended = properties.added(ended, events, keys, with_properties)
     received = clients.of_attempts(attempts)
     return {
         ArchiveFile.EVENTS: events,

@@ -138,7 +138,8 @@ def only_one() -> Iterator[psycopg.Connection]:
     with archive.connected() as connection:
         if not archive.row(connection, "history_try_lock_files").locked:
             raise ServerBusy("Another process is compacting the archive. Try again later.")
-        yield connection
+        with archive.unlocking(connection, "history_unlock_files"):
+            yield connection
 
 
 def merged(tables: Iterable[pa.Table], keys: tuple[str, ...], bounds: list[tuple]) -> Iterator[pa.Table]:

@@ -27,8 +27,13 @@ SECOND = 1_000_000  # in microseconds
 STEP = 10  # seconds in which the rate of arrivals and the consumers' pace do not change
 DAY = 86_400 // STEP
 LONGER_THAN = (0.1, 0.3, 1, 3, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200)  # seconds of waiting
-PROBLEMS = ("Timeout after 30 s", "Order 4711 has no customer", None)
-_TRANSIENT, _POISON, _NO_REASON = range(3)
+LIMIT = "MaxDeliveryCountExceeded"
+PROBLEMS = ("Timeout after 30 s", "Order 4711 has no customer", None, LIMIT)
+ERRORS = ("Timeout after # s", "Order # has no customer", None, LIMIT)  # the same without numbers
+_TRANSIENT, _POISON, _NO_REASON, _LIMIT = range(4)
+REGIONS = ("eu",) * 9 + ("us",) * 8 + ("asia",) * 3  # a message's property, by its number
+HOT = "asia"
+SESSIONS = 40  # of a queue that requires sessions; the first ones have most messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +41,8 @@ class Load:
     """The parameters of a load, in seconds and shares.
 
     pickup, work: the medians of log-normal times until a free consumer takes a message, and of an attempt's work; *_sigma: the
-    standard deviations of their logarithms. fails: of the attempts whose work is done in time. utilisation: of the consumers at
+    standard deviations of their logarithms. fails: of the attempts whose work is done in time; of the region HOT, so many times
+    as many. utilisation: of the consumers at
     the rhythm's peak. bursts, outages: of each queue, a day.
     """
 
@@ -49,6 +55,7 @@ class Load:
     max_deliveries: int = 10
     redelivery: float = 0.2
     fails: float = 0.02
+    hot_fails: float = 4.0
     poison: float = 0.002
     utilisation: float = 0.7
     bursts: float = 3.0
@@ -216,7 +223,8 @@ class _Queue:
     def _mean_work(self) -> float:
         """Seconds of work for a message, with the attempts that fail."""
         work = self._draw.lognormal(np.log(self._load.work), self._load.work_sigma, 100_000)
-        ends = (1 - self._load.fails) * np.mean(work <= self._load.lock)
+        hot = REGIONS.count(HOT) / len(REGIONS)
+        ends = (1 - self._load.fails * (1 + hot * (self._load.hot_fails - 1))) * np.mean(work <= self._load.lock)
         attempts = (1 - self._load.poison) / ends + self._load.poison * self._load.max_deliveries
         return float(np.minimum(work, self._load.lock).mean() * attempts)
 
@@ -228,7 +236,8 @@ class _Queue:
         waiting = self._waiting(at)
         for longer in LONGER_THAN:
             self.truth.longer_than[longer] += int(np.count_nonzero(waiting > longer))
-        return _Block(self._entity.pk, first_number, enqueued, waiting, self._until, self._load, self.truth, self._draw)
+        before = first_number - self._first
+        return _Block(self._entity, first_number, before, enqueued, waiting, self._until, self._load, self.truth, self._draw)
 
     def _waiting(self, at: np.ndarray) -> np.ndarray:
         """Seconds from the arrival, at a place in the steps, until a consumer takes the message: the work before it has to be
@@ -248,15 +257,17 @@ class _Block:
     """Messages of a queue, and what became of them. Times are whole microseconds."""
 
     def __init__(
-        self, entity_id: int, first_number: int, enqueued: np.ndarray, waiting: np.ndarray, until: int, load: Load, truth: Truth,
-        draw: np.random.Generator,
+        self, entity: Entity, first_number: int, before: int, enqueued: np.ndarray, waiting: np.ndarray, until: int, load: Load,
+        truth: Truth, draw: np.random.Generator,
     ):  # fmt: skip
-        self._entity_id, self._load = entity_id, load
+        self._entity_id, self._has_sessions, self._load = entity.pk, entity.requires_session, load
         self._numbers, self._enqueued = first_number + np.arange(len(enqueued)), enqueued
         count = len(enqueued)
+        self._scattered = ((before + np.arange(count)) * 2654435761 % 2**32) >> 12  # neighbours are far apart
         ttl = np.inf if load.time_to_live is None else load.time_to_live
         expired = waiting > ttl
         poison = draw.random(count) < load.poison
+        self._fails = load.fails * np.where(np.array(REGIONS)[self._scattered % len(REGIONS)] == HOT, load.hot_fails, 1)
         received = enqueued + (waiting * SECOND).astype(np.int64)
         self._deliver(received, expired, poison, truth.consumers, draw)
         self._ended[expired] = enqueued[expired] + int(ttl * SECOND) if load.time_to_live else 0
@@ -287,7 +298,7 @@ class _Block:
         last = self._offsets + self._deliveries - 1
         taken = ~self._expired
         ttl = self._load.time_to_live
-        reason = _words(np.where(dead, 0, 1), ("MaxDeliveryCountExceeded", None))
+        reason = _words(np.where(dead, 0, 1), (LIMIT, None))
         lost = np.bincount(self._message[self._how == EventKind.LOCK_LOST], minlength=count)
         safe = np.clip(last, 0, max(0, len(self._received) - 1))
         first = np.clip(self._offsets, 0, max(0, len(self._received) - 1))
@@ -304,6 +315,8 @@ class _Block:
             size=self._sizes, message_id=_message_ids(self._numbers), xid=np.zeros(count, np.int64),
             generated=np.ones(count, bool), deliveries=self._deliveries, renewals=np.zeros(count, np.int32), locks_lost=lost,
             settled_by=_consumers(_masked(consumer[safe], taken)), scheduled=np.zeros(count, bool),
+            session_id=_sessions(self._scattered) if self._has_sessions else pa.nulls(count, pa.string()),
+            chosen_properties=_words(self._scattered % len(REGIONS), [f'{{"region": "{one}"}}' for one in REGIONS]),
         )  # fmt: skip
 
     def attempts(self) -> pa.Table:
@@ -317,7 +330,7 @@ class _Block:
             ended_at=self._until, locked_until=self._received + int(self._load.lock * SECOND),
             lock_ended_at=self._received + int(self._load.lock * SECOND), renewals=np.zeros(count, np.int32),
             delivery_count=self._attempt, received_by=consumer, ended_by=consumer, reason=why,
-            error=_words(self._why, ("Timeout after # s", "Order # has no customer", None)), xid=np.zeros(count, np.int64),
+            error=_words(self._why, ERRORS), xid=np.zeros(count, np.int64),
             generated=np.ones(count, bool),
         )  # fmt: skip
 
@@ -364,14 +377,14 @@ class _Block:
         for attempt in range(1, load.max_deliveries + 1):
             work = draw.lognormal(np.log(load.work), load.work_sigma, len(there))
             lost = work > load.lock
-            failed = ~lost & (poison[there] | (draw.random(len(there)) < load.fails))
+            failed = ~lost & (poison[there] | (draw.random(len(there)) < self._fails[there]))
             end = begun + (np.minimum(work, load.lock) * SECOND).astype(np.int64)
             again = lost | failed
             how = np.where(lost, EventKind.LOCK_LOST, np.where(failed, EventKind.ABANDONED, EventKind.COMPLETED))
-            if attempt == load.max_deliveries:
-                how[again] = EventKind.DEAD_LETTERED
-                self._outcome[there[again]] = EventKind.DEAD_LETTERED
             why = np.where(failed, np.where(poison[there], _POISON, _TRANSIENT), _NO_REASON)
+            if attempt == load.max_deliveries:
+                how[again], why[again] = EventKind.DEAD_LETTERED, _LIMIT
+                self._outcome[there[again]] = EventKind.DEAD_LETTERED
             parts.append((there, np.full(len(there), attempt), begun, end, how, why, draw.integers(0, consumers, len(there))))
             self._deliveries[there] = attempt
             self._ended[there] = end
@@ -396,7 +409,7 @@ class _Block:
         for name in ("_received", "_until", "_how", "_why", "_consumer", "_attempt"):
             setattr(self, name, getattr(self, name)[mine])
         self._message = places[self._message[mine]]
-        for name in ("_numbers", "_enqueued", "_ended", "_outcome", "_deliveries", "_expired", "_sizes"):
+        for name in ("_numbers", "_enqueued", "_ended", "_outcome", "_deliveries", "_expired", "_sizes", "_scattered"):
             setattr(self, name, getattr(self, name)[kept])
         self._offsets = np.cumsum(self._deliveries) - self._deliveries
 
@@ -424,6 +437,11 @@ def _words(codes: np.ndarray, words: Sequence[str | None]) -> pa.Array:
 
 def _consumers(numbers: Any) -> pa.Array:
     return pc.binary_join_element_wise("consumer-", pc.cast(pa.array(numbers), pa.string()), "")
+
+
+def _sessions(scattered: np.ndarray) -> pa.Array:
+    places = (SESSIONS * (scattered / 2**20) ** 3).astype(np.int32)
+    return pc.binary_join_element_wise("session-", pc.cast(pa.array(places), pa.string()), "")
 
 
 def _message_ids(numbers: np.ndarray) -> pa.Array:

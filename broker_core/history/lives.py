@@ -8,8 +8,8 @@ than the event itself (docs/history.md, "Lives and attempts").
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from datetime import timedelta
+from collections.abc import Callable, Sequence
+from datetime import date, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -30,14 +30,14 @@ MOST_CHARACTERS = 120  # of a normalised error
 
 Earlier = Callable[[pa.Table], pa.Table]
 
-_BEGINNINGS = (EventKind.SENT, EventKind.SCHEDULED, EventKind.PUBLISHED)
+BEGINNINGS = (EventKind.SENT, EventKind.SCHEDULED, EventKind.PUBLISHED)
 _DELIVERY_ENDS = (EventKind.ABANDONED, EventKind.RELEASED, EventKind.DEFERRED, EventKind.LOCK_LOST)  # the life goes on
 _NO_CHANGE = (EventKind.RENEWED, EventKind.DUPLICATE_DROPPED, EventKind.SETTLE_REFUSED)  # a delivery goes on
-_READ = [
+READ = [
     *("event_id", "xid", "at", *LIST, "kind", "locked_until", "actor", "session_id", "size", "time_to_live_us"),
     *("entity_time_to_live_us", "topic_time_to_live_us", "link", "linked_entity_id", "linked_sequence_number"),
 ]
-_WANTED = pa.schema([*((name, pa.int64()) for name in MESSAGE), ("since", pa.timestamp("us", tz="UTC"))])
+WANTED = pa.schema([*((name, pa.int64()) for name in MESSAGE), ("since", pa.timestamp("us", tz="UTC"))])
 _VARIABLE = (
     (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.I), "#"),
     (re.compile(r"\b(?=[0-9a-f]*\d)[0-9a-f]{12,}\b", re.I), "#"),
@@ -48,8 +48,8 @@ _VARIABLE = (
 
 def lives(events: pa.Table, earlier: Earlier) -> tuple[pa.Table, pa.Table]:
     """The lives and the attempts that these events of a slice ended, with the `day` of the event that did. Both are ordered by
-    message. earlier: reads the events before the slice of messages given as _WANTED; returns _READ."""
-    known = events.select([*_READ, "reason", "delivery_count", "day"])
+    message. earlier: reads the events before the slice of messages given as WANTED; returns READ."""
+    known = events.select([*READ, "reason", "delivery_count", "day"])
     before = earlier(_begun_before(events))
     whole = _in_order(pa.concat_tables([before, known], promote_options="default"))
     return _lives(events, whole), _attempts(whole)
@@ -60,7 +60,7 @@ def ended(events: pa.Table) -> pa.Table:
 
     A life that ended in dead-lettering was in the main queue, although the event is recorded in the dead-letter queue.
     """
-    ends = events.filter(_is(events, LIFE_ENDS))
+    ends = _not_taken_back(events)
     main = pa.scalar(int(SubQueue.MAIN), pa.int16())
     onward = pc.fill_null(pc.equal(ends["link"], "to"), False)
     columns = {
@@ -70,16 +70,28 @@ def ended(events: pa.Table) -> pa.Table:
         "settled_by": ends["actor"],
         "to_entity_id": _where(onward, ends["linked_entity_id"]),
         "to_sequence_number": _where(onward, ends["linked_sequence_number"]),
+        "chosen_properties": pa.nulls(ends.num_rows, pa.string()),  # of an operator's choice: see properties.py
         "generated": pc.fill_null(pc.equal(ends["actor"], schema.GENERATED_ACTOR), False),
     }
     return pa.table(columns | {name: ends[name] for name in ends.column_names if name not in columns})
 
 
-def earlier_files(archive: Any, namespace_id: int, slice_id: int, first_day) -> Earlier:
-    """Reads the events of messages from the files of slices before this one. first_day: the first day of this slice's events."""
+def _not_taken_back(events: pa.Table) -> pa.Table:
+    """The events that ended lives, without those that an undo took back within the slice: such a life goes on."""
+    found = events.filter(_is(events, (*LIFE_ENDS, EventKind.RESTORED)))
+    found = found.sort_by([(name, "ascending") for name in (*MESSAGE, "event_id")])
+    taken_back = pc.and_(_same_message(found), pc.equal(_next(found["kind"]), int(EventKind.RESTORED)))
+    return found.filter(pc.and_(_is(found, LIFE_ENDS), pc.invert(pc.fill_null(taken_back, False))))
+
+
+def earlier_files(
+    archive: Any, namespace_id: int, slice_id: int, first_day: date, columns: Sequence[str] = tuple(READ)
+) -> Earlier:
+    """Reads the events of messages from the files of slices before this one. first_day: the first day of this slice's events.
+    columns: to read, at least READ."""
 
     def read(wanted: pa.Table) -> pa.Table:
-        found = [schema.EVENT.empty_table().select(_READ)]
+        found = [schema.EVENT.empty_table().select(columns)]
         files = ArchiveFile.objects.filter(
             content=ArchiveFile.EVENTS, imported=False, namespace_id=namespace_id, day__gte=first_day - LOOK_BACK
         )
@@ -88,7 +100,7 @@ def earlier_files(archive: Any, namespace_id: int, slice_id: int, first_day) -> 
             since = wanted["since"]
             due = wanted.filter(pc.fill_null(pc.less_equal(since, pa.scalar(file.last_at, since.type)), True))
             if due.num_rows:
-                found.append(_events_of(archive, file, due, slice_id))
+                found.append(_events_of(archive, file, due, slice_id, columns))
                 wanted = _without_resolved(wanted, found[-1])
             if not wanted.num_rows:
                 break
@@ -106,7 +118,7 @@ def normalised(reason: str | None) -> str | None:
     return reason.strip()[:MOST_CHARACTERS]
 
 
-def _events_of(archive: Any, file: ArchiveFile, wanted: pa.Table, slice_id: int) -> pa.Table:
+def _events_of(archive: Any, file: ArchiveFile, wanted: pa.Table, slice_id: int, columns: Sequence[str]) -> pa.Table:
     """The events of these messages in a file, without those of this slice and later ones."""
     numbers = pc.min_max(wanted["sequence_number"]).as_py()
     near = pc.field("entity_id").isin(pc.unique(wanted["entity_id"]))
@@ -116,14 +128,13 @@ def _events_of(archive: Any, file: ArchiveFile, wanted: pa.Table, slice_id: int)
     with archive.open(file.path) as opened:
         there = set(pq.read_schema(opened).names)
         opened.seek(0)
-        columns = [name for name in _READ if name in there]
-        table = pq.read_table(opened, columns=columns, filters=near)
+        table = pq.read_table(opened, columns=[name for name in columns if name in there], filters=near)
     return table.join(wanted.select(MESSAGE), MESSAGE, join_type="left semi").replace_schema_metadata(None)
 
 
 def _without_resolved(wanted: pa.Table, found: pa.Table) -> pa.Table:
     """The messages of which more must be read: a life that ended is complete from its beginning, a delivery from its receipt."""
-    begun = found.filter(_is(found, _BEGINNINGS)).select(MESSAGE)
+    begun = found.filter(_is(found, BEGINNINGS)).select(MESSAGE)
     received = found.filter(_is(found, (EventKind.RECEIVED,))).select(MESSAGE)
     ended, going_on = wanted.filter(pc.is_valid(wanted["since"])), wanted.filter(pc.is_null(wanted["since"]))
     rest = [ended.join(begun, MESSAGE, join_type="left anti"), going_on.join(received, MESSAGE, join_type="left anti")]
@@ -133,12 +144,12 @@ def _without_resolved(wanted: pa.Table, found: pa.Table) -> pa.Table:
 def _begun_before(events: pa.Table) -> pa.Table:
     """The messages of which this slice has an end, of the life or of a delivery, but not the beginning. since: when a message
     whose life ended was enqueued; NULL: its life goes on."""
-    begun = events.filter(_is(events, _BEGINNINGS)).select(MESSAGE)
+    begun = events.filter(_is(events, BEGINNINGS)).select(MESSAGE)
     ends = events.filter(_is(events, (*LIFE_ENDS, *_DELIVERY_ENDS)))
     life_end = _is(ends, LIFE_ENDS)
-    since = pc.if_else(life_end, pc.coalesce(ends["enqueued_at"], ends["at"]), pa.scalar(None, _WANTED.field("since").type))
+    since = pc.if_else(life_end, pc.coalesce(ends["enqueued_at"], ends["at"]), pa.scalar(None, WANTED.field("since").type))
     wanted = ends.select(MESSAGE).append_column("since", since).group_by(MESSAGE).aggregate([("since", "min")])
-    return wanted.rename_columns(_WANTED.names).cast(_WANTED).join(begun, MESSAGE, join_type="left anti")
+    return wanted.rename_columns(WANTED.names).cast(WANTED).join(begun, MESSAGE, join_type="left anti")
 
 
 def _in_order(events: pa.Table) -> pa.Table:
@@ -158,7 +169,7 @@ def _in_order(events: pa.Table) -> pa.Table:
 
 
 def _lives(events: pa.Table, whole: pa.Table) -> pa.Table:
-    first = whole.filter(_is(whole, _BEGINNINGS))
+    first = whole.filter(_is(whole, BEGINNINGS))
     begun = first.group_by(MESSAGE, use_threads=False).aggregate(
         [(name, "first") for name in ("time_to_live_us", "session_id", "size", "entity_time_to_live_us", "topic_time_to_live_us",
                                       "link", "linked_entity_id", "linked_sequence_number")]

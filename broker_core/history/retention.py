@@ -20,9 +20,13 @@ from .archive import connected
 
 TABLE = "vitrine_message_event"
 DEFAULT = "vitrine_message_event_default"
-BLOOMS = {
-    "_message": "hashint8extended(sequence_number, entity_id) int8_bloom_ops",
-    "_message_id": "message_id text_bloom_ops",
+INDEXES = {
+    "_message": (
+        "brin (hashint8extended(sequence_number, entity_id) int8_bloom_ops) WITH (pages_per_range = 32, autosummarize = on)"
+    ),
+    "_message_id": "brin (message_id text_bloom_ops) WITH (pages_per_range = 32, autosummarize = on)",
+    # Not a bloom filter, since most blocks have events of all busy entities; + 0, so that only statements that write it use it.
+    "_entity": "btree ((entity_id + 0), xid)",
 }
 DAYS_AHEAD = 7
 RETENTION = timedelta(days=7)
@@ -63,13 +67,16 @@ def create_partitions(today: date | None = None, *, days_before: int = 0, days_a
 def index_closed_partitions(today: date | None = None) -> list[date]:
     """Create the indexes of partitions of days that are over. Returns these days.
 
-    They find the events of a message, and messages by id; the partitions without them are read whole. A partition that others
-    lock is left to the next call.
+    They find the events of a message and of an entity, and messages by id; the partitions without them are read whole. A
+    partition that others lock is left to the next call.
     """
     today = today or (datetime.now(UTC) - CLOSED_AFTER).date()
     with connected() as connection:
         found = connection.execute(SQL["history_partitions"]).fetchall()
-        return [day for name, day, indexed in found if day < today and not indexed and _index(connection, name)]
+        missing = {day: (name, INDEXES.keys() - set(indexes)) for name, day, indexes in found if day < today}
+        return [
+            day for day, (name, some) in missing.items() if some and all(_index(connection, name, one) for one in sorted(some))
+        ]
 
 
 def drop_old_partitions(today: date | None = None, *, retention: timedelta = RETENTION) -> Dropped:
@@ -133,16 +140,13 @@ def _create(connection: psycopg.Connection, day: date) -> bool:
     return True
 
 
-def _index(connection: psycopg.Connection, name: str) -> bool:
-    """Create both indexes of a partition. False if the table lock timed out."""
+def _index(connection: psycopg.Connection, name: str, suffix: str) -> bool:
+    """Create an index of a partition, in a transaction of its own, since the archive waits for each that is open. False if the
+    table lock timed out."""
+    create = sql.SQL("CREATE INDEX {} ON {} USING {}")
     try:
         with _brief_locks(connection):
-            for suffix, key in BLOOMS.items():
-                connection.execute(
-                    sql.SQL("CREATE INDEX {} ON {} USING brin ({}) WITH (pages_per_range = 32, autosummarize = on)").format(
-                        sql.Identifier(name + suffix), sql.Identifier(name), sql.SQL(key)
-                    )
-                )
+            connection.execute(create.format(sql.Identifier(name + suffix), sql.Identifier(name), sql.SQL(INDEXES[suffix])))
     except LockNotAvailable:
         return False
     return True

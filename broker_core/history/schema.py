@@ -3,13 +3,13 @@
 A file has its schema's version in its metadata. Later versions may add columns but never change the meaning of one.
 
 Version 1 has 2^63 - 1 as the time-to-live of most messages that had none (UNKNOWN_TIME_TO_LIVE); readers treat it as unknown.
-In version 2 a message without a time-to-live of its own has NULL. Version 3 adds the columns of ADDED, and attempts; in earlier
-files these columns are read as NULL.
+In version 2 a message without a time-to-live of its own has NULL. Version 3 adds most columns of ADDED, and attempts; version 4
+adds `chosen_properties` of lives. In earlier files these columns are read as NULL.
 """
 
 import pyarrow as pa
 
-VERSION = 3
+VERSION = 4
 UNKNOWN_TIME_TO_LIVE = 2**63 - 1  # in files of version 1
 GENERATED_ACTOR = "generated"  # of generated demonstration history, which is labelled wherever it is shown
 
@@ -83,6 +83,7 @@ LIFE = pa.schema(
         pa.field("from_sequence_number", pa.int64()),
         pa.field("to_entity_id", pa.int64()),  # the message that this one became; the first if there are several
         pa.field("to_sequence_number", pa.int64()),
+        pa.field("chosen_properties", pa.string()),  # JSON: the values of keys that an operator chose (history/properties.py)
     ]
 )
 
@@ -158,6 +159,7 @@ ROLLUP = pa.schema(
 # Columns by the version that added them. Those of version 1 are not listed.
 ADDED = dict.fromkeys((*EVENT.names[EVENT.get_field_index("entity_time_to_live_us") :],
                        *LIFE.names[LIFE.get_field_index("time_to_live_in_force_us") :]), 3)  # fmt: skip
+ADDED["chosen_properties"] = 4
 
 
 # Of compacted files only: which slice a row is of.

@@ -231,6 +231,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_an_archiver_killed_at_any_moment_beside_writers_loses_and_doubles_nothing(archive_folder, postgres, queue):
     """Writers with transactions of up to half a second and rollbacks; SIGKILL at least eight times."""
     stop, written = threading.Event(), []

@@ -1,6 +1,7 @@
 """Compaction of the archive: the same rows in fewer files, whatever interrupts it; and the retention of archived days."""
 
 import random
+from contextlib import nullcontext
 from datetime import UTC, date, datetime, timedelta
 from io import StringIO
 from pathlib import Path
@@ -33,6 +34,23 @@ def small_files(archive_folder, happened):
             happened(EventKind.COMPLETED, 11 - number, at=at, recorded_at=at, enqueued_at="2026-03-01T12:00Z", actor="c")
         archive.archive_events()
     return archive_folder
+
+
+@pytest.mark.parametrize("lock", [compaction.only_one, lambda: archive._only_archiver(0)])
+def test_a_lock_is_released_at_once_after_an_error(postgres, monkeypatch, lock):
+    """Not only when the server notices that the connection is closed; so this one stays open."""
+    monkeypatch.setattr(archive, "connected", lambda: nullcontext(postgres))
+    held = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()"
+    with pytest.raises(NotAllowed), lock() as connection:
+        assert connection.execute(held).fetchone() == (1,)
+        raise NotAllowed("no")
+    assert postgres.execute(held).fetchone() == (0,)
+
+
+def test_the_error_is_told_if_the_connection_is_lost(postgres):
+    with pytest.raises(NotAllowed), compaction.only_one() as connection:
+        connection.close()
+        raise NotAllowed("no")
 
 
 def rows_of(folder: Path, content: str, columns: list[str] | None = None) -> list[dict]:
@@ -206,7 +224,7 @@ def test_what_began_in_a_compacted_file_is_known_later(small_files, happened, qu
     second = ArchiveSlice.objects.order_by("pk")[1].pk  # derived again, it must not see the third, which is in the same file
     wanted = pa.table({"entity_id": [queue.pk] * 3, "sequence_number": [8, 9, 10], "since": [None] * 3})
     read = lives.earlier_files(storage.archive_here(), queue.namespace_id, second, MARCH_1)
-    assert {row["sequence_number"] for row in read(wanted.cast(lives._WANTED)).to_pylist()} == {10}
+    assert {row["sequence_number"] for row in read(wanted.cast(lives.WANTED)).to_pylist()} == {10}
 
 
 def test_a_damaged_compacted_file_is_written_again_from_the_events(small_files, postgres):

@@ -42,6 +42,8 @@ def test_lives_attempts_and_events_tell_the_same_story_as_the_parameters(archive
     assert events.num_rows == done.events == lives.num_rows + 2 * attempts.num_rows + truth["expired"]
     assert len(events["event_id"].unique()) == events.num_rows
     assert set(lives["generated"].to_pylist()) == {True}
+    by_limit = attempts.filter(pc.equal(attempts["reason"], "MaxDeliveryCountExceeded"))
+    assert set(by_limit["outcome"].to_pylist()) == {EventKind.DEAD_LETTERED} and by_limit.num_rows == truth["dead_lettered"]
 
     by_message = {(row["entity_id"], row["sequence_number"]): row for row in lives.to_pylist()}
     for row in attempts.to_pylist():

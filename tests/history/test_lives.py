@@ -29,7 +29,7 @@ def events(*rows: dict) -> pa.Table:
 
 
 def nothing_earlier(wanted):
-    return events().select(lives._READ)
+    return events().select(lives.READ)
 
 
 def derived(*rows):
@@ -52,6 +52,19 @@ def test_a_life_repeats_what_its_last_event_says():
     assert (life["outcome"], life["enqueued_at"], life["ended_at"], life["xid"]) == (6, NOON, NOON, 9)
     assert (life["reason"], life["message_id"], life["delivery_count"], life["generated"]) == ("r", "m", 2, False)
     assert (life["settled_by"], life["deliveries"]) == ("user:alice", None), "its beginning is not known"
+
+
+def test_a_life_that_an_undo_returned_in_the_same_slice_goes_on():
+    """What ended it before the undo is no end; what it had been before, such as dead-lettered, remains one."""
+    restored, purged = {"kind": EventKind.RESTORED}, {"kind": EventKind.PURGED}
+    assert derived({"kind": 1}, purged, restored) == ([], [])
+    rows, _ = derived({"kind": 1}, purged, restored, {"kind": EventKind.RECEIVED}, {"kind": EventKind.COMPLETED})
+    assert [(row["outcome"], row["deliveries"]) for row in rows] == [(EventKind.COMPLETED, 1)]
+    dead = {"kind": EventKind.DEAD_LETTERED, "subqueue": int(SubQueue.DEAD_LETTER)}
+    rows, _ = derived({"kind": 1}, dead, purged, restored, purged)
+    assert [row["outcome"] for row in rows] == [EventKind.DEAD_LETTERED, EventKind.PURGED]
+    rows, _ = derived({"kind": 1}, purged, restored | {"sequence_number": 2})
+    assert [row["outcome"] for row in rows] == [EventKind.PURGED], "of another message"
 
 
 def test_a_dead_letter_lived_in_the_main_queue_and_what_ends_there_in_the_dead_letter_queue():

@@ -1,7 +1,8 @@
 """Day partitions: made ahead, adopted from the default one, dropped only when the archive has all of them."""
 
+import random
 import uuid
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 import psycopg
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from broker_core import namespaces, reads, service_bus, sweeps
 from broker_core.common.types import EntityAddress, EventKind, Message
 from broker_core.history import archive, retention
+from broker_core.models import Entity
+from broker_core.reads import searching
 from broker_core.service_bus import entities
 from broker_core.store import connections
 from broker_core.store.statements import SQL
@@ -63,7 +66,9 @@ def test_days_that_are_over_are_indexed_and_the_newest_is_not(postgres, happened
     second = FIRST_OF_MARCH + timedelta(days=1)
     happened(EventKind.SENT, 1, recorded_at="2026-03-01T10:00Z", message_id="old")
     happened(EventKind.SENT, 2, recorded_at="2026-03-02T10:00Z", message_id="new")
-    indexed = lambda: {day: found for _, day, found in postgres.execute(SQL["history_partitions"]).fetchall()}  # noqa: E731
+    indexed = lambda: {  # noqa: E731
+        day: set(retention.INDEXES) <= set(found) for _, day, found in postgres.execute(SQL["history_partitions"]).fetchall()
+    }
     assert not indexed()[FIRST_OF_MARCH]
     assert retention.index_closed_partitions(second) == [FIRST_OF_MARCH]
     assert indexed()[FIRST_OF_MARCH] and not indexed()[second]
@@ -86,6 +91,20 @@ def test_a_past_day_that_others_write_to_is_indexed_later(postgres, monkeypatch)
     assert retention.index_closed_partitions(FIRST_OF_MARCH + timedelta(days=1)) == [FIRST_OF_MARCH]
 
 
+def test_each_missing_index_is_made_in_a_transaction_of_its_own(postgres, monkeypatch):
+    """Of a day that has some of them, too; so that the archive waits for one only."""
+    retention.create_partitions(FIRST_OF_MARCH, days_ahead=0)
+    name, made, second = retention.partition_name(FIRST_OF_MARCH), [], FIRST_OF_MARCH + timedelta(days=1)
+    assert retention.index_closed_partitions(second) == [FIRST_OF_MARCH]
+    postgres.execute(f"DROP INDEX {name}_message_id, {name}_entity")
+    brief_locks = retention._brief_locks
+    monkeypatch.setattr(retention, "_brief_locks", lambda connection: made.append(1) or brief_locks(connection))
+    assert retention.index_closed_partitions(second) == [FIRST_OF_MARCH] and len(made) == 2
+    present = {found for (found,) in postgres.execute("SELECT indexname FROM pg_indexes WHERE tablename = %s", [name]).fetchall()}
+    assert {name + suffix for suffix in retention.INDEXES} <= present
+    assert retention.index_closed_partitions(second) == [] and len(made) == 2
+
+
 @pytest.mark.parametrize("name", ["read_message_events", "read_find_in_events"])
 def test_a_message_is_found_by_the_index_of_each_day_that_is_over(postgres, name):
     """Not by reading days of events (docs/design.md D7)."""
@@ -98,6 +117,80 @@ def test_a_message_is_found_by_the_index_of_each_day_that_is_over(postgres, name
         plan = "\n".join(line for [line] in cursor.execute(f"EXPLAIN {SQL[name]}", params).fetchall())
     assert "Bitmap Index Scan on vitrine_message_event_20260301_message" in plan
     assert "Seq Scan on vitrine_message_event_20260302" in plan
+
+
+def test_a_search_within_an_entity_reads_the_index_of_each_day_that_is_over(postgres, happened):
+    """And of the newest days it passes the events of other entities. It finds the same as a search without the index."""
+    retention.create_partitions(FIRST_OF_MARCH, days_ahead=1)
+    second = FIRST_OF_MARCH + timedelta(days=1)
+    for number in range(1, 4):
+        happened(EventKind.SENT, number, recorded_at="2026-03-01T10:00Z", message_id=f"old-{number}")
+        happened(EventKind.SENT, 10 + number, recorded_at="2026-03-02T10:00Z", message_id=f"new-{number}")
+    [[path]] = postgres.execute(
+        "SELECT path FROM vitrine_entity WHERE id IN (SELECT entity_id FROM vitrine_message_event)"
+    ).fetchall()
+    wanted = reads.parse_filter(f"entity:{path} id:-", now=datetime.now(UTC))
+    for indexed in ([], [FIRST_OF_MARCH]):
+        assert retention.index_closed_partitions(second if indexed else FIRST_OF_MARCH) == indexed
+        found = reads.search_slice(wanted)
+        assert [one.message_id for one in found.found] == ["new-3", "old-3", "new-2", "old-2", "new-1", "old-1"]
+    postgres.execute(
+        "INSERT INTO vitrine_message_event (recorded_at, at, entity_id, subqueue, sequence_number, kind)"
+        " SELECT '2026-03-01T10:00Z', now(), -n, 0, n, 1 FROM generate_series(1, 5000) AS n"
+    )
+    postgres.execute("ANALYZE vitrine_message_event_20260301")
+    found = searching._Search(wanted, None, False, None, (), 0).statement((2**64 - 1, 2**63 - 1), 100, [1])
+    cursor = psycopg.ClientCursor(connections.current())
+    plan = "\n".join(line for [line] in cursor.execute(f"EXPLAIN {SQL[found.name]}", found.params).fetchall())
+    assert "Scan Backward using vitrine_message_event_20260301_entity" in plan
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_slices_of_a_search_within_entities_have_each_event_once(postgres, queue, monkeypatch, seed):
+    """Newest first, whatever each statement reads at most; some entities have no events in a day, others most of them."""
+    chance = random.Random(seed)
+    retention.create_partitions(FIRST_OF_MARCH, days_ahead=2)
+    others = [Entity.objects.create(namespace=queue.namespace, path=f"{name}-{n}") for n in range(3) for name in ("orders", "no")]
+    written = []
+    for number in range(120):
+        entity = chance.choice([*others, queue, queue, queue])
+        xid, day = (900 + number) // chance.choice([1, 1, 4]), FIRST_OF_MARCH + timedelta(days=number // 45)
+        kind = chance.choice([EventKind.SENT, EventKind.SENT, EventKind.COMPLETED])
+        [[event_id]] = postgres.execute(
+            "INSERT INTO vitrine_message_event (xid, recorded_at, at, entity_id, subqueue, sequence_number, kind)"
+            " VALUES (%s::text::xid8, %s, now(), %s, 0, %s, %s) RETURNING event_id",
+            [xid, f"{day}T10:00Z", entity.pk, number, int(kind)],
+        )
+        if entity.path.startswith("orders") and kind is EventKind.SENT:
+            written.append((xid, event_id, number))
+    retention.index_closed_partitions(FIRST_OF_MARCH + timedelta(days=chance.choice([1, 2, 3])))
+    monkeypatch.setattr(searching, "SLICE_SECONDS", 0)
+    monkeypatch.setattr(searching, "SLICE_ROWS", chance.choice([3, 10, 40]))
+    monkeypatch.setattr(searching, "ROWS_OF_EACH", chance.choice([1, 2, 5]))
+    monkeypatch.setattr(searching, "ROWS_PASSED", chance.choice([4, 30, 1_000]))
+    monkeypatch.setattr(searching, "SLICE_FOUND", chance.choice([2, 50]))
+    wanted, cursor, found = reads.parse_filter("entity:orders", now=datetime.now(UTC)), None, []
+    for _ in range(len(written) * 60):
+        part = reads.search_slice(wanted, cursor)
+        found += [one.sequence_number for one in part.found]
+        cursor = part.cursor
+        if cursor is None:
+            break
+    assert cursor is None and found == [number for _, _, number in sorted(written, reverse=True)]
+
+
+def test_a_statement_reads_few_events_of_each_entity(postgres, queue, happened, monkeypatch):
+    retention.create_partitions(FIRST_OF_MARCH, days_ahead=0)
+    other = Entity.objects.create(namespace=queue.namespace, path="orders-2")
+    for number in range(1, 6):
+        happened(EventKind.SENT, number, recorded_at="2026-03-01T10:00Z")
+        happened(EventKind.SENT, number, recorded_at="2026-03-01T10:00Z", entity_id=other.pk)
+    retention.index_closed_partitions(FIRST_OF_MARCH + timedelta(days=1))
+    monkeypatch.setattr(searching, "SLICE_ROWS", 8)
+    monkeypatch.setattr(searching, "SLICE_SECONDS", 0)
+    monkeypatch.setattr(searching, "ROWS_OF_EACH", 1)
+    part = reads.search_slice(reads.parse_filter("entity:orders", now=datetime.now(UTC)))
+    assert (part.scanned, [one.sequence_number for one in part.found]) == (7, [5, 5, 4, 4, 3, 3, 2])
 
 
 def test_an_old_day_is_dropped_once_it_is_archived(archive_folder, postgres, happened):

@@ -77,7 +77,7 @@ def test_a_column_of_another_type_is_found(files):
     assert problems() == ["has the column sequence_number as string, not as int64"]
 
 
-@pytest.mark.parametrize(("version", "problem"), [("4", "has schema version 4; this version of Vitrine reads 1 to 3"),
+@pytest.mark.parametrize(("version", "problem"), [("5", "has schema version 5; this version of Vitrine reads 1 to 4"),
                                                   ("", "has no schema version, so Vitrine did not write it")])  # fmt: skip
 def test_a_file_of_a_later_version_or_of_others_is_found(files, version, problem):
     rewritten(files["lives"], pq.read_table(files["lives"]).replace_schema_metadata({"vitrine.version": version}))
