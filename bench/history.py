@@ -11,7 +11,7 @@ from broker_core.common.types import EntityAddress
 from broker_core.history import archive, manifest
 from broker_core.models import Entity
 from broker_core.service_bus import entities
-from explorer.analysis import demo_history, java, launch
+from explorer.analysis import demo_history, drivers, java, launch
 from explorer.models import AnalysisRun
 
 from . import rolled_up
@@ -41,11 +41,10 @@ def run(report) -> None:
     if problem := java.problem():
         report.line("analyses", "not run", problem)
         return
-    for bucket in ("hour", "day"):
-        took, run = _timed(lambda bucket=bucket: _analyse(queue, bucket))
-        report.line(
-            f"analysis of {run.messages or 0:,} messages by {bucket}, Spark's start included", f"{took:.1f} s", run.message
-        )
+    for spark in ("Spark's start included", "in the running driver"):
+        took, run = _timed(lambda: _analyse(queue, "hour"))
+        report.line(f"analysis of {run.messages or 0:,} messages by hour, {spark}", f"{took:.1f} s", run.message)
+    drivers.end_kept()
     rolled_up.run(report)
 
 

@@ -22,7 +22,7 @@ from broker_core.history import compaction, generation
 from broker_core.history.storage import archive_here
 from broker_core.models import ArchiveFile, ArchiveRollup, Entity
 from broker_core.service_bus import entities
-from explorer.analysis import java, launch, rollups, submission
+from explorer.analysis import drivers, java, launch, rollups, submission
 from explorer.analysis.jobs import measures
 from explorer.models import AnalysisRun
 
@@ -147,6 +147,7 @@ def _roll_up() -> None:
     wanted = submission.roll_up(actor=Actor.local(), submit=False)
     if wanted is not None:
         launch.execute(wanted.pk)
+        drivers.end_kept()  # its processor time counts when it has ended
         wanted.refresh_from_db()
         if wanted.state != AnalysisRun.SUCCEEDED:
             raise RuntimeError(wanted.message)

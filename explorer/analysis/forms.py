@@ -37,8 +37,16 @@ def analysable(entities: QuerySet[Entity]) -> QuerySet[Entity]:
     return named.select_related("namespace").order_by("namespace__name", "path")
 
 
+class MomentInput(forms.DateTimeInput):
+    """An instant that was given with microseconds is shown with milliseconds: browsers read no more."""
+
+    def format_value(self, value: Any) -> str | None:
+        text = super().format_value(value)
+        return text[: len("2026-01-01T00:00:00.000")] if text else text
+
+
 def moment_input() -> forms.DateTimeInput:
-    return forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M")
+    return MomentInput(attrs={"type": "datetime-local", "step": "any"}, format="%Y-%m-%dT%H:%M")
 
 
 class QueuesField(forms.ModelMultipleChoiceField):

@@ -1,24 +1,19 @@
-"""Executes a run: archives the newest events, starts the Spark job as a child process, follows it and stores its results.
+"""Executes a run: archives the newest events, has a driver (drivers.py) execute the Spark job, follows it and stores its results.
 
-The child has its own session, so that a signal reaches it and its JVM as one group; it ends with its launcher (see
-`jobs.runner`). A run's files are in one folder: its specification, log, input and output, and `scratch`, which is removed when
-the run has ended or is found dead.
+A run's files are in one folder: its specification, log, input and output, and `scratch`, which is removed when the run has ended
+or is found dead.
 """
 
 import importlib.util
 import json
-import os
-import selectors
 import shutil
-import signal
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 from django.conf import settings
@@ -30,30 +25,15 @@ from broker_core.history import archive, manifest, schema, storage, verification
 from broker_core.models import Entity
 from explorer.models import AnalysisReason, AnalysisResult, AnalysisRun
 
-from . import java, rollups, runs
+from . import drivers, java, rollups, runs
 
 ACCURACY = 10_000  # percentile_approx: an answer's rank is off by at most 1 in this many
 MOST_REASONS = 12
 TICK_SECONDS = 0.5
-GRACE_SECONDS = 5.0
 HORIZON_SECONDS = 20.0
 ARCHIVER_SECONDS = 120.0
 SMALL_LIVES = 2_000_000
 SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # for few lives: the JIT compiler would take half of the processor time
-SECRETS = ("DATABASE_URL", "SECRET_KEY", "CELERY_BROKER_URL")  # not passed to jobs
-LOG4J = """\
-status = error
-rootLogger.level = warn
-rootLogger.appenderRef.file.ref = file
-appender.file.type = File
-appender.file.name = file
-appender.file.fileName = {log}
-appender.file.append = true
-appender.file.layout.type = PatternLayout
-appender.file.layout.pattern = %d{{HH:mm:ss}} %p %c{{1}}: %m%n%throwable{{20}}
-logger.native.name = org.apache.hadoop.util.NativeCodeLoader
-logger.native.level = error
-"""
 
 
 class Cancelled(Exception):
@@ -69,7 +49,7 @@ class CannotRun(Exception):
 
 
 class JobFailed(Exception):
-    """The child ended without a result. The text is the child's error message."""
+    """The driver ended without a result. The text is its error message."""
 
 
 class RunFolder:
@@ -82,12 +62,10 @@ class RunFolder:
         self.result = self.root / "result"
         self.still_there = self.scratch / "still_there.parquet"
         self.specification = self.root / "specification.json"
-        self.log4j = self.root / "log4j2.properties"
 
     def make(self) -> None:
         self.scratch.mkdir(parents=True, exist_ok=True)
         self.log.touch()
-        self.log4j.write_text(LOG4J.format(log=self.log))
 
     def remove_scratch(self) -> None:
         shutil.rmtree(self.scratch, ignore_errors=True)
@@ -130,6 +108,7 @@ def end_dead_runs() -> int:
     dead = runs.end_dead_runs()
     for run_id in dead:
         RunFolder(run_id).remove_scratch()
+    drivers.remove_left()
     return len(dead)
 
 
@@ -140,16 +119,16 @@ def _execute(held: runs.Claim, run: AnalysisRun, folder: RunFolder, should_stop:
     folder.make()
     held.write(step_text="Archiving the newest events")
     prepare, store = KINDS[run.kind]
-    specification, notes = prepare(run, folder)
+    specification, lives, notes = prepare(run, folder)
     held.write(notes=notes)
     folder.specification.write_text(json.dumps(specification, indent=1))
-    module = f"explorer.analysis.jobs.{run.kind}"
-    finished = _run_job(held, folder, [sys.executable, "-m", module, str(folder.specification)], java_home, should_stop)
+    session = drivers.session_of(_spark_settings(lives))
+    finished = _run_job(held, folder, run.kind, session, java_home, should_stop)
     store(held, run, folder, finished)
 
 
-def _prepare(run: AnalysisRun, folder: RunFolder) -> tuple[dict, list[str]]:
-    """Write the job's input. Returns its specification, and notes on what may be missing.
+def _prepare(run: AnalysisRun, folder: RunFolder) -> tuple[dict, int, list[str]]:
+    """Write the job's input. Returns its specification, the number of lives to read, and notes on what may be missing.
 
     Messages still in the queue come from one snapshot; all events up to and beyond it are archived afterwards. A message is in
     one of the two, or in both if it left in between, which the job resolves for transactions from the snapshot's xmin on.
@@ -166,29 +145,29 @@ def _prepare(run: AnalysisRun, folder: RunFolder) -> tuple[dict, list[str]]:
     namespace_ids = list(Entity.objects.filter(pk__in=entity_ids).values_list("namespace_id", flat=True).distinct())
     lives = manifest.life_files(run.start_at, run.end_at, namespace_ids)
     verification.require_intact(lives.files)
-    return {
-        "name": f"Vitrine: {run}",
-        "master": settings.SPARK_MASTER,
-        "spark": _spark_settings(lives.rows),
-        "lives": lives.addresses(),
-        "still_there": str(folder.still_there),
-        "exported_xmin": before.xmin,
-        "entity_ids": entity_ids,
-        "start": run.start_at.isoformat(),
-        "end": run.end_at.isoformat(),
-        "bucket": run.bucket,
-        "accuracy": ACCURACY,
-        "most_reasons": MOST_REASONS,
-        "result": str(folder.result),
-        "scratch": str(folder.scratch),
-    }, notes
+    return (
+        {
+            "lives": lives.addresses(),
+            "still_there": str(folder.still_there),
+            "exported_xmin": before.xmin,
+            "entity_ids": entity_ids,
+            "start": run.start_at.isoformat(),
+            "end": run.end_at.isoformat(),
+            "bucket": run.bucket,
+            "accuracy": ACCURACY,
+            "most_reasons": MOST_REASONS,
+            "result": str(folder.result),
+        },
+        lives.rows,
+        notes,
+    )
 
 
 def _store_results(held: runs.Claim, run: AnalysisRun, folder: RunFolder, finished: dict) -> None:
     runs.succeed(held, finished["messages"], *_results(run, folder))
 
 
-def _prepare_days(run: AnalysisRun, folder: RunFolder) -> tuple[dict, list[str]]:
+def _prepare_days(run: AnalysisRun, folder: RunFolder) -> tuple[dict, int, list[str]]:
     """As _prepare, for a roll-up of all days before the run's end. What a transaction still open now adds to them is rolled up
     another night."""
     with archive.connected() as postgres:
@@ -200,26 +179,26 @@ def _prepare_days(run: AnalysisRun, folder: RunFolder) -> tuple[dict, list[str]]
     files = [file for day in days for file in (*day.lives, *day.attempts)]
     verification.require_intact(files)
     lives, address = sum(file.rows for day in days for file in day.lives), storage.archive_here().address
-    return {
-        "name": f"Vitrine: {run}",
-        "master": settings.SPARK_MASTER,
-        "spark": _spark_settings(lives),
-        "days": [
-            {
-                "day": day.day.isoformat(),
-                "namespace_id": day.namespace_id,
-                "slice_ids": sorted(day.slice_ids),
-                "covered": sorted(day.covered),
-            }
-            for day in days
-        ],
-        "archive": address(""),
-        "lives": [address(file.path) for day in days for file in day.lives],
-        "attempts": [address(file.path) for day in days for file in day.attempts],
-        "messages": lives,
-        "result": str(folder.result),
-        "scratch": str(folder.scratch),
-    }, notes
+    return (
+        {
+            "days": [
+                {
+                    "day": day.day.isoformat(),
+                    "namespace_id": day.namespace_id,
+                    "slice_ids": sorted(day.slice_ids),
+                    "covered": sorted(day.covered),
+                }
+                for day in days
+            ],
+            "archive": address(""),
+            "lives": [address(file.path) for day in days for file in day.lives],
+            "attempts": [address(file.path) for day in days for file in day.attempts],
+            "messages": lives,
+            "result": str(folder.result),
+        },
+        lives,
+        notes,
+    )
 
 
 def _store_days(held: runs.Claim, run: AnalysisRun, folder: RunFolder, finished: dict) -> None:
@@ -235,7 +214,7 @@ def _spark_settings(lives: int) -> dict[str, str]:
     return ({"spark.driver.extraJavaOptions": SMALL_JVM} if lives < SMALL_LIVES else {}) | settings.SPARK_CONF
 
 
-# By kind of run: what writes the job's input and returns its specification and notes, and what stores its output.
+# By kind of run: what writes the job's input (see _prepare), and what stores its output.
 KINDS = {"time_in_queue": (_prepare, _store_results), "roll_up": (_prepare_days, _store_days)}
 
 
@@ -254,117 +233,68 @@ def _archive_beyond(xid: int) -> list[str]:
 
 
 def _run_job(
-    held: runs.Claim, folder: RunFolder, command: list[str], java_home: Path, should_stop: Callable[[], bool] = lambda: False
+    held: runs.Claim,
+    folder: RunFolder,
+    job: str,
+    session: Mapping[str, Any],
+    java_home: Path,
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> dict:
-    """Run the child and write its progress and log to the run. Returns its `finished` event.
+    """Have a driver execute the job, and write its progress and log to the run. Returns its `finished` event.
 
-    The child has a low priority (SPARK_NICE), so that the broker goes first. Raises Cancelled, Stopped, JobFailed, ClaimLost. In
-    any case the child's process group has ended afterwards.
+    Raises Cancelled, Stopped, JobFailed, ClaimLost; the driver and its JVM have ended then.
     """
-    with folder.log.open("ab") as log:
-        child = subprocess.Popen(
-            ["nice", "-n", str(settings.SPARK_NICE), *command],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            cwd=settings.BASE_DIR,
-            env=_environment(folder, java_home),
-            start_new_session=True,
-        )
-    try:
-        return _follow(held, folder, child, should_stop)
-    finally:
-        _end_group(child)
-        if child.stdout is not None:
-            child.stdout.close()
+    while True:
+        driver = drivers.take(session, java_home)
+        try:
+            finished = _follow(held, folder, driver, job, should_stop)
+        except BaseException:
+            driver.end()
+            raise
+        if finished is not None:
+            break
+        driver.end()  # it was idle for long enough just then: another one
+    if finished.get("stays"):
+        drivers.keep(driver)
+    else:
+        driver.end()
+    return finished
 
 
-def _environment(folder: RunFolder, java_home: Path) -> dict[str, str]:
-    """The launcher's environment without its secrets, with the variables for Java and Spark."""
-    inherited = {name: value for name, value in os.environ.items() if name not in SECRETS}
-    local = {"SPARK_LOCAL_IP": "127.0.0.1"} if settings.SPARK_MASTER.startswith("local") else {}
-    return (
-        inherited
-        | local
-        | {
-            "JAVA_HOME": str(java_home),
-            "JDK_JAVA_OPTIONS": f"-Dlog4j2.configurationFile={folder.log4j.as_uri()}",
-            "PYSPARK_PYTHON": sys.executable,
-            "PYTHONPATH": str(settings.BASE_DIR),
-            "PYTHONUNBUFFERED": "1",
-        }
-    )
+def _follow(
+    held: runs.Claim, folder: RunFolder, driver: drivers.Driver, job: str, should_stop: Callable[[], bool]
+) -> dict | None:
+    """Read the driver's events until the job has ended, and check at every tick whether to cancel or stop.
 
-
-def _follow(held: runs.Claim, folder: RunFolder, child: subprocess.Popen, should_stop: Callable[[], bool]) -> dict:
-    """Read the child's events until it ends, and check at every tick whether to cancel or stop."""
+    None: a warm driver had ended before the job began.
+    """
     last, logged = {}, ""
-    for event in _events(child):
-        if event is None:
-            tail = folder.log_tail()
-            if tail != logged:
-                held.write(log_tail=tail)
-                logged = tail
-            if runs.cancel_requested(held):
-                raise Cancelled
-            if should_stop():
-                raise Stopped
-        else:
+    with suppress(BrokenPipeError):
+        driver.ask(job, folder.specification)
+    with closing(driver.events(folder.log)) as events:
+        for event in events:
+            if event is None:
+                tail = folder.log_tail()
+                if tail != logged:
+                    held.write(log_tail=tail)
+                    logged = tail
+                if runs.cancel_requested(held):
+                    raise Cancelled
+                if should_stop():
+                    raise Stopped
+                continue
             runs.report(held, event)
             last = event
+            if event["event"] in ("finished", "failed"):
+                break
     held.write(log_tail=folder.log_tail())
     if last.get("event") == "finished":
         return last
     if last.get("event") == "failed":
         raise JobFailed(last["message"])
-    raise JobFailed(f"The Spark process ended without a result ({_exit_text(child.wait())}). See the log for details.")
-
-
-def _events(child: subprocess.Popen) -> Iterator[dict | None]:
-    """The child's events as they arrive, and None at every tick, until it closes its output."""
-    output = child.stdout
-    if output is None:
-        return  # started without a pipe
-    os.set_blocking(output.fileno(), False)
-    pending, next_tick = b"", 0.0
-    with selectors.DefaultSelector() as selector:
-        selector.register(output, selectors.EVENT_READ)
-        while True:
-            if time.monotonic() >= next_tick:
-                yield None
-                next_tick = time.monotonic() + TICK_SECONDS
-            if not selector.select(TICK_SECONDS):
-                continue
-            chunk = os.read(output.fileno(), 65536)
-            if not chunk:
-                return
-            *lines, pending = (pending + chunk).split(b"\n")
-            yield from (json.loads(line) for line in lines if line)
-
-
-def _end_group(child: subprocess.Popen) -> None:
-    """Send SIGTERM to the child, which ends its JVM; kill what is left of the group after the grace period."""
-    deadline = time.monotonic() + GRACE_SECONDS
-    if child.poll() is None:
-        child.terminate()
-    while _group_lives(child) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    if _group_lives(child):
-        os.killpg(child.pid, signal.SIGKILL)
-    child.wait()
-
-
-def _group_lives(child: subprocess.Popen) -> bool:
-    child.poll()
-    try:
-        os.killpg(child.pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def _exit_text(code: int) -> str:
-    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+    if driver.is_warm and not last:
+        return None
+    raise JobFailed(f"The Spark process ended without a result ({driver.exit_text()}). See the log for details.")
 
 
 def _results(run: AnalysisRun, folder: RunFolder) -> tuple[list[AnalysisResult], list[AnalysisReason]]:

@@ -16,13 +16,13 @@ from broker_core.common.types import EntityAddress, Right
 from broker_core.models import Entity
 from explorer.shared import shell
 
-from . import messages, presenters
+from . import dimensions, messages, presenters
 from .forms import ScopeForm
 
 
 class MessagesForm(ScopeForm):
-    """Which messages to list: those that entered between start and end, and left between left_start and left_end. conditions: of
-    messages.find."""
+    """Which messages to list: those that entered between start and end, and left between left_start and left_end. key, value: of
+    dimensions. conditions: of messages.find."""
 
     start = forms.DateTimeField()
     end = forms.DateTimeField()
@@ -31,7 +31,17 @@ class MessagesForm(ScopeForm):
     outcome = forms.ChoiceField(required=False, choices=[("", ""), *presenters.OUTCOMES.items()])
     reason = forms.CharField(required=False, max_length=4096, strip=False)
     cause = forms.CharField(required=False, max_length=4096, strip=False)
+    key = forms.CharField(required=False, max_length=200, strip=False)
+    value = forms.CharField(required=False, max_length=4096, strip=False)
+    origin = forms.IntegerField(required=False, min_value=0, max_value=2**63 - 1)
+    destination = forms.IntegerField(required=False, min_value=0, max_value=2**63 - 1)
     order = forms.ChoiceField(required=False, choices=messages.ORDERS.items())
+
+    def clean_key(self) -> str:
+        key = self.cleaned_data["key"]
+        if key and not dimensions.is_key(key):
+            raise forms.ValidationError("Messages have no such key.")
+        return key
 
     def clean_order(self) -> str:
         return self.cleaned_data["order"] or "waiting"
@@ -40,7 +50,7 @@ class MessagesForm(ScopeForm):
     def conditions(self) -> dict[str, Any]:
         values = self.cleaned_data
         left = (values["left_start"], values["left_end"])
-        chosen = {name: values[name] for name in ("outcome", "reason", "order")}
+        chosen = {name: values[name] for name in ("outcome", "reason", "order", "key", "value", "origin", "destination")}
         return chosen | {"left": left if all(left) else None, "cause": values["cause"] if "cause" in self.data else None}
 
 
@@ -69,8 +79,21 @@ def messages_behind(request: HttpRequest) -> HttpResponse:
     context = {
         "section": "insights", "found": found, "rows": rows, "values": values, "problem": problem, "orders": messages.ORDERS,
         "subject": chosen.subject, "outcome": presenters.OUTCOMES.get(values["outcome"], ""),
+        "conditions": _conditions(values),
     }  # fmt: skip
     return shell.show(request, "analysis/messages", context)
+
+
+def _conditions(values: Mapping[str, Any]) -> str:
+    """What the messages have in common besides their outcome, as the end of a sentence."""
+    found = ""
+    if values["left_start"]:
+        found += f" from {values['left_start']:%Y-%m-%d %H:%M} to {values['left_end']:%Y-%m-%d %H:%M}"
+    if values["key"]:
+        found += f", with {dimensions.words(values['key'], values['value'])}"
+    if reason := values["reason"] or values["cause"]:
+        found += f", with the reason “{reason}”"
+    return found
 
 
 def _address(entity: Entity) -> EntityAddress:

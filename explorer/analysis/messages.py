@@ -14,6 +14,7 @@ from broker_core.common.types import SubQueue
 from broker_core.history import manifest, schema, storage
 from broker_core.models import Entity
 
+from . import dimensions
 from .jobs import outcomes
 
 MOST = 200
@@ -74,15 +75,25 @@ def find(
     outcome: str = "",
     reason: str = "",
     cause: str | None = None,
+    key: str = "",
+    value: str = "",
+    origin: int | None = None,
+    destination: int | None = None,
     order: str = "waiting",
 ) -> Found:
     """The messages that entered the main queues of entities in a range and have left them, by the definitions of the job "time in
     queue and outcome". left: the range in which they left. outcome: a name of outcomes.COLUMNS, or "other". reason: exactly this,
-    or outcomes.NO_REASON. cause: the reason without numbers and ids; empty: without one.
+    or outcomes.NO_REASON. cause: the reason without numbers and ids; empty: without one. key, value: of dimensions. origin,
+    destination: the entity of the message that this one was made from, or became; 0: there is none.
 
     Raises TooManyLives.
     """
-    lives = with_outcome(_lives(entity_ids, start, end))
+    links = {"from_entity_id": origin, "to_entity_id": destination}
+    needed = [
+        *([dimensions.column_of(key)] if key else []),
+        *(name for name, entity_id in links.items() if entity_id is not None),
+    ]
+    lives = with_outcome(_lives(entity_ids, start, end, [*COLUMNS, *needed]))
     chosen = pc.and_(_within(lives["enqueued_at"], start, end), pc.equal(lives["subqueue"], int(SubQueue.MAIN)))
     chosen = pc.and_(chosen, pc.not_equal(lives["outcome"], outcomes.CANCELLED))
     if left:
@@ -94,6 +105,11 @@ def find(
     if cause is not None:
         error = pc.if_else(pc.equal(lives["outcome"], outcomes.EXPIRED), pa.scalar(None, pa.string()), lives["error"])
         chosen = pc.and_(chosen, _same(error, cause or None))
+    if key:
+        chosen = pc.and_(chosen, _same(dimensions.values(lives, key), value))
+    for name, entity_id in links.items():
+        if entity_id is not None:
+            chosen = pc.and_(chosen, _same(lives[name], entity_id or None))
     found = with_times(lives.filter(chosen))
     first = found.sort_by([_KEYS[order], ("sequence_number", "ascending")]).slice(0, MOST)
     return Found(found.num_rows, [_ended(row) for row in first.to_pylist()])
@@ -131,13 +147,13 @@ def _has_outcome(lives: pa.Table, outcome: str) -> pa.ChunkedArray:
     return pc.invert(pc.is_in(lives["outcome"], pa.array(list(outcomes.COLUMNS.values()), pa.int16())))
 
 
-def _lives(entity_ids: Sequence[int], start: datetime, end: datetime) -> pa.Table:
+def _lives(entity_ids: Sequence[int], start: datetime, end: datetime, columns: Sequence[str]) -> pa.Table:
     namespace_ids = list(Entity.objects.filter(pk__in=entity_ids).values_list("namespace_id", flat=True).distinct())
-    files = manifest.life_files(start, end, namespace_ids)
+    files, wanted = manifest.life_files(start, end, namespace_ids), pa.schema([schema.LIFE.field(name) for name in columns])
     if files.rows > MOST_LIVES:
         raise TooManyLives(f"This range has {files.rows:,} messages in the archive; at most {MOST_LIVES:,} are searched.")
-    parts = [schema.conform(_read(file.path, entity_ids), _SCHEMA) for file in files.files]
-    return pa.concat_tables([_SCHEMA.empty_table(), *parts])
+    parts = [schema.conform(_read(file.path, entity_ids, columns), wanted) for file in files.files]
+    return pa.concat_tables([wanted.empty_table(), *parts])
 
 
 def _within(column: pa.ChunkedArray, start: datetime, end: datetime) -> pa.ChunkedArray:
@@ -145,16 +161,16 @@ def _within(column: pa.ChunkedArray, start: datetime, end: datetime) -> pa.Chunk
     return pc.fill_null(pc.and_(pc.greater_equal(column, first), pc.less(column, over)), False)
 
 
-def _same(column: pa.ChunkedArray, text: str | None) -> pa.ChunkedArray:
-    return pc.is_null(column) if text is None else pc.fill_null(pc.equal(column, text), False)
+def _same(column: pa.ChunkedArray, value: str | int | None) -> pa.ChunkedArray:
+    return pc.is_null(column) if value is None else pc.fill_null(pc.equal(column, value), False)
 
 
-def _read(path: str, entity_ids: Sequence[int]) -> pa.Table:
+def _read(path: str, entity_ids: Sequence[int], columns: Sequence[str]) -> pa.Table:
     with storage.archive_here().open(path) as opened:
         there = set(pq.read_schema(opened).names)
         opened.seek(0)
-        columns = [name for name in COLUMNS if name in there]
-        return pq.read_table(opened, columns=columns, filters=[("entity_id", "in", list(entity_ids))])
+        wanted = [name for name in columns if name in there]
+        return pq.read_table(opened, columns=wanted, filters=[("entity_id", "in", list(entity_ids))])
 
 
 def _ended(row: dict) -> Ended:
@@ -180,6 +196,3 @@ def _duration(microseconds: int | None) -> timedelta | None:
 
 def _replaced(table: pa.Table, name: str, column: pa.ChunkedArray) -> pa.Table:
     return table.set_column(table.schema.get_field_index(name), name, column)
-
-
-_SCHEMA = pa.schema([schema.LIFE.field(name) for name in COLUMNS])

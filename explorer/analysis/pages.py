@@ -13,6 +13,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from broker_core import reads
 from broker_core.common.types import Right
 from broker_core.history import archive, manifest
+from explorer import sandbox_names
 from explorer.models import AnalysisRun
 from explorer.shared import shell
 from explorer.shared.csv_file import csv_file
@@ -49,7 +50,11 @@ def analysis_runs(request: HttpRequest) -> HttpResponse:
         "of": of,
         "is_daily": of is not None and of.is_whole and daily.of(of.namespace.name).exists(),
         "reports": list(registry.grouped(of_entity=of is not None and not of.is_whole)),
-        "namespaces": [one.name for one in reads.namespaces(actor=request.actor) if not one.is_system],
+        "namespaces": [
+            one.name
+            for one in sandbox_names.without_of_others(request.user, reads.namespaces(actor=request.actor))
+            if not one.is_system
+        ],
         "runs": newest[:NEWEST],
         "more": len(newest) > NEWEST,
         "archive": manifest.state(),
@@ -164,7 +169,8 @@ def _form_page(request: HttpRequest, form: AnalysisForm, status: int, **context)
 def _offer(request: HttpRequest, form: AnalysisForm) -> dict:
     """List the queues: all of them, or if there are too many, the selected ones and those that match the search."""
     part = request.POST.get("part", "").strip()
-    names = reads.names(part, kinds=RECEIVABLE, limit=MOST_LISTED, actor=request.actor)
+    hidden = sandbox_names.of_others(request.user)
+    names = reads.names(part, kinds=RECEIVABLE, limit=MOST_LISTED, except_namespaces=hidden, actor=request.actor)
     looks = bool(part) or names.more
     listed = names.found[: reads.MOST_NAMES] if looks else names.found
     form.offer(name.id for name in listed)

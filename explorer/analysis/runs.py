@@ -95,6 +95,8 @@ def report(held: Claim, event: dict) -> None:
     if event["event"] == "step":
         text = str(event["text"])[:200]
         held.write(step=event["step"], steps=event["steps"], step_text=text, tasks_done=0, tasks_total=0)
+    elif event["event"] == "session":
+        held.write(warm=event["warm"])
     elif event["event"] == "progress":
         held.write(tasks_done=event["done"], tasks_total=event["total"])
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 from urllib.parse import urlencode
+
+from django.urls import reverse
 
 from broker_core.models import Entity, Namespace
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Subject:
     """entities: the queues and subscriptions, of one namespace. is_whole: they are all of it."""
 
@@ -22,13 +25,23 @@ class Subject:
     def name(self) -> str:
         return f"all queues of {self.namespace.name}" if self.is_whole else str(self.entities[0])
 
-    @property
+    @cached_property
     def ids(self) -> list[int]:
         return [entity.pk for entity in self.entities]
 
-    @property
+    @cached_property
     def paths(self) -> dict[int, str]:
         return {entity.pk: entity.path for entity in self.entities}
+
+    @cached_property
+    def by_id(self) -> dict[int, Entity]:
+        return {entity.pk: entity for entity in self.entities}
+
+    def message_url(self, entity_id: int, sequence_number: int) -> str:
+        """The page of a message of one of the entities. That of a deleted one says of which: another may have its name."""
+        entity = self.by_id[entity_id]
+        url = reverse("explorer:message", args=(self.namespace.name, entity.path, sequence_number))
+        return f"{url}?of={entity_id}" if entity.deleted_at else url
 
     @property
     def query(self) -> dict[str, Any]:

@@ -7,6 +7,7 @@ class AnalysisRun(models.Model):
     """One analysis over the archived history of some queues.
 
     queues: [{"id", "namespace", "path"}] with the names at the time of the request.
+    warm: whether a Spark driver executed it that was running already; None: it has not begun.
     clock_ahead: how far the clock of the queues' namespaces was ahead of real time, if the range was relative to it.
     An execution holds the run's lease: `claimed_by` is its token, and `lease_until` is renewed while it runs. A run whose lease
     has ended is no longer running, whatever `state` says (see `runs.end_dead_runs`).
@@ -42,6 +43,7 @@ class AnalysisRun(models.Model):
     message = models.TextField(blank=True, default="")
     notes = models.JSONField(default=list)
     messages = models.BigIntegerField(null=True)
+    warm = models.BooleanField(null=True)
 
     class Meta:
         db_table = "vitrine_analysis_run"

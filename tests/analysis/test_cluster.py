@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 import uuid
-from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
@@ -108,16 +107,21 @@ def specification(tmp_path):
 
 
 def last_event(specification: dict, folder: Path) -> dict:
-    """Run the job in a child process and return its last event."""
+    """Have a driver execute the job, and return its last event."""
     (folder / "specification.json").write_text(json.dumps(specification))
+    (folder / "driver").mkdir()
+    session = {name: specification[name] for name in ("master", "spark", "scratch")} | {"keep_seconds": 0, "keep_megabytes": 0}
+    (folder / "driver" / "session.json").write_text(json.dumps(session))
     environment = {**os.environ, "JAVA_HOME": str(java.find()), "PYSPARK_PYTHON": sys.executable}
-    command = [sys.executable, "-m", "explorer.analysis.jobs.time_in_queue", str(folder / "specification.json")]
-    with closing(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout) as output:
-        return json.loads(output.read().splitlines()[-1])
+    command = [sys.executable, "-m", "explorer.analysis.jobs.runner", str(folder / "driver" / "session.json")]
+    request = {"job": "time_in_queue", "specification": str(folder / "specification.json")}
+    asked = f"{json.dumps(request)}\n".encode()
+    done = subprocess.run(command, env=environment, input=asked, capture_output=True, check=False)
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def test_executors_with_another_address_reach_the_driver(master, specification, tmp_path):
-    assert last_event(specification | {"master": master}, tmp_path) == {"event": "finished", "messages": 100}
+    assert last_event(specification | {"master": master}, tmp_path) == {"event": "finished", "stays": False, "messages": 100}
     [whole] = pq.read_table(tmp_path / "result" / "whole").to_pylist()
     assert (whole["messages"], whole["completed"]) == (100, 100)
 

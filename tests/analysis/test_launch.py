@@ -11,19 +11,40 @@ from pathlib import Path
 import psutil
 import psycopg
 import pytest
+from django.conf import settings as settings_of_django
 from django.db import connection
 
 from broker_core.history import verification
 from broker_core.models import ArchiveFile
 from broker_core.store import connections
-from explorer.analysis import java, launch, runs
+from explorer.analysis import drivers, java, launch, runs
 from explorer.models import AnalysisRun
 from tests.eventually import eventually
 
 from .factories import a_run
 
 SLEEPY = [sys.executable, "-W", "ignore", "-m", "tests.analysis.sleepy_job"]
+SMALL = [sys.executable, "-W", "ignore", "-m", "tests.analysis.small_driver"]
 JAVA = Path("/nonexistent")
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept():
+    drivers.end_kept()
+    yield
+    drivers.end_kept()
+
+
+@pytest.fixture
+def run_job(held, folder, monkeypatch):
+    """run_job(command, ...) has a program in the place of the driver execute a job."""
+
+    def run(command: list[str], should_stop=lambda: False, specification="{}", **session) -> dict:
+        monkeypatch.setattr(drivers, "COMMAND", command)
+        folder.specification.write_text(specification)
+        return launch._run_job(held, folder, "a_job", drivers.session_of({}) | session, JAVA, should_stop)
+
+    return run
 
 
 @pytest.fixture
@@ -53,52 +74,49 @@ def lives(pid: int) -> bool:
     return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
 
 
-def test_progress_and_log_of_a_child_become_the_runs(held, folder):
-    finished = launch._run_job(
-        held,
-        folder,
+def test_progress_and_log_of_a_child_become_the_runs(run_job):
+    finished = run_job(
         a_program(
             "import json, sys; say = lambda **e: print(json.dumps(e), flush=True)\n"
             "say(event='step', step=2, steps=5, text='reading'); say(event='progress', done=3, total=8)\n"
             "print('hello from the log', file=sys.stderr); say(event='finished', messages=7)"
-        ),
-        JAVA,
+        )
     )
     assert finished["messages"] == 7
     assert (row().step, row().steps, row().step_text, row().tasks_done, row().tasks_total) == (2, 5, "reading", 3, 8)
     assert "hello from the log" in row().log_tail
 
 
-def test_a_child_has_a_low_priority(held, folder, settings):
+def test_a_child_has_a_low_priority(run_job, settings):
     settings.SPARK_NICE = 7
     program = "import json, os; print(json.dumps({'event': 'finished', 'nice': os.nice(0)}))"
-    assert launch._run_job(held, folder, a_program(program), JAVA)["nice"] == os.nice(0) + 7
+    assert run_job(a_program(program))["nice"] == os.nice(0) + 7
 
 
-def test_a_childs_failure_is_told_in_its_own_words(held, folder):
+def test_a_childs_failure_is_told_in_its_own_words(run_job):
     with pytest.raises(launch.JobFailed, match="^no such file$"):
-        launch._run_job(held, folder, a_program('print(\'{"event": "failed", "message": "no such file"}\')'), JAVA)
+        run_job(a_program('print(\'{"event": "failed", "message": "no such file"}\')'))
 
 
 @pytest.mark.parametrize(
     ("program", "how"), [("import os; os._exit(3)", "exit code 3"), ("import os; os.kill(os.getpid(), 9)", "SIGKILL")]
 )
-def test_a_child_that_ends_without_a_word_failed(held, folder, program, how):
+def test_a_child_that_ends_without_a_word_failed(run_job, program, how):
     with pytest.raises(launch.JobFailed, match=how):
-        launch._run_job(held, folder, a_program(program), JAVA)
+        run_job(a_program(program))
 
 
-def test_a_child_gets_no_secret(held, folder, monkeypatch):
+def test_a_child_gets_no_secret(tmp_path, monkeypatch):
     monkeypatch.setenv("SECRET_KEY", "s3cret")
     monkeypatch.setenv("DATABASE_URL", "postgresql://user:pw@host/name")
-    seen = launch._environment(folder, JAVA)
+    seen = drivers.environment(tmp_path, JAVA)
     assert not {"SECRET_KEY", "DATABASE_URL"} & set(seen)
     assert seen["JAVA_HOME"] == str(JAVA)
 
 
 @pytest.mark.parametrize("manner", ["willing", "stubborn"])
-def test_cancelling_ends_the_whole_group(held, folder, monkeypatch, manner):
-    monkeypatch.setattr(launch, "GRACE_SECONDS", 1.0)
+def test_cancelling_ends_the_whole_group(run_job, monkeypatch, manner):
+    monkeypatch.setattr(drivers, "GRACE_SECONDS", 1.0)
 
     def ask_for_the_end():
         eventually(lambda: row().step, 10)
@@ -108,15 +126,15 @@ def test_cancelling_ends_the_whole_group(held, folder, monkeypatch, manner):
     asking = threading.Thread(target=ask_for_the_end)
     asking.start()
     with pytest.raises(launch.Cancelled):
-        launch._run_job(held, folder, [*SLEEPY, manner], JAVA)
+        run_job([*SLEEPY, manner])
     asking.join()
     pids = [int(pid) for pid in row().step_text.split()]
     eventually(lambda: not any(lives(pid) for pid in pids), 2)
 
 
-def test_a_worker_that_is_to_stop_ends_its_child(held, folder):
+def test_a_worker_that_is_to_stop_ends_its_child(run_job):
     with pytest.raises(launch.Stopped):
-        launch._run_job(held, folder, SLEEPY, JAVA, lambda: bool(row().step))
+        run_job(SLEEPY, lambda: bool(row().step))
     pids = [int(pid) for pid in row().step_text.split()]
     eventually(lambda: not any(lives(pid) for pid in pids), 2)
 
@@ -173,11 +191,12 @@ from pathlib import Path
 from django.conf import settings
 settings.DATABASES["default"]["NAME"] = {database!r}
 settings.RUNS_FOLDER = Path({runs!r})
-from explorer.analysis import launch, runs
+from explorer.analysis import drivers, launch, runs
+drivers.COMMAND = {command!r}
 runs.LEASE, runs.RENEW_SECONDS = timedelta(seconds=2), 0.5
 def sleep(held, run, folder, should_stop):
     folder.make()
-    launch._run_job(held, folder, {command!r}, Path("/nonexistent"))
+    launch._run_job(held, folder, "a_job", drivers.session_of({{}}), Path("/nonexistent"))
 launch._execute = sleep
 launch.execute({run_id})
 """
@@ -207,6 +226,95 @@ def test_a_worker_killed_leaves_no_run_running_and_no_process(transactional_db, 
     assert (row().state, row().message) == ("failed", runs.WORKER_ENDED)
     assert not launch.RunFolder(run.pk).scratch.exists()
     assert launch.RunFolder(run.pk).log.exists()
+    eventually(lambda: launch.end_dead_runs() == 0 and not drivers_there(), 5)
+
+
+def test_a_driver_stays_for_the_next_run(run_job):
+    first, second = run_job(SMALL), run_job(SMALL)
+    assert (first["jobs"], second["jobs"]) == (1, 2) and first["pid"] == second["pid"]
+    assert row().warm and row().log_tail.count("a line of log") == 2
+    assert drivers_there() and not (drivers_there()[0] / "log.txt").exists()
+
+
+def test_a_warm_driver_ends_when_it_was_idle_for_long_enough(run_job):
+    first = run_job(SMALL, keep_seconds=0.2)
+    eventually(lambda: not lives(first["pid"]) and not drivers_there(), 10)
+    assert run_job(SMALL, keep_seconds=0.2)["pid"] != first["pid"] and row().warm is False
+
+
+@pytest.mark.parametrize("session", [{"keep_seconds": 0}, {"keep_megabytes": 1}])
+def test_a_driver_that_must_not_stay_ends_with_its_run(run_job, session):
+    first = run_job(SMALL, **session)
+    assert not lives(first["pid"]) and not drivers_there()
+
+
+def test_a_killed_driver_is_replaced(run_job):
+    first = run_job(SMALL)
+    os.kill(first["pid"], signal.SIGKILL)
+    second = run_job(SMALL)
+    assert second["pid"] != first["pid"] and second["jobs"] == 1 and row().warm is False
+
+
+def test_a_warm_driver_that_ends_when_it_is_asked_is_replaced(run_job, monkeypatch):
+    first = run_job(SMALL)
+    os.kill(first["pid"], signal.SIGKILL)
+    eventually(lambda: not lives(first["pid"]), 5)
+    with monkeypatch.context() as patched:  # as if it had ended a moment later
+        alive = iter([True])
+        patched.setattr(drivers.Driver, "is_alive", property(lambda driver: next(alive, False)))
+        assert run_job(SMALL)["pid"] != first["pid"]
+
+
+def test_other_settings_of_spark_need_another_driver(run_job):
+    first = run_job(SMALL)
+    assert run_job(SMALL, spark={"spark.driver.memory": "3g"})["pid"] != first["pid"]
+    assert not lives(first["pid"])
+
+
+def test_a_run_that_fails_ends_its_driver(run_job):
+    first = run_job(SMALL)
+    with pytest.raises(launch.JobFailed, match="RuntimeError: as asked"):
+        run_job(SMALL, specification='{"fail": true}')
+    assert not lives(first["pid"])
+    assert run_job(SMALL)["jobs"] == 1
+
+
+def test_a_warm_driver_ends_with_its_launcher(transactional_db, settings, tmp_path):
+    settings.RUNS_FOLDER = tmp_path / "runs"
+    script = IDLE.format(runs=str(settings.RUNS_FOLDER), command=SMALL)
+    launcher = subprocess.Popen([sys.executable, "-W", "ignore", "-c", script], stdout=subprocess.PIPE, text=True)
+    pid = int(launcher.stdout.readline())
+    assert lives(pid)
+    launcher.kill()
+    launcher.wait()
+    eventually(lambda: not lives(pid), 5)
+    drivers.remove_left()
+    assert not drivers_there()
+
+
+def drivers_there() -> list[Path]:
+    return list(Path(settings_of_django.RUNS_FOLDER).glob("driver-*"))
+
+
+IDLE = """
+import django
+django.setup()
+import time
+from pathlib import Path
+from django.conf import settings
+settings.RUNS_FOLDER = Path({runs!r})
+from explorer.analysis import drivers
+drivers.COMMAND = {command!r}
+driver = drivers.take(drivers.session_of({{}}), Path("/nonexistent"))
+(settings.RUNS_FOLDER / "specification.json").write_text("{{}}")
+driver.ask("a_job", settings.RUNS_FOLDER / "specification.json")
+for event in driver.events(settings.RUNS_FOLDER / "log.txt"):
+    if event and event["event"] == "finished":
+        break
+drivers.keep(driver)
+print(driver.pid, flush=True)
+time.sleep(60)
+"""
 
 
 def test_the_tail_of_a_long_log_is_kept(held, folder):

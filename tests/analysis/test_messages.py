@@ -128,6 +128,14 @@ def test_too_many_messages_are_said_on_the_page(client, queue, monkeypatch):
     assert "Open a number of a shorter range" in body_of(client.get(messages_url({"queue": queue.pk}, NOON, NOON + 9 * HOUR)))
 
 
+def test_what_is_listed_is_one_sentence_and_says_why_numbers_differ(client, queue):
+    signed_in(client, VIEWER)
+    shown = body_of(client.get(messages_url({"queue": queue.pk}, NOON, NOON + HOUR)))
+    assert "UTC that have left the queue. " in shown or "UTC that have left the queue.</p>" in shown
+    assert "The number in the analysis can differ: messages that are still in the queue are not listed here" in shown
+    assert "with the reason “Bad”." in body_of(client.get(messages_url({"queue": queue.pk}, NOON, NOON + HOUR, reason="Bad")))
+
+
 def test_an_entity_leads_to_its_analyses(client, queue, run):
     signed_in(client, VIEWER)
     assert f"/analyses/?queue={queue.pk}" in body_of(client.get(reverse("explorer:entity", args=("demo", "orders"))))

@@ -207,6 +207,11 @@ def test_running_again_keeps_queues_range_and_interval(operator, queue, finished
     assert re.search(r'value="minute"[^>]*(selected|checked)', shown)
 
 
+def test_people_are_named_as_everywhere(viewer, finished):
+    for shown in (page(viewer, "analysis_run", finished.pk), page(viewer, "analysis_runs")):
+        assert "alice" in body_of(shown) and "user:alice" not in body_of(shown)
+
+
 def test_a_waiting_run_says_what_it_waits_for(viewer, finished):
     queued = [a_run(state="queued", requested_at=datetime.now(UTC)) for _ in range(3)]
     for run in queued:

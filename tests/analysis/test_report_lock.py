@@ -36,6 +36,19 @@ def test_the_share_that_was_held_longer_loses_its_lock():
     assert (history.lost, history.renewing, history.usual_lock) == (10, 0, MINUTE)
 
 
+@pytest.mark.parametrize(
+    ("lock", "words"),
+    [
+        (None, ""),
+        (seconds(10), "; N: 10 s was usual"),
+        (seconds(30), "; 30 s was usual, which is longer than the chart shows"),
+        (seconds(0.5), "; 500 ms was usual, which is shorter than the chart shows"),
+    ],
+)
+def test_a_caption_names_a_mark_only_where_the_chart_has_it(lock, words):
+    assert what_if.usual(lock, [seconds(1), seconds(20)]) == words
+
+
 def test_who_settled_later_processed_twice_and_who_was_not_heard_of_may_have_crashed():
     one = what_if.answer(by_hand(), at_end_of_bin(20))
     assert (round(one.duplicates, 3), round(one.vanished, 3)) == (0.2, 0.1)

@@ -1,12 +1,14 @@
 """Losses: the computation as tables, and the page."""
 
 from datetime import timedelta
+from itertools import pairwise
 
+import pytest
 from django.urls import reverse
 
 from explorer.analysis.jobs import outcomes
 from explorer.analysis.reports import losses, stored
-from explorer.analysis.reports.drawings import Flow, sankey
+from explorer.analysis.reports.drawings import CHARACTER, Flow, sankey
 from explorer.analysis.reports.losses import Route
 from explorer.analysis.reports.scope import Range
 from tests.html import body_of
@@ -54,12 +56,12 @@ def test_where_lost_messages_had_been():
     rows = [life, life, life | {"from_entity_id": 3}, life | {"from_entity_id": 1}, life | {"from_entity_id": 9},
             life | {"outcome": outcomes.MOVED, "to_entity_id": 2}, life | {"outcome": outcomes.EXPIRED}]  # fmt: skip
     assert losses.routes(rows, names) == [
-        Route("senders", "orders", "dead_lettered", "dead letters of orders", 2),
-        Route("another queue", "orders", "dead_lettered", "dead letters of orders", 1),
-        Route("events", "orders", "dead_lettered", "dead letters of orders", 1),
-        Route("orders (again)", "orders", "dead_lettered", "dead letters of orders", 1),
-        Route("senders", "orders", "expired", "", 1),
-        Route("senders", "orders", "moved", "audit", 1),
+        Route("senders", "orders", "dead_lettered", "dead letters of orders", 2, 1),
+        Route("another queue", "orders", "dead_lettered", "dead letters of orders", 1, 1, 9),
+        Route("events", "orders", "dead_lettered", "dead letters of orders", 1, 1, 3),
+        Route("orders (again)", "orders", "dead_lettered", "dead letters of orders", 1, 1, 1),
+        Route("senders", "orders", "expired", "", 1, 1),
+        Route("senders", "orders", "moved", "audit", 1, 1, None, 2),
     ]
 
 
@@ -78,14 +80,34 @@ def test_boxes_of_a_diagram_are_as_high_as_what_passes_them():
     assert all(node.y >= 0 and node.y + node.height <= drawn.height for node in drawn.nodes)
 
 
+@pytest.mark.parametrize("variant", ["wide", "narrow"])
+def test_labels_of_a_diagram_are_apart_however_rare_their_boxes_are(variant):
+    rare = [Flow(1, "b", f"dead-letters-of-{i}", 1, "y") for i in range(8)]
+    drawn = sankey([Flow(0, "a", "b", 100_000, "x"), Flow(1, "b", "gone", 100_000, "y"), *rare], variant)
+    middles = sorted(node.middle for node in drawn.nodes if node.at_end)
+    assert len(middles) == 9 and all(low - high >= 16 for high, low in pairwise(middles))
+    assert all(node.y + node.height <= drawn.height for node in drawn.nodes)
+
+
+@pytest.mark.parametrize("variant", ["wide", "narrow"])
+def test_labels_of_the_last_boxes_leave_room_for_those_before(variant):
+    drawn = sankey(
+        [Flow(0, "senders", "payments-of-all", 9, "x"), Flow(1, "payments-of-all", "dead letters of it", 9, "y")], variant
+    )
+    before, last = drawn.nodes[1:]
+    assert before.text_x + CHARACTER * len(before.text) < last.text_x - CHARACTER * len(last.text)
+
+
 def test_the_page_leads_from_a_cause_to_its_messages(report_of, viewer, queue):
     body = report_of("losses", queue=queue.pk, compare="week")
     assert "2 messages were lost (40.0 % of those that left). Most frequent: dead-lettered (Order #), 2." in body
     assert "senders → q: 2" in body and "dead letters of q" in body and "there were none" in body
     url = reverse("explorer:analysis_messages")
-    [address] = [part.split('"')[0] for part in body.split('href="') if part.startswith(url)]
-    listed = body_of(viewer.get(address))
+    route, cause = (part.split('"')[0] for part in body.split('href="') if part.startswith(url))
+    listed = body_of(viewer.get(cause))
     assert "2 messages" in listed and "with the reason “Order #”" in listed
+    assert "2 messages" in body_of(viewer.get(route))
+    assert "2 messages" not in body_of(viewer.get(route.replace("origin=0", "origin=1")))
 
 
 def test_without_the_lives_the_rest_is_answered(report_of, queue, monkeypatch):

@@ -1,14 +1,17 @@
 """The overview of what was unusual: the computation as tables, and the page."""
 
+from dataclasses import replace
 from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
 
+from broker_core.history import schema
 from broker_core.namespaces import get_clock
 from explorer.analysis.jobs.measures import bin_of
 from explorer.analysis.reports import overview
 from explorer.analysis.reports.overview import ARRIVALS, LOCKS, LOSSES, WAITING
+from explorer.analysis.reports.scope import Range
 
 from .conftest import NOON
 
@@ -83,3 +86,18 @@ def test_the_page_needs_history_and_leads_to_the_evidence(report_of, queue, monk
     monkeypatch.setattr(overview, "LEAST_SCORE", 1)
     body = report_of("overview", namespace="reports")
     assert "More messages entered" in body and f'"/analyses/flow/?queue={queue.pk}&range=custom&start=' in body
+
+
+def test_what_was_unusual_in_another_range(monkeypatch):
+    series = {(ARRIVALS, 1): usual(100, h1=200), (LOSSES, 1): usual(0, h2=9)}
+    found, span = overview.findings(series, HOURS, LONG_AGO), Range(NOON - DAY, NOON)
+    begin = "From 2026-02-28 12:00 to 2026-03-01 12:00"
+    for before, said in (
+        (found[1:], f"{begin} there was 1 finding, 1 of the same kind, such as in q: more messages were lost."),
+        ([replace(found[0], entity_id=2)], f"{begin} there was 1 finding, none of the same kind."),
+        ([], f"{begin} nothing was unusual."),
+    ):
+        monkeypatch.setattr(overview, "unusual", lambda rows, span, before=before: before)
+        assert overview.compared(found, None, span, {1: "q"}) == said
+    monkeypatch.undo()
+    assert "too little history before" in overview.compared(found, schema.ROLLUP.empty_table(), span, {1: "q"})

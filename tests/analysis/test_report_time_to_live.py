@@ -12,7 +12,10 @@ from broker_core.models import Entity
 from broker_core.service_bus import entities
 from explorer.analysis.jobs.measures import bin_of, lower_bound
 from explorer.analysis.reports import time_to_live
+from explorer.analysis.reports.scope import Range
 from tests.looking import events
+
+from .conftest import NOON
 
 SECOND = timedelta(seconds=1)
 QUEUE = EntityAddress("what-if", "q")
@@ -73,3 +76,14 @@ def test_the_page_estimates_without_spark(report_of, viewer, queue):
 def test_too_few_messages_are_said(report_of, queue):
     entities.create_queue(EntityAddress(QUEUE.namespace, "empty"))
     assert "Only 0 messages were received" in report_of("time-to-live", queue=Entity.objects.get(path="empty").pk, x="1 s")
+
+
+def test_the_estimate_of_another_range(report_of, queue):
+    found, span = found_for(queue), Range(NOON, NOON + timedelta(days=1))
+    assert time_to_live.compared(found, span, 15 * SECOND).startswith(
+        "From 2026-03-01 12:00 to 2026-03-02 12:00 it would have been 27.3\xa0% ("
+    )
+    assert "it cannot be told: No message" in time_to_live.compared(found, span, timedelta(hours=2))
+    assert [key for key, _ in time_to_live.figures(found, None, found)[0].keys] == ["share", "before"]
+    body = report_of("time-to-live", queue=queue.pk, x="15 s", compare="before")
+    assert "In the other range" in body and "it cannot be told: Only 0 messages were received" in body

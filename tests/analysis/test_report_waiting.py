@@ -45,6 +45,7 @@ def test_the_sentence_names_the_slowest_interval():
         "Of 100 messages, half were received within 10 s, 95\xa0% within 1.7 min. Processing took 2.0 s in the median, 95\xa0% "
         "within 2.0 s. Slowest were those from 2026-03-01 13:00 on: half waited 1.7 min, 10 times as long."
     )
+    assert "half waited 5.6 h, over 1,000 times as long" in waiting.sentence(times, {NOON: 20_000 * SECOND})
     assert waiting.sentence(times, {NOON: None}).endswith("from 2026-03-01 12:00 on, fewer than half were received.")
     assert "the median is beyond what was observed" in waiting.sentence(Times(bins(1), bins(9, 9)), {})
     assert waiting.sentence(Times(), {}) == "No messages entered in this time."

@@ -199,7 +199,7 @@ def rolled(days: list[rollups.Day]) -> pa.Table:
 
 
 def read(archived, start=NOON, end=NOON + 9 * HOUR):
-    return rollups.read([1, 2], [archived.namespace.pk], start, end)
+    return rollups.summed(rollups.read([1, 2], [archived.namespace.pk], start, end))
 
 
 def test_what_is_read_is_the_same_before_and_after_a_roll_up_and_with_a_tail(archived):

@@ -1,9 +1,8 @@
 """Job "roll up": counts the lives and attempts of whole days by hour, outcome, cause, time-to-live and histogram bin.
 
 Specification: days (day, namespace_id, and the slices that are `covered` by another roll-up), archive (its address), lives and
-attempts (files in it, under `<content>/day=.../namespace=.../`), messages (lives in them), result (a folder to write), scratch,
-master, name. Writes `result/rows`, Parquet files with the columns `day`,
-`namespace` and measures.COLUMNS, in no order.
+attempts (files in it, under `<content>/day=.../namespace=.../`), messages (lives in them), result (a folder to write). Writes
+`result/rows`, Parquet files with the columns `day`, `namespace` and measures.COLUMNS, in no order.
 """
 
 from pathlib import Path
@@ -103,7 +102,3 @@ def bin_of(value: Column) -> Column:
     octave = F.greatest(exponent - measures.BITS, F.lit(0))
     number = octave * (1 << measures.BITS) + F.call_function("shiftright", value, octave.cast("int"))
     return F.when(value < (1 << measures.BITS), value).otherwise(number).cast("int")
-
-
-if __name__ == "__main__":
-    runner.main(run, steps=STEPS)

@@ -1,23 +1,35 @@
-"""Runs a job in the child process: its Spark session, its end with the launcher, and progress as JSON lines.
+"""The driver: a process that has a Spark session and executes runs one after another.
 
-A job is `python -m explorer.analysis.jobs.<name> SPEC.json`. Standard output carries one JSON object per line (`step`,
+`python -m explorer.analysis.jobs.runner SESSION.json`. It reads requests from standard input, one JSON object per line: `job`, a
+module of this package, and `specification`, a file. Standard output carries one JSON object per line (`session`, `step`,
 `progress`, `finished`, `failed`) and nothing else; libraries write to standard error, which is the run's log.
+
+It ends when standard input is closed, after a run that failed, when no request came for `keep_seconds` of the session, when it
+has more than `keep_megabytes` after a run, and with its launcher.
 """
 
+from __future__ import annotations
+
 import ctypes
+import importlib
 import json
 import os
+import select
+import shutil
 import signal
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, TextIO
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from . import failures
+from .masters import is_local
 
 PR_SET_PDEATHSIG = 1
 POLL_SECONDS = 0.5
@@ -28,7 +40,7 @@ ONLY_LOCAL = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127
 class Reporter:
     """Writes progress for the launcher, one event per line. Thread-safe."""
 
-    def __init__(self, stream, steps: int):
+    def __init__(self, stream: TextIO, steps: int):
         self._stream, self._steps, self._step, self._lock = stream, steps, 0, threading.Lock()
 
     def step(self, text: str) -> None:
@@ -44,25 +56,72 @@ class Reporter:
 
     def write_event(self, **event) -> None:
         with self._lock:
-            print(json.dumps(event), file=self._stream, flush=True)
+            write_event(self._stream, **event)
 
 
-def main(job: Callable[[SparkSession, dict, Reporter], dict], *, steps: int) -> None:
-    """Run a job with the specification named on the command line. Exit code: 0, or 1 after a `failed` event."""
-    parent = os.getppid()
-    reporter = Reporter(_own_standard_output(), steps)
+def write_event(stream: TextIO, **event) -> None:
+    print(json.dumps(event), file=stream, flush=True)
+
+
+def main(executor: Executor) -> None:
+    """Exit code: 0, or 1 after a `failed` event."""
+    parent, output, path = os.getppid(), _own_standard_output(), Path(sys.argv[1])
     _die_with(parent)
-    spec = json.loads(Path(sys.argv[1]).read_text())
-    try:
-        reporter.step("Starting Spark")
-        spark = session(spec)
+    serve(json.loads(path.read_text()), output, executor)
+    executor.close()
+    shutil.rmtree(path.parent, ignore_errors=True)
+
+
+def serve(of: dict, output: TextIO, executor: Executor) -> None:
+    """Execute requests until the driver has to end. of: the session."""
+    warm = False
+    for request in requests(of["keep_seconds"]):
+        spec: dict = {}
+        write_event(output, event="session", warm=warm)
+        try:
+            spec = of | json.loads(Path(request["specification"]).read_text())
+            result = executor.execute(request["job"], spec, output)
+        except Exception as problem:  # reported to the launcher in one line
+            traceback.print_exc()
+            write_event(output, event="failed", message=failures.in_words(problem, spec or of))
+            sys.exit(1)
+        stays = of["keep_seconds"] > 0 and _megabytes() <= of["keep_megabytes"]
+        write_event(output, event="finished", stays=stays, **result)
+        if not stays:
+            return
+        warm = True
+
+
+def requests(keep_seconds: float) -> Iterator[dict]:
+    """The requests on standard input, until it is closed or none comes for so long."""
+    seconds = None
+    while select.select([sys.stdin], [], [], seconds)[0]:
+        line = sys.stdin.readline()  # one request at a time: nothing else is in the buffer
+        if not line:
+            return
+        yield json.loads(line)
+        seconds = keep_seconds
+
+
+class Executor:
+    """Executes jobs with one session, which the first of them starts."""
+
+    def __init__(self) -> None:
+        self.spark: SparkSession | None = None
+
+    def execute(self, name: str, spec: dict, output: TextIO) -> dict:
+        """Returns what the job, a module of this package, returns."""
+        job = importlib.import_module(f"{__package__}.{name}")
+        reporter = Reporter(output, job.STEPS)
+        reporter.step("Using the running Spark driver" if self.spark else "Starting Spark")
+        self.spark = spark = self.spark or session(spec)
         done = threading.Event()
         most = spec.get("seconds_without_executors", SECONDS_WITHOUT_EXECUTORS)
         watchdog = None if is_local(spec["master"]) else Watchdog(spark, most)
         follower = threading.Thread(target=_follow, args=(spark, reporter, done, watchdog), daemon=True)
         follower.start()
         try:
-            result = job(spark, spec, reporter)
+            result = job.run(spark, spec, reporter)
         except Exception:
             if watchdog is not None and watchdog.problem:
                 raise failures.JobProblem(watchdog.problem) from None
@@ -70,11 +129,14 @@ def main(job: Callable[[SparkSession, dict, Reporter], dict], *, steps: int) -> 
         finally:
             done.set()
             follower.join()
-        reporter.write_event(event="finished", **result)
-    except Exception as problem:  # reported to the launcher in one line
-        traceback.print_exc()
-        reporter.write_event(event="failed", message=failures.in_words(problem, spec))
-        sys.exit(1)
+        spark.catalog.clearCache()
+        jvm: Any = spark._jvm
+        jvm.System.gc()  # it returns memory until the next run
+        return result
+
+    def close(self) -> None:
+        if self.spark is not None:
+            self.spark.stop()
 
 
 class Watchdog:
@@ -100,7 +162,7 @@ class Watchdog:
 
 
 def session(spec: dict) -> SparkSession:
-    """A quiet Spark session that keeps its files in the run's scratch folder.
+    """A quiet Spark session that keeps its files in the driver's scratch folder: the one that there is, or a new one.
 
     With a local master it listens on the loopback address only. With a cluster, Spark chooses the address at which executors
     reach the driver; `spark` in the specification can set another (spark.driver.host).
@@ -116,13 +178,8 @@ def session(spec: dict) -> SparkSession:
         "spark.driver.memory": spec.get("driver_memory", "2g"),
         **spec.get("spark", {}),
     }
-    builder = SparkSession.builder.master(spec["master"]).appName(spec["name"])
+    builder = SparkSession.builder.master(spec["master"]).appName("Vitrine")
     return builder.config(map=settings).getOrCreate()
-
-
-def is_local(master: str) -> bool:
-    """Whether driver and executors are one process."""
-    return master.startswith("local") and not master.startswith("local-cluster")
 
 
 def _own_standard_output():
@@ -140,6 +197,14 @@ def _die_with(parent: int) -> None:
         sys.exit("the launcher ended before the job began")
 
 
+def _megabytes() -> float:
+    """The memory of this process and of its JVM (Linux; elsewhere 0)."""
+    gateway = SparkContext._gateway
+    pids = [os.getpid(), *([gateway.proc.pid] if gateway is not None else [])]
+    pages = [Path(f"/proc/{pid}/statm") for pid in pids]
+    return sum(int(one.read_text().split()[1]) for one in pages if one.exists()) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
 def _follow(spark: SparkSession, reporter: Reporter, done: threading.Event, watchdog: Watchdog | None) -> None:
     """Report the tasks of the running stages until the job is done, and have the watchdog look."""
     tracker, last = spark.sparkContext.statusTracker(), None
@@ -152,3 +217,7 @@ def _follow(spark: SparkSession, reporter: Reporter, done: threading.Event, watc
         if counts and now != last:
             reporter.tasks(*now)
             last = now
+
+
+if __name__ == "__main__":
+    main(Executor())

@@ -42,6 +42,7 @@ LIFE = StructType(
         StructField("from_sequence_number", LongType()),
         StructField("to_entity_id", LongType()),
         StructField("to_sequence_number", LongType()),
+        StructField("chosen_properties", StringType()),
     ]
 )
 

@@ -1,7 +1,7 @@
 """Job "time in queue and outcome": outcomes of the messages that entered, and their waiting and processing times.
 
 Specification: lives (files of ended lives), still_there (a file of lives without an end), exported_xmin, entity_ids, start, end
-(ISO instants), bucket (minute, hour, day), accuracy, most_reasons, result (a folder to write), scratch, master, name.
+(ISO instants), bucket (minute, hour, day), accuracy, most_reasons, result (a folder to write).
 Writes `result/whole`, `result/buckets`, `result/reasons`: one Parquet file each.
 """
 
@@ -56,7 +56,3 @@ def prepared(spark: SparkSession, spec: dict) -> DataFrame:
 
 def write(frame: DataFrame, spec: dict, name: str) -> None:
     frame.repartition(1).write.mode("overwrite").parquet(str(Path(spec["result"]) / name))
-
-
-if __name__ == "__main__":
-    runner.main(run, steps=STEPS)

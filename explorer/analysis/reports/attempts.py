@@ -1,18 +1,22 @@
-"""Deliveries ("attempts") as the reports about locks, redelivery and consumers read them. Pure, but for `read`."""
+"""Deliveries ("attempts") as the reports about locks, redelivery and consumers read them. Pure, but for `read`.
+
+All deliveries of a range are counted in columns. Those of messages that failed, which are few, are examined one by one.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from broker_core.common.types import EventKind, SubQueue
 
-from ..messages import TooManyLives
+from ..messages import TooManyLives, elapsed
 from . import stored
 from .report import counted, percent
 from .scope import Range, Scope
@@ -45,7 +49,10 @@ NAMES = {  # CSS names of the ways in which a delivery ends
     EventKind.MOVED: "moved",
 }
 Z95 = 1.959964
-MOST_READ = 250_000  # deliveries that a page examines one by one, in some seconds
+MOST_READ = 250_000  # messages that a page examines one by one, in some seconds
+MOST_LISTED = 500_000  # deliveries that it does
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MESSAGE = ("entity_id", "sequence_number")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +99,86 @@ class Attempt:
         return NAMES.get(self.kind, "other")
 
 
-def read(scope: Scope, span: Range) -> list[Attempt]:
-    """The deliveries that ended in a range, by message and time. Raises TooManyLives."""
+def read(scope: Scope, span: Range) -> pa.Table:
+    """The deliveries that ended in a range, as `judged`. Raises TooManyLives."""
     table = stored.attempts(scope, span, COLUMNS)
-    table = table.filter(pc.equal(table["subqueue"], int(SubQueue.MAIN))).drop_columns(["subqueue"])
-    table = table.sort_by([(name, "ascending") for name in ("entity_id", "sequence_number", "received_at", "ended_at")])
-    if table.num_rows > MOST_READ:
-        raise TooManyLives(f"{table.num_rows:,} deliveries ended in this range; at most {MOST_READ:,} are examined. Shorten it.")
-    columns = [pc.fill_null(table["renewals"], 0) if name == "renewals" else table[name] for name in table.column_names]
-    return [Attempt(*row) for row in zip(*(column.to_pylist() for column in columns), strict=True)]
+    return judged(table.filter(pc.equal(table["subqueue"], int(SubQueue.MAIN))).drop_columns(["subqueue"]))
+
+
+def judged(deliveries: pa.Table) -> pa.Table:
+    """Deliveries by message and time, with held_us, lock_us (at the receipt; NULL: it has no end), succeeded, and first: whether
+    it is the first one of its message here."""
+    table = deliveries.sort_by([(name, "ascending") for name in (*MESSAGE, "received_at", "ended_at")])
+    received, locked = (pc.cast(table[name], pa.int64()) for name in ("received_at", "locked_until"))
+    added = {
+        "held_us": elapsed(table["received_at"], table["ended_at"]),
+        "lock_us": pc.subtract(locked, received),
+        "succeeded": is_one_of(table["outcome"], SUCCESSES),
+        "first": _begins(table),
+    }
+    for name, column in added.items():
+        table = table.append_column(name, column)
+    return table
+
+
+def listed(found: pa.Table) -> list[Attempt]:
+    """Deliveries one by one. Raises TooManyLives."""
+    if found.num_rows > MOST_LISTED:
+        raise TooManyLives(
+            f"{found.num_rows:,} deliveries of this range have to be examined one by one; at most {MOST_LISTED:,} are. "
+            "Shorten it."
+        )
+    columns = {name: found[name] for name in COLUMNS if name != "subqueue"} | {"renewals": pc.fill_null(found["renewals"], 0)}
+    return [Attempt(*row) for row in zip(*map(_values, columns.values()), strict=True)]
+
+
+def _values(column: Any) -> list[Any]:
+    """As to_pylist, which takes ten times as long for instants."""
+    if not pa.types.is_timestamp(column.type):
+        return column.to_pylist()
+    return [at if at is None else instant(at) for at in pc.cast(column, pa.int64()).to_pylist()]
+
+
+def of_messages(found: pa.Table, which: Any) -> pa.Table:
+    """All deliveries of the messages that have one of those chosen. found: judged. which: for each delivery, whether."""
+    if not found.num_rows:
+        return found
+    place = pc.cumulative_sum(pc.cast(found["first"], pa.int64()))
+    return found.filter(pc.is_in(place, pc.unique(place.filter(which))))
+
+
+def by_entity(found: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+    """The deliveries of each entity, without a copy. found: judged."""
+    begin = 0
+    for entity_id, count in counts(found["entity_id"]).items():
+        yield entity_id, found.slice(begin, count)
+        begin += count
+
+
+def is_one_of(outcome: Any, kinds: Iterable[EventKind]) -> Any:
+    return pc.is_in(outcome, pa.array([int(kind) for kind in kinds], pa.int16()))
+
+
+def microseconds(at: datetime) -> int:
+    """Since 1970, as columns of instants have it."""
+    return (at - _EPOCH) // timedelta(microseconds=1)
+
+
+def instant(microseconds_: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=microseconds_)
+
+
+def counts(column: Any) -> dict[Any, int]:
+    """How often each value is there."""
+    return {row["values"]: row["counts"] for row in pc.value_counts(column).to_pylist()}
+
+
+def _begins(table: pa.Table) -> pa.Array:
+    """Whether a row is of another message than the one before. table: in the order of the messages."""
+    if not table.num_rows:
+        return pa.array([], pa.bool_())
+    differs = [pc.not_equal(one[1:], one[:-1]) for one in (table[name].combine_chunks() for name in MESSAGE)]
+    return pa.concat_arrays([pa.array([True]), pc.or_(*differs)])
 
 
 def by_message(attempts: Iterable[Attempt]) -> dict[tuple[int, int], list[Attempt]]:
@@ -111,24 +189,33 @@ def by_message(attempts: Iterable[Attempt]) -> dict[tuple[int, int], list[Attemp
     return found
 
 
-def wilson(count: int, of: int) -> tuple[float, float]:
-    """The 95 % band of a share (Wilson's score interval)."""
+def wilson(count: int, of: int, z: float = Z95) -> tuple[float, float]:
+    """The band of a share, by default with 95 % (Wilson's score interval)."""
     if not of:
         return 0.0, 1.0
-    share, z = count / of, Z95
+    share = count / of
     middle = (share + z * z / (2 * of)) / (1 + z * z / of)
     spread = z / (1 + z * z / of) * math.sqrt(share * (1 - share) / of + z * z / (4 * of * of))
     return max(0.0, middle - spread), min(1.0, middle + spread)
 
 
-def share_of(count: int, found: Sequence[Attempt]) -> str:
-    """Some of these deliveries, as the beginning of a sentence."""
-    return f"{count:,} of {counted(len(found), 'delivery', 'deliveries')} ({percent(count / len(found))})"
+def share_of(count: int, of: int) -> str:
+    """Some of so many deliveries, as the beginning of a sentence."""
+    return f"{count:,} of {counted(of, 'delivery', 'deliveries')} ({percent(count / of)})"
 
 
 def quantile(values: Sequence[timedelta], share: float) -> timedelta | None:
     """The value that this share does not exceed; None: there are no values. values: in order."""
     return values[max(0, math.ceil(share * len(values)) - 1)] if values else None
+
+
+def quantile_of(column: Any, share: float) -> timedelta | None:
+    """As `quantile`, of a column of microseconds in no order; NULLs do not count."""
+    known = pc.drop_null(column)
+    if not len(known):
+        return None
+    place = max(0, math.ceil(share * len(known)) - 1)
+    return timedelta(microseconds=known.take(pc.sort_indices(known)[place : place + 1])[0].as_py())
 
 
 def names_of(words: Mapping[Any, str], attempts: Iterable[Attempt]) -> list[tuple[str, str]]:

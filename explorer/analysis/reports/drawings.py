@@ -37,6 +37,8 @@ STEPS = tuple(
     for s in (0.01, 0.1, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21_600, 43_200, 86_400, 172_800, 604_800)
 )
 
+SHARE_STEPS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5)
+
 
 @dataclass(frozen=True, slots=True)
 class HeatMap:
@@ -138,16 +140,18 @@ def duration_heat_map(
 
 
 def named_heat_map(
-    starts: Sequence[datetime], rows: Mapping[str, Sequence[float]], variant: str, partial: Sequence[bool]
+    starts: Sequence[datetime], rows: Sequence[tuple[str, Sequence[float]]], variant: str, partial: Sequence[bool]
 ) -> HeatMap:
-    """Shares from 0 to 1 by name (a row for each) and interval."""
+    """Shares from 0 to 1 by row and interval. rows: each with its name, which may be that of another one, too."""
     narrow = variant == "narrow"
     left, width = (110.0 if narrow else 190.0), WIDTHS[variant]
     slot = (width - left - RIGHT) / max(1, len(starts))
     bottom = TOP + ROW * len(rows)
     ticks = tuple(replace(tick, at=round(tick.at - LEFT + left, 2)) for tick in time_ticks(starts, slot))
-    names = tuple(Tick(round(TOP + (i + 0.5) * ROW, 1), shortened(name, 15 if narrow else 28)) for i, name in enumerate(rows))
-    cells = {(i, row): share for row, shares in enumerate(rows.values()) for i, share in enumerate(shares) if share > 0}
+    names = tuple(
+        Tick(round(TOP + (i + 0.5) * ROW, 1), shortened(name, 15 if narrow else 28)) for i, (name, _) in enumerate(rows)
+    )
+    cells = {(i, row): share for row, (_, shares) in enumerate(rows) for i, share in enumerate(shares) if share > 0}
     sides = (left, width - RIGHT, TOP, bottom)
     chart = Chart(variant, width, round(bottom + BOTTOM), *sides, (), (), (), ticks, names, round(slot, 4), len(starts))
     return HeatMap(chart, levels(cells, linear=True), round(slot, 4), ROW)
@@ -178,18 +182,18 @@ def sankey(flows: Sequence[Flow], variant: str) -> Sankey:
     """Boxes in layers, largest first, and what flows between them."""
     layers = _layers(flows)
     most = max(len(layer) for layer in layers)
-    width, gap, box = WIDTHS[variant], 12.0, 8.0
+    width, gap, box = WIDTHS[variant], 16.0, 8.0  # a label needs the gap: a box may be as low as 1
     height = 48.0 + 34.0 * most
     total = max(sum(layer.values()) for layer in layers)
-    unit = (height - gap * (most + 1)) / max(1, total)
+    unit = (height - gap * (most + 1) - most) / max(1, total)
     tops: dict[tuple[int, str], float] = {}
-    nodes, text_room = [], int((width - box) / (len(layers) - 1) / CHARACTER) - 3
+    nodes, rooms = [], _label_rooms(layers, int((width - box) / (len(layers) - 1) / CHARACTER) - 3)
     for i, layer in enumerate(layers):
         x, y = round(i * (width - box) / (len(layers) - 1), 1), gap
         for name, count in layer.items():
             tops[i, name] = y
             tall, is_last = max(1.0, count * unit), i == len(layers) - 1
-            text = shortened(name, max(6, text_room))
+            text = shortened(name, rooms[i])
             nodes.append(
                 Node(name, x, round(y, 1), round(tall, 1), text, f"{name}: {count:,}", x - 4 if is_last else x + box + 4, is_last)
             )
@@ -209,10 +213,21 @@ def sankey(flows: Sequence[Flow], variant: str) -> Sankey:
     return Sankey(variant, width, height, tuple(nodes), tuple(ribbons))
 
 
-def gantt(rows: Sequence[tuple[str, Sequence[tuple[str, timedelta, timedelta, str]]]], variant: str) -> Gantt:
+def _label_rooms(layers: Sequence[Mapping[str, int]], most: int) -> list[int]:
+    """How many characters the labels of each layer may have. Those of the last two share the room between these. most: between
+    two layers."""
+    before = min(max(len(name) for name in layers[-2]), max(6, most // 2))
+    return [*[max(6, most)] * (len(layers) - 2), before, max(6, most - before)]
+
+
+def gantt(
+    rows: Sequence[tuple[str, Sequence[tuple[str, timedelta, timedelta, str]]]], variant: str, *, has_long_names: bool = False
+) -> Gantt:
     """A row for each name with bars: (CSS name, from, to, title), on an axis from 0."""
     narrow = variant == "narrow"
-    left, width, bottom = (64.0 if narrow else 96.0), WIDTHS[variant], TOP + ROW * len(rows)
+    left = (110.0 if narrow else 190.0) if has_long_names else (64.0 if narrow else 96.0)
+    width, bottom = WIDTHS[variant], TOP + ROW * len(rows)
+    most = int((left - 8) / CHARACTER)
     last = max((until for _, bars in rows for _, _, until, _ in bars), default=FLOOR) or FLOOR
     step = next((one for one in STEPS if last / one <= (3 if narrow else 6)), STEPS[-1])
 
@@ -225,7 +240,7 @@ def gantt(rows: Sequence[tuple[str, Sequence[tuple[str, timedelta, timedelta, st
             x0, x1 = x(since), max(x(until), x(since) + 1.5)
             drawn.append(Bar(name, f"M{x0:.1f} {TOP + i * ROW + 4:.0f}H{x1:.1f}v{ROW - 8:.0f}H{x0:.1f}z", title))
     x_ticks = [Tick(round(x(i * step), 1), brief(i * step) if i else "0") for i in range(int(last / step) + 1)]
-    y_ticks = [Tick(round(TOP + (i + 0.5) * ROW, 1), name) for i, (name, _) in enumerate(rows)]
+    y_ticks = [Tick(round(TOP + (i + 0.5) * ROW, 1), shortened(name, most)) for i, (name, _) in enumerate(rows)]
     sides = (left, width - RIGHT, TOP, bottom)
     return Gantt(Chart(variant, width, round(bottom + BOTTOM), *sides, (), (), (), tuple(x_ticks), tuple(y_ticks)), tuple(drawn))
 
@@ -250,6 +265,41 @@ def share_bars(
     y_ticks = tuple(Tick(y(share / 100), f"{share} %") for share in (0, 25, 50, 75, 100))
     shapes = (Shape("share", bars), Shape("whisker", whiskers))
     return Chart(variant, width, HEIGHT, LEFT, width - RIGHT, TOP, bottom, shapes, tuple(spots), (), tuple(ticks), y_ticks)
+
+
+@dataclass(frozen=True, slots=True)
+class ShareRow:
+    """A share, with its band and beside that of others, if there are such."""
+
+    name: str
+    share: float
+    title: str
+    band: tuple[float, float] | None = None
+    others: float | None = None
+
+
+def share_rows(rows: Sequence[ShareRow], variant: str) -> Gantt:
+    """A row for each share: a bar, with its band and a mark where the others are."""
+    narrow = variant == "narrow"
+    left, width, bottom = (110.0 if narrow else 190.0), WIDTHS[variant], TOP + ROW * len(rows)
+    top = max((max(row.share, row.others or 0, *(row.band or ())) for row in rows), default=0.0) or 1.0
+    step = next((one for one in SHARE_STEPS if top / one <= (3 if narrow else 5)), SHARE_STEPS[-1])
+
+    def x(share: float) -> float:
+        return round(left + share / top * (width - RIGHT - left), 1)
+
+    drawn = []
+    for i, row in enumerate(rows):
+        y = TOP + i * ROW
+        drawn.append(Bar("share", f"M{left} {y + 5:.0f}H{x(row.share)}v{ROW - 10:.0f}H{left}z", row.title))
+        if row.band:
+            drawn.append(Bar("whisker", f"M{x(row.band[0])} {y + ROW / 2:.0f}H{x(row.band[1])}", row.title))
+        if row.others is not None:
+            drawn.append(Bar("rest", f"M{x(row.others) - 1.5:.1f} {y + 2:.0f}h3v{ROW - 4:.0f}h-3z", row.title))
+    x_ticks = [Tick(x(i * step), f"{100 * i * step:g} %") for i in range(int(top / step + 1e-9) + 1)]
+    y_ticks = [Tick(round(TOP + (i + 0.5) * ROW, 1), shortened(row.name, 15 if narrow else 28)) for i, row in enumerate(rows)]
+    sides = (left, width - RIGHT, TOP, bottom)
+    return Gantt(Chart(variant, width, round(bottom + BOTTOM), *sides, (), (), (), tuple(x_ticks), tuple(y_ticks)), tuple(drawn))
 
 
 def shortened(text: str, most: int) -> str:

@@ -17,6 +17,7 @@ from .forms import ReportForm
 from .report import ROLLED_UP, Analysis, Column, Figure, Link, Report, Section, Table, counted, difference, moment
 from .scope import HOUR, Range, Scope, floor, generated, of_measure, sums
 
+ROOM = (HOUR / 2, 2 * HOUR)  # which the axis of ages includes
 FOREVER = datetime.max.replace(tzinfo=UTC)
 COLUMNS = (
     Column("at", "From, UTC", "instant"),
@@ -113,8 +114,8 @@ def _sections(scope: Scope, found: Flow) -> list[Section]:
         )]),
         Section("oldest", "Oldest message", is_half=True, figures=[Figure(
             f"Age of the oldest message by {span.unit}",
-            [duration_lines(starts, {"p50": found.oldest}, (), one, partial=partial) for one in WIDTHS],
-            caption="age of the oldest message at the end of each interval", columns="oldest",
+            [duration_lines(starts, {"p50": found.oldest}, (), one, partial=partial, span=ROOM) for one in WIDTHS],
+            caption="age of the oldest message at the end of each interval, rounded up to hours", columns="oldest",
         )]),
         Section("traffic", "Entered and left", text, [
             Figure(

@@ -15,7 +15,8 @@ RANGES = {"1d": ("24 hours", timedelta(days=1)), "7d": ("7 days", timedelta(days
 CUSTOM = "custom"
 INSTANT = timedelta(microseconds=1)  # a range that ends now includes what happens at this very instant, as in a paused namespace
 LONGEST = timedelta(days=400)
-EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
+EARLIEST, LATEST = datetime(2000, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)
+OUTSIDE = f"The year must be from {EARLIEST:%Y} to {LATEST.year - 1}."
 COMPARED = {"": "nothing", "before": "the period before", "week": "a week earlier"}
 
 
@@ -44,8 +45,10 @@ class ReportForm(ScopeForm):
         start, end = cleaned["start"], cleaned["end"]
         if not start or not end:
             self.add_error("start" if not start else "end", "A custom range needs a start and an end.")
-        elif start < EARLIEST or end <= start:
-            self.add_error("end", "The range must end after it starts." if end <= start else f"Start after {EARLIEST:%Y}.")
+        elif end <= start:
+            self.add_error("end", "The range must end after it starts.")
+        elif start < EARLIEST or end > LATEST:
+            self.add_error("start" if start < EARLIEST else "end", OUTSIDE)
         elif end - start > LONGEST:
             self.add_error("end", f"The range can have at most {LONGEST.days} days.")
         return cleaned

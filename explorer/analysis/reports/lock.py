@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -271,7 +271,16 @@ def _lost_figure(found: History, chosen: timedelta | None, word: str) -> Figure:
     tips = [f"{brief(lock)}: {percent(one.share)}" for lock, one in zip(locks, estimates, strict=True)]
     charts = [share_curve(locks, series, tips, variant, chosen, found.usual_lock) for variant in WIDTHS]
     label = f"Share of deliveries that would have lost their lock, by {word}, with its 95 % band"
-    return Figure(label, charts, caption=label + (f"; N: {human(found.usual_lock)} was usual" if found.usual_lock else ""))
+    return Figure(label, charts, caption=label + usual(found.usual_lock, locks))
+
+
+def usual(lock: timedelta | None, locks: Sequence[timedelta]) -> str:
+    """The usual lock, as the end of the caption of a chart of these: where it is marked, or that it is not on the axis."""
+    if lock is None:
+        return ""
+    if locks[0] <= lock <= locks[-1]:
+        return f"; N: {human(lock)} was usual"
+    return f"; {human(lock)} was usual, which is {'longer' if lock > locks[-1] else 'shorter'} than the chart shows"
 
 
 def _cost_figure(found: History, chosen: timedelta | None, weight: timedelta, limits: LimitPages) -> Figure:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.urls import reverse
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from broker_core.common.types import EventKind
 from explorer.shared.charts import WIDTHS, brief, stacked_bars
@@ -16,7 +18,7 @@ from explorer.shared.presenters import actor_name
 from explorer.shared.timeline import words
 
 from . import attempts
-from .attempts import Attempt, by_message, quantile
+from .attempts import Attempt, by_message, microseconds
 from .drawings import gantt
 from .forms import ReportForm
 from .report import Analysis, Column, Figure, Link, Report, Section, Table, counted, joined, keyed, moment, percent
@@ -77,26 +79,36 @@ class Lost:
 
 def report(scope: Scope, values: Mapping[str, Any]) -> Report:
     span, found = scope.range, attempts.read(scope, scope.range)
-    lost = losses(found, span.end)
     before = attempts.read(scope, scope.compared) if scope.compared else None
+    troubled = attempts.listed(attempts.of_messages(found, pc.equal(found["outcome"], int(EventKind.LOCK_LOST))))
+    lost = losses(troubled, receipts(found, {one.received_by for one in troubled}))
     sections = [_by_time(span, lost), _receivers(found, lost), _queues(scope, found)] if lost else [_queues(scope, found)]
-    worst = worst_messages(one for one in by_message(found).values() if any(a.outcome == EventKind.LOCK_LOST for a in one))
+    worst = worst_messages(by_message(troubled).values())
     if worst:
         sections.insert(1, messages_section(scope, worst, "Deliveries of the messages that lost most locks"))
-    said = sentence(found, lost, scope.family.texts.lock_lost) + (
-        f" {_compared(before, scope.compared)}" if scope.compared else ""
-    )
-    return Report(said, sections if found else (), NOTES, sum(one.generated for one in found))
+    said = sentence(found.num_rows, lost, scope.family.texts.lock_lost)
+    if scope.compared:
+        said += f" {_compared(before, scope.compared)}"
+    return Report(said, sections if found.num_rows else (), NOTES, pc.sum(found["generated"]).as_py() or 0)
 
 
-def losses(found: Sequence[Attempt], until: datetime) -> list[Lost]:
-    """The deliveries whose lock was lost, each with its cause. until: what came later is unknown. Pure."""
-    later = by_message(found)
-    received: dict[str | None, list[datetime]] = {}
-    for one in found:
-        received.setdefault(one.received_by, []).append(one.received_at)
+def receipts(found: pa.Table, receivers: Iterable[str | None]) -> dict[str | None, Sequence[int]]:
+    """When these receivers received, in order, in microseconds since 1970. Pure."""
+    wanted = found.filter(pc.is_in(found["received_by"], pa.array(list(receivers), pa.string())))
+    grouped = wanted.group_by("received_by").aggregate([("received_at", "list")])
+    lists = (one.values for one in grouped["received_at_list"])
+    return {
+        name: memoryview(pc.cast(values.take(pc.array_sort_indices(values)), pa.int64()).buffers()[1]).cast("q")
+        for name, values in zip(grouped["received_by"].to_pylist(), lists, strict=True)
+    }
+
+
+def losses(troubled: Sequence[Attempt], received: Mapping[str | None, Sequence[int]]) -> list[Lost]:
+    """The deliveries whose lock was lost, each with its cause. troubled: all deliveries of their messages. received: by receiver,
+    as `receipts`. Pure."""
+    later = by_message(troubled)
     result = []
-    for one in found:
+    for one in troubled:
         if one.outcome != EventKind.LOCK_LOST:
             continue
         at = min(one.ended_at, one.lock_ended_at) if one.lock_ended_at else one.ended_at
@@ -112,12 +124,13 @@ def losses(found: Sequence[Attempt], until: datetime) -> list[Lost]:
     return result
 
 
-def _by_activity(one: Attempt, at: datetime, received: Sequence[datetime]) -> str:
+def _by_activity(one: Attempt, at: datetime, received: Sequence[int]) -> str:
     """Why a lock was lost, by when its receiver received other messages. RabbitMQ has no lock that work could exceed."""
     silence = at + max(one.lock or SHORTEST, SHORTEST)
-    if not any(at <= other <= silence for other in received):
+    begun, ended, silent = (microseconds(instant) for instant in (one.received_at, at, silence))
+    if bisect_left(received, ended) == bisect_right(received, silent):
         return "gone"
-    went_on = one.lock is None or any(one.received_at < other < at for other in received)
+    went_on = one.lock is None or bisect_right(received, begun) < bisect_left(received, ended)
     return "unsettled" if went_on else "longer"
 
 
@@ -131,18 +144,18 @@ def by_bucket(span: Range, lost: Sequence[Lost]) -> dict[str, list[int]]:
     return {name: found[name] for name in CAUSES if name in found}
 
 
-def sentence(found: Sequence[Attempt], lost: Sequence[Lost], because: str) -> str:
+def sentence(deliveries: int, lost: Sequence[Lost], because: str) -> str:
     """How many locks were lost, mostly why, by whom and when. because: the family's words."""
-    if not found:
+    if not deliveries:
         return "No deliveries ended in this time."
     if not lost:
-        return f"None of {counted(len(found), 'delivery', 'deliveries')} ended because {because}."
+        return f"None of {counted(deliveries, 'delivery', 'deliveries')} ended because {because}."
     causes, hours = Counter(one.cause for one in lost), Counter(floor(one.at, timedelta(hours=1)) for one in lost)
     who = Counter(one.attempt.received_by for one in lost)
     parts = [f"{CAUSES[cause]} ({count:,})" for cause, count in causes.most_common()]
     (receiver, most), (hour, in_hour) = who.most_common(1)[0], hours.most_common(1)[0]
     return (
-        f"{attempts.share_of(len(lost), found)} ended because {because}: {joined(parts)}. Most were held by "
+        f"{attempts.share_of(len(lost), deliveries)} ended because {because}: {joined(parts)}. Most were held by "
         f"{receiver_name(receiver)} ({most:,}), most in the hour from {moment(hour)} ({in_hour:,})."
     )
 
@@ -164,7 +177,7 @@ def messages_section(scope: Scope, worst: Sequence[list[Attempt]], title: str) -
         attempts.names_of(ends, [one for each in worst for one in each]), template="explorer/analysis/_gantt.svg",
     )  # fmt: skip
     data = [
-        (Link(f"#{each[0].sequence_number}", _url(scope, each[0])), scope.paths[each[0].entity_id], len(each),
+        (Link(f"#{each[0].sequence_number}", scope.message_url(*each[0].message)), scope.paths[each[0].entity_id], len(each),
          sum(not one.succeeded for one in each), sum(one.outcome == EventKind.LOCK_LOST for one in each), each[0].received_at,
          ends.get(each[-1].kind, each[-1].name))
         for each in worst
@@ -187,12 +200,6 @@ def _title(one: Attempt, ends: Mapping[EventKind, str]) -> str:
     return f"delivery {one.attempt or '?'} by {receiver_name(one.received_by)}: {how} after {brief(one.held)}"
 
 
-def _url(scope: Scope, one: Attempt) -> str:
-    entity = next(entity for entity in scope.entities if entity.pk == one.entity_id)
-    url = reverse("explorer:message", args=(scope.namespace.name, entity.path, one.sequence_number))
-    return f"{url}?of={entity.pk}" if entity.deleted_at else url
-
-
 def _by_time(span: Range, lost: Sequence[Lost]) -> Section:
     series = by_bucket(span, lost)
     charts = [stacked_bars(span.buckets, series, (), one, partial=span.partial) for one in WIDTHS]
@@ -201,8 +208,8 @@ def _by_time(span: Range, lost: Sequence[Lost]) -> Section:
     return Section("times", "By time", figures=[figure])
 
 
-def _receivers(found: Sequence[Attempt], lost: Sequence[Lost]) -> Section:
-    deliveries = Counter(one.received_by for one in found)
+def _receivers(found: pa.Table, lost: Sequence[Lost]) -> Section:
+    deliveries = attempts.counts(found["received_by"])
     by_receiver: dict[str | None, list[Lost]] = {}
     for one in lost:
         by_receiver.setdefault(one.attempt.received_by, []).append(one)
@@ -216,29 +223,29 @@ def _receivers(found: Sequence[Attempt], lost: Sequence[Lost]) -> Section:
     return Section("receivers", "By receiver", table=Table("receivers", "By receiver", RECEIVERS, data))
 
 
-def _queues(scope: Scope, found: Sequence[Attempt]) -> Section:
-    by_queue: dict[int, list[Attempt]] = {}
-    for one in found:
-        by_queue.setdefault(one.entity_id, []).append(one)
+def _queues(scope: Scope, found: pa.Table) -> Section:
     data = []
-    for entity_id, each in by_queue.items():
-        lost = sum(one.outcome == EventKind.LOCK_LOST for one in each)
-        done = [one for one in each if one.succeeded and one.lock]
-        nearly = sum(one.held > NEARLY * one.lock for one in done if one.lock)
+    for entity_id, each in attempts.by_entity(found):
+        lost = _lost(each)
+        done = each.filter(pc.and_(each["succeeded"], pc.is_valid(each["lock_us"])))
+        nearly = pc.sum(pc.greater(done["held_us"], pc.multiply(done["lock_us"], NEARLY))).as_py()
         data.append((
-            scope.paths[entity_id], len(each), lost, lost / len(each),
-            quantile(sorted(one.lock for one in each if one.lock), 0.5), quantile(sorted(one.held for one in done), 0.95),
-            nearly / len(done) if done else None,
+            scope.paths[entity_id], each.num_rows, lost, lost / each.num_rows, attempts.quantile_of(each["lock_us"], 0.5),
+            attempts.quantile_of(done["held_us"], 0.95), nearly / done.num_rows if done.num_rows else None,
         ))  # fmt: skip
     data.sort(key=lambda row: (-row[2], row[0]))
     return Section("queues", "Use of the lock", table=Table("queues", "Use of the lock", QUEUES, data))
 
 
-def _compared(before: Sequence[Attempt] | None, span: Range | None) -> str:
-    if not before or span is None:
+def _compared(before: pa.Table | None, span: Range) -> str:
+    if before is None or not before.num_rows:
         return "There were no deliveries in the range to compare with."
-    lost = sum(one.outcome == EventKind.LOCK_LOST for one in before)
-    return f"From {moment(span.start)} to {moment(span.end)} it was {percent(lost / len(before))} ({lost:,} of {len(before):,})."
+    lost, total = _lost(before), before.num_rows
+    return f"From {moment(span.start)} to {moment(span.end)} it was {percent(lost / total)} ({lost:,} of {total:,})."
+
+
+def _lost(found: pa.Table) -> int:
+    return pc.sum(pc.equal(found["outcome"], int(EventKind.LOCK_LOST))).as_py() or 0
 
 
 ANALYSIS = Analysis(

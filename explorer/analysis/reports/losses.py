@@ -70,13 +70,17 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """What lost messages had passed: the queue or topic they came from, the queue that lost them, where they went."""
+    """What lost messages had passed: the queue or topic they came from, the queue that lost them, where they went. entity_id,
+    from_id, to_id: of these; None: there is none."""
 
     origin: str
     queue: str
     outcome: str
     destination: str
     messages: int
+    entity_id: int = 0
+    from_id: int | None = None
+    to_id: int | None = None
 
 
 # Entity, hours of entering and of leaving, outcome, cause, messages.
@@ -142,8 +146,9 @@ def sentence(losses: Sequence[Loss], left: int, begun: datetime | None) -> str:
 
 def routes(rows: Iterable[Mapping[str, Any]], names: Mapping[int, str]) -> list[Route]:
     """Where lost messages came from and went to, most first. rows: lives. Pure."""
-    found: Counter[tuple[str, str, str, str]] = Counter()
+    found: Counter[tuple[str, str, str, str, int, int | None, int | None]] = Counter()
     for row in rows:
+        ids = row["entity_id"], row["from_entity_id"], row["to_entity_id"]
         origin = names.get(row["from_entity_id"], "another queue") if row["from_entity_id"] is not None else SENDERS
         queue, outcome = names[row["entity_id"]], LOST[row["outcome"]]
         if row["from_entity_id"] == row["entity_id"]:
@@ -151,8 +156,9 @@ def routes(rows: Iterable[Mapping[str, Any]], names: Mapping[int, str]) -> list[
         destination = names.get(row["to_entity_id"], "") if row["to_entity_id"] is not None else ""
         if outcome == "dead_lettered" and not destination:
             destination = f"dead letters of {queue}"
-        found[origin, queue, outcome, destination] += 1
-    return [Route(*key, count) for key, count in sorted(found.items(), key=lambda item: (-item[1], item[0]))]
+        found[origin, queue, outcome, destination, *ids] += 1
+    ordered = sorted(found.items(), key=lambda item: (-item[1], item[0][:4]))
+    return [Route(*key[:4], count, *key[4:]) for key, count in ordered]
 
 
 def flows(found: Sequence[Route]) -> list[Flow]:
@@ -221,7 +227,13 @@ def _routes(scope: Scope, losses: Sequence[Loss]) -> list[Section]:
     steps = flows(found)
     label = "What lost messages had passed: where they came from, the queue that lost them, and where they went"
     figures = [Figure(label, [sankey(steps, one) for one in WIDTHS], caption=label, template="explorer/analysis/_sankey.svg")]
-    data = [(one.origin, one.queue, presenters.OUTCOMES[one.outcome], one.destination or None, one.messages) for one in found]
+    first = min(loss.entered_at for loss in losses)
+    data = [
+        (one.origin, one.queue, presenters.OUTCOMES[one.outcome], one.destination or None, Link(one.messages, messages_url(
+            {"queue": one.entity_id}, first, scope.range.end, left_start=scope.range.start, left_end=scope.range.end,
+            outcome=one.outcome, origin=one.from_id or 0, destination=one.to_id or 0, order="left",
+        ))) for one in found
+    ]  # fmt: skip
     table = Table("routes", "Where they had been", ROUTES, data)
     return [Section("routes", "Where they had been", figures=figures if steps else (), table=table)]
 

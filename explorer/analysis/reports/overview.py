@@ -106,17 +106,46 @@ def report(scope: Scope, values: Mapping[str, Any]) -> Report:
     rows = pa.concat_tables([scope.rows(Range(span.start - LOOK_BACK, span.end)), of_present(scope.present(span.end))])
     if not rows.num_rows:
         return Report("No messages entered or left in this time, or in the four weeks before.")
-    series, since = by_hour(rows), pc.min(rows["hour"]).as_py()
+    found = unusual(rows, span)
+    said = sentence(found, scope.paths)
+    if other := scope.compared:
+        earlier = scope.rows(Range(other.start - LOOK_BACK, other.end))
+        said += f" {compared(found, earlier, other, scope.paths)}"
+    table = Table("findings", "Findings", COLUMNS, [_row(scope, one) for one in found], empty="Nothing was unusual.")
+    sections = [*_map(scope, found), Section("findings", "Findings, most unusual first", table=table)]
+    return Report(said, sections, NOTES, generated(rows))
+
+
+def unusual(rows: pa.Table, span: Range) -> list[Finding]:
+    """The findings of a range, most unusual first. rows: from LOOK_BACK before it. Raises CannotTell."""
+    since = pc.min(rows["hour"]).as_py()
     hours = [span.start + i * HOUR for i in range(-int((span.start - floor(span.end, HOUR)) // HOUR))]  # whole ones
     if not hours:
         raise CannotTell("The range has no whole hour that is over. Choose a longer one.")
-    if usual_hours(max(since, span.start - LOOK_BACK), span.start, span.start) is None:
+    if since is None or usual_hours(max(since, span.start - LOOK_BACK), span.start, span.start) is None:
+        begins = f"begins at {moment(since)}" if since else "has no messages"
         needed = f"the overview needs {FEWEST_HOURS} hours of it before the range."
-        raise CannotTell(f"The history begins at {moment(since)}. To know what is usual, {needed}")
-    found = findings(series, hours, max(since, span.start - LOOK_BACK))
-    table = Table("findings", "Findings", COLUMNS, [_row(scope, one) for one in found], empty="Nothing was unusual.")
-    sections = [*_map(scope, found), Section("findings", "Findings, most unusual first", table=table)]
-    return Report(sentence(found, scope.paths), sections, NOTES, generated(rows))
+        raise CannotTell(f"The history {begins}. To know what is usual, {needed}")
+    return findings(by_hour(rows), hours, max(since, span.start - LOOK_BACK))
+
+
+def compared(found: Sequence[Finding], earlier: pa.Table, span: Range, names: Mapping[int, str]) -> str:
+    """What was unusual in another range, and which findings are of both. earlier: its rows."""
+    between = f"From {moment(span.start)} to {moment(span.end)}"
+    try:
+        before = unusual(earlier, span)
+    except CannotTell:
+        return f"{between} it is not known what was usual: there is too little history before."
+    if not before:
+        return f"{between} nothing was unusual."
+    again = {(one.metric, one.entity_id, one.score > 0) for one in before} & {(o.metric, o.entity_id, o.score > 0) for o in found}
+    said = f"{between} there {'was' if len(before) == 1 else 'were'} {counted(len(before), 'finding')}"
+    if not again:
+        return f"{said}, none of the same kind."
+    same = next(one for one in found if (one.metric, one.entity_id, one.score > 0) in again)
+    return (
+        f"{said}, {len(again):,} of the same kind, such as in {names[same.entity_id]}: {same.words[0].lower()}{same.words[1:]}."
+    )
 
 
 def of_present(present: Iterable[Any]) -> pa.Table:
@@ -256,17 +285,17 @@ def _row(scope: Scope, one: Finding) -> tuple[Any, ...]:
 def _map(scope: Scope, found: Sequence[Finding]) -> list[Section]:
     """The findings as a heat map of queues and hours."""
     span = scope.range
-    rows: dict[str, list[float]] = {}
+    by_queue: dict[int, list[float]] = {}
     for one in found:
-        name = scope.paths[one.entity_id]
-        if name not in rows and len(rows) == MOST_DRAWN:
+        if one.entity_id not in by_queue and len(by_queue) == MOST_DRAWN:
             continue
-        shares = rows.setdefault(name, [0.0] * len(span.buckets))
+        shares = by_queue.setdefault(one.entity_id, [0.0] * len(span.buckets))
         for i, at in enumerate(span.buckets):
             if at < one.end and at + span.bucket > one.start:
                 shares[i] = max(shares[i], min(0.999, abs(one.score) / FULL_SCORE))
-    if not rows:
+    if not by_queue:
         return []
+    rows = [(scope.paths[entity_id], shares) for entity_id, shares in by_queue.items()]
     label = f"How unusual each {span.unit} of a queue was"
     charts = [named_heat_map(span.buckets, rows, one, span.partial) for one in WIDTHS]
     figure = Figure(label, charts, "heat", "the darker, the further from the usual", template="explorer/analysis/_heat_map.svg")
@@ -277,11 +306,7 @@ def _duration(number: float) -> timedelta:
     return timedelta(microseconds=round(measures.middle(round(number))))
 
 
-class OverviewForm(ReportForm):
-    compare = None
-
-
 ANALYSIS = Analysis(
-    slug="overview", title="Overview", group="happened", form=OverviewForm, make=report,
+    slug="overview", title="Overview", group="happened", form=ReportForm, make=report,
     question="What was unusual for the hour and the weekday?",
 )  # fmt: skip

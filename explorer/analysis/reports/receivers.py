@@ -7,17 +7,21 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from broker_core.common.types import EventKind
 from explorer.shared.charts import WIDTHS, brief
 
 from ..survival import FEWEST
 from . import attempts
-from .attempts import Attempt, quantile, wilson
+from .attempts import wilson
 from .drawings import named_heat_map
 from .forms import ReportForm
 from .lock_losses import receiver_name
 from .report import Analysis, Column, Figure, Report, Section, Table, counted, moment, percent
 from .scope import Range, Scope
+from .spans import Spans
 
 MOST_DRAWN = 12
 RETURNED = (EventKind.ABANDONED, EventKind.RELEASED, EventKind.DEFERRED)
@@ -48,7 +52,8 @@ NOTES = (
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """The deliveries to a receiver. busy: the time in which it held a message; held: that of all of them together."""
+    """The deliveries to a receiver. work_p50, work_p95: of those that succeeded. spans: the times in which it held a message;
+    held: that of all of them together."""
 
     receiver: str | None
     deliveries: int
@@ -57,10 +62,10 @@ class Card:
     returned: int
     rejected: int
     lost: int
-    work: tuple[timedelta, ...]  # of those that succeeded, in order
-    busy: timedelta
+    work_p50: timedelta | None
+    work_p95: timedelta | None
     held: timedelta
-    first: datetime
+    spans: Spans
     last: datetime
 
     @property
@@ -80,14 +85,19 @@ class Card:
             self.deliveries,
             self.queues,
             *shares,
-            *(quantile(self.work, one) for one in (0.5, 0.95)),
+            self.work_p50,
+            self.work_p95,
             at_once,
             self.idle,
         )
 
     @property
+    def busy(self) -> timedelta:
+        return self.spans.before(self.last)
+
+    @property
     def idle(self) -> float | None:
-        length = self.last - self.first
+        length = self.last - self.spans.first
         return max(0.0, 1 - self.busy / length) if length else None
 
 
@@ -101,47 +111,31 @@ def report(scope: Scope, values: Mapping[str, Any]) -> Report:
     data = [(*one.columns, one.last) for one in listed]
     title = f"{noun.capitalize()}s"
     sections = [
-        _busy(scope.range, found, listed, noun),
+        _busy(scope.range, listed, noun),
         Section("receivers", title, table=Table("receivers", title, COLUMNS, data)),
     ]
-    return Report(said, sections if found else (), NOTES, sum(one.generated for one in found))
+    return Report(said, sections if listed else (), NOTES, pc.sum(found["generated"]).as_py() or 0)
 
 
-def cards(found: Sequence[Attempt]) -> list[Card]:
-    """A card for each receiver, the one with most deliveries first. Pure."""
-    groups: dict[str | None, list[Attempt]] = {}
-    for one in found:
-        groups.setdefault(one.received_by, []).append(one)
-    result = []
-    for receiver, each in groups.items():
-        returned, rejected, lost = (sum(one.outcome in kinds for one in each) for kinds in (RETURNED, REJECTED, LOST))
-        busy, held = (sum(times, timedelta(0)) for times in ((b - a for a, b in spans(each)), (one.held for one in each)))
-        first, last = min(one.received_at for one in each), max(one.ended_at for one in each)
-        work = tuple(sorted(one.held for one in each if one.succeeded))
-        queues = len({one.entity_id for one in each})
-        result.append(Card(receiver, len(each), queues, len(work), returned, rejected, lost, work, busy, held, first, last))
+def cards(found: pa.Table) -> list[Card]:
+    """A card for each receiver, the one with most deliveries first. found: as attempts.judged. Pure."""
+    columns = ("entity_id", "outcome", "received_at", "ended_at", "held_us")
+    grouped = found.group_by("received_by", use_threads=False).aggregate([(name, "list") for name in columns])
+    lists = zip(*(grouped[f"{name}_list"] for name in columns), strict=True)
+    of = zip(grouped["received_by"].to_pylist(), lists, strict=True)
+    result = [_card(receiver, *(one.values for one in each)) for receiver, each in of]
     return sorted(result, key=lambda card: (-card.deliveries, card.name))
 
 
-def spans(each: Sequence[Attempt]) -> list[tuple[datetime, datetime]]:
-    """The times in which any of these messages was held, without overlaps, in order. Pure."""
-    merged: list[tuple[datetime, datetime]] = []
-    for since, until in sorted((one.received_at, one.ended_at) for one in each):
-        if merged and since <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], until))
-        else:
-            merged.append((since, until))
-    return merged
-
-
-def busy_shares(span: Range, each: Sequence[Attempt]) -> list[float]:
-    """The share of each interval in which any of these messages was held. Pure."""
-    shares, first = [0.0] * len(span.buckets), span.buckets[0]
-    for since, until in spans(each):
-        for i in range(max(0, (since - first) // span.bucket), min(len(shares) - 1, (until - first) // span.bucket) + 1):
-            at = first + i * span.bucket
-            shares[i] += (min(until, at + span.bucket) - max(since, at)) / span.bucket
-    return [min(1.0, share) for share in shares]
+def _card(receiver: str | None, entity_ids: Any, outcomes: Any, received: Any, ended: Any, held: Any) -> Card:
+    well = attempts.is_one_of(outcomes, attempts.SUCCESSES)
+    returned, rejected, lost = (pc.sum(attempts.is_one_of(outcomes, kinds)).as_py() for kinds in (RETURNED, REJECTED, LOST))
+    work = held.filter(well)
+    return Card(
+        receiver, len(outcomes), len(pc.unique(entity_ids)), len(work), returned, rejected, lost,
+        attempts.quantile_of(work, 0.5), attempts.quantile_of(work, 0.95), timedelta(microseconds=pc.sum(held).as_py()),
+        Spans(received, ended), pc.max(ended).as_py(),
+    )  # fmt: skip
 
 
 def sentence(listed: Sequence[Card], noun: str) -> str:
@@ -155,7 +149,7 @@ def sentence(listed: Sequence[Card], noun: str) -> str:
         said = (
             f"{len(listed)} {noun}s received {counted(total, 'message')}; {first.name} took {percent(first.deliveries / total)}"
         )
-    said += f", half in {brief(quantile(first.work, 0.5))}." if first.work else "."
+    said += f", half in {brief(first.work_p50)}." if first.work_p50 is not None else "."
     worst = outlier(listed)
     if len(listed) == 1:
         return said
@@ -178,10 +172,8 @@ def outlier(listed: Sequence[Card]) -> Card | None:
     return max(found, key=lambda pair: pair[0])[1] if found else None
 
 
-def _busy(span: Range, found: Sequence[Attempt], listed: Sequence[Card], noun: str) -> Section:
-    rows = {
-        card.name: busy_shares(span, [one for one in found if one.received_by == card.receiver]) for card in listed[:MOST_DRAWN]
-    }
+def _busy(span: Range, listed: Sequence[Card], noun: str) -> Section:
+    rows = [(card.name, card.spans.shares(span)) for card in listed[:MOST_DRAWN]]
     label = f"How busy the {noun}s were, by {span.unit}"
     charts = [named_heat_map(span.buckets, rows, one, span.partial) for one in WIDTHS]
     figure = Figure(label, charts, "heat", f"share of each {span.unit} in which a message was held; the darker, the busier",

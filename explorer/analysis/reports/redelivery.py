@@ -10,7 +10,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from django.urls import reverse
 
 from broker_core.common.types import EventKind, Family, SubQueue
 from explorer.shared.charts import WIDTHS
@@ -105,34 +104,35 @@ class Resubmitted:
 
 def report(scope: Scope, values: Mapping[str, Any]) -> Report:
     found = attempts.read(scope, scope.range)
-    steps, why = by_attempt(found), reasons(found)
+    troubled = attempts.listed(attempts.of_messages(found, pc.invert(found["succeeded"])))
+    steps, why = by_attempt(found), reasons(troubled)
     said = sentence(found, steps, why, scope.namespace.family)
     if scope.compared:
         said += f" {_compared(attempts.read(scope, scope.compared), scope.compared)}"
     sections = [*_steps(steps), *_reasons(scope, why), *_again(scope)]
-    worst = worst_messages(each for each in by_message(found).values() if len(each) > 1)
+    worst = worst_messages(each for each in by_message(troubled).values() if len(each) > 1)
     if worst:
         sections.append(messages_section(scope, worst, "Deliveries of the messages that failed most often"))
-    return Report(said, sections if found else (), NOTES, sum(one.generated for one in found))
+    return Report(said, sections if found.num_rows else (), NOTES, pc.sum(found["generated"]).as_py() or 0)
 
 
-def by_attempt(found: Sequence[Attempt]) -> list[ByAttempt]:
+def by_attempt(found: pa.Table) -> list[ByAttempt]:
     """How many deliveries succeeded, by their place. Pure."""
-    total: Counter[int] = Counter()
-    well: Counter[int] = Counter()
-    for one in found:
-        if one.attempt is not None:
-            place = min(one.attempt, MOST_ATTEMPTS + 1)
-            total[place] += 1
-            well[place] += one.succeeded
-    return [ByAttempt(str(i) if i <= MOST_ATTEMPTS else f"{i}+", total[i], well[i]) for i in sorted(total)]
+    known = found.filter(pc.is_valid(found["attempt"]))
+    place = pc.min_element_wise(known["attempt"], MOST_ATTEMPTS + 1)
+    well = pc.cast(known["succeeded"], pa.int64())
+    grouped = pa.table({"place": place, "well": well}).group_by("place").aggregate([("well", "count"), ("well", "sum")])
+    return [
+        ByAttempt(str(row["place"]) if row["place"] <= MOST_ATTEMPTS else f"{row['place']}+", row["well_count"], row["well_sum"])
+        for row in grouped.sort_by("place").to_pylist()
+    ]
 
 
-def reasons(found: Sequence[Attempt]) -> list[Reason]:
-    """Why deliveries did not succeed, most frequent first. Pure."""
-    succeeded = {one.message for one in found if one.succeeded}
+def reasons(troubled: Sequence[Attempt]) -> list[Reason]:
+    """Why deliveries did not succeed, most frequent first. troubled: all deliveries of the messages that have such. Pure."""
+    succeeded = {one.message for one in troubled if one.succeeded}
     groups: dict[tuple[int, int, str], list[Attempt]] = {}
-    for one in found:
+    for one in troubled:
         if not one.succeeded:
             groups.setdefault((one.entity_id, one.outcome, one.error or ""), []).append(one)
     result = []
@@ -143,19 +143,23 @@ def reasons(found: Sequence[Attempt]) -> list[Reason]:
     return sorted(result, key=lambda one: (-one.deliveries, one.entity_id, one.outcome, one.error))
 
 
-def sentence(found: Sequence[Attempt], steps: Sequence[ByAttempt], why: Sequence[Reason], family: Family | None = None) -> str:
+def sentence(found: pa.Table, steps: Sequence[ByAttempt], why: Sequence[Reason], family: Family | None = None) -> str:
     """How many deliveries failed, mostly why, and whether another attempt helps."""
-    if not found:
+    if not found.num_rows:
         return "No deliveries ended in this time."
-    failed = sum(not one.succeeded for one in found)
+    failed = _failed(found)
     if not failed:
-        return f"All {counted(len(found), 'delivery', 'deliveries')} succeeded."
-    messages = by_message(found)
-    again = sum(len(each) > 1 for each in messages.values())
-    most = words(EventKind(why[0].outcome), family).word + (f" ({why[0].error})" if why[0].error else "")
+        return f"All {counted(found.num_rows, 'delivery', 'deliveries')} succeeded."
+    messages = pc.sum(found["first"]).as_py()
+    others = found.filter(pc.invert(found["first"])).group_by(list(attempts.MESSAGE)).aggregate([]).num_rows
+    by_reason: Counter[tuple[int, str]] = Counter()
+    for one in why:
+        by_reason[one.outcome, one.error] += one.deliveries
+    [((outcome, error), often)] = by_reason.most_common(1)
+    most = words(EventKind(outcome), family).word + (f" ({error})" if error else "")
     said = (
-        f"{attempts.share_of(failed, found)} did not succeed; {again:,} of {counted(len(messages), 'message')} were delivered "
-        f"more than once. Most frequent: {most}, {why[0].deliveries:,}."
+        f"{attempts.share_of(failed, found.num_rows)} did not succeed; {others:,} of {counted(messages, 'message')} were "
+        f"delivered more than once. Most frequent: {most}, {often:,}."
     )
     enough = [one for one in steps if one.deliveries >= FEWEST]
     if len(enough) > 1:
@@ -199,7 +203,7 @@ def _reasons(scope: Scope, why: Sequence[Reason]) -> list[Section]:
     data = [
         (paths[one.entity_id], words(EventKind(one.outcome), family).word, one.error, one.deliveries, one.messages,
          one.later / one.messages, one.time,
-         Link(f"#{one.latest}", reverse("explorer:message", args=(scope.namespace.name, paths[one.entity_id], one.latest))))
+         Link(f"#{one.latest}", scope.message_url(one.entity_id, one.latest)))
         for one in why
     ]  # fmt: skip
     return [Section("reasons", "Reasons", table=Table("reasons", "Reasons", REASONS, data))]
@@ -229,13 +233,16 @@ def _again(scope: Scope) -> list[Section]:
     return [Section("resubmitted", "After a resubmit", text, table=Table("resubmitted", "After a resubmit", AGAIN, data))]
 
 
-def _compared(before: Sequence[Attempt], span: Range) -> str:
-    if not before:
+def _compared(before: pa.Table, span: Range) -> str:
+    total = before.num_rows
+    if not total:
         return f"From {moment(span.start)} to {moment(span.end)} there were no deliveries."
-    failed = sum(not one.succeeded for one in before)
-    return (
-        f"From {moment(span.start)} to {moment(span.end)} it was {percent(failed / len(before))} ({failed:,} of {len(before):,})."
-    )
+    failed = _failed(before)
+    return f"From {moment(span.start)} to {moment(span.end)} it was {percent(failed / total)} ({failed:,} of {total:,})."
+
+
+def _failed(found: pa.Table) -> int:
+    return found.num_rows - (pc.sum(found["succeeded"]).as_py() or 0)
 
 
 ANALYSIS = Analysis(

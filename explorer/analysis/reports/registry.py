@@ -4,7 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from . import deliveries, flow, lock, lock_losses, losses, overview, receivers, redelivery, replay, time_to_live, waiting
+from . import (
+    changes,
+    deliveries,
+    fan_out,
+    flow,
+    hot,
+    idle,
+    journeys,
+    lock,
+    lock_losses,
+    losses,
+    overview,
+    receivers,
+    redelivery,
+    replay,
+    time_to_live,
+    waiting,
+)
 from .report import Analysis
 
 GROUPS = {
@@ -12,7 +29,11 @@ GROUPS = {
     "why": "Why did it happen?",
     "what_if": "What if?",
 }
-MODULES = (overview, flow, waiting, losses, lock_losses, redelivery, receivers, time_to_live, lock, deliveries, replay)
+MODULES = (
+    *(overview, flow, waiting, losses, fan_out, journeys, idle),
+    *(lock_losses, redelivery, receivers, hot, changes),
+    *(time_to_live, lock, deliveries, replay),
+)
 ANALYSES: tuple[Analysis, ...] = tuple(module.ANALYSIS for module in MODULES)
 BY_SLUG = {one.slug: one for one in ANALYSES}
 

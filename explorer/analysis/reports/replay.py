@@ -216,7 +216,10 @@ def _table(scope: Scope, pairs: Sequence[tuple[Setting, Outcome]]) -> Table:
 def _error(really: float, said: float) -> str:
     if said == really:
         return "none"
-    return f"{'+' if said > really else '−'}{percent(abs(said - really) / really)}" if really else "there was none"
+    if not really:
+        return "there was none"
+    sign, share = "+" if said > really else "−", percent(abs(said - really) / really)
+    return f"under {sign}{share.removeprefix('under ')}" if share.startswith("under ") else f"{sign}{share}"
 
 
 def _time(us: int | None) -> str:

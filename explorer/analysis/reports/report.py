@@ -171,13 +171,15 @@ class Section:
 @dataclass(frozen=True, slots=True)
 class Report:
     """finding: the answer in a sentence or two. notes: assumptions and definitions, each a sentence. generated: how many of the
-    messages are generated history. refusal: why the history does not answer (parts of) the question."""
+    messages are generated history. refusal: why the history does not answer (parts of) the question. links: to related pages,
+    their words as values."""
 
     finding: str
     sections: Sequence[Section] = ()
     notes: Sequence[str] = ()
     generated: int = 0
     refusal: str = ""
+    links: Sequence[Link] = ()
 
     @property
     def tables(self) -> Mapping[str, Table]:
@@ -237,7 +239,7 @@ def keyed(names: Iterable[str], words: Mapping[str, str]) -> list[tuple[str, str
 
 def _cell(column: Column, value: Any, longest: float) -> Cell:
     kind, shown = KINDS[column.kind], plain(value)
-    if shown is None:
+    if shown in (None, ""):
         return Cell(NOTHING, css=kind.css)
     bar = round(100 * float(kind.plain(shown)) / longest, 1) if column.has_bar and longest else None
     url = value.url if isinstance(value, Link) else ""

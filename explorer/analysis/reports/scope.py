@@ -71,7 +71,7 @@ class Range:
         return f"{self.start:%Y-%m-%d %H:%M} – {self.end:%Y-%m-%d %H:%M}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Scope(Subject):
     """Adds the range, the time by the namespace's clock, and the range to compare with."""
 
@@ -100,6 +100,12 @@ class Scope(Subject):
         values = {"entity_ids": self.ids, "end": before, "now": self.now}
         with archive.connected() as postgres, postgres.cursor(row_factory=namedtuple_row) as cursor:
             return cursor.execute(SQL["history_present"], values).fetchall()
+
+    def present_bytes(self, span: Range) -> dict[int, float]:
+        """By queue, the bytes of the messages that are in it, times the microseconds that they were there in a range."""
+        values = {"entity_ids": self.ids, "start": span.start, "end": span.end}
+        with archive.connected() as postgres:
+            return dict(postgres.execute(SQL["history_present_bytes"], values).fetchall())
 
 
 def clock_now(namespace: Namespace) -> datetime:

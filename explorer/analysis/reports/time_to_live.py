@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -13,10 +13,10 @@ from broker_core.form_fields import DurationField
 from explorer.shared.charts import WIDTHS, brief, share_curve
 
 from ..jobs import measures, outcomes
-from ..survival import CannotTell, Curve, Estimate
+from ..survival import FEWEST, CannotTell, Curve, Estimate
 from .forms import ReportForm
-from .report import ROLLED_UP, Analysis, Column, Figure, Report, Section, Table, counted, percent
-from .scope import Scope, entered, generated, of_measure, sums
+from .report import ROLLED_UP, Analysis, Column, Figure, Report, Section, Table, counted, moment, percent
+from .scope import Range, Scope, entered, generated, of_measure, sums
 
 POINTS = 48  # of the curve
 EXAMPLES = tuple(timedelta(seconds=s) for s in (1, 10, 30, 60, 300, 600, 3600, 6 * 3600, 86_400, 7 * 86_400, 30 * 86_400))
@@ -26,6 +26,7 @@ COLUMNS = (
     Column("low", "At least (95 % band)", "share"),
     Column("high", "At most", "share"),
 )
+BEFORE = Column("before", "In the other range", "share")
 NOTES = (
     "Kaplan-Meier estimate of the time from enqueueing to the first delivery.",
     "A message that expired or is still waiting counts as long as it was there.",
@@ -42,7 +43,6 @@ MIXED = (
 class TimeToLiveForm(ReportForm):
     DEFAULTS = {"range": "7d"}
 
-    compare = None
     x = DurationField(label="Time-to-live", required=False, help_text='Such as "30 s" or "5 min".')
 
 
@@ -71,9 +71,16 @@ def report(scope: Scope, values: Mapping[str, Any]) -> Report:
             found.curve.at(0)
     except CannotTell as problem:
         refusal = str(problem)
-    rows = [(duration, one.share, one.low, one.high) for duration, one in estimates(found)]
-    table = Table("estimates", "Estimates", COLUMNS, rows)
-    sections = [Section("estimate", "Estimate", figures=figures(found, chosen), table=table)] if rows else []
+    before = history(replace(scope, range=scope.compared, compared=None)) if scope.compared else None
+    if before and scope.compared and chosen and not refusal:
+        finding += f" {compared(before, scope.compared, chosen)}"
+    then = dict(estimates(before)) if before else {}
+    rows = [
+        (duration, one.share, one.low, one.high, *([then[duration].share if duration in then else None] if before else []))
+        for duration, one in estimates(found)
+    ]
+    table = Table("estimates", "Estimates", (*COLUMNS, BEFORE) if before else COLUMNS, rows)
+    sections = [Section("estimate", "Estimate", figures=figures(found, chosen, before), table=table)] if rows else []
     notes = (*NOTES, MIXED.format(len(found.classes))) if len(found.classes) > 1 else NOTES
     return Report(finding, sections, notes, found.generated, refusal)
 
@@ -118,6 +125,16 @@ def sentence(found: History, time_to_live: timedelta) -> str:
     )
 
 
+def compared(before: History, span: Range, time_to_live: timedelta) -> str:
+    """The estimate in another range."""
+    between = f"From {moment(span.start)} to {moment(span.end)}"
+    try:
+        one = before.curve.at(_microseconds(time_to_live))
+    except CannotTell as problem:
+        return f"{between} it cannot be told: {problem}"
+    return f"{between} it would have been {percent(one.share)} ({percent(one.low)} to {percent(one.high)})."
+
+
 def estimates(found: History) -> list[tuple[timedelta, Estimate]]:
     """The estimate for usual times-to-live, as far as the history can tell."""
     rows = []
@@ -129,17 +146,23 @@ def estimates(found: History) -> list[tuple[timedelta, Estimate]]:
     return rows
 
 
-def figures(found: History, chosen: timedelta | None) -> list[Figure]:
-    """The share that would have expired, by time-to-live, with its band. The history has enough messages."""
+def figures(found: History, chosen: timedelta | None, before: History | None = None) -> list[Figure]:
+    """The share that would have expired, by time-to-live, with its band, and that of another range. The history has enough
+    messages."""
     low, high = (max(one, 1000) for one in found.curve.span_us)
     high = max(high, low * 10)
     times = [timedelta(microseconds=round(low * (high / low) ** (i / (POINTS - 1)))) for i in range(POINTS)]
     points = [found.curve.at(min(_microseconds(time), found.curve.span_us[1])) for time in times]
     series = {name: [getattr(one, name) for one in points] for name in ("share", "low", "high")}
+    keys: list[tuple[str, str]] = []
+    if before and before.curve.received >= FEWEST:
+        last = before.curve.span_us[1]
+        series["before"] = [before.curve.at(min(_microseconds(time), last)).share for time in times]
+        keys = [("share", "this range"), ("before", "the other range")]
     tips = [f"{brief(time)}: {percent(one.share)}" for time, one in zip(times, points, strict=True)]
     charts = [share_curve(times, series, tips, variant, chosen) for variant in WIDTHS]
     label = "Share that would have expired before the first delivery, by time-to-live, with its 95 % band"
-    return [Figure(label, charts, caption=label)]
+    return [Figure(label, charts, caption=label, keys=keys)]
 
 
 def _microseconds(duration: timedelta) -> int:

@@ -19,10 +19,11 @@ from ..survival import FEWEST, CannotTell, Curve
 from .drawings import duration_heat_map
 from .forms import ReportForm
 from .report import ROLLED_UP, Analysis, Column, Figure, Link, Report, Section, Table, counted, moment, percent
-from .scope import Range, Scope, entered, floor, generated, sums
+from .scope import Range, Scope, entered, floor, generated, of_measure, sums
 
 PERCENTILES = (0.5, 0.75, 0.9, 0.95, 0.99)
 POINTS = 48  # of a curve
+MANY_TIMES = 1000  # the median; how many more says nothing
 SLOW = 2.0  # times the median of all, from which the slowest interval is worth a sentence
 AXIS = (
     Column("at", "Enqueued, UTC", "instant"),
@@ -100,10 +101,11 @@ def report(scope: Scope, values: Mapping[str, Any]) -> Report:
     rows, there = entered(scope.rows(), scope.range), _there(scope, scope.range)
     span, everything = scope.range, _whole(rows, there)
     before = _before(scope, scope.compared) if scope.compared else None
-    by_time = times_by(
-        [*((floor(at, span.bucket), *rest) for at, *rest in sums(rows, "hour", "measure", "bin")),
-         *((floor(one.hour, span.bucket), *_of_present(one)) for one in there)]
-    )  # fmt: skip
+    timed = of_measure(rows, measures.WAITING, measures.NEVER_RECEIVED, measures.PROCESSING)
+    counted_ = [*sums(timed, "hour", "measure", "bin"), *((one.hour, *_of_present(one)) for one in there)]
+    bucket = span.bucket
+    starts = {at: floor(at, bucket) for at in {row[0] for row in counted_}}
+    by_time = times_by((starts[at], *rest) for at, *rest in counted_)
     sections = [
         _heat(span, by_time, "wait", "Waiting", "waiting"),
         _heat(span, by_time, "work", "Processing", "processing"),
@@ -164,7 +166,8 @@ def sentence(times: Times, medians: Mapping[datetime, timedelta | None]) -> str:
     if worst is None:
         return f"{said} Of those enqueued from {moment(slowest)} on, fewer than half were received."
     if worst >= SLOW * half:
-        said += f" Slowest were those from {moment(slowest)} on: half waited {brief(worst)}, {worst / half:.0f} times as long."
+        times_ = f"{worst / half:,.0f}" if worst < MANY_TIMES * half else f"over {MANY_TIMES:,}"
+        said += f" Slowest were those from {moment(slowest)} on: half waited {brief(worst)}, {times_} times as long."
     return said
 
 
