@@ -15,10 +15,19 @@ Turns = Generator[float, None, None]
 Program = Callable[[], Turns]
 
 
+class InjectedFailure(Exception):
+    """Thrown into a program that shall fail: a consumer gives its message back as failed; any other program is restarted."""
+
+
+class Crashed(Exception):
+    """Thrown into a program that is killed or disconnected: it ends without releasing its locks."""
+
+
 class DemoPart(Protocol):
-    """A family's demo module. NAMESPACE: the namespace that its programs use."""
+    """A family's demo module. NAMESPACE: the namespace that its programs use. DOES: what each of them does, in words."""
 
     NAMESPACE: str
+    DOES: Mapping[str, str]
 
     def seed(self) -> None:
         """Create what is missing: namespace, entities, examples."""
@@ -34,12 +43,12 @@ def parts() -> Iterator[DemoPart]:
             yield cast(DemoPart, import_module(pages.demo))
 
 
+def existing() -> list[DemoPart]:
+    """The parts whose namespace exists: a user may have deleted it."""
+    names = {namespace.name for namespace in namespaces.list_namespaces()}
+    return [part for part in parts() if part.NAMESPACE in names]
+
+
 def programs(dice: Random, site: str) -> dict[str, Program]:
-    """The programs of all parts whose namespace exists: a user may have deleted it."""
-    existing = {namespace.name for namespace in namespaces.list_namespaces()}
-    return {
-        name: program
-        for part in parts()
-        if part.NAMESPACE in existing
-        for name, program in part.programs(part.NAMESPACE, dice, site).items()
-    }
+    """The programs of all existing parts."""
+    return {name: program for part in existing() for name, program in part.programs(part.NAMESPACE, dice, site).items()}

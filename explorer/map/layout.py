@@ -15,7 +15,7 @@ from itertools import pairwise
 from .graph import Edge, Graph, Kind, Node
 
 LEAST_WIDTH = 1176
-MARGIN, SENDER_WIDTH, ENTITY_WIDTH, RECEIVER_WIDTH = 16, 132, 216, 168
+MARGIN, SENDER_WIDTH, ENTITY_WIDTH, RECEIVER_WIDTH = 16, 156, 216, 168
 DEAD_WIDTH = 152
 LEAST_SPACE = 84  # between two layers
 HEIGHTS = {Kind.ENTITY: 40, Kind.GROUP: 40, Kind.EXCHANGE: 34, Kind.SENDER: 28, Kind.RECEIVER: 28, Kind.NOBODY: 28, Kind.DEAD: 24}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from django import forms
 from django.http import HttpRequest, HttpResponse
@@ -20,6 +21,9 @@ from broker_core.common.types import Actor, EntityAddress
 from broker_core.reads import Counted, Flow, NamespaceRow
 from broker_core.runtime.entity_cache import BoundedCache
 from broker_core.store import connections
+from explorer import sandbox_names
+from explorer.demo.pages import faults_of_programs
+from explorer.lessons import faults as faults_of_sandboxes
 from explorer.live.page import Live, LiveRequest, live
 from explorer.shared import figures, presenters
 from explorer.shared.family import pages_of
@@ -40,6 +44,8 @@ _BASELINES = {
     Kind.ENTITY: 17, Kind.GROUP: 17, Kind.EXCHANGE: 21, Kind.DEAD: 16, Kind.SENDER: 18.5, Kind.RECEIVER: 18.5, Kind.NOBODY: 18.5,
 }  # fmt: skip
 NAME_LENGTH = {Kind.ENTITY: 16, Kind.GROUP: 14, Kind.EXCHANGE: 17, Kind.SENDER: 16, Kind.RECEIVER: 17}
+NAME_X, LETTER, NOTE_SPACE, NOTE_LETTER = 14, 7.5, 10, 7  # where a sender's or receiver's name begins; widths of its letters
+FAULT_WIDTH = 26  # of the place for the sign that leads to the faults of a sender or receiver
 
 _last_on_now = BoundedCache(100)  # namespace, or None for all -> Picture
 
@@ -54,7 +60,8 @@ class MapQuery(ScopeQuery):
 @dataclass(frozen=True, slots=True)
 class ShownNode:
     """A node as the template draws it. name, title: clipped and whole. tip: what the page says of it when it is pointed at. note:
-    the tag behind the name. rate, depth: texts. locked, available: widths of the parts of its bar. css: what stands out."""
+    the tag behind the name. below: the words below it. rate, depth: texts. locked, available: widths of the parts of its bar.
+    css: what stands out. faults_url: where faults are started in the programs that it stands for."""
 
     box: Box
     name: str
@@ -68,6 +75,8 @@ class ShownNode:
     locked: float = 0
     available: float = 0
     css: str = ""
+    faults_url: str = ""
+    below: str = ""
 
     @property
     def id(self) -> str:
@@ -98,8 +107,20 @@ class ShownNode:
 
     @property
     def at_name(self) -> str:
-        x = 25 if self.kind is Kind.DEAD else 34 if self.icon else 14
-        return self.at(x, _BASELINES[self.kind])
+        x = 25 if self.kind is Kind.DEAD else 34 if self.icon else NAME_X
+        return self.at(x, 12 if self.below else _BASELINES[self.kind])
+
+    @property
+    def at_below(self) -> str:
+        return self.at(NAME_X, 24)
+
+    @property
+    def at_fault(self) -> str:
+        return self.at(self.box.width - FAULT_WIDTH, 2)
+
+    @property
+    def at_fault_icon(self) -> str:
+        return self.at(self.box.width - 21, 7)
 
     @property
     def at_rate(self) -> str:
@@ -136,6 +157,14 @@ class ShownEdge:
     @property
     def text(self) -> str:
         return " · ".join(filter(None, (self.rate, self.line.edge.label)))
+
+
+class FaultsHere(NamedTuple):
+    """Programs that can be made to fail. kinds: of the fault that each has, by name; empty: none. url: of the page with the
+    buttons."""
+
+    kinds: Mapping[str, str]
+    url: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,12 +210,15 @@ def live_map(request: HttpRequest) -> HttpResponse:
         "map_url": _page_url(here.name if here else None, address),
     }  # fmt: skip
     fragments = {TABLE: 2.0} if query["view"] else FRAGMENTS
-    return show(request, "map", context, fragment="_map", live=live_part(picture, fragments))
+    return show(request, "map", context, fragment="_map", live=live_part(picture, fragments, here.name if here else None))
 
 
-def live_part(picture: Picture, fragments: dict[str, float]) -> Live:
-    """What is live about a page with the map."""
-    return Live(fragments, entities=picture.spots.names, least_seconds=FRAMES_SECONDS, ways=picture.ways)
+def live_part(picture: Picture, fragments: dict[str, float], namespace: str | None) -> Live:
+    """What is live about a page with the map. Only its owner sees the faults of a sandbox."""
+    return Live(
+        fragments, entities=picture.spots.names, least_seconds=FRAMES_SECONDS, ways=picture.ways,
+        personal=sandbox_names.may_be_one(namespace),
+    )  # fmt: skip
 
 
 def on_now(request: HttpRequest, namespace: str | None) -> dict:
@@ -227,10 +259,18 @@ def draw(
         graph.around(_key_of(around, graph))
     drawing = placed(graph)
     shown = {one.spot.key: one for one in spots.shown}
-    nodes = tuple(_node(box, shown, known[box.node.band]) for box in drawing.boxes)
+    faults = _faults_here(known.get(namespace or ""), actor)
+    nodes = tuple(_node(box, shown, known[box.node.band], faults) for box in drawing.boxes)
     by_key = {node.box.node.key: node for node in nodes}
     edges = tuple(_edge(line, graph, by_key, flows.seconds) for line in drawing.lines)
     return Picture(drawing, nodes, edges, spots, flows.seconds, graph)
+
+
+def _faults_here(namespace: NamespaceRow | None, actor: Actor) -> FaultsHere:
+    """Of the receivers of one's own sandbox, or of the programs of the demo."""
+    if namespace and (kinds := faults_of_sandboxes.kinds_by_receiver(namespace.name, actor.name, namespace.clock.now)):
+        return FaultsHere(kinds, reverse("explorer:sandbox", args=(namespace.name,)))
+    return FaultsHere(faults_of_programs(), reverse("explorer:faults"))
 
 
 def _key_of(address: EntityAddress, graph: Graph) -> str:
@@ -246,7 +286,7 @@ def _page_url(namespace: str | None, around: EntityAddress | None) -> str:
     return reverse("explorer:map") + (f"?{urlencode(query)}" if query else "")
 
 
-def _node(box: Box, shown: dict[str, Shown], namespace: NamespaceRow) -> ShownNode:
+def _node(box: Box, shown: dict[str, Shown], namespace: NamespaceRow, faults: FaultsHere) -> ShownNode:
     node = box.node
     name = _clipped(node.label, NAME_LENGTH.get(node.kind, 40))
     if one := shown.get(node.key):
@@ -260,12 +300,31 @@ def _node(box: Box, shown: dict[str, Shown], namespace: NamespaceRow) -> ShownNo
         return ShownNode(
             box, "no receiver", "no receiver", "no receiver: messages wait, and nobody asks for them", "", "", css="warn"
         )
-    names = sorted(node.names)
-    count = f"× {len(names)}" if len(names) > 1 else ""
+    return _people(box, faults)
+
+
+def _people(box: Box, faults: FaultsHere) -> ShownNode:
+    """A sender or receiver, or several."""
+    node, names = box.node, sorted(box.node.names)
+    programs = [program for name in names if (program := _program(name)) in faults.kinds]
+    having = [kind for program in programs if (kind := faults.kinds[program])]
+    failing = sorted(set(having))
+    note = f"× {len(names)}" if len(names) > 1 and not failing else ""
+    kind = failing[0] if len(failing) == 1 else "with faults"
+    below = "" if not failing else f"{len(having)} of {len(names)} {kind}" if len(names) > 1 else kind
+    free = box.width - NAME_X - (FAULT_WIDTH if programs else 0) - (NOTE_SPACE + NOTE_LETTER * len(note) if note else 0)
+    name = _clipped(node.label, max(2, min(NAME_LENGTH[node.kind], int(free / LETTER))))
     kinds = {"namespace": node.band, "kinds": "arrivals" if node.kind is Kind.SENDER else "receives"}
     only = {"actor": names[0]} if len(names) == 1 else {}
     url = f"{reverse('explorer:tail')}?{urlencode(kinds | only)}"
-    return ShownNode(box, name, node.label, f"{node.kind} {', '.join(names)}", url, "", note=count)
+    tip = f"{node.kind} {', '.join(names)}" + (f": {', '.join(failing)}" if failing else "")
+    css, faults_url = ("warn" if failing else ""), (f"{faults.url}#fault-{programs[0]}" if programs else "")
+    return ShownNode(box, name, node.label, tip, url, "", note=note, css=css, faults_url=faults_url, below=below)
+
+
+def _program(actor: str) -> str:
+    """The program that acts, or holds a message, as "process:sales", "consumer orders-1" or "courier 1"."""
+    return actor.rpartition(":")[2].strip().removeprefix("consumer ").replace(" ", "-")
 
 
 def _counted(box: Box, name: str, one: Shown, now: datetime) -> ShownNode:

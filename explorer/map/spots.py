@@ -11,6 +11,7 @@ from broker_core import reads
 from broker_core.common.types import Actor, EntityAddress
 from broker_core.reads import Counted, EntityFilter, Flows, Item
 from broker_core.store import connections
+from explorer import sandbox_names
 from explorer.shared import figures
 from explorer.shared.family import pages_of
 from explorer.shared.presenters import is_neglected
@@ -40,9 +41,9 @@ class Spots:
 
 
 def find(namespace: str | None, flows: Flows, actor: Actor, *, entities: int, opened: Sequence[str] = ()) -> Spots:
-    """The entities of a namespace, or of all; if they are more than MOST, in groups. entities: how many there are, about. opened:
-    groups, as "namespace/prefix", whose entities are shown."""
-    wanted = EntityFilter(namespace=namespace)
+    """The entities of a namespace, or of all but sandboxes; if they are more than MOST, in groups. entities: how many there are,
+    about. opened: groups, as "namespace/prefix", whose entities are shown."""
+    wanted = EntityFilter(namespace=namespace, include_hidden=sandbox_names.may_be_one(namespace))
     if entities <= MOST:
         shown = _of_entities(reads.tree(wanted, grouped=False, limit=MOST, with_oldest=True, actor=actor).items)
         return Spots(shown, len(shown), _names(shown))

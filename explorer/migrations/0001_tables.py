@@ -82,6 +82,7 @@ class Migration(migrations.Migration):
                 ("message", models.TextField(blank=True, default="")),
                 ("notes", models.JSONField(default=list)),
                 ("messages", models.BigIntegerField(null=True)),
+                ("warm", models.BooleanField(null=True)),
             ],
             options={
                 "db_table": "vitrine_analysis_run",
@@ -179,6 +180,31 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            "Fault",
+            fields=[
+                ("target", models.CharField(max_length=200, primary_key=True, serialize=False)),
+                (
+                    "kind",
+                    models.CharField(
+                        choices=[
+                            ("killed", "killed"),
+                            ("slow", "slow"),
+                            ("failing", "failing"),
+                            ("disconnected", "disconnected"),
+                            ("stopped", "stopped"),
+                        ],
+                        max_length=20,
+                    ),
+                ),
+                ("started_at", models.DateTimeField()),
+                ("until", models.DateTimeField()),
+                ("started_by", models.CharField(max_length=200)),
+            ],
+            options={
+                "db_table": "vitrine_fault",
+            },
+        ),
+        migrations.CreateModel(
             "SavedFilter",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
@@ -226,6 +252,67 @@ class Migration(migrations.Migration):
                         fields=("owner", "family", "name", "namespace", "path"), name="vitrine_message_template_name"
                     )
                 ],
+            },
+        ),
+        migrations.CreateModel(
+            name="Sandbox",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("namespace", models.CharField(max_length=255, unique=True)),
+                ("family", models.CharField(max_length=20)),
+                ("lesson", models.CharField(blank=True, default="", max_length=80)),
+                ("step", models.PositiveSmallIntegerField(default=0)),
+                ("state", models.JSONField(default=dict)),
+                ("code", models.CharField(blank=True, default="", max_length=16)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "owner",
+                    models.ForeignKey(on_delete=models.CASCADE, related_name="+", to=settings.AUTH_USER_MODEL),
+                ),
+            ],
+            options={
+                "db_table": "vitrine_sandbox",
+                "ordering": ["-created_at", "-id"],
+            },
+        ),
+        migrations.CreateModel(
+            name="FollowerAnswer",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("step", models.PositiveSmallIntegerField()),
+                ("choice", models.PositiveSmallIntegerField()),
+                (
+                    "follower",
+                    models.ForeignKey(on_delete=models.CASCADE, related_name="+", to=settings.AUTH_USER_MODEL),
+                ),
+                (
+                    "sandbox",
+                    models.ForeignKey(on_delete=models.CASCADE, related_name="answers", to="explorer.sandbox"),
+                ),
+            ],
+            options={
+                "db_table": "vitrine_follower_answer",
+                "constraints": [
+                    models.UniqueConstraint(fields=("sandbox", "follower", "step"), name="vitrine_answer_of_follower")
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="LessonProgress",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("lesson", models.CharField(max_length=80)),
+                ("step", models.PositiveSmallIntegerField(default=0)),
+                ("answers", models.JSONField(default=dict)),
+                ("completed_at", models.DateTimeField(null=True)),
+                (
+                    "owner",
+                    models.ForeignKey(on_delete=models.CASCADE, related_name="+", to=settings.AUTH_USER_MODEL),
+                ),
+            ],
+            options={
+                "db_table": "vitrine_lesson_progress",
+                "constraints": [models.UniqueConstraint(fields=("owner", "lesson"), name="vitrine_lesson_of_person")],
             },
         ),
     ]

@@ -3,5 +3,6 @@
 from .analysis import AnalysisReason, AnalysisResult, AnalysisRun
 from .audit import AuditRecord
 from .dead_letters import DeadLetterNote
-from .demo import Demonstration
+from .demo import Demonstration, Fault, FaultKind
+from .lessons import FollowerAnswer, LessonProgress, Sandbox
 from .saved import MessageTemplate, SavedFilter

@@ -1,11 +1,15 @@
 """The demonstration: its set-up, its programs against a clock that the test moves, and its pause button."""
 
 import random
+import re
 from datetime import timedelta
 from functools import partial
+from itertools import pairwise
 
 import pytest
 from django.urls import reverse
+from django.utils import timezone
+from django_celery_beat.models import IntervalSchedule, PeriodicTask
 
 from broker_core import namespaces, reads, service_bus
 from broker_core.common.errors import BrokerUnavailable
@@ -15,13 +19,14 @@ from broker_core.reads import EventFilter
 from broker_core.service_bus import shared_access
 from broker_core.service_bus.http import authorization
 from broker_core.store import connections
-from explorer.demo import parts, set_up
+from explorer.demo import faults, parts, set_up
 from explorer.demo.runner import PauseButton, Runner
-from explorer.models import AuditRecord, Demonstration
+from explorer.models import AuditRecord, Demonstration, Fault, FaultKind
 from explorer.queue_storage import demo as photolab_demo
 from explorer.service_bus.demo import messages, traffic
 from explorer.service_bus.demo import shop as shop_entities
 from explorer.service_bus.demo.http_queue import HttpQueue, Refused
+from tests.html import body_of
 
 OUTCOMES = {
     "orders": {EventKind.COMPLETED, EventKind.ABANDONED, EventKind.DEAD_LETTERED, EventKind.RESUBMITTED, EventKind.PURGED},
@@ -144,10 +149,10 @@ def test_a_message_that_is_none_of_the_shops_is_dead_lettered_with_a_reason(shop
     sent = [Message(b"hello?"), Message(b"[1, 2]"), Message(b'{"order": "SO-1"}')]
     service_bus.send(_address("orders"), sent)
     clock = Stopwatch()
-    _play(_runner(shop, clock), clock, turns=60)
+    _play(_runner(shop, clock), clock, turns=120)
     dead = service_bus.peek(_address("orders").dead_letter)
-    assert [bytes(message.body) for message in dead][:3] == [message.body for message in sent]
-    assert {message.dead_letter_reason for message in dead} == {"UnreadableMessage"}
+    unreadable = [message for message in dead if message.dead_letter_reason == "UnreadableMessage"]
+    assert {bytes(message.body) for message in unreadable} == {message.body for message in sent}
 
 
 def test_paused_means_that_nothing_moves(shop):
@@ -233,6 +238,11 @@ def test_the_programs_of_a_deleted_namespace_do_not_run(photolab):
     assert found.keys() == photolab_demo.programs(photolab, random.Random(4)).keys()
 
 
+def test_the_page_of_faults_says_what_each_program_does():
+    for part in parts.parts():
+        assert part.DOES.keys() == part.programs(part.NAMESPACE, random.Random(4), "").keys(), part.NAMESPACE
+
+
 def test_the_button_pauses_and_resumes_for_operators_alone(as_):
     Demonstration.objects.create(pk=Demonstration.ONLY)
     operator, viewer = as_("operator"), as_("viewer")
@@ -257,6 +267,153 @@ def test_without_a_demonstration_there_is_no_button(as_, settings):
     Demonstration.objects.create(pk=Demonstration.ONLY)
     settings.VITRINE_DEMO = False
     assert b"the demonstration" not in as_("operator").get("/entities/").content
+
+
+# Faults on demand
+
+
+class Faults:
+    """The faults of the runner, set by the test."""
+
+    def __init__(self, clock):
+        self._clock, self._running = clock, {}
+
+    def __call__(self):
+        return self._running
+
+    def start(self, target, kind):
+        now = timezone.now()
+        self._running = {target: Fault(target=target, kind=kind, started_at=now, until=now + timedelta(minutes=1))}
+
+    def end(self):
+        self._running = {}
+
+
+@pytest.fixture
+def faulty(shop):
+    """The shop's runner with two consumers of `orders`, its clock and its faults; ten orders wait."""
+    service_bus.send(_address("orders"), [messages.order(random.Random(number)) for number in range(10)])
+    clock = Stopwatch()
+    programs = traffic.Traffic(shop_entities.NAMESPACE, shop, random.Random(5)).programs()
+    both = {name: programs[name] for name in ("orders-1", "orders-2")}
+    faults_of_test = Faults(clock)
+    runner = Runner(both, is_paused=lambda: False, faults=faults_of_test, clock=clock)
+    _play(runner, clock, turns=3)
+    return runner, clock, faults_of_test
+
+
+def _held_by(consumer: str) -> int:
+    return sum(row.locked_by == f"consumer {consumer}" for row in reads.list_messages(_address("orders")).rows)
+
+
+def _events_of_first(*kinds: EventKind) -> list:
+    return [event for event in _events("orders", list(kinds)) if "orders-1" in (event.actor or "")]
+
+
+def test_a_killed_consumer_keeps_its_locks_until_they_end(faulty):
+    runner, clock, running = faulty
+    assert _held_by("orders-1")
+    running.start("orders-1", FaultKind.KILLED)
+    _play(runner, clock, turns=4)
+    before = len(_events_of_first(EventKind.RECEIVED)), len(_events_of_first(EventKind.COMPLETED, EventKind.RELEASED))
+    assert _held_by("orders-1"), "nothing was given back"
+    _play(runner, clock, turns=80)
+    assert not _held_by("orders-1") and _events("orders", [EventKind.LOCK_LOST])
+    assert before == (len(_events_of_first(EventKind.RECEIVED)), len(_events_of_first(EventKind.COMPLETED, EventKind.RELEASED)))
+    running.end()
+    service_bus.send(_address("orders"), [messages.order(random.Random(number)) for number in range(6)])
+    _play(runner, clock, turns=20)
+    assert len(_events_of_first(EventKind.RECEIVED)) > before[0]
+
+
+def test_a_failing_consumer_abandons_what_it_receives(faulty):
+    runner, clock, running = faulty
+    running.start("orders-1", FaultKind.FAILING)
+    _play(runner, clock, turns=12)
+    assert len(_events_of_first(EventKind.ABANDONED)) > 2
+
+
+def test_a_slow_consumer_takes_longer_and_a_disconnected_one_starts_anew():
+    clock, calls, times = Stopwatch(), [], []
+
+    def program():
+        calls.append("start")
+        while True:
+            times.append(clock.seconds)
+            yield 1
+
+    running = Faults(clock)
+    runner = Runner({"shop": program}, is_paused=lambda: False, faults=running, clock=clock)
+
+    def play(turns):
+        for _ in range(turns):
+            clock.seconds += max(0.1, runner.tick())
+
+    play(4)
+    running.start("shop", FaultKind.SLOW)
+    play(20)
+    assert max(b - a for a, b in pairwise(times)) == pytest.approx(faults.SLOWER, abs=0.5)
+    running.start("shop", FaultKind.DISCONNECTED)
+    play(20)
+    assert calls.count("start") == 2, "once, although the fault lasts some seconds"
+
+
+def test_cut_connections_are_opened_again(faulty):
+    runner, clock, running = faulty
+    before = connections.current()
+    running.start(faults.DATABASE, FaultKind.DISCONNECTED)
+    _play(runner, clock, turns=20)
+    assert before.closed and _events("orders", [EventKind.COMPLETED])
+
+
+def test_faults_are_for_operators_and_end_by_themselves(as_, monkeypatch):
+    Demonstration.objects.create(pk=Demonstration.ONLY)
+    photolab_demo.seed()
+    operator, viewer, address = as_("operator"), as_("viewer"), reverse("explorer:faults")
+    assert "Kill resizer for 1 min" in body_of(operator.get(address))
+    viewer.post(address, {"kind": "killed", "target": "resizer"})
+    assert not Fault.objects.exists()
+    operator.post(address, {"kind": "killed", "target": "resizer"})
+    page = body_of(operator.get(address))
+    assert "killed" in page and "End now: the fault of resizer" in page
+    assert (AuditRecord.objects.latest("id").action, AuditRecord.objects.latest("id").outcome) == ("start fault", "done")
+    assert faults.RunningFaults()()["resizer"].kind == FaultKind.KILLED
+    assert re.findall(r'<tr id="fault-(\w+)"', page)[:5] == ["camera", "janitor", "mailer", "marketing", "resizer"]
+    assert "photolab</h2>" in page and "consumes thumbnails" in page
+    operator.post(address, {"end": "1", "target": "resizer"})
+    assert faults.running() == []
+    for wrong in (
+        {"kind": "dance", "target": "resizer"},
+        {"kind": "killed", "target": "nobody"},
+        {"kind": "killed", "target": ""},
+    ):
+        assert operator.post(address, wrong).status_code == 400
+    monkeypatch.setitem(faults.LASTS, FaultKind.SLOW, timedelta(0))
+    operator.post(address, {"kind": "slow", "target": "resizer"})
+    assert faults.RunningFaults()() == {} and not Fault.objects.exists()
+
+
+def test_a_stopped_background_task_is_enabled_again(as_, monkeypatch):
+    Demonstration.objects.create(pk=Demonstration.ONLY)
+    every = IntervalSchedule.objects.create(every=7, period="seconds")
+    task = PeriodicTask.objects.create(name="a task of the test", task="tests.none", interval=every)
+    operator, address = as_("operator"), reverse("explorer:faults")
+    operator.post(address, {"kind": "stopped", "target": task.name})
+    task.refresh_from_db()
+    assert not task.enabled
+    operator.post(address, {"kind": "stopped", "target": task.name})  # longer
+    Fault.objects.update(until=timezone.now())
+    faults.undo_ended()
+    task.refresh_from_db()
+    assert task.enabled
+    PeriodicTask.objects.filter(pk=task.pk).update(enabled=False)
+    assert operator.post(address, {"kind": "stopped", "target": task.name}, follow=True).status_code == 200
+    assert not Fault.objects.exists(), "a task that is not enabled is not enabled by a fault's end"
+
+
+def test_a_site_without_demo_has_no_faults(as_, settings):
+    settings.VITRINE_DEMO = False
+    assert as_("operator").get(reverse("explorer:faults")).status_code == 404
 
 
 # The storage account

@@ -5,6 +5,7 @@ import uuid
 from collections import Counter
 
 import pytest
+from django.template.loader import render_to_string
 from hypothesis import given
 from hypothesis import strategies as st
 from playwright.sync_api import expect
@@ -18,7 +19,8 @@ from broker_core.service_bus import entities
 from broker_core.store.connections import Database
 from explorer.live.page import View
 from explorer.map import layout, pages, spots
-from explorer.map.graph import Graph, Kind, Spot, group_of
+from explorer.map.graph import Graph, Kind, Node, Spot, group_of
+from explorer.map.layout import RECEIVER_WIDTH, SENDER_WIDTH, Box
 from explorer.map.pages import draw
 from explorer.roles import actor_for
 from explorer.shared import now
@@ -248,6 +250,15 @@ def test_with_many_entities_now_comes_without_the_map_and_the_feed_sends_it(name
     assert list(view.draw({now.HEALTH}).live.entities)
 
 
+@pytest.mark.parametrize(("name", "is_personal"), [("learnvera1", True), ("school", False)])
+def test_the_map_of_a_sandbox_is_rendered_for_each_person(name, is_personal, db, as_):
+    """Only its owner sees which of its receivers fail."""
+    namespaces.create_namespace(name)
+    user = as_("viewer").user
+    for page in (f"/map/?namespace={name}", f"/?namespace={name}"):
+        assert View.of(page, actor_for(user), user).draw().live.personal is is_personal
+
+
 def test_the_map_around_an_entity_has_only_what_is_connected_with_it(namespace, db, as_):
     topic = EntityAddress(namespace, "news")
     entities.create_topic(topic)
@@ -292,3 +303,31 @@ def test_a_dot_moves_for_each_real_message_and_only_for_one(live_site, new_conte
     way = page.locator(".way-link").first
     way.focus()
     expect(way.locator("text")).to_have_css("opacity", "1")
+
+
+@pytest.mark.parametrize("kind", [Kind.SENDER, Kind.RECEIVER])
+@pytest.mark.parametrize("failing", ["", "killed", "failing"])
+@pytest.mark.parametrize("count", [1, 2, 40])
+def test_the_name_of_a_program_ends_before_the_sign_for_its_faults(kind, failing, count):
+    """By the width of letters that pages.py assumes; the whole name is the title."""
+    names = {f"payments-of-all-stores-{n}" for n in range(count)}
+    width = SENDER_WIDTH if kind is Kind.SENDER else RECEIVER_WIDTH
+    for label in ("payments", "payments-of-all-stores"):
+        box = Box(Node("k", kind, "shop", label, names), 0, 0, width, 28)
+        node = pages._people(box, pages.FaultsHere(dict.fromkeys(names, failing), "/faults/"))
+        end = pages.NAME_X + pages.LETTER * len(node.name) + pages.NOTE_LETTER * len(node.note)
+        assert end + (pages.NOTE_SPACE if node.note else 0) <= width - pages.FAULT_WIDTH
+        assert node.faults_url and node.title == label and len(node.name) >= 4
+        assert (node.below == "") == (not failing) and (node.name == "payments" or label != "payments")
+
+
+def test_a_failing_program_keeps_its_name_and_how_many_fail_is_below():
+    box = Box(Node("k", Kind.RECEIVER, "shop", "payments", {"payments-1", "payments-2"}), 0, 0, RECEIVER_WIDTH, 28)
+    for kinds, below in (
+        ({"payments-1": "killed", "payments-2": ""}, "1 of 2 killed"),
+        ({"payments-1": "killed", "payments-2": "slow"}, "2 of 2 with faults"),
+    ):
+        node = pages._people(box, pages.FaultsHere(kinds, "/faults/"))
+        assert (node.name, node.note, node.below, node.css) == ("payments", "", below, "warn")
+    drawn = render_to_string("explorer/_map_node.html", {"node": node})
+    assert "payments" in drawn and "2 of 2 with faults" in drawn

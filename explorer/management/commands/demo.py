@@ -6,6 +6,7 @@ from random import Random
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 
+from explorer.demo.faults import RunningFaults
 from explorer.demo.parts import programs
 from explorer.demo.runner import PauseButton, Runner
 from explorer.demo.set_up import set_up_once
@@ -20,7 +21,7 @@ class Command(BaseCommand):
 
     def handle(self, site: str, **options) -> None:
         set_up_once()
-        runner = Runner(programs(Random(), site), is_paused=PauseButton())
+        runner = Runner(programs(Random(), site), is_paused=PauseButton(), faults=RunningFaults())
 
         def stop(number: int, frame) -> None:
             runner.stopping = True

@@ -4,6 +4,6 @@ shop.py creates the entities; messages.py generates messages; traffic.py holds t
 """
 
 from .shop import NAMESPACE, seed
-from .traffic import programs
+from .traffic import DOES, programs
 
-__all__ = ["NAMESPACE", "programs", "seed"]
+__all__ = ["DOES", "NAMESPACE", "programs", "seed"]

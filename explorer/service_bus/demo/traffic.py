@@ -11,12 +11,13 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
+from math import pi, sin
 from random import Random
 
 from broker_core import namespaces, reads, service_bus
 from broker_core.common.errors import BrokerError, MessageNotFound, NoSessionAvailable
 from broker_core.common.types import Actor, EntityAddress, LockedMessage, Message, MessageState, Right, Session
-from explorer.demo.parts import Program, Turns
+from explorer.demo.parts import Crashed, InjectedFailure, Program, Turns
 
 from . import messages
 from .http_queue import HttpQueue
@@ -24,6 +25,8 @@ from .shop import APP_KEY, CONSUMED, EVENTS, SHOP_KEY, SUBSCRIPTION_PATHS
 
 MOST_WAITING = 150  # messages in a queue before the programs stop sending to it
 LEAST_WAITING = {"payments": 5}  # its consumers let so many gather, so that there is always one to look at
+WAVE_SECONDS = 90
+LEAST_WAVE, LARGEST_WAVE = 0.2, 1.6  # sales per second, of 1.6 orders on average; the two consumers work off 1.2 orders a second
 MOST_DEAD = 60  # dead letters in a queue before the oldest are purged
 LEFT_DEAD = 45  # that remain after the purge
 APPROVED_AFTER = timedelta(seconds=30)  # how long an invoice stays deferred (namespace clock)
@@ -32,6 +35,27 @@ REJECTIONS = (
     ("VatNumberInvalid", "The tax office does not know this VAT number. Ask the customer for the right one."),
     ("AmountMismatch", "Net and VAT do not add up to what was paid: 0.01 EUR too little."),
 )
+
+
+DOES = {  # each program of the shop
+    "operator": "purges and resubmits dead letters",
+    **dict.fromkeys(("orders-1", "orders-2"), "consumes orders"),
+    **dict.fromkeys(("payments-1", "payments-2"), "consumes payments"),
+    "invoices-1": "consumes invoices",
+    "reminders-1": "consumes reminders",
+    "bookkeeper": f"consumes {EVENTS}/everything",
+    "sales": f"consumes {EVENTS}/large-orders",
+    "returns-desk": f"consumes {EVENTS}/returns",
+    "web-shop": "sends to orders over HTTP",
+    "warehouse": "sends to stock-levels",
+    "calendar": "schedules messages in reminders",
+    "event-bus": f"publishes to {EVENTS}",
+    "packer": "sends to parcels",
+    **dict.fromkeys(("courier-1", "courier-2"), "consumes the sessions of parcels"),
+    "approver": "consumes deferred messages of invoices",
+    "mobile-app": "consumes notifications over HTTP",
+    "dashboard": "consumes stock-levels over HTTP",
+}
 
 
 def programs(namespace: str, dice: Random, site: str) -> dict[str, Program]:
@@ -76,11 +100,14 @@ class Traffic:
     # Senders
 
     def _sell(self) -> Turns:
-        """Sends orders over HTTP, one or four at a time."""
+        """Sends orders over HTTP, one or four at a time, in waves: the queue fills up and is worked off every WAVE_SECONDS."""
         client = HttpQueue(self._site, self._address("orders"), SHOP_KEY)
+        elapsed = 0.0
         try:
             while True:
-                yield self._dice.expovariate(1 / 2.4)
+                pause = self._dice.expovariate(_wave(elapsed))
+                elapsed += pause + 0.1
+                yield pause
                 for _ in range(self._dice.choice((1, 1, 1, 1, 4))):
                     if "orders" not in self._full:
                         client.send(messages.order(self._dice))
@@ -131,6 +158,9 @@ class Traffic:
                 while held:
                     yield from self._process(held[0], handle, actor)
                     held.pop(0)
+        except Crashed:
+            held = []
+            raise
         finally:
             if held:
                 with suppress(BrokerError):
@@ -143,6 +173,9 @@ class Traffic:
         except (KeyError, TypeError, ValueError) as problem:  # a message that a user sent, for example
             description = f"The program cannot parse the body: {type(problem).__name__} {problem}"
             service_bus.dead_letter(message.address, [message.lock_token], "UnreadableMessage", description[:500], actor=actor)
+        except InjectedFailure:
+            failed = {"last_error": "The consumer fails on demand"}
+            service_bus.abandon(message.address, [message.lock_token], failed, actor=actor)
 
     def _fulfil(self, message: LockedMessage, order: dict, actor: Actor) -> Turns:
         """An order without a customer fails each time, until an operator has repaired it."""
@@ -224,6 +257,9 @@ class Traffic:
                 yield from self._process_steps(session, actor)
                 service_bus.close_session(session, actor=actor)
                 session = None
+        except Crashed:
+            session = None
+            raise
         finally:
             if session is not None:
                 with suppress(BrokerError):
@@ -299,6 +335,11 @@ class Traffic:
 
     def _address(self, path: str) -> EntityAddress:
         return EntityAddress(self._namespace, path)
+
+
+def _wave(seconds: float) -> float:
+    """Orders per second: few, then up to LARGEST_WAVE."""
+    return LEAST_WAVE + (LARGEST_WAVE - LEAST_WAVE) * max(0.0, sin(2 * pi * seconds / WAVE_SECONDS)) ** 2
 
 
 def _actor(name: str, holder: str = "") -> Actor:

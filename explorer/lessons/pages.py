@@ -1,0 +1,472 @@
+"""The pages of lessons and sandboxes: their list under Learn, and the screen of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
+from django.urls import reverse
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from broker_core import namespaces, reads
+from broker_core.common.durations import human
+from broker_core.common.errors import BrokerError, EntityNotFound, InvalidArgument
+from broker_core.common.types import EntityAddress, EntityKind, Family, Right
+from broker_core.reads import EntityRow, Event, MessageRow
+from broker_core.store import connections
+from explorer import audit, board, time_bar
+from explorer.live.page import Live, LiveRequest, live, refresh_seconds
+from explorer.models import LessonProgress, Sandbox
+from explorer.roles import actor_for
+from explorer.shared import timeline
+from explorer.shared.clocks import view_of
+from explorer.shared.family import installed, pages_of
+from explorer.shared.shell import Act, act, notify, notify_error, page, show, wants_fragment
+
+from . import catalog, faults, following, sandboxes, scenario, words
+from .lesson import Expect, Lesson, Look, Step
+from .run import Run, run_of
+
+LESSON, TIMELINE, PLACES = "explorer/lessons/_lesson.html", "explorer/lessons/_timeline.html", "explorer/lessons/_places.html"
+CLOCK = "explorer/_clock.html"
+LEAST_SECONDS = 0.3  # between two drawings
+MOST_SAID = 4  # events that explain the outcome of a step
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A lesson in the list. sandbox: where it is being played; None: nowhere."""
+
+    lesson: Lesson
+    family: str
+    progress: LessonProgress | None
+    sandbox: Sandbox | None
+
+    @property
+    def state(self) -> str:
+        if self.progress and self.progress.completed_at:
+            return "completed"
+        return f"step {self.progress.step + 1} of {len(self.lesson.steps)}" if self.progress else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What the broker says about an event, as in a timeline."""
+
+    place: str
+    entry: timeline.Entry
+
+
+def listed(user: Any) -> dict[str, Any]:
+    """The lessons and sandboxes of a person, for the page Learn."""
+    own = sandboxes.of(user)
+    played = {one.lesson: one for one in reversed(own) if one.lesson}
+    progress = {one.lesson: one for one in LessonProgress.objects.filter(owner=user)}
+    return {
+        "lessons": [
+            Listed(one, pages_of(one.family).title, progress.get(one.slug), played.get(one.slug)) for one in catalog.lessons()
+        ],
+        "sandboxes": [one for one in own if not one.lesson],
+        "sandbox_families": [pages for pages in installed() if pages.lessons],
+        "sandbox_limit": sandboxes.MOST_OF_ONE,
+    }
+
+
+@page
+@require_POST
+def start(request: HttpRequest) -> HttpResponse:
+    """POST `lesson`: its slug; or `family`: a sandbox without a lesson. A lesson that is being played goes on."""
+    slug, family = request.POST.get("lesson", ""), request.POST.get("family", "")
+    lesson = catalog.lesson(slug) if slug else None
+    if lesson and (found := next((one for one in sandboxes.of(request.user) if one.lesson == slug), None)):
+        return HttpResponseRedirect(reverse("explorer:sandbox", args=(found.namespace,)))
+    if not lesson and family not in [str(pages.family) for pages in installed() if pages.lessons]:
+        raise InvalidArgument("family", "must be an installed family with lessons")
+    done = act(
+        request, "start sandbox", None,
+        lambda: sandboxes.start(request.user, lesson.family if lesson else Family(family), lesson),
+        target=lesson.title if lesson else family,
+    )  # fmt: skip
+    if done.error:
+        notify_error(request, done.error)
+        return HttpResponseRedirect(f"{reverse('explorer:help')}#lessons")
+    return HttpResponseRedirect(reverse("explorer:sandbox", args=(done.result.namespace,)))
+
+
+@live
+@page
+@require_http_methods(["GET", "POST"])
+def sandbox(request: HttpRequest, namespace: str) -> HttpResponse:
+    """The screen of a lesson, or of a sandbox without one. Only its owner sees it."""
+    found = sandboxes.owned(request.user, namespace)
+    try:
+        namespaces.get_namespace(found.namespace, actor=request.actor)
+    except EntityNotFound:  # its owner deleted it
+        if isinstance(request, LiveRequest):
+            raise
+        found.delete()
+        return _to_learn(
+            request, f"The {pages_of(found.family).container_noun} {found.namespace} was deleted. Its sandbox has been removed."
+        )
+    run = run_of(found, request.actor)
+    if request.method != "POST":
+        return _show(request, found, run)
+    action = request.POST.get("act", "")
+    if action == "delete":
+        return _leave(request, found)
+    done = _act(request, found, run, action)
+    if action in ("present", "end") and not done.error:
+        return HttpResponseRedirect(f"{request.path}?present=1" if action == "present" else request.path)
+    if wants_fragment(request):
+        response = _show(request, found, run_of(found, request.actor), done)
+        if action == "next" and not done.error:
+            response["HX-Replace-Url"] = _next_step_url(request)
+        return response
+    if done.error:
+        notify_error(request, done.error)
+    return HttpResponseRedirect(request.get_full_path())
+
+
+@live
+@page
+@require_http_methods(["GET", "POST"])
+def follow(request: HttpRequest, code: str) -> HttpResponse:
+    """The screen of a lesson that somebody else presents: it follows that person, and takes a prediction."""
+    request.actor.require(Right.BROWSE, "presentations")
+    found = following.followed(code)
+    with connections.of(found.namespace):
+        run = Run(found, catalog.lesson(found.lesson), actor_for(found.owner, found.namespace))
+        if request.method != "POST":
+            return _show(request, found, run, follower=request.user)
+        done = Act()
+        try:
+            following.answer(run, request.user, request.POST.get("answer", ""))
+        except InvalidArgument as problem:
+            done = Act(error=problem)
+        if wants_fragment(request):
+            return _show(request, found, run, done, follower=request.user)
+    if done.error:
+        notify_error(request, done.error)
+    return HttpResponseRedirect(request.get_full_path())
+
+
+@page
+@require_GET
+def export(request: HttpRequest, namespace: str) -> HttpResponse:
+    """What was done in the sandbox, as a scenario file."""
+    found = sandboxes.owned(request.user, namespace)
+    response = HttpResponse(scenario.record(found, request.actor), content_type="application/toml; charset=utf-8")
+    response["Content-Disposition"] = f'attachment; filename="{found.lesson or "scenario"}.toml"'
+    return response
+
+
+def _leave(request: HttpRequest, found: Sandbox) -> HttpResponse:
+    done = act(request, "delete sandbox", None, lambda: sandboxes.remove(found), target=found.namespace)
+    if done.error:
+        notify_error(request, done.error)
+        return HttpResponseRedirect(request.get_full_path())
+    return _to_learn(request, "Deleted the sandbox.")
+
+
+def _to_learn(request: HttpRequest, text: str) -> HttpResponse:
+    """To the list of lessons, with a notice."""
+    notify(request, text)
+    target = reverse("explorer:help")
+    return HttpResponse(headers={"HX-Redirect": target}) if wants_fragment(request) else HttpResponseRedirect(target)
+
+
+def _act(request: HttpRequest, found: Sandbox, run: Run | None, action: str) -> Act:
+    if action in ("fault", "end_fault"):
+        return _set_fault(request, found, action)
+    audited: dict[str, tuple[str, Callable[[Sandbox], None], str]] = {
+        "reset": ("reset sandbox", sandboxes.reset, "Sandbox reset.")
+    }
+    actions: dict[str, Callable[[], Any]] = {}
+    if run:
+        audited |= {"present": ("present lesson", following.share, ""), "end": ("end presentation", following.end, "")}
+        actions |= {
+            "answer": lambda: run.take_answer(request.POST.get("answer", "")),
+            "do": lambda: _perform(request, found, run.perform, lambda: not run.is_done),
+            "next": run.go_on,
+        }
+    else:
+        tools = catalog.toolbox(Family(found.family))
+        actions["do"] = lambda: _use(request, found, tools)
+    if run and action in actions and request.POST.get("step", str(run.index + 1)) != str(run.index + 1):
+        return Act()  # sent twice, or by another tab: that step is over
+    if action in audited:
+        name, change, text = audited[action]
+        return act(request, name, None, lambda: change(found), target=found.namespace, says=lambda _: text)
+    if action not in actions:
+        return Act(error=InvalidArgument("act", f"{action!r} must be one of {', '.join([*audited, *actions])}"))
+    try:
+        actions[action]()
+    except BrokerError as problem:
+        return Act(error=problem)
+    return Act()
+
+
+def _set_fault(request: HttpRequest, found: Sandbox, action: str) -> Act:
+    """Start or end the fault of a receiver of the sandbox."""
+    receiver, kind = request.POST.get("receiver", ""), request.POST.get("kind", "")
+    now = namespaces.get_clock(found.namespace, actor=request.actor).now
+    if action == "end_fault":
+        return act(
+            request, "end fault", None, lambda: faults.end(found, receiver, now), target=f"{found.namespace}: {receiver}",
+            says=lambda _: f"The fault of {receiver} has ended.",
+        )  # fmt: skip
+    return act(
+        request, "start fault", None, lambda: faults.start(found, receiver, kind, now), target=f"{found.namespace}: {receiver}",
+        says=lambda _: f"{receiver} is {kind} for {human(faults.LASTS)} of this sandbox's clock.",
+    )  # fmt: skip
+
+
+def _use(request: HttpRequest, found: Sandbox, tools: Lesson) -> None:
+    """Perform one of the actions of a sandbox without a lesson."""
+    given = request.POST.get("tool", "")
+    if given not in map(str, range(len(tools.steps))):
+        raise InvalidArgument("tool", "must be the number of one of the actions")
+    stage = catalog.stage(found.namespace, Family(found.family), request.actor)
+    stage.memory, stage.log = found.state.setdefault("memory", {}), found.state.setdefault("log", [])
+    wanted = [faults.with_fault(found, do, stage.clock()) for do in tools.steps[int(given)].do]
+    _perform(request, found, lambda: stage.perform(wanted), lambda: True)
+    found.state |= {"memory": stage.memory, "log": stage.log}
+    found.save_step()
+
+
+def _perform(
+    request: HttpRequest,
+    found: Sandbox,
+    perform: Callable[[], tuple[Sequence[str], BrokerError | None]],
+    needs_notice: Callable[[], bool],
+) -> None:
+    """Perform actions. What the broker refuses is a result, too; a step that is done says it itself."""
+    said, refusal = perform()
+    for text in said:
+        audit.done(request.actor, "lesson", target=found.namespace, detail=text)
+    if refusal:
+        audit.refused(request.actor, "lesson", None, refusal, target=found.namespace)
+        said = [*said, f"The broker refused: {refusal}"]
+    if said and needs_notice():
+        notify(request, " ".join(said))
+
+
+def _show(request: HttpRequest, found: Sandbox, run: Run | None, done: Act = Act(), *, follower: Any = None) -> HttpResponse:
+    """follower: who sees the lesson of somebody else; None: the owner."""
+    rows = reads.overview(namespace=found.namespace, include_hidden=True, actor=request.actor)
+    places = [row for row in rows if row.kind is not EntityKind.TOPIC]
+    wanted = _wanted(request.GET, run)
+    entity = _entity(places, wanted.queue)
+    clock = view_of(found.namespace, request.actor, page=request.get_full_path())
+    chosen = request.GET.get("words", "")
+    context: dict[str, Any] = {
+        "section": "help",
+        "side": "rail",
+        "namespace": found.namespace,
+        "sandbox": found,
+        "family": pages_of(found.family),
+        "entity": entity,
+        "places": places,
+        "missing": wanted.queue if wanted.queue and entity and entity.address.path != wanted.queue else "",
+        "clock": clock.clock,
+        "clock_view": clock,
+        "with_control": True,
+        "is_follower": follower is not None,
+        "is_presented": follower is not None or run is not None and "present" in request.GET,
+        "error": done.error,
+        "vocabularies": [pages for pages in installed() if pages.lessons],
+        "words": chosen if chosen in [str(pages.family) for pages in installed()] else found.family,
+        "controls": _controls(entity) if entity and not follower else [],
+    }
+
+    def shared() -> dict[str, Any]:
+        """What does not depend on who follows."""
+        read = _message(found, wanted, run, request, rows)
+        if entity:
+            read |= _board(request, entity) | time_bar.of(request, entity, may_set=follower is None)
+        return read | (_outcome(run) if run and not run.is_over else {})
+
+    if run and follower and isinstance(request, LiveRequest):
+        view = found.namespace, request.META["QUERY_STRING"], request.actor.rights
+        context |= following.read_once(view, following.state_of(run, rows, clock.clock.now), shared)
+    else:
+        context |= shared()
+    if run:
+        context |= _of_run(run, context["words"], follower) | {"next_step_url": _next_step_url(request)}
+    else:
+        context |= {
+            "tools": _tools(found),
+            "fault_lasts": human(faults.LASTS),
+            "receivers": faults.receivers(found, clock.clock.now),
+        }
+    of_entity: dict[str, float] = {board.LANES: 0.0, **time_bar.fragments()} if entity else {CLOCK: 0.0}
+    fragments = {LESSON: 0.0, PLACES: 0.0, TIMELINE: 0.0} | of_entity
+    watched = Live(
+        fragments, entities=rows, refresh_seconds=refresh_seconds(rows), least_seconds=LEAST_SECONDS, personal=True
+    )  # fmt: skip
+    name = "lessons/presented" if context["is_presented"] else "lessons/sandbox"
+    return show(request, name, context, fragment="lessons/_screen", live=watched, status=done.status)
+
+
+def _wanted(query: QueryDict, run: Run | None) -> Look:
+    """The queue and the message to show: those that the query names, else those of the current step."""
+    of_step = run.look if run and not run.is_over else Look()
+    queue, number = query.get("queue", ""), query.get("m", "")
+    if queue or number:
+        return Look(queue or of_step.queue, int(number) if number.isascii() and number.isdecimal() and len(number) < 19 else None)
+    return of_step
+
+
+def _entity(places: Sequence[EntityRow], path: str) -> EntityRow | None:
+    return next((row for row in places if row.address.path == path), places[0] if places else None)
+
+
+def _controls(entity: EntityRow) -> list[tuple[str, str, str]]:
+    """Where the person can do it alone: (word, icon, URL)."""
+    pages, at = pages_of(entity.family), (entity.address.namespace, entity.address.path)
+    topic = entity.address.topic
+    found = [("Send", "send", pages.send_url(at[0], topic.path if topic else at[1]))]
+    if "receiver" in pages.views:
+        found.append(("Receive", "hand", reverse("explorer:receiver", args=("main", *at))))
+    return [*found, ("Open", "list", reverse("explorer:entity", args=at))]
+
+
+def _board(request: HttpRequest, entity: EntityRow) -> dict[str, Any]:
+    """The board of an entity, whose chips show the timeline of a message beside it."""
+
+    def url(row: MessageRow) -> str:
+        query = request.GET.copy()
+        query["queue"], query["m"] = row.address.path, str(row.sequence_number)
+        return f"?{query.urlencode()}"
+
+    return board.of(request, entity, url=url)
+
+
+def _message(found: Sandbox, wanted: Look, run: Run | None, request: HttpRequest, rows: Sequence[EntityRow]) -> dict[str, Any]:
+    """The timeline of the message that is looked at; without one, of the message of the newest event."""
+    stage = catalog.stage(found.namespace, Family(found.family), request.actor)
+    newest = (run.events if run else stage.events_since(found.start))[-1:]
+    entity_id, number, address = None, wanted.number, EntityAddress(found.namespace, wanted.queue or "none")
+    if number is None and newest and not wanted.queue:
+        wanted = Look(newest[0].address.path if newest[0].address else "", newest[0].sequence_number)
+        entity_id, number, address = newest[0].entity_id, newest[0].sequence_number, newest[0].address or address
+    elif number is None and newest and newest[0].address and newest[0].address.path == wanted.queue:
+        number = newest[0].sequence_number
+    if number is None:
+        return {"message_number": None}
+    detail = None
+    try:
+        known = {row.address: row.id for row in rows}
+        entity_id = known.get(address.main) or reads.entity(address.main, actor=request.actor).id
+        detail = reads.message(address.main, number, actor=request.actor)
+    except EntityNotFound:
+        gone = reads.deleted_entity(address.main, actor=request.actor)
+        entity_id = gone.id if gone else entity_id
+    read = run.timeline if run else partial(reads.timeline, actor=request.actor)
+    events = read(entity_id, number) if entity_id else []
+    own = [event for event in events if (event.entity_id, event.sequence_number) == (entity_id, number)]
+    family = Family(found.family)
+    return {
+        "message_number": number,
+        "message_address": address.main,
+        "message_row": detail.row if detail else None,
+        "entries": timeline.entries(events, entity_id or 0, number, family),
+        "now": timeline.present(own, detail.row, family) if detail else [],
+        "address": address.main,
+    }
+
+
+def _tools(found: Sandbox) -> list[tuple[Step, str]]:
+    stage = catalog.stage(found.namespace, Family(found.family), sandboxes.BUILDER)
+    return [(step, stage.label(step.do[0])) for step in catalog.toolbox(Family(found.family)).steps]
+
+
+def _next_step_url(request: HttpRequest) -> str:
+    """This page's address for the next step: without the queue and the message that were chosen in the current one."""
+    query = request.GET.copy()
+    for name in ("queue", "m"):
+        query.pop(name, None)
+    return f"{request.path}?{query.urlencode()}" if query else request.path
+
+
+def _of_run(run: Run, chosen: str, follower: Any) -> dict[str, Any]:
+    step, lesson = run.step, run.lesson
+    context: dict[str, Any] = {"run": run, "lesson": lesson, "earlier": lesson.steps[: run.index], "step_number": run.index + 1}
+    if run.is_over:
+        answers = run.progress().answers
+        asked = [(i, one.ask) for i, one in enumerate(lesson.steps) if one.ask]
+        right = sum(answers.get(str(i)) == ask.right for i, ask in asked)
+        next_lesson = next((one for one in catalog.lessons() if one.order > lesson.order), None)
+        return context | {"asked": len(asked), "right": right, "next_lesson": next_lesson, "earlier": lesson.steps}
+    choice = following.answer_of(run, follower) if follower else run.answer
+    terms = [part.term for text in words.paragraphs(step.say, "", lesson.family) for part in text if part.term]
+    return context | {
+        "step": step,
+        "say": words.paragraphs(step.say, chosen, lesson.family),
+        "terms": {term.word: term for term in terms}.values(),
+        "other": step.other.get(chosen, ""),
+        "chosen": pages_of(chosen),
+        "has_no_other": chosen != lesson.family and chosen not in step.other,
+        "is_answered": step.ask is None or choice is not None,
+        "prediction": step.ask.choices[choice] if step.ask and choice is not None else "",
+        "is_right": step.ask is not None and choice == step.ask.right,
+        "votes": following.votes(run),
+        "do_label": run.stage.label(step.do[0]) if step.do else "",
+    }
+
+
+def _outcome(run: Run) -> dict[str, Any]:
+    """What the broker has done in the current step, and what it has not done yet."""
+    step = run.step
+    return {
+        "done": run.is_done,
+        "said": _said(run) if run.is_done and (step.expect or step.ask) else (),
+        "reasons": _reasons(run) if run.is_done and step.ask else (),
+        "awaited": [_awaited(one) for one in run.unmet] if run.is_performed else (),
+    }
+
+
+def _said(run: Run) -> list[Said]:
+    """What the broker says about the events that the step expects, and the entities that it deleted."""
+    found = [_said_of(event, run) for event in run.expected_events[-MOST_SAID:]]
+    for one in run.step.expect:
+        if one.deleted and (gone := reads.deleted_entity(run.stage.at(one.deleted), actor=run.actor)):
+            text = f"The {gone.kind} was deleted with {gone.messages:,} message{'' if gone.messages == 1 else 's'}"
+            found.append(Said(one.deleted, timeline.Entry(text, actor=gone.deleted_by)))
+    return found
+
+
+def _said_of(event: Event, run: Run) -> Said:
+    until = [one for one in run.timeline(event.entity_id, event.sequence_number) if one.event_id <= event.event_id]
+    entry = timeline.entries(until, event.entity_id, event.sequence_number, run.lesson.family)[-1]
+    name = event.address.path.rpartition("/")[2] if event.address else "a deleted entity"
+    return Said(f"message {event.sequence_number} in {name}", entry)
+
+
+def _reasons(run: Run) -> Sequence[Any]:
+    """Why the message that the step is about is or is not delivered now, as its page says."""
+    look = run.look
+    if not look.queue or look.number is None:
+        return ()
+    try:
+        found = pages_of(run.lesson.family).message.explain(run.stage.at(look.queue), look.number, run.actor)
+    except BrokerError:
+        return ()
+    return found.reasons if found else ()
+
+
+def _awaited(expected: Expect) -> str:
+    """An expectation that does not hold yet, in words."""
+    if expected.clock is not None:
+        return "the clock has not advanced far enough"
+    if expected.deleted:
+        return f"{expected.deleted} still exists"
+    if expected.policy:
+        return f"there is no policy {expected.policy}"
+    given: Mapping[str, Any] = expected.given
+    number = f"message {given['number']}" if "number" in given else "a message"
+    word = timeline.words(expected.kind).word if expected.kind else ""
+    return f"{number} in {given.get('queue', 'the sandbox')}: {word}"

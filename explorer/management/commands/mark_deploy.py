@@ -1,0 +1,32 @@
+"""manage.py mark_deploy: marks that something was deployed now."""
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from broker_core import namespaces
+from broker_core.common.errors import InvalidArgument
+from broker_core.common.types import Actor, Right
+from explorer import sandbox_names
+from explorer.shared import changes
+
+
+class Command(BaseCommand):
+    help = 'Mark that something was deployed now: charts mark the instant, and the report "Before and after" compares both sides.'
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("name", help='what was deployed, such as "checkout 1.4.2"')
+        parser.add_argument("--namespace", action="append", help="that it uses; can be repeated (default: all but sandboxes)")
+
+    def handle(self, name: str, namespace: list[str] | None, **options) -> None:
+        listed = [one for one in namespaces.list_namespaces() if not one.is_system]
+        known = {one.name.lower(): one.name for one in listed}
+        missing = [one for one in namespace or () if one.lower() not in known]
+        if missing:
+            raise CommandError(f"There is no namespace {missing[0]}. There are: {', '.join(sorted(known.values()))}.")
+        chosen = (
+            [known[one.lower()] for one in namespace] if namespace else sorted(one.name for one in sandbox_names.without(listed))
+        )
+        try:
+            changes.mark_deploy(name, chosen, actor=Actor("process", "mark_deploy", Right.ALL))
+        except InvalidArgument as problem:
+            raise CommandError(str(problem)) from None
+        self.stdout.write(f"Marked the deploy of {name.strip()} in {', '.join(chosen)}.")

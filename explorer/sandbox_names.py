@@ -1,0 +1,80 @@
+"""Which namespaces are sandboxes, and whose. Their names begin with PREFIX, so that no other namespace costs a query."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol, TypeVar
+
+from broker_core.common.types import Actor, Right
+
+
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+N = TypeVar("N", bound=_Named)
+PREFIX = "learn"
+
+
+def may_be_one(namespace: str | None) -> bool:
+    return namespace is not None and namespace.lower().startswith(PREFIX) and "\x00" not in namespace  # PostgreSQL refuses NUL
+
+
+def is_owner(user: Any, namespace: str) -> bool:
+    """Whether the namespace is a sandbox of this user."""
+    from .models import Sandbox
+
+    return may_be_one(namespace) and Sandbox.objects.filter(namespace=namespace.lower(), owner_id=user.pk).exists()
+
+
+def hides_others(user: Any, actor: Actor) -> bool:
+    """Whether lists about all namespaces leave out the sandboxes of others for this person. A live page with such a list is
+    rendered for one person."""
+    return user is None or actor.rights is not Right.ALL
+
+
+def hidden_sandboxes(user: Any, actor: Actor, *, own: bool) -> tuple[str, ...]:
+    """The namespaces that a list about all namespaces leaves out: every sandbox, the same for all people. own: only those of
+    others, and none for administrators."""
+    from .models import Sandbox
+
+    found = Sandbox.objects.all()
+    if own:
+        found = found.exclude(owner_id=getattr(user, "pk", None)) if hides_others(user, actor) else found.none()
+    return tuple(found.values_list("namespace", flat=True))
+
+
+def of_others(user: Any) -> tuple[str, ...]:
+    """The sandboxes of others, which lists to choose from leave out for everybody."""
+    from .models import Sandbox
+
+    return tuple(Sandbox.objects.exclude(owner_id=getattr(user, "pk", None)).values_list("namespace", flat=True))
+
+
+def without_of_others(user: Any, namespaces: Iterable[N]) -> list[N]:
+    """These namespaces without the sandboxes of others."""
+    hidden = of_others(user)
+    return [one for one in namespaces if one.name.lower() not in hidden]
+
+
+def title(user: Any, namespace: str) -> str:
+    """A sandbox in words, since its name says nothing; empty: it is no sandbox."""
+    from .lessons import catalog
+    from .models import Sandbox
+
+    found = Sandbox.objects.select_related("owner").filter(namespace=namespace.lower()).first() if may_be_one(namespace) else None
+    if found is None:
+        return ""
+    of = "" if found.owner_id == getattr(user, "pk", None) else f" of {found.owner.get_username()}"
+    return f"Sandbox{of}: {catalog.lesson(found.lesson).title}" if found.lesson else f"Sandbox{of}"
+
+
+def without(namespaces: Iterable[N], keep: str = "") -> list[N]:
+    """These namespaces without the sandboxes, which would be in the way of others. keep: the name of one that stays."""
+    from .models import Sandbox
+
+    listed = list(namespaces)
+    possible = [one.name.lower() for one in listed if may_be_one(one.name) and one.name.lower() != keep.lower()]
+    found = set(Sandbox.objects.filter(namespace__in=possible).values_list("namespace", flat=True)) if possible else set()
+    return [one for one in listed if one.name.lower() not in found]

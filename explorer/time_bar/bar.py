@@ -1,0 +1,162 @@
+"""What the time bar shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from broker_core.common.types import EventKind, Family
+from broker_core.reads import Change, ClockReading, Event, NextChange
+from explorer.shared import time_scale as scale
+from explorer.shared import timeline
+from explorer.shared.clocks import happens
+
+SPEEDS = (0.1, 1.0, 10.0, 60.0)
+STEPS = ("1 s", "10 s", "1 min")
+MOST_NAMED = 3  # changes with their name on the bar
+APART = 12.0  # percent of the bar between two names
+_MOVES = (
+    ("−1 min", timedelta(minutes=-1)), ("−10 s", timedelta(seconds=-10)), ("−1 s", timedelta(seconds=-1)),
+    ("+1 s", timedelta(seconds=1)), ("+10 s", timedelta(seconds=10)), ("+1 min", timedelta(minutes=1)),
+)  # fmt: skip
+BASE = 40  # of the lines in the picture
+_HUES = {
+    Change.LOCK: "locked", Change.SESSION: "locked", Change.DUE: "scheduled", Change.VISIBLE: "scheduled", Change.LIFE: "expired",
+    Change.REMOVAL: "expired", Change.UNACKNOWLEDGED: "locked", Change.QUEUE: "dead",
+}  # fmt: skip
+_SHORT = {
+    Change.LOCK: "{} lock ends", Change.SESSION: "session lock ends", Change.DUE: "{} due", Change.VISIBLE: "{} visible",
+    Change.LIFE: "{} expires", Change.REMOVAL: "{} removed", Change.UNACKNOWLEDGED: "{} times out", Change.QUEUE: "queue expires",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Coming:
+    """A change to come. place: in percent of the bar; None: beyond its end. name: on the bar; empty: there is no space."""
+
+    words: str
+    hue: str
+    at: datetime
+    number: int | None
+    place: float | None
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """An event on the bar. height: of its line; dead letters are the highest."""
+
+    hue: str
+    place: float
+    height: int
+
+    @property
+    def top(self) -> int:
+        return BASE - self.height
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    rate: float
+    chosen: bool
+
+    @property
+    def word(self) -> str:
+        return f"{self.rate:g}×"
+
+
+@dataclass(frozen=True, slots=True)
+class TimeBar:
+    """The bar at an instant. at: of the past, if the page shows that; clock: the namespace's, now. before, after: the instants of
+    the last event before `at`, and of the next one.
+
+    may_set: whether this person may move the clock. travels: whether the bar leads to the past. page: where a form returns to.
+    """
+
+    namespace: str
+    path: str
+    page: str
+    clock: ClockReading
+    coming: tuple[Coming, ...]
+    past: tuple[Past, ...]
+    may_set: bool
+    travels: bool = True
+    at: datetime | None = None
+    before: datetime | None = None
+    after: datetime | None = None
+
+    @property
+    def moves(self) -> list[tuple[str, datetime]]:
+        """Instants near that of the past, with how far they are; none in the future."""
+        ways = [(text, self.now + by) for text, by in _MOVES]
+        return [(text, at) for text, at in ways if at <= self.clock.now]
+
+    @property
+    def now(self) -> datetime:
+        return self.at or self.clock.now
+
+    @property
+    def next(self) -> Coming | None:
+        return self.coming[0] if self.coming else None
+
+    @property
+    def labels(self) -> list[tuple[float, str, bool]]:
+        """Places on the scale with their texts, and whether a narrow bar leaves out the text."""
+        found = scale.labels()
+        return [(place, text, min(i, len(found) - 1 - i) % 2 == 1) for i, (place, text) in enumerate(found)]
+
+    @property
+    def speeds(self) -> list[Speed]:
+        return [Speed(rate, self.clock.rate == rate and self.clock.is_manual) for rate in SPEEDS]
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        return STEPS
+
+    @property
+    def slider_steps(self) -> int:
+        return scale.STEPS
+
+    @property
+    def near_seconds(self) -> float:
+        return scale.NEAR.total_seconds()
+
+    @property
+    def reach_seconds(self) -> float:
+        return scale.REACH.total_seconds()
+
+
+def coming(changes: Iterable[NextChange], now: datetime) -> tuple[Coming, ...]:
+    """The changes to come, the first ones with their names as far as these have space."""
+    found: list[Coming] = []
+    last = 0.0
+    named = 0
+    for change in changes:
+        ahead = change.at - now
+        place = scale.place(ahead) if ahead <= scale.REACH else None
+        name = ""
+        if place is not None and named < MOST_NAMED and place - last >= APART:
+            name, last, named = _SHORT[change.what].format(change.sequence_number), place, named + 1
+        found.append(Coming(happens(change), _HUES[change.what], change.at, change.sequence_number, place, name))
+    return tuple(found)
+
+
+def past(events: Sequence[Event], now: datetime, family: Family) -> tuple[Past, ...]:
+    """The events on the bar; of several at one place the most important."""
+    found: dict[float, Past] = {}
+    for event in events:
+        ago = now - event.at
+        if not timedelta(0) <= ago <= scale.REACH:
+            continue
+        words = timeline.words(event.kind, family, event.reason)
+        mark = Past(words.hue, round(scale.place(-ago), 1), _height(event.kind))
+        if mark.height > (known.height if (known := found.get(mark.place)) else 0):
+            found[mark.place] = mark
+    return tuple(found[place] for place in sorted(found))
+
+
+def _height(kind: EventKind) -> int:
+    if kind in (EventKind.DEAD_LETTERED, EventKind.EXPIRED, EventKind.LOCK_LOST, EventKind.DROPPED):
+        return 20
+    return 14 if kind in (EventKind.SENT, EventKind.SCHEDULED) else 9
