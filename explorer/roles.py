@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 
 from broker_core.common.errors import NotAuthorized
 from broker_core.common.types import Actor, Right
+from explorer import sandbox_names
 
 VIEWER, OPERATOR, ADMINISTRATOR = "viewer", "operator", "administrator"
 SEE_BODIES = "explorer.see_bodies"
@@ -19,8 +21,18 @@ RIGHTS = {
 }  # strongest first
 
 
-def actor_for(user: AbstractBaseUser | AnonymousUser) -> Actor:
-    """The broker's actor for a user. A user without a role, or not signed in, has no rights."""
+def actor_for(user: AbstractBaseUser | AnonymousUser, namespace: str | None = None) -> Actor:
+    """The broker's actor for a user. A user without a role, or not signed in, has no rights.
+
+    namespace: the one that a page is about. In a sandbox, its owner has all rights, whatever the role; elsewhere those of it.
+    """
+    actor = _actor_for(user)
+    if namespace and Right.BROWSE in actor.rights and actor.rights is not Right.ALL and sandbox_names.is_owner(user, namespace):
+        return replace(actor, rights=Right.ALL, namespace=namespace, rights_elsewhere=actor.rights)
+    return actor
+
+
+def _actor_for(user: AbstractBaseUser | AnonymousUser) -> Actor:
     role = _role(user)
     rights = Right.NONE if role is None else RIGHTS[role]
     if role == VIEWER and user.has_perm(SEE_BODIES):
@@ -28,10 +40,12 @@ def actor_for(user: AbstractBaseUser | AnonymousUser) -> Actor:
     return Actor("user", user.get_username() or "anonymous", rights)
 
 
-def actors_now(user_ids: Iterable[int]) -> dict[int, Actor]:
-    """Actors by user id, with the users' current rights. Deactivated and deleted users are left out."""
-    users = get_user_model().objects.filter(pk__in=list(user_ids), is_active=True).prefetch_related("groups")
-    return {user.pk: actor_for(user) for user in users}
+def actors_now(places: Iterable[tuple[int, str]]) -> dict[tuple[int, str], Actor]:
+    """Actors by user id and namespace, with the users' current rights there. Deactivated and deleted users are left out."""
+    wanted = list(places)
+    ids = {user_id for user_id, _ in wanted}
+    users = get_user_model().objects.filter(pk__in=ids, is_active=True).prefetch_related("groups").in_bulk()
+    return {(pk, namespace): actor_for(users[pk], namespace) for pk, namespace in wanted if pk in users}
 
 
 def role_name(user: AbstractBaseUser | AnonymousUser) -> str:

@@ -42,6 +42,7 @@ SCHEDULES = (
         "explorer.roll_up_history", None, "Counts the archived history of past days by hour, so that it need not be read again."
     ),
     Schedule("explorer.resume_operations", 10, "Continues operations whose worker has died."),
+    Schedule("explorer.remove_old_sandboxes", 600, "Removes sandboxes a day after they were started."),
 )
 
 

@@ -7,10 +7,12 @@ from explorer.shared.by_family import by_family
 from explorer.shared.family import installed
 
 from . import addresses
-from .analysis import listing, pages
+from .analysis import deploys, listing, pages
+from .analysis import properties as archived_properties
 from .analysis.reports import pages as reports
 from .dead_letters import group, inbox
 from .demo import pages as demonstration
+from .lessons import pages as lessons
 from .map import pages as live_map
 from .operations import pages as operating
 from .operations import transfer
@@ -39,6 +41,7 @@ from .shared import (
     system,
     tail,
 )
+from .time_travel.pages import or_past
 
 app_name = "explorer"
 
@@ -63,11 +66,16 @@ urlpatterns = [
     path("activity/", audit_log.audit_log, name="audit"),
     path("learn/", glossary.glossary, name="help"),
     path("learn/keys/", glossary.keys, name="keys"),
+    path("learn/follow/<slug:code>/", lessons.follow, name="follow"),
+    path("learn/sandboxes/", lessons.start, name="sandbox_start"),
+    path("learn/sandboxes/<namespace:namespace>/", lessons.sandbox, name="sandbox"),
+    path("learn/sandboxes/<namespace:namespace>/scenario.toml", lessons.export, name="sandbox_export"),
     path("demonstration/", demonstration.demonstration, name="demonstration"),
+    path("faults/", demonstration.faults_on_demand, name="faults"),
     path("preferences/", preferences.preferences, name="preferences"),
     path("new-namespace/", namespaces.create, name="namespace_new"),
     path("delete-namespace/<namespace:namespace>/", namespaces.delete, name="namespace_delete"),
-    path(f"entities/{ENTITY}", columns.remembering(deleted.or_record(by_family("entity"))), name="entity"),
+    path(f"entities/{ENTITY}", columns.remembering(deleted.or_record(or_past(by_family("entity")))), name="entity"),
     path(f"pause/{ENTITY}", pausing.pause, name="entity_pause"),
     path(f"protect/{ENTITY}", protection.protect, name="entity_protect"),
     path(f"revisions/{ENTITY}", revisions.revisions, name="entity_revisions"),
@@ -87,6 +95,7 @@ urlpatterns = [
     path("insights/", insights.insights, name="insights"),
     path("operations/", operating.operations, name="operations"),
     path("operations/<int:operation_id>/", operating.operation, name="operation"),
+    path("operations/<int:operation_id>/file/", transfer.operation_file, name="operation_file"),
     path("operations/<int:operation_id>/change/", operating.operation_change, name="operation_change"),
     path(f"import-messages/{ENTITY}", transfer.messages_import, name="messages_import"),
     path(f"operate/{ENTITY}", operating.operation_new, name="operation_new"),
@@ -97,6 +106,8 @@ urlpatterns = [
     path("analyses/<int:run_id>/cancel/", pages.analysis_cancel, name="analysis_cancel"),
     path("analyses/<int:run_id>/numbers.csv", pages.analysis_csv, name="analysis_csv"),
     path("analyses/messages/", listing.messages_behind, name="analysis_messages"),
+    path("analyses/mark-deploy/", deploys.mark_deploy, name="mark_deploy"),
+    path("analyses/archived-properties/", archived_properties.analysis_properties, name="analysis_properties"),
     path("analyses/<slug:slug>/", reports.report, name="analysis_report"),
 ]
 for family in installed():

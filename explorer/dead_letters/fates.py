@@ -8,6 +8,7 @@ from datetime import datetime
 
 from broker_core.common.types import EventKind
 from broker_core.reads import Event, LinkedMessage
+from explorer.shared.presenters import actor_name
 
 _LEAVES = (EventKind.RESUBMITTED, EventKind.MOVED)
 _GOOD = {
@@ -96,7 +97,9 @@ def _judged(event: Event) -> tuple[str, str]:
 def _detail(event: Event) -> str:
     if event.kind in _BAD:
         return ": ".join(filter(None, (event.reason, str(event.details.get("description") or ""))))
-    return f"by {event.actor}" if event.kind in (EventKind.RECEIVED, EventKind.COMPLETED) and event.actor else event.reason or ""
+    if event.kind in (EventKind.RECEIVED, EventKind.COMPLETED) and event.actor:
+        return f"by {actor_name(event.actor)}"
+    return event.reason or ""
 
 
 def _as(place: LinkedMessage | None) -> str:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from django import forms
-from django.utils.timezone import now
 
-from broker_core.common.errors import FilterError
-from broker_core.reads.filters import MOST_CHARACTERS, parse_filter
-
-SLOWEST, FASTEST = 0.1, 100_000.0
+from broker_core.operations.records import FASTEST, SLOWEST
+from broker_core.reads.filters import MOST_CHARACTERS
+from explorer.operations.forms import PACE_ERRORS
 
 
 class GroupQuery(forms.Form):
@@ -20,14 +18,6 @@ class GroupQuery(forms.Form):
     tried = forms.IntegerField(required=False, min_value=1, max_value=2**62)
     op = forms.IntegerField(required=False, min_value=1, max_value=2**62)
     cursor = forms.CharField(required=False, max_length=200)
-
-    def clean_filter(self) -> str:
-        text = self.cleaned_data["filter"].strip()
-        try:
-            parse_filter(text, now=now())
-        except FilterError as problem:
-            raise forms.ValidationError(str(problem)) from problem
-        return text
 
 
 class RepairForm(forms.Form):
@@ -44,9 +34,6 @@ class RepairForm(forms.Form):
 class PaceForm(forms.Form):
     """pace: messages per second; empty: as fast as possible. to: where messages are moved to."""
 
-    pace = forms.FloatField(
-        required=False, min_value=SLOWEST, max_value=FASTEST,
-        error_messages={"min_value": "must be at least 0.1 messages per second, or empty for no limit."},
-    )  # fmt: skip
+    pace = forms.FloatField(required=False, min_value=SLOWEST, max_value=FASTEST, error_messages=PACE_ERRORS)
     to = forms.CharField(required=False, max_length=330)
     up_to = forms.IntegerField(required=False, min_value=0, max_value=2**62)

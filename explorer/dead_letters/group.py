@@ -16,14 +16,15 @@ from django.views.decorators.http import require_http_methods
 
 from broker_core import operations as core
 from broker_core import reads
-from broker_core.common.errors import BrokerError, InvalidArgument
+from broker_core.common.errors import BrokerError, InvalidArgument, NotAllowed
 from broker_core.common.types import Actor, EntityAddress, Right
-from broker_core.operations import Kind, Operation, Selection
+from broker_core.operations import NOT_THERE, Kind, Operation, Selection, State
 from broker_core.reads import EntityRow, MessageDetail, MessageRow, Page, Tab, parse_filter
 from explorer import operations
 from explorer.live.page import Live, LiveRequest, live
 from explorer.operations.presenters import Line, undo_report, undo_url
 from explorer.operations.selecting import tab_of
+from explorer.shared import filtering
 from explorer.shared.family import FamilyOperations, pages_of
 from explorer.shared.presenters import SUBQUEUES, plural
 from explorer.shared.shell import Act, about, act, cleaned, page, show, wants_fragment
@@ -34,7 +35,6 @@ from .fates import Fate, fate
 from .forms import GroupQuery, PaceForm, RepairForm
 from .inbox import group_url
 
-PREVIEWED = 3
 FIELDS = ("body", "original", "patch", "find", "replace", "properties")  # of a repair
 FOLLOWED = timedelta(minutes=30)  # how long an operation stays on the page after its end
 SECONDS, SECONDS_OF_MANY, MANY = 1.0, 15.0, 5_000
@@ -91,6 +91,8 @@ class Bench:
 def group(request: HttpRequest, subqueue: str, namespace: str, path: str) -> HttpResponse:
     """GET shows the group; POST notes, previews, tries, or starts an operation."""
     bench = _bench(request, subqueue, namespace, path)
+    if problem := filtering.problem_of(bench.filter, bench.entity.clock.now, bench.actor):
+        return _show_problem(bench, problem)
     if request.method != "POST":
         return _show(bench)
     action = request.POST.get("action", "")
@@ -144,7 +146,8 @@ def _show(bench: Bench, *, done: Act = Act(), repair: Mapping[str, Any] | None =
         "resubmits": bench.family.resubmits(bench.list, entity),
         "can_move": bench.family.move is not None,
         "tried_fate": _fate(bench),
-        "operations": _operations(bench, recent),
+        "operations": [Line(one) for one in _operations(bench, recent)],
+        "running": [Line(one) for one in recent if one.is_open],
         "tried_repair": tried_repair,
         "focus": "" if isinstance(request, LiveRequest) else _focus(bench, repair or {}),
         "open_number": open_number,
@@ -162,6 +165,16 @@ def _show(bench: Bench, *, done: Act = Act(), repair: Mapping[str, Any] | None =
     )
     fragment = "dead_letters/_beside" if is_for_pane(request) else "dead_letters/_group"
     return show(request, "dead_letters/group", context, fragment=fragment, status=done.status, live=shown)
+
+
+def _show_problem(bench: Bench, problem: filtering.Problem) -> HttpResponse:
+    """The page without messages, with what is wrong with its filter."""
+    context = {
+        **about(bench.request, bench.entity), "section": "dead_letters", "bench": bench, "page": filtering.NOTHING,
+        "counted": {"count": 0, "text": "No"}, "filter": {"problem": problem}, "here": bench.url(), "detail": None,
+    }  # fmt: skip
+    fragment = "dead_letters/_beside" if is_for_pane(bench.request) else "dead_letters/_group"
+    return show(bench.request, "dead_letters/group", context, fragment=fragment, status=problem.status)
 
 
 def _focus(bench: Bench, repair: Mapping[str, Any]) -> str:
@@ -183,8 +196,16 @@ def _operations(bench: Bench, found: Sequence[Operation]) -> list[Operation]:
         one for one in found
         if one.kind in DONE_TO and one.selection.address.subqueue == bench.address.subqueue
         and (one.selection.numbers is None or len(one.selection.numbers) > 1)
-        and (one.is_open or one.finished_at is None or real_now() - one.finished_at < FOLLOWED)
+        and _is_recent(one)
     ][:3]  # fmt: skip
+
+
+def _is_recent(one: Operation) -> bool:
+    """Whether it runs, or it or its undo ended a short time ago."""
+    if one.is_open or one.finished_at is None:
+        return True
+    followed_until = one.kept_until if one.state is State.UNDONE else None
+    return real_now() < (followed_until or one.finished_at + FOLLOWED)
 
 
 def _neighbours(rows: Page[MessageRow], number: int | None) -> tuple[int | None, int | None]:
@@ -239,8 +260,9 @@ def _repair_of(bench: Bench, *, previews: bool = False, of_all: bool) -> dict[st
         if not values:
             raise InvalidArgument("body", "is too long to be repaired here")
         options = _options(values, of_all)
-        changes = [_change(bench, number, options) for number in _previewed(bench, of_all)]
         checked = repairs.check_all(bench.selection(), options, bench.family.largest_body, bench.actor) if of_all else None
+        previewed = checked.examples if checked else [bench.open] if bench.open else []
+        changes = [_change(bench, number, options) for number in previewed]
     except InvalidArgument as problem:
         return {**shown, "error": problem, "all": of_all}
     derived = "" if of_all else repairs.patch_between(values["original"].encode(), values["body"])
@@ -268,16 +290,6 @@ def _options(values: Mapping[str, Any], of_all: bool) -> dict[str, Any]:
 def _lines(text: str) -> list[str]:
     """Browsers post line ends as CR LF."""
     return text.replace("\r\n", "\n").split("\n")
-
-
-def _previewed(bench: Bench, of_all: bool) -> list[int]:
-    if not of_all:
-        return [bench.open] if bench.open else []
-    rows = reads.list_messages(
-        bench.address, bench.tab, filter=parse_filter(bench.filter, now=bench.entity.clock.now),
-        limit=PREVIEWED, actor=bench.actor,
-    ).rows  # fmt: skip
-    return [row.sequence_number for row in rows]
 
 
 def _change(bench: Bench, number: int, options: Mapping[str, Any]) -> repairs.Change:
@@ -345,16 +357,21 @@ def _tried(bench: Bench, *, repair: bool, of_all: bool) -> Act:
     kind = Kind.REPAIR if repair else Kind.RESUBMIT
     done = act(
         bench.request, f"{kind} one", bench.address,
-        lambda: operations.start(kind, bench.selection([number]), actor=bench.actor, options=options),
+        lambda: _one_started(bench, kind, number, options),
         target=f"message {number}", says=_said, undo=lambda one: undo_url(one, bench.url(tried=None, m=number)),
     )  # fmt: skip
-    if done.error:
-        return done
-    operation: Operation = done.result
+    return done if done.error else Act(result=bench.url(tried=number, m=None))
+
+
+def _one_started(bench: Bench, kind: Kind, number: int, options: Mapping[str, Any]) -> Operation:
+    """The operation on one message. Raises NotAllowed with the reason if the message was not resubmitted."""
+    operation = operations.start(kind, bench.selection([number]), actor=bench.actor, options=options)
     if not operation.done:
-        reason = next(iter(operation.reasons), operation.message or "no longer in the list")
-        raise InvalidArgument("message", f"{number} was not resubmitted: {reason}")
-    return Act(result=bench.url(tried=number, m=None))
+        reason = next(iter(operation.reasons), operation.message) or NOT_THERE
+        reason = reason.replace(NOT_THERE, "no longer in the list")
+        subject = "it is " if reason.startswith(("no longer", "locked", "held")) else ""
+        raise NotAllowed(f"Message {number} was not resubmitted: {subject}{reason.rstrip('.')}.")
+    return operation
 
 
 def _tried_options(bench: Bench, found: Sequence[Operation]) -> dict[str, Any]:

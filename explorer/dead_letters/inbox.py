@@ -14,6 +14,7 @@ from django.views.decorators.http import require_GET
 from broker_core import reads
 from broker_core.common.types import EntityAddress, Family
 from broker_core.reads import DeadGroup, EntityFilter
+from explorer import sandbox_names
 from explorer.live.page import Live, live
 from explorer.models import DeadLetterNote
 from explorer.shared.forms.queries import families, filter_field
@@ -29,7 +30,7 @@ GROWING = 10  # messages within five minutes
 
 
 class InboxQuery(forms.Form):
-    """q: part of the entity's address. why: part of a reason or description. all: also system entities."""
+    """q: part of the entity's address. why: part of a reason or description. all: also system entities and sandboxes."""
 
     q = forms.CharField(required=False, max_length=330, label="Entity", widget=filter_field())
     why = forms.CharField(required=False, max_length=200, label="Reason or description")
@@ -90,7 +91,8 @@ def group_url(address: EntityAddress, filter: str) -> str:
 def inbox(request: HttpRequest) -> HttpResponse:
     form = InboxQuery(request.GET)
     query = cleaned(form)
-    found = reads.dead_groups(_filter(query), actor=request.actor)
+    hidden = sandbox_names.hidden_sandboxes(request.user, request.actor, own=query["all"])
+    found = reads.dead_groups(_filter(query, hidden), actor=request.actor)
     groups = [group for group in found.groups if _mentions(group, query["why"].strip().lower())]
     written = notes.of_groups((group.address, group.filter) for group in groups)
     context = {
@@ -102,16 +104,21 @@ def inbox(request: HttpRequest) -> HttpResponse:
         "filtered": any(query[name] for name in ("q", "why", "family")),
         "most_groups": reads.MOST_GROUPS,
     }
-    shown = Live({"explorer/dead_letters/_inbox.html": 0.0}, refresh_seconds=SECONDS_OF_MANY if found.scanned > MANY else SECONDS)
+    shown = Live(
+        {"explorer/dead_letters/_inbox.html": 0.0},
+        refresh_seconds=SECONDS_OF_MANY if found.scanned > MANY else SECONDS,
+        personal=query["all"] and sandbox_names.hides_others(request.user, request.actor),
+    )
     return show(request, "dead_letters/inbox", context, live=shown)
 
 
-def _filter(query: dict[str, Any]) -> EntityFilter:
+def _filter(query: dict[str, Any], hidden: tuple[str, ...]) -> EntityFilter:
     return EntityFilter(
         family=Family(query["family"]) if query["family"] else None,
         part=query["q"].strip().lower().replace("/subscriptions/", "/"),
         include_hidden=True,
         include_system=query["all"],
+        except_namespaces=hidden,
     )
 
 

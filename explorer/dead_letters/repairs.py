@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,13 +14,14 @@ from broker_core import reads
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import Actor
 from broker_core.operations import Selection, entity_status
-from explorer.operations.patching import merged, patched
+from explorer.operations.patching import merged, parsed_json, patched
 from explorer.operations.selecting import count, matching_part
 from explorer.shared.bodies import pretty_json
 
 CHECK_SECONDS = 1.0
 CHECK_PAGE, CHECK_BYTES = 500, 4 * 2**20
 MOST_REFUSED = 10
+EXAMPLES = 3
 MOST_LINES = 120
 CONTEXT = 2
 _CSS = {"+": "added", "-": "removed"}
@@ -39,12 +41,18 @@ class Change:
 @dataclass(frozen=True, slots=True)
 class Checked:
     """What a repair would do to the messages of a group. refused: the first ones that would stay, (number, reason).
-    is_complete: False if there are more messages than were checked."""
+    is_complete: False if there are more messages than were checked. examples: some numbers, newest first: of messages whose
+    bodies change; if there are too few, of others."""
 
     count: int
     refused: Sequence[tuple[int, str]]
     refused_count: int
     is_complete: bool
+    examples: Sequence[int] = ()
+
+    @property
+    def repairable(self) -> int:
+        return self.count - self.refused_count
 
 
 def check_all(chosen: Selection, options: Mapping[str, Any], largest: int | None, actor: Actor) -> Checked:
@@ -55,27 +63,31 @@ def check_all(chosen: Selection, options: Mapping[str, Any], largest: int | None
     if largest is None:
         largest = entity_status(chosen.address.namespace, counted.entity_id).largest
     position, at_end, checked, refused = 0, False, 0, []
+    newest: dict[bool | None, deque[int]] = {effect: deque(maxlen=EXAMPLES) for effect in (True, False, None)}
     while not at_end and time.monotonic() < deadline:
         numbers, position, at_end = matching_part(chosen, position, CHECK_PAGE, actor)
         while numbers and time.monotonic() < deadline:
             found = reads.contents(chosen.address, numbers, max_bytes=CHECK_BYTES, actor=actor)
             for detail, body in found:
-                problem = refusal(body, options, largest - max(0, detail.row.size - detail.body_size))
+                after, problem = _after(body, options, largest - max(0, detail.row.size - detail.body_size))
                 refused += [(detail.row.sequence_number, problem)] if problem else []
+                newest[None if problem else after != body].append(detail.row.sequence_number)
             checked += len(found)
             last = found[-1][0].row.sequence_number if found else numbers[-1]
             numbers = [number for number in numbers if number > last]
         at_end = at_end and not numbers
-    return Checked(checked, refused[:MOST_REFUSED], len(refused), at_end)
+    examples = [number for numbers in newest.values() for number in reversed(numbers)][:EXAMPLES]
+    return Checked(checked, refused[:MOST_REFUSED], len(refused), at_end, examples)
 
 
-def refusal(body: bytes, options: Mapping[str, Any], largest: int) -> str:
-    """Why a body cannot be repaired; empty: it can."""
+def _after(body: bytes, options: Mapping[str, Any], largest: int) -> tuple[bytes, str]:
+    """The repaired body, and why it cannot be repaired; empty: it can."""
     try:
         after = patched(body, options)
     except ValueError as problem:
-        return str(problem)
-    return f"with its new body it has {len(after):,} bytes; {largest:,} are allowed" if len(after) > largest else ""
+        return body, str(problem)
+    too_large = f"with its new body it has {len(after):,} bytes; {largest:,} are allowed"
+    return after, too_large if len(after) > largest else ""
 
 
 def editable(body: bytes) -> str | None:
@@ -91,9 +103,9 @@ def editable(body: bytes) -> str | None:
 
 def change(number: int, body: bytes, options: Mapping[str, Any], largest: int) -> Change:
     """What the options of a repair would do to a body."""
-    if problem := refusal(body, options, largest):
+    after, problem = _after(body, options, largest)
+    if problem:
         return Change(number, problem=problem)
-    after = patched(body, options)
     lines = _lines(_shown(body), _shown(after))
     return Change(number, tuple(lines[:MOST_LINES]), "" if lines else "nothing would change", max(0, len(lines) - MOST_LINES))
 
@@ -101,7 +113,7 @@ def change(number: int, body: bytes, options: Mapping[str, Any], largest: int) -
 def parsed_patch(text: str) -> dict[str, Any]:
     """A merge patch as written in a form. Raises InvalidArgument that says what is wrong, and where."""
     try:
-        patch = json.loads(text, parse_constant=_refuse)
+        patch = parsed_json(text)
     except json.JSONDecodeError as problem:
         where = f"line {problem.lineno}, column {problem.colno}"
         raise InvalidArgument("patch", f"is not JSON: {problem.msg} at {where}") from None
@@ -130,7 +142,7 @@ def parsed_properties(text: str) -> dict[str, str]:
 def patch_between(before: bytes, after: str) -> str:
     """The merge patch that makes one JSON object of another, as JSON; empty if there is none, as for a member set to null."""
     try:
-        old, new = json.loads(before), json.loads(after)
+        old, new = parsed_json(before.decode()), parsed_json(after)
     except (ValueError, RecursionError):
         return ""
     if not isinstance(old, dict) or not isinstance(new, dict) or old == new:
@@ -148,10 +160,6 @@ def _between(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
             both_objects = isinstance(old[name], dict) and isinstance(value, dict)
             patch[name] = _between(old[name], value) if both_objects else value
     return patch
-
-
-def _refuse(constant: str) -> Any:
-    raise ValueError(f"{constant} is not JSON")
 
 
 def _shown(body: bytes) -> list[str]:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 from importlib import import_module
 from types import SimpleNamespace
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from channels.db import database_sync_to_async
@@ -19,6 +21,7 @@ from django.contrib.auth import get_user
 
 from broker_core.common.errors import BrokerError
 from broker_core.common.types import Actor
+from explorer import sandbox_names
 from explorer.roles import actor_for
 
 from .feed import Feed, refused
@@ -31,7 +34,10 @@ MAX_PAGE_LENGTH = 4000
 
 
 class LiveConsumer(AsyncWebsocketConsumer):
-    """Serves the page named in the query's `page`, or later in a message {"page": ...}; {} requests its whole state again."""
+    """Serves the page named in the query's `page`, or later in a message {"page": ...}; {} requests its whole state again.
+
+    A message with a number, {"ask": 3}, is answered by {"asked": 3} before the state; what came earlier is older.
+    """
 
     view: View | None = None
     group = ""
@@ -47,7 +53,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         self.actor = await database_sync_to_async(actor_for)(user)
         [page] = parse_qs(self.scope["query_string"].decode()).get("page", ["/"])[:1]
         try:
-            view = View.of(page, self.actor, user)
+            view = await self._view_of(page, user)
         except BrokerError as exc:
             log.info("A live connection was refused: %s", exc)
             await self.close()
@@ -59,11 +65,14 @@ class LiveConsumer(AsyncWebsocketConsumer):
         await self._leave()
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
-        page = _requested_page(text_data)
-        if page is None:
+        request = _request(text_data)
+        if request is None:
             return
+        page, number = request
+        if number is not None:
+            await self.send(json.dumps({"asked": number}))
         try:
-            view = View.of(page, self.actor, self.scope["user"]) if page else self.view
+            view = await self._view_of(page, self.scope["user"]) if page else self.view
         except BrokerError as exc:
             await self.send(refused(str(exc)))
             return
@@ -71,7 +80,8 @@ class LiveConsumer(AsyncWebsocketConsumer):
             await self._show(view)
 
     async def live_frame(self, event: dict) -> None:
-        if event["version"] > self.version:  # older frames are contained in the state that the viewer got
+        # Frames of the page before may still be queued, and older ones are contained in the state that the viewer got.
+        if event["group"] == self.group and event["version"] > self.version:
             self.version = event["version"]
             await self.send(event["frame"])
 
@@ -81,6 +91,14 @@ class LiveConsumer(AsyncWebsocketConsumer):
             await self.close(CLOSE_AND_RETURN)
             return
         await self.send(json.dumps({"beat": event["age"]}))
+
+    async def _view_of(self, page: str, user: Any) -> View:
+        """The page for this user, with the rights of the user in its namespace. Raises InvalidArgument."""
+        view = View.of(page, self.actor, user)
+        namespace = view.match.kwargs.get("namespace")
+        if not sandbox_names.may_be_one(namespace):
+            return view
+        return replace(view, actor=await database_sync_to_async(actor_for)(user, namespace))
 
     async def _show(self, view: View) -> None:
         if view != self.view:
@@ -114,11 +132,14 @@ def is_same_origin(scope: dict) -> bool:
     return bool(host) and urlsplit(origin).netloc.lower() == host.lower()
 
 
-def _requested_page(text: str | None) -> str | None:
-    """The page named in a message; empty: the current page; None: not a valid message."""
+def _request(text: str | None) -> tuple[str, int | None] | None:
+    """The page named in a message (empty: the current one), and the number of the request; None: not a valid message."""
     try:
         asked = json.loads(text or "")
     except ValueError:
         return None
-    page = asked.get("page", "") if isinstance(asked, dict) else None
-    return page if isinstance(page, str) and len(page) <= MAX_PAGE_LENGTH else None
+    if not isinstance(asked, dict):
+        return None
+    page, number = asked.get("page", ""), asked.get("ask")
+    is_valid = isinstance(page, str) and len(page) <= MAX_PAGE_LENGTH and (number is None or type(number) is int)
+    return (page, number) if is_valid else None

@@ -241,7 +241,7 @@ class Feed:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work, *args)
 
     async def _send(self, group: str, frame: str, version: int) -> None:
-        await get_channel_layer().group_send(group, {"type": "live.frame", "frame": frame, "version": version})
+        await get_channel_layer().group_send(group, {"type": "live.frame", "group": group, "frame": frame, "version": version})
 
     async def _run(self) -> None:
         beats = asyncio.create_task(self._beat())

@@ -8,8 +8,11 @@ from typing import Any
 from django import forms
 
 from broker_core.operations import Kind
-from broker_core.operations.records import FASTEST, SLOWEST
+from broker_core.operations.records import FASTEST, PACE_PROBLEM, SLOWEST
 
+from .patching import parsed_json
+
+PACE_ERRORS = dict.fromkeys(("invalid", "min_value", "max_value"), f"{PACE_PROBLEM}.")
 _PLAIN = {"autocomplete": "off", "spellcheck": "false"}
 
 
@@ -27,11 +30,12 @@ class StartForm(forms.Form):
 
 
 class ListQuery(forms.Form):
-    """Which operations are listed."""
+    """Which operations are listed. all: also those of sandboxes."""
 
     kind = forms.ChoiceField(required=False, choices=[("", "all"), *((str(kind), kind.capitalize()) for kind in Kind)])
     q = forms.CharField(required=False, max_length=330, label="Entity")
     undoable = forms.BooleanField(required=False, label="Can be undone")
+    all = forms.BooleanField(required=False, label="Include sandboxes")
     before = forms.IntegerField(required=False, min_value=1, max_value=2**62, widget=forms.HiddenInput)
 
 
@@ -44,6 +48,7 @@ class PaceForm(forms.Form):
         max_value=FASTEST,
         label="Messages per second",
         help_text="Empty: as fast as possible.",
+        error_messages=PACE_ERRORS,
         widget=forms.NumberInput(attrs={"autocomplete": "off", "step": "any"}),
     )
 
@@ -74,9 +79,11 @@ class RepairForm(PaceForm):
 
     def clean_merge_patch(self) -> dict[str, Any]:
         try:
-            patch = json.loads(self.cleaned_data["merge_patch"])
-        except (ValueError, RecursionError) as problem:
+            patch = parsed_json(self.cleaned_data["merge_patch"])
+        except json.JSONDecodeError as problem:
             raise forms.ValidationError(f"This is not JSON: {problem}.") from None
+        except (ValueError, RecursionError) as problem:
+            raise forms.ValidationError(f"This cannot be used: {problem}.") from None
         if not isinstance(patch, dict) or not patch:
             raise forms.ValidationError('Enter a JSON object with at least one member, such as {"currency": "EUR"}.')
         return patch

@@ -76,8 +76,16 @@ def messages_of(chosen: Selection, actor: Actor) -> Iterator[dict[str, Any]]:
             numbers = [number for number in numbers if number > last]
 
 
+def json_line(detail: MessageDetail, body: bytes) -> str:
+    return _line(exported(detail, body))
+
+
 def json_lines(messages: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    return (json.dumps(one, ensure_ascii=False) + "\n" for one in messages)
+    return map(_line, messages)
+
+
+def _line(message: Mapping[str, Any]) -> str:
+    return json.dumps(message, ensure_ascii=False) + "\n"
 
 
 def csv_lines(messages: Iterable[Mapping[str, Any]]) -> Iterator[str]:

@@ -12,18 +12,19 @@ from broker_core import operations as core
 from broker_core import reads
 from broker_core.common.errors import InvalidArgument, NotAuthorized
 from broker_core.common.types import Actor, EntityAddress, EntityKind, Right
-from broker_core.operations import Kind, Operation
-from explorer import audit
+from broker_core.operations import Kind
+from explorer import audit, sandbox_names
 from explorer.live.page import Live, live
 from explorer.shared import shell
 from explorer.shared.actions import selected_numbers
 from explorer.shared.presenters import numbered
 
 from . import control, presenters
+from .finding import find_operation
 from .forms import FORMS, ListQuery, PaceForm, StartForm
 from .presenters import VERBS, Line
 from .selecting import Counted, count, selection
-from .starting import start
+from .starting import rights_for, start
 from .transfer import messages_export
 
 SHOWN = 50
@@ -42,8 +43,9 @@ def operations(request: HttpRequest) -> HttpResponse:
     query = shell.cleaned(form)
     kind, below = Kind(query["kind"]) if query["kind"] else None, query["before"]
     chosen = {"kind": kind, "part": query["q"].strip(), "undoable": query["undoable"]}
-    found = core.newest(below=below, limit=SHOWN + 1, **chosen)
-    running = [] if below or query["undoable"] else core.newest(open_only=True, **chosen)
+    hidden = sandbox_names.hidden_sandboxes(request.user, request.actor, own=query["all"])
+    found = core.newest(below=below, limit=SHOWN + 1, except_namespaces=hidden, **chosen)
+    running = [] if below or query["undoable"] else core.newest(open_only=True, except_namespaces=hidden, **chosen)
     past = [one for one in found[:SHOWN] if not one.is_open]
     context = {
         "section": "operations",
@@ -54,9 +56,9 @@ def operations(request: HttpRequest) -> HttpResponse:
         "form": form,
         "filtered": any(chosen.values()),
     }
-    return shell.show(
-        request, "operations/operations", context, live=Live({LIST: 0.0}, refresh_seconds=LIVE_SECONDS if running else 5.0)
-    )
+    personal = query["all"] and sandbox_names.hides_others(request.user, request.actor)
+    drawn = Live({LIST: 0.0}, refresh_seconds=LIVE_SECONDS if running else 5.0, personal=personal)
+    return shell.show(request, "operations/operations", context, live=drawn)
 
 
 @live
@@ -64,17 +66,18 @@ def operations(request: HttpRequest) -> HttpResponse:
 @shell.page
 def operation(request: HttpRequest, operation_id: int) -> HttpResponse:
     """An operation: its progress, then its report."""
-    found = _found(operation_id, request.actor)
+    found = find_operation(request, operation_id)
     context = {"section": "operations", "line": Line(found), "operation": found, "form": PaceForm(initial={"pace": found.pace})}
-    refresh = LIVE_SECONDS if found.is_open else 5.0
-    return shell.show(request, "operations/operation", context, live=Live({ONE: 0.0}, refresh_seconds=refresh))
+    personal = sandbox_names.may_be_one(found.address.namespace)
+    drawn = Live({ONE: 0.0}, refresh_seconds=LIVE_SECONDS if found.is_open else 5.0, personal=personal)
+    return shell.show(request, "operations/operation", context, live=drawn)
 
 
 @require_POST
 @shell.page
 def operation_change(request: HttpRequest, operation_id: int) -> HttpResponse:
     """Pause, resume, stop or undo an operation, or change its pace."""
-    found = _found(operation_id, request.actor)
+    found = find_operation(request, operation_id)
     action = request.POST.get("action") or request.GET.get("action", "")
     if action == "pace":
         form = PaceForm(request.POST)
@@ -96,16 +99,16 @@ def operation_change(request: HttpRequest, operation_id: int) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @shell.page
 def operation_new(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
-    """Start an operation on the messages of a list. It asks first for what the kind needs, and if it concerns many messages. An
-    export is a download."""
-    if request.method == "GET" and request.GET.get("kind") == "export":
-        return messages_export(request, namespace, path)
+    """Start an operation on the messages of a list. It asks first for what the kind needs, and if it concerns many messages. A
+    small export is a download."""
+    if request.method == "GET" and request.GET.get("kind") == "export" and (file := messages_export(request, namespace, path)):
+        return file
     form = StartForm(request.POST if request.method == "POST" else request.GET)
     values = shell.cleaned(form)
     kind = Kind(values["kind"])
     entity = reads.entity(EntityAddress(namespace, path), actor=request.actor)
     try:
-        request.actor.require(Right.OPERATE | (Right.SEE_BODIES if kind is Kind.REPAIR else Right.NONE), entity.address)
+        request.actor.require(rights_for(kind), entity.address)
     except NotAuthorized as refused:
         if request.method == "POST":
             audit.refused(request.actor, str(kind), entity.address, refused)
@@ -132,7 +135,7 @@ def operation_new(request: HttpRequest, namespace: str, path: str) -> HttpRespon
         return HttpResponseRedirect(presenters.local(values["next"]) or reverse("explorer:entity", args=(namespace, path)))
     if done.error:
         return _ask(request, entity, kind, counted, details, values, error=done.error)
-    if done.result.is_open:  # it has a page of its own, with its progress
+    if done.result.is_open or kind is Kind.EXPORT:  # it has a page of its own, with its progress, or its file
         url = presenters.page_of(done.result)
         return HttpResponse(headers={"HX-Redirect": url}) if in_list else HttpResponseRedirect(url)
     return HttpResponseRedirect(presenters.local(values["next"]) or presenters.list_url(done.result))
@@ -171,11 +174,3 @@ def _target(counted: Counted) -> str:
     if chosen.numbers is not None:
         return numbered(chosen.numbers)
     return f"{counted.text} that match {chosen.filter}" if chosen.filter else f"all {counted.text}"
-
-
-def _found(operation_id: int, actor: Actor) -> Operation:
-    found = core.find(operation_id)
-    if found is None:
-        raise Http404(f"There is no operation {operation_id}.")
-    actor.require(Right.BROWSE, found.address)
-    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -44,6 +45,7 @@ VERBS = {
     Kind.PURGE: Verb("Purge", "Purging", "Purged", "trash", "leave the list; after 30 minutes they are deleted."),
     Kind.RELEASE: Verb("Release", "Releasing", "Released", "unlock", "become available at once; their holders lose them."),
     Kind.IMPORT: Verb("Import", "Importing", "Imported", "up", "are sent as new messages."),
+    Kind.EXPORT: Verb("Export", "Exporting", "Exported", "down", "are written to a file, which is kept for a day."),
 }
 MOVING = (Kind.RESUBMIT, Kind.REPAIR, Kind.MOVE)  # they leave copies elsewhere
 STATES = {
@@ -162,9 +164,9 @@ class Line:
     def undo_left(self) -> str:
         """For how long it can be undone; empty: without a limit, or not."""
         one = self.operation
-        if not one.can_be_undone or one.undo_until is None or one.read_at is None:
+        if not one.can_be_undone or one.kept_until is None or one.read_at is None:
             return ""
-        return human(timedelta(minutes=max(1, round((one.undo_until - one.read_at) / timedelta(minutes=1)))))
+        return human(timedelta(minutes=max(1, round((one.kept_until - one.read_at) / timedelta(minutes=1)))))
 
     @property
     def undo_effect(self) -> str:
@@ -184,6 +186,20 @@ class Line:
         if chosen.numbers is not None:
             return f"{plural(len(chosen.numbers), 'selected message')}"
         return f"all that match {chosen.filter}" if chosen.filter else "all"
+
+    @property
+    def repair(self) -> str:
+        """What a repair changes; empty for other kinds. Not for people who may not see bodies."""
+        options, parts = self.operation.options, []
+        if "body" in options:
+            parts.append("a new body")
+        if "merge_patch" in options:
+            parts.append(f"merge patch {json.dumps(options['merge_patch'], ensure_ascii=False)}")
+        if "replace" in options:
+            parts.append("{!r} replaced by {!r}".format(*options["replace"]))
+        if "properties" in options:
+            parts.append(f"properties {', '.join(f'{name}={value}' for name, value in options['properties'].items())}")
+        return "; ".join(parts)
 
     @property
     def reasons(self) -> list[tuple[str, int]]:

@@ -16,12 +16,12 @@ from broker_core.store import connections
 from broker_core.store.driver import Steps
 from explorer.shared.family import pages_of
 
-from .message_files import send
+from .message_files import json_line, send
 from .patching import patched
 from .selecting import next_part
 
 BATCH = 500
-REPAIR_BATCH = 100  # bodies are read and written
+BODIES_BATCH = 100  # if bodies are read and written
 REST = 1.0  # after a batch in the background, of its duration: receivers beside an operation keep most of their rate
 MOST_REST = 0.5  # seconds
 TRIES = 6
@@ -68,13 +68,14 @@ def _until_over(operation: Operation, token: str, step: Callable, deadline: floa
 
 def _finish(operation: Operation, token: str) -> None:
     to = State.UNDONE if operation.state is State.UNDOING else State.DONE
-    keep = None if operation.kind is Kind.ARCHIVE and to is State.DONE else UNDO_TIME
+    keep = UNDO_TIME if to is State.UNDONE else operation.kind.kept
     core.end(operation.address.namespace, operation, token, to, keep=keep)
 
 
 def _fail(operation: Operation, token: str, problem: BrokerError) -> None:
-    keep = None if operation.kind is Kind.ARCHIVE else UNDO_TIME
-    core.end(operation.address.namespace, operation, token, State.FAILED, message=str(problem), keep=keep)
+    core.end(
+        operation.address.namespace, operation, token, State.FAILED, message=str(problem), keep=operation.kind.kept
+    )  # fmt: skip
 
 
 def _wait(before: Operation, after: Operation, worked: float, *, rests: bool) -> None:
@@ -88,7 +89,7 @@ def _wait(before: Operation, after: Operation, worked: float, *, rests: bool) ->
 
 def _step(operation: Operation, token: str) -> tuple[Operation, bool]:
     """The next batch of an operation."""
-    most = REPAIR_BATCH if operation.kind is Kind.REPAIR else BATCH
+    most = BODIES_BATCH if operation.kind in (Kind.REPAIR, Kind.EXPORT) else BATCH
     size = most if operation.pace is None else max(1, min(most, int(operation.pace)))
     part = next_part(operation, size)
     if not part.numbers:
@@ -171,6 +172,8 @@ def _work(operation: Operation, numbers: list[int]) -> Work:
             return lambda: family.release(batch)
         case Kind.IMPORT:
             return lambda: core.send_lines(batch, partial(send, batch, family))
+        case Kind.EXPORT:
+            return lambda: core.export_lines(batch, json_line)
 
 
 def _moving(batch: Batch, move: Move) -> Steps[Outcome]:

@@ -38,13 +38,13 @@ def start(
     arrived since are left alone.
     Raises NotAuthorized without Right.OPERATE, InvalidArgument for options that the kind needs and for a pace of 0.
     """
-    actor.require(Right.OPERATE, chosen.address)
+    actor.require(rights_for(kind), chosen.address)
     core.check_pace(pace)
     if message_filter(chosen).needs_bodies:
         actor.require(Right.SEE_BODIES, chosen.address)
     counted = count(chosen, actor=actor, up_to=up_to)
     options = dict(options or {})
-    _check(kind, counted.family, options, actor, chosen)
+    _check(kind, counted.family, options)
     operation = core.create(
         kind,
         counted.selection,
@@ -68,6 +68,11 @@ def start_import(entity: EntityRow, lines: Mapping[int, str], *, file: str, acto
     return _begun(operation, at_once=len(lines) <= DIRECT)
 
 
+def rights_for(kind: Kind) -> Right:
+    """What an operation of this kind requires."""
+    return Right.OPERATE | (Right.SEE_BODIES if kind in (Kind.REPAIR, Kind.EXPORT) else Right.NONE)
+
+
 def _begun(operation: Operation, *, at_once: bool) -> Operation:
     if at_once:
         runner.run(operation, seconds=None)
@@ -76,7 +81,7 @@ def _begun(operation: Operation, *, at_once: bool) -> Operation:
     return core.find(operation.id) or operation
 
 
-def _check(kind: Kind, family: Any, options: dict[str, Any], actor: Actor, chosen: Selection) -> None:
+def _check(kind: Kind, family: Any, options: dict[str, Any]) -> None:
     provided = pages_of(family).operations
     has = {
         Kind.RESUBMIT: provided.resubmit,
@@ -89,7 +94,6 @@ def _check(kind: Kind, family: Any, options: dict[str, Any], actor: Actor, chose
     if kind is Kind.MOVE and not options.get("to"):
         raise InvalidArgument("to", "is required: where the messages are moved to")
     if kind is Kind.REPAIR:
-        actor.require(Right.SEE_BODIES, chosen.address)
         check_patch(options)
 
 

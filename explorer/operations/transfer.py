@@ -1,17 +1,21 @@
-"""Export of a list's messages as JSON Lines or CSV, and import of a file of JSON Lines into an entity, as an operation."""
+"""Export of a list's messages as JSON Lines or CSV, of many as an operation, and import of a file of JSON Lines into an entity,
+as an operation."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from django import forms
 from django.core.handlers.asgi import ASGIRequest
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, StreamingHttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, StreamingHttpResponse
 from django.urls import reverse
-from django.views.decorators.http import require_http_methods
+from django.views.decorators.http import require_GET, require_http_methods
 
+from broker_core import operations as core
 from broker_core import reads
 from broker_core.common.types import EntityAddress, Right
+from broker_core.operations import Kind
 from explorer import audit
 from explorer.shared import shell
 from explorer.shared.family import pages_of
@@ -20,10 +24,11 @@ from explorer.shared.message import one_by_one
 from explorer.shared.presenters import plural
 
 from . import presenters
+from .finding import find_operation
 from .message_files import MOST_MESSAGES, csv_lines, json_lines, messages_of, parsed
 from .runner import BATCH
 from .selecting import count, selection
-from .starting import start_import
+from .starting import DIRECT, rights_for, start_import
 
 FORMATS = ("jsonl", "csv")
 
@@ -54,22 +59,44 @@ class ImportForm(TextFileForm):
         return cleaned | {"name": (upload.name if upload else cleaned.get("name", ""))[:200]}
 
 
-def messages_export(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
-    """Download the messages of a list that match a filter."""
+def messages_export(request: HttpRequest, namespace: str, path: str) -> HttpResponse | None:
+    """Download the messages of a list that match a filter. None: there are many; an operation writes them to a file."""
     actor = request.actor
     values = shell.cleaned(ExportQuery(request.GET))
     entity = reads.entity(EntityAddress(namespace, path), actor=actor)
     actor.require(Right.BROWSE | Right.SEE_BODIES, entity.address)
     chosen = selection(entity.address, entity.family, values["tab"], filter=values["filter"])
     counted = count(chosen, actor=actor)
+    if Right.OPERATE in actor.rights and (counted.count > DIRECT or not counted.is_exact):
+        return None
     target = f"{counted.text} that match {chosen.filter}" if chosen.filter else f"all {counted.text}"
     audit.done(actor, "export messages", counted.selection.address, target=target)
-    as_csv = values["format"] == "csv"
     found = messages_of(counted.selection, actor)
-    lines: Any = csv_lines(found) if as_csv else json_lines(found)
+    as_csv = values["format"] == "csv"
+    return _download(request, csv_lines(found) if as_csv else json_lines(found), entity.address, as_csv=as_csv)
+
+
+@require_GET
+@shell.page
+def operation_file(request: HttpRequest, operation_id: int) -> HttpResponse:
+    """Download the file that an export wrote."""
+    found = find_operation(request, operation_id)
+    if found.kind is not Kind.EXPORT:
+        raise Http404(f"There is no export {operation_id}.")
+    request.actor.require(rights_for(Kind.EXPORT), found.address)
+    if not found.has_file:
+        raise Http404(f"Operation {operation_id} has no file: it is {found.state}, or the file is older than a day.")
+    audit.done(request.actor, "download export", found.selection.address, target=f"operation {operation_id}")
+    parts = core.exported_lines(found, actor=request.actor)
+    as_csv = shell.cleaned(ExportQuery(request.GET))["format"] == "csv"
+    lines = csv_lines(json.loads(line) for part in parts for line in part.split("\n") if line) if as_csv else parts
+    return _download(request, lines, found.address, as_csv=as_csv)
+
+
+def _download(request: HttpRequest, lines: Any, address: EntityAddress, *, as_csv: bool) -> HttpResponse:
     if isinstance(request, ASGIRequest):  # otherwise Django collects the whole file before it sends the first byte
         lines = one_by_one(lines)
-    name = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in entity.address.path)
+    name = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in address.path)
     return StreamingHttpResponse(
         lines,
         content_type="text/csv; charset=utf-8" if as_csv else "application/jsonl",

@@ -17,7 +17,7 @@ from broker_core import queue_storage, reads
 from broker_core.common.errors import BrokerError, EntityExists
 from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.queue_storage import GotMessage
-from explorer.demo.parts import Program, Turns
+from explorer.demo.parts import Crashed, Program, Turns
 
 NAMESPACE = "photolab"
 THUMBNAILS, POISON, MAILINGS = "thumbnails", "thumbnails-poison", "mailings"
@@ -57,6 +57,15 @@ def _fail(address: EntityAddress, text: str) -> None:
 def _release(address: EntityAddress, message: GotMessage, actor: Actor) -> None:
     with suppress(BrokerError):
         queue_storage.update(address, message.message_id, message.pop_receipt, visibility_timeout=IMMEDIATELY, actor=actor)
+
+
+DOES = {  # each program of the photo lab
+    "camera": f"puts pictures into {THUMBNAILS}",
+    "resizer": f"consumes {THUMBNAILS}",
+    "marketing": f"puts delayed messages into {MAILINGS}",
+    "mailer": f"consumes {MAILINGS}",
+    "janitor": f"removes the oldest messages of {POISON}",
+}
 
 
 def programs(account: str, dice: Random, site: str = "") -> Mapping[str, Program]:
@@ -100,6 +109,9 @@ def _resize(account: str, dice: Random) -> Turns:
                     yield dice.uniform(6, 10)
                 done = held.pop(0)
                 queue_storage.delete(address, done.message_id, done.pop_receipt, actor=actor)
+        except Crashed:
+            held = []
+            raise
         finally:
             for message in held:
                 _release(address, message, actor)

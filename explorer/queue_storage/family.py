@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from operator import attrgetter
 
 from django.urls import reverse
 
@@ -12,7 +13,7 @@ from broker_core.queue_storage.rules.options import from_json
 from explorer.shared.family import FamilyPages, LimitPages, LockPages, MessagePage, NamespacePages, NewEntity, PageTexts
 from explorer.shared.presenters import property_name
 
-from . import accounts, counts, message, message_facts, presenters, putting, queue, receiver, settings, urls
+from . import accounts, board, counts, message, message_facts, presenters, putting, queue, receiver, settings, urls
 from .operations import OPERATIONS
 
 _PARTS = ("overview_new", "overview_empty", "message_links", "message_held", "settings_fold")
@@ -67,7 +68,10 @@ QUEUE_STORAGE = FamilyPages(
         in_force=lambda entity: from_json(entity.options).max_dequeue_count,
         propose=settings.propose,
     ),
+    board=board.BOARD,
     namespaces=NamespacePages(accounts.create, accounts.delete, accounts.contents),
     needs_a_person=lambda entity: entity.waits_for_operator,
     demo="explorer.queue_storage.demo",
+    term=attrgetter("queue_storage"),
+    lessons="explorer.queue_storage.lessons",
 )

@@ -67,6 +67,11 @@ def tab_views(entity: EntityRow, selected: str) -> list[TabView]:
     return [*views, *(TabView(slug, word, hue, None, selected == slug) for slug, word, hue in others)]
 
 
+def tabs(entity: EntityRow) -> dict:
+    """The tabs beside something else than a list."""
+    return {"tabs": tab_views(entity, "")}
+
+
 def holds_of(slug: str) -> tuple[int, ...] | None:
     """What the messages of a list have in common, see reads.MessageFilter. slug: empty for the first list."""
     return _BY_SLUG[slug or FIRST].holds

@@ -17,6 +17,7 @@ from explorer.shared.family import MessageRecord
 from explorer.shared.filtering import in_query
 from explorer.shared.forms.queries import HISTORY, RECEIVERS, StorageQuery
 from explorer.shared.lists import neighbour
+from explorer.shared.presenters import actor_name
 from explorer.shared.shell import Act, act
 
 from . import lists
@@ -34,7 +35,7 @@ def actions(detail: MessageDetail, actor: Actor) -> list[Action]:
         found.append(releasing.action(row, no_right))
     if requeued_to(row.address.path, detail.resubmitted_from):
         leased = row.display_state in (DisplayState.LEASED, DisplayState.EXTENDED)
-        held = f"Leased by {row.locked_by or 'a client'}; release it first." if leased else ""
+        held = f"Leased by {actor_name(row.locked_by) or 'a client'}; release it first." if leased else ""
         says = "Moves the message back to the queue it came from, as a new message that refers to this one."
         found.append(Action("requeue", "Requeue", "back", no_right or held, says))
     return found

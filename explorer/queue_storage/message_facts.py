@@ -67,7 +67,7 @@ def _present(record: MessageRecord, detail: MessageDetail) -> list[Fact]:
         found.append(Fact("Visible" if row.visible_at <= row.read_at else "Visible again", at=row.visible_at))
     if row.locked_by and row.display_state not in (DisplayState.DELAYED, DisplayState.RESCHEDULED):
         leased = row.visible_at is not None and row.visible_at > row.read_at
-        found.append(Fact("Leased by" if leased else "Last leased by", row.locked_by))
+        found.append(Fact("Leased by" if leased else "Last leased by", actor_name(row.locked_by)))
     if row.held_since:
         found.append(Fact("Invisible since", at=row.held_since))
     found.append(Fact("Inserted", at=row.enqueued_at))

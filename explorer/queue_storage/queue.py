@@ -12,6 +12,7 @@ from broker_core.common.errors import EntityNotFound
 from broker_core.common.types import EntityAddress, EventKind, Family
 from broker_core.queue_storage.reading import queue_facts
 from broker_core.reads import EntityRow
+from explorer import board, time_bar
 from explorer.live.page import FILTERED_SECONDS, HEAD_SECONDS, HISTORY_SECONDS, Live, live, refresh_seconds
 from explorer.shared import split, timeline
 from explorer.shared.filtering import status_of
@@ -42,13 +43,15 @@ def queue(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     form = StorageQuery(request.GET, tabs=lists.SLUGS)
     cleaned(form)
     entity = reads.entity(address, actor=request.actor)
+    as_board = board.is_asked(request, entity)
     context = {
         **about(request, entity),
         "lists": LISTS,
         "origin": origin(entity, request),
         "facts": queue_facts(entity.address.path, entity.options),
-        **lists.context(request, entity, form),
+        **(board.context(request, entity) | lists.tabs(entity) if as_board else lists.context(request, entity, form)),
         **split.context(request, entity.address),
+        **time_bar.context(request, entity),
     }
     if context["origin"]:
         numbers = [row.sequence_number for row in context["page"].rows] if "page" in context else []
@@ -64,7 +67,12 @@ def queue(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
         context["head"] = head(entity, context["may"], stored, traffic, tags(context))
     slow = FILTERED_SECONDS if context.get("filtered") else HISTORY_SECONDS if context["tab"] in (HISTORY, RECEIVERS) else 0.0
     shown = Live(
-        {HEAD: HEAD_SECONDS, LISTS: slow, **split.fragments(request)},
+        {
+            HEAD: HEAD_SECONDS,
+            **(board.fragments(entity) if as_board else {LISTS: slow}),
+            **split.fragments(request),
+            **time_bar.fragments(),
+        },
         entities=[entity],
         refresh_seconds=refresh_seconds([entity]),
         personal=bool(request.GET.get("m")),

@@ -16,7 +16,7 @@ from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.rabbitmq.messages.properties import Properties
 from broker_core.rabbitmq.messages.publishing import Publication
 from broker_core.rabbitmq.rules.policies import Policy
-from explorer.demo.parts import Program, Turns
+from explorer.demo.parts import InjectedFailure, Program, Turns
 
 NAMESPACE = "post-office"
 EXCHANGE, DEAD = "parcels", "parcels.dead"
@@ -52,6 +52,13 @@ def seed(vhost: str = NAMESPACE) -> None:
     for policy in POLICIES:
         if (policy.name, policy.is_operator) not in known:
             rabbitmq.set_policy(vhost, policy)
+
+
+DOES = {  # each program of the post office
+    "post-office": f"publishes to the exchange {EXCHANGE}",
+    "scanner-1": f"consumes {SCANS}",
+    "archive": f"consumes {UNDELIVERED}",
+}
 
 
 def programs(vhost: str, dice: Random, site: str = "") -> Mapping[str, Program]:
@@ -102,8 +109,12 @@ def _scan(vhost: str, dice: Random, name: str) -> Turns:
         channel.consume(SCANS, tag=name)
         while True:
             for delivery in channel.deliveries(3):
-                yield dice.uniform(1, 4)
-                if delivery.delivery_count or dice.random() < 1 / 8:
+                fails = bool(delivery.delivery_count) or dice.random() < 1 / 8
+                try:
+                    yield dice.uniform(1, 4)
+                except InjectedFailure:
+                    fails = True
+                if fails:
                     channel.reject(delivery.delivery_tag, requeue=True)
                 else:
                     channel.ack(delivery.delivery_tag)

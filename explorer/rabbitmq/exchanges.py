@@ -10,21 +10,26 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.views.decorators.http import require_GET, require_http_methods
 
 from broker_core import rabbitmq
-from broker_core.common.errors import InvalidArgument
+from broker_core.common.errors import BrokerError, InvalidArgument
 from broker_core.common.types import Right
+from broker_core.rabbitmq import RoutingDraft
+from broker_core.rabbitmq.rules.exchanges import BindingDef
 from broker_core.rabbitmq.topology.catalog import StoredBinding, StoredExchange
 from explorer.rabbitmq.forms.keys import EXCHANGE_TYPES
 from explorer.rabbitmq.forms.topology import BindingForm, DeleteForm, ExchangeForm, ListQuery, UnbindForm
 from explorer.shared.forms.typed_name import TypedNameForm
+from explorer.shared.routes import ShownReplay
 from explorer.shared.shell import Act, May, act, cleaned, notify_error, page
 
 from . import presenters
 from .head import exchange_head
 from .presenters import Argument, Tag
+from .routes import replay
 from .shared import DEFAULT_EXCHANGE, draw, exchange_name, exchange_slug, link, matching, vhost_of
 from .vhost import is_system
 
 MOST_OFFERED = 500  # names that a field suggests
+_NO_BINDING = InvalidArgument("binding", "no longer exists; reload the page")
 _DESTINATION_FIELD = {"others": "destinations", "other_label": "Queue or exchange"}
 
 
@@ -113,13 +118,15 @@ def create(request: HttpRequest, namespace: str) -> HttpResponse:
 @page
 @require_http_methods(["GET", "POST"])
 def exchange(request: HttpRequest, namespace: str, exchange: str) -> HttpResponse:
-    """GET shows the exchange; POST adds or removes a binding."""
+    """GET shows the exchange; POST adds or removes a binding, or replays the last hour with it (`replay`) or without."""
     host = vhost_of(namespace, request.actor)
     name = exchange_name(exchange)
     found = rabbitmq.get_exchange(host.name, name, actor=request.actor)
     if request.method != "POST":
         return _show(request, host, found)
     request.actor.require(Right.MANAGE, host.name)
+    if request.POST.get("action") == "replay":
+        return _replay_without(request, host, found)
     if request.POST.get("action") == "unbind":
         done = unbind(request, host.name, bindings_of(request, host.name, found))
         if done.error:
@@ -133,6 +140,9 @@ def _bind(request: HttpRequest, host, found: StoredExchange) -> HttpResponse:
     if not form.is_valid():
         return _show(request, host, found, form=form)
     given = form.cleaned_data
+    if "replay" in request.POST:
+        binding = BindingDef(found.name, given["other"], given["to"] == "queue", given["routing_key"], given["arguments"])
+        return _replayed(request, host, found, RoutingDraft(added=(binding,)), form)
     bind = rabbitmq.bind_queue if given["to"] == "queue" else rabbitmq.bind_exchange
     done = act(
         request, "bind", None,
@@ -143,6 +153,23 @@ def _bind(request: HttpRequest, host, found: StoredExchange) -> HttpResponse:
     return _show(request, host, found, form=form, done=done) if done.error else HttpResponseRedirect(request.path)
 
 
+def _replay_without(request: HttpRequest, host, found: StoredExchange) -> HttpResponse:
+    chosen = _chosen(request, bindings_of(request, host.name, found))
+    if chosen is None:
+        notify_error(request, _NO_BINDING)
+        return HttpResponseRedirect(request.path)
+    return _replayed(request, host, found, RoutingDraft(removed=(chosen.binding.definition,)))
+
+
+def _replayed(
+    request: HttpRequest, host, found: StoredExchange, draft: RoutingDraft, form: BindingForm | None = None
+) -> HttpResponse:
+    try:
+        return _show(request, host, found, form=form, replayed=replay(host.name, draft, request.actor))
+    except BrokerError as exc:
+        return _show(request, host, found, form=form, done=Act(error=exc))
+
+
 def bound(is_new: bool, source: str, destination: str) -> str:
     what = f"{exchange_slug(source)} to {destination}"
     return f"Bound {what}." if is_new else f"The binding {what} already exists; nothing was changed."
@@ -150,10 +177,9 @@ def bound(is_new: bool, source: str, destination: str) -> str:
 
 def unbind(request: HttpRequest, vhost: str, lines: list[BindingLine]) -> Act:
     """Remove the binding that the posted form identifies. Removing it twice is not an error."""
-    form = UnbindForm(request.POST)
-    chosen = next((line for line in lines if form.is_valid() and line.key == form.cleaned_data["binding"]), None)
+    chosen = _chosen(request, lines)
     if chosen is None:
-        return Act(error=InvalidArgument("binding", "no longer exists; reload the page"))
+        return Act(error=_NO_BINDING)
     one = chosen.binding
     remove = rabbitmq.unbind_queue if one.destination_type == "queue" else rabbitmq.unbind_exchange
     return act(
@@ -161,6 +187,12 @@ def unbind(request: HttpRequest, vhost: str, lines: list[BindingLine]) -> Act:
         lambda: remove(vhost, one.destination, one.source, one.routing_key, one.arguments, actor=request.actor),
         target=f"{vhost}: {chosen.words}", says=lambda _: f"Removed the binding {chosen.words}.",
     )  # fmt: skip
+
+
+def _chosen(request: HttpRequest, lines: list[BindingLine]) -> BindingLine | None:
+    """The binding that the posted form identifies; None: it no longer exists."""
+    form = UnbindForm(request.POST)
+    return next((line for line in lines if form.is_valid() and line.key == form.cleaned_data["binding"]), None)
 
 
 def bindings_of(request: HttpRequest, vhost: str, found: StoredExchange) -> list[BindingLine]:
@@ -181,6 +213,7 @@ def _show(
     *,
     form: BindingForm | None = None,
     done: Act = Act(),
+    replayed: ShownReplay | None = None,
 ) -> HttpResponse:
     lines = bindings_of(request, host.name, found)
     queues = rabbitmq.list_queues(host.name, actor=request.actor) if Right.MANAGE in request.actor.rights else []
@@ -188,6 +221,7 @@ def _show(
     effective = rabbitmq.effective_of_exchange(host.name, found.name, actor=request.actor) if found.name else None
     context = {
         "exchange": found,
+        "replay": replayed,
         "slug": exchange_slug(found.name),
         "is_default": not found.name,
         "head": exchange_head(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from operator import attrgetter
 
 from django.urls import include, path, reverse
 
@@ -10,7 +11,7 @@ from broker_core import rabbitmq
 from broker_core.common.types import Family
 from explorer.shared.family import FamilyPages, LimitPages, LockPages, MessagePage, NewEntity, PageTexts
 
-from . import message, message_facts, policies, queue, queues, states
+from . import board, message, message_facts, policies, queue, queues, states
 from .operations import OPERATIONS
 
 _PARTS = (
@@ -51,6 +52,7 @@ RABBITMQ = FamilyPages(
         leaves="acknowledged, expired, dropped, purged, moved or dead-lettered",
         no_consumer="no consumer",
         receiver="consumer",
+        copier="exchange",
         lock_lost="their channel closed or timed out",
     ),
     figures=states.FIGURES,
@@ -59,15 +61,25 @@ RABBITMQ = FamilyPages(
     limits=LimitPages(
         lock="consumer timeout",
         deliveries="delivery limit",
+        idle="expiry of unused queues (x-expires)",
+        sending_is_use=False,
         in_force=lambda entity: (entity.effective or {}).get("delivery_limit"),
         propose=policies.propose,
         more_deliveries=1,
         notices_crashes=True,
     ),
+    board=board.BOARD,
     new_entities=(NewEntity("RabbitMQ queue", "queue", partial(reverse, "explorer:rabbitmq_queue_new_where")),),
     set_status=rabbitmq.set_status,
     settings_words=queue.settings_words,
     setting_words=queue.setting_words,
+    audited_as={
+        "queue": "declare queue",
+        "exchange": "declare exchange",
+        "binding": "bind",
+        "policy": "set policy",
+        "operator policy": "set operator policy",
+    },  # fmt: skip
     urls=[path("rabbitmq/", include("explorer.rabbitmq.urls"))],
     namespace_urls={"namespace_new": "rabbitmq_vhost_new", "namespace_delete": "rabbitmq_vhost_delete"},
     tags=states.tags,
@@ -75,4 +87,6 @@ RABBITMQ = FamilyPages(
     exchange_url=lambda vhost, exchange: reverse("explorer:rabbitmq_exchange", args=(vhost, exchange)),
     send_url=lambda vhost, exchange: reverse("explorer:rabbitmq_publish", args=(vhost, exchange)),
     demo="explorer.rabbitmq.demo",
+    term=attrgetter("rabbitmq"),
+    lessons="explorer.rabbitmq.lessons",
 )

@@ -362,10 +362,10 @@ def maintain_all() -> None:
 
     Raises django.db.Error if the users' rights cannot be read: then nothing is delivered.
     """
-    consumers = [(user_id, manual) for (user_id, _), manual in list(_consumers.items()) if manual.is_open]
-    actors = actors_now({user_id for user_id, _ in consumers}) if consumers else {}
-    for user_id, manual in consumers:
-        _call_and_log(manual.maintain, actors.get(user_id))
+    consumers = {place: manual for place, manual in list(_consumers.items()) if manual.is_open}
+    actors = actors_now(consumers) if consumers else {}
+    for place, manual in consumers.items():
+        _call_and_log(manual.maintain, actors.get(place))
 
 
 def _call_and_log(call: Callable[..., None], *args: Any) -> None:

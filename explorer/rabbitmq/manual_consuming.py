@@ -261,8 +261,8 @@ def _close_on_sign_out(request: HttpRequest | None, user: AbstractBaseUser | Non
     session = getattr(request, "session", None)
     if session is None:
         return
-    actor = actor_for(user)
     for vhost in session.get(SESSION_KEY, {}):
+        actor = actor_for(user, vhost)
         try:
             with connections.of(vhost):  # connections are closed by id
                 if (row := manual_consumers.find_elsewhere(user.pk, vhost, actor=actor)) is not None:

@@ -15,6 +15,7 @@ from django.views.decorators.http import require_GET, require_http_methods
 from broker_core import rabbitmq, reads
 from broker_core.common.errors import BrokerError, EntityNotFound, PreviewOutdated
 from broker_core.common.types import Right
+from broker_core.rabbitmq import RoutingDraft
 from broker_core.rabbitmq.policy_preview import PolicyPreview, QueueChange
 from broker_core.rabbitmq.rules.errors import InvalidPolicy
 from broker_core.rabbitmq.rules.policies import Policy
@@ -25,6 +26,7 @@ from explorer.shared.shell import Act, act, page
 
 from . import presenters
 from .policy_effects import Ruling, rulings, things_of
+from .routes import replay
 from .shared import draw, link, vhost_of
 
 LIMITS = ("consumer_timeout", "delivery_limit", "message_ttl")  # that analyses propose
@@ -139,7 +141,10 @@ def _previewed(
     request: HttpRequest, host, form: PolicyForm, wanted: Policy, context: dict[str, Any], done: Act = Act()
 ) -> HttpResponse:
     try:
-        context |= _shown_preview(rabbitmq.preview_policy(host.name, wanted, actor=request.actor))
+        found = rabbitmq.preview_policy(host.name, wanted, actor=request.actor)
+        context |= _shown_preview(found)
+        if found.exchanges:  # a policy changes the route of messages by an alternate exchange only
+            context["replay"] = replay(host.name, RoutingDraft(policy=wanted), request.actor)
     except BrokerError as exc:
         return _refused(request, host, form, context, Act(error=exc))
     return draw(request, "policy", host, context, here=form.title, place="policies", done=done)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
@@ -12,22 +12,20 @@ from django.views.decorators.http import require_http_methods
 from broker_core import rabbitmq, reads
 from broker_core.common.errors import BrokerError
 from broker_core.common.types import EntityAddress, Family, Right
-from broker_core.rabbitmq.messages import browsing
-from broker_core.rabbitmq.messages.browsing import Route
 from broker_core.rabbitmq.messages.publishing import Properties, Publication, Published
-from broker_core.rabbitmq.rules.routing import MATCHERS, Destination
-from broker_core.rabbitmq.topology.catalog import StoredBinding, StoredExchange
+from broker_core.rabbitmq.topology.catalog import StoredExchange
 from explorer.rabbitmq.forms.table import rows_of
 from explorer.rabbitmq.forms.topology import PublishForm
 from explorer.shared import message_templates
 from explorer.shared.copying import as_typed, body_to_copy, original_of
 from explorer.shared.forms.placeholders import filler
 from explorer.shared.message_templates import Sender
+from explorer.shared.routes import ShownStep
 from explorer.shared.shell import Act, act, page
 
 from . import presenters
 from .exchanges import exchange_crumb
-from .presenters import Argument
+from .routes import names_of_queues, shown_route
 from .shared import draw, exchange_name, exchange_slug, vhost_of
 
 FILLED = ("message_id", "correlation_id", "type")  # the properties in which placeholders are filled
@@ -35,26 +33,20 @@ FILLED = ("message_id", "correlation_id", "type")  # the properties in which pla
 CONTENT_TYPES = ("application/json", "text/plain", "application/xml", "application/octet-stream")
 
 
-@dataclass(frozen=True, slots=True)
-class BindingMatch:
-    """Whether a binding matches a message."""
-
-    binding: StoredBinding
-    arguments: list[Argument]
-    matches: bool
-
-
 @page
 @require_http_methods(["GET", "POST"])
 def publish(request: HttpRequest, namespace: str, exchange: str) -> HttpResponse:
     """`?routing_key=` fills the form; `?like=12&of=queue` fills it from a message, `?template=3` from a template. POST with
-    `dry` only previews the routing."""
+    `dry` only shows the route; so does GET, for what the form is filled with."""
     host = vhost_of(namespace, request.actor)
     found = rabbitmq.get_exchange(host.name, exchange_name(exchange), actor=request.actor)
     sender = _sender(host, found)
     if request.method != "POST":
         initial = _from_template(request, sender) or _initial(request, host.name)
-        return _show(request, host, found, PublishForm(initial=initial))
+        form = PublishForm(initial=initial)
+        if "dry" not in request.GET:
+            return _show(request, host, found, form)
+        return _ask(request, host, found, form, initial.get("routing_key", ""), form.headers.values())
     form = PublishForm(request.POST)
     answer = message_templates.saving(request, sender, form, lambda form, done: _show(request, host, found, form, done=done))
     if answer:
@@ -62,7 +54,8 @@ def publish(request: HttpRequest, namespace: str, exchange: str) -> HttpResponse
     if not form.is_valid():
         return _show(request, host, found, form)
     if "dry" in request.POST:
-        return _ask(request, host, found, form)
+        given = form.cleaned_data
+        return _ask(request, host, found, form, given["routing_key"], given["headers"], len(form.payload(str)))
     done = act(
         request, "publish", None, lambda: _publish(request, host, found.name, form),
         target=f"{host.name}: {exchange_slug(found.name)}, key {form.cleaned_data['routing_key']!r}", says=published,
@@ -92,31 +85,21 @@ def published(results: list[Published]) -> str:
     return f"{what} to {', '.join(queues) or 'no queue'}.{refused}"
 
 
-def _ask(request: HttpRequest, host: reads.NamespaceRow, found: StoredExchange, form: PublishForm) -> HttpResponse:
-    """Preview the routing. Nothing is stored, so nothing is audited."""
-    given = form.cleaned_data
+def _ask(
+    request: HttpRequest,
+    host: reads.NamespaceRow,
+    found: StoredExchange,
+    form: PublishForm,
+    routing_key: str,
+    headers: Mapping[str, Any],
+    size: int = 0,
+) -> HttpResponse:
+    """Show the route of the message. Nothing is stored, so nothing is audited."""
     try:
-        route = browsing.would_route(host.name, found.name, given["routing_key"], given["headers"], actor=request.actor)
+        steps = rabbitmq.route(host.name, found.name, routing_key, headers, size=size, actor=request.actor)
     except BrokerError as exc:
         return _show(request, host, found, form, done=Act(error=exc))
-    return _show(request, host, found, form, route=route, verdicts=_binding_matches(request, host.name, found, route))
-
-
-def _binding_matches(request: HttpRequest, vhost: str, exchange: StoredExchange, route: Route) -> list[BindingMatch]:
-    """Whether each binding of the exchange matches; the default exchange has none of its own."""
-    if not exchange.name:
-        return []
-    return [
-        BindingMatch(one, presenters.arguments(one.arguments), matches(exchange.type, one, route))
-        for one in rabbitmq.list_bindings(vhost, source=exchange.name, actor=request.actor)
-    ]
-
-
-def matches(exchange_type: str, binding: StoredBinding, route: Route) -> bool:
-    """Whether one binding matches, decided by the broker's own matcher."""
-    matcher = MATCHERS[exchange_type]()
-    matcher.add(Destination(binding.destination, binding.destination_type == "queue"), binding.routing_key, binding.arguments)
-    return bool(matcher.match(route.keys, route.headers))
+    return _show(request, host, found, form, steps=shown_route(host.name, steps))
 
 
 def _show(
@@ -127,8 +110,7 @@ def _show(
     *,
     done: Act = Act(),
     results: Any = (),
-    route: Route | None = None,
-    verdicts: Any = (),
+    steps: Sequence[ShownStep] = (),
 ) -> HttpResponse:
     queues = rabbitmq.list_queues(host.name, actor=request.actor) if not found.name else []
     if queues:
@@ -143,8 +125,9 @@ def _show(
         "queue_names": [one.name for one in queues][:500],
         "results": results[:20],
         "more_results": max(0, len(results) - 20),
-        "route": route,
-        "verdicts": verdicts,
+        "steps": steps,
+        "queues": names_of_queues(steps),
+        "published": rabbitmq.published_groups(host.name, exchange=found.name, actor=request.actor),
         "why_not": "" if Right.SEND in request.actor.rights else "Publishing requires the operator role.",
     }
     return draw(

@@ -18,6 +18,7 @@ from broker_core.rabbitmq.messages.browsing import ConsumerRow, MessageFacts
 from broker_core.rabbitmq.topology.catalog import StoredQueue
 from broker_core.rabbitmq.transfer import ARGUMENT, DEFINITION
 from broker_core.reads import EXPIRED, EntityRow, MessageRow, Tab
+from explorer import board, time_bar
 from explorer.live.page import FILTERED_SECONDS, HEAD_SECONDS, Live, live, refresh_seconds
 from explorer.operations.presenters import offers
 from explorer.rabbitmq.forms.keys import APPLY_TO, BY_ARGUMENT, BY_EFFECTIVE, BY_POLICY, shown
@@ -167,6 +168,7 @@ def _show(
     entity = reads.entity(found.address, actor=request.actor)
     top = browsing.queue_head(found.id, actor=request.actor)
     bindings = rabbitmq.list_bindings(host.name, queue=found.name, actor=request.actor)
+    as_board = board.is_asked(request, entity)
     context = {
         "queue": found,
         "entity": entity,
@@ -174,7 +176,7 @@ def _show(
         "lists": LISTS,
         "may": May(request.actor.rights),
         "top": top,
-        "tabs": tab_views(entity, found, len(bindings), tab),
+        "tabs": tab_views(entity, found, len(bindings), "" if as_board else tab),
         "tab": tab,
         "query": form,
         "values": values,
@@ -182,11 +184,13 @@ def _show(
         "expires_unused": found.effective.get("expires") and timedelta(milliseconds=found.effective["expires"]),
         "expires_at": top.expires_at,
         "pattern": f"^{re.escape(found.name)}$",
-        **_listing(request, host, found, entity, form, values, tab),
+        **(board.context(request, entity) if as_board else _listing(request, host, found, entity, form, values, tab)),
         **split.context(request, found.address),
+        **time_bar.context(request, entity),
     }
-    if tab == "bindings":
+    if tab == "bindings" and not as_board:
         context |= _bindings(request, host.name, bindings, binding)
+    slow = FILTERED_SECONDS if context.get("filtered") else LIST_SECONDS
     if draws(request, HEAD):
         traffic = reads.traffic(found.address, TRAFFIC_MINUTES, actor=request.actor)
         settings = in_force(rabbitmq.effective(found.address, actor=request.actor))
@@ -204,8 +208,9 @@ def _show(
         live=Live(
             {
                 HEAD: HEAD_SECONDS,
-                LISTS: FILTERED_SECONDS if context.get("filtered") else LIST_SECONDS,
+                **(board.fragments(entity) if as_board else {LISTS: slow}),
                 **split.fragments(request),
+                **time_bar.fragments(),
             },
             entities=[entity],
             refresh_seconds=refresh_seconds([entity]),

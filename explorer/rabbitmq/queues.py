@@ -10,7 +10,7 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.views.decorators.http import require_GET, require_http_methods
 
-from broker_core import rabbitmq, reads
+from broker_core import operations, rabbitmq, reads
 from broker_core.common.types import Actor, EntityAddress, Family, Right
 from broker_core.rabbitmq.messages import browsing
 from broker_core.reads import EntityRow
@@ -183,7 +183,8 @@ def delete(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     host, queue = _host_and_queue(request, namespace, path, Right.MANAGE)
     name = TypedNameForm(request.POST if request.method == "POST" else None, expected=queue.address.path)
     conditions = DeleteForm(request.POST if request.method == "POST" else None)
-    context = {"queue": queue, "form": name, "conditions": conditions, "count": queue.counts.active}
+    undoable = operations.newest(entity_id=queue.id, undoable=True)
+    context = {"queue": queue, "form": name, "conditions": conditions, "count": queue.counts.active, "undoable": undoable}
     if not (name.is_valid() and conditions.is_valid()):
         return draw(
             request,

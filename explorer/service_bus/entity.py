@@ -13,6 +13,7 @@ from broker_core.common.types import EntityKind, EventKind, Family
 from broker_core.reads import EntityRow, Tab
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.entity_settings import SERVICE_NAMES
+from explorer import board, time_bar
 from explorer.live.page import FILTERED_SECONDS, HEAD_SECONDS, HISTORY_SECONDS, Live, live, refresh_seconds
 from explorer.operations.presenters import offers
 from explorer.shared import split, timeline
@@ -80,15 +81,17 @@ def entity(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     tab = form.cleaned_data["tab"] or first_tab(entity)
     if tab not in tabs_of(entity, tab):
         raise BadQuery([("tab", f"A {entity.kind} {'without sessions ' if tab == SESSIONS else ''}has no tab {tab}.")])
+    as_board = board.is_asked(request, entity)
     context = {
         **about(request, entity),
-        "tabs": tab_views(entity, tab),
+        "tabs": tab_views(entity, "" if as_board else tab),
         "tab": tab,
         "form": form,
         "lists": LISTS,
         "is_dead": tab in ("dead-letter", "transfer-dead-letter"),
-        **_listing(request, entity, form, tab),
+        **(board.context(request, entity) if as_board else _listing(request, entity, form, tab)),
         **split.context(request, entity.address),
+        **time_bar.context(request, entity),
     }
     if draws(request, HEAD):
         effective = entities.effective(address, actor=request.actor)
@@ -110,8 +113,9 @@ def entity(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
 def _live(request: HttpRequest, entity: EntityRow, tab: str, context: dict) -> Live:
     shown = [entity, *(row for row, _ in context.get("subscriptions", ()))]
     slow = FILTERED_SECONDS if context.get("filtered") else HISTORY_SECONDS if tab in (HISTORY, SESSIONS, RECEIVERS) else 0.0
+    lists = board.fragments(entity) if context.get("is_board") else {LISTS: slow}
     return Live(
-        {HEAD: HEAD_SECONDS, LISTS: slow, **split.fragments(request)},
+        {HEAD: HEAD_SECONDS, **lists, **split.fragments(request), **time_bar.fragments()},
         entities=shown,
         refresh_seconds=refresh_seconds(shown),
         personal=bool(request.GET.get("m")),

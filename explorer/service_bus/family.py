@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from operator import attrgetter
 
 from django.urls import reverse
 
@@ -13,7 +14,7 @@ from explorer.shared import timeline
 from explorer.shared.family import FamilyPages, LimitPages, LockPages, MessagePage, NamespacePages, NewEntity, PageTexts
 from explorer.shared.presenters import property_name
 
-from . import entity, message, message_facts, namespaces, presenters, receiver, send, settings, settling, urls
+from . import board, entity, message, message_facts, namespaces, presenters, receiver, send, settings, settling, urls
 from .operations import OPERATIONS
 
 _PARTS = ("overview_new", "overview_empty", "message_links", "message_held", "message_extra", "settings_fold")
@@ -56,6 +57,7 @@ SERVICE_BUS = FamilyPages(
         body="Body",
         application_properties="Application properties",
         leaves="completed, expired, forwarded, purged or cancelled",
+        copier="topic",
     ),
     figures=presenters.FIGURES,
     counts=presenters.COUNTS,
@@ -70,10 +72,14 @@ SERVICE_BUS = FamilyPages(
     limits=LimitPages(
         lock="lock duration",
         deliveries="maximum delivery count",
+        idle="auto-delete on idle",
         in_force=lambda entity: entity.max_delivery_count,
         propose=settings.propose,
     ),
+    board=board.BOARD,
     namespaces=NamespacePages(namespaces.create, namespaces.delete),
     dead_tab="?tab=dead-letter",
     demo="explorer.service_bus.demo",
+    term=attrgetter("service_bus"),
+    lessons="explorer.service_bus.lessons",
 )

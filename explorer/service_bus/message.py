@@ -17,6 +17,7 @@ from explorer.shared.family import MessageRecord
 from explorer.shared.filtering import in_query
 from explorer.shared.forms.queries import MESSAGE_TABS, EntityQuery
 from explorer.shared.lists import neighbour
+from explorer.shared.presenters import actor_name
 from explorer.shared.shell import Act, act
 
 from . import settling
@@ -32,7 +33,7 @@ def actions(detail: MessageDetail, actor: Actor) -> list[Action]:
     held = (
         ""
         if row.display_state != DisplayState.LOCKED
-        else f"Locked by {row.locked_by or 'a receiver'}; available again when the lock ends."
+        else f"Locked by {actor_name(row.locked_by) or 'a receiver'}; available again when the lock ends."
     )
     if row.state == MessageState.SCHEDULED:
         return [Action("cancel", "Cancel message", "cross", no_right, "Removes the message before it is enqueued.")]

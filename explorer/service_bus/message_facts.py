@@ -86,7 +86,7 @@ def _present(record: MessageRecord, detail: MessageDetail) -> list[Fact]:
     limit = " failed" if row.subqueue == SubQueue.MAIN else " failed deliveries before it was dead-lettered"
     found = [Fact("Delivery count", f"{deliveries(row)}{limit}")]
     if row.locked_by and row.display_state == DisplayState.LOCKED:
-        found += [Fact("Locked by", row.locked_by), Fact("Locked until", at=row.locked_until)]
+        found += [Fact("Locked by", actor_name(row.locked_by)), Fact("Locked until", at=row.locked_until)]
     found.append(Fact("Enqueued", at=row.enqueued_at))
     if row.dead_lettered_at:
         found.append(Fact("Dead-lettered", at=row.dead_lettered_at))

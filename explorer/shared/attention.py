@@ -152,9 +152,9 @@ def _old(facts: Facts, limits: Thresholds) -> Item | None:
 
 
 _STATUS = {
-    EntityStatus.DISABLED: ("Disabled", "sends and receives are refused"),
-    EntityStatus.SEND_DISABLED: ("Sending disabled", "sends are refused"),
-    EntityStatus.RECEIVE_DISABLED: ("Receiving disabled", "receives are refused"),
+    EntityStatus.DISABLED: "sends and receives are refused",
+    EntityStatus.SEND_DISABLED: "sends are refused",
+    EntityStatus.RECEIVE_DISABLED: "receives are refused",
 }
 
 
@@ -163,7 +163,8 @@ def _disabled(facts: Facts, limits: Thresholds) -> Item | None:
         return None
     waiting = at_hand(facts.entity) if facts.entity.holds_messages else 0
     aside = f", {presenters.plural(waiting, 'message')} waiting" if waiting else ""
-    return Item("disabled", Severity.SOON, said[0], aside, said[1], weight=waiting, trend=facts.active, entity=facts.entity)
+    words = presenters.STATUS_WORDS[facts.entity.status]
+    return Item("disabled", Severity.SOON, words, aside, said, weight=waiting, trend=facts.active, entity=facts.entity)
 
 
 def _quota(facts: Facts, limits: Thresholds) -> Item | None:
@@ -219,7 +220,7 @@ RULES = {
         f"The oldest message is older than {human(THRESHOLDS.old_at_least)} and has waited {THRESHOLDS.old_factor:.0f} times as "
         "long as messages did on average in the last hour.", _old,
     ),
-    "disabled": Rule("Disabled", "Sending, receiving or both are disabled.", _disabled),
+    "disabled": Rule("Paused", "Sending, receiving or both are paused.", _disabled),
     "task": Rule(
         "Background task late", "It has not run for twice its interval, or its last run failed.", lambda facts, limits: None
     ),

@@ -11,8 +11,13 @@ from datetime import UTC, datetime, timedelta
 WIDTHS = {"wide": 520, "narrow": 340}
 HEIGHT = 210
 LEFT, RIGHT, TOP, BOTTOM = 52, 8, 10, 26
+LINE = 11.0  # height of a label
 CHARACTER = 7.0  # approximate width of a digit in a label
 
+_STEPS = [  # in seconds, of an axis from zero
+    *(1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200),
+    *(86_400 * days for days in (1, 2, 5, 10, 20, 50, 100)),
+]
 DURATION_TICKS = {
     timedelta(milliseconds=0.1): "0.1 ms",
     timedelta(milliseconds=1): "1 ms",
@@ -164,7 +169,8 @@ def duration_lines(
     shapes = [
         Shape(name, plot.line([None if value is None else share(value) for value in values])) for name, values in series.items()
     ]
-    return plot.chart(shapes, tips, [Tick(plot.y(share(tick)), DURATION_TICKS[tick]) for tick in ticks], partial)
+    labels = [Tick(plot.y(share(tick)), DURATION_TICKS[tick]) for tick in ticks]
+    return plot.chart(shapes, tips, _apart(labels), partial)
 
 
 def count_lines(
@@ -216,13 +222,17 @@ def cost_curve(
     """Durations from zero by duration; the times as in share_curve."""
     plot = _Plot(times, variant)
     plot.marks = _marks_among(times, {"X": chosen, "N": now})
-    most = max((value for values in series.values() for value in values), default=timedelta(0))
-    unit = next((one for one in (86_400, 3600, 60, 1) if most >= timedelta(seconds=4 * one)), 1)
-    top = nice_ceiling(math.ceil(most.total_seconds() / unit))
-    whole = timedelta(seconds=top * unit)
+    steps = _duration_steps(max((value for values in series.values() for value in values), default=timedelta(0)))
+    whole = steps[-1]
     shapes = [Shape(name, plot.line([value / whole for value in values])) for name, values in series.items()]
-    y_ticks = [Tick(plot.y(step / top), brief(timedelta(seconds=step * unit)) if step else "0") for step in count_ticks(top)]
+    y_ticks = [Tick(plot.y(step / whole), brief(step) if step else "0") for step in steps]
     return plot.chart(shapes, tips, y_ticks, (), _logarithmic_ticks(plot, times))
+
+
+def _duration_steps(most: timedelta) -> list[timedelta]:
+    """Zero and equal steps of a usual duration, up to five of them, that enclose a duration."""
+    step = timedelta(seconds=next((one for one in _STEPS if timedelta(seconds=5 * one) >= most), _STEPS[-1]))
+    return [i * step for i in range(max(1, math.ceil(most / step)) + 1)]
 
 
 def _place(times: Sequence[timedelta], duration: timedelta) -> float:
@@ -236,6 +246,15 @@ def _marks_among(times: Sequence[timedelta], marks: Mapping[str, timedelta | Non
     return [(_place(times, at), name, brief(at)) for at, name in sorted(found)]
 
 
+def _apart(ticks: Sequence[Tick]) -> list[Tick]:
+    """Those, from the bottom to the top, whose texts have room: the top, and each that is not too near to it or to one below."""
+    kept: list[Tick] = []
+    for tick in ticks[:-1]:
+        if tick.at - ticks[-1].at >= LINE and (not kept or kept[-1].at - tick.at >= LINE):
+            kept.append(tick)
+    return [*kept, ticks[-1]]
+
+
 def _logarithmic_ticks(plot: "_Plot", times: Sequence[timedelta]) -> list[Tick]:
     ticks, free = [], 0.0
     for tick, text in DURATION_TICKS.items():
@@ -243,6 +262,8 @@ def _logarithmic_ticks(plot: "_Plot", times: Sequence[timedelta]) -> list[Tick]:
         if times[0] <= tick <= times[-1] and at >= free:
             ticks.append(Tick(at, text))
             free = at + CHARACTER * 9
+    if len(ticks) < 2:
+        ticks = [Tick(plot.x(place + 0.5), brief(times[place])) for place in (0, (len(times) - 1) // 2, len(times) - 1)]
     return ticks
 
 

@@ -24,7 +24,7 @@ from broker_core.common.types import Actor, EntityAddress, Family
 from broker_core.reads import Change, ClockReading, NextChange
 from explorer.shared.forms.clock import StepForm
 
-from . import presenters
+from . import presenters, time_scale
 from .preferences import safe_next
 from .shell import Act, May, act, notify_error, page, wants_fragment
 
@@ -105,11 +105,11 @@ def view_of(namespace: str, actor: Actor, *, page: str, entity: str = "") -> Clo
     """The clock of a namespace for one of its pages. Raises EntityNotFound, NotAuthorized."""
     row = namespaces.get_namespace(namespace, actor=actor)
     clock = reads.now(namespace, actor=actor)
-    happens = ""
+    following = ""
     if entity and clock.is_manual:
         with suppress(EntityNotFound):  # the page says so itself
-            happens = next_words(EntityAddress(row.name, entity), clock, actor)
-    return ClockView(row.name, row.family, row.is_system, clock, page, entity, happens)
+            following = next_words(EntityAddress(row.name, entity), clock, actor)
+    return ClockView(row.name, row.family, row.is_system, clock, page, entity, following)
 
 
 def next_words(address: EntityAddress, clock: ClockReading, actor: Actor) -> str:
@@ -117,12 +117,17 @@ def next_words(address: EntityAddress, clock: ClockReading, actor: Actor) -> str
     return happens_next(reads.next_change(address, actor=actor), clock)
 
 
+def happens(change: NextChange) -> str:
+    """A change in words."""
+    return _HAPPENS[change.what].format(change.sequence_number)
+
+
 def happens_next(change: NextChange | None, clock: ClockReading) -> str:
     """A change in words that stay true: a duration if the clock is paused, else an instant."""
     if change is None:
         return "no timed change is pending"
-    happens = _HAPPENS[change.what].format(change.sequence_number)
-    return f"{happens}, {human(change.at - clock.now)} from now" if clock.is_paused else f"{happens}, at {change.at:%H:%M:%S}"
+    words = happens(change)
+    return f"{words}, {human(change.at - clock.now)} from now" if clock.is_paused else f"{words}, at {change.at:%H:%M:%S}"
 
 
 @page
@@ -161,6 +166,8 @@ def _move(request: HttpRequest, namespace: str, entity: str) -> Act:
     typed = request.POST.get("by") or request.POST.get("step", "").strip()
     acts: dict[str, tuple[str, Callable[[], Any], Callable[[Any], str], str]] = {
         "pause": ("pause clock", lambda: namespaces.pause_clock(namespace, actor=actor), _paused, ""),
+        "play": ("resume clock", lambda: _play(namespace, request.POST.get("rate", ""), actor), _resumed, ""),
+        "ahead": ("step clock", lambda: _ahead(namespace, request.POST.get("ahead", ""), actor), _stepped, ": on the time bar"),
         "resume": ("resume clock", lambda: namespaces.resume_clock(namespace, actor=actor), _resumed, ""),
         "catch-up": ("resume clock", lambda: _catch_up(namespace, actor), _stepped, ": to real time"),
         "step": ("step clock", lambda: _step(namespace, typed, actor), _stepped, f": {typed}"),
@@ -187,6 +194,22 @@ def _step(namespace: str, typed: str, actor: Actor) -> Stepped:
     if not form.is_valid():
         raise InvalidArgument("step", " ".join(form.errors["step"]))
     return _follow(namespace, form.cleaned_data["step"], actor)
+
+
+def _play(namespace: str, rate: str, actor: Actor) -> namespaces.Clock:
+    """Run the clock at a speed. Raises InvalidArgument."""
+    try:
+        return namespaces.resume_clock(namespace, float(rate), actor=actor)
+    except ValueError as exc:
+        raise InvalidArgument("rate", f"{rate!r} is not a number") from exc
+
+
+def _ahead(namespace: str, step: str, actor: Actor) -> Stepped:
+    """Advance the clock to a place on the time bar. Raises InvalidArgument."""
+    wanted = time_scale.step_of(step)
+    if not wanted:
+        raise InvalidArgument("ahead", f"must be a whole number from 1 to {time_scale.STEPS:,}")
+    return _follow(namespace, time_scale.distance(wanted), actor)
 
 
 def _to_next(namespace: str, path: str, actor: Actor) -> Stepped | None:
@@ -218,7 +241,8 @@ def _paused(clock: namespaces.Clock) -> str:
 
 
 def _resumed(clock: namespaces.Clock) -> str:
-    return f"Resumed the clock of {clock.namespace} from {presenters.absolute(clock.now)} at normal speed."
+    speed = "normal speed" if clock.rate == 1 else f"{clock.rate:g} times the normal speed"
+    return f"Resumed the clock of {clock.namespace} from {presenters.absolute(clock.now)} at {speed}."
 
 
 def _stepped(done: Stepped | None) -> str:

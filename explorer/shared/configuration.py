@@ -27,7 +27,7 @@ from broker_core.transfer.updating import (
     apply_import,
     preview_import,
 )
-from explorer import audit
+from explorer import audit, sandbox_names
 
 from .family import pages_of
 from .forms.text_file import TextFileForm
@@ -93,7 +93,11 @@ def configuration(request: HttpRequest) -> HttpResponse:
     may_manage = Right.MANAGE in request.actor.rights
     context: dict[str, Any] = {
         "section": "entities",
-        "namespaces": [n for n in reads.namespaces(actor=request.actor) if not n.is_system],
+        "namespaces": [
+            one
+            for one in sandbox_names.without_of_others(request.user, reads.namespaces(actor=request.actor))
+            if not one.is_system
+        ],
         "why_not": "" if may_manage else "Exporting and importing configuration requires the administrator role.",
     }
     if request.method != "POST":
@@ -140,13 +144,14 @@ def _audit(actor: Actor, namespace: NamespaceImport, row: Row) -> None:
     address = EntityAddress(namespace.name, item.path) if item.path else None
     of = f"{namespace.name}: " if address is None else ""
     what = f"{item.kind} {item.name}" if item.name else ""
+    by_hand = pages_of(namespace.family).audited_as.get(item.kind)
     if row.change.result is Result.CREATED:
-        audit.done(actor, f"create {item.kind}", address, target=f"{of}{what}", detail="Created by an import.")
+        audit.done(actor, by_hand or f"create {item.kind}", address, target=f"{of}{what}", detail="Created by an import.")
         return
     names = ", ".join(name for name, _, _ in row.settings)
     changed = ", ".join(f"{name} from {before} to {after}" for name, before, after in row.settings)
     detail = f"Changed {changed} by an import. {row.effects}".strip()
-    action = f"change {item.kind}" if item.name else "change settings"
+    action = (by_hand or f"change {item.kind}") if item.name else "change settings"
     audit.done(actor, action, address, target=f"{of}{what or names}", detail=detail)
 
 

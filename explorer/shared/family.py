@@ -21,7 +21,7 @@ from broker_core.reads import Counted, EntityRow, Event, Explanation, MessageDet
 from broker_core.store.driver import Steps
 
 from .actions import Action
-from .values import Act, Badge, Fact, Figure, StateLine
+from .values import Act, Badge, BoardPages, Fact, Figure, StateLine
 
 View = Callable[..., HttpResponse]
 
@@ -175,6 +175,7 @@ class PageTexts:
     no_consumer:            shown for an entity from which no message was ever received.
     collected, collected_why: what an entity whose messages wait for an operator holds, and how these came there.
     receiver:               the noun for who receives.
+    copier:                 the noun for what copies a message to several queues; empty: nothing does.
     lock_lost:              why a delivery ended without a settlement, after "because".
     """
 
@@ -185,6 +186,7 @@ class PageTexts:
     collected: str = "dead letter"
     collected_why: str = "dead-lettered to this queue, and nothing consumes them"
     receiver: str = "receiver"
+    copier: str = ""
     lock_lost: str = "their lock ended"
 
 
@@ -229,6 +231,8 @@ class LimitPages:
     """What analyses call the lock and the maximum of deliveries, and where these are changed.
 
     lock, deliveries:  the settings in sentences, such as "visibility timeout" and "maximum dequeue count".
+    idle:              the setting that deletes unused queues; empty: there is none.
+    sending_is_use:    whether a queue that only gets messages is used.
     more_deliveries:   by how much the deliveries of a message may exceed its limit.
     notices_crashes:   whether a consumer that crashes loses its messages at once, instead of when the lock ends.
     in_force:          (entity's record) -> the limit of deliveries; None: unlimited.
@@ -242,6 +246,8 @@ class LimitPages:
     propose: Callable[[Any, timedelta | None, int | None, timedelta | None], str]
     more_deliveries: int = 0
     notices_crashes: bool = False
+    idle: str = ""
+    sending_is_use: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +267,7 @@ class FamilyPages:
     set_status:  (address, status, actor) -> pauses or resumes an entity.
     settings_words: (entity, columns of a revision) -> its settings in words, by name.
     setting_words: (kind of object, setting, value) -> the setting's name and its value in words, as on the settings pages.
+    audited_as:  by kind of object, the name that the audit gives to its creation by hand, where it is not "create ...".
     namespaces:  None: the family has its own pages for namespaces, named in `namespace_urls`.
     namespace_urls: URL names of these: "namespace_new", "namespace_delete".
     new_entities: the forms that create an entity.
@@ -269,9 +276,12 @@ class FamilyPages:
     dead_tab:    query of the list to which the count of dead letters links.
     operations:  how operations on many messages work.
     limits:      the lock and the maximum of deliveries, for analyses.
+    board:       how the board shows its entities.
     send_url:    (namespace, path) -> the URL of the form that sends to an entity, or to what else the family sends to.
     exchange_url: (namespace, name) -> the URL of an exchange's page; empty: the family has no exchanges.
     demo:        name of the module with the family's part of the demo (explorer/demo/parts.py); empty: none.
+    term:        (term of the glossary) -> what the family calls it; empty: unknown.
+    lessons:     name of the package with the family's lessons and their actions (explorer/lessons/catalog.py); empty: none.
     """
 
     family: Family
@@ -292,6 +302,8 @@ class FamilyPages:
     setting_words: Callable[[str, str, Any], tuple[str, str]]
     operations: FamilyOperations
     limits: LimitPages
+    board: BoardPages
+    audited_as: Mapping[str, str] = field(default_factory=dict)
     namespaces: NamespacePages | None = None
     namespace_urls: Mapping[str, str] = field(default_factory=dict)
     tags: Callable[[EntityRow], Sequence[tuple[str, str]]] = _empty
@@ -300,6 +312,8 @@ class FamilyPages:
     send_url: Callable[[str, str], str] = _send_url
     exchange_url: Callable[[str, str], str] = lambda namespace, name: ""
     demo: str = ""
+    term: Callable[[Any], str] = lambda term: ""
+    lessons: str = ""
 
     @property
     def title(self) -> str:

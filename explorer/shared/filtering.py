@@ -3,7 +3,7 @@ removes it, and what is wrong with one that cannot be read."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -15,7 +15,7 @@ from django.utils.timezone import now
 
 from broker_core import reads
 from broker_core.common.errors import FilterError
-from broker_core.common.types import EntityAddress, Right
+from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.reads import Matching, MessageFilter, MessageRow, Page, Tab
 from broker_core.reads.conditions import BodyText, JsonValue
 
@@ -69,19 +69,30 @@ def filter_of(request: HttpRequest, at: datetime) -> FilterField:
     """The filter in the query of a page: its parameters q, which may be several. at: now, by the clock of the list."""
     text = _text(request.GET)
     cleared = _with(request.GET, "")
-    try:
-        tokens = reads.parse_tokens(text, now=at)
-        for token in tokens:
-            if isinstance(token.condition, BodyText | JsonValue) and Right.SEE_BODIES not in request.actor.rights:
-                raise FilterError(token.start, NO_BODIES)
-    except FilterError as exc:
-        status = 403 if exc.problem == NO_BODIES else 400
-        problem = Problem(exc.problem, text[: exc.position], text[exc.position :], status)
+    tokens, problem = _read(text, at, request.actor)
+    if problem:
         return FilterField(text, MessageFilter(), problem=problem, typed=text, cleared=cleared)
     chips = [
         Chip(text[token.start : token.end], _with(request.GET, f"{text[: token.start]}{text[token.end :]}")) for token in tokens
     ]
     return FilterField(text, MessageFilter(tuple(token.condition for token in tokens)), tuple(chips), cleared=cleared)
+
+
+def problem_of(text: str, at: datetime, actor: Actor) -> Problem | None:
+    """Why this filter cannot be used; None: it can."""
+    return _read(text, at, actor)[1]
+
+
+def _read(text: str, at: datetime, actor: Actor) -> tuple[Sequence[Any], Problem | None]:
+    try:
+        tokens = reads.parse_tokens(text, now=at)
+        for token in tokens:
+            if isinstance(token.condition, BodyText | JsonValue) and Right.SEE_BODIES not in actor.rights:
+                raise FilterError(token.start, NO_BODIES)
+    except FilterError as exc:
+        status = 403 if exc.problem == NO_BODIES else 400
+        return (), Problem(exc.problem, text[: exc.position], text[exc.position :], status)
+    return tokens, None
 
 
 def in_query(query: QueryDict, row: MessageRow | None, holds: tuple[int, ...] | None = None) -> MessageFilter | None:

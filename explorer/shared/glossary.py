@@ -13,6 +13,8 @@ from django.views.decorators.http import require_GET
 from .attention import RULES
 from .shell import page, show
 
+_STORAGE = "in Queue Storage: "  # in the column of Azure
+
 
 class Term(NamedTuple):
     """A term. icon: of its badge; for a state also the name of its colour. also: labels of pages that mean it."""
@@ -27,6 +29,16 @@ class Term(NamedTuple):
     @property
     def anchor(self) -> str:
         return self.word.replace(" ", "-")
+
+    @property
+    def service_bus(self) -> str:
+        """What Service Bus calls it; empty: unknown."""
+        return self.azure.partition(_STORAGE)[0].rstrip("; ")
+
+    @property
+    def queue_storage(self) -> str:
+        """What Queue Storage calls it, where that differs; empty: unknown."""
+        return self.azure.partition(_STORAGE)[2]
 
     @property
     def sheet(self) -> str:
@@ -74,7 +86,9 @@ FILTER_EXAMPLES = (
 @page
 @require_GET
 def glossary(request: HttpRequest) -> HttpResponse:
-    context = {"section": "help", "rules": RULES, "filter_examples": FILTER_EXAMPLES, **TERMS}
+    from explorer.lessons import pages as lessons  # whose steps use the terms
+
+    context = {"section": "help", "rules": RULES, "filter_examples": FILTER_EXAMPLES, **TERMS, **lessons.listed(request.user)}
     return show(request, "help", context, fragment="help")
 
 

@@ -16,6 +16,7 @@ from broker_core.common.errors import BrokerError, EntityNotFound
 from broker_core.common.types import Actor, EntityAddress
 from broker_core.reads import EntityRow, TrafficPoint
 from broker_core.store import connections
+from explorer import sandbox_names
 from explorer.demo import pages
 from explorer.live.page import Live, live
 
@@ -70,6 +71,7 @@ def insights(request: HttpRequest) -> HttpResponse:
     query = cleaned(InsightsQuery(request.GET))
     shown = next((one for one in RANGES if one.name == query["range"]), DEFAULT)
     namespaces = [n for n in reads.namespaces(actor=request.actor) if not n.is_system or n.name == query["namespace"]]
+    namespaces = sandbox_names.without(namespaces, keep=query["entity"].namespace if query["entity"] else query["namespace"])
     entity, here = _scope(query, namespaces, request.actor)
     points = _points(entity, here, shown, request.actor)
     if query["format"] == "csv":

@@ -11,6 +11,7 @@ from broker_core import reads
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import EntityAddress, Family
 from broker_core.reads import EntityFilter, LockFilter
+from explorer import sandbox_names
 from explorer.live.page import Live, live
 from explorer.shared.forms.queries import LockQuery
 
@@ -30,7 +31,7 @@ def locks(request: HttpRequest) -> HttpResponse:
     """GET shows the locks; POST releases one, or all that match the filter."""
     form = LockQuery(request.GET)
     query = cleaned(form)
-    wanted = _filter(query)
+    wanted = _filter(query, sandbox_names.hidden_sandboxes(request.user, request.actor, own=query["all"]))
     return shown_or_acted_on(
         request, lambda done=Act(): _show(request, form, query, wanted, done), lambda: _release(request, wanted)
     )
@@ -48,17 +49,19 @@ def _show(request: HttpRequest, form: LockQuery, query: dict[str, Any], wanted: 
         "most_released": releasing.MOST_RELEASED,
         "error": done.error,
     }
-    shown = Live({"explorer/_locks.html": 0.0}, refresh_seconds=SECONDS)
+    personal = query["all"] and sandbox_names.hides_others(request.user, request.actor)
+    shown = Live({"explorer/_locks.html": 0.0}, refresh_seconds=SECONDS, personal=personal)
     return show(request, "locks", context, status=done.status, live=shown)
 
 
-def _filter(query: dict[str, Any]) -> LockFilter:
-    """Vitrine's own entities are left out unless they are asked for."""
+def _filter(query: dict[str, Any], hidden: tuple[str, ...]) -> LockFilter:
+    """Vitrine's own entities are left out unless they are asked for. hidden: sandboxes that are left out, too."""
     entities = EntityFilter(
         family=Family(query["family"]) if query["family"] else None,
         part=query["q"].strip().lower().replace("/subscriptions/", "/"),
         include_hidden=True,
         include_system=query["all"],
+        except_namespaces=hidden,
     )
     return LockFilter(entities, query["holder"].strip())
 

@@ -49,6 +49,7 @@ def context_of(request: HttpRequest, address: EntityAddress, number: int, done: 
     sent = detail.application_properties if detail else own[0].application_properties
     stored = stored_properties(record)
     message_id = record.row.message_id if record.row else own[0].message_id
+    facts = [*of_family.facts(record), *properties(stored, of_family)]
     return {
         **about(request, entity),  # type: ignore[arg-type]
         "may": May(actor.rights & ~(Right.SEND | Right.LISTEN | Right.OPERATE | Right.MANAGE)) if deleted else May(actor.rights),
@@ -66,7 +67,8 @@ def context_of(request: HttpRequest, address: EntityAddress, number: int, done: 
         "entries": timeline.entries(events, entity.id, number, entity.family),
         "late": late_settlement(here, actor),
         "now": timeline.present(own, record.row, entity.family) if record.row else [],
-        "facts": [*of_family.facts(record), *properties(stored, of_family)],
+        "facts": facts,
+        "properties": [*_identity(number, message_id), *facts],
         "application_properties": [(name, kind, *_shown(kind, text)) for name, (kind, text) in sent.items()],
         "stored_headers": sent,
         "anchors": of_family.anchors(sent),
@@ -149,6 +151,10 @@ def properties(stored: Mapping[str, Any], of_family: MessagePage) -> list[Fact]:
     given = [(name, stored[name]) for name in names if stored.get(name) not in (None, "")]
     name_of, text_of = of_family.property_name, of_family.property_text
     return [Fact(name_of(name), *text_of(name, _listed(value)), is_code=True) for name, value in given]
+
+
+def _identity(number: int, message_id: str | None) -> list[Fact]:
+    return [Fact("Sequence number", str(number)), *([Fact("Message ID", message_id, is_code=True)] if message_id else [])]
 
 
 def _session_id(record: MessageRecord) -> str | None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from django import forms
 from django.contrib import messages
+from django.core.paginator import Paginator
 from django.db import IntegrityError, transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
@@ -31,6 +32,7 @@ from .shell import Act, act, notify_error, page, show, wants_fragment
 
 LARGEST = 128 * 1024  # bytes of a template's fields together
 MOST_OFFERED = 200
+ROWS = 100  # templates of a page of the list
 _NOT_KEPT = ("template", "like", "of")
 Kept = tuple[tuple[str, str], ...]
 
@@ -216,8 +218,9 @@ def message_templates(request: HttpRequest) -> HttpResponse:
     sender = _sender(request)
     families = [sender.family] if sender else [one.family for one in installed()]
     found = MessageTemplate.objects.visible_to(request.user).filter(family__in=families).select_related("owner").defer("fields")
-    lines = [(one, pages_of(one.family).title, _use_url(one, sender), may_change(request, one)) for one in found]
-    context = {"section": "entities", "lines": lines, "sender": sender, "query": _query(sender)}
+    listed = Paginator(found.order_by("name", "pk"), ROWS).get_page(request.GET.get("page"))
+    lines = [(one, pages_of(one.family).title, _use_url(one, sender), may_change(request, one)) for one in listed]
+    context = {"section": "entities", "lines": lines, "page": listed, "sender": sender, "query": _query(sender)}
     return show(request, "message_templates", context)
 
 

@@ -16,6 +16,7 @@ from broker_core import reads
 from broker_core.common.errors import BrokerError
 from broker_core.common.types import Right
 from broker_core.reads import EntityFilter
+from explorer import sandbox_names
 
 from . import figures, presenters
 from .family import pages_of
@@ -140,7 +141,7 @@ class Switch:
     others: int
 
 
-_namespaces = Recent(reads.namespaces)
+_namespaces = Recent(lambda: sandbox_names.without(reads.namespaces()))
 
 
 def switch(request: HttpRequest, here: str | None) -> Switch | None:
@@ -158,4 +159,5 @@ def switch(request: HttpRequest, here: str | None) -> Switch | None:
         links.append(NamespaceLink(one.name, str(pages_of(one.family).container_noun), url, one.name == here))
     words = next((str(pages_of(one.family).container_noun) for one in known if one.name == here), "")
     shown = words or presenters.plural(len(known), "namespace", "namespaces")
-    return Switch(here or "All namespaces", shown, tuple(links), max(0, len(known) - MOST_LISTED))
+    title = here and sandbox_names.title(getattr(request, "user", None), here) or here or "All namespaces"
+    return Switch(title, shown, tuple(links), max(0, len(known) - MOST_LISTED))

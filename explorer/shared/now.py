@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
@@ -15,6 +16,7 @@ from broker_core import reads
 from broker_core.common.errors import EntityNotFound
 from broker_core.common.types import Right, SubQueue
 from broker_core.reads import EntityFilter, EntityRow
+from explorer import sandbox_names
 from explorer.demo import pages as demonstration
 from explorer.live.page import Live, live
 from explorer.map import pages as live_map
@@ -23,7 +25,7 @@ from explorer.shared.forms.queries import NowQuery
 from . import attention, changes, figures, navigation, presenters, small_charts, sweeps, traffic_charts
 from .attention import Item, Severity
 from .family import pages_of
-from .recent import Recent
+from .recent import LARGE, CacheByKey, Recent
 from .shell import cleaned, draws, page, show
 
 SHOWN = 5  # entries of the attention list: with any number of entities, the page is one screen
@@ -35,6 +37,7 @@ HEALTH_SECONDS, CHARTS_SECONDS = 1.0, 5.0  # between two drawings
 REFRESH_SECONDS = 2.0  # without an event of an entity that is listed
 
 _late_tasks = Recent(sweeps.tasks)
+health: CacheByKey[tuple[reads.Candidates, reads.Tallies]] = CacheByKey()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +84,7 @@ def now(request: HttpRequest) -> HttpResponse:
     context: dict[str, Any] = {"section": "now", "namespace": namespace, "is_whole": is_whole}
     listed: Sequence[Item] = ()
     if draws(request, HEALTH):
-        wanted = EntityFilter(namespace=namespace)
-        limits = attention.THRESHOLDS
-        found = reads.attention(
-            wanted, many_dead=limits.many_dead, new_minutes=attention.NEW_MINUTES, older_than=limits.old_at_least,
-            fuller_than=limits.quota_share, most=MOST if is_whole else CANDIDATES, actor=request.actor,
-        )  # fmt: skip
+        found, tallies, age = _read_health(request, namespace, MOST if is_whole else CANDIDATES)
         items = attention.attention(found.facts, () if namespace else _late_tasks.get())
         listed = items[: MOST if is_whole else SHOWN]
         more = max(found.entities - len(found.facts), 0)
@@ -95,7 +93,8 @@ def now(request: HttpRequest) -> HttpResponse:
             "entries": [_entry(item, request, is_first=i == 0) for i, item in enumerate(listed)],
             "others": len(items) - len(listed) + more,
             "others_known": not more,
-            "totals": _totals(wanted, found, request),
+            "totals": _totals(namespace, found, tallies),
+            "counted": presenters.age_in_words(age) if age is not None else "",
         }
     if draws(request, CHARTS) and not is_whole:
         points = reads.namespace_traffic(namespace, small_charts_minutes(), actor=request.actor)
@@ -112,10 +111,31 @@ def now(request: HttpRequest) -> HttpResponse:
             watched += picture.spots.names
     shown_live = Live(
         fragments, entities=watched, refresh_seconds=REFRESH_SECONDS, least_seconds=live_map.FRAMES_SECONDS,
-        ways=picture.ways if picture else None,
+        ways=picture.ways if picture else None, personal=sandbox_names.may_be_one(namespace),
     )  # fmt: skip
     context["demonstration"] = demonstration.shown() if namespace in (None, "demo") else None
     return show(request, "now", context, live=shown_live)
+
+
+def _read_health(
+    request: HttpRequest, namespace: str | None, most: int
+) -> tuple[reads.Candidates, reads.Tallies, timedelta | None]:
+    """What may need a person, the sums of all entities, and their age if they were kept."""
+    actor = request.actor
+
+    def read() -> tuple[reads.Candidates, reads.Tallies]:
+        hidden = sandbox_names.may_be_one(namespace)
+        wanted, limits = EntityFilter(namespace=namespace, include_hidden=hidden), attention.THRESHOLDS
+        found = reads.attention(
+            wanted, many_dead=limits.many_dead, new_minutes=attention.NEW_MINUTES, older_than=limits.old_at_least,
+            fuller_than=limits.quota_share, most=most, actor=actor,
+        )  # fmt: skip
+        return found, reads.tallies(wanted, actor=actor)
+
+    if navigation.counts(request).get("entities", 0) <= LARGE:
+        return *read(), None
+    (found, tallies), age = health.get((namespace, most), read)
+    return found, tallies, age
 
 
 def small_charts_minutes() -> int:
@@ -192,13 +212,12 @@ class Total:
     is_red: bool = False
 
 
-def _totals(wanted: EntityFilter, found: reads.Candidates, request: HttpRequest) -> list[Total]:
-    tallies = reads.tallies(wanted, actor=request.actor)
+def _totals(namespace: str | None, found: reads.Candidates, tallies: reads.Tallies) -> list[Total]:
     counted = {figure.name: count for figure, count in figures.sums(figures.SEVERAL, tallies.rows)}
-    entities = reverse("explorer:namespace", args=[wanted.namespace]) if wanted.namespace else reverse("explorer:entities")
+    entities = reverse("explorer:namespace", args=[namespace]) if namespace else reverse("explorer:entities")
     sent = sum(row.sent_rate for row in tallies.rows if row.holds_messages)
     completed = sum(row.completed_rate for row in tallies.rows)
-    failed = reverse("explorer:dead_letters") + (f"?{urlencode({'q': f'{wanted.namespace}/'})}" if wanted.namespace else "")
+    failed = reverse("explorer:dead_letters") + (f"?{urlencode({'q': f'{namespace}/'})}" if namespace else "")
     dead = counted["dead"]
     totals = [
         Total("entities", f"{tallies.entities:,}", "entity" if tallies.entities == 1 else "entities", entities),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
@@ -16,12 +17,14 @@ from broker_core.common.types import Actor, EntityKind, Family
 from broker_core.reads import EntityFilter, EntityRow, Tally
 from broker_core.store import connections
 from broker_core.store.connections import Database
+from explorer import sandbox_names
 from explorer.demo import pages
 from explorer.live.page import FOLLOW_SECONDS, Live, LiveRequest, live
 from explorer.shared.forms.queries import KINDS, OverviewQuery
 
 from . import figures, presenters
 from .preferences import ONE_YEAR
+from .recent import LARGE, CacheByKey
 from .shell import cleaned, page, show, wants_fragment
 from .values import Figure
 
@@ -101,10 +104,11 @@ def overview(request: HttpRequest, namespace: str | None = None) -> HttpResponse
     here = next((n for n in namespaces if namespace and n.name.lower() == namespace.lower()), None)
     if namespace and here is None:
         raise EntityNotFound(namespace, "namespace")
-    wanted = filter_of(query, here)
+    hidden = sandbox_names.hidden_sandboxes(request.user, request.actor, own=True) if query["all"] and here is None else ()
+    wanted = filter_of(query, here, hidden)
     sort = query["sort"] or "name"
     first = ((query["page"] or 1) - 1) * ROWS
-    found = _tree(request, query, wanted, sort, first, is_small=sum(n.entities for n in namespaces) <= OLDEST_BELOW)
+    found, age = _tree(request.actor, query, wanted, sort, first, sum(n.entities for n in namespaces))
     lines = lines_of(found, {n.name: n for n in namespaces}, here, request.GET, request.actor)
     on_page = [line.entity for line in lines if line.entity]
     counted = figures_of(here, found.totals.rows)
@@ -112,8 +116,11 @@ def overview(request: HttpRequest, namespace: str | None = None) -> HttpResponse
     context = {
         "section": "entities",
         "namespace": namespace,
-        "namespaces": [n for n in namespaces if query["all"] or not n.is_system],
+        "namespaces": [n for n in namespaces if n.name not in hidden]
+        if query["all"]
+        else sandbox_names.without(n for n in namespaces if not n.is_system),
         "here": here,
+        "heading": (sandbox_names.title(request.user, here.name) or here.name) if here else "All entities",
         "clock": here.clock if here else None,
         "query": query,
         "sort": sort,
@@ -131,13 +138,17 @@ def overview(request: HttpRequest, namespace: str | None = None) -> HttpResponse
         "page_before": first // ROWS,
         "page_after": first // ROWS + 2 if found.count > first + ROWS else None,
         "totals": linked(totals(found.totals.rows, counted), request.GET),
-        "any_entity": lines or reads.list_entities(filter_of(query | _UNFILTERED, here), limit=1, actor=request.actor),
+        "any_entity": lines or reads.list_entities(filter_of(query | _UNFILTERED, here, hidden), limit=1, actor=request.actor),
         "found": found.totals,
+        "counted": presenters.age_in_words(age) if age is not None else "",
     }
     fragments = {"explorer/_overview_table.html": TABLE_SECONDS if sort in ("name", "-name") else FOLLOW_SECONDS}
     if here:
         fragments["explorer/overview.html#clock"] = 0.0
-    shown_live = Live(fragments, entities=on_page)  # the sums of entities on other pages follow after REFRESH_SECONDS
+    personal = query["all"] and here is None and sandbox_names.hides_others(request.user, request.actor)
+    shown_live = Live(
+        fragments, entities=on_page, personal=personal
+    )  # the sums of entities on other pages follow after REFRESH_SECONDS
     if not isinstance(request, LiveRequest):
         context["demonstration"] = pages.shown() if namespace in (None, "demo") else None
     return show(request, "overview", context, fragment="_overview_table", live=shown_live)
@@ -171,22 +182,33 @@ def _remember(request: HttpRequest) -> HttpResponse:
     return response
 
 
-def _tree(request: Any, query: Mapping[str, Any], wanted: EntityFilter, sort: str, first: int, *, is_small: bool) -> reads.Tree:
-    """The page of items. Of several databases, each gives its first ones, and the page is cut from all."""
+trees: CacheByKey[reads.Tree] = CacheByKey()
+
+
+def _tree(
+    actor: Actor, query: Mapping[str, Any], wanted: EntityFilter, sort: str, first: int, entities: int
+) -> tuple[reads.Tree, timedelta | None]:
+    """The page of items, and its age if it was kept. Of several databases, each gives its first ones, and the page is cut from
+    all. entities: how many there are in all namespaces."""
     several = connections.are_several() and wanted.namespace is None
-    found = reads.tree(
-        wanted,
-        sort=sort,
-        grouped=not query["q"],
-        toggled=query["toggle"],
-        open_below=ROWS,
-        first=0 if several else first,
-        limit=first + ROWS if several else ROWS,
-        max_children=ROWS,
-        with_oldest=is_small,
-        actor=request.actor,
-    )
-    return replace(found, items=found.items[first : first + ROWS]) if several else found
+    grouped, toggled = not query["q"], tuple(query["toggle"])
+
+    def read() -> reads.Tree:
+        found = reads.tree(
+            wanted,
+            sort=sort,
+            grouped=grouped,
+            toggled=toggled,
+            open_below=ROWS,
+            first=0 if several else first,
+            limit=first + ROWS if several else ROWS,
+            max_children=ROWS,
+            with_oldest=entities <= OLDEST_BELOW,
+            actor=actor,
+        )
+        return replace(found, items=found.items[first : first + ROWS]) if several else found
+
+    return trees.get((wanted, sort, grouped, toggled, first), read) if entities > LARGE else (read(), None)
 
 
 def lines_of(
@@ -282,16 +304,17 @@ def linked(sums: Iterable[Sum], params: QueryDict) -> list[Sum]:
     return made
 
 
-def filter_of(query: Mapping[str, Any], here: reads.NamespaceRow | None) -> EntityFilter:
-    """Vitrine's own entities are left out, unless their namespace is shown."""
+def filter_of(query: Mapping[str, Any], here: reads.NamespaceRow | None, hidden: tuple[str, ...] = ()) -> EntityFilter:
+    """Vitrine's own entities and those of sandboxes are left out, unless their namespace is shown."""
     return EntityFilter(
         namespace=here.name if here else None,
         kind=EntityKind(query["kind"]) if query["kind"] else None,
         family=Family(query["family"]) if query["family"] else None,
         part=query["q"].strip().lower().replace("/subscriptions/", "/"),
         prefix=query["within"] if here else "",
-        include_hidden=query["all"],
+        include_hidden=query["all"] or (here is not None and sandbox_names.may_be_one(here.name)),
         include_system=query["all"] or (here is not None and here.is_system),
+        except_namespaces=hidden,
     )
 
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 from broker_core.common.durations import format_iso, human
 from broker_core.common.types import Actor, EntityAddress, EntityStatus, SubQueue
-from broker_core.reads import EntityRow, MessageRow
+from broker_core.reads import EntityRow, Lock, MessageRow
 from broker_core.runtime.previews import Effect
 
 from .family import pages_of
@@ -239,7 +239,7 @@ def is_neglected(entity: EntityRow) -> bool:
 def consuming(entity: EntityRow) -> str:
     """The state of an entity's consumers, in a word or two."""
     if entity.status != EntityStatus.ACTIVE:
-        return str(entity.status)
+        return STATUS_WORDS[entity.status]
     if entity.forward_to:
         return "forwards"
     if entity.consumers:
@@ -257,6 +257,13 @@ def status_words(status: EntityStatus) -> str:
     return STATUS_WORDS[status]
 
 
+def is_received_from(entity: EntityRow) -> bool:
+    """Whether an entity has receivers now, or forwards its messages."""
+    last = entity.last_receive_at
+    active = last is not None and entity.clock.now - last < timedelta(minutes=1)
+    return bool(entity.forward_to or entity.consumers or entity.consumers_waiting or active)
+
+
 def receiving(entity: EntityRow) -> str:
     """Who receives from an entity now, in a few words."""
     noun = pages_of(entity.family).texts.receiver
@@ -268,11 +275,19 @@ def receiving(entity: EntityRow) -> str:
         return f"{noun}s waiting"
     if entity.last_receive_at is None:
         return f"no {noun} yet"
-    idle = entity.clock.now - entity.last_receive_at
-    return f"{noun}s active" if idle < timedelta(minutes=1) else f"no {noun} for {age(idle)}"
+    if is_received_from(entity):
+        return f"{noun}s active"
+    return f"no {noun} for {age(entity.clock.now - entity.last_receive_at)}"
 
 
 def property_name(name: str) -> str:
     """A property's name in Azure's pages: content_type -> Content type, correlation_id -> Correlation ID."""
     words = name.replace("-", "_").split("_")
     return " ".join([words[0].capitalize(), *words[1:]]).removesuffix(" id") + (" ID" if words[-1] == "id" else "")
+
+
+def release_title(lock: Lock) -> str:
+    """What is released, and from whom: the list behind the question may change meanwhile."""
+    what = f"session {lock.session_id or '(empty)'}" if lock.is_session else f"message {lock.number}"
+    place = f"{lock.address.namespace}/{shown_path(lock.address)}"
+    return f"Release {what} of {place}, held by {lock.holder or 'an unknown receiver'}"

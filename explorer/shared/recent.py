@@ -1,25 +1,35 @@
-"""Values that every page shows, read once for all of them."""
+"""Values that every page shows, or that take long to read, read once for all who ask."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from datetime import timedelta
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
 KEPT_SECONDS = 2.0
 SHARE = 0.02  # of the time may be spent reading a value: what takes long to read is kept for longer
+LARGE = 20_000  # entities, from which their sums are kept, with their age
+SHARE_OF_LARGE = 0.1
+MOST_KEPT = 50  # keys with such sums
 
 
 class Recent(Generic[T]):
     """A value that is read again when it is older than KEPT_SECONDS. While one thread reads, the others get the last value."""
 
-    def __init__(self, read: Callable[[], T]):
-        self._read, self._lock = read, threading.Lock()
+    def __init__(self, read: Callable[[], T], *, share: float = SHARE):
+        self._read, self._share, self._lock = read, share, threading.Lock()
         self._value: T | None = None
-        self._until = 0.0
+        self._until = self._began = 0.0
+
+    @property
+    def age(self) -> timedelta:
+        """Of the value that `get` returned last."""
+        return timedelta(seconds=time.monotonic() - self._began)
 
     def get(self) -> T:
         """Raises what reading raises."""
@@ -30,8 +40,29 @@ class Recent(Generic[T]):
                 began = time.monotonic()
                 self._value = self._read()
                 ended = time.monotonic()
-                self._until = ended + max(KEPT_SECONDS, (ended - began) / SHARE)
+                self._began, self._until = began, ended + max(KEPT_SECONDS, (ended - began) / self._share)
             return self._value
 
     def clear(self) -> None:
         self._value = None
+
+
+class CacheByKey(Generic[T]):
+    """Sums of very many entities, by what they are of. Those of the MOST_KEPT keys asked for last are kept."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[Hashable, Recent[T]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable, read: Callable[[], T]) -> tuple[T, timedelta]:
+        """The value and its age. Raises what reading raises. `read` is kept with it, and called by others too."""
+        with self._lock:
+            found = self._kept.setdefault(key, Recent(read, share=SHARE_OF_LARGE))
+            self._kept.move_to_end(key)
+            while len(self._kept) > MOST_KEPT:
+                self._kept.popitem(last=False)
+        return found.get(), found.age
+
+    def clear(self) -> None:
+        with self._lock:
+            self._kept.clear()

@@ -19,6 +19,7 @@ from broker_core import reads
 from broker_core.reads import Slice, WithId
 from broker_core.reads.searching import EVENTS, is_in_events
 from broker_core.store import connections
+from explorer import sandbox_names
 from explorer.shared.forms.queries import SearchQuery
 
 from .filtering import FilterField, filter_of, saved_url
@@ -75,6 +76,8 @@ def search(request: HttpRequest) -> HttpResponse:
         result = _slice(request, filter, query, known)
         if by_id:
             result = replace(result, found=(*by_id.found, *result.found))
+        if hidden := sandbox_names.hidden_sandboxes(request.user, request.actor, own=True):
+            result = replace(result, found=tuple(one for one in result.found if one.address.namespace not in hidden))
         context |= {"found": result.found, "progress": _progress(request, query, result, known), "is_first": not query["cursor"]}
     fragment = "_search_slice" if query["cursor"] else "_search"
     return show(request, "search", context, fragment=fragment, status=status)

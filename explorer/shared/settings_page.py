@@ -11,6 +11,7 @@ from django.forms import Field, Form
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
+from broker_core import operations
 from broker_core.common.errors import BrokerError, InvalidArgument, PreviewOutdated
 from broker_core.common.types import EntityAddress
 from broker_core.reads import EntityRow
@@ -110,7 +111,8 @@ def delete_entity(
     """GET asks the user to type the name; POST deletes. typed: the name. count: messages deleted with it. after: next URL."""
     address = entity.address
     form = TypedNameForm(request.POST if request.method == "POST" else None, expected=typed)
-    context: dict[str, Any] = {"address": address, "entity": entity, "clock": entity.clock, "count": count}
+    undoable = operations.newest(entity_id=entity.id, undoable=True)
+    context: dict[str, Any] = {"address": address, "entity": entity, "clock": entity.clock, "count": count, "undoable": undoable}
     if not form.is_valid():
         return show_form(request, "entity_delete", form, **context)
     done = act(

@@ -84,7 +84,7 @@ def page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
         with connections.of(kwargs.get("namespace")):
             if isinstance(request, LiveRequest):
                 return _live_answer(view, request, *args, **kwargs)
-            request.actor = actor_for(request.user)
+            request.actor = actor_for(request.user, kwargs.get("namespace"))
             return _answer(view, request, *args, **kwargs)
 
     return wrapped
@@ -255,7 +255,8 @@ def notify(request: HttpRequest, text: str, *, undo: str = "") -> None:
 
 def notify_error(request: HttpRequest, error: BrokerError) -> None:
     """Show the error as a notice on the page after a redirect."""
-    messages.add_message(request, messages.ERROR, f"{error} (tracking id {error.tracking_id})", extra_tags="problem")
+    text = str(error) if status_of(error) == 400 else f"{error} (tracking id {error.tracking_id})"
+    messages.add_message(request, messages.ERROR, text, extra_tags="problem")
 
 
 def address_of(namespace: str, path: str, subqueue: str = "main") -> EntityAddress:

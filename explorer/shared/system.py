@@ -6,6 +6,7 @@ from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_GET
 
 from broker_core import reads
+from explorer import sandbox_names
 from explorer.live.page import Live, live
 
 from . import navigation, sweeps
@@ -24,7 +25,7 @@ def system(request: HttpRequest) -> HttpResponse:
     health, runs = reads.health(actor=actor), reads.last_sweep_runs(actor=actor)
     tasks = sweeps.listed(runs, health.read_at)
     runs_with_work = [run for run in reads.sweep_runs(limit=EXAMINED, actor=actor) if run.error or any(run.outcome.values())]
-    namespaces = [one for one in reads.namespaces(actor=actor) if not one.is_system]
+    namespaces = sandbox_names.without(one for one in reads.namespaces(actor=actor) if not one.is_system)
     clocks = [ClockView(one.name, one.family, one.is_system, one.clock, request.path) for one in namespaces]
     otherwise = [one for one in clocks if one.clock.is_paused or one.is_otherwise]
     context = {

@@ -11,6 +11,7 @@ from broker_core.common.errors import EntityNotFound
 from broker_core.common.types import EventKind
 from broker_core.reads import EntityRow, EventFilter
 from broker_core.store import connections
+from explorer import sandbox_names
 from explorer.live.page import Live, live
 
 from .insights import ScopeQuery
@@ -51,6 +52,7 @@ class TailQuery(ScopeQuery):
 def tail(request: HttpRequest) -> HttpResponse:
     query = cleaned(TailQuery(request.GET))
     namespaces = [n for n in reads.namespaces(actor=request.actor) if not n.is_system or n.name == query["namespace"]]
+    namespaces = sandbox_names.without(namespaces, keep=query["entity"].namespace if query["entity"] else query["namespace"])
     name = query["entity"].namespace if query["entity"] else query["namespace"]
     here = next((n for n in namespaces if n.name.lower() == name.lower()), None) if name else None
     if name and here is None:
@@ -63,6 +65,7 @@ def tail(request: HttpRequest) -> HttpResponse:
             kinds=KINDS[query["kinds"]][1] if query["kinds"] else (),
             actor=query["actor"] or None,
             message_id=query["id"] or None,
+            except_namespaces=() if here else sandbox_names.hidden_sandboxes(request.user, request.actor, own=False),
         )
         events = reads.events(wanted, limit=ROWS, actor=request.actor)
     families = {n.name: n.family for n in namespaces}

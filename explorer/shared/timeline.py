@@ -11,7 +11,7 @@ from broker_core.common.types import EntityAddress, EventKind, Family
 from broker_core.reads import Event, LinkedMessage, MessageRow
 
 from .family import EventTexts, pages_of
-from .presenters import deadline
+from .presenters import actor_name, deadline
 
 SHORTEST_GAP = timedelta(milliseconds=500)
 
@@ -31,7 +31,8 @@ class Entry:
 
     since: the gap goes on since then; its duration follows the text. note: a second sentence.
     elsewhere: address and number of the event if they differ from the page's.
-    links: the messages that it was moved to, or was created from.
+    links: the messages that it was moved to, or was created from. repaired_by: the number of the operation that changed the body;
+    compared: the numbers, as the page of comparisons reads them, of the message before and after it.
     """
 
     text: str
@@ -42,6 +43,8 @@ class Entry:
     note: str = ""
     elsewhere: tuple[EntityAddress | None, int] | None = None
     links: tuple[LinkedMessage, ...] = ()
+    repaired_by: int | None = None
+    compared: tuple[EntityAddress, str, str] | None = None
 
 
 _WORDS = {
@@ -113,6 +116,8 @@ _GAPS = {
     EventKind.RESUBMITTED: "elsewhere for {0}",
 }
 
+_REMOVALS = ("archived", "discarded")  # reasons of a purge by an operation
+
 COMMON = EventTexts({}, {}, _GAPS)
 
 
@@ -126,6 +131,8 @@ def words(kind: EventKind, family: Family | None = None, reason: str | None = No
     found, texts = _WORDS[kind], texts_of(family)
     if kind == EventKind.MOVED and reason is not None and reason == texts.moved_by_operator:
         return replace(found, icon="back", hue="active")
+    if kind == EventKind.PURGED and reason in _REMOVALS:
+        return replace(found, word=reason)
     return replace(found, word=texts.words.get(kind, found.word))
 
 
@@ -151,6 +158,7 @@ def entries(events: Sequence[Event], entity_id: int, sequence_number: int, famil
             Entry(
                 _text(event, times, texts), words(event.kind, family, event.reason), event.at, None, event.actor,
                 _note(event, texts), elsewhere, _links(event, entity_id, sequence_number),
+                event.details.get("repaired_by"), _compared(event),
             )
         )  # fmt: skip
     return lines
@@ -247,6 +255,8 @@ def _text(event: Event, times: int, texts: EventTexts) -> str:
             return f"{moved} here from {_named(event.other)}{because}"
     if "published_from" in event.details:
         return _arrived(event)
+    if event.kind == EventKind.PURGED and event.reason in _REMOVALS:
+        return event.reason.capitalize()
     if event.kind in (EventKind.DEAD_LETTERED, EventKind.DROPPED) and event.reason:
         return f"{text}: {event.reason}"
     if event.kind == EventKind.SENT and "resubmitted_from" in event.details:
@@ -301,15 +311,24 @@ def _note(event: Event, texts: EventTexts) -> str:
     if "text_bytes" in event.details:
         parts.append(f"new text of {event.details['text_bytes']:,} bytes")
     if "dropped_by" in event.details:
-        parts.append(f"released by {event.details['dropped_by']}")
+        parts.append(f"released by {actor_name(event.details['dropped_by'])}")
     if event.kind in (EventKind.LOCK_LOST, EventKind.RELEASED, EventKind.ABANDONED) and event.reason:
         parts.append(event.reason)
     if "held_by" in event.details:
-        parts.append(f"previously leased by {event.details['held_by']}")
+        parts.append(f"previously leased by {actor_name(event.details['held_by'])}")
     description = event.details.get("description")
     if description:
         parts.append(str(description))
     return " · ".join(parts)
+
+
+def _compared(event: Event) -> tuple[EntityAddress, str, str] | None:
+    """The message before and after a repair; None: it was not repaired, or an entity was deleted long ago."""
+    other = event.other
+    if "repaired_by" not in event.details or event.address is None or other is None or other.address is None:
+        return None
+    after = f"{other.address.namespace}/{other.address.path}/{other.sequence_number}"
+    return event.address.main, str(event.sequence_number), after
 
 
 def _links(event: Event, entity_id: int, sequence_number: int) -> tuple[LinkedMessage, ...]:

@@ -15,6 +15,7 @@ from .charts import WIDTHS, Chart, brief, count_lines, duration_lines, stacked_b
 EARLY = 0.25  # the share of an interval after which a rate of it is drawn
 MOST_MARKS = 20
 _UNITS = ((1, "second"), (60, "minute"), (3600, "hour"), (86_400, "day"))
+_PER = {"second": "/s", "minute": "/min", "hour": "/h", "day": "/d"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ COLUMNS = (
     Column("received", "Received", "Messages"),
     Column("completed", "Out", "Messages"),
     Column("active", "Backlog", "Backlog"),
+    Column("oldest", "Oldest", "Backlog"),
     Column("waiting_p50", "p50", "Waiting"),
     Column("waiting_p95", "p95", "Waiting"),
     Column("waiting_max", "Max", "Waiting"),
@@ -103,6 +105,7 @@ def panels(
     return [
         drawing.rates(),
         drawing.backlog(),
+        *([drawing.oldest()] if any(point.oldest is not None for point in points) else ()),
         drawing.times("waiting", "Waiting time", "From arrival to the first receive"),
         drawing.times("processing", "Processing time", "From the last receive to completion"),
         drawing.failures(),
@@ -168,6 +171,12 @@ def _text(value: Any) -> str:
     return brief(value) if value is None or isinstance(value, timedelta) else f"{value:,}"
 
 
+def _latest(rates: Sequence[float | None]) -> str:
+    """The last rate that is drawn, as a number to read."""
+    latest = next((rate for rate in reversed(rates) if rate is not None), 0)
+    return f"{latest:,.0f}" if latest >= 10 or not latest else f"{latest:.1f}"
+
+
 class _Drawing:
     """The charts of a list of points, which have the same time axis."""
 
@@ -185,11 +194,12 @@ class _Drawing:
         size, unit = rate_unit(self.points)
         names = {"sent": "in", "completed": "out"} if completes else {"sent": "published"}
         totals = {name: sum(getattr(point, name) for point in self.points) for name in names}
-        lines = tuple(Line(name, word, f"{totals[name]:,}") for name, word in names.items())
+        rates = {name: [self._rate(point, name, size) for point in self.points] for name in names}
+        lines = tuple(Line(name, word, f"{_latest(rates[name])}{_PER[unit]}") for name, word in names.items())
         charts = [
             count_lines(
                 self.starts,
-                {name: [self._rate(point, name, size) for point in self.points] for name in names},
+                rates,
                 variant,
                 partial=self.partial,
                 marks=self.marks,
@@ -204,6 +214,16 @@ class _Drawing:
         now, most = active[-1], max(active)
         sentence = f"{now:,} now, at most {most:,} in {self.span}"
         return self._counts("backlog", "Backlog", {"active": "messages now"}, sentence)
+
+    def oldest(self) -> Panel:
+        ages = [point.oldest or None for point in self.points]  # none, where there was no message
+        now, most = brief(ages[-1]), brief(max(filter(None, ages), default=None))
+        charts = [
+            duration_lines(self.starts, {"p50": ages}, (), variant, partial=self.partial, marks=self.marks) for variant in WIDTHS
+        ]
+        sentence = f"The oldest message: {now} now, at most {most} in {self.span}"
+        note = "" if any(ages) else f"No messages in {self.span}."
+        return Panel("oldest", "Oldest message", "lines", charts, (Line("p50", "now", now),), "oldest", sentence, note)
 
     def dead(self) -> Panel:
         dead = [point.dead for point in self.points]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -17,7 +17,8 @@ from broker_core.common.errors import (
     NotAuthorized,
     ServerBusy,
 )
-from broker_core.reads import Counted
+from broker_core.common.types import Actor, EntityAddress
+from broker_core.reads import Capped, Counted, EntityRow, MessageRow, Tab
 
 _STATUS = (
     (EntityNotFound, 404),
@@ -81,6 +82,50 @@ class Figure:
     css: str = "num"
     hue: str = ""
     word: str = ""  # label of the total; empty: not summed
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A lane of the board: the messages of an entity in one state.
+
+    slug:   of the tab that lists the same messages. word, hue, icon, note: its head. nothing: the text if it is empty.
+    tab, holds: its list, as for reads.list_messages. has: (message row) -> whether it belongs to the lane.
+    count:  how many messages; None: unknown.
+    by:     (message row) -> the title of the box that it is in; None: there are no boxes. by_session: the boxes are sessions.
+    place:  another entity, whose messages these are.
+    """
+
+    slug: str
+    word: str
+    hue: str
+    icon: str
+    note: str
+    nothing: str
+    tab: Tab
+    count: Callable[[EntityRow], int | Capped | None]
+    has: Callable[[MessageRow], bool]
+    holds: tuple[int, ...] | None = None
+    newest_first: bool = False
+    by: Callable[[MessageRow], str] | None = None
+    by_session: bool = False
+    place: EntityAddress | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BoardPages:
+    """How the board shows a family's entities.
+
+    lanes:  (entity row, actor) -> its lanes.
+    tries:  (message row) -> how often it failed, or was received, as a number and in words; empty: never.
+    boxes:  the slug of the lane with a box for each receiver.
+    dead_letters: (entity row) -> where its dead letters go, as name and URL, if no lane has them; None: a lane has them, or they
+                  are dropped.
+    """
+
+    lanes: Callable[[EntityRow, Actor], Sequence[Lane]]
+    tries: Callable[[MessageRow], tuple[int, str]]
+    boxes: str
+    dead_letters: Callable[[EntityRow], tuple[str, str] | None] = lambda entity: None
 
 
 @dataclass(frozen=True, slots=True)

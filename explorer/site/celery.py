@@ -21,4 +21,4 @@ warnings.filterwarnings("ignore", message="You're running the worker with superu
 app = Celery("vitrine")
 app.set_default()  # for all threads: web requests run in their own threads and start analyses
 app.config_from_object(settings, namespace="CELERY")
-app.autodiscover_tasks(["broker_core", "explorer.analysis", "explorer.operations"])
+app.autodiscover_tasks(["broker_core", "explorer.analysis", "explorer.lessons", "explorer.operations"])

@@ -22,6 +22,8 @@ ARCHIVE_URL = environment.get("ARCHIVE_URL") or str(VITRINE_DATA / "archive")
 RUNS_FOLDER = VITRINE_DATA / "runs"
 SPARK_MASTER = environment.get("SPARK_MASTER") or f"local[{cores_for_spark()}]"
 SPARK_NICE = whole_number("SPARK_NICE", environment.get("SPARK_NICE"), default=10)
+SPARK_KEEP_SECONDS = whole_number("SPARK_KEEP_SECONDS", environment.get("SPARK_KEEP_SECONDS"), default=600)
+SPARK_KEEP_MEGABYTES = whole_number("SPARK_KEEP_MEGABYTES", environment.get("SPARK_KEEP_MEGABYTES"), default=1500)
 SPARK_CONF = spark_conf(environment)
 VITRINE_PUBLIC_URL = environment.get("VITRINE_PUBLIC_URL", "").rstrip("/")
 BEHIND_TLS = VITRINE_PUBLIC_URL.startswith("https://")

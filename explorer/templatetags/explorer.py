@@ -24,7 +24,9 @@ from explorer.shared import glossary, presenters, shell, timeline
 from explorer.shared import navigation as places
 from explorer.shared.columns import Columns
 from explorer.shared.family import FamilyPages, NewEntity, installed, pages_of
+from explorer.shared.invisible import visible
 from explorer.shared.preferences import Preferences
+from explorer.shared.values import status_of
 
 LONGEST_CELL = 60  # characters of a column that a person added
 
@@ -38,13 +40,17 @@ register.filter("age", presenters.age)
 register.filter("absolute", presenters.absolute)
 register.filter("actor_name", presenters.actor_name)
 register.filter("badge", presenters.badge)
+register.filter("is_of_input", lambda error: status_of(error) == 400)
+register.filter("visible", visible)
 register.filter("deadline", presenters.deadline)
 register.filter("neglected", presenters.is_neglected)
 register.filter("consuming", presenters.consuming)
 register.filter("receiving", presenters.receiving)
+register.filter("received_from", presenters.is_received_from)
 register.filter("receiver_noun", lambda entity: pages_of(entity.family).texts.receiver)
 register.filter("status_words", lambda entity: presenters.status_words(entity.status))
 register.filter("shown_path", presenters.shown_path)
+register.filter("release_title", presenters.release_title)
 register.filter("tags", presenters.tags)
 register.filter("effect_verb", presenters.effect_verb)
 register.filter("family_pages", pages_of)
@@ -183,6 +189,15 @@ def ring(since: datetime, until: datetime, now: datetime, icon_name: str = "") -
         'stroke-dasharray="{} 100"/></svg>{}</span>',
         presenters.epoch_ms(since), presenters.epoch_ms(until), f"{left * 100:.1f}", icon(icon_name) if icon_name else "",
     )  # fmt: skip
+
+
+@register.simple_tag
+def time_bar_words(bar) -> str:
+    """The picture of a time bar in a sentence."""
+    if bar.next is None:
+        return "An hour back and an hour ahead: no timed change is pending."
+    more = f"{presenters.plural(len(bar.coming), 'change')} to come; the first: {bar.next.words}"
+    return f"An hour back and an hour ahead: {more}."
 
 
 @register.simple_tag(takes_context=True)

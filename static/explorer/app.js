@@ -32,7 +32,7 @@
     next.scrollIntoView({ block: "nearest" });
   }
 
-  const PARTS = "#messages, #receiver, #manual-consumer, #get, #found, #audit, #try, #move, #pane";
+  const PARTS = "#messages, #receiver, #manual-consumer, #get, #found, #audit, #try, #move, #pane, #lesson";
 
   function focusPart(part) {
     if (!part) return;
@@ -133,12 +133,16 @@
   const textOf = (button) => {
     if (button.dataset.copy) return $(button.dataset.copy).textContent;
     if (button.dataset.copyAll) return $$("div", $(button.dataset.copyAll)).map(pairText).filter(Boolean).join("\n");
-    return $(".value", button.parentElement).textContent.trim();
+    return sentText($(".value", button.parentElement));
   };
+
+  function sentText(node) { // data-text: as sent, where the page shows invisible characters
+    return node.dataset.text ?? node.textContent.trim();
+  }
 
   function pairText(pair) {
     const [name, value] = [$("dt", pair), $(".value", pair)];
-    return name && value ? `${name.firstChild.textContent.trim()}: ${value.textContent.trim()}` : "";
+    return name && value ? `${sentText(name.firstElementChild)}: ${sentText(value)}` : "";
   }
 
   async function copyText(button) {
@@ -221,6 +225,44 @@
     if (event.key !== "Backspace" || event.target.id !== "f-q" || event.target.value) return;
     const chips = $$("[data-remove-chip]", event.target.closest(".filter-box"));
     if (chips.length) { event.preventDefault(); chips.at(-1).click(); }
+  });
+
+  // --- board: the arrow keys lead from chip to chip, within a lane and to the next one that has any ---------------------------
+  document.addEventListener("keydown", (event) => {
+    const item = event.target.closest?.(".chip-item");
+    if (!item || !event.key.startsWith("Arrow") || event.ctrlKey || event.metaKey || event.altKey || event.shiftKey) return;
+    const by = ["ArrowRight", "ArrowDown"].includes(event.key) ? 1 : -1;
+    event.preventDefault();
+    const next = ["ArrowLeft", "ArrowRight"].includes(event.key) ? chipBeside(item, by) : chipInLane(item, by);
+    if (next) $(".board-chip", next).focus();
+  });
+
+  function chipInLane(item, by) {
+    const all = $$(".chip-item", item.closest(".lane"));
+    return all[all.indexOf(item) + by];
+  }
+
+  function chipBeside(item, by) {
+    const lanes = $$(".lane", item.closest("[data-board]")).filter((lane) => $(".chip-item", lane));
+    const lane = lanes[lanes.indexOf(item.closest(".lane")) + by];
+    const top = item.getBoundingClientRect().top;
+    const distance = (one) => Math.abs(one.getBoundingClientRect().top - top);
+    return lane && $$(".chip-item", lane).reduce((best, one) => (distance(one) < distance(best) ? one : best));
+  }
+
+  // --- time bar: a slider says which instant it stands for, and goes there when it is let go of -------------------------------
+  document.addEventListener("input", (event) => {
+    const { timeSlider: way, near, reach } = event.target.dataset ?? {};
+    if (!way) return;
+    const share = event.target.value / event.target.max;
+    const seconds = near * Math.expm1(Math.log1p(reach / near) * share); // as in explorer/shared/time_scale.py
+    const [minutes, rest] = [Math.floor(seconds / 60), seconds < 10 ? seconds.toFixed(1) : Math.floor(seconds % 60)];
+    const text = `${minutes ? `${minutes} min ` : ""}${rest} s`;
+    $("output", event.target.form).textContent = way === "ago" ? `${text} ago` : `in ${text}`;
+  });
+  document.addEventListener("pointerup", (event) => {
+    const slider = event.target.closest?.("[data-time-slider]");
+    if (slider && Number(slider.value)) setTimeout(() => slider.form.requestSubmit()); // after its last input event
   });
 
   // --- keys ----------------------------------------------------------------------------------------------------------

@@ -110,9 +110,10 @@
     return by;
   }
 
-  // --- The indicator: live, paused, delayed (with its age), disconnected. ---
+  // --- The indicator: connecting, live, paused, delayed (with its age), disconnected. ---
 
   let socket = null;
+  let connecting = true; // until the first connection was made, or failed
   let paused = false;
   let heardAt = performance.now();
   let serverAge = 0;
@@ -121,7 +122,7 @@
 
   function liveState() {
     if (paused) return ["paused", "paused"];
-    if (!socket || refusal) return ["disconnected", "disconnected"];
+    if (!socket || refusal) return connecting ? ["connecting", "connecting"] : ["disconnected", "disconnected"];
     const silent = performance.now() - heardAt;
     const age = (silent > LATE_MS ? silent / 1000 : 0) + (serverAge > OLD_SECONDS ? serverAge : 0);
     return age ? ["delayed", `delayed ${ageText(age * 1000)}`] : ["live", "live"];
@@ -149,20 +150,28 @@
     return location.pathname.slice(connection.dataset.prefix.length) + location.search;
   }
 
+  let asks = 0; // requests of a page's state
+  let answered = 0; // the last one that was answered; frames before the answer are older than the request
+
   function ask() {
-    if (socket?.readyState === WebSocket.OPEN) socket.send(JSON.stringify({ page: page() }));
+    if (socket?.readyState !== WebSocket.OPEN) return;
+    asks += 1;
+    socket.send(JSON.stringify({ page: page(), ask: asks }));
   }
 
   function onConnected(event) {
     const first = socket === null && new URL(event.detail.connection.url).searchParams.get("page") === page();
     socket = event.detail.connection.socket;
     heardAt = performance.now();
+    connecting = false;
     refusal = "";
+    answered = asks;
     if (!first) ask();
     tick();
   }
 
   function onClosed() {
+    connecting = false;
     socket = null;
     tick();
   }
@@ -172,6 +181,8 @@
     const frame = JSON.parse(event.detail.message.data);
     heardAt = performance.now();
     if (frame.beat !== undefined) serverAge = frame.beat;
+    else if (frame.asked !== undefined) answered = frame.asked;
+    else if (answered < asks) return; // drawn before what the page shows now
     else if (frame.refused) refusal = frame.refused;
     else if (!paused) {
       refusal = "";
@@ -336,13 +347,95 @@
     newRowsButton.hidden = true;
   }
 
+  // --- Boards: a chip whose message changed travels to its new place, above the lanes, and appears there at the end. A chip is
+  // known by its id, wherever it is (data-was: the id before). With reduced motion it is there at once. ---
+
+  const FLY_MS = 250;
+  const PLUS_MS = 1400;
+  const MOST_FLIGHTS = 40; // at once
+  const still = matchMedia("(prefers-reduced-motion: reduce)");
+  const chipsOf = (within) => [...(within?.querySelectorAll(".chip-item") ?? [])];
+  const laneOf = (item) => item.closest(".lane").id;
+  const linkIn = (item) => item?.querySelector(".board-chip");
+
+  let chips = new Map(); // id -> where the chip was before the swap, and its failed deliveries
+  let focusedChip = null;
+
+  function rememberChips() {
+    const all = chipsOf(document.querySelector("[data-board]"));
+    const rect = (item) => linkIn(item).getBoundingClientRect();
+    chips = new Map(all.map((item) => [item.id, { rect: rect(item), tried: Number(item.dataset.tried), lane: laneOf(item) }]));
+    const focused = document.activeElement?.closest?.(".chip-item");
+    focusedChip = focused ? { id: focused.id, lane: laneOf(focused) } : null;
+  }
+
+  function moveChips() {
+    const board = document.querySelector("[data-board]");
+    if (!board) return;
+    followFocus(board);
+    if (still.matches || document.hidden || !chips.size) return;
+    const air = board.querySelector(".board-air");
+    // All places are read before anything is added: else each flight would lay out the board once more.
+    const now = chipsOf(board).map((item) => [item, linkIn(item), linkIn(item).getBoundingClientRect()]);
+    const origin = air.getBoundingClientRect();
+    let flights = 0;
+    for (const [item, link, rect] of now) {
+      const old = chips.get(item.id) ?? chips.get(item.dataset.was);
+      if (!old) {
+        link.animate({ opacity: [0, 1] }, FLY_MS);
+      } else if (old.lane !== laneOf(item)) {
+        flights += 1;
+        if (flights <= MOST_FLIGHTS) fly(air, origin, link, old.rect, rect);
+        if (Number(item.dataset.tried) > old.tried) showPlus(air, origin, Number(item.dataset.tried) - old.tried, rect);
+      } else if (Math.abs(old.rect.top - rect.top) > 1 || Math.abs(old.rect.left - rect.left) > 1) {
+        const from = `translate(${old.rect.left - rect.left}px, ${old.rect.top - rect.top}px)`;
+        item.animate({ transform: [from, "none"] }, { duration: FLY_MS, easing: "ease-out" });
+      }
+    }
+    chips = new Map();
+  }
+
+  function fly(air, { left, top }, link, from, to) {
+    const copy = document.createElement("span");
+    copy.className = link.className;
+    copy.append(...[...link.childNodes].map((node) => node.cloneNode(true)));
+    const at = (rect, turn) => `translate(${rect.left - left}px, ${rect.top - top}px) rotate(${turn}deg)`;
+    const frames = { transform: [at(from, 0), at(from, 2), at(to, 0)], offset: [0, 0.15, 1] };
+    drift(air, copy, frames, { duration: FLY_MS, easing: "ease-in-out", fill: "both" });
+    link.animate({ opacity: [0, 0, 1], offset: [0, 0.95, 1] }, FLY_MS);
+  }
+
+  // "+1" beside a chip that came back: another failed delivery.
+  function showPlus(air, { left, top }, count, rect) {
+    const sign = document.createElement("span");
+    sign.className = "board-plus";
+    sign.textContent = `+${count}`;
+    const at = (dy) => `translate(${rect.right - left - 14}px, ${rect.top - top - 10 + dy}px)`;
+    const frames = { transform: [at(6), at(0), at(0), at(-6)], opacity: [0, 1, 1, 0], offset: [0, 0.2, 0.8, 1] };
+    drift(air, sign, frames, { duration: PLUS_MS, fill: "both" });
+  }
+
+  function drift(air, element, frames, timing) {
+    air.append(element);
+    element.animate(frames, timing).finished.finally(() => element.remove());
+  }
+
+  // The focus goes with its chip; if that is gone, to the first one of its lane, or to the lanes.
+  function followFocus(board) {
+    if (!focusedChip || !document.activeElement.contains(board)) return;
+    const item = document.getElementById(focusedChip.id) ?? chipsOf(document.getElementById(focusedChip.lane))[0];
+    (linkIn(item) ?? document.getElementById("lanes")).focus({ preventScroll: true });
+  }
+
   // --- Wiring. ---
 
   // Browsers scroll to a focused row that is moved. Live updates must not scroll, so the position is restored.
   let scrolled = null;
 
   function onSwap(event) {
-    if (event.detail.ctx?.sourceElement === connection) scrolled = [scrollX, scrollY];
+    if (event.detail.ctx?.sourceElement !== connection) return;
+    scrolled = [scrollX, scrollY];
+    rememberChips();
   }
 
   function scrollBack() {
@@ -354,6 +447,7 @@
   function onSwapped(event) {
     const source = event.detail.ctx?.sourceElement;
     if (source === connection) {
+      moveChips();
       scrollBack();
       return;
     }

@@ -1,7 +1,7 @@
 // The split view: rows of a list open beside it, in #pane. The server renders the pane as part of the page (?m=704) and, for this
 // script, alone from the message's own URL. Without JavaScript rows lead to the message's page, and ?m= works as a plain link.
 // In a group of dead letters (data-split="group") the pane is for repairs: the page itself renders it, rows are links to ?m=704,
-// and data-shown says which message is open if the address names none.
+// and data-shown says which message is open if the address names none. The chips of a board open in the same way.
 "use strict";
 (() => {
   const split = document.querySelector("[data-split]");
@@ -14,7 +14,7 @@
   const isGroup = split.dataset.split === "group";
   const opened = () => query().get("m") ?? (split.dataset.shown || null);
   const isMessage = (link) => (isGroup ? new URLSearchParams(link.search).has("m") : MESSAGE.test(link.pathname));
-  const links = () => [...split.querySelectorAll("table[data-rows] .row-link")].filter(isMessage);
+  const links = () => [...split.querySelectorAll("table[data-rows] .row-link, .board-chip")].filter(isMessage);
   const linkOf = (m) => links().find((link) => keyOf(link) === m);
   const keysAreOff = (event) =>
     document.documentElement.dataset.shortcuts === "off" || event.ctrlKey || event.metaKey || event.altKey || $("dialog[open]");
@@ -73,6 +73,7 @@
 
   function close() {
     const link = linkOf(opened());
+    clearTimeout(walking);
     request?.abort();
     go("pushState", address(withMessage(null)));
     empty();
@@ -104,10 +105,12 @@
     const all = links();
     for (const link of all) {
       const isOpen = keyOf(link) === m;
-      link.closest("tr").classList.toggle("opened", isOpen);
+      link.closest("tr, .chip-item").classList.toggle("opened", isOpen);
       if (isOpen) link.setAttribute("aria-current", "true");
       else link.removeAttribute("aria-current");
     }
+    const tried = $("#open-m"); // the message of "Try 1" in a group: without an open one, the first of the list
+    if (tried) tried.value = m ?? (all[0] ? keyOf(all[0]) : "");
     const at = all.findIndex((link) => keyOf(link) === m);
     for (const button of pane().querySelectorAll("[data-pane-step]")) {
       button.hidden = false;
@@ -125,8 +128,8 @@
     if (within("[data-pane-close]")) { event.preventDefault(); close(); return; }
     const shown = within("[data-pane-link]");
     if (shown && pane().contains(shown)) { event.preventDefault(); follow(shown); return; }
-    const row = within("table[data-rows] tbody tr");
-    const link = row && split.contains(row) && $(".row-link", row);
+    const row = within("table[data-rows] tbody tr, .chip-item");
+    const link = row && split.contains(row) && $(".row-link, .board-chip", row);
     const other = within("a, button, input, label, select, summary, textarea");
     if (!link || !isMessage(link) || (other && other !== link) || String(getSelection())) return;
     event.preventDefault();
@@ -165,8 +168,8 @@
       return;
     }
     if (keysAreOff(event) || isTyping(event.target)) return;
-    const row = document.activeElement?.closest?.("tr");
-    const link = row ? $(".row-link", row) : event.key === "o" && links()[0];
+    const row = document.activeElement?.closest?.("tr, .chip-item");
+    const link = row ? $(".row-link, .board-chip", row) : event.key === "o" && links()[0];
     if (event.key === "o" && link && isMessage(link)) open(link, opened() ? "replaceState" : "pushState");
     if (!["j", "k"].includes(event.key) || !opened() || !link || keyOf(link) === opened()) return;
     go("replaceState", address(withMessage(keyOf(link))));

@@ -157,6 +157,11 @@ def addresses_of(queue: EntityAddress, jobs: EntityAddress) -> dict[str, list[st
             *(f"/entities/{carts}?tab={tab}" for tab in ("active", "sessions")),
             f"/entities/{stored}",
             f"/entities/{at}?m=4",
+            *(f"/entities/{one}?view=board" for one in (f"{at}", carts, eu, stored)),
+            f"/entities/{at}?view=board&m=4",
+            f"/entities/{at}?at=2020-01-01T00:00:00Z",
+            f"/entities/{topic}?at=2020-01-01",
+            f"/entities/{stored}?at=2020-01-01&view=board",
             f"/entities/{at}?tab=dead-letter&m=2",
             f"/entities/{stored}?m=8",
             *(

@@ -116,6 +116,7 @@ def addresses_of(at: str) -> dict[str, list[str]]:
             f"/entities/{at}/mail",
             *(f"/entities/{at}/mail?tab={tab}" for tab in ("ready", "unacked", "expired", "bindings", "in-force", "history")),
             *(f"/entities/{at}/scans?tab={tab}" for tab in ("unacked", "consumers", "in-force")),
+            *(f"/entities/{at}/{queue}?view=board" for queue in ("mail", "scans")),
             f"/entities/{at}/dead",
             f"/entities/{at}/spare",
             f"/entities/{at}/mail?q=id:alive&q=prop.town=graz&order=newest",

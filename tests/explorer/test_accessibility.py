@@ -66,6 +66,7 @@ def problems_of(page, addresses) -> dict[str, list[str]]:
     return found
 
 
+@pytest.mark.slow
 def test_no_page_has_a_problem_in_light_in_dark_or_on_a_phone(pages, browser):
     page = browser(bypass_csp=True)  # the policy would refuse axe, and it is tested elsewhere
     addresses = [*pages.all, f"/entities/{pages.at}?tab=lost", f"/entities/{pages.shop.namespace}/none"]
@@ -170,7 +171,7 @@ def test_the_open_tab_shows_on_a_phone(pages, browser):
     page = browser(viewport={"width": 375, "height": 780})
     page.goto(f"/entities/{pages.at}?tab=history")
     tab, tabs = page.locator(".tabs a[aria-current]").bounding_box(), page.locator(".tabs").bounding_box()
-    assert tab["x"] + tab["width"] <= tabs["x"] + tabs["width"]
+    assert tab["x"] + tab["width"] < tabs["x"] + tabs["width"] + 1  # lists scroll by whole pixels
 
 
 def test_a_range_is_selected_with_shift(pages, browser):
@@ -293,9 +294,9 @@ def test_a_rule_form_shows_what_its_kind_needs_and_a_message_is_tried_in_place(p
     page.fill("[aria-label='Name of property 1']", "region")
     page.fill("[aria-label='Value of property 1']", "eu")
     page.click("#try button.primary")
-    page.wait_for_selector("#outcome")
-    expect(page.locator("#outcome tbody tr")).to_have_count(3)
-    expect(page.locator("#outcome :text('does not match')")).to_have_count(1)
+    page.wait_for_selector("#route")
+    expect(page.locator("#route > .card-body > .route > li > .route > li")).to_have_count(3)
+    expect(page.locator("#route :text('does not match')")).to_have_count(1)
     page.wait_for_function(f"() => {FOCUSED} !== document.body")
     assert page.evaluate("window.stayed") is True
 

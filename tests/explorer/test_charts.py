@@ -51,6 +51,13 @@ def test_a_logarithmic_axis_encloses_its_values(least, most, first, last):
     assert (ticks[0], ticks[-1]) == (first, last)
 
 
+def test_a_cost_curve_has_usual_durations_on_both_axes():
+    times, costs = [timedelta(seconds=one) for one in (15, 20, 30)], [timedelta(seconds=one) for one in (115, 60, 20)]
+    chart = charts.cost_curve(times, {"cost": costs}, [""] * 3, "wide", None)
+    assert [tick.text for tick in chart.y_ticks] == ["0", "30 s", "1.0 min", "1.5 min", "2.0 min"]
+    assert [tick.text for tick in chart.x_ticks] == ["15 s", "20 s", "30 s"]
+
+
 def heights(path: str) -> list[float]:
     """Of the bars of a path, in order."""
     return [round(float(low) - float(high), 1) for low, high in re.findall(r"M[\d.]+ ([\d.]+)V([\d.]+)", path)]
@@ -64,6 +71,14 @@ def test_bars_stand_on_each_other_in_proportion():
     assert heights(above.path) == [full / 2]
     assert f" {chart.top}" not in below.path.split("M")[2]
     assert [tick.text for tick in chart.y_ticks] == ["0", "1", "2", "3", "4"]
+
+
+def test_labels_of_a_logarithmic_axis_do_not_overlap():
+    """One day is near 10 h, and one minute near 10 s."""
+    span = [timedelta(milliseconds=0.1), timedelta(days=1)]
+    ticks = charts.duration_lines(HOURS[:2], {"p50": span}, [""] * 2, "wide").y_ticks
+    assert [tick.text for tick in ticks][-3:] == ["10 min", "1 h", "1 day"]
+    assert all(below.at - above.at >= 11 for below, above in zip(ticks, ticks[1:], strict=False))
 
 
 def test_a_line_is_interrupted_where_nothing_was_measured():

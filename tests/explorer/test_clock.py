@@ -52,6 +52,7 @@ def test_every_page_of_a_namespace_says_that_its_clock_is_paused(pages, jobs, as
     inside = [a for a in pages.all if pages.shop.namespace in a or f"/{jobs.namespace}/" in a]
     of_many_namespaces = r"/(\?|locks/|insights/|map/|tail/|templates/|dead-letters/\?)"
     inside = [a for a in inside if not re.match(rf"/(bodies|new-storage-queue)/|{of_many_namespaces}", a)]
+    inside = [a for a in inside if "?at=" not in a]  # of the past, not of the clock
     assert len(inside) > 50
     silent = [a for a in inside if PAUSED not in body_of(client.get(a))]
     assert silent == []

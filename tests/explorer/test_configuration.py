@@ -77,6 +77,19 @@ def test_a_namespace_that_exists_is_updated_as_previewed(market, as_):
     assert reads.revisions(queue)[0].actor == record.actor
 
 
+def test_imported_objects_have_the_names_in_the_audit_that_they_have_if_made_by_hand(vhost, as_):  # noqa: F811
+    client = as_("administrator")
+    rabbitmq.declare_exchange(vhost, "made", type="fanout")
+    rabbitmq.set_policy(vhost, Policy("short", "^k", {"message-ttl": 5000}, "queues"))
+    content = exported(client, vhost)
+    rabbitmq.delete_exchange(vhost, "made")
+    rabbitmq.delete_policy(vhost, "short")
+    _, form = previewed(client, content)
+    client.post(PAGE, form)
+    actions = AuditRecord.objects.filter(detail="Created by an import.").values_list("action", "target")
+    assert set(actions) == {("declare exchange", f"{vhost}: exchange made"), ("set policy", f"{vhost}: policy short")}
+
+
 @pytest.mark.parametrize("place", ["market", "jobs", "vhost"])
 def test_the_preview_says_settings_in_the_words_of_their_pages(request, place, as_):
     client, where = as_("administrator"), request.getfixturevalue(place)

@@ -1,5 +1,6 @@
 """The inbox of dead letters and the workbench of a group, in all families."""
 
+import html
 import re
 import uuid
 from datetime import timedelta
@@ -10,12 +11,14 @@ from playwright.sync_api import expect
 
 from broker_core import namespaces, queue_storage, rabbitmq, reads, service_bus
 from broker_core import operations as core
-from broker_core.common.types import EntityAddress, Message
+from broker_core.common.types import EntityAddress, Message, SubQueue
 from broker_core.rabbitmq import Publication
 from broker_core.reads import EntityFilter
 from broker_core.service_bus import entities
 from broker_core.store import connections
+from explorer.dead_letters.inbox import group_url
 from explorer.models import AuditRecord, DeadLetterNote
+from explorer.operations import runner
 
 from .conftest import FRAGMENT, WORKER
 from .test_accessibility import browser  # noqa: F401
@@ -39,8 +42,6 @@ def group_of(address, reason="Schema"):
     """The address of the workbench of a group, as the inbox links to it."""
     found = reads.dead_groups(EntityFilter(namespace=address.namespace)).groups
     [group] = [one for one in found if one.reason == reason]
-    from explorer.dead_letters.inbox import group_url
-
     return group_url(group.address, group.filter)
 
 
@@ -94,7 +95,7 @@ def test_one_is_tried_and_its_fate_followed(orders, as_):
     service_bus.dead_letter(orders, [message.lock_token], "Schema", "still wrong", actor=WORKER)
     text = body_of(client.get(answer.url))
     assert "Message 2: Failed again" in text and "still wrong" in text
-    assert client.post(f"{url}&m=2", {"action": "try"}).status_code == 400
+    assert client.post(f"{url}&m=2", {"action": "try"}).status_code == 409
 
 
 def test_a_repair_is_previewed_tried_and_completed(orders, as_):
@@ -109,6 +110,16 @@ def test_a_repair_is_previewed_tried_and_completed(orders, as_):
     assert message.body == b'{\n  "total": 1,\n  "currency": "EUR"\n}' and message.properties["fixed"] == "yes"
     service_bus.complete(orders, [message.lock_token], actor=WORKER)
     assert "Message 3: Completed" in body_of(client.get(answer.url))
+    [operation] = core.newest(entity_id=reads.entity(orders).id)
+    page = body_of(client.get(f"/messages/{orders.namespace}/{orders.path}/{message.sequence_number}"))
+    assert f'body repaired by <a href="/operations/{operation.id}/">operation {operation.id}</a>' in page
+    compare = html.unescape(re.search(r'href="([^"]+)"\s*>Compare with 3<', page)[1])
+    assert "Message ID" in body_of(client.get(compare))
+
+
+def test_a_message_that_is_resubmitted_as_it_is_was_not_repaired(orders, as_):
+    as_().post(f"{group_of(orders)}&m=2", {"action": "try"})
+    assert "repaired by" not in body_of(as_().get(f"/messages/{orders.namespace}/{orders.path}/6"))
 
 
 def test_all_are_repaired_by_a_merge_patch_after_a_preview_of_three(orders, as_):
@@ -119,6 +130,9 @@ def test_all_are_repaired_by_a_merge_patch_after_a_preview_of_three(orders, as_)
     assert [m.body for m in service_bus.receive(orders, 9)] == [b'{"total": 1, "currency": "EUR"}'] * 3
     assert numbers_in(body_of(client.get(url))) == [5]
     assert "its body is not JSON" in body_of(client.get(url))
+    [operation] = core.newest(entity_id=reads.entity(orders).id)
+    shown, hidden = (body_of(as_(role).get(f"/operations/{operation.id}/")) for role in ("operator", "viewer"))
+    assert 'Repair: <code>merge patch {"currency": "EUR"}</code>' in html.unescape(shown) and "merge patch" not in hidden
 
 
 def test_the_preview_of_all_names_the_messages_that_would_be_refused(orders, as_):
@@ -133,6 +147,17 @@ def test_the_preview_of_all_names_the_messages_that_would_be_refused(orders, as_
     text = body_of(client.post(url, large))
     assert "4 messages cannot be repaired" in text and "Message 1</a>: with its new body it has 60," in text
     assert "all can be repaired" in body_of(client.post(group_of(orders, "Late"), {"action": "preview-all", "patch": '{"a": 1}'}))
+
+
+def test_the_preview_shows_messages_that_change_and_counts_those_that_can(orders, as_):
+    """Also if the newest messages cannot be repaired."""
+    sql = "UPDATE vitrine_message SET body = 'no json' WHERE entity_id = %s AND sequence_number IN (2, 3)"
+    connections.current().execute(sql, [reads.entity(orders).id])
+    text = body_of(as_().post(group_of(orders), {"action": "preview-all", "patch": '{"currency": "EUR"}'}))
+    shown = re.findall(r'class="preview".*?<strong>Message (\d+)</strong>', text)
+    assert shown == ["1", "5", "3"] and "Repair and resubmit 1 of 4" in text
+    all_can = body_of(as_().post(group_of(orders, "Late"), {"action": "preview-all", "patch": '{"currency": "EUR"}'}))
+    assert re.search(r"Repair and resubmit 1 <", all_can)
 
 
 def test_text_is_found_and_replaced_in_all_bodies(orders, as_):
@@ -158,12 +183,16 @@ def test_text_is_found_and_replaced_in_all_bodies(orders, as_):
         ("[1]", "must be a JSON object"),
         ("{}", "is empty"),
         ('{"a": NaN}', "NaN is not JSON"),
+        ('{"a": 1e999}', "1e999 is larger than a number can be"),
+        ('{"a": 12345678901234567.89}', "it would be stored as 1.2345678901234568e+16"),
+        ('{"a": %s}' % ("1" * 5_000), "has 5,000 digits; 1,000 are allowed"),
+        ('{"a": 1, "a": 2}', 'an object has the key "a" twice'),
         ("[" * 5000, "cannot be used"),
     ],
 )
 def test_a_patch_that_cannot_be_used_is_explained_and_kept(orders, as_, patch, problem):
     text = body_of(as_().post(group_of(orders), {"action": "preview-all", "patch": patch}))
-    assert problem in text.replace("&#x27;", "'")
+    assert problem in html.unescape(text)
     assert as_().post(group_of(orders), {"action": "repair", "patch": patch}).status_code == 400
 
 
@@ -176,7 +205,9 @@ def test_a_repaired_body_that_is_too_large_is_refused(orders, as_, monkeypatch):
 
 def test_all_are_resubmitted_at_a_pace_stopped_and_undone(orders, as_):
     client, url = as_(), group_of(orders)
-    assert client.post(url, {"action": "resubmit", "pace": "0"}).status_code == 400
+    for pace in ("0", "1000000", "fast"):
+        refused = client.post(url, {"action": "resubmit", "pace": pace})
+        assert refused.status_code == 400 and "pace: must be 0.1 to 100,000 messages per second" in body_of(refused)
     assert client.post(url, {"action": "resubmit", "pace": "50", "up_to": "5"}).status_code == 302
     [operation] = core.newest(entity_id=reads.entity(orders).id)
     assert (operation.pace, operation.counted, operation.is_open) == (50.0, 4, True)
@@ -191,11 +222,12 @@ def test_all_are_resubmitted_at_a_pace_stopped_and_undone(orders, as_):
     assert AuditRecord.objects.filter(action="resubmit dead letters").exists()
 
 
-@pytest.mark.parametrize("action", ["archive", "discard"])
-def test_a_group_is_archived_or_discarded_and_restored(orders, as_, action):
+@pytest.mark.parametrize(("action", "word"), [("archive", "Archived"), ("discard", "Discarded")])
+def test_a_group_is_archived_or_discarded_and_restored(orders, as_, action, word):
     client, url = as_(), group_of(orders, "Late")
     assert client.post(url, {"action": action}).status_code == 302
     assert reads.entity(orders).counts.dead_letter == 4
+    assert f"{word} by you" in body_of(client.get(f"/messages/{orders.namespace}/{orders.path}/4"))
     assert "No messages of this group are left" in body_of(client.get(url))
     [operation] = core.newest(entity_id=reads.entity(orders).id)
     client.post(url, {"action": "undo", "operation": operation.id})
@@ -219,7 +251,25 @@ def test_two_people_on_the_same_group(orders, as_):
     ben.post(url, {"action": "resubmit", "up_to": "5"})
     assert (reads.entity(orders).counts.active, reads.entity(orders).counts.dead_letter) == (4, 1)
     refused = ben.post(f"{url}&m=2", {"action": "try"}, headers=FRAGMENT)
-    assert refused.status_code == 400 and "was not resubmitted" in body_of(refused)
+    assert refused.status_code == 409
+    text = body_of(refused)
+    assert "Message 2 was not resubmitted: it is no longer in the list." in text and "Resubmitted 0" not in text
+
+
+def test_a_running_operation_of_somebody_else_is_named_beside_the_buttons(orders, as_, monkeypatch):
+    """And afterwards it says how many had left before it reached them."""
+    monkeypatch.setattr("explorer.operations.starting.submit", lambda _: None)
+    ada, ben, url = as_(), as_(), group_of(orders)
+    ada.post(url, {"action": "resubmit", "pace": "1", "up_to": "5"})
+    [operation] = core.newest(entity_id=reads.entity(orders).id)
+    text = body_of(ben.get(url))
+    assert f"Operation {operation.id}</a> by {ada.user.username} works on this group" in text
+    assert "(waiting for a worker): Resubmit 4 messages, 0 done so far" in text
+    ben.post(f"{url}&m=2", {"action": "try"})
+    ben.post(url, {"action": "discard", "up_to": "5"})
+    runner.run(operation, seconds=None)
+    text = body_of(as_().get(group_url(EntityAddress(orders.namespace, orders.path, SubQueue.DEAD_LETTER), "")))
+    assert "0 of 4 done, 4 had left before" in text and 'max="4" value="4"' in text and "works on this" not in text
 
 
 def test_people_without_the_right_only_look(orders, as_):
@@ -237,7 +287,10 @@ def test_bad_addresses(orders, as_):
     assert client.get(f"/dead-letters/dead-letter/{at}").status_code == 200
     assert client.get(f"/dead-letters/nowhere/{at}").status_code == 404
     assert client.get(f"/dead-letters/dead-letter/{orders.namespace}/none").status_code == 404
-    assert client.get(f"/dead-letters/dead-letter/{at}?filter=colour:red").status_code == 400
+    refused = client.get(f"/dead-letters/dead-letter/{at}?filter=colour:red")
+    assert refused.status_code == 400 and 'aria-describedby="f-problem"' in body_of(refused)
+    assert 'value="colour:red"' in body_of(refused) and "colour" in refused.context["filter"]["problem"].text
+    assert as_("viewer").get(f"/dead-letters/dead-letter/{at}?filter=body:x").status_code == 403
     assert client.get(f"/dead-letters/dead-letter/{at}?m=x").status_code == 400
     assert client.post(f"/dead-letters/dead-letter/{at}", {"action": "explode"}).status_code == 400
     assert client.post(f"/dead-letters/dead-letter/{at}", {"action": "stop", "operation": "999999"}).status_code == 400
@@ -340,6 +393,7 @@ def test_keys_walk_the_messages_of_a_group_and_what_is_open_is_tried(transaction
     expect(page.locator("#open-m")).to_have_value("3")
     page.keyboard.press("Escape")
     expect(page.locator("#pane")).to_be_hidden()
+    expect(page.locator("#open-m")).to_have_value("5")
     page.locator("#group-list tr", has_text="order-2").locator("td").nth(1).click(force=True)
     expect(title).to_contain_text("Message 2")
     expect(page.locator("#open-m")).to_have_value("2")

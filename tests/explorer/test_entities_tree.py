@@ -5,7 +5,7 @@ import pytest
 
 from broker_core import queue_storage, rabbitmq, reads, service_bus
 from broker_core.common.types import EntityAddress, Message
-from broker_core.reads import EntityFilter
+from broker_core.reads import EntityFilter, entity_lists
 from broker_core.service_bus import entities
 from explorer.shared import overview
 from tests.fixtures import vhost  # noqa: F401 - fixture
@@ -69,6 +69,16 @@ def test_groups_are_open_while_all_entities_fit_and_the_opposite_on_request(many
 def test_an_open_group_is_bounded(many):
     found = reads.tree(EntityFilter(namespace=many), max_children=2)
     assert [len(item.children) for item in found.items if item.prefix] == [2, 2]
+
+
+def test_each_open_group_has_its_entities_in_the_order_of_the_table(many, monkeypatch):
+    """The statement numbers them in each group by this order, whatever the order in which it joins."""
+    ranks, item = [], entity_lists._item
+    monkeypatch.setattr(entity_lists, "_item", lambda rows, *rest: ranks.append([r.items for r in rows[1:]]) or item(rows, *rest))
+    found = reads.tree(EntityFilter(namespace=many), sort="-active")
+    assert sorted(ranks) == [[], [], [], [1, 2, 3], [1, 2, 3]]
+    [us] = [one for one in found.items if one.prefix == "us."]
+    assert [one.address.path for one in reads.entities_by_id(us.children)] == ["us.y", "us.x", "us.z"]
 
 
 def test_what_needs_a_person_comes_first(many):

@@ -13,6 +13,14 @@ from .test_accessibility import browser, violations  # noqa: F401
 
 FIRST_ROW = "document.querySelector('#rows tr').getBoundingClientRect().y"
 
+WIDE_COUNTS = "document.querySelectorAll('#tabs .count').forEach(count => { count.textContent = '1,234,567' })"
+
+CUT_TABS = """(() => {
+  const edge = document.querySelector('#tabs .tabs').getBoundingClientRect().right
+  const tabs = [...document.querySelectorAll('#tabs .tabs a')]
+  return tabs.filter(tab => tab.getBoundingClientRect().right > edge + 1).map(tab => tab.textContent.trim())
+})()"""
+
 OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
@@ -42,6 +50,20 @@ def test_the_first_message_stands_in_the_upper_part_of_the_window(one_of_each, b
                 expect(page.locator("#rows tr").first).to_be_attached()
                 assert page.evaluate(FIRST_ROW) <= limit, (address, size, query)
                 assert page.evaluate(OVERFLOW) == 0, (address, size, query)
+
+
+def test_all_tabs_can_be_read_however_wide_their_counts_are(one_of_each, browser):  # noqa: F811
+    page = browser("operator", viewport={"width": 1440, "height": 900})
+    for address in one_of_each:
+        page.goto(f"/entities/{address}")
+        expect(page.locator("#rows tr").first).to_be_attached()
+        page.evaluate(WIDE_COUNTS)
+        assert page.evaluate(CUT_TABS) == [] and page.evaluate(FIRST_ROW) <= 330, address
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(f"/entities/{one_of_each[0]}")
+    expect(page.locator("#rows tr").first).to_be_attached()
+    assert page.evaluate("document.querySelectorAll('#tabs .tabs a').length") - len(page.evaluate(CUT_TABS)) >= 2
+    expect(page.get_by_role("link", name="Board")).to_be_visible()
 
 
 def test_everything_in_the_head_follows_what_happens(one_of_each, browser):  # noqa: F811

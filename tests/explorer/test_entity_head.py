@@ -80,6 +80,28 @@ def test_an_operator_pauses_and_resumes_in_every_family(one_of_each, as_):
     ] * 3  # fmt: skip
 
 
+def test_the_page_to_send_and_the_message_say_of_a_paused_queue_what_its_head_says(one_of_each, as_):
+    queue, client = one_of_each[0], as_("operator")
+    [number] = service_bus.send(queue, [Message(b"x")])
+    entities.set_status(queue, EntityStatus.RECEIVE_DISABLED)
+    assert '<span class="tag warn">Receiving paused</span>' in body_of(client.get(f"/send/{queue}"))
+    assert "Resume receiving on the page of the queue." in body_of(client.get(f"/messages/{queue}/{number}"))
+    assert "ReceiveDisabled" not in body_of(client.get(f"/entities/?q={queue.namespace}"))
+
+
+def test_a_service_bus_board_says_active_as_its_tabs_do(one_of_each, as_):
+    board = body_of(as_("viewer").get(f"/entities/{one_of_each[0]}?view=board"))
+    assert "No active messages." in board and ">available<" not in board
+
+
+def test_an_entity_without_receivers_is_not_in_the_colour_of_active_ones(one_of_each, as_):
+    client = as_("viewer")
+    for address in one_of_each:
+        assert 'class="idle" href="?tab=' in body_of(client.get(f"/entities/{address}"))
+    service_bus.receive(one_of_each[0], 1)
+    assert "receivers active" in (page := body_of(client.get(f"/entities/{one_of_each[0]}"))) and 'class="idle"' not in page
+
+
 def test_a_viewer_cannot_pause_and_an_unknown_status_is_refused(one_of_each, as_):
     for address in one_of_each:
         page = body_of(as_("viewer").get(f"/entities/{address}"))
@@ -163,9 +185,9 @@ def test_a_settlement_counts_for_whoever_received_the_message():
 
 def test_receivers_are_listed_with_what_they_hold(shop, jobs, as_):
     page = body_of(as_("viewer").get(f"/entities/{shop}?tab=receivers"))
-    assert "process:worker" in page and 'href="?tab=locked">1<' in page
+    assert ">worker</td>" in page and 'href="?tab=locked">1<' in page
     page = body_of(as_("viewer").get(f"/entities/{jobs}?tab=receivers"))
-    assert "process:worker" in page and 'href="?tab=leased">2<' in page
+    assert ">worker</td>" in page and 'href="?tab=leased">2<' in page
 
 
 def test_the_counts_of_the_tabs_add_up_to_what_is_in_the_queue(shop):

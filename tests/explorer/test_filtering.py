@@ -29,11 +29,11 @@ def test_each_condition_is_a_chip_with_a_link_that_removes_it(shop, as_):
 
 def test_a_filter_that_cannot_be_read_stays_in_the_field_with_its_problem(shop, as_):
     answer = as_().get(page_of(shop, "?q=id:order-5+reson:x"))
-    page = body_of(answer)
+    page = body_of(answer).partition('id="time-bar"')[0]
     assert answer.status_code == 400
     assert 'value="id:order-5 reson:x"' in page and "<mark>reson:x</mark>" in page
     assert "There is no key reson. Write reason:" in page
-    assert "No messages match" not in page and "/messages/" + str(shop) not in page
+    assert "No messages match" not in page and not answer.context["page"].rows
 
 
 def test_conditions_on_bodies_need_the_right_to_see_them(shop, as_):

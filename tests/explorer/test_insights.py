@@ -52,6 +52,16 @@ def test_the_interval_under_way_is_hatched_and_a_rate_of_it_needs_a_quarter_of_i
     assert (ends(early), ends(late)) == (1, 2)
 
 
+def test_the_key_says_the_latest_rates_in_the_charts_unit_and_the_caption_the_totals():
+    some = points(600, 276, 90)
+    for passed, sent, completed in ((5, "4.6/s", "2.3/s"), (30, "3.0/s", "1.5/s")):
+        rates = panel("rates", traffic_charts.panels(some, now=some[-1].at + timedelta(seconds=passed)))
+        assert [(line.value, line.word) for line in rates.lines] == [(sent, "in"), (completed, "out")]
+        assert rates.title == "Messages per second" and rates.sentence == "966 in and 483 out in 3 min"
+    idle = panel("rates", traffic_charts.panels(points(0, 0), now=START))
+    assert [line.value for line in idle.lines] == ["0/min", "0/min"]
+
+
 def test_times_are_percentiles_of_all_and_of_each_interval():
     slow, quick = Times(20, 10, (0,) * 27 + (2,)), Times(0.02, 0.002, (0, 0, 0, 10))
     some = points(1, 1, waiting=[slow, quick])
@@ -93,7 +103,7 @@ def test_a_change_of_settings_is_a_mark_and_a_line(shop, as_):
         actor="user:ada", action="change settings", namespace=shop.namespace, path=shop.path, outcome="done"
     )
     html = as_("viewer").get(f"/insights/?range=5m&entity={shop}").content.decode()
-    assert html.count('class="mark"') == 12  # six charts, each in two widths
+    assert html.count('class="mark"') == 14  # seven charts, each in two widths
     assert f"{shop} by ada" in " ".join(html.split())
 
 

@@ -46,6 +46,7 @@ class Hand:
 
     def press(self, keys):
         self._act(keys)
+        self.page.wait_for_load_state()  # until then, no script listens
         for key in keys.split():
             self.page.keyboard.press(key)
 
@@ -108,7 +109,7 @@ def test_why_is_this_not_delivered(orders, start, hand):
     first = hand.page.locator("#rows .row-link").first
     expect(first).to_be_visible()
     hand.do(first, "o")
-    expect(hand.page.locator("#pane .message-state")).to_contain_text("receives are disabled")
+    expect(hand.page.locator("#pane .message-state")).to_contain_text("Receives are disabled")
 
 
 @by_mouse_and_keyboard

@@ -25,6 +25,7 @@ from broker_core.reads import ClockReading
 from broker_core.service_bus import entities
 from explorer.live import feed as feeds
 from explorer.live import page
+from explorer.live.consumers import LiveConsumer
 from explorer.live.feed import Feed, Watched
 from explorer.live.page import REFRESH_SECONDS
 from explorer.queue_storage.rows import Progress
@@ -414,6 +415,27 @@ async def test_no_frame_has_anybodys_csrf_token(queue, cookie):
     await communicator.disconnect()
 
 
+async def test_a_numbered_request_is_answered_before_the_state(queue, cookie):
+    communicator, _ = await opened(page_of(queue), cookie())
+    await communicator.send(json.dumps({"page": page_of(queue, "?tab=scheduled"), "ask": 7}))
+    assert await frame(communicator) == {"asked": 7}
+    assert rows(await frame(communicator)) == {}
+    await communicator.disconnect()
+
+
+async def test_frames_of_the_page_before_are_dropped(db):
+    consumer, sent = LiveConsumer(), []
+    consumer.group, consumer.version = "here", 3
+
+    async def send(text):
+        sent.append(text)
+
+    consumer.send = send
+    for group, version in (("before", 9), ("here", 3), ("here", 4)):
+        await consumer.live_frame({"group": group, "version": version, "frame": f"{group} {version}"})
+    assert sent == ["here 4"]
+
+
 async def test_one_socket_can_turn_to_another_page(queue, cookie):
     communicator, _ = await opened(page_of(queue), cookie())
     await communicator.send(json.dumps({"page": page_of(queue, "?tab=scheduled")}))
@@ -421,7 +443,7 @@ async def test_one_socket_can_turn_to_another_page(queue, cookie):
     service_bus.send(queue, [Message(b"x", scheduled_enqueue_at=datetime.now(UTC) + timedelta(hours=1))])
     told = await frame(communicator, rows)
     assert "due in" in next(iter(rows(told).values()))
-    for nonsense in ("", "[]", '{"page": 5}', '{"page": "/activity/"}', "\x00", json.dumps({"page": "x" * 5000})):
+    for nonsense in ("", "[]", '{"page": 5}', '{"page": "/activity/"}', "\x00", '{"ask": "7"}', json.dumps({"page": "x" * 5000})):
         await communicator.send(nonsense)
     service_bus.send(queue, [Message(b"x", scheduled_enqueue_at=datetime.now(UTC) + timedelta(hours=1))])
     await frame(communicator, lambda told: len(rows(told)) == 2)  # it lives on
@@ -648,12 +670,14 @@ async def test_a_rabbitmq_queues_page_follows_as_messages_come_and_go(transactio
 
 @pytest.fixture
 def see(live_site, new_context, sign_in, person):
-    """see(path, role): a browser page of the site, signed in and live."""
+    """see(path, role): a browser page of the site, signed in and live. socket: a handler of its sockets."""
 
-    def open_page(path, role="operator"):
+    def open_page(path, role="operator", socket=None):
         context = new_context()
         sign_in(context, person(role))
         page = context.new_page()
+        if socket is not None:
+            page.route_web_socket(re.compile("/live/"), socket)
         page.goto(live_site + path)
         page.wait_for_selector('#live[data-live="live"]')
         return page
@@ -730,6 +754,43 @@ def test_browser_paused_means_paused(queue, see, how):
     toggle()
     page.wait_for_function("() => document.querySelectorAll('#rows tr').length === 2")
     page.wait_for_selector('#live[data-live="live"]')
+
+
+PROBE = """() => {
+    const probe = Object.assign(document.createElement("div"), { id: "probe" });
+    document.getElementById("main").append(probe);
+    window.seen = [];
+    const watch = { childList: true, characterData: true, subtree: true };
+    new MutationObserver(() => window.seen.push(probe.textContent)).observe(probe, watch);
+}"""
+
+
+def test_browser_a_frame_from_before_an_answer_is_dropped(queue, see):
+    """A frame drawn before an action may arrive after its result."""
+    held, sockets = [], []
+
+    def connect(socket):
+        server = socket.connect_to_server()
+        socket.on_message(server.send)
+        server.on_message(lambda message: held.append(message) if len(sockets) > 1 else socket.send(message))
+        sockets.append(socket)
+
+    def tell(word):
+        sockets[0].send(json.dumps({"version": 1, "fragments": [f'<div id="probe">{word}</div>']}))
+
+    page = see(page_of(queue), socket=connect)
+    page.evaluate(PROBE)
+    sockets.append("hold")
+    page.click("#live")
+    page.click("#live")  # asks for the state
+    tell("old")
+    page.wait_for_timeout(100)
+    sockets.pop()
+    for message in [one for one in held if "asked" in one]:
+        sockets[0].send(message)
+    tell("new")
+    page.wait_for_function("() => window.seen.length")
+    assert page.evaluate("window.seen") == ["new"]
 
 
 def test_browser_a_countdown_ends_deciding_and_a_paused_clock_says_so(queue, see):
@@ -809,6 +870,28 @@ class OwnSite:
     def stop(self):
         self.server.should_exit = True
         self.thread.join(10)
+
+
+SILENT_SOCKET = """
+window.WebSocket = class extends EventTarget {
+    static CONNECTING = 0; static OPEN = 1; static CLOSED = 3;
+    readyState = 0;
+    constructor() { super(); window.lastSocket ??= this; }
+    close() {}
+    send() {}
+};"""
+
+
+def test_the_indicator_is_neutral_until_the_first_connection_succeeds_or_fails(queue, live_site, new_context, sign_in, person):
+    context = new_context()
+    sign_in(context, person("viewer"))
+    page = context.new_page()
+    page.add_init_script(SILENT_SOCKET)
+    page.goto(live_site + page_of(queue))
+    page.wait_for_function("window.lastSocket")
+    expect(page.locator("#live[aria-pressed=false]")).to_have_attribute("data-live", "connecting")
+    page.evaluate("lastSocket.dispatchEvent(new CloseEvent('close', { code: 1006 }))")
+    expect(page.locator("#live")).to_have_attribute("data-live", "disconnected")
 
 
 def test_browser_finds_back_after_the_server_restarted(queue, new_context, client, person, settings):

@@ -1,6 +1,7 @@
 """The page of locks, and releasing them, in all families."""
 
 import re
+import sys
 import uuid
 
 import pytest
@@ -26,8 +27,10 @@ def _form(address, **values):
 
 def test_the_page_lists_locks_of_all_families(shop, jobs, as_):
     page = as_("viewer").get(f"/locks/?q={shop.namespace}").content.decode()
-    assert "Message 4" in page and "process:worker" in page and "Releasing locks requires the operator role" in page
+    assert "Message 4" in page and ">worker</td>" in page and "Releasing locks requires the operator role" in page
     assert "Release…" not in page
+    asked = as_("operator").get(f"/locks/?q={shop.namespace}").content.decode()
+    assert f"Release message 4 of {shop}, held by process:worker</h2>" in asked and "(required)" in asked
     page = as_("operator").get(f"/locks/?q={jobs.namespace}").content.decode()
     assert "Message 2" in page and "Message 3" in page and "Message 4" not in page
     assert "No locks match" in as_().get("/locks/?holder=nobody-of-this-name").content.decode()
@@ -40,9 +43,19 @@ def test_one_lock_is_released_with_a_reason_and_recorded(shop, as_):
     assert _locks(shop) == ()
     record = AuditRecord.objects.latest("id")
     assert (record.action, record.target, record.outcome) == ("release lock", "message 4", "done")
-    assert "released by user:" in client.get(f"/messages/{shop.namespace}/{shop.path}/4").content.decode()
+    assert f"released by {client.user.username}" in client.get(f"/messages/{shop.namespace}/{shop.path}/4").content.decode()
     again = client.post("/locks/", _form(shop, number="4"), headers=FRAGMENT)
     assert "had ended already" in again.content.decode()
+
+
+def test_held_sessions_are_found_among_many_others(shop, monkeypatch):
+    """The bound is on held sessions, not on those that are passed to find them."""
+    carts = EntityAddress(shop.namespace, "many")
+    entities.create_queue(carts, requires_session=True)
+    service_bus.send(carts, [Message(session_id=name) for name in "abcd"])
+    service_bus.accept_session(carts, "d", max_count=1, actor=WORKER)
+    monkeypatch.setattr(sys.modules["broker_core.reads.locks"], "EXAMINED", 2)
+    assert [lock.session_id for lock in _locks(carts) if lock.is_session] == ["d"]
 
 
 def test_a_session_and_all_locks_of_a_holder_are_released(shop, as_):

@@ -7,17 +7,22 @@ from datetime import timedelta
 from uuid import UUID
 
 import pytest
+from django.contrib.auth.models import Permission
+from django.contrib.contenttypes.models import ContentType
 from django.core.files.uploadedfile import SimpleUploadedFile
 
-from broker_core import namespaces, queue_storage, rabbitmq, reads, service_bus
+from broker_core import namespaces, queue_storage, rabbitmq, reads, service_bus, sweeps
 from broker_core import operations as core
+from broker_core.common.errors import NotAllowed, NotAuthorized
 from broker_core.common.types import Actor, EntityAddress, Message, Right
 from broker_core.common.values import Typed
-from broker_core.operations import Kind
+from broker_core.operations import Kind, batches, exporting
 from broker_core.rabbitmq import Properties, Publication
 from broker_core.service_bus import entities
+from broker_core.store import connections
 from explorer.models import AuditRecord
 from explorer.operations import runner
+from explorer.shared.family import pages_of
 from tests.html import body_of
 
 from .conftest import WORKER
@@ -208,6 +213,112 @@ def test_a_large_import_runs_in_batches_stops_resumes_and_is_undone(target, as_,
     assert reads.counts(target).active == 0 and core.find(half.id).undone == 1_100
 
 
+@pytest.mark.parametrize("target", FAMILIES, indirect=True)
+def test_many_messages_are_exported_by_an_operation_in_batches(target, as_, monkeypatch):
+    """A worker that dies in a batch leaves the file as it was after the one before; the messages stay as they are."""
+    client, viewer = as_("operator"), as_("viewer")
+    imported(client, target, file_of(5))
+    monkeypatch.setattr("explorer.operations.transfer.DIRECT", 2)
+    monkeypatch.setattr("explorer.operations.starting.DIRECT", 2)
+    monkeypatch.setattr("explorer.operations.starting.submit", lambda _: None)
+    monkeypatch.setattr(runner, "BODIES_BATCH", 2)
+    monkeypatch.setattr(exporting, "CHUNK", 1)
+    kind, _ = ContentType.objects.get_or_create(app_label="explorer", model="auditrecord")
+    viewer.user.user_permissions.add(Permission.objects.get_or_create(codename="see_bodies", content_type=kind)[0])
+    tab = {"tab": next(iter(pages_of(reads.entity(target).family).operations.lists))}
+    asked = body_of(client.get(f"/operate/{target}", {"kind": "export", **tab}))
+    assert "Export 5 messages" in asked and "They stay as they are." in asked and "cannot be undone" not in asked
+    assert len(exported(viewer, target, **tab).splitlines()) == 5
+    answer = client.post(f"/operate/{target}", {"kind": "export", "all": 1, "confirmed": 1, **tab})
+    [operation] = core.newest(limit=1)
+    assert answer["Location"] == f"/operations/{operation.id}/" and operation.counted == 5
+    url = f"{answer['Location']}file/"
+    assert client.get(url).status_code == 404  # it has not begun
+    runner.run(operation, seconds=0)  # one batch
+    with monkeypatch.context() as dying:
+        dying.setattr(batches, "write", lambda _: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            runner.run(core.find(operation.id), seconds=None)
+    connections.current().execute("UPDATE vitrine_operation SET lease_until = now() WHERE id = %s", [operation.id])
+    runner.run(core.find(operation.id), seconds=None)
+    done = core.find(operation.id)
+    assert (done.state, done.done, reads.counts(target).active) == ("done", 5, 5)
+    page = body_of(client.get(answer["Location"]))
+    assert "Download 5 messages" in page and "Undo" not in page
+    lines = b"".join(client.get(url).streaming_content).decode()
+    assert [json.loads(line)["body"] for line in lines.splitlines()] == list("01234")
+    table = b"".join(client.get(f"{url}?format=csv").streaming_content).decode()
+    assert [row["body"] for row in csv.DictReader(table.splitlines())] == list("01234")
+    assert viewer.get(url).status_code == 403
+    assert AuditRecord.objects.filter(action="download export", namespace=target.namespace).count() == 2
+    connections.current().execute("UPDATE vitrine_operation SET kept_until = now() WHERE id = %s", [operation.id])
+    sweeps.purge_hidden_messages()
+    assert client.get(url).status_code == 404 and "The file is deleted by now" in body_of(client.get(answer["Location"]))
+    counted = "SELECT count(*) FROM vitrine_export_part WHERE operation_id = %s"
+    [[left]] = connections.current().execute(counted, [operation.id]).fetchall()
+    assert left == 0
+
+
+def test_a_stopped_export_has_the_file_of_what_was_exported(queues, as_, monkeypatch):
+    monkeypatch.setattr("explorer.operations.starting.submit", lambda _: None)
+    monkeypatch.setattr(runner, "BODIES_BATCH", 2)
+    a, client = queues[0], as_("operator")
+    service_bus.send(a, [Message(b"x") for _ in range(5)])
+    client.post(f"/operate/{a}", {"kind": "export", "all": 1, "confirmed": 1, "tab": "active", "pace": 100})
+    [operation] = core.newest(limit=1)
+    runner.run(operation, seconds=0)
+    url = f"/operations/{operation.id}/"
+    client.post(f"{url}change/", {"action": "stop"})
+    assert "The file has what was exported before the operation ended" in body_of(client.get(url))
+    assert len(b"".join(client.get(f"{url}file/").streaming_content).splitlines()) == 2
+    with pytest.raises(NotAllowed, match="nothing to undo"):
+        core.change(core.find(operation.id), "undo", actor=Actor("user", "otto", Right.ALL))
+
+
+@pytest.fixture
+def large_export(queues, as_, monkeypatch):
+    """An export that stores a part for each message, and the address of its page."""
+    monkeypatch.setattr("explorer.operations.starting.submit", lambda _: None)
+    monkeypatch.setattr(exporting, "CHUNK", 1)
+    monkeypatch.setattr(runner, "BODIES_BATCH", 2)
+    service_bus.send(queues[0], [Message(b"x" * 500) for _ in range(6)])
+    as_("operator").post(f"/operate/{queues[0]}", {"kind": "export", "all": 1, "confirmed": 1, "tab": "active", "pace": 10_000})
+    [operation] = core.newest(limit=1)
+    return operation
+
+
+@pytest.mark.parametrize("format", ["jsonl", "csv"])
+def test_a_download_breaks_off_if_the_file_is_deleted_meanwhile(large_export, as_, format):
+    """So that nobody takes a part of it for the whole."""
+    runner.run(large_export, seconds=None)
+    streamed = iter(as_("operator").get(f"/operations/{large_export.id}/file/?format={format}").streaming_content)
+    begun = [next(streamed), next(streamed)]
+    connections.current().execute("UPDATE vitrine_operation SET kept_until = now() WHERE id = %s", [large_export.id])
+    sweeps.purge_hidden_messages()
+    with pytest.raises(NotAllowed, match="deleted while it was read: [12] of 6 messages"):
+        begun += streamed
+
+
+def test_an_export_ends_before_its_file_is_too_large_and_says_how_to_go_on(large_export, as_, monkeypatch):
+    monkeypatch.setattr(exporting, "MOST_BYTES", 3_000)  # more than four messages
+    runner.run(large_export, seconds=None)
+    ended, client = core.find(large_export.id), as_("operator")
+    assert (ended.state, ended.done) == ("failed", 4)
+    assert "number>4 in the filter" in body_of(client.get(f"/operations/{ended.id}/"))
+    assert len(b"".join(client.get(f"/operations/{ended.id}/file/").streaming_content).splitlines()) == 4
+    again = exported(client, ended.address, tab="active", filter="number>4")
+    assert [json.loads(line)["number"] for line in again.splitlines()] == [5, 6]
+
+
+def test_reading_the_file_of_an_export_needs_the_right_to_see_bodies(large_export):
+    runner.run(large_export, seconds=None)
+    done = core.find(large_export.id)
+    for rights in (Right.SEE_BODIES, Right.BROWSE | Right.OPERATE):
+        with pytest.raises(NotAuthorized):
+            core.exported_lines(done, actor=Actor("user", "eve", rights))
+    assert "".join(core.exported_lines(done, actor=Actor("user", "eve", Right.BROWSE | Right.SEE_BODIES))).count("\n") == 6
+
+
 def test_an_import_lists_what_was_refused_and_what_was_received_before_its_undo(queues, as_):
     a, _ = queues
     entities.create_queue(EntityAddress(a.namespace, "once"), requires_duplicate_detection=True)
@@ -252,11 +363,11 @@ def test_a_file_too_large_for_the_preview_is_checked_and_chosen_again(queues, as
 
 def test_an_export_reads_many_messages_at_once(queues, as_, monkeypatch):
     a, _ = queues
-    service_bus.send(a, [Message(f"{n}".encode()) for n in range(700)])
+    service_bus.send(a, [Message(f"{n}".encode()) for n in range(500)])
     asked, contents = [], reads.contents
     monkeypatch.setattr(reads, "contents", lambda *given, **options: asked.append(given) or contents(*given, **options))
     lines = exported(as_("operator"), a, tab="active").splitlines()
-    assert [json.loads(line)["body"] for line in lines] == [str(n) for n in range(700)] and len(asked) == 2
+    assert [json.loads(line)["body"] for line in lines] == [str(n) for n in range(500)] and len(asked) == 1
     monkeypatch.setattr("explorer.operations.message_files.CHUNK", 3)  # a batch ends at its bytes, too
     lines = exported(as_("operator"), a, tab="active", filter="number<20").splitlines()
     assert len(lines) == 19

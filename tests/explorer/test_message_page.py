@@ -2,6 +2,7 @@
 
 import base64
 import gzip
+import re
 from datetime import timedelta
 
 import pytest
@@ -75,6 +76,7 @@ def test_an_action_in_the_pane_answers_with_the_pane_and_without_javascript_with
 
 def test_a_dead_letter_never_says_that_it_can_be_delivered(pages, as_):
     page = body_of(as_("operator").get(f"/messages/{pages.at}/2"))
+    assert "in dead letters for <" in page and " so far</div>" in page
     assert "It stays in the dead-letter queue until it is resubmitted, received there or deleted." in page
     for hopeful in ("Ready", "next in line", "Next in line", "can be delivered", "ahead.", "never expires"):
         assert hopeful not in page, hopeful
@@ -96,6 +98,24 @@ def test_who_does_not_hold_the_lock_gets_no_buttons_that_need_it(pages, as_):
     [held] = service_bus.receive(pages.shop, 1, actor=actor)
     page = body_of(client.get(f"/messages/{pages.at}/{held.sequence_number}"))
     assert "Locked by you," in page and 'value="complete"' in page
+
+
+def test_properties_are_counted_as_they_are_listed(pages, as_):
+    page = body_of(as_("viewer").get(f"/messages/{pages.at}/1"))
+    listed = page[page.index('<dl class="properties" id="properties"') :]
+    rows = listed[: listed.index("</dl>")].count("<dt>")
+    assert re.search(rf'Properties <span class="quiet">{rows}</span>', page) and rows > 2
+
+
+def test_empty_and_invisible_parts_of_properties_are_shown_and_copied_as_sent(pages, as_):
+    sent = {"nul": "", "na\u200bme": "<b>", "file": "invoice\u202egpj.exe\x07", "lines": "one\ntwo"}
+    [number] = service_bus.send(pages.shop, [Message(b"x", subject="pla\u00adced", properties=sent)])
+    page = as_("viewer").get(f"/messages/{pages.at}/{number}").content.decode()
+    point = '<span class="code-point">U+{}</span>'.format
+    assert '<span class="quiet">(empty)</span>' in page and '<span class="type">string</span>' in page
+    assert f"na{point('200B')}me" in page and f"invoice{point('202E')}gpj.exe{point('0007')}" in page
+    assert f"pla{point('00AD')}ced" in page and "one\ntwo" in page and "&lt;b&gt;" in page
+    assert 'data-text="invoice\u202egpj.exe\x07"' in page and 'data-text=""' in page and 'data-text="&lt;b' not in page
 
 
 def test_typed_values_are_said_for_people(pages, as_):

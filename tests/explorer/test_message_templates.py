@@ -320,3 +320,13 @@ def test_a_form_filled_from_a_template_sends(as_, request, family):
     client.post(form.url, values | {"template": one.pk})
     record = AuditRecord.objects.get(action__in=("send", "put"), path=form.path)
     assert record.outcome == "done" and record.target.startswith(f"{form.typed['copies']} copies")
+
+
+def test_many_templates_are_listed_in_pages(queue, as_, monkeypatch):
+    otto = as_()
+    for name in ("Three", "One", "Two"):
+        save(otto, queue, name)
+    monkeypatch.setattr("explorer.shared.message_templates.ROWS", 2)
+    first, second = (body_of(otto.get(f"/templates/?page={number}")) for number in (1, 2))
+    assert "1 to 2 of 3" in first and 'rel="next"' in first and "One" in first and ">Two<" not in first
+    assert "3 to 3 of 3" in second and ">Two<" in second and 'rel="prev"' in second

@@ -63,6 +63,8 @@ def test_the_poison_queue_of_a_storage_queue_is_listed(jobs, as_):
     entries = page_of(as_("viewer"), jobs.namespace).context["entries"]
     assert [(e.item.rule, e.item.entity.address.path) for e in entries][0] == ("poison", "jobs-poison")
     assert entries[0].action.url == f"/dead-letters/main/{jobs.namespace}/jobs-poison"
+    chart = reads.namespace_traffic(jobs.namespace)
+    assert chart[-1].dead == reads.entity(EntityAddress(jobs.namespace, "jobs-poison")).counts.active > 0 == chart[0].dead
     assert as_("viewer").get(entries[0].action.url).status_code == 200
 
 
@@ -172,7 +174,7 @@ def test_the_number_of_queries_does_not_grow_with_the_entities(broker_database, 
 
 
 def test_facts_have_the_trend_the_reason_and_the_quota(shop):
-    [facts] = reads.attention(reads.EntityFilter(namespace=shop.namespace)).facts
+    [facts] = reads.attention(reads.EntityFilter(namespace=shop.namespace), fuller_than=0.0).facts
     assert (facts.dead[-1], facts.active[-1]) == (1, facts.entity.counts.active) and len(facts.dead) == 30
     assert facts.dead[0] == 0 and facts.active[0] == 0
     assert (facts.reason.reason, facts.reason.count, facts.reason.of) == ("PaymentRefused", 1, 1)

@@ -54,10 +54,24 @@ def test_an_operation_can_be_undone_for_30_minutes_from_its_page_and_from_the_li
     listed, shown = body_of(client.get("/operations/")), body_of(client.get(url))
     assert "30 min left" in listed and f'action="{url}change/"' in listed
     assert "(30 min left)" in shown and "The messages return with their numbers" in shown
-    connections.current().execute("UPDATE vitrine_operation SET undo_until = clock_timestamp()")
+    connections.current().execute("UPDATE vitrine_operation SET kept_until = clock_timestamp()")
     assert "left)" not in body_of(client.get(url)) and f'action="{url}change/"' not in body_of(client.get("/operations/"))
     late = body_of(client.post(f"{url}change/", {"action": "undo"}, follow=True))
     assert "could be undone for 30 minutes" in late and reads.message(pages.shop, 5) is None
+
+
+def test_deleting_a_queue_ends_the_undo_of_its_operations_which_both_pages_say(pages, as_):
+    client, admin = as_("operator"), as_("administrator")
+    client.post(f"/operate/{pages.at}", {"kind": "discard", "tab": "active", "numbers": ["5"]})
+    url = f"/operations/{last().id}/"
+    asked = body_of(admin.get(f"/delete/{pages.at}"))
+    assert f'1 message of <a href="{url}">operation {last().id}</a> can then no longer be undone.' in asked
+    assert admin.post(f"/delete/{pages.at}", {"name": pages.shop.path}).status_code == 302
+    shown = body_of(client.get(url))
+    assert 'value="undo"' not in shown and 'value="undo"' not in body_of(client.get("/operations/"))
+    assert f"{pages.shop} was deleted at" in shown and "UTC; nothing can be undone." in shown
+    late = body_of(client.post(f"{url}change/", {"action": "undo"}, follow=True))
+    assert late.count("nothing can be undone") == 2 and last().state is State.DONE
 
 
 def test_the_notice_counts_down_and_waits_for_who_points_at_it(transactional_db, pages, browser):  # noqa: F811
@@ -145,7 +159,7 @@ def test_many_are_asked_about_and_run_by_a_worker(pages, as_, monkeypatch):
     page = body_of(client.get(f"/operations/{operation.id}/"))
     assert "Undo 1,50" in page and "Can be undone until" in page
     assert client.post(f"/operations/{operation.id}/change/", {"action": "pace", "pace": "0"}).status_code == 302
-    assert "greater than or equal to 0.1" in body_of(client.get(f"/operations/{operation.id}/"))
+    assert "Pace: must be 0.1 to 100,000 messages per second" in body_of(client.get(f"/operations/{operation.id}/"))
     stopped = client.post(f"/operations/{operation.id}/change/", {"action": "stop"}, follow=True)
     assert "so it cannot stop now. Nothing was changed." in body_of(stopped)
 
@@ -158,9 +172,13 @@ def test_many_are_asked_about_and_run_by_a_worker(pages, as_, monkeypatch):
         ({"kind": "purge"}, "select messages first"),
         ({"kind": "purge", "tab": "history", "all": "1"}, "is not a list of messages"),
         ({"kind": "move", "tab": "active", "all": "1", "confirmed": "1", "to": ""}, "This field is required"),
-        ({"kind": "move", "tab": "active", "all": "1", "confirmed": "1", "to": "x", "pace": "0"}, "greater than or equal"),
+        ({"kind": "move", "tab": "active", "all": "1", "confirmed": "1", "to": "x", "pace": "0"}, "must be 0.1 to 100,000"),
         ({"kind": "repair", "tab": "dead-letter", "all": "1", "confirmed": "1", "merge_patch": "{"}, "This is not JSON"),
         ({"kind": "repair", "tab": "dead-letter", "all": "1", "confirmed": "1", "merge_patch": "[]"}, "Enter a JSON object"),
+        (
+            {"kind": "repair", "tab": "dead-letter", "all": "1", "confirmed": "1", "merge_patch": '{"a": 1e999}'},
+            "1e999 is larger than a number can be",
+        ),
         ({"kind": "purge", "tab": "active", "all": "1", "filter": "body:"}, ""),
     ],
 )
@@ -199,7 +217,7 @@ def test_operations_are_filtered_and_archives_listed(pages, as_):
     assert all(one in body_of(client.get(f"/operations/?{here}")) for one in (archive, discard))
     listed = body_of(client.get(f"/operations/?{here}&kind=archive&undoable=on"))
     assert archive in listed and discard not in listed and "Restore 1" in listed
-    connections.current().execute("UPDATE vitrine_operation SET undo_until = clock_timestamp() WHERE kind = 'discard'")
+    connections.current().execute("UPDATE vitrine_operation SET kept_until = clock_timestamp() WHERE kind = 'discard'")
     assert discard not in body_of(client.get(f"/operations/?{here}&undoable=on"))
     assert "No past operations match" in body_of(client.get("/operations/?q=nothing-of-this-name", headers=FRAGMENT))
     assert client.get("/operations/?kind=explode").status_code == client.get("/operations/?before=x").status_code == 400

@@ -4,12 +4,14 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
+from django.http import HttpRequest
 from django.urls import reverse
 
-from broker_core import reads
-from broker_core.common.types import EntityKind
+from broker_core import reads, service_bus
+from broker_core.common.types import EntityKind, Message
 from broker_core.reads import EntityFilter
-from explorer.shared import figures, overview, presenters
+from explorer.shared import figures, now, overview, presenters
+from explorer.shared.recent import CacheByKey
 from tests.html import body_of
 
 pytestmark = pytest.mark.django_db
@@ -84,7 +86,7 @@ def test_the_sums_are_those_of_the_rows(mixed, of):
 
 def test_the_neglected_ones_are_named(mixed):
     rows = [row.address for row in reads.overview() if row.address.namespace in mixed and presenters.is_neglected(row)]
-    named = [address for one in sorted(mixed) for address in reads.tallies(EntityFilter(namespace=one)).first_neglected]
+    named = [address for one in sorted(mixed) for address in reads.tree(EntityFilter(namespace=one)).totals.first_neglected]
     assert sorted(named, key=str) == sorted(rows, key=str)
 
 
@@ -129,3 +131,21 @@ def test_the_filter_is_part_of_the_shown_address(market, as_, part, count):
 def test_a_page_beyond_the_last_one_is_empty(market, as_):
     for sort in ("", "-name", "dead"):
         assert as_("viewer").get(f"/namespaces/{market.namespace}/?sort={sort}&page=9").context["entities"] == []
+
+
+@pytest.mark.parametrize(("view", "place"), [(overview, "/namespaces/{}/"), (now, "/?namespace={}")])
+def test_sums_of_very_many_entities_are_kept_and_say_their_age(shop, as_, monkeypatch, view, place):
+    monkeypatch.setattr(view, "LARGE", 0)
+    cache = CacheByKey()
+    monkeypatch.setattr(view, "trees" if view is overview else "health", cache)
+    client, address = as_("viewer"), place.format(shop.namespace)
+    before = client.get(address)
+    service_bus.send(shop, [Message(b"x")])
+    after = client.get(address)
+    sums = [[one.text for one in answer.context["totals"]] for answer in (before, after)]
+    assert sums[0] == sums[1] and "updated now" in body_of(after)
+    for sums_of_key in cache._kept.values():  # of all who ask: nothing of the first one's request stays in memory
+        assert not any(isinstance(kept.cell_contents, HttpRequest) for kept in sums_of_key._read.__closure__)
+    if view is overview:  # the rows are read again
+        active = [{row.address: row.counts.active for row in answer.context["entities"]}[shop] for answer in (before, after)]
+        assert active[1] == active[0] + 1

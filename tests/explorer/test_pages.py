@@ -34,7 +34,7 @@ def test_lists_show_what_is_in_them(pages, as_):
         "dead-letter": (2,),
         "history": (1,),
     }.items():
-        page = body_of(client.get(f"/entities/{pages.at}?tab={tab}"))
+        page = body_of(client.get(f"/entities/{pages.at}?tab={tab}")).partition('id="time-bar"')[0]
         for number in range(1, 8):
             assert (f'href="/messages/{pages.at}/{number}"' in page) is (number in shown), (tab, number)
 
@@ -291,6 +291,17 @@ def test_a_lost_lock_is_told_and_changes_nothing(pages, by_hand):
 @pytest.mark.parametrize("data", [{"action": "complete"}, {"action": "complete", "token": "x"}, {"action": "explode"}])
 def test_nonsense_is_refused(pages, by_hand, data):
     assert by_hand.post(f"/receive/main/{pages.at}", data, headers=FRAGMENT).status_code == 400
+
+
+def test_an_error_of_typing_has_no_tracking_id(pages, as_):
+    """A refusal has one (test_a_lost_lock_is_told_and_changes_nothing)."""
+    client = as_("operator")
+    answers = [
+        client.post(f"/receive/main/{pages.at}", {"action": "explode"}, headers=FRAGMENT),
+        client.get("/search/", {"q": "size>10XB"}, follow=True),
+        client.post("/locks/", {"action": "release"}, headers=FRAGMENT),
+    ]
+    assert [body_of(one).lower().count("tracking id") for one in answers] == [0, 0, 0]
 
 
 def test_receiving_deferred_by_number(pages, as_):

@@ -92,7 +92,8 @@ def an_entity(**changes):
     values = {
         "counts": Counts(active=5), "expired_pending": Capped(0), "expired_leased": 0, "expired_delayed": 0,
         "consumers_waiting": False, "consumers": 0, "family": Family.SERVICE_BUS, "waits_for_operator": False,
-        "status": EntityStatus.ACTIVE, "last_receive_at": None, "clock": SimpleNamespace(now=NOON),
+        "status": EntityStatus.ACTIVE, "last_receive_at": None, "forward_to": None,
+        "clock": SimpleNamespace(now=NOON),
     }  # fmt: skip
     return SimpleNamespace(**values | changes)
 
@@ -112,6 +113,21 @@ def an_entity(**changes):
 )
 def test_nobody_is_consuming_only_where_messages_wait_in_vain(changes, expected):
     assert presenters.is_neglected(an_entity(**changes)) is expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_received_from", "words"),
+    [
+        ({}, False, "no receiver yet"),
+        ({"last_receive_at": NOON - seconds(59)}, True, "receivers active"),
+        ({"last_receive_at": NOON - seconds(33 * 60)}, False, "no receiver for 33 min"),
+        ({"consumers_waiting": True}, True, "receivers waiting"),
+        ({"forward_to": "other"}, True, "forwards its messages"),
+    ],
+)
+def test_an_entity_that_nobody_receives_from_is_not_shown_like_one_with_receivers(changes, is_received_from, words):
+    entity = an_entity(**changes)
+    assert (presenters.is_received_from(entity), presenters.receiving(entity)) == (is_received_from, words)
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ def all_of(office):
     return [address for some in addresses_of(office.at).values() for address in some]
 
 
+@pytest.mark.slow
 def test_no_page_has_a_problem_in_light_in_dark_or_on_a_phone(committed, browser):  # noqa: F811
     assert problems_of(browser(bypass_csp=True), all_of(committed)) == {}
 

@@ -9,6 +9,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 
 from broker_core import namespaces, rabbitmq, reads
 from broker_core.common.types import EntityAddress
+from broker_core.rabbitmq import Properties, Publication
 from broker_core.rabbitmq.messages import browsing
 from broker_core.rabbitmq.rules.policies import Policy
 from explorer.models import AuditRecord
@@ -222,12 +223,36 @@ def test_publishing_tells_where_it_went(office, as_):
 def test_asking_where_it_would_go_publishes_nothing(office, as_):
     before = reads.counts(queue_of(office, "mail")).active, AuditRecord.objects.count()
     page = body_of(as_("viewer").post(f"/rabbitmq/publish/{office.at}/events", MESSAGE | {"dry": "1"}))
-    assert "Routing" in page and "To 1 queue" in page and "matches" in page and "does not match" in page
+    assert "Route" in page and "To 1 queue: mail" in page and "matches" in page and "does not match" in page
     assert (reads.counts(queue_of(office, "mail")).active, AuditRecord.objects.count()) == before
     page = body_of(as_("viewer").post(f"/rabbitmq/publish/{office.at}/events", MESSAGE | {"dry": "1", "routing_key": "none"}))
-    assert "No queue matches" in page and "lost" in page, "its alternate exchange is missing, which is told"
+    assert "No queue would get it" in page and "lost" in page and "It does not exist." in page
     refused = as_("viewer").post(f"/rabbitmq/publish/{office.at}/inner", MESSAGE | {"dry": "1"})
     assert refused.status_code == 409 and "cannot publish to internal exchange 'inner'" in body_of(refused)
+
+
+def test_what_was_published_lately_is_chosen(office, as_):
+    rabbitmq.publish(office.vhost, [Publication(b"x", "events", "mail.late", Properties(headers={"tenant": "acme"}))])
+    page = as_("viewer").get(f"/rabbitmq/publish/{office.at}/events")
+    (found,) = [one for one in page.context["published"] if one.keys == ("mail.late",)]
+    assert "tenant=acme" in body_of(page) and found.example[0].path == "mail"
+    chosen = as_("viewer").get(f"/rabbitmq/publish/{office.at}/events?like={found.example[1]}&of=mail&dry=1")
+    assert chosen.context["queues"] == ["mail"] and "mail.late" in body_of(chosen)
+
+
+def test_bindings_are_replayed_and_not_changed(office, as_):
+    rabbitmq.publish(office.vhost, [Publication(b"x", "events", "mail.late")] * 3)
+    before = rabbitmq.list_bindings(office.vhost)
+    address, client = f"/rabbitmq/exchanges/{office.at}/events", as_("administrator")
+    (line,) = [one for one in client.get(address).context["out"] if one.binding.destination == "mail"]
+    page = body_of(client.post(address, {"action": "replay", "binding": line.key}))
+    assert "would be dropped" in page and "Replay of the last hour" in page
+    page = body_of(
+        client.post(address, {"action": "bind", "to": "queue", "other": "dead", "routing_key": "mail.*", "replay": "1"})
+    )
+    assert "would get more copies" in page
+    assert rabbitmq.list_bindings(office.vhost) == before
+    assert client.post(address, {"action": "replay", "binding": "none"}).status_code == 302
 
 
 @pytest.mark.parametrize(

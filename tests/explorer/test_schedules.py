@@ -7,12 +7,18 @@ from django_celery_beat.models import IntervalSchedule, PeriodicTask
 from broker_core import tasks as sweeps
 from broker_core.models import SweepRun
 from explorer.analysis import tasks as analyses
+from explorer.lessons import tasks as lessons
 from explorer.operations import tasks as operations
 from explorer.schedules import QUEUE, SCHEDULES, create_missing
 
 pytestmark = pytest.mark.django_db
 
-TASKS = {task.name for module in (sweeps, analyses, operations) for task in vars(module).values() if hasattr(task, "apply_async")}
+TASKS = {
+    task.name
+    for module in (sweeps, analyses, lessons, operations)
+    for task in vars(module).values()
+    if hasattr(task, "apply_async")
+}
 
 
 @pytest.fixture(autouse=True)

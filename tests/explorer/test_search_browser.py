@@ -66,3 +66,19 @@ def test_conditions_are_written_and_removed_by_keyboard_and_a_search_stops_and_g
     page.keyboard.press("Enter")
     expect(page.get_by_text("3 messages found. The search is complete.")).to_be_visible()
     expect(page.locator(".results .row-link")).to_have_text(["order-3", "order-2", "order-1"])
+
+
+def test_two_conditions_are_typed_in_a_live_list_and_suggestions_stay(open_as):
+    page = open_as("viewer", f"/entities/{QUEUE}")
+    expect(page.locator("#live")).to_have_text("live")
+    page.locator("#f-q").click()
+    for text, chips in (("number>0", ["number>0"]), ("size>0", ["number>0", "size>0"])):
+        page.keyboard.type(text)
+        page.keyboard.press("Enter")
+        expect(page.locator("[data-chip]")).to_have_text(chips)
+    page.keyboard.type("subj")
+    suggested = page.locator('#f-suggestions option[value="subject:"]')
+    expect(suggested).to_be_attached()
+    service_bus.send(QUEUE, [Message(b"{}", message_id="order-4")])
+    expect(page.locator("tr", has_text="order-4")).to_be_visible()
+    assert suggested.count() == 1, "a live update leaves them"

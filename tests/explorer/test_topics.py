@@ -12,6 +12,7 @@ from broker_core.service_bus.rules.filters import CorrelationFilter, SqlFilter, 
 from broker_core.store import driver
 from explorer.analysis.forms import AnalysisForm
 from explorer.models import AuditRecord
+from explorer.shared import navigation, recent
 from tests.html import body_of
 
 from .conftest import FRAGMENT, WORKER
@@ -63,6 +64,10 @@ def test_the_overview_asks_no_more_for_more_entities(pages, as_, monkeypatch):
         client.get(f"/namespaces/{pages.shop.namespace}/")
         return len(asked)
 
+    monkeypatch.setattr(recent, "KEPT_SECONDS", 3600)
+    for kept in (navigation._counts, navigation._namespaces):
+        kept.clear()
+    statements()  # what the navigation keeps
     before = statements()
     for n in range(5):
         entities.create_subscription(pages.market.subscription(f"more-{n}"))
@@ -222,24 +227,54 @@ def test_rules_are_for_administrators_and_for_subscriptions(pages, as_):
     assert as_("viewer").get(f"/test-rules/{pages.shop}").status_code == 400
 
 
-def test_trying_a_message_tells_what_sending_it_would_do(pages, as_):
+def flat(steps):
+    """The steps of a route in the order in which they are shown."""
+    return [line for one in steps for line in (one.step, *flat(one.steps))]
+
+
+def test_the_route_tells_what_sending_the_message_would_do(pages, as_):
     entities.create_subscription(pages.market.subscription("sums"), rule=None)
     client = as_("administrator")
     post_rule(client, pages.market.subscription("sums"), name="Sum", sql="region + 1 > 0")
     query = "subject=vip&session_id=s&property_name=region&property_type=string&property_value=eu"
-    got = {one.subscription.name: one for one in client.get(f"/test-rules/{pages.market}?{query}").context["outcomes"]}
-    assert [(len(got[name].copies), got[name].copies[0].dead_letter_reason) for name in ("all", "eu", "vips", "sums")] == [
-        (1, None), (1, None), (1, None), (1, "FilterException"),
-    ]  # fmt: skip
-    assert got["vips"].copies[0].changes == ["seen: yes (new)", "RuleName: Vip (new)"]
-    assert [one.matches for one in got["sums"].results] == [True, None]
+    answer = client.get(f"/test-rules/{pages.market}?{query}")
+    found = {one.name: one for one in flat(answer.context["steps"]) if one.kind == "queue"}
+    assert {name: one.verdict.value for name, one in found.items()} == {
+        "all": "stored", "eu": "stored", "vips": "stored", "sums": "dead-lettered",
+    }  # fmt: skip
+    assert found["sums"].reason.startswith("FilterException") and "cannot be evaluated" in body_of(answer)
+    assert found["vips"].changes == ("seen: yes (new)", "RuleName: Vip (new)") and "Modified by rule Vip" in body_of(answer)
     assert reads.entity(pages.market.subscription("all")).counts.total == 0
     service_bus.send(pages.market, [Message(b"", subject="vip", session_id="s", properties={"region": "eu"})])
     counts = {row.address.name: (row.counts.active, row.counts.dead_letter) for row in reads.subscriptions(pages.market)}
     assert counts == {"all": (1, 0), "eu": (1, 0), "vips": (1, 0), "sums": (0, 1)}
     assert client.get(f"/test-rules/{pages.market}?property_name=n&property_type=int&property_value=x").status_code == 400
     like = client.get(f"/test-rules/{pages.market}?like=1&of={pages.market.path}/Subscriptions/eu")
-    assert like.context["form"]["subject"].value() == "vip" and len(like.context["outcomes"]) == 4
+    assert like.context["form"]["subject"].value() == "vip" and like.context["steps"]
+
+
+def test_a_message_of_the_last_hour_is_chosen(pages, as_):
+    service_bus.send(pages.market, [Message(b"", subject="chosen", properties={"n": 7, "region": "eu"})])
+    address = f"/test-rules/{pages.market}"
+    assert "region=eu" in body_of(as_("viewer").get(address))
+    answer = as_("viewer").get(f"{address}?published=1")
+    assert answer.context["form"].message().properties == {"n": 7, "region": "eu"}
+    assert [one.name for one in flat(answer.context["steps"]) if one.verdict == "stored"] == ["all", "eu"]
+    assert as_("viewer").get(f"{address}?published=99").context["form"].message().subject is None
+
+
+def test_a_draft_of_a_rule_is_replayed_and_not_saved(pages, as_):
+    service_bus.send(pages.market, [Message(b"", properties={"region": region}) for region in ("eu", "eu", "us")])
+    eu, client = pages.market.subscription("eu"), as_("administrator")
+    page = body_of(client.post(f"/rules/Europe/{eu}", {"kind": "sql", "sql": "region = 'us'", "replay": "1"}))
+    assert "Of 3 messages of the last hour, 1 would get more copies and 2 would get fewer copies." in page
+    assert f"/messages/{pages.market}/3" in page and rules_of(eu)["Europe"].filter.text != "region = 'us'"
+    page = body_of(client.post(f"/delete-rule/Europe/{eu}", {"replay": "1"}))
+    assert "2 would get fewer copies" in page and "Europe" in rules_of(eu)
+    page = body_of(client.post(f"/new-rule/{eu}", {"name": "More", "kind": "false", "replay": "1"}))
+    assert "would be routed as they are now" in page and "More" not in rules_of(eu)
+    refused = client.post(f"/new-rule/{eu}", {"name": "europe", "kind": "true", "replay": "1"})
+    assert refused.status_code == 400 and "is the name of another rule" in body_of(refused)
 
 
 # Messages

@@ -110,7 +110,7 @@ def _table(text: str) -> dict:
 
 def _json(text: str, kind: type) -> Any:
     try:
-        found = json.loads(text, parse_constant=_no_constant)
+        found = json.loads(text, parse_float=_finite, parse_constant=_no_constant)
     except RecursionError as exc:
         raise ValueError("nested too deeply") from exc
     if not isinstance(found, kind):

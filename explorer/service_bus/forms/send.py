@@ -38,7 +38,7 @@ class SendForm(forms.Form):
         required=False, max_length=200, label="Content type", widget=forms.TextInput(attrs={"list": "content-types"})
     )
     message_id = forms.CharField(
-        required=False, max_length=128, label="Message ID", help_text="-2, -3 and so on is appended for further copies."
+        required=False, max_length=128, label="Message ID", help_text="-2, -3 and so on are appended for further copies."
     )
     subject = forms.CharField(required=False, max_length=500, label="Subject")
     time_to_live = DurationField(required=False, label="Time-to-live", help_text="30 s, 5 min, PT5M. Empty: the queue's default.")

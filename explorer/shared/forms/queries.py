@@ -148,8 +148,8 @@ class AuditQuery(forms.Form):
 
 
 class LockQuery(forms.Form):
-    """holder, q: parts of the holder's name and of the entity's address. all: also system entities. cursor: from the previous
-    page."""
+    """holder, q: parts of the holder's name and of the entity's address. all: also system entities and sandboxes. cursor: from
+    the previous page."""
 
     holder = forms.CharField(required=False, max_length=200, label="Holder", widget=filter_field())
     q = forms.CharField(required=False, max_length=330, label="Entity")
