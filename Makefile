@@ -1,5 +1,6 @@
 # make up     everything, at http://127.0.0.1:8000 (make up PORT=8001 VITRINE_DATA=~/.vitrine-2 for a second one)
-# make test   all tests, those in a real browser included
+# make test   all tests of less than 20 s each, those in a real browser included
+# make test-slow  the longer ones: axe-core on every page, the README's first five minutes, kills of processes, storms
 # make lint   ruff, types, import contracts, templates, migrations, and 130 columns for SQL, Markdown, CSS and JavaScript
 # make bench  speed, as ratios against plain PostgreSQL (make bench ARGS="core fanout" for some of it, ARGS=--large for all sizes)
 # make soak   clients, random kills and sweeps for 3 minutes, then 200 kills of the server under senders (make soak SECONDS=600),
@@ -18,15 +19,17 @@ PIP := $(IN_VENV) -m pip install --disable-pip-version-check -q
 
 export PORT VITRINE_DATA
 
-.PHONY: up test test-rabbitmq test-azurite test-spark lint bench soak mutants clean
+.PHONY: up test test-slow test-rabbitmq test-azurite test-spark lint bench soak mutants clean
 .DELETE_ON_ERROR:
 
 up: $(VENV)/base.stamp $(VENV)/spark.tried
 	@exec $(IN_VENV) manage.py up
 
-test: export VITRINE_DATA := $(or $(VITRINE_DATA),$(CURDIR)/.vitrine/test)
-test: $(VENV)/dev.stamp $(VENV)/spark.tried
-	@$(IN_VENV) -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS); code=$$?; \
+test: WHICH := not slow
+test-slow: WHICH := slow
+test test-slow: export VITRINE_DATA := $(or $(VITRINE_DATA),$(CURDIR)/.vitrine/test)
+test test-slow: $(VENV)/dev.stamp $(VENV)/spark.tried
+	@$(IN_VENV) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "$(WHICH)" $(ARGS); code=$$?; \
 	for data in "$$VITRINE_DATA" "$$VITRINE_DATA"/gw*; do VITRINE_DATA=$$data $(IN_VENV) manage.py embedded_postgres stop 2>/dev/null; done; exit $$code
 
 # Not part of `test`: it needs a RabbitMQ server and waits for it.
@@ -59,9 +62,11 @@ lint: $(VENV)/dev.stamp
 	$(IN_VENV) -m tests.line_lengths
 	DATABASE_URL=postgres://nobody@127.0.0.1:9/none $(IN_VENV) -W ignore::RuntimeWarning manage.py makemigrations --check --dry-run
 
+bench: export VITRINE_DATA := $(or $(VITRINE_DATA),$(CURDIR)/.vitrine/bench)
 bench: $(VENV)/dev.stamp
 	@exec $(IN_VENV) -m bench $(ARGS)
 
+soak: export VITRINE_DATA := $(or $(VITRINE_DATA),$(CURDIR)/.vitrine/soak)
 soak: $(VENV)/dev.stamp
 	@exec $(IN_VENV) -m tests.soak --seconds $(or $(SECONDS),180) $(ARGS)
 

@@ -71,17 +71,17 @@ def run(report) -> None:
     user = get_user_model().objects.create_superuser(f"bench-{uuid4().hex[:8]}")
     many = [EntityAddress(address.namespace, f"seen-{number}") for number in range(VIEWERS)]
     try:
-        with _site() as (url, process):
-            with _open_page(url, f"/entities/{address}", user) as page:
+        with site() as (url, process):
+            with open_page(url, f"/entities/{address}", user) as page:
                 _report_delays(report, "quiet", _delays(page, address))
-                with _traffic([other]):
+                with traffic([other]):
                     _report_delays(report, f"{BUSY_PER_SECOND} messages/s elsewhere", _delays(page, address))
             for queue in many:
                 entities.create_queue(queue)
                 service_bus.send(queue, [Message(b"x" * 100, message_id=f"order-{number}") for number in range(50)])
             for name, seen in (("one queue", many[:1]), (f"{VIEWERS} queues", many)):
-                with _traffic(seen):
-                    _report_cost(report, name, asyncio.run(_watched(url, process, _cookie(user), seen)))
+                with traffic(seen):
+                    _report_cost(report, name, asyncio.run(_watched(url, process, cookie_of(user), seen)))
     finally:
         user.delete()
         for queue in (address, other, *many):
@@ -113,11 +113,7 @@ async def _watched(url: str, process: psutil.Process, cookie: str, queues: list[
             super().data_received(data)
 
     async def look(queue: EntityAddress) -> None:
-        address = f"{url.replace('http', 'ws', 1)}/live/?page={quote(f'/entities/{queue}', safe='')}"
-        headers = {"Cookie": f"{settings.SESSION_COOKIE_NAME}={cookie}"}
-        async with connect(
-            address, origin=Origin(url), additional_headers=headers, create_connection=Counting, max_size=None
-        ) as socket:
+        async with viewer(url, f"/entities/{queue}", cookie, Counting) as socket:
             async for frame in socket:
                 received["frames"] += "fragments" in json.loads(frame)
 
@@ -136,6 +132,14 @@ async def _watched(url: str, process: psutil.Process, cookie: str, queues: list[
     return used / took, received["bytes"] / took / 1000, received["frames"] / took / VIEWERS
 
 
+def viewer(url: str, page: str, cookie: str, connection: type[ClientConnection] = ClientConnection) -> connect:
+    """The socket of somebody who looks at a page."""
+    return connect(
+        f"{url.replace('http', 'ws', 1)}/live/?page={quote(page, safe='')}", origin=Origin(url), create_connection=connection,
+        additional_headers={"Cookie": f"{settings.SESSION_COOKIE_NAME}={cookie}"}, max_size=None,
+    )  # fmt: skip
+
+
 def _delays(page, address: EntityAddress) -> list[float]:
     delays = []
     for _ in range(SAMPLES):
@@ -150,7 +154,7 @@ def _delays(page, address: EntityAddress) -> list[float]:
 
 
 @contextmanager
-def _traffic(queues: list[EntityAddress]) -> Iterator[None]:
+def traffic(queues: list[EntityAddress]) -> Iterator[None]:
     done = threading.Event()
 
     def keep_busy() -> None:
@@ -168,7 +172,7 @@ def _traffic(queues: list[EntityAddress]) -> Iterator[None]:
 
 
 @contextmanager
-def _site() -> Iterator[tuple[str, psutil.Process]]:
+def site() -> Iterator[tuple[str, psutil.Process]]:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     command = [sys.executable, "-m", "explorer.site.web", "--port", str(port), "--log-level", "warning"]
@@ -197,10 +201,10 @@ def _await(url: str) -> None:
 
 
 @contextmanager
-def _open_page(url: str, path: str, user):
+def open_page(url: str, path: str, user):
     from playwright.sync_api import sync_playwright
 
-    session = _cookie(user)
+    session = cookie_of(user)
     found = next(filter(None, map(shutil.which, _BROWSERS)))
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-gpu"])
@@ -214,7 +218,7 @@ def _open_page(url: str, path: str, user):
         browser.close()
 
 
-def _cookie(user) -> str:
+def cookie_of(user) -> str:
     client = Client()
     client.force_login(user)
     return client.cookies[settings.SESSION_COOKIE_NAME].value

@@ -118,14 +118,15 @@ TEXT = STORABLE.flatmap(string)
 IDS = st.one_of(TEXT, UUID, ULONG, st.binary(min_size=1, max_size=20).flatmap(lambda content: variable(0xA0, 0xB0, content)))
 ALWAYS_THERE = IDS  # a message without an id is given one
 A_DAY_OR_MORE = st.integers(86_400_000, 2**32 - 1).map(lambda ms: b"\x70" + struct.pack(">I", ms))
-A_YEAR_IN_THIS_MILLENNIUM = st.integers(946_684_800_000, 4_102_444_800_000).map(lambda ms: b"\x83" + struct.pack(">q", ms))
+# Whole days apart, as creation and expiry are a time-to-live if the message has no other one, and the clock runs.
+A_TIME_IN_THIS_MILLENNIUM = st.integers(10_957, 47_481).map(lambda day: b"\x83" + struct.pack(">q", day * 86_400_000 + 61_001))
 HEADERS = section(0x70, fields(BOOLEAN, UBYTE, A_DAY_OR_MORE, BOOLEAN, UINT))
 ANNOTATIONS = maps_of(SYMBOLS, VALUES, symbol)
 PROPERTIES = section(
     0x73,
     fields(
         ALWAYS_THERE, BINARY, TEXT, TEXT, TEXT, IDS, SYMBOLS.flatmap(symbol), SYMBOLS.flatmap(symbol),
-        A_YEAR_IN_THIS_MILLENNIUM, A_YEAR_IN_THIS_MILLENNIUM, TEXT, UINT, TEXT,
+        A_TIME_IN_THIS_MILLENNIUM, A_TIME_IN_THIS_MILLENNIUM, TEXT, UINT, TEXT,
     ),
 )  # fmt: skip
 APPLICATION_PROPERTIES = section(0x74, maps_of(STORABLE, SIMPLE, string, max_size=6))

@@ -28,10 +28,14 @@ BROWSER_FLAGS = [
 
 
 @pytest.fixture(scope="session")
-def django_db_setup(django_db_setup) -> Iterator[None]:
-    """The test database; the broker's own connections to it end before it is dropped."""
+def django_db_setup(django_db_setup, django_db_blocker) -> Iterator[None]:
+    """The test database, with constraints on messages; the broker's own connections to it end before it is dropped."""
+    from django.db import connection
+
     from broker_core.store import connections
 
+    with django_db_blocker.unblock(), connection.cursor() as cursor:
+        cursor.execute(Path(__file__).with_name("message_constraints.sql").read_text())
     yield
     connections.close_all()
 
@@ -157,6 +161,7 @@ def sign_in(live_site: str, client):
     from django.conf import settings
 
     def put(context, user) -> None:
+        client.cookies.clear()  # signing in another user would end the session of the one before
         client.force_login(user)
         cookie = client.cookies[settings.SESSION_COOKIE_NAME]
         context.add_cookies([{"name": cookie.key, "value": cookie.value, "url": live_site}])

@@ -77,7 +77,7 @@ def bounds_hold(address) -> bool:
           FROM e JOIN vitrine_message AS m ON m.entity_id = e.id AND m.state = 0
           JOIN vitrine_queue_head AS h ON h.entity_id = e.id AND h.subqueue = m.subqueue
          WHERE m.sequence_number < h.head
-            OR m.sequence_number < h.locked_below AND (m.locked_until IS NULL OR m.locked_until <= e.now)
+            OR m.sequence_number < h.locked_below AND (m.lock_token IS NULL OR m.locked_until <= e.now)
            AND NOT EXISTS (SELECT FROM vitrine_returned AS r WHERE r.entity_id = e.id AND r.subqueue = m.subqueue
                                                                AND r.sequence_number = m.sequence_number)
            AND NOT EXISTS (SELECT FROM vitrine_lock_deadline AS d

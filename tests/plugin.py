@@ -15,7 +15,8 @@ WORKER = os.environ.get("PYTEST_XDIST_WORKER")
 LONG_FILES = (
     "explorer/test_accessibility", "explorer/test_live", "site/test_tour", "explorer/test_rabbitmq_browser", "soak/test_soak",
     "celery/test_workers", "analysis/test_whole", "explorer/test_every_page", "service_bus/test_odd_values", "site/test_kill",
-    "crash/test_contended_senders", "crash/test_kill_postgres", "explorer/test_demo", "celery/test_storm", "history/test_archive",
+    "crash/test_contended_senders", "crash/test_kill_postgres", "explorer/test_demo", "explorer/test_lessons",
+    "celery/test_storm", "history/test_archive",
     "explorer/test_journeys", "explorer/test_states_browser", "crash/test_many_consumers", "analysis/test_rollups",
     "explorer/test_admin_browser", "explorer/test_admin", "queue_storage/test_model", "crash/test_two_dispatchers",
     "service_bus/test_network_model", "rabbitmq/test_model", "service_bus/test_session_model", "rabbitmq/test_preview",
@@ -32,6 +33,7 @@ if WORKER:
 hypothesis.settings.register_profile(
     "tests",
     deadline=None,
+    derandomize=bool(os.environ.get("CI")),  # CI judges a change by the same examples each time; `make test` tries others
     phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

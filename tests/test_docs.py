@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from broker_core import namespaces
+from broker_core import namespaces, reads
 from broker_core.common.types import EntityAddress
 from broker_core.service_bus import entities
 
@@ -44,6 +44,18 @@ def pasted(block):
 def test_examples_can_be_pasted_into_a_shell(page):
     for block in blocks(page):
         assert list(pasted(block))
+
+
+def test_examples_with_curl_use_entities_that_they_create(broker_database):  # noqa: F811
+    """And no messages wait in them, so that the first receive returns what was sent."""
+    namespaces.create_namespace("demo")
+    exec(blocks(ROOT / "docs/http.md")[0], {})
+    used = re.findall(r"servicebus/(demo/[a-z-]+)`?$", (ROOT / "docs/http.md").read_text().replace("`:", "`"), re.MULTILINE)
+    assert len(used) == 2 and all(reads.entity(EntityAddress.parse(one)) for one in used)
+
+
+def test_examples_of_the_readme_leave_the_playground_of_the_first_five_minutes_alone():
+    assert not any("playground" in block for block in blocks(ROOT / "README.md"))
 
 
 @pytest.mark.parametrize("name", RUNNABLE)

@@ -86,6 +86,7 @@ def works_again(vitrine: Vitrine, clients: Clients) -> None:
     eventually(lambda: (parts := vitrine.health()) and parts["database"]["state"] == parts["web"]["state"] == "ok", 30)
 
 
+@pytest.mark.slow
 def test_nothing_is_lost_when_parts_are_killed(vitrine):
     with Clients(vitrine) as clients:
         works_again(vitrine, clients)

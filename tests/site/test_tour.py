@@ -19,6 +19,7 @@ def vitrine():
         running.remove()
 
 
+@pytest.mark.slow
 def test_the_first_five_minutes(vitrine, new_context):
     tour = Tour(new_context(viewport={"width": 1280, "height": 800}).new_page(), vitrine.url)
     tour.sees_what_needs_a_person(vitrine.sign_in_link())
@@ -65,6 +66,10 @@ class Tour:
         self.expect(self.page.locator("#live")).to_contain_text("paused")
         self.page.keyboard.press("p")
         self.expect(self.page.locator("#live")).to_contain_text("live", timeout=STARTS_SECONDS * 1000)
+        self.click("Faults")
+        program = self.page.get_by_role("row", name=re.compile("payments-1"))
+        program.get_by_role("button", name=re.compile("^Kill")).click()
+        self.expect(program).to_contain_text("killed")
 
     def opens_a_busy_queue_and_a_message(self):
         """2 and 3."""
@@ -77,6 +82,9 @@ class Tour:
         for heading in (re.compile("^Body"), re.compile("^Properties"), "Timeline"):
             self.expect(pane.get_by_role("heading", name=heading)).to_be_visible()
         self.expect(pane.locator("#state-title")).not_to_be_empty()
+        self.click("Board")
+        self.expect(self.page.locator(".board-chip").first).to_be_visible(timeout=STARTS_SECONDS * 1000)
+        self.expect(self.page.get_by_role("slider", name="Look back")).to_be_visible()
 
     def sends_and_settles(self):
         """4: the examples come first, so the newest of five is the message that was sent."""
@@ -159,6 +167,8 @@ class Tour:
         self.page.keyboard.press("Escape")
         self.click("Learn")
         self.expect(self.page.locator("#locked")).to_contain_text("RabbitMQ: unacknowledged")
+        self.page.get_by_role("button", name=re.compile("^Start")).first.click()
+        self.expect(self.page.locator(".lesson-places .lanes")).to_be_visible()
 
     def reads_the_charts(self, run):
         """7, when the job has ended."""

@@ -14,6 +14,7 @@ DONE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kinds", DONE, ids="-".join)
 def test_nothing_is_lost_or_doubled_or_held_twice(kinds, broker_database, tmp_path, settings):
     settings.VITRINE_LIMITS = "relaxed"

@@ -17,6 +17,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import namedtuple_row
 
+from broker_core.common.types import BROKER
 from broker_core.common.types import EventKind as Kind
 
 from .findings import Findings, compare_ledger, entities_of, events_of, next_number_of, rows_of
@@ -107,7 +108,7 @@ class Replay:
         if self.locks.by_holder(event):
             if not held:
                 self._wrong(event, f"was settled or renewed without a valid lock; the last one ended {life.until}")
-            elif self.locks.own and kind is not Kind.LOCK_LOST and event.actor != life.holder:
+            elif self.locks.own and kind is not Kind.LOCK_LOST and event.actor != life.holder and not _is_spent(event):
                 self._wrong(event, f"was settled while {life.holder} held it")
         elif held and kind not in self.locks.anyway:
             self._wrong(event, f"was taken from {life.holder}, whose lock is valid until {life.until}")
@@ -161,6 +162,11 @@ class Replay:
                 until = FOREVER if row.owner_id is not None else row.locked_until if row.hold_kind is None else row.visible_at
                 if (row.subqueue, until) != (life.list, life.until):
                     wrong.append(f"{path} {number}: is {(row.subqueue, until)}, by its events {(life.list, life.until)}")
+
+
+def _is_spent(event: Any) -> bool:
+    """Whether a connection ended in the database, by another process, while it held the message for the last time (RMQ-121)."""
+    return event.actor == BROKER and event.reason == "delivery_limit"
 
 
 def examine(scene: Any, locks: Locks, dsn: str, folder: Path, *, empty: bool = False) -> Findings:
