@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -120,6 +120,13 @@ def _lock(folder: Path) -> Iterator[None]:
         descriptor = os.open(folder.parent / "postgres.lock", os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as problem:
         raise _unwritable(folder, problem) from problem
+    with _exclusive(descriptor):
+        yield
+
+
+@contextmanager
+def _exclusive(descriptor: int) -> Iterator[None]:
+    """Hold the lock of an open file or folder, which is closed at the end."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
@@ -236,16 +243,22 @@ def _run(program: str, *arguments: str, folder: Path) -> subprocess.CompletedPro
 
 
 def _give_to_system_user(folder: Path) -> None:
-    try:
-        user = pwd.getpwnam(SYSTEM_USER)
-    except KeyError:
+    user = _system_user()
+    os.chown(folder, user.pw_uid, user.pw_gid)
+    _allow_traversal(folder)
+
+
+def _system_user() -> pwd.struct_passwd:
+    """The user that runs the server, created if missing: by one process at a time, as concurrent useradd calls replace each
+    other's user."""
+    with _exclusive(os.open("/etc", os.O_RDONLY)):
+        with suppress(KeyError):
+            return pwd.getpwnam(SYSTEM_USER)
         subprocess.run(
             ["useradd", "--system", "--user-group", "--no-create-home", "--shell", "/usr/sbin/nologin", SYSTEM_USER],
             check=True, capture_output=True,
         )  # fmt: skip
-        user = pwd.getpwnam(SYSTEM_USER)
-    os.chown(folder, user.pw_uid, user.pw_gid)
-    _allow_traversal(folder)
+        return pwd.getpwnam(SYSTEM_USER)
 
 
 def _allow_traversal(path: Path) -> None:
