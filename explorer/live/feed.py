@@ -21,10 +21,11 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 import psycopg
 from channels.layers import get_channel_layer
@@ -92,8 +93,9 @@ class Watched:
         self.version, self.due = self.version + 1, time.monotonic() + seconds
         return refused(str(why))
 
-    def draw(self, pages: int, *, all_fragments: bool = False) -> str | None:
-        """Render the fragments that are due. Returns a frame with those that changed, or None. pages: number of watched pages."""
+    def draw(self, pages: int, *, all_fragments: bool = False, note_news: Callable[[], None] | None = None) -> str | None:
+        """Render the fragments that are due. Returns a frame with those that changed, or None. pages: number of watched pages.
+        note_news: notes the events that were committed in the meantime."""
         began, worked = time.monotonic(), time.thread_time()
         wanted = None if self.live is None or all_fragments else self._may_be_drawn(self.live, began)
         if self.live and wanted is not None and not wanted:
@@ -105,13 +107,18 @@ class Watched:
         touched, clock = self.touched, self.clock
         self.touched, self.clock, self.live = {}, answer.clock, answer.live
         different: list[str] = []
-        left: dict[str, str] = {}
+        rows: dict[str, tuple[int, int]] = {}
         for name, html in answer.fragments.items():
             before = self.fragments.get(name, "")
             if parts := changed_parts(before, html):
                 different += parts
-                left |= _reasons_left(answer.live, rows_left(before, html), touched)
+                rows |= rows_left(before, html)
             self.fragments[name], self.drawn_at[name] = html, began
+        if note_news and any(number not in touched.get(entity, {}) for entity, number in rows.values()):
+            note_news()
+            for entity, happened in self.touched.items():
+                touched.setdefault(entity, {}).update(happened)
+        left = _reasons_left(answer.live, rows, touched)
         self.not_before = ended + max(
             (time.thread_time() - worked) * (1 / SHARE_OF_A_PAGE - 1),
             FEW_SECONDS if pages <= FEW_PAGES else MANY_SECONDS,
@@ -298,15 +305,13 @@ class Feed:
     def _tick(self, pages: list[Watched], loop: asyncio.AbstractEventLoop) -> float:
         """Render the pages that are due and send their frames. Returns the processor time used, in seconds."""
         began = time.thread_time()
-        lives = [page.live for page in pages if page.live]
-        news = self._news([entity for live in lives for entity in live.entities], any(live.ways for live in lives))
+        self._note_news(pages)
         for page in pages:
-            page.note(news)
             now = time.monotonic()
             if now < page.not_before or not (page.touched or now >= page.due):
                 continue
             try:
-                frame = page.draw(len(pages))
+                frame = page.draw(len(pages), note_news=partial(self._note_news, pages))
             except BrokerError as exc:
                 if exc.retryable:
                     raise
@@ -314,6 +319,13 @@ class Feed:
             if frame:
                 asyncio.run_coroutine_threadsafe(self._send(page.group, frame, page.version), loop)
         return time.thread_time() - began
+
+    def _note_news(self, pages: Iterable[Watched]) -> None:
+        """Note the new events on the pages that they concern."""
+        lives = [page.live for page in pages if page.live]
+        news = self._news([entity for live in lives for entity in live.entities], any(live.ways for live in lives))
+        for page in pages:
+            page.note(news)
 
     def _news(self, entities: Iterable[EntityRow | Name], with_flows: bool = False) -> dict[Database, NewEvents]:
         """The new events of these entities, by database."""
