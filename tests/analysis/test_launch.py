@@ -288,8 +288,8 @@ def test_a_warm_driver_ends_with_its_launcher(transactional_db, settings, tmp_pa
     launcher.kill()
     launcher.wait()
     eventually(lambda: not lives(pid), 5)
-    drivers.remove_left()
-    assert not drivers_there()
+    # The lock may outlive the process by a moment: the kernel closes a process's files when its last thread has ended.
+    eventually(lambda: drivers.remove_left() or not drivers_there(), 5)
 
 
 def drivers_there() -> list[Path]:

@@ -246,6 +246,26 @@ async def test_a_message_comes_is_locked_and_leaves_with_a_word(queue, cookie):
     await communicator.disconnect()
 
 
+async def test_a_message_that_leaves_while_its_page_is_rendered_leaves_with_a_word(queue, cookie, monkeypatch):
+    """The events had been read before."""
+    service_bus.send(queue, [Message(b"x")] * 2)
+    communicator, told = await opened(page_of(queue), cookie())
+    held = service_bus.receive(queue, 2)
+    await frame(communicator, lambda told: html(told).count("data-deadline") >= 2)
+    draw, left = page.View.draw, iter(held)
+
+    def settle_then_draw(view, wanted):
+        for one in left:
+            service_bus.complete(queue, [one.lock_token])
+        return draw(view, wanted)
+
+    monkeypatch.setattr(page.View, "draw", settle_then_draw)
+    service_bus.send(queue, [Message(b"y")])
+    told = await frame(communicator, lambda told: has_list(told) and len(rows(told)) == 1)
+    assert list(told["left"].values()) == ["completed"] * 2
+    await communicator.disconnect()
+
+
 async def test_what_moves_off_the_page_leaves_without_a_word(queue, cookie):
     service_bus.send(queue, [Message(b"x")] * 50)
     communicator, told = await opened(page_of(queue), cookie())
