@@ -111,13 +111,13 @@ def sandbox(request: HttpRequest, namespace: str) -> HttpResponse:
         return _to_learn(
             request, f"The {pages_of(found.family).container_noun} {found.namespace} was deleted. Its sandbox has been removed."
         )
-    run = run_of(found, request.actor)
     if request.method != "POST":
-        return _show(request, found, run)
+        return _show(request, found, run_of(found, request.actor))
     action = request.POST.get("act", "")
-    if action == "delete":
-        return _leave(request, found)
-    done = _act(request, found, run, action)
+    with sandboxes.changing(request.user, namespace) as found:
+        if action == "delete":
+            return _leave(request, found)
+        done = _act(request, found, run_of(found, request.actor), action)
     if action in ("present", "end") and not done.error:
         return HttpResponseRedirect(f"{request.path}?present=1" if action == "present" else request.path)
     if wants_fragment(request):

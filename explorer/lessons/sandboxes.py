@@ -6,6 +6,8 @@ from __future__ import annotations
 import re
 import secrets
 import string
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -39,7 +41,18 @@ def of(user: Any) -> list[Sandbox]:
 
 def owned(user: Any, namespace: str) -> Sandbox:
     """Raises EntityNotFound: there is none of this name, or it is somebody else's."""
-    found = Sandbox.objects.filter(owner=user, namespace=namespace.lower()).first() if may_be_one(namespace) else None
+    return _found(Sandbox.objects, user, namespace)
+
+
+@contextmanager
+def changing(user: Any, namespace: str) -> Iterator[Sandbox]:
+    """Like `owned`, for a change: another request that changes it waits for the end of the block, and then reads it."""
+    with transaction.atomic():
+        yield _found(Sandbox.objects.select_for_update(), user, namespace)
+
+
+def _found(sandboxes: Any, user: Any, namespace: str) -> Sandbox:
+    found = sandboxes.filter(owner=user, namespace=namespace.lower()).first() if may_be_one(namespace) else None
     if found is None:
         raise EntityNotFound(namespace, "sandbox of yours")
     return found

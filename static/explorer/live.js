@@ -218,13 +218,20 @@
     return [...template.content.children];
   }
 
-  // Morph elements into the page by their ids. left: why rows left. evenIfHeld: do not hold back new rows.
+  const requests = new Set(); // those of htmx under way
+
+  function isRequested(element) {
+    return [...requests].some((ctx) => ctx.sourceElement.isConnected && ctx.target?.contains?.(element));
+  }
+
+  // Morph elements into the page by their ids, except where an answer is about to replace them: a button must not change while
+  // it is pressed. left: why rows left. evenIfHeld: do not hold back new rows.
   async function show(elements, left = {}, evenIfHeld = false) {
     const token = document.querySelector("input[name=csrfmiddlewaretoken]")?.value;
     let fragments = "";
     for (const element of elements) {
       const old = document.getElementById(element.id);
-      if (!old || old.querySelector(UNREPEATABLE) || isOfAnotherMessage(element)) continue;
+      if (!old || isRequested(old) || old.querySelector(UNREPEATABLE) || isOfAnotherMessage(element)) continue;
       for (const input of element.querySelectorAll("input[name=csrfmiddlewaretoken]")) input.setAttribute("value", token);
       keepRows(old, element, left, evenIfHeld);
       element.setAttribute("hx-swap-oob", "outerMorph");
@@ -359,20 +366,26 @@
   const linkIn = (item) => item?.querySelector(".board-chip");
 
   let chips = new Map(); // id -> where the chip was before the swap, and its failed deliveries
-  let focusedChip = null;
+  let missing = new Map(); // those that are nowhere since the last swap: a message that changes while the lanes are read is in none
+  let focusedChip = null; // its standIn has the focus while it is missing
 
   function rememberChips() {
     const all = chipsOf(document.querySelector("[data-board]"));
     const rect = (item) => linkIn(item).getBoundingClientRect();
-    chips = new Map(all.map((item) => [item.id, { rect: rect(item), tried: Number(item.dataset.tried), lane: laneOf(item) }]));
-    const focused = document.activeElement?.closest?.(".chip-item");
-    focusedChip = focused ? { id: focused.id, lane: laneOf(focused) } : null;
+    const there = all.map((item) => [item.id, { rect: rect(item), tried: Number(item.dataset.tried), lane: laneOf(item) }]);
+    chips = new Map([...missing, ...there]);
+    const active = document.activeElement;
+    if (focusedChip?.standIn && focusedChip.standIn === active) return;
+    const focused = active?.closest?.(".chip-item");
+    focusedChip = focused ? { id: focused.id, lane: laneOf(focused), standIn: null } : null;
   }
 
   function moveChips() {
     const board = document.querySelector("[data-board]");
     if (!board) return;
     followFocus(board);
+    const isMissing = ([id]) => !missing.has(id) && !document.getElementById(id);
+    missing = new Map([...chips].filter(isMissing)); // until the next swap
     if (still.matches || document.hidden || !chips.size) return;
     const air = board.querySelector(".board-air");
     // All places are read before anything is added: else each flight would lay out the board once more.
@@ -420,14 +433,24 @@
     element.animate(frames, timing).finished.finally(() => element.remove());
   }
 
-  // The focus goes with its chip; if that is gone, to the first one of its lane, or to the lanes.
+  // The focus goes with its chip; if that is missing, to the first one of its lane, or to the lanes.
   function followFocus(board) {
-    if (!focusedChip || !document.activeElement.contains(board)) return;
-    const item = document.getElementById(focusedChip.id) ?? chipsOf(document.getElementById(focusedChip.lane))[0];
-    (linkIn(item) ?? document.getElementById("lanes")).focus({ preventScroll: true });
+    if (!focusedChip || (!focusedChip.standIn && !document.activeElement.contains(board))) return;
+    const { id, lane } = focusedChip;
+    const link = linkIn(document.getElementById(id));
+    if (!link) focusedChip.standIn = linkIn(chipsOf(document.getElementById(lane))[0]) ?? document.getElementById("lanes");
+    (link ?? focusedChip.standIn).focus({ preventScroll: true });
   }
 
   // --- Wiring. ---
+
+  function onRequest(event) {
+    requests.add(event.detail.ctx);
+  }
+
+  function onRequestEnd(event) {
+    if (requests.delete(event.detail.ctx)) ask(); // without an answer: for what was skipped
+  }
 
   // Browsers scroll to a focused row that is moved. Live updates must not scroll, so the position is restored.
   let scrolled = null;
@@ -452,6 +475,7 @@
       return;
     }
     if (source?.closest?.("#clock")) readClockControl(performance.now());
+    requests.delete(event.detail.ctx);
     forget();
     ask(); // the response may be older than frames that arrived in the meantime
   }
@@ -480,6 +504,8 @@
     connection.addEventListener("htmx:ws:after:connection", onConnected);
     connection.addEventListener("htmx:ws:close", onClosed);
     connection.addEventListener("htmx:ws:before:message:incoming", onFrame);
+    document.addEventListener("htmx:before:request", onRequest);
+    document.addEventListener("htmx:finally:request", onRequestEnd);
     document.addEventListener("htmx:before:swap", onSwap);
     document.addEventListener("htmx:after:swap", onSwapped);
     document.addEventListener("keydown", onKey);

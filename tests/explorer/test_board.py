@@ -138,9 +138,25 @@ def test_a_message_with_a_new_number_is_the_same_chip(shop):
     assert [chip.number for chip in board.left] == [1]
 
 
-def test_a_chip_moves_when_its_lock_ends_and_keeps_the_focus(browser, shop):  # noqa: F811
+@pytest.mark.parametrize("is_missing", [False, True])
+def test_a_chip_moves_when_its_lock_ends_and_keeps_the_focus(is_missing, browser, shop):  # noqa: F811
+    """is_missing: the lanes were read while the message changed, and it is in none of them for the time of a frame."""
+
+    def tell(message):
+        if is_missing and "failed 1 of 3" in message:
+            page_socket.send(re.sub(r"<li[^>]*chip-item(?:(?!</li>).)*failed 1 of 3(?:(?!</li>).)*</li>", "", message))
+        page_socket.send(message)
+
+    def connect(socket):
+        nonlocal page_socket
+        page_socket, server = socket, socket.connect_to_server()
+        socket.on_message(server.send)
+        server.on_message(tell)
+
+    page_socket = None
     namespaces.pause_clock(shop.namespace)
     page = browser("viewer", viewport={"width": 1440, "height": 900})
+    page.route_web_socket("**", connect)
     page.goto(f"/entities/{shop.namespace}/{shop.path}?view=board")
     expect(page.locator("#live-word")).to_have_text("live")
     page.evaluate("""() => {

@@ -2,8 +2,10 @@
 
 import io
 import re
+import threading
 import tomllib
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from unittest.mock import patch
@@ -42,6 +44,7 @@ from explorer.roles import actor_for
 from explorer.shared import navigation, tail
 from explorer.shared.family import pages_of
 from explorer.shared.recent import Recent
+from tests.eventually import eventually
 from tests.html import body_of
 
 from .conftest import FRAGMENT
@@ -751,6 +754,46 @@ def test_a_button_of_a_step_that_is_over_has_no_effect(vera, transactional_db):
     assert 'name="step" value="2"' in body_of(vera.get(at))
 
 
+def test_a_button_that_is_pressed_while_another_request_runs_waits_for_it(vera, transactional_db, monkeypatch):
+    """The broker may say that a step is done before the request that performs it has written its end."""
+    at = start(vera, "peek-lock")
+    performed, may_end = threading.Event(), threading.Event()
+    perform, noted = Stage.perform, len(Sandbox.objects.get().state["log"])
+
+    def slow(stage, actions):
+        done = perform(stage, actions)
+        performed.set()
+        assert may_end.wait(20)
+        return done
+
+    monkeypatch.setattr(Stage, "perform", slow)
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(posted, vera, at, {"act": "do", "step": "1"})
+        assert performed.wait(20)
+        assert vera.get(at).context["done"]
+        second = threads.submit(posted, vera, at, {"act": "next", "step": "1"})
+        eventually(lambda: waiting_for_locks() == 1, 20)
+        may_end.set()
+        first.result(20)
+        second.result(20)
+    run = vera.get(at).context["run"]
+    assert (run.index, run.is_performed, len(run.state["log"])) == (1, False, noted + 1)
+
+
+def posted(client, at, form):
+    """The status of a request of a thread, which leaves no connection behind."""
+    try:
+        return client.post(at, form).status_code
+    finally:
+        connection.close()
+
+
+def waiting_for_locks():
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'")
+        return cursor.fetchone()[0]
+
+
 def test_activity_leaves_out_what_was_done_with_the_sandboxes_of_others(vera, as_, transactional_db):
     """Also with a sandbox as a whole, whose name its record has as the target, alone or with more words."""
     namespace = start(vera, "peek-lock").rstrip("/").rpartition("/")[2]
@@ -877,6 +920,32 @@ def test_a_lesson_is_played_by_keyboard_alone(slug, live_site, new_context, sign
     page.set_viewport_size(PHONE)
     assert problems(page) == []
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+
+
+@pytest.mark.parametrize("is_answered", [True, False])
+def test_a_button_changes_with_the_answer_of_its_request(is_answered, live_site, new_context, sign_in, person):
+    """And not before, by a frame of the live feed: it would be another button when it is pressed once more. If no answer comes,
+    the feed shows the change."""
+    context = new_context(viewport=DESK)
+    sign_in(context, person("viewer", "vera"))
+    page, frames, requests = context.new_page(), [], []
+    page.on("websocket", lambda socket: socket.on("framereceived", lambda frame: frames.append(str(frame))))
+    page.goto(f"{live_site}/learn/")
+    page.get_by_role("button", name=re.compile("Start.*Peek-lock")).click()
+    page.wait_for_selector('#live[data-live="live"]')
+    button = page.locator("#go-on")
+    label = button.inner_text()
+    page.route("**/learn/sandboxes/*/", lambda route: requests.append((route, route.fetch())))
+    button.click()
+    eventually(lambda: page.wait_for_timeout(50) or any("Continue" in frame for frame in frames), 20)
+    assert (button.inner_text(), label) == (label, label) and label != "Continue"
+    route, answer = requests.pop()
+    if is_answered:
+        route.fulfill(response=answer)
+    else:
+        route.abort()
+    expect(button).to_have_text("Continue")
+    context.complaints.clear()  # of the browser, about the aborted request
 
 
 COUNT_IS_BELOW_ICON = """() => {
