@@ -174,9 +174,9 @@ def end_kept() -> None:
 
 
 def remove_left() -> None:
-    """Remove the folders of drivers on this machine that ended together with their launchers."""
+    """Remove the folders of drivers on this machine that ended together with their launchers, some while removing it."""
     for folder in Path(settings.RUNS_FOLDER).glob("driver-*"):
-        with suppress(OSError), (folder / "lock").open() as lock:  # OSError: it is locked, or gone by now
+        with suppress(OSError), (folder / "lock").open("a") as lock:  # OSError: it is locked, or gone by now
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(folder, ignore_errors=True)
 

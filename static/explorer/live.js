@@ -366,7 +366,7 @@
   const linkIn = (item) => item?.querySelector(".board-chip");
 
   let chips = new Map(); // id -> where the chip was before the swap, and its failed deliveries
-  let missing = new Map(); // those that are nowhere since the last swap: a message that changes while the lanes are read is in none
+  let missing = new Map(); // those in no lane since the last swap, as a message that changes while the lanes are read
   let focusedChip = null; // its standIn has the focus while it is missing
 
   function rememberChips() {

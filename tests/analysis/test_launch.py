@@ -292,6 +292,13 @@ def test_a_warm_driver_ends_with_its_launcher(transactional_db, settings, tmp_pa
     eventually(lambda: drivers.remove_left() or not drivers_there(), 5)
 
 
+def test_the_folder_of_a_driver_that_was_killed_while_removing_it_is_removed(settings, tmp_path):
+    settings.RUNS_FOLDER = tmp_path
+    (tmp_path / "driver-1" / "scratch").mkdir(parents=True)
+    drivers.remove_left()
+    assert not drivers_there()
+
+
 def drivers_there() -> list[Path]:
     return list(Path(settings_of_django.RUNS_FOLDER).glob("driver-*"))
 
