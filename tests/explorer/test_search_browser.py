@@ -82,3 +82,27 @@ def test_two_conditions_are_typed_in_a_live_list_and_suggestions_stay(open_as):
     service_bus.send(QUEUE, [Message(b"{}", message_id="order-4")])
     expect(page.locator("tr", has_text="order-4")).to_be_visible()
     assert suggested.count() == 1, "a live update leaves them"
+
+
+SUBMIT_AT_ONCE = """() => {
+    window.stayed = true;
+    document.getElementById("f-q").style.width = "300px"; // as a person who resizes a field does
+    const watch = new MutationObserver(() => {
+        watch.disconnect();
+        document.getElementById("f-q").value = "size>0";
+        document.querySelector(".filter-form").requestSubmit();
+    });
+    watch.observe(document.getElementById("messages").parentNode, { childList: true });
+}"""
+
+
+def test_a_form_is_ready_as_soon_as_it_is_there(open_as):
+    """A key that was pressed before htmx knows the form would submit it as a link: the page would be loaded, the focus lost."""
+    page = open_as("viewer", f"/entities/{QUEUE}")
+    expect(page.locator("#live")).to_have_text("live")
+    page.evaluate(SUBMIT_AT_ONCE)
+    page.locator("#f-q").fill("number>0")
+    page.keyboard.press("Enter")
+    expect(page.locator("[data-chip]")).to_have_text(["number>0", "size>0"])
+    assert page.evaluate("window.stayed") is True
+    expect(page.locator("#f-q")).to_be_focused()
