@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from django.http import HttpRequest
 
-from broker_core.reads import EntityRow, MessageRow
+from broker_core.reads import EntityRow, Event, MessageRow
 from explorer.shared.shell import BadQuery
 
 from .reading import board_of, message_url
@@ -29,9 +29,15 @@ def is_asked(request: HttpRequest, entity: EntityRow) -> bool:
     return view == "board"
 
 
-def of(request: HttpRequest, entity: EntityRow, *, url: Callable[[MessageRow], str] = message_url) -> dict[str, Any]:
-    """The context of TEMPLATE, and of LANES alone. url: where the chip of a message leads."""
-    return {"entity": entity, "board": board_of(entity, request.actor, url)}
+def of(
+    request: HttpRequest,
+    entity: EntityRow,
+    *,
+    url: Callable[[MessageRow], str] = message_url,
+    newest: Sequence[Event] | None = None,
+) -> dict[str, Any]:
+    """The context of TEMPLATE, and of LANES alone. url: where the chip of a message leads. newest: as in board_of."""
+    return {"entity": entity, "board": board_of(entity, request.actor, url, newest)}
 
 
 def context(request: HttpRequest, entity: EntityRow) -> dict[str, Any]:

@@ -35,13 +35,19 @@ def message_url(row: MessageRow) -> str:
     return reverse("explorer:message", args=(row.address.namespace, row.address.path, row.sequence_number))
 
 
-def board_of(entity: EntityRow, actor: Actor, url: Callable[[MessageRow], str] = message_url) -> Board:
-    """The board of an entity as it is now."""
+def board_of(
+    entity: EntityRow,
+    actor: Actor,
+    url: Callable[[MessageRow], str] = message_url,
+    newest: Sequence[Event] | None = None,
+) -> Board:
+    """The board of an entity as it is now. newest: its newest events first; None: those among the newest of the database."""
     contents = [_content(lane, entity, actor) for lane in pages_of(entity.family).board.lanes(entity, actor)]
     wanted = (*TERMINAL_KINDS, EventKind.RECEIVED)
-    events = reads.events(
-        EventFilter(entity_id=entity.id, kinds=wanted), limit=NEWEST, max_scanned=MOST_SCANNED, actor=actor
-    ).rows  # fmt: skip
+    if newest is None:
+        found = EventFilter(entity_id=entity.id, kinds=wanted)
+        newest = reads.events(found, limit=NEWEST, max_scanned=MOST_SCANNED, actor=actor).rows
+    events = [event for event in newest if event.kind in wanted][:NEWEST]
     sessions: Sequence[reads.SessionRow] = ()
     if entity.requires_session:
         sessions = reads.sessions(entity.address, limit=MOST_SESSIONS, actor=actor).rows

@@ -286,7 +286,8 @@ def _show(request: HttpRequest, found: Sandbox, run: Run | None, done: Act = Act
         """What does not depend on who follows."""
         read = _message(found, wanted, run, request, rows)
         if entity:
-            read |= _board(request, entity) | time_bar.of(request, entity, may_set=follower is None)
+            newest = _newest(found, entity, request)
+            read |= _board(request, entity, newest) | time_bar.of(request, entity, may_set=follower is None, newest=newest)
         return read | (_outcome(run) if run and not run.is_over else {})
 
     if run and follower and isinstance(request, LiveRequest):
@@ -334,7 +335,13 @@ def _controls(entity: EntityRow) -> list[tuple[str, str, str]]:
     return [*found, ("Open", "list", reverse("explorer:entity", args=at))]
 
 
-def _board(request: HttpRequest, entity: EntityRow) -> dict[str, Any]:
+def _newest(found: Sandbox, entity: EntityRow, request: HttpRequest) -> list[Event]:
+    """The events of an entity in the sandbox, newest first, whatever happened on the rest of the site."""
+    stage = catalog.stage(found.namespace, Family(found.family), request.actor)
+    return [event for event in reversed(stage.events_since(found.start)) if event.entity_id == entity.id]
+
+
+def _board(request: HttpRequest, entity: EntityRow, newest: Sequence[Event]) -> dict[str, Any]:
     """The board of an entity, whose chips show the timeline of a message beside it."""
 
     def url(row: MessageRow) -> str:
@@ -342,7 +349,7 @@ def _board(request: HttpRequest, entity: EntityRow) -> dict[str, Any]:
         query["queue"], query["m"] = row.address.path, str(row.sequence_number)
         return f"?{query.urlencode()}"
 
-    return board.of(request, entity, url=url)
+    return board.of(request, entity, url=url, newest=newest)
 
 
 def _message(found: Sandbox, wanted: Look, run: Run | None, request: HttpRequest, rows: Sequence[EntityRow]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -10,7 +10,7 @@ from django.http import HttpRequest
 
 from broker_core import reads
 from broker_core.common.types import Right
-from broker_core.reads import EntityRow, EventFilter
+from broker_core.reads import EntityRow, Event, EventFilter
 from explorer.shared.shell import draws
 
 from .bar import TimeBar, coming, past
@@ -31,21 +31,29 @@ def fragments() -> Mapping[str, float]:
 
 
 def of(
-    request: HttpRequest, entity: EntityRow, *, may_set: bool | None = None, travels: bool = True, page: str = ""
+    request: HttpRequest,
+    entity: EntityRow,
+    *,
+    may_set: bool | None = None,
+    travels: bool = True,
+    page: str = "",
+    newest: Sequence[Event] | None = None,
 ) -> dict[str, Any]:
     """The context of TEMPLATE. may_set: whether this person may move the clock; None: with the right to manage. travels: whether
-    it leads to the past. page: where a form returns to without JavaScript; empty: this page."""
+    it leads to the past. page: where a form returns to without JavaScript; empty: this page. newest: the entity's newest events
+    first; None: those among the newest of the database."""
     actor, clock = request.actor, entity.clock
     allowed = Right.MANAGE in actor.rights if may_set is None else may_set
     changes = reads.next_changes(entity.address, limit=MOST_CHANGES, actor=actor)
-    newest = reads.events(EventFilter(entity_id=entity.id), limit=MOST_EVENTS, max_scanned=MOST_SCANNED, actor=actor).rows
+    if newest is None:
+        newest = reads.events(EventFilter(entity_id=entity.id), limit=MOST_EVENTS, max_scanned=MOST_SCANNED, actor=actor).rows
     bar = TimeBar(
         namespace=entity.address.namespace,
         path=entity.address.path,
         page=page or request.get_full_path(),
         clock=clock,
         coming=coming(changes, clock.now),
-        past=past(newest, clock.now, entity.family),
+        past=past(newest[:MOST_EVENTS], clock.now, entity.family),
         may_set=allowed,
         travels=travels,
     )

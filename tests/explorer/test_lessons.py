@@ -606,19 +606,21 @@ def test_a_sandbox_reads_few_events_of_a_busy_site(vera, shop, monkeypatch, tran
     others()
     at = start(vera, "peek-lock")
     assert not vera.get(at).context["done"]
-    assert last_read() == (0, 1)
+    assert last_read() == (0, 2)
     vera.post(at, {"act": "do"})
     others()
-    assert vera.get(at).context["done"] and [one.kind.name for one in vera.get(at).context["run"].events] == ["SENT"]
+    page = vera.get(at)
+    assert page.context["done"] and [one.kind.name for one in page.context["run"].events] == ["SENT"]
+    assert len(page.context["time_bar"].past) == 1
     read.clear()
     others()
     vera.get(at)
     vera.get(at)
-    assert last_read() == (0, 2)
+    assert last_read() == (0, 4)
     vera.post(at, {"act": "next"})
     read.clear()
     assert not vera.get(at).context["done"]
-    assert last_read() == (0, 1)
+    assert last_read() == (0, 2)
     recorded = vera.get(f"{at}scenario.toml").content.decode()
     assert recorded.count("event = ") == 1 and 'event = "sent"' in recorded
 
