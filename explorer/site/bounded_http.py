@@ -1,4 +1,4 @@
-"""Limits of HTTP connections: the size of a request's head, the time for it, and the connections per address.
+"""Limits of HTTP connections: the size of a request's head, the time for it, idle time, and the connections per address.
 
 uvicorn's httptools protocol has no such limits: it collects a request line of any length, in quadratic time.
 """
@@ -13,6 +13,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MAX_HEAD_BYTES = 64 * 1024  # request line and headers
 HEAD_SECONDS = 10.0  # from the connection, or the first byte of a further request, to the end of the head
+IDLE_SECONDS = 75  # between two requests. With uvicorn's 5 s, clients often send while the connection is being closed
 LINGER_SECONDS = 1.0  # input is discarded for this long after a refusal, so that the client can read the response
 
 
@@ -25,6 +26,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
+        self.timeout_keep_alive = IDLE_SECONDS
         self._pending = 0  # bytes received since the last complete head or body data
         self._head_bytes = 0
         self._in_message = False  # between the end of a head and the end of its message

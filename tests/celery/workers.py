@@ -47,7 +47,7 @@ class Project:
     def publish(self, name: str, *args, **options) -> str:
         return self.app.send_task(name, args, **options).id
 
-    def command(self, *args: str, seconds: float = 20) -> str:
+    def command(self, *args: str, seconds: float = 60) -> str:
         """Run the celery command and return what it prints."""
         command = [sys.executable, "-m", "celery", "-A", "tests.celery.project", *args]
         return subprocess.run(

@@ -1,5 +1,6 @@
 """The web server as a process on loopback: what a connection may cost before its request is complete."""
 
+import http.client
 import socket
 import subprocess
 import sys
@@ -169,3 +170,14 @@ def test_an_address_has_only_so_many_connections(server):
     for connection in held:
         connection.close()
     eventually(server.answers, 5)
+
+
+def test_a_client_that_pauses_keeps_its_connection(server):
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+    connection.request("GET", "/sign-in/")
+    assert connection.getresponse().read()
+    used = connection.sock
+    time.sleep(6)  # uvicorn would close it after 5
+    connection.request("GET", "/sign-in/")
+    assert connection.getresponse().status == 200 and connection.sock is used
+    connection.close()
