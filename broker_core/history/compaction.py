@@ -31,7 +31,7 @@ from . import archive, configuration, schema, storage, verification
 from .contents import CONTENTS, Content
 
 SIZE = 128 * 2**20  # of a file, about
-ROWS = 500_000  # sorted in memory at a time; a row group
+ROWS = 500_000  # sorted in memory at a time
 MOST_PIECES = 500  # each is an open file while a day is sorted
 SAMPLE = 100  # one of so many rows is looked at to divide a day into pieces
 READERS = timedelta(days=1)  # how long a replaced file is kept
@@ -273,7 +273,7 @@ class _Open:
         return self._stream.tell()
 
     def add(self, table: pa.Table) -> None:
-        self._writer.write_table(table.cast(self._columns), row_group_size=ROWS)
+        self._writer.write_table(table.cast(self._columns), row_group_size=storage.GROUP_ROWS)
         self._slices |= set(pc.unique(table[schema.SLICE.name]).to_pylist())
         self._spans.append(pc.min_max(table[self._instant]).as_py())
         self._rows += table.num_rows

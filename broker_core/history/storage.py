@@ -25,6 +25,7 @@ FEW_VALUES = [
     "time_to_live_source",
 ]
 PARQUET = {"compression": "zstd", "use_dictionary": FEW_VALUES}
+GROUP_ROWS = 50_000  # rows of a row group. Files are sorted by entity, and a reader of one entity skips the groups of others
 
 
 def archive_here() -> "Folder | Remote":
@@ -138,7 +139,7 @@ def checksum(content: pa.Buffer | bytes) -> str:
 
 def _parquet(table: pa.Table) -> pa.Buffer:
     stream = pa.BufferOutputStream()
-    pq.write_table(table, stream, row_group_size=1_000_000, **PARQUET)
+    pq.write_table(table, stream, row_group_size=GROUP_ROWS, **PARQUET)
     return stream.getvalue()
 
 
