@@ -338,7 +338,9 @@ def _sessions(scope: Scope, sessions: Sequence[Session]) -> list[Section]:
     drawn = [(one.name, _covered(one.spells).shares(span)) for one in sessions[:MOST_DRAWN] if one.spells]
     label = f"Share of each {span.unit} in which a session was stalled"
     charts = [named_heat_map(span.buckets, drawn, one, span.partial) for one in WIDTHS]
-    figure = Figure(label, charts, "heat", f"{label}; the darker, the longer", template="explorer/analysis/_heat_map.svg")
+    figure = Figure(
+        label, charts, "heat", f"{label}; the stronger the color, the longer", template="explorer/analysis/_heat_map.svg"
+    )
     figures = [figure] if drawn else []
     data = [
         (paths[one.entity_id], one.name,

@@ -298,7 +298,7 @@ def _map(scope: Scope, found: Sequence[Finding]) -> list[Section]:
     rows = [(scope.paths[entity_id], shares) for entity_id, shares in by_queue.items()]
     label = f"How unusual each {span.unit} of a queue was"
     charts = [named_heat_map(span.buckets, rows, one, span.partial) for one in WIDTHS]
-    figure = Figure(label, charts, "heat", "the darker, the further from the usual", template="explorer/analysis/_heat_map.svg")
+    figure = Figure(label, charts, "heat", "the stronger the color, the more unusual", template="explorer/analysis/_heat_map.svg")
     return [Section("map", "When and where", figures=[figure])]
 
 

@@ -176,8 +176,8 @@ def _busy(span: Range, listed: Sequence[Card], noun: str) -> Section:
     rows = [(card.name, card.spans.shares(span)) for card in listed[:MOST_DRAWN]]
     label = f"How busy the {noun}s were, by {span.unit}"
     charts = [named_heat_map(span.buckets, rows, one, span.partial) for one in WIDTHS]
-    figure = Figure(label, charts, "heat", f"share of each {span.unit} in which a message was held; the darker, the busier",
-                    template="explorer/analysis/_heat_map.svg")  # fmt: skip
+    figure = Figure(label, charts, "heat", f"share of each {span.unit} in which a message was held; the stronger the "
+                    "color, the busier", template="explorer/analysis/_heat_map.svg")  # fmt: skip
     more = f"The {MOST_DRAWN} with most deliveries." if len(listed) > MOST_DRAWN else ""
     return Section("busy", "How busy they were", more, [figure])
 

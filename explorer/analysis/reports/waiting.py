@@ -214,7 +214,7 @@ def _heat(span: Range, by_time: Mapping[datetime, Times], kind: str, title: str,
     label = f"Duration of {word} by {span.unit}, with median and 95th percentile"
     figure = Figure(
         label, [duration_heat_map(span.buckets, counts, lines, one, span.partial) for one in WIDTHS], "heat",
-        caption=f"{word} by the {span.unit} of enqueueing, logarithmic scale; the darker, the more messages",
+        caption=f"{word} by the {span.unit} of enqueueing, logarithmic scale; the stronger the color, the more messages",
         keys=LINES, columns=f"entered {kind}_p50 {kind}_p95", template="explorer/analysis/_heat_map.svg",
     )  # fmt: skip
     return Section(kind, title, figures=[figure], is_half=True)
