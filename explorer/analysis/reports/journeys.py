@@ -257,12 +257,12 @@ def _sections(wide: Scope, listed: Sequence[Route]) -> list[Section]:
     first, names = listed[0], wide.paths
     middle = first.journeys[max(0, (len(first.journeys) + 1) // 2 - 1)]
     sections = []
-    for name, title, one in (("median", "The median journey", middle), ("longest", "The longest journey", first.journeys[-1])):
+    for name, title, one in (("median", "Median journey", middle), ("longest", "Longest journey", first.journeys[-1])):
         rows = [(_place(leg, names), _bars(leg, one.start)) for leg in one.legs]
-        label = f"{title} of the most frequent route, from {moment(one.start)} UTC: when it was where"
-        charts = [gantt(rows, variant, has_long_names=True) for variant in WIDTHS]
+        label = f"{title} of the most frequent route, from {moment(one.start)} UTC: time in each queue"
+        charts = [gantt(rows, variant) for variant in WIDTHS]
         keys = [("waiting", "waited"), ("held", "received, until it left")]
-        caption = f"from {moment(one.start)} UTC"
+        caption = f"of the most frequent route; from {moment(one.start)} UTC"
         sections.append(Section(name, title, figures=[Figure(label, charts, "bars", caption, keys,
                                 template="explorer/analysis/_gantt.svg")], is_half=True))  # fmt: skip
     steps = Table("steps", "Steps of the most frequent route", STEPS, _steps(first, names))
