@@ -74,7 +74,7 @@ def test_lost_locks_by_time_and_in_a_sentence():
         "Most were held by w (3), most in the hour from 2026-03-01 13:00 (2)."
     )
     assert lock_losses.sentence(1, [], "their lease ended") == "None of 1 delivery ended because their lease ended."
-    assert lock_losses.sentence(0, [], "") == "No deliveries ended in this time."
+    assert lock_losses.sentence(0, [], "") == "No deliveries ended in this range."
 
 
 def test_the_worst_messages_are_those_with_most_failures():

@@ -53,7 +53,7 @@ COLUMNS = (
     Column("lag_p95", "Behind the fastest, 95 %", "duration"),
 )
 NOTES = (
-    "Counted are the messages that were published in this range, and what became of their copies until now. Handled: completed "
+    "Includes the messages that were published in this range, and the outcomes of their copies until now. Handled: completed "
     "(acknowledged, deleted) or forwarded.",
     "The lag of a copy is how much later it was handled than the first copy of the same message that was handled. Messages with "
     "one handled copy have none.",
@@ -189,7 +189,7 @@ def targets(found: Published) -> list[Target]:
 def sentence(listed: Sequence[Target], names: Mapping[int, str], copier: str, nobody: int | None) -> str:
     """How much was published, who takes least, and who lags most."""
     if not listed:
-        return f"No {copier} had messages taken from it in this time."
+        return f"No {copier} had messages taken from it in this range."
     sources = {one.source: one.published for one in listed}
     copies, total = sum(one.taken for one in listed), sum(sources.values())
     said = f"{counted(total, 'message')} of {counted(len(sources), copier)} became {counted(copies, 'copy', 'copies')}"
@@ -294,5 +294,5 @@ def _compared(listed: Sequence[Target], before: Sequence[Target], names: Mapping
 
 ANALYSIS = Analysis(
     slug="fan-out", title="Topics and fan-out", group="happened", form=ReportForm, make=report,
-    question="Which subscriptions or bound queues take how much of what is published, and how far do they lag?",
+    question="How much does each subscription or bound queue receive, and how far does it lag behind the others?",
 )  # fmt: skip

@@ -59,8 +59,8 @@ NOTES = (
     "A journey leads from a message to those that were made from it: copies of a topic, forwarded, moved and resubmitted ones, "
     "its life as a dead letter; and to messages whose correlation id is its message id, or with the same correlation id (of at "
     f"most {MOST_ALIKE} messages). One that branches counts once for each end.",
-    f"Counted are journeys of two steps or more whose last step ended in this range, and that began at most {LOOK_BACK.days} "
-    "days before it. Messages that were sent at the history level off are not known.",
+    f"Includes journeys of two or more steps whose last step ended in this range, and that began at most {LOOK_BACK.days} "
+    "days before it. Messages sent at the history level off are not included.",
 )
 
 Message = tuple[int, int]  # entity and number
@@ -223,7 +223,7 @@ def routes(found: Iterable[Journey]) -> list[Route]:
 def sentence(listed: Sequence[Route], names: Mapping[int, str]) -> str:
     """How many journeys there were, how long those of the most frequent route took, and where the longest spent its time."""
     if not listed:
-        return "No messages went on to another list or queue in this time."
+        return "No messages went on to another list or queue in this range."
     total, first = sum(len(one.journeys) for one in listed), listed[0]
     said = (
         f"{counted(total, 'journey')} ended, on {counted(len(listed), 'route')}. Most frequent: {_words(first.legs, names)} "

@@ -1,4 +1,4 @@
-"""Receivers' report card: who receives how much, how fast, with which success, and how busily?"""
+"""How much each receiver receives, how fast, how successfully, and how busy it is."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def _card(receiver: str | None, entity_ids: Any, outcomes: Any, received: Any, e
 def sentence(listed: Sequence[Card], noun: str) -> str:
     """Who received most, and who does worse than the others."""
     if not listed:
-        return "No deliveries ended in this time."
+        return "No deliveries ended in this range."
     total, first = sum(card.deliveries for card in listed), listed[0]
     if len(listed) == 1:
         said = f"One {noun}, {first.name}, received {counted(total, 'message')}"
@@ -191,6 +191,6 @@ def _compared(before: Sequence[Card], span: Range, noun: str) -> str:
 
 
 ANALYSIS = Analysis(
-    slug="receivers", title="Receivers' report card", group="why", form=ReportForm, make=report,
-    question="Who receives how much, how fast, with which success, and how busily?",
+    slug="receivers", title="Receivers", group="why", form=ReportForm, make=report,
+    question="How much does each receiver receive, how fast, how successfully, and how busy is it?",
 )  # fmt: skip

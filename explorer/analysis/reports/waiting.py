@@ -147,7 +147,7 @@ def percentile(histogram: Mapping[int, int], share: float) -> int | None:
 def sentence(times: Times, medians: Mapping[datetime, timedelta | None]) -> str:
     """How long messages waited, how long processing took, and the slowest interval. medians: of the waiting by interval."""
     if not times.messages:
-        return "No messages entered in this time."
+        return "No messages entered in this range."
     half, most = times.wait(0.5), times.wait(0.95)
     if half is None:
         share = percent(times.absent.total() / times.messages)
