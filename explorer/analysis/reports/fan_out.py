@@ -249,11 +249,11 @@ def _sections(scope: Scope, listed: Sequence[Target], names: Mapping[int, str]) 
     if worst.lag:
         buckets = [[lag for at, lag in sorted(worst.lag_at) if floor(at, span.bucket) == start] for start in span.buckets]
         lines = {f"p{share:.0%}".rstrip("%"): [quantile(sorted(lags), share) for lags in buckets] for share in (0.5, 0.95)}
-        label = f"How far {_name(worst, names)} lags behind the fastest, by {span.unit}"
+        label = f"How far “{_name(worst, names)}” lags behind the fastest, by {span.unit}"
         charts = [duration_lines(span.buckets, lines, (), one, partial=span.partial) for one in WIDTHS]
         keys = keyed(lines, {"p50": "median", "p95": "95 %"})
-        sections.append(Section("lag", f"Lag of {_name(worst, names)}", figures=[Figure(label, charts, caption=label, keys=keys)],
-                                is_half=True))  # fmt: skip
+        figure = Figure(label, charts, caption=label, keys=keys)
+        sections.append(Section("lag", f"Lag of “{_name(worst, names)}”", figures=[figure], is_half=True))
     else:
         sections[0] = replace(sections[0], is_half=False)
     table = Table("targets", "Subscriptions and queues", COLUMNS, [_row(scope, one, names) for one in listed])
