@@ -88,12 +88,12 @@ class Curve:
         return next((step.until_us for step in self._steps if step.share <= 1 - share + 1e-12), None)
 
     def at(self, microseconds: int) -> Estimate:
-        """The share not received within this time; a bin counts only if all of it is below.
+        """The share not received within this range; a bin counts only if all of it is below.
 
         Raises CannotTell if too few messages were received, or if none was observed for so long.
         """
         if self.received < FEWEST:
-            raise CannotTell(f"Only {self.received:,} {self.subject.ended} in this time; an estimate needs at least {FEWEST}.")
+            raise CannotTell(f"Only {self.received:,} {self.subject.ended} in this range; an estimate needs at least {FEWEST}.")
         last = self._steps[-1]
         if last.share > 0 and microseconds > last.until_us:
             raise CannotTell(f"{self.subject.beyond}, so its history cannot tell.")

@@ -74,13 +74,13 @@ class ShownLane:
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """lanes: of what is there. left: what left lately, newest first. now: the instant at which it is true. dead_letters:
-    where dead letters go, as name and URL, if no lane has them."""
+    """lanes: of what is there. left: what left lately, newest first. now: the instant at which it is true. rate: of what leaves,
+    a second; None in the past. dead_letters: where dead letters go, as name and URL, if no lane has them."""
 
     lanes: tuple[ShownLane, ...]
     left: tuple[Chip, ...]
     now: datetime
-    rate: float
+    rate: float | None
     dead_letters: tuple[str, str] | None = None
 
 

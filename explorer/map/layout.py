@@ -19,7 +19,7 @@ MARGIN, SENDER_WIDTH, ENTITY_WIDTH, RECEIVER_WIDTH = 16, 156, 216, 168
 DEAD_WIDTH = 152
 LEAST_SPACE = 84  # between two layers
 HEIGHTS = {Kind.ENTITY: 40, Kind.GROUP: 40, Kind.EXCHANGE: 34, Kind.SENDER: 28, Kind.RECEIVER: 28, Kind.NOBODY: 28, Kind.DEAD: 24}
-CROSSING, GAP, BAND_GAP = 8, 8, 20
+CROSSING, GAP, BAND_GAP = 8, 8, 36
 HEAD = 34  # the titles of the columns
 MOST_LAYERS = 6  # of entities and exchanges
 

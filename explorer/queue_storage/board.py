@@ -21,7 +21,7 @@ def lanes(entity: EntityRow, actor: Actor) -> list[Lane]:
     """By the reason why a message is invisible, and the poison queue, if there is one."""
     found = [
         Lane(
-            "delayed", "delayed", "scheduled", "scheduled", "put with a visibility timeout", "No delayed messages.", Tab.ACTIVE,
+            "delayed", "delayed", "scheduled", "scheduled", "visible later", "No delayed messages.", Tab.ACTIVE,
             counts.delayed, lambda row: row.display_state in _DELAYED, (int(HoldKind.PUT), int(HoldKind.UPDATE_BEFORE_GET)),
         ),
         Lane(
@@ -35,7 +35,7 @@ def lanes(entity: EntityRow, actor: Actor) -> list[Lane]:
             by=lambda row: actor_name(row.locked_by) or "a client",
         ),
         Lane(
-            "expired", "expired", "expired", "expired", "clients no longer see them", "No expired messages.", Tab.ACTIVE,
+            "expired", "expired", "expired", "expired", "no longer visible", "No expired messages.", Tab.ACTIVE,
             lambda e: e.expired_pending, lambda row: row.display_state is DisplayState.EXPIRED, (EXPIRED,),
         ),
     ]  # fmt: skip

@@ -82,6 +82,7 @@ def draw(
     known = places(vhost.name, f"rabbitmq_{place}")
     whole = {
         "section": "entities",
+        "namespace": vhost.name,
         "vhost": vhost,
         "clock": vhost.clock,
         "places": known,

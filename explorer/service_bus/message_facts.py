@@ -83,8 +83,8 @@ def facts(record: MessageRecord) -> list[Fact]:
 
 def _present(record: MessageRecord, detail: MessageDetail) -> list[Fact]:
     row, address = detail.row, record.address
-    limit = " failed" if row.subqueue == SubQueue.MAIN else " failed deliveries before it was dead-lettered"
-    found = [Fact("Delivery count", f"{deliveries(row)}{limit}")]
+    where = "" if row.subqueue == SubQueue.MAIN else " in the dead-letter queue"  # where the count begins at 0 (SB-103)
+    found = [Fact("Delivery count", f"{deliveries(row)} failed{where}")]
     if row.locked_by and row.display_state == DisplayState.LOCKED:
         found += [Fact("Locked by", actor_name(row.locked_by)), Fact("Locked until", at=row.locked_until)]
     found.append(Fact("Enqueued", at=row.enqueued_at))

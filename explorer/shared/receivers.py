@@ -51,16 +51,24 @@ def receivers_of(entity: EntityRow, held: Iterable[MessageRow], actor: Actor) ->
 
 
 def summarised(held: Iterable[MessageRow], events: Sequence[Event]) -> list[Receiver]:
-    """One line for each name, the latest first. A settlement counts for whoever received the message, if the events say who: a
-    connection may settle under another name than its consumers have."""
+    """One line for each name, the latest first. A settlement counts for whoever received the message: a connection may settle
+    under another name than its consumers have. If the receive is older than these events, it counts for the consumer of the
+    settlements beside it, if there is one."""
     locks: Counter[str] = Counter(row.locked_by for row in held if row.locked_by)
     by_name: dict[str, list[Event]] = {name: [] for name in locks}
     holders: dict[int, str] = {}
-    for event in sorted(events, key=lambda event: event.event_id):
+    consumers: dict[str, str] = {}  # by who settles
+    by_time = sorted(events, key=lambda event: event.event_id)
+    received_by: dict[int, str] = {}
+    for event in by_time:
         if event.kind in TAKEN and event.actor:
             holders[event.sequence_number] = event.actor
-        name = holders.get(event.sequence_number) or event.actor
-        if name:
+        if name := holders.get(event.sequence_number):
+            received_by[event.event_id] = name
+            if event.actor:
+                consumers[event.actor] = name
+    for event in by_time:
+        if name := received_by.get(event.event_id) or consumers.get(event.actor or "") or event.actor:
             by_name.setdefault(name, []).append(event)
     found = [_receiver(name, own, locks[name]) for name, own in by_name.items()]
     return sorted(found, key=lambda one: (one.last_at is None, one.last_at and -one.last_at.timestamp(), one.name))

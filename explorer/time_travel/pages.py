@@ -131,7 +131,7 @@ def _board(found: Past, then: EntityRow, request: HttpRequest) -> Board:
     lanes = [lane for lane in pages_of(then.family).board.lanes(then, request.actor) if lane.place is None]
     made = built(then, [_content(lane, found.rows) for lane in lanes], found.events, (), message_url)
     url = f"?{urlencode({AT: found.at.isoformat()})}"
-    return replace(made, lanes=tuple(replace(lane, url=url) for lane in made.lanes))
+    return replace(made, rate=None, lanes=tuple(replace(lane, url=url) for lane in made.lanes))
 
 
 def _content(lane: Lane, rows: Sequence[MessageRow]) -> Content:

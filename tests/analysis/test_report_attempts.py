@@ -74,7 +74,7 @@ def test_lost_locks_by_time_and_in_a_sentence():
         "Most were held by w (3), most in the hour from 2026-03-01 13:00 (2)."
     )
     assert lock_losses.sentence(1, [], "their lease ended") == "None of 1 delivery ended because their lease ended."
-    assert lock_losses.sentence(0, [], "") == "No deliveries ended in this time."
+    assert lock_losses.sentence(0, [], "") == "No deliveries ended in this range."
 
 
 def test_the_worst_messages_are_those_with_most_failures():
@@ -90,8 +90,10 @@ def test_deliveries_of_each_entity_are_slices_without_a_copy():
 
 def test_a_gantt_chart_has_a_row_for_each_message():
     drawn = gantt([("#1", [("abandoned", 0 * SECOND, 10 * SECOND, "x"), ("completed", 30 * SECOND, 40 * SECOND, "y")])], "wide")
-    assert [bar.path for bar in drawn.bars] == ["M96.0 14H200.0v14H96.0z", "M408.0 14H512.0v14H408.0z"]
+    assert [bar.path for bar in drawn.bars] == ["M52.0 14H167.0v14H52.0z", "M397.0 14H512.0v14H397.0z"]
     assert [tick.text for tick in drawn.chart.x_ticks] == ["0", "10 s", "20 s", "30 s", "40 s"]
+    longer = gantt([("dead letters of invoices", []), ("a" * 40, [])], "narrow").chart
+    assert [len(tick.text) for tick in longer.y_ticks] == [15, 15] and longer.left == 106
 
 
 def test_success_by_attempt():

@@ -254,4 +254,4 @@ def test_a_range_without_changes_says_so(report_of, queue):
     body = report_of(
         "changes", queue=queue.pk, range="custom", start=f"{then:%Y-%m-%dT%H:%M}", end=f"{then + HOUR:%Y-%m-%dT%H:%M}"
     )
-    assert "No settings were changed and no deploys were marked in this time." in body and "Mark a deploy" in body
+    assert "No settings were changed and no deploys were marked in this range." in body and "Mark a deploy" in body

@@ -108,7 +108,7 @@ def test_the_page_of_a_subscription_and_of_the_namespace(report_of, news):
 def test_a_queue_without_a_topic(report_of, news):
     entities.create_queue(EntityAddress("reports", "q"))
     body = report_of("fan-out", queue=Entity.objects.get(path="q").pk)
-    assert "No topic had messages taken from it in this time." in body
+    assert "No topic had messages taken from it in this range." in body
 
 
 def test_exchanges_and_their_queues(report_of, archive):

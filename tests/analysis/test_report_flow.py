@@ -44,7 +44,7 @@ def test_longer_intervals_have_the_backlog_and_age_at_their_end():
 @pytest.mark.parametrize(
     ("lives", "there", "said"),
     [
-        ([], {}, "No messages entered, left or waited in this time."),
+        ([], {}, "No messages entered, left or waited in this range."),
         ([lived(0, 0, 5)], {}, "5 messages entered; at the end of no hour was one waiting."),
         (
             [lived(0, 2, 5)], {},

@@ -90,7 +90,7 @@ def test_the_pages_use_the_familys_words(report_of, queue, make, lock, limit, mo
     assert f"With a {limit} of 1, an estimated 0.0 %" in body or make is service_bus_queue
     body = report_of("replay", queue=pk, consumers="1, 2")
     assert "32 messages replayed." in body and f"{limit} {most})" in body and "Of 2 combinations, " in body
-    assert "Error of the replay" in body and "Do not rely" not in body
+    assert "Replay error" in body and "Do not rely" not in body
 
 
 def test_a_setting_leads_to_the_preview_of_the_change(report_of, viewer, queue):

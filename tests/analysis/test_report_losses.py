@@ -47,7 +47,7 @@ def test_the_sentence_names_the_most_frequent_cause_and_a_new_one():
     said = losses.sentence(losses.causes(ENDS, old[1:]), 9, NOON - 90 * HOUR)
     assert said.endswith("6. New since 2026-03-01 14:00: dead-lettered (Bad #).")
     assert losses.sentence(losses.causes(ENDS), 9, NOON).endswith("Most frequent: dead-lettered (Bad #), 6.")
-    assert losses.sentence([], 5, None) == "No messages were lost in this time."
+    assert losses.sentence([], 5, None) == "No messages were lost in this range."
 
 
 def test_where_lost_messages_had_been():

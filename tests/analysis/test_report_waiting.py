@@ -48,7 +48,7 @@ def test_the_sentence_names_the_slowest_interval():
     assert "half waited 5.6 h, over 1,000 times as long" in waiting.sentence(times, {NOON: 20_000 * SECOND})
     assert waiting.sentence(times, {NOON: None}).endswith("from 2026-03-01 12:00 on, fewer than half were received.")
     assert "the median is beyond what was observed" in waiting.sentence(Times(bins(1), bins(9, 9)), {})
-    assert waiting.sentence(Times(), {}) == "No messages entered in this time."
+    assert waiting.sentence(Times(), {}) == "No messages entered in this range."
 
 
 def test_a_heat_map_has_a_row_for_a_quarter_of_a_decade():

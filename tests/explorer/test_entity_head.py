@@ -172,6 +172,7 @@ def test_a_settlement_counts_for_whoever_received_the_message():
     found = summarised(
         [],
         [
+            event(5, EventKind.COMPLETED, 5, "process:a"),
             event(4, EventKind.COMPLETED, 8, "process:b"),
             event(3, EventKind.ABANDONED, 7, "process:a"),
             event(2, EventKind.RECEIVED, 7, "worker 1"),
@@ -179,7 +180,7 @@ def test_a_settlement_counts_for_whoever_received_the_message():
         ],
     )
     assert [(one.name, one.received, one.completed, one.failed) for one in found] == [
-        ("process:b", 0, 1, 0), ("worker 1", 2, 0, 1),
+        ("worker 1", 2, 1, 1), ("process:b", 0, 1, 0),
     ]  # fmt: skip
 
 

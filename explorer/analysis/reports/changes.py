@@ -72,19 +72,18 @@ CHANGES = (
     Column("differs", "What differs clearly"),
 )
 NOTES = (
-    "Compared is the same time before and after a change. Waiting is of the messages that entered in it: those that were not "
-    "received, or not yet, count as long as they could have been (Kaplan-Meier), so consumers that stopped show as long waiting. "
-    "The others are of the messages that left in it. A message failed if it was lost or delivered more than once.",
+    "Compares equally long periods before and after a change. Waiting is that of the messages that entered in the period: those "
+    "not (yet) received count as long as they could have been (Kaplan-Meier), so consumers that stopped show as long waiting. "
+    "The other rows are of the messages that left in the period. A message failed if it was lost or delivered more than once.",
     "The charts, and the table of changes except for the one that is compared, do not include messages that have not left yet.",
     f"A difference is clear if the 95 % bands do not overlap, and both sides have at least {FEWEST} messages. Other things may "
     "have changed at the same time, such as the load by the time of day: compare with a week earlier.",
-    "Changes are those of settings, also by policies and programs, and deploys that were marked, here or by manage.py "
-    "mark_deploy.",
+    "Changes are changed settings, also by policies and programs, and deploys marked here or by manage.py mark_deploy.",
 )
 TIMES_SCHEMA = pa.schema([("us", pa.int64()), ("observed", pa.bool_()), ("messages", pa.int64())])
 TOLERANCE = 1e-9  # of a share, for sums of logarithms
 TOO_MANY = "too many messages to compare"
-NO_CHANGES = "No settings were changed and no deploys were marked in this time."
+NO_CHANGES = "No settings were changed and no deploys were marked in this range."
 OTHER_CLOCK = (
     "Changes are recorded in real time, which the clock of this namespace does not show. Give the instant of a change by the "
     "namespace's clock."
@@ -446,5 +445,5 @@ def _links(scope: Scope) -> list[Link]:
 
 ANALYSIS = Analysis(
     slug="changes", title="Before and after", group="why", form=ChangesForm, make=report,
-    question="What did a changed setting or a deploy do to waiting, processing, failures and losses?",
+    question="How did a changed setting or a deploy affect waiting, processing, failures and losses?",
 )  # fmt: skip

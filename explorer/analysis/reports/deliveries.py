@@ -39,7 +39,7 @@ COLUMNS = (
     Column("high", "At most", "share"),
     Column("well", "Processed", "share"),
     Column("failed", "Failed deliveries", "count"),
-    Column("poison", "Held in vain", "duration"),
+    Column("poison", "Wasted time", "duration"),
     Column("until_dead", "First delivery to the last failure", "duration"),
 )
 BY_ATTEMPT = (
@@ -50,12 +50,12 @@ BY_ATTEMPT = (
     Column("high", "At most", "share"),
     Column("rejected", "Rejected", "count"),
     Column("failed", "Failed", "count"),
-    Column("held", "Held, failed ones", "duration"),
+    Column("held", "Lock time, failed", "duration"),
 )
 NOTES = (
     "Kaplan-Meier estimate by the number of failed deliveries: a message that reached the limit, expired or is still there "
     "counts as often as it was delivered.",
-    "A delivery fails if it is abandoned or its lock is lost. Held in vain: by consumers, messages that are never processed.",
+    "A delivery fails if it is abandoned or its lock is lost. Wasted time: spent on messages that were never processed.",
     "The estimate assumes that later deliveries would have succeeded as often as those that there were, and that consumers would "
     "have behaved the same. It does not include effects on the wait of other messages; the replay does.",
     PREVIEWED,
@@ -286,6 +286,6 @@ def _since(ended: pa.ChunkedArray, begun: pa.Array) -> pa.ChunkedArray:
 
 
 ANALYSIS = Analysis(
-    slug="deliveries", title="What if the maximum of deliveries had been different?", group="what_if", form=DeliveriesForm,
+    slug="deliveries", title="What if the maximum number of deliveries had been different?", group="what_if", form=DeliveriesForm,
     make=report, needs_entity=True, question="How many messages would have been processed, or failed for good?",
 )  # fmt: skip

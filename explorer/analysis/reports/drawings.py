@@ -32,6 +32,7 @@ LEVELS = 5  # of a heat map
 ROWS_A_DECADE = 4
 ROW = 22.0  # of a Gantt chart, or of a heat map by name
 CHARACTER = 6.4
+LONGEST_NAME = {"wide": 28, "narrow": 15}  # characters of the name of a row
 STEPS = tuple(
     timedelta(seconds=s)
     for s in (0.01, 0.1, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21_600, 43_200, 86_400, 172_800, 604_800)
@@ -143,14 +144,11 @@ def named_heat_map(
     starts: Sequence[datetime], rows: Sequence[tuple[str, Sequence[float]]], variant: str, partial: Sequence[bool]
 ) -> HeatMap:
     """Shares from 0 to 1 by row and interval. rows: each with its name, which may be that of another one, too."""
-    narrow = variant == "narrow"
-    left, width = (110.0 if narrow else 190.0), WIDTHS[variant]
+    names, left = _row_names([name for name, _ in rows], variant)
+    width = WIDTHS[variant]
     slot = (width - left - RIGHT) / max(1, len(starts))
     bottom = TOP + ROW * len(rows)
     ticks = tuple(replace(tick, at=round(tick.at - LEFT + left, 2)) for tick in time_ticks(starts, slot))
-    names = tuple(
-        Tick(round(TOP + (i + 0.5) * ROW, 1), shortened(name, 15 if narrow else 28)) for i, (name, _) in enumerate(rows)
-    )
     cells = {(i, row): share for row, (_, shares) in enumerate(rows) for i, share in enumerate(shares) if share > 0}
     sides = (left, width - RIGHT, TOP, bottom)
     chart = Chart(variant, width, round(bottom + BOTTOM), *sides, (), (), (), ticks, names, round(slot, 4), len(starts))
@@ -220,14 +218,11 @@ def _label_rooms(layers: Sequence[Mapping[str, int]], most: int) -> list[int]:
     return [*[max(6, most)] * (len(layers) - 2), before, max(6, most - before)]
 
 
-def gantt(
-    rows: Sequence[tuple[str, Sequence[tuple[str, timedelta, timedelta, str]]]], variant: str, *, has_long_names: bool = False
-) -> Gantt:
+def gantt(rows: Sequence[tuple[str, Sequence[tuple[str, timedelta, timedelta, str]]]], variant: str) -> Gantt:
     """A row for each name with bars: (CSS name, from, to, title), on an axis from 0."""
     narrow = variant == "narrow"
-    left = (110.0 if narrow else 190.0) if has_long_names else (64.0 if narrow else 96.0)
+    y_ticks, left = _row_names([name for name, _ in rows], variant)
     width, bottom = WIDTHS[variant], TOP + ROW * len(rows)
-    most = int((left - 8) / CHARACTER)
     last = max((until for _, bars in rows for _, _, until, _ in bars), default=FLOOR) or FLOOR
     step = next((one for one in STEPS if last / one <= (3 if narrow else 6)), STEPS[-1])
 
@@ -240,9 +235,8 @@ def gantt(
             x0, x1 = x(since), max(x(until), x(since) + 1.5)
             drawn.append(Bar(name, f"M{x0:.1f} {TOP + i * ROW + 4:.0f}H{x1:.1f}v{ROW - 8:.0f}H{x0:.1f}z", title))
     x_ticks = [Tick(round(x(i * step), 1), brief(i * step) if i else "0") for i in range(int(last / step) + 1)]
-    y_ticks = [Tick(round(TOP + (i + 0.5) * ROW, 1), shortened(name, most)) for i, (name, _) in enumerate(rows)]
     sides = (left, width - RIGHT, TOP, bottom)
-    return Gantt(Chart(variant, width, round(bottom + BOTTOM), *sides, (), (), (), tuple(x_ticks), tuple(y_ticks)), tuple(drawn))
+    return Gantt(Chart(variant, width, round(bottom + BOTTOM), *sides, (), (), (), tuple(x_ticks), y_ticks), tuple(drawn))
 
 
 def share_bars(
@@ -281,7 +275,8 @@ class ShareRow:
 def share_rows(rows: Sequence[ShareRow], variant: str) -> Gantt:
     """A row for each share: a bar, with its band and a mark where the others are."""
     narrow = variant == "narrow"
-    left, width, bottom = (110.0 if narrow else 190.0), WIDTHS[variant], TOP + ROW * len(rows)
+    y_ticks, left = _row_names([row.name for row in rows], variant)
+    width, bottom = WIDTHS[variant], TOP + ROW * len(rows)
     top = max((max(row.share, row.others or 0, *(row.band or ())) for row in rows), default=0.0) or 1.0
     step = next((one for one in SHARE_STEPS if top / one <= (3 if narrow else 5)), SHARE_STEPS[-1])
 
@@ -297,9 +292,15 @@ def share_rows(rows: Sequence[ShareRow], variant: str) -> Gantt:
         if row.others is not None:
             drawn.append(Bar("rest", f"M{x(row.others) - 1.5:.1f} {y + 2:.0f}h3v{ROW - 4:.0f}h-3z", row.title))
     x_ticks = [Tick(x(i * step), f"{100 * i * step:g} %") for i in range(int(top / step + 1e-9) + 1)]
-    y_ticks = [Tick(round(TOP + (i + 0.5) * ROW, 1), shortened(row.name, 15 if narrow else 28)) for i, row in enumerate(rows)]
     sides = (left, width - RIGHT, TOP, bottom)
-    return Gantt(Chart(variant, width, round(bottom + BOTTOM), *sides, (), (), (), tuple(x_ticks), tuple(y_ticks)), tuple(drawn))
+    return Gantt(Chart(variant, width, round(bottom + BOTTOM), *sides, (), (), (), tuple(x_ticks), y_ticks), tuple(drawn))
+
+
+def _row_names(names: Sequence[str], variant: str) -> tuple[tuple[Tick, ...], float]:
+    """The names of rows of a chart, and the left edge of its plot: beside the longest of them."""
+    shown = [shortened(name, LONGEST_NAME[variant]) for name in names]
+    left = max(float(LEFT), round(max(map(len, shown), default=0) * CHARACTER + 10))
+    return tuple(Tick(round(TOP + (i + 0.5) * ROW, 1), name) for i, name in enumerate(shown)), float(left)
 
 
 def shortened(text: str, most: int) -> str:

@@ -53,7 +53,7 @@ COLUMNS = (
     Column("lag_p95", "Behind the fastest, 95 %", "duration"),
 )
 NOTES = (
-    "Counted are the messages that were published in this range, and what became of their copies until now. Handled: completed "
+    "Includes the messages that were published in this range, and the outcomes of their copies until now. Handled: completed "
     "(acknowledged, deleted) or forwarded.",
     "The lag of a copy is how much later it was handled than the first copy of the same message that was handled. Messages with "
     "one handled copy have none.",
@@ -189,7 +189,7 @@ def targets(found: Published) -> list[Target]:
 def sentence(listed: Sequence[Target], names: Mapping[int, str], copier: str, nobody: int | None) -> str:
     """How much was published, who takes least, and who lags most."""
     if not listed:
-        return f"No {copier} had messages taken from it in this time."
+        return f"No {copier} had messages taken from it in this range."
     sources = {one.source: one.published for one in listed}
     copies, total = sum(one.taken for one in listed), sum(sources.values())
     said = f"{counted(total, 'message')} of {counted(len(sources), copier)} became {counted(copies, 'copy', 'copies')}"
@@ -249,11 +249,11 @@ def _sections(scope: Scope, listed: Sequence[Target], names: Mapping[int, str]) 
     if worst.lag:
         buckets = [[lag for at, lag in sorted(worst.lag_at) if floor(at, span.bucket) == start] for start in span.buckets]
         lines = {f"p{share:.0%}".rstrip("%"): [quantile(sorted(lags), share) for lags in buckets] for share in (0.5, 0.95)}
-        label = f"How far {_name(worst, names)} lags behind the fastest, by {span.unit}"
+        label = f"How far “{_name(worst, names)}” lags behind the fastest, by {span.unit}"
         charts = [duration_lines(span.buckets, lines, (), one, partial=span.partial) for one in WIDTHS]
         keys = keyed(lines, {"p50": "median", "p95": "95 %"})
-        sections.append(Section("lag", f"Lag of {_name(worst, names)}", figures=[Figure(label, charts, caption=label, keys=keys)],
-                                is_half=True))  # fmt: skip
+        figure = Figure(label, charts, caption=label, keys=keys)
+        sections.append(Section("lag", f"Lag of “{_name(worst, names)}”", figures=[figure], is_half=True))
     else:
         sections[0] = replace(sections[0], is_half=False)
     table = Table("targets", "Subscriptions and queues", COLUMNS, [_row(scope, one, names) for one in listed])
@@ -294,5 +294,5 @@ def _compared(listed: Sequence[Target], before: Sequence[Target], names: Mapping
 
 ANALYSIS = Analysis(
     slug="fan-out", title="Topics and fan-out", group="happened", form=ReportForm, make=report,
-    question="Which subscriptions or bound queues take how much of what is published, and how far do they lag?",
+    question="How much does each subscription or bound queue receive, and how far does it lag behind the others?",
 )  # fmt: skip

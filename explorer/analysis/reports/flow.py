@@ -86,7 +86,7 @@ def sentence(found: Flow, span: Range) -> str:
     """When the backlog was largest, and whether it shrinks."""
     most = max(found.depth)
     if not any(found.entered) and not any(found.left) and not most:
-        return "No messages entered, left or waited in this time."
+        return "No messages entered, left or waited in this range."
     if not most:
         return f"{counted(sum(found.entered), 'message')} entered; at the end of no hour was one waiting."
     at = found.depth.index(most)

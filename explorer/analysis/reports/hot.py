@@ -68,7 +68,7 @@ SESSIONS = (
     Column("first", "Message that left then"),
 )
 NOTES = (
-    "Counted are the messages that left in this range. A message failed if it expired, was dead-lettered, moved or dropped, or "
+    "Includes the messages that left in this range. A message failed if it expired, was dead-lettered, moved or dropped, or "
     "was delivered more than once.",
     f"It waited long if it waited longer than {SLOW:.0%} of its queue's messages.".replace("%", "\xa0%"),
     f"A value is compared with the other messages of its queue, if both have at least {FEWEST}; bands are Wilson's, and a value "
@@ -232,7 +232,7 @@ def spells(times: Sequence[tuple[datetime, datetime]]) -> list[tuple[datetime, d
 def sentence(found: Sequence[Value], paths: Mapping[int, str]) -> str:
     """Which value fails, and which waits, clearly more than the others of its queue."""
     if not found:
-        return "No messages left in this time that differ in a property."
+        return "No messages that differ in a property left in this range."
     parts = []
     for metric, verb in (("failed", "failed"), ("slow", "waited long")):
         if worst := standing_out(found, metric)[:1]:
@@ -310,7 +310,7 @@ def _values(scope: Scope, found: Sequence[Value]) -> list[Section]:
     if len(sections) == 1:
         sections = [replace(sections[0], is_half=False)]
     data = [_value_row(scope, one) for one in found]
-    empty = "No messages that differ in a property left in this time."
+    empty = "No messages that differ in a property left in this range."
     return [*sections, Section("values", "Values", table=Table("values", "Values", VALUES, data, empty=empty))]
 
 
@@ -338,7 +338,9 @@ def _sessions(scope: Scope, sessions: Sequence[Session]) -> list[Section]:
     drawn = [(one.name, _covered(one.spells).shares(span)) for one in sessions[:MOST_DRAWN] if one.spells]
     label = f"Share of each {span.unit} in which a session was stalled"
     charts = [named_heat_map(span.buckets, drawn, one, span.partial) for one in WIDTHS]
-    figure = Figure(label, charts, "heat", f"{label}; the darker, the longer", template="explorer/analysis/_heat_map.svg")
+    figure = Figure(
+        label, charts, "heat", f"{label}; the stronger the color, the longer", template="explorer/analysis/_heat_map.svg"
+    )
     figures = [figure] if drawn else []
     data = [
         (paths[one.entity_id], one.name,
@@ -383,5 +385,5 @@ def _links(scope: Scope) -> list[Link]:
 
 ANALYSIS = Analysis(
     slug="properties", title="Hot properties and sessions", group="why", form=ReportForm, make=report,
-    question="Which values of properties wait or fail more than the others, and which sessions stalled?",
+    question="Which property values wait or fail more often than others, and which sessions stalled?",
 )  # fmt: skip

@@ -338,5 +338,5 @@ def _archive(scope: Scope) -> list[Section]:
 
 ANALYSIS = Analysis(
     slug="idle", title="Idle and storage", group="happened", form=IdleForm, make=report,
-    question="Which queues does nobody use, what would deleting them have removed, and what takes the space?",
+    question="Which queues are unused, what would deleting them have removed, and what uses the storage?",
 )  # fmt: skip

@@ -59,8 +59,8 @@ NOTES = (
     "A journey leads from a message to those that were made from it: copies of a topic, forwarded, moved and resubmitted ones, "
     "its life as a dead letter; and to messages whose correlation id is its message id, or with the same correlation id (of at "
     f"most {MOST_ALIKE} messages). One that branches counts once for each end.",
-    f"Counted are journeys of two steps or more whose last step ended in this range, and that began at most {LOOK_BACK.days} "
-    "days before it. Messages that were sent at the history level off are not known.",
+    f"Includes journeys of two or more steps whose last step ended in this range, and that began at most {LOOK_BACK.days} "
+    "days before it. Messages sent at the history level off are not included.",
 )
 
 Message = tuple[int, int]  # entity and number
@@ -223,7 +223,7 @@ def routes(found: Iterable[Journey]) -> list[Route]:
 def sentence(listed: Sequence[Route], names: Mapping[int, str]) -> str:
     """How many journeys there were, how long those of the most frequent route took, and where the longest spent its time."""
     if not listed:
-        return "No messages went on to another list or queue in this time."
+        return "No messages went on to another list or queue in this range."
     total, first = sum(len(one.journeys) for one in listed), listed[0]
     said = (
         f"{counted(total, 'journey')} ended, on {counted(len(listed), 'route')}. Most frequent: {_words(first.legs, names)} "
@@ -257,12 +257,12 @@ def _sections(wide: Scope, listed: Sequence[Route]) -> list[Section]:
     first, names = listed[0], wide.paths
     middle = first.journeys[max(0, (len(first.journeys) + 1) // 2 - 1)]
     sections = []
-    for name, title, one in (("median", "The median journey", middle), ("longest", "The longest journey", first.journeys[-1])):
+    for name, title, one in (("median", "Median journey", middle), ("longest", "Longest journey", first.journeys[-1])):
         rows = [(_place(leg, names), _bars(leg, one.start)) for leg in one.legs]
-        label = f"{title} of the most frequent route, from {moment(one.start)} UTC: when it was where"
-        charts = [gantt(rows, variant, has_long_names=True) for variant in WIDTHS]
+        label = f"{title} of the most frequent route, from {moment(one.start)} UTC: time in each queue"
+        charts = [gantt(rows, variant) for variant in WIDTHS]
         keys = [("waiting", "waited"), ("held", "received, until it left")]
-        caption = f"from {moment(one.start)} UTC"
+        caption = f"of the most frequent route; from {moment(one.start)} UTC"
         sections.append(Section(name, title, figures=[Figure(label, charts, "bars", caption, keys,
                                 template="explorer/analysis/_gantt.svg")], is_half=True))  # fmt: skip
     steps = Table("steps", "Steps of the most frequent route", STEPS, _steps(first, names))

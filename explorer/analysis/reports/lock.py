@@ -45,7 +45,7 @@ COLUMNS = (
     Column("low", "At least (95 % band)", "share"),
     Column("high", "At most", "share"),
     Column("duplicates", "Processed twice, at least", "share"),
-    Column("vanished", "Consumer not heard of again", "share"),
+    Column("vanished", "Consumer lost", "share"),
     Column("recovery", "Delivered again after a crash", "duration"),
 )
 NOTES = (
@@ -111,7 +111,7 @@ class LockForm(ReportForm):
 
     compare = None
     x = DurationField(label="Lock", required=False, help_text='Such as "30 s" or "5 min".')
-    weight = DurationField(label="A duplicate is as bad as a delay of", required=False, help_text='"1 min" if empty.')
+    weight = DurationField(label="Cost of a duplicate", required=False, help_text='As a delay; "1 min" if empty.')
 
     @property
     def own_fields(self) -> list[BoundField]:
@@ -351,5 +351,5 @@ def _duration(number: int) -> timedelta:
 
 ANALYSIS = Analysis(
     slug="lock", title="What if the lock had been different?", group="what_if", form=LockForm, make=report, needs_entity=True,
-    question="How many locks would have been lost and messages processed twice, and how soon after a crash is a message back?",
+    question="How many locks would have been lost and messages processed twice, and how soon after a crash is one redelivered?",
 )  # fmt: skip

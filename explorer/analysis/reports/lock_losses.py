@@ -147,7 +147,7 @@ def by_bucket(span: Range, lost: Sequence[Lost]) -> dict[str, list[int]]:
 def sentence(deliveries: int, lost: Sequence[Lost], because: str) -> str:
     """How many locks were lost, mostly why, by whom and when. because: the family's words."""
     if not deliveries:
-        return "No deliveries ended in this time."
+        return "No deliveries ended in this range."
     if not lost:
         return f"None of {counted(deliveries, 'delivery', 'deliveries')} ended because {because}."
     causes, hours = Counter(one.cause for one in lost), Counter(floor(one.at, timedelta(hours=1)) for one in lost)
@@ -250,5 +250,5 @@ def _lost(found: pa.Table) -> int:
 
 ANALYSIS = Analysis(
     slug="locks", title="Locks", group="why", form=ReportForm, make=report,
-    question="How are locks lost: by which cause, by whom and when?",
+    question="Why are locks lost, by which receivers, and when?",
 )  # fmt: skip

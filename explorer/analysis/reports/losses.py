@@ -94,7 +94,7 @@ def report(scope: Scope, values: Mapping[str, Any]) -> Report:
     here = ended(known, span)
     ends, left = _ends(here), sum(count for _, count in sums(here, "outcome"))
     losses = causes(ends, _ends(known))
-    table = Table("causes", "Causes", CAUSES, _rows(scope, losses), empty="No messages were lost in this time.")
+    table = Table("causes", "Causes", CAUSES, _rows(scope, losses), empty="No messages were lost in this range.")
     sections = [_by_time(span, ends), *_routes(scope, losses), Section("causes", "Causes", table=table)]
     return Report(
         finding=sentence(losses, left, pc.min(known["end_hour"]).as_py()) + _compared(scope, losses),
@@ -135,7 +135,7 @@ def by_bucket(span: Range, ends: Ends) -> dict[str, list[int]]:
 def sentence(losses: Sequence[Loss], left: int, begun: datetime | None) -> str:
     """How many messages were lost, mostly why, and which cause is new. left: all that left. begun: the first known hour."""
     if not losses:
-        return "No messages were lost in this time."
+        return "No messages were lost in this range."
     total, first = sum(loss.messages for loss in losses), losses[0]
     verb = "was" if total == 1 else "were"
     new = next((loss for loss in losses if loss.since == loss.first_at and begun and loss.since - begun >= NEW_AFTER), None)
@@ -218,14 +218,14 @@ def _routes(scope: Scope, losses: Sequence[Loss]) -> list[Section]:
     try:
         lives = stored.lives(scope, min(loss.entered_at for loss in losses), scope.range, columns)
     except messages.TooManyLives as problem:
-        return [Section("routes", "Where they had been", str(problem))]
+        return [Section("routes", "Paths", str(problem))]
     lives = messages.with_outcome(lives.filter(pc.equal(lives["subqueue"], int(SubQueue.MAIN))))
     lives = lives.filter(pc.is_in(lives["outcome"], pa.array(list(LOST), pa.int16())))
     rows = lives.select(["entity_id", "outcome", "from_entity_id", "to_entity_id"]).to_pylist()
     wanted = {row[name] for row in rows for name in ("from_entity_id", "to_entity_id") if row[name] is not None}
     found = routes(rows, dict(Entity.objects.filter(pk__in=wanted).values_list("pk", "path")) | scope.paths)
     steps = flows(found)
-    label = "What lost messages had passed: where they came from, the queue that lost them, and where they went"
+    label = "Paths of the lost messages: their origin, the queue that lost them, and their destination"
     figures = [Figure(label, [sankey(steps, one) for one in WIDTHS], caption=label, template="explorer/analysis/_sankey.svg")]
     first = min(loss.entered_at for loss in losses)
     data = [
@@ -234,8 +234,8 @@ def _routes(scope: Scope, losses: Sequence[Loss]) -> list[Section]:
             outcome=one.outcome, origin=one.from_id or 0, destination=one.to_id or 0, order="left",
         ))) for one in found
     ]  # fmt: skip
-    table = Table("routes", "Where they had been", ROUTES, data)
-    return [Section("routes", "Where they had been", figures=figures if steps else (), table=table)]
+    table = Table("routes", "Paths", ROUTES, data)
+    return [Section("routes", "Paths", figures=figures if steps else (), table=table)]
 
 
 def _compared(scope: Scope, losses: Sequence[Loss]) -> str:
@@ -248,5 +248,5 @@ def _compared(scope: Scope, losses: Sequence[Loss]) -> str:
 
 ANALYSIS = Analysis(
     slug="losses", title="Losses", group="happened", form=ReportForm, make=report,
-    question="Which messages were lost, by what, and where had they been?",
+    question="Which messages were lost, why, and on which path?",
 )  # fmt: skip

@@ -42,14 +42,14 @@ COLUMNS = (
     Column("queue", "Queue"),
     Column("from", "From, UTC", "instant"),
     Column("until", "Until, UTC", "instant"),
-    Column("was", "Was"),
-    Column("usual", "Usual"),
+    Column("was", "Was", "figure"),
+    Column("usual", "Usual", "figure"),
     Column("score", "Times the usual spread", "number", has_bar=True),
 )
 NOTES = (
     "Usual is the median of the same hour of the same weekday in the four weeks before the range; with fewer than three of "
     "these, of the same hour on other days, else of the week before.",
-    f"Listed is what is off by at least {LEAST_SCORE:.0f} times the usual spread (median absolute deviation; for counts at least "
+    f"Lists what differs by at least {LEAST_SCORE:.0f} times the usual spread (median absolute deviation; for counts at least "
     "that of chance). Adjacent hours are one finding.",
     "Durations are typical ones (geometric means); messages that were not received count as waiting.",
     ROLLED_UP,
@@ -105,7 +105,7 @@ def report(scope: Scope, values: Mapping[str, Any]) -> Report:
     span = scope.range
     rows = pa.concat_tables([scope.rows(Range(span.start - LOOK_BACK, span.end)), of_present(scope.present(span.end))])
     if not rows.num_rows:
-        return Report("No messages entered or left in this time, or in the four weeks before.")
+        return Report("No messages entered or left in this range, or in the four weeks before.")
     found = unusual(rows, span)
     said = sentence(found, scope.paths)
     if other := scope.compared:
@@ -298,7 +298,7 @@ def _map(scope: Scope, found: Sequence[Finding]) -> list[Section]:
     rows = [(scope.paths[entity_id], shares) for entity_id, shares in by_queue.items()]
     label = f"How unusual each {span.unit} of a queue was"
     charts = [named_heat_map(span.buckets, rows, one, span.partial) for one in WIDTHS]
-    figure = Figure(label, charts, "heat", "the darker, the further from the usual", template="explorer/analysis/_heat_map.svg")
+    figure = Figure(label, charts, "heat", "the stronger the color, the more unusual", template="explorer/analysis/_heat_map.svg")
     return [Section("map", "When and where", figures=[figure])]
 
 

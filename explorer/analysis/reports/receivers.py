@@ -1,4 +1,4 @@
-"""Receivers' report card: who receives how much, how fast, with which success, and how busily?"""
+"""How much each receiver receives, how fast, how successfully, and how busy it is."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def _card(receiver: str | None, entity_ids: Any, outcomes: Any, received: Any, e
 def sentence(listed: Sequence[Card], noun: str) -> str:
     """Who received most, and who does worse than the others."""
     if not listed:
-        return "No deliveries ended in this time."
+        return "No deliveries ended in this range."
     total, first = sum(card.deliveries for card in listed), listed[0]
     if len(listed) == 1:
         said = f"One {noun}, {first.name}, received {counted(total, 'message')}"
@@ -176,8 +176,8 @@ def _busy(span: Range, listed: Sequence[Card], noun: str) -> Section:
     rows = [(card.name, card.spans.shares(span)) for card in listed[:MOST_DRAWN]]
     label = f"How busy the {noun}s were, by {span.unit}"
     charts = [named_heat_map(span.buckets, rows, one, span.partial) for one in WIDTHS]
-    figure = Figure(label, charts, "heat", f"share of each {span.unit} in which a message was held; the darker, the busier",
-                    template="explorer/analysis/_heat_map.svg")  # fmt: skip
+    figure = Figure(label, charts, "heat", f"share of each {span.unit} in which a message was held; the stronger the "
+                    "color, the busier", template="explorer/analysis/_heat_map.svg")  # fmt: skip
     more = f"The {MOST_DRAWN} with most deliveries." if len(listed) > MOST_DRAWN else ""
     return Section("busy", "How busy they were", more, [figure])
 
@@ -191,6 +191,6 @@ def _compared(before: Sequence[Card], span: Range, noun: str) -> str:
 
 
 ANALYSIS = Analysis(
-    slug="receivers", title="Receivers' report card", group="why", form=ReportForm, make=report,
-    question="Who receives how much, how fast, with which success, and how busily?",
+    slug="receivers", title="Receivers", group="why", form=ReportForm, make=report,
+    question="How much does each receiver receive, how fast, how successfully, and how busy is it?",
 )  # fmt: skip

@@ -146,7 +146,7 @@ def reasons(troubled: Sequence[Attempt]) -> list[Reason]:
 def sentence(found: pa.Table, steps: Sequence[ByAttempt], why: Sequence[Reason], family: Family | None = None) -> str:
     """How many deliveries failed, mostly why, and whether another attempt helps."""
     if not found.num_rows:
-        return "No deliveries ended in this time."
+        return "No deliveries ended in this range."
     failed = _failed(found)
     if not failed:
         return f"All {counted(found.num_rows, 'delivery', 'deliveries')} succeeded."

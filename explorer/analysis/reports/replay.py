@@ -26,10 +26,10 @@ US = timedelta(microseconds=1)
 MOST_VALUES = 5  # of one setting
 FAR = 0.25  # an error of the replay from which on its answers are doubtful
 CALIBRATION = (
-    Column("what", "With the settings in force"),
-    Column("fact", "In fact"),
-    Column("replayed", "Replayed"),
-    Column("error", "Error"),
+    Column("what", "With the current settings"),
+    Column("fact", "Actual", "figure"),
+    Column("replayed", "Replayed", "figure"),
+    Column("error", "Error", "figure"),
 )
 NOTES = (
     "The replay is a simulation over the real arrivals, work times, failures and absences of consumers; deliveries that there "
@@ -91,7 +91,7 @@ _DURATIONS = 'Enter durations longer than 0, such as "30 s, 1 min".'
 class ReplayForm(ReportForm):
     compare = None
     consumers = ListField(_whole, "Enter whole numbers from 1 to 1,000.", label="Consumers", help_text='Such as "1, 2, 4".')
-    pace = ListField(_pace, "Enter factors from 0.01 to 100.", label="Pace", help_text="2: twice as fast as they were.")
+    pace = ListField(_pace, "Enter factors from 0.01 to 100.", label="Speed", help_text="2: twice as fast as they were.")
     prefetch = ListField(_whole, "Enter whole numbers from 1 to 1,000.", label="Prefetch")
     lock = ListField(_duration, _DURATIONS, label="Lock")
     deliveries = ListField(_limit, "Enter whole numbers from 0 to 10,000.", label="Limit")
@@ -121,9 +121,7 @@ def _replayed(scope: Scope, values: Mapping[str, Any]) -> Report:
     settings = grid(found.setting, **given) if any(given.values()) else []
     base, *others = replay_all(found.history, [found.setting, *settings])
     rows = calibration(found.actual, base)
-    sections = [
-        Section("calibration", "Error of the replay", table=Table("calibration", "Error of the replay", CALIBRATION, rows))
-    ]
+    sections = [Section("calibration", "Replay error", table=Table("calibration", "Replay error", CALIBRATION, rows))]
     if others:
         pairs = list(zip(settings, others, strict=True))
         sections.insert(0, Section("settings", "Settings", best(pairs, limits), table=_table(scope, pairs)))
@@ -131,7 +129,7 @@ def _replayed(scope: Scope, values: Mapping[str, Any]) -> Report:
     refusal = ""
     if error is None or error > FAR:
         refusal = (
-            "With the settings in force, the replay is far from what really happened (see below). Do not rely on its answers."
+            "With the current settings, the replay differs too much from what happened (see below). Do not rely on its answers."
         )
     return Report(sentence(found.actual, base, found.setting, limits), sections, NOTES, found.generated, refusal)
 
@@ -139,10 +137,9 @@ def _replayed(scope: Scope, values: Mapping[str, Any]) -> Report:
 def sentence(actual: Outcome, base: Outcome, setting: Setting, limits: LimitPages) -> str:
     """What the replay is of, and how far it is from what really happened."""
     return (
-        f"{counted(actual.messages, 'message')} replayed. With the settings in force ({words(setting, limits)}), the replay "
-        f"loses {base.lost:,} (in fact {actual.lost:,} were lost); 95\xa0% are delivered within {_time(base.waiting)} "
-        f"(in fact {_time(actual.waiting)}). This holds if messages had arrived, and consumers had worked, failed and been "
-        "absent, as they did."
+        f"{counted(actual.messages, 'message')} replayed. With the current settings ({words(setting, limits)}), the replay "
+        f"loses {base.lost:,} (actual: {actual.lost:,}); 95\xa0% are delivered within {_time(base.waiting)} "
+        f"(actual: {_time(actual.waiting)}). Assumes that messages arrive, and consumers work, fail and are absent, as they did."
     )
 
 
@@ -159,7 +156,7 @@ def best(pairs: Sequence[tuple[Setting, Outcome]], limits: LimitPages) -> str:
 def words(setting: Setting, limits: LimitPages) -> str:
     parts = [counted(setting.consumers, "consumer")]
     if setting.pace != 1:
-        parts.append(f"pace {setting.pace:g}")
+        parts.append(f"speed {setting.pace:g}")
     if setting.prefetch != 1:
         parts.append(f"prefetch {setting.prefetch:,}")
     if setting.lock is not None:
@@ -194,7 +191,7 @@ def error_of(actual: Outcome, base: Outcome) -> float | None:
 def _table(scope: Scope, pairs: Sequence[tuple[Setting, Outcome]]) -> Table:
     limits, entity = scope.family.limits, scope.entities[0]
     columns = [
-        Column("consumers", "Consumers", "count"), Column("pace", "Pace", "number"), Column("prefetch", "Prefetch", "count"),
+        Column("consumers", "Consumers", "count"), Column("pace", "Speed", "number"), Column("prefetch", "Prefetch", "count"),
         Column("lock", limits.lock.capitalize(), "setting"), Column("limit", limits.deliveries.capitalize(), "count"),
         Column("time_to_live", "Time-to-live", "setting"), Column("lost", "Lost", "count", has_bar=True),
         Column("waiting", "95\xa0% delivered within", "duration", has_bar=True), Column("duplicates", "Duplicates", "count"),
@@ -228,6 +225,6 @@ def _time(us: int | None) -> str:
 
 ANALYSIS = Analysis(
     slug="replay", title="Replay with other settings and consumers", group="what_if", form=ReplayForm, make=report,
-    question="What if lock, limit, time-to-live, and the consumers' number, pace and prefetch had all been different?",
+    question="What if the lock, limit, time-to-live, and the number, speed and prefetch of the consumers had been different?",
     needs_entity=True,
 )  # fmt: skip

@@ -50,6 +50,7 @@ def _same(value: Any) -> Any:
 
 KINDS = {
     "text": Kind(str, str, pa.string(), css=""),
+    "figure": Kind(str, str, pa.string()),  # a number as text: in a column of several units
     "count": Kind("{:,}".format, int, pa.int64()),
     "number": Kind("{:,.1f}".format, float, pa.float64()),
     "share": Kind(percent, float, pa.float64()),

@@ -147,7 +147,7 @@ def percentile(histogram: Mapping[int, int], share: float) -> int | None:
 def sentence(times: Times, medians: Mapping[datetime, timedelta | None]) -> str:
     """How long messages waited, how long processing took, and the slowest interval. medians: of the waiting by interval."""
     if not times.messages:
-        return "No messages entered in this time."
+        return "No messages entered in this range."
     half, most = times.wait(0.5), times.wait(0.95)
     if half is None:
         share = percent(times.absent.total() / times.messages)
@@ -214,7 +214,7 @@ def _heat(span: Range, by_time: Mapping[datetime, Times], kind: str, title: str,
     label = f"Duration of {word} by {span.unit}, with median and 95th percentile"
     figure = Figure(
         label, [duration_heat_map(span.buckets, counts, lines, one, span.partial) for one in WIDTHS], "heat",
-        caption=f"{word} by the {span.unit} of enqueueing, logarithmic scale; the darker, the more messages",
+        caption=f"{word} by the {span.unit} of enqueueing, logarithmic scale; the stronger the color, the more messages",
         keys=LINES, columns=f"entered {kind}_p50 {kind}_p95", template="explorer/analysis/_heat_map.svg",
     )  # fmt: skip
     return Section(kind, title, figures=[figure], is_half=True)
