@@ -53,11 +53,13 @@ SHORTEST_WAIT = 0.2  # seconds before a page is rendered for the end of a countd
 DRIFT_MS = 250  # difference of a browser's clock that is corrected
 BACK_OFF_SECONDS = (0.2, 5.0)
 RETRIED = (BrokerError, psycopg.Error, OSError)
+Touched = dict[int, dict[int, EventKind]]  # the last event, by entity and sequence number
 
 
 @dataclass(slots=True)
 class Watched:
-    """A watched page and its state as last sent. not_before, due, drawn_at: monotonic time."""
+    """A watched page and its state as last sent. not_before, due, drawn_at: monotonic time. touched: the events since the last
+    rendering; seen: those since the last one of all fragments."""
 
     view: View
     group: str = ""
@@ -69,7 +71,8 @@ class Watched:
     version: int = 0
     due: float = 0.0
     not_before: float = 0.0
-    touched: dict[int, dict[int, EventKind]] = field(default_factory=dict)
+    touched: Touched = field(default_factory=dict)
+    seen: Touched = field(default_factory=dict)
     moved: Counter[str] = field(default_factory=Counter)
 
     def note(self, news: Mapping[Database, NewEvents]) -> None:
@@ -81,7 +84,8 @@ class Watched:
         for entity in self.live.entities:
             happened = news[connections.database_of(entity.address.namespace)].latest.get(entity.id)
             if happened and (self.live.number is None or self.live.number in happened):
-                self.touched.setdefault(entity.id, {}).update(happened)
+                for noted in (self.touched, self.seen):
+                    noted.setdefault(entity.id, {}).update(happened)
         if self.live.ways:
             for database, one in news.items():
                 for flow, messages in one.flows.items():
@@ -89,7 +93,8 @@ class Watched:
 
     def forget(self, why: BrokerError, seconds: float) -> str:
         """The frame for a page that no longer exists. If it exists again later, its whole state is sent."""
-        self.fragments, self.drawn_at, self.clock, self.touched, self.moved = {}, {}, None, {}, Counter()
+        self.fragments, self.drawn_at, self.clock, self.moved = {}, {}, None, Counter()
+        self.touched, self.seen = {}, {}
         self.version, self.due = self.version + 1, time.monotonic() + seconds
         return refused(str(why))
 
@@ -104,7 +109,7 @@ class Watched:
             return self._changed([], {})
         answer = self.view.draw(wanted)
         ended = time.monotonic()
-        touched, clock = self.touched, self.clock
+        clock = self.clock
         self.touched, self.clock, self.live = {}, answer.clock, answer.live
         different: list[str] = []
         rows: dict[str, tuple[int, int]] = {}
@@ -114,11 +119,12 @@ class Watched:
                 different += parts
                 rows |= rows_left(before, html)
             self.fragments[name], self.drawn_at[name] = html, began
-        if note_news and any(number not in touched.get(entity, {}) for entity, number in rows.values()):
+        left = _reasons_left(answer.live, rows, self.seen)
+        if note_news and len(left) < len(rows):  # what removed the others may have happened after the last look
             note_news()
-            for entity, happened in self.touched.items():
-                touched.setdefault(entity, {}).update(happened)
-        left = _reasons_left(answer.live, rows, touched)
+            left = _reasons_left(answer.live, rows, self.seen)
+        if all(at >= began for at in self.drawn_at.values()):
+            self.seen = {}
         self.not_before = ended + max(
             (time.thread_time() - worked) * (1 / SHARE_OF_A_PAGE - 1),
             FEW_SECONDS if pages <= FEW_PAGES else MANY_SECONDS,
@@ -349,9 +355,9 @@ def refused(why: str) -> str:
     return json.dumps({"refused": why})
 
 
-def _reasons_left(live: Live, left: Mapping[str, tuple[int, int]], touched: dict[int, dict[int, EventKind]]) -> dict[str, str]:
+def _reasons_left(live: Live, left: Mapping[str, tuple[int, int]], seen: Touched) -> dict[str, str]:
     """By row, the word for the reason why the message left its list."""
-    kinds = {row: touched.get(entity, {}).get(number) for row, (entity, number) in left.items()}
+    kinds = {row: seen.get(entity, {}).get(number) for row, (entity, number) in left.items()}
     return {row: word for row, kind in kinds.items() if live.word and kind is not None and (word := live.word(kind))}
 
 
