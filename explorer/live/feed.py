@@ -271,7 +271,7 @@ class Feed:
                     log.warning("The live feed cannot read events; retrying in %.1f s: %s", pause, exc)
                     await asyncio.sleep(pause)
                     pause = min(pause * 2, BACK_OFF_SECONDS[1])
-                except Exception:  # one page must not stop all others
+                except Exception:
                     log.exception("The live feed failed; retrying in %.1f s", BACK_OFF_SECONDS[1])
                     await asyncio.sleep(BACK_OFF_SECONDS[1])
         finally:
@@ -322,6 +322,12 @@ class Feed:
                 if exc.retryable:
                     raise
                 frame = page.forget(exc, REFRESH_SECONDS)
+            except RETRIED:
+                raise
+            except Exception:  # one page must not stop all others
+                log.exception("The live feed failed to render %s; retrying in %.1f s", page.view.path, BACK_OFF_SECONDS[1])
+                page.not_before = now + BACK_OFF_SECONDS[1]
+                continue
             if frame:
                 asyncio.run_coroutine_threadsafe(self._send(page.group, frame, page.version), loop)
         return time.thread_time() - began

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -247,11 +247,11 @@ def draw(
     known = {one.name: one for one in namespaces}
     entities = _entities(known.values(), namespace)
     flows = reads.flows(namespace, actor=actor)
-    spots = find(namespace, flows, actor, entities=entities, opened=opened)
-    links = reads.links(namespace, actor=actor)
-    graph = Graph(
-        (one.spot for one in spots.shown), [(connections.database_of(link.namespace), link) for link in links]
-    )  # fmt: skip
+    found = find(namespace, flows, actor, entities=entities, opened=opened)
+    # A namespace that was created since `namespaces` were read is shown by the next reading.
+    spots = replace(found, shown=tuple(one for one in found.shown if one.spot.namespace in known))
+    links = [link for link in reads.links(namespace, actor=actor) if link.namespace in known]
+    graph = Graph((one.spot for one in spots.shown), [(connections.database_of(link.namespace), link) for link in links])
     for (name, flow), count in flows.counts.items():
         graph.count(connections.database_of(name), flow, count)
     graph.settle()

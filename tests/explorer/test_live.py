@@ -284,6 +284,28 @@ async def test_a_row_of_a_list_that_is_rendered_seldom_leaves_with_a_word(queue,
     await communicator.disconnect()
 
 
+async def test_a_page_that_cannot_be_rendered_stops_no_other(queue, cookie, monkeypatch):
+    broken, _ = await opened(page_of(queue), cookie("viewer"))
+    communicator, told = await opened(page_of(queue), cookie("operator"))
+    draw, failures = page.View.draw, []
+
+    def fail_for_viewers(view, wanted):
+        if not view.actor.rights & Right.OPERATE:
+            failures.append(view)
+            raise KeyError("a fault")
+        return draw(view, wanted)
+
+    monkeypatch.setattr(page.View, "draw", fail_for_viewers)
+    for rows_wanted in (1, 2):
+        service_bus.send(queue, [Message(b"x")])
+        await frame(communicator, lambda told: has_list(told) and len(rows(told)) == rows_wanted, seconds=3)
+    assert len(failures) == 1  # it waits before the next attempt
+    monkeypatch.setattr(page.View, "draw", draw)
+    await frame(broken, lambda told: has_list(told) and len(rows(told)) == 2, seconds=feeds.BACK_OFF_SECONDS[1] + 5)
+    for one in (broken, communicator):
+        await one.disconnect()
+
+
 async def test_what_moves_off_the_page_leaves_without_a_word(queue, cookie):
     service_bus.send(queue, [Message(b"x")] * 50)
     communicator, told = await opened(page_of(queue), cookie())

@@ -250,6 +250,14 @@ def test_with_many_entities_now_comes_without_the_map_and_the_feed_sends_it(name
     assert list(view.draw({now.HEALTH}).live.entities)
 
 
+def test_a_namespace_that_is_created_while_the_map_is_read_is_shown_by_the_next_reading(namespace, db):
+    entities.create_queue(EntityAddress(namespace, "orders"))
+    after = reads.namespaces()
+    before = [one for one in after if one.name != namespace]
+    shown = [{node.box.node.band for node in draw(read, None, WEB).nodes} for read in (before, after)]
+    assert [namespace in bands for bands in shown] == [False, True]
+
+
 @pytest.mark.parametrize(("name", "is_personal"), [("learnvera1", True), ("school", False)])
 def test_the_map_of_a_sandbox_is_rendered_for_each_person(name, is_personal, db, as_):
     """Only its owner sees which of its receivers fail."""
