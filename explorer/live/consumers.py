@@ -45,6 +45,12 @@ class LiveConsumer(AsyncWebsocketConsumer):
     version = 0
     beats = 0
 
+    async def __call__(self, scope: dict, receive: Any, send: Any) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:  # without `disconnect` if the browser left before it was sent its state
+            await self._leave()
+
     async def connect(self) -> None:
         user = self.scope.get("user")
         if user is None or not user.is_authenticated or not is_same_origin(self.scope):

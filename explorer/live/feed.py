@@ -44,6 +44,7 @@ log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.05
 BEAT_SECONDS = 1.0
+TICK_SECONDS = 0.3  # for rendering pages, until those who join get their turn
 SHARE = 0.5  # maximum share of a processor for rendering
 SHARE_OF_A_PAGE = 0.25  # and for rendering one page
 FEW_PAGES = 4  # up to so many pages are rendered every FEW_SECONDS at most, more every MANY_SECONDS
@@ -59,7 +60,7 @@ Touched = dict[int, dict[int, EventKind]]  # the last event, by entity and seque
 @dataclass(slots=True)
 class Watched:
     """A watched page and its state as last sent. not_before, due, drawn_at: monotonic time. touched: the events since the last
-    rendering; seen: those since the last one of all fragments."""
+    rendering; seen: those since the last one of all fragments; looked: the number of the last look at events for this page."""
 
     view: View
     group: str = ""
@@ -74,6 +75,7 @@ class Watched:
     touched: Touched = field(default_factory=dict)
     seen: Touched = field(default_factory=dict)
     moved: Counter[str] = field(default_factory=Counter)
+    looked: int = 0
 
     def note(self, news: Mapping[Database, NewEvents]) -> None:
         """Note the events of each database that concern the page."""
@@ -184,6 +186,7 @@ class Feed:
         self._followers = {database: Follower() for database in connections.databases()}
         self._thread = ThreadPoolExecutor(1, "vitrine-feed")
         self._read_at = time.monotonic()
+        self._looks = 0
 
     @classmethod
     def here(cls) -> Feed:
@@ -209,7 +212,7 @@ class Feed:
             self.task = asyncio.create_task(self._run())
         try:
             version, frame, for_others = await self._in_thread(self._present_state, page, is_repeated)
-        except BrokerError:
+        except BaseException:
             await self.leave(page.group, channel)
             raise
         if for_others:
@@ -293,6 +296,7 @@ class Feed:
             for database, follower in self._followers.items():
                 with connections.using(database):
                     follower.begin()
+            page.looked = self._looks
             return page.draw(len(self._pages), all_fragments=True)
         except psycopg.OperationalError:
             return None
@@ -305,14 +309,17 @@ class Feed:
         """The page's version, the frame for the new viewer, and the frame for the others if the page has changed."""
         if anew and page.drawn_at and time.monotonic() - min(page.drawn_at.values()) < FRESH_SECONDS:
             anew, page.due = False, 0.0
-        for_others = self._drawn(page) if anew or not page.fragments else None
+        # After its first rendering there may have been a look at events that was for other pages only.
+        is_outdated = not page.fragments or page.looked < self._looks
+        for_others = self._drawn(page) if anew or is_outdated else None
         return page.version, page.whole() if page.fragments else None, for_others
 
     def _tick(self, pages: list[Watched], loop: asyncio.AbstractEventLoop) -> float:
-        """Render the pages that are due and send their frames. Returns the processor time used, in seconds."""
-        began = time.thread_time()
+        """Render the pages that are due and send their frames. Returns the processor time used, in seconds. Those for which there
+        is no time are rendered in the next tick, so that new viewers need not wait for all of them."""
+        began, ends = time.thread_time(), time.monotonic() + TICK_SECONDS
         self._note_news(pages)
-        for page in pages:
+        for page in sorted(pages, key=lambda page: page.not_before):
             now = time.monotonic()
             if now < page.not_before or not (page.touched or now >= page.due):
                 continue
@@ -330,14 +337,18 @@ class Feed:
                 continue
             if frame:
                 asyncio.run_coroutine_threadsafe(self._send(page.group, frame, page.version), loop)
+            if time.monotonic() > ends:
+                break
         return time.thread_time() - began
 
     def _note_news(self, pages: Iterable[Watched]) -> None:
         """Note the new events on the pages that they concern."""
         lives = [page.live for page in pages if page.live]
         news = self._news([entity for live in lives for entity in live.entities], any(live.ways for live in lives))
+        self._looks += 1
         for page in pages:
             page.note(news)
+            page.looked = self._looks
 
     def _news(self, entities: Iterable[EntityRow | Name], with_flows: bool = False) -> dict[Database, NewEvents]:
         """The new events of these entities, by database."""

@@ -8,6 +8,8 @@ import threading
 import time
 import uuid
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import pytest
@@ -299,6 +301,9 @@ async def test_a_page_that_cannot_be_rendered_stops_no_other(queue, cookie, monk
     for rows_wanted in (1, 2):
         service_bus.send(queue, [Message(b"x")])
         await frame(communicator, lambda told: has_list(told) and len(rows(told)) == rows_wanted, seconds=3)
+    async with asyncio.timeout(5):
+        while not failures:
+            await asyncio.sleep(0.05)
     assert len(failures) == 1  # it waits before the next attempt
     monkeypatch.setattr(page.View, "draw", draw)
     await frame(broken, lambda told: has_list(told) and len(rows(told)) == 2, seconds=feeds.BACK_OFF_SECONDS[1] + 5)
@@ -575,6 +580,58 @@ async def test_viewers_with_the_same_rights_share_one_page_and_the_last_one_ends
     again, told = await opened(page_of(queue), cookie())
     assert len(rows(told)) == 1
     await again.disconnect()
+
+
+async def test_a_browser_that_left_before_it_was_sent_its_state_is_no_viewer(queue, cookie):
+    """Its page would be rendered for ever: sending to it raises, and its disconnection is then not told."""
+    left = socket_to(page_of(queue), cookie())
+
+    async def send(message):
+        if message["type"] == "websocket.send":
+            assert len(Feed.here()._pages) == 1
+            raise OSError("the browser has left")
+
+    async def receive():
+        return {"type": "websocket.connect"}
+
+    with pytest.raises(OSError, match="has left"):
+        await left.application(left.scope, receive, send)
+    assert (Feed.here().task, Feed.here()._pages) == (None, {})
+
+
+async def test_what_happens_while_a_page_is_first_rendered_beside_others_is_not_missed(queue, cookie, monkeypatch):
+    """The events are read for the other pages before the new one is among them."""
+    other = EntityAddress(queue.namespace, "other")
+    entities.create_queue(other)
+    beside, _ = await opened(page_of(other), cookie())
+    draw, feed, sent = page.View.draw, Feed.here(), []
+
+    def send_after_reading(view, wanted):
+        drawn = draw(view, wanted)
+        if "orders" in view.path and not sent:
+            sent.append(service_bus.send(queue, [Message(b"x")]))
+            feed._note_news(list(feed._pages.values()))
+        return drawn
+
+    monkeypatch.setattr(page.View, "draw", send_after_reading)
+    communicator, told = await opened(page_of(queue), cookie())
+    assert sent and len(rows(told)) == 1
+    for one in (beside, communicator):
+        await one.disconnect()
+
+
+async def test_who_joins_need_not_wait_until_all_due_pages_are_rendered(queue, cookie, monkeypatch):
+    monkeypatch.setattr(feeds, "TICK_SECONDS", 0.0)
+    views: list[Any] = [SimpleNamespace(path=f"/{n}") for n in range(3)]
+    pages = [Watched(view, not_before=n - 10) for n, view in enumerate(views)]
+    drawn = []
+    monkeypatch.setattr(Watched, "draw", lambda page, *_, **__: drawn.append(page.view.path))
+    monkeypatch.setattr(Feed, "_note_news", lambda *_: None)
+    for _ in range(3):
+        Feed.here()._tick(pages, asyncio.get_running_loop())
+        [*_, last] = drawn
+        next(page for page in pages if page.view.path == last).not_before = time.monotonic()
+    assert drawn == ["/0", "/1", "/2"]
 
 
 async def test_a_heartbeat_comes_each_second_and_tells_the_age_when_the_database_is_away(queue, cookie, monkeypatch):
