@@ -26,6 +26,7 @@ CALLERS = 32
 
 def run(report) -> None:
     _one_at_a_time(report)
+    _asyncio_against_synchronous(report)
     _in_flight(report)
     _eight_connections(report)
     _many_callers(report, "threads", _by_threads, 6)
@@ -48,6 +49,40 @@ def _one_at_a_time(report) -> None:
     for name, most in MOST.items():
         ratio = statistics.median(times[name]) / plain
         report.row(f"one message at a time, one connection: {name}", ratio, "times", most, at_most=True)
+
+
+def _asyncio_against_synchronous(report) -> None:
+    """Single calls of one task, against those of one thread, in turns."""
+    ours, other = a_queue(), a_queue()
+    wall: dict[str, list[float]] = {"asyncio": [], "synchronous": []}
+    processor: dict[str, list[float]] = {"asyncio": [], "synchronous": []}
+
+    async def by_a_task() -> None:
+        await service_bus.send.aio(ours, [Message(BODY)])
+        (held,) = await service_bus.receive.aio(ours)
+        await service_bus.complete.aio(ours, held.lock_token)
+
+    def by_a_thread() -> None:
+        service_bus.send(other, [Message(BODY)])
+        (held,) = service_bus.receive(other)
+        service_bus.complete(other, held.lock_token)
+
+    async def in_turns() -> None:
+        for _ in range(1_000):
+            began, worked = time.perf_counter(), time.process_time()
+            await by_a_task()
+            between, worked_between = time.perf_counter(), time.process_time()
+            by_a_thread()
+            wall["asyncio"].append(between - began)
+            wall["synchronous"].append(time.perf_counter() - between)
+            processor["asyncio"].append(worked_between - worked)
+            processor["synchronous"].append(time.process_time() - worked_between)
+
+    asyncio.run(in_turns())
+    for name, times in (("time", wall), ("processor time of the client", processor)):
+        ratio = statistics.median(times["asyncio"]) / statistics.median(times["synchronous"])
+        report.row(f"send, receive and complete with asyncio, against the same in a thread: {name}", ratio, "times", 1.3,
+                   at_most=True)  # fmt: skip
 
 
 def _in_flight(report) -> None:
