@@ -67,14 +67,18 @@ _chosen: ContextVar[Database | None] = ContextVar("vitrine_chosen_database", def
 _database: ContextVar[Database] = ContextVar("vitrine_database", default=DEFAULT)
 _callers: ContextVar[str | None] = ContextVar("vitrine_callers_transaction", default=None)
 _open: set[Connection] = set()
+_of_parent: list[Connection] = []
 _idle: defaultdict[Database, deque[Connection]] = defaultdict(deque)  # left to other threads
 _at_close: list[Callable[[], None]] = []
 _pid = os.getpid()
 
 
 def _note_fork() -> None:
+    """In a forked child: keep the parent's connections, unused. To close one would end it in the parent too."""
     global _pid
     _pid = os.getpid()
+    _of_parent.extend(_open)
+    _open.clear()
     _idle.clear()
 
 
@@ -110,7 +114,7 @@ class _ThreadConnections(dict[Database, tuple[Connection, int]]):
     def close(self) -> None:
         while self:
             connection, pid = self.popitem()[1]
-            if pid == _pid:
+            if pid == os.getpid():  # a fork ends the other threads before it calls `_note_fork`
                 _forget(connection)
 
     def __del__(self) -> None:

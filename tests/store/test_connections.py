@@ -96,3 +96,39 @@ with connections.using(database):
     dsn = connections.current().info.dsn
     ended = subprocess.run([sys.executable, "-c", script, dsn], capture_output=True, text=True, timeout=60, check=True)
     assert (ended.stdout, ended.stderr) == ("1\n", "")
+
+
+def test_a_forked_child_leaves_the_connections_of_its_parent_alone(db):
+    """Those of other threads end with these in the child; those that are open are closed when it exits."""
+    script = """
+import os, sys, threading
+from broker_core.store import connections
+database = connections.Database(dsn=sys.argv[1])
+
+def select():
+    with connections.using(database):
+        print(connections.current().execute("SELECT pg_backend_pid()").fetchone()[0])
+
+def work():
+    select()
+    connected.set()
+    forked.wait()
+    select()
+
+connected, forked = threading.Event(), threading.Event()
+thread = threading.Thread(target=work)
+thread.start()
+connected.wait()
+select()
+if (child := os.fork()) == 0:
+    connections.close_all()
+    os._exit(0)
+os.waitpid(child, 0)
+forked.set()
+thread.join()
+select()
+"""
+    dsn = connections.current().info.dsn
+    ended = subprocess.run([sys.executable, "-u", "-c", script, dsn], capture_output=True, text=True, timeout=60, check=True)
+    first, own, again, own_again = ended.stdout.split()
+    assert (first, own, ended.stderr) == (again, own_again, "")
