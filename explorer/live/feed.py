@@ -38,7 +38,7 @@ from broker_core.store import connections
 from broker_core.store.connections import Database
 from explorer.shared.presenters import epoch_ms
 
-from .page import REFRESH_SECONDS, Live, View, changed_parts, rows_left, seconds_to_deadline
+from .page import FILTERED_SECONDS, REFRESH_SECONDS, Live, View, changed_parts, rows_left, seconds_to_deadline
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +47,7 @@ BEAT_SECONDS = 1.0
 TICK_SECONDS = 0.3  # for rendering pages, until those who join get their turn
 SHARE = 0.5  # maximum share of a processor for rendering
 SHARE_OF_A_PAGE = 0.25  # and for rendering one page
+SEEN_SECONDS = 2 * FILTERED_SECONDS  # for which a list may lag behind the events of its messages
 FEW_PAGES = 4  # up to so many pages are rendered every FEW_SECONDS at most, more every MANY_SECONDS
 FEW_SECONDS, MANY_SECONDS = 0.15, 1.0
 FRESH_SECONDS = 0.1  # a page rendered more recently is not rendered again for a request, but in the next tick
@@ -59,8 +60,9 @@ Touched = dict[int, dict[int, EventKind]]  # the last event, by entity and seque
 
 @dataclass(slots=True)
 class Watched:
-    """A watched page and its state as last sent. not_before, due, drawn_at: monotonic time. touched: the events since the last
-    rendering; seen: those since the last one of all fragments; looked: the number of the last look at events for this page."""
+    """A watched page and its state as last sent. not_before, due, drawn_at, seen_since: monotonic time. touched: the events since
+    the last rendering; seen and seen_before: those of the last SEEN_SECONDS and more; looked: the number of the last look at
+    events for this page."""
 
     view: View
     group: str = ""
@@ -74,6 +76,8 @@ class Watched:
     not_before: float = 0.0
     touched: Touched = field(default_factory=dict)
     seen: Touched = field(default_factory=dict)
+    seen_before: Touched = field(default_factory=dict)
+    seen_since: float = 0.0
     moved: Counter[str] = field(default_factory=Counter)
     looked: int = 0
 
@@ -83,6 +87,8 @@ class Watched:
             self.due, self.drawn_at = 0.0, {}
         if self.live is None:
             return
+        if (now := time.monotonic()) > self.seen_since + SEEN_SECONDS:
+            self.seen_before, self.seen, self.seen_since = self.seen, {}, now
         for entity in self.live.entities:
             happened = news[connections.database_of(entity.address.namespace)].latest.get(entity.id)
             if happened and (self.live.number is None or self.live.number in happened):
@@ -96,7 +102,7 @@ class Watched:
     def forget(self, why: BrokerError, seconds: float) -> str:
         """The frame for a page that no longer exists. If it exists again later, its whole state is sent."""
         self.fragments, self.drawn_at, self.clock, self.moved = {}, {}, None, Counter()
-        self.touched, self.seen = {}, {}
+        self.touched, self.seen, self.seen_before = {}, {}, {}
         self.version, self.due = self.version + 1, time.monotonic() + seconds
         return refused(str(why))
 
@@ -121,12 +127,10 @@ class Watched:
                 different += parts
                 rows |= rows_left(before, html)
             self.fragments[name], self.drawn_at[name] = html, began
-        left = _reasons_left(answer.live, rows, self.seen)
+        left = self._reasons_left(answer.live, rows)
         if note_news and len(left) < len(rows):  # what removed the others may have happened after the last look
             note_news()
-            left = _reasons_left(answer.live, rows, self.seen)
-        if all(at >= began for at in self.drawn_at.values()):
-            self.seen = {}
+            left = self._reasons_left(answer.live, rows)
         self.not_before = ended + max(
             (time.thread_time() - worked) * (1 / SHARE_OF_A_PAGE - 1),
             FEW_SECONDS if pages <= FEW_PAGES else MANY_SECONDS,
@@ -137,6 +141,15 @@ class Watched:
             self.version += 1
             return self._frame(different, left)
         return self._changed(different, left)
+
+    def _reasons_left(self, live: Live, left: Mapping[str, tuple[int, int]]) -> dict[str, str]:
+        """By row, the word for the reason why the message left its list."""
+        kinds = {row: self._last_event(entity, number) for row, (entity, number) in left.items()}
+        return {row: word for row, kind in kinds.items() if live.word and kind is not None and (word := live.word(kind))}
+
+    def _last_event(self, entity: int, number: int) -> EventKind | None:
+        kinds = (seen.get(entity, {}).get(number) for seen in (self.seen, self.seen_before))
+        return next((kind for kind in kinds if kind is not None), None)
 
     def whole(self) -> str:
         """The frame with the whole state."""
@@ -370,12 +383,6 @@ class Feed:
 def refused(why: str) -> str:
     """The frame for a page that cannot be shown: {"refused": why}."""
     return json.dumps({"refused": why})
-
-
-def _reasons_left(live: Live, left: Mapping[str, tuple[int, int]], seen: Touched) -> dict[str, str]:
-    """By row, the word for the reason why the message left its list."""
-    kinds = {row: seen.get(entity, {}).get(number) for row, (entity, number) in left.items()}
-    return {row: word for row, kind in kinds.items() if live.word and kind is not None and (word := live.word(kind))}
 
 
 def differs_from_expected(old: ClockReading | None, new: ClockReading | None) -> bool:

@@ -21,10 +21,11 @@ from django.urls import reverse
 from playwright.sync_api import expect
 
 from broker_core import namespaces, queue_storage, rabbitmq, service_bus
-from broker_core.common.types import Actor, EntityAddress, Message, Right
-from broker_core.history.feed import Follower
+from broker_core.common.types import Actor, EntityAddress, EventKind, Message, Right
+from broker_core.history.feed import Follower, NewEvents
 from broker_core.reads import ClockReading
 from broker_core.service_bus import entities
+from broker_core.store.connections import Database
 from explorer.live import feed as feeds
 from explorer.live import page
 from explorer.live.consumers import LiveConsumer
@@ -309,6 +310,23 @@ async def test_a_page_that_cannot_be_rendered_stops_no_other(queue, cookie, monk
     await frame(broken, lambda told: has_list(told) and len(rows(told)) == 2, seconds=feeds.BACK_OFF_SECONDS[1] + 5)
     for one in (broken, communicator):
         await one.disconnect()
+
+
+def test_events_are_not_kept_for_longer_than_a_list_may_lag_behind_them(monkeypatch):
+    """On a busy page, whose fragments are never all rendered at once."""
+    now, kept = 1_000.0, int(feeds.SEEN_SECONDS)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    view: Any = SimpleNamespace()
+    entity: Any = SimpleNamespace(id=7, address=EntityAddress("shop", "orders"))
+    live = page.Live({}, entities=[entity], word=lambda kind: kind.name.lower())
+    watched = Watched(view, live=live)
+    for number in range(100 * kept):
+        now += 1
+        watched.note({Database(): NewEvents({7: {number: EventKind.COMPLETED}})})
+        left = {"newest": (7, number), "older": (7, max(0, number - kept))}
+        assert watched._reasons_left(live, left) == {"newest": "completed", "older": "completed"}
+    assert watched._reasons_left(live, {"oldest": (7, 0)}) == {}
+    assert len(watched.seen[7]) + len(watched.seen_before[7]) <= 2 * kept + 2
 
 
 async def test_what_moves_off_the_page_leaves_without_a_word(queue, cookie):
