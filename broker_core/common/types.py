@@ -194,11 +194,14 @@ class Right(Flag):
     ALL = BROWSE | SEE_BODIES | SEND | LISTEN | OPERATE | MANAGE
 
 
+ACTOR_KINDS = ("user", "key", "process")
+
+
 @dataclass(frozen=True, slots=True)
 class Actor:
     """The person, key or process that acts; recorded in events, locks and the audit log.
 
-    kind:   "user", "key" or "process".
+    kind:   one of ACTOR_KINDS.
     holder: how the actor is shown as the holder of a lock; defaults to kind:name.
     namespace: the one in which it has `rights`; in all others it has rights_elsewhere. Empty: it has `rights` everywhere.
     """

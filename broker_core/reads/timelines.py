@@ -12,7 +12,7 @@ from typing import Any
 
 from broker_core.common.arguments import require_count
 from broker_core.common.errors import InvalidArgument
-from broker_core.common.types import TERMINAL_KINDS, Actor, EntityAddress, EventKind, Right, SubQueue
+from broker_core.common.types import ACTOR_KINDS, TERMINAL_KINDS, Actor, EntityAddress, EventKind, Right, SubQueue
 from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import Statement, call
 from broker_core.store.use_cases import WHOLE_DATABASE, use_case
@@ -71,8 +71,8 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class EventFilter:
-    """Conditions on events: entity, or namespace, kinds, actor (exact), time of recording, and message. except_namespaces: their
-    events are left out."""
+    """Conditions on events: entity, or namespace, kinds, actor ("process:web-1", or "web-1" for any kind of actor), time of
+    recording, and message. except_namespaces: their events are left out."""
 
     entity_id: int | None = None
     namespace: str | None = None
@@ -212,7 +212,7 @@ def gone(
 ) -> Steps[Page[Event]]:
     """The last events of removed messages (completed, expired, purged ...), newest first. Raises EntityNotFound.
 
-    kinds: only these. message_id: exactly this. by: whoever caused the event, as in Event.actor.
+    kinds: only these. message_id: exactly this. by: whoever caused the event, as EventFilter.actor.
     """
     require(actor, Right.BROWSE, address)
     entity_id = yield from entity_id_of(address)
@@ -244,6 +244,11 @@ def find(text: str, *, actor: Actor | None = None) -> Steps[SearchResult]:
     return SearchResult(tuple(found), capped or len(in_events) >= FOUND_CAP or len(in_table) >= FOUND_CAP)
 
 
+def _spellings(actor: str | None) -> list[str] | None:
+    """An actor as in events, if it may be given without its kind."""
+    return [actor, *(f"{kind}:{actor}" for kind in ACTOR_KINDS)] if actor else None
+
+
 def _events(filter: EventFilter, cursor: str | None, limit: int, max_scanned: int = SCAN_ROWS) -> Steps[Page[Event]]:
     require_count("limit", limit)
     found: list[Any] = []
@@ -254,7 +259,7 @@ def _events(filter: EventFilter, cursor: str | None, limit: int, max_scanned: in
             "read_events", below_xid=below[0], below_event=below[1], max_scanned=SCAN_CHUNK, max_count=limit + 1 - len(found),
             since=filter.since, until=filter.until, entity_id=filter.entity_id, namespace=filter.namespace,
             kinds=[int(k) for k in filter.kinds] or None,
-            actor=filter.actor, message_id=filter.message_id, sequence_number=filter.sequence_number,
+            actors=_spellings(filter.actor), message_id=filter.message_id, sequence_number=filter.sequence_number,
             except_namespaces=[name.lower() for name in filter.except_namespaces] or None,
         )  # fmt: skip
         scanned += rows[0].scanned

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from broker_core.common.durations import format_iso, human
-from broker_core.common.types import Actor, EntityAddress, EntityStatus, SubQueue
+from broker_core.common.types import ACTOR_KINDS, Actor, EntityAddress, EntityStatus, SubQueue
 from broker_core.reads import EntityRow, Lock, MessageRow
 from broker_core.runtime.previews import Effect
 
@@ -172,7 +172,7 @@ def actor_name(actor: str | None, me: Actor | None = None) -> str:
     if actor and me is not None and actor in (str(me), me.holder_label):
         return "you"
     kind, _, name = (actor or "").partition(":")
-    return name if name and kind in ("user", "key", "process") else actor or ""
+    return name if name and kind in ACTOR_KINDS else actor or ""
 
 
 def typed_text(kind: str, text: str | None) -> tuple[str, str]:

@@ -216,7 +216,7 @@ def test_scheduled_messages_begin_with_the_next_one_due(shop, as_):
 def test_the_history_is_filtered_by_outcome_id_and_actor(shop, as_):
     client = as_("viewer")
     for query, found in (("outcome=COMPLETED", True), ("outcome=PURGED", False), ("id=order-1", True), ("id=order-9", False),
-                         ("by=process:worker", True), ("by=user:nobody", False)):  # fmt: skip
+                         ("by=process:worker", True), ("by=worker", True), ("by=user:worker", False)):  # fmt: skip
         rows = client.get(f"/entities/{shop}?tab=history&{query}").context["events"].rows
         assert (1 in [row.sequence_number for row in rows]) is found, query
     assert client.get(f"/entities/{shop}?tab=history&outcome=LOST").status_code == 400
