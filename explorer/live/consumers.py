@@ -87,9 +87,13 @@ class LiveConsumer(AsyncWebsocketConsumer):
 
     async def live_frame(self, event: dict) -> None:
         # Frames of the page before may still be queued, and older ones are contained in the state that the viewer got.
-        if event["group"] == self.group and event["version"] > self.version:
-            self.version = event["version"]
-            await self.send(event["frame"])
+        if event["group"] != self.group or event["version"] <= self.version:
+            return
+        if event["version"] > self.version + 1 and self.view is not None:  # a slow browser's queue was full
+            await self._show(self.view)
+            return
+        self.version = event["version"]
+        await self.send(event["frame"])
 
     async def live_beat(self, event: dict) -> None:
         self.beats += 1

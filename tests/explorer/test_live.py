@@ -519,6 +519,18 @@ async def test_frames_of_the_page_before_are_dropped(db):
     assert sent == ["here 4"]
 
 
+async def test_a_browser_for_which_frames_were_dropped_is_sent_the_whole_state(queue, cookie):
+    """The channel layer drops what comes while the queue of a slow browser is full."""
+    communicator, told = await opened(page_of(queue), cookie())
+    [watched] = Feed.here()._pages.values()
+    service_bus.send(queue, [Message(b"x")])
+    newest = await frame(communicator, has_list)
+    await Feed.here()._send(watched.group, json.dumps({"version": 0, "fragments": []}), watched.version + 2)
+    told = await frame(communicator)
+    assert len(rows(told)) == 1 and told["version"] >= newest["version"]
+    await communicator.disconnect()
+
+
 async def test_one_socket_can_turn_to_another_page(queue, cookie):
     communicator, _ = await opened(page_of(queue), cookie())
     await communicator.send(json.dumps({"page": page_of(queue, "?tab=scheduled")}))
