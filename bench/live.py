@@ -117,16 +117,16 @@ async def _watched(url: str, process: psutil.Process, cookie: str, queues: list[
             async for frame in socket:
                 received["frames"] += "fragments" in json.loads(frame)
 
-    viewers = [asyncio.create_task(look(queues[number % len(queues)])) for number in range(VIEWERS)]
+    tasks = [asyncio.create_task(look(queues[number % len(queues)])) for number in range(VIEWERS)]
     await asyncio.sleep(SETTLE_SECONDS)
     received.update(bytes=0, frames=0)
     before, began = process.cpu_times(), time.monotonic()
     await asyncio.sleep(WATCHED_SECONDS)
     after, took = process.cpu_times(), time.monotonic() - began
-    broken = [viewer for viewer in viewers if viewer.done()]
-    for viewer in viewers:
-        viewer.cancel()
-    await asyncio.gather(*viewers, return_exceptions=True)
+    broken = [task for task in tasks if task.done()]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
     assert not broken, broken[0]
     used = after.user + after.system - before.user - before.system
     return used / took, received["bytes"] / took / 1000, received["frames"] / took / VIEWERS
