@@ -422,6 +422,7 @@ class Migration(migrations.Migration):
                 ("opened_at", models.DateTimeField()),
                 ("done_at", models.DateTimeField(null=True)),
                 ("events", models.BigIntegerField(null=True)),
+                ("derived", models.BooleanField(db_default=False, default=False)),
             ],
             options={
                 "db_table": "vitrine_archive_slice",
@@ -452,10 +453,13 @@ class Migration(migrations.Migration):
                     models.CharField(
                         choices=[
                             ("events", "events"),
+                            ("settings", "settings"),
                             ("lives", "lives"),
                             ("attempts", "attempts"),
+                            ("open", "open"),
+                            ("counts", "counts"),
+                            ("histograms", "histograms"),
                             ("clients", "clients"),
-                            ("settings", "settings"),
                         ],
                         max_length=10,
                     ),
@@ -469,6 +473,8 @@ class Migration(migrations.Migration):
                 ("checksum", models.CharField(blank=True, default="", max_length=64)),
                 ("first_at", models.DateTimeField(null=True)),
                 ("last_at", models.DateTimeField(null=True)),
+                ("rolled_up", models.BooleanField(db_default=False, default=False)),
+                ("step_seconds", models.IntegerField(null=True)),
             ],
             options={
                 "db_table": "vitrine_archive_file",
@@ -495,44 +501,6 @@ class Migration(migrations.Migration):
             options={
                 "db_table": "vitrine_archive_unused_file",
                 "constraints": [models.UniqueConstraint(fields=("path",), name="vitrine_archive_unused_file_path")],
-            },
-        ),
-        migrations.CreateModel(
-            "ArchiveRollup",
-            fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("day", models.DateField()),
-                ("namespace_id", models.BigIntegerField()),
-                ("path", models.CharField(max_length=250)),
-                ("rows", models.BigIntegerField()),
-                ("bytes", models.BigIntegerField()),
-                ("schema_version", models.PositiveSmallIntegerField()),
-                ("checksum", models.CharField(max_length=64)),
-                ("first_at", models.DateTimeField(null=True)),
-                ("last_at", models.DateTimeField(null=True)),
-                ("rolled_up_at", models.DateTimeField()),
-            ],
-            options={
-                "db_table": "vitrine_archive_rollup",
-                "verbose_name": "archive roll-up",
-                "indexes": [models.Index(fields=["namespace_id", "day"], name="vitrine_archive_rollup_day")],
-                "constraints": [models.UniqueConstraint(fields=("path",), name="vitrine_archive_rollup_path")],
-            },
-        ),
-        migrations.CreateModel(
-            "ArchiveRolledSlice",
-            fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("rollup", models.ForeignKey(on_delete=models.CASCADE, related_name="slices", to="broker_core.archiverollup")),
-                ("slice_id", models.BigIntegerField()),
-                ("day", models.DateField()),
-                ("namespace_id", models.BigIntegerField()),
-            ],
-            options={
-                "db_table": "vitrine_archive_rolled_slice",
-                "constraints": [
-                    models.UniqueConstraint(fields=("namespace_id", "day", "slice_id"), name="vitrine_archive_rolled_slice_once")
-                ],
             },
         ),
         # What models read of the tables of 0002_message_tables

@@ -10,8 +10,6 @@ from .history import (
     ArchivedProperties,
     ArchiveEpoch,
     ArchiveFile,
-    ArchiveRolledSlice,
-    ArchiveRollup,
     ArchiveSlice,
     ArchiveUnusedFile,
 )

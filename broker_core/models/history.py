@@ -28,6 +28,7 @@ class ArchiveSlice(models.Model):
     """The events of transactions from_xid (inclusive) to to_xid (exclusive), all of which had ended when the slice was opened.
 
     open: its files may be missing or incomplete, and are written again with the same bounds and names. done: they are complete.
+    derived: whether jobs have derived lives and attempts from its events (explorer/analysis/jobs/lives.py).
     """
 
     OPEN, DONE = "open", "done"
@@ -39,6 +40,7 @@ class ArchiveSlice(models.Model):
     opened_at = models.DateTimeField()
     done_at = models.DateTimeField(null=True)
     events = models.BigIntegerField(null=True)
+    derived = models.BooleanField(default=False, db_default=False)
 
     class Meta:
         db_table = "vitrine_archive_slice"
@@ -54,21 +56,25 @@ class ArchiveSlice(models.Model):
 
 
 class ArchiveFile(models.Model):
-    """One Parquet file: the events, or the ended lives or attempts, of one day and namespace, or who received (clients); or all
-    settings that a namespace's entities had. Readers open only files listed here.
+    """One Parquet file of one day and namespace. Readers open only files listed here.
 
-    slice: whose part it has; NULL: it was compacted from those of `slices`, and has a column `slice_id`. imported: its rows
-    were never in the event table. path: relative to ARCHIVE_URL. schema_version: of broker_core.history.schema. checksum: SHA-256
-    of the file, in hexadecimal; empty for files written before there was one. first_at, last_at: the span of an instant of its
-    rows, which broker_core.history.contents names.
+    content: events, which the archiver writes from the event table; lives, attempts and open messages, which jobs derive from them;
+    counts, histograms and clients, which jobs count in lives and attempts; or all settings that a namespace's entities had.
+    slice: whose events it has; NULL: it has those of all of `slices`, or is not of slices. imported: its rows were never in the
+    event table. rolled_up: whether its lives or attempts are in the counts of their day. step_seconds: of counts and histograms.
+    path: relative to ARCHIVE_URL. schema_version: of its content's columns. checksum: SHA-256 of the file, in hexadecimal.
+    first_at, last_at: the span of its rows: from the first begin to the last end, as broker_core.history.contents names them.
     """
 
-    EVENTS, LIVES, ATTEMPTS, CLIENTS, SETTINGS = "events", "lives", "attempts", "clients", "settings"
+    EVENTS, SETTINGS = "events", "settings"
+    LIVES, ATTEMPTS, OPEN = "lives", "attempts", "open"
+    COUNTS, HISTOGRAMS, CLIENTS = "counts", "histograms", "clients"
+    CONTENTS = (EVENTS, SETTINGS, LIVES, ATTEMPTS, OPEN, COUNTS, HISTOGRAMS, CLIENTS)
 
     slice = models.ForeignKey(ArchiveSlice, null=True, on_delete=models.PROTECT, related_name="files")
     slices = ArrayField(models.BigIntegerField(), default=list)
     imported = models.BooleanField(default=False)
-    content = models.CharField(max_length=10, choices=[(c, c) for c in (EVENTS, LIVES, ATTEMPTS, CLIENTS, SETTINGS)])
+    content = models.CharField(max_length=10, choices=[(c, c) for c in CONTENTS])
     day = models.DateField()
     namespace_id = models.BigIntegerField()
     path = models.CharField(max_length=250)
@@ -78,6 +84,8 @@ class ArchiveFile(models.Model):
     checksum = models.CharField(max_length=64, default="", blank=True)
     first_at = models.DateTimeField(null=True)
     last_at = models.DateTimeField(null=True)
+    rolled_up = models.BooleanField(default=False, db_default=False)
+    step_seconds = models.IntegerField(null=True)
 
     class Meta:
         db_table = "vitrine_archive_file"
@@ -117,48 +125,3 @@ class ArchiveUnusedFile(models.Model):
     class Meta:
         db_table = "vitrine_archive_unused_file"
         constraints = [models.UniqueConstraint(fields=["path"], name="vitrine_archive_unused_file_path")]
-
-
-class ArchiveRollup(models.Model):
-    """A Parquet file that counts the lives and attempts of one day and namespace in some slices, by hour and histogram bin.
-
-    What later slices add to the day is in further roll-ups. first_at: the first hour in which one of its messages was enqueued;
-    last_at: the last one in which one ended.
-    """
-
-    content, slice_id = "rollup", None  # as those of ArchiveFile
-
-    day = models.DateField()
-    namespace_id = models.BigIntegerField()
-    path = models.CharField(max_length=250)
-    rows = models.BigIntegerField()
-    bytes = models.BigIntegerField()
-    schema_version = models.PositiveSmallIntegerField()
-    checksum = models.CharField(max_length=64)
-    first_at = models.DateTimeField(null=True)
-    last_at = models.DateTimeField(null=True)
-    rolled_up_at = models.DateTimeField()
-
-    class Meta:
-        db_table = "vitrine_archive_rollup"
-        verbose_name = "archive roll-up"
-        constraints = [models.UniqueConstraint(fields=["path"], name="vitrine_archive_rollup_path")]
-        indexes = [models.Index(fields=["namespace_id", "day"], name="vitrine_archive_rollup_day")]
-
-    def __str__(self):
-        return self.path
-
-
-class ArchiveRolledSlice(models.Model):
-    """A slice whose lives and attempts of a day and namespace are counted in a roll-up. At most one counts them."""
-
-    rollup = models.ForeignKey(ArchiveRollup, on_delete=models.CASCADE, related_name="slices")
-    slice_id = models.BigIntegerField()
-    day = models.DateField()
-    namespace_id = models.BigIntegerField()
-
-    class Meta:
-        db_table = "vitrine_archive_rolled_slice"
-        constraints = [
-            models.UniqueConstraint(fields=["namespace_id", "day", "slice_id"], name="vitrine_archive_rolled_slice_once")
-        ]

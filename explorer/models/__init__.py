@@ -1,6 +1,6 @@
 """The explorer's own tables. Those of the broker are in broker_core."""
 
-from .analysis import AnalysisReason, AnalysisResult, AnalysisRun
+from .analysis import AnalysisResult, AnalysisRun
 from .audit import AuditRecord
 from .dead_letters import DeadLetterNote
 from .demo import Demonstration, Fault, FaultKind

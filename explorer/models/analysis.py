@@ -1,30 +1,28 @@
-"""Analyses of the history: request, progress and results."""
+"""Analyses of the history: runs of Spark jobs, and their results."""
 
 from django.db import models
 
 
 class AnalysisRun(models.Model):
-    """One analysis over the archived history of some queues.
+    """One run of Spark jobs.
 
-    queues: [{"id", "namespace", "path"}] with the names at the time of the request.
-    warm: whether a Spark driver executed it that was running already; None: it has not begun.
-    clock_ahead: how far the clock of the queues' namespaces was ahead of real time, if the range was relative to it.
+    kind: "reports" (which `request` lists), or "maintenance" (the nightly jobs). namespace, subject: what it is about, in words, at
+    the time of the request; empty: the whole archive. warm: whether a Spark driver executed it that was running already; None: it
+    has not begun. expected_seconds: how long it should take, by earlier runs; None: not known.
     An execution holds the run's lease: `claimed_by` is its token, and `lease_until` is renewed while it runs. A run whose lease
-    has ended is no longer running, whatever `state` says (see `runs.end_dead_runs`).
+    has ended is no longer running, whatever `state` says (see `running.runs.end_dead_runs`).
     """
 
     QUEUED, RUNNING, SUCCEEDED, FAILED, CANCELLED = "queued", "running", "succeeded", "failed", "cancelled"
     STATES = [(state, state) for state in (QUEUED, RUNNING, SUCCEEDED, FAILED, CANCELLED)]
-    BUCKETS = [("minute", "minute"), ("hour", "hour"), ("day", "day")]
+    REPORTS, MAINTENANCE = "reports", "maintenance"
 
-    kind = models.CharField(max_length=40, default="time_in_queue", editable=False)
-    queues = models.JSONField()
-    start_at = models.DateTimeField()
-    end_at = models.DateTimeField()
-    bucket = models.CharField(max_length=10, choices=BUCKETS, default="hour")
+    kind = models.CharField(max_length=20, default=REPORTS, editable=False)
+    namespace = models.CharField(max_length=50, blank=True, default="")
+    subject = models.CharField(max_length=400, blank=True, default="")
+    request = models.JSONField(default=dict)
     requested_by = models.CharField(max_length=200)
     requested_at = models.DateTimeField()
-    clock_ahead = models.DurationField(null=True)
 
     state = models.CharField(max_length=10, choices=STATES, default=QUEUED)
     claimed_by = models.CharField(max_length=100, blank=True, default="")
@@ -39,10 +37,11 @@ class AnalysisRun(models.Model):
     step_text = models.CharField(max_length=200, blank=True, default="")
     tasks_done = models.IntegerField(default=0)
     tasks_total = models.IntegerField(default=0)
+    expected_seconds = models.FloatField(null=True)
     log_tail = models.TextField(blank=True, default="")
     message = models.TextField(blank=True, default="")
     notes = models.JSONField(default=list)
-    messages = models.BigIntegerField(null=True)
+    events = models.BigIntegerField(null=True)
     warm = models.BooleanField(null=True)
 
     class Meta:
@@ -65,57 +64,26 @@ class AnalysisRun(models.Model):
 
 
 class AnalysisResult(models.Model):
-    """Outcomes and times of the messages that entered one queue in one bucket; without a bucket: in the whole range.
+    """The newest tables of a report for a scope, a range and the values of its form.
 
-    waited, processed: the number of messages with such a time; if 0, the percentiles are NULL.
-    generated: how many of `messages` are generated demo history.
+    key: of these (running.submission.key_of). tables: as jobs.reporting packs them. asked: the request of which they are the answer
+    (jobs.history.Request, without files), whose range ended at the time of the request. until: the archive's events up to here are
+    in it, by the database's clock.
     """
 
-    run = models.ForeignKey(AnalysisRun, on_delete=models.CASCADE, related_name="results")
-    entity_id = models.BigIntegerField()
-    bucket_at = models.DateTimeField(null=True)
-    messages = models.BigIntegerField()
-    completed = models.BigIntegerField()
-    expired = models.BigIntegerField()
-    dead_lettered = models.BigIntegerField()
-    moved = models.BigIntegerField()
-    forwarded = models.BigIntegerField()
-    resubmitted = models.BigIntegerField()
-    deleted = models.BigIntegerField()
-    dropped = models.BigIntegerField()
-    received_and_deleted = models.BigIntegerField()
-    purged = models.BigIntegerField()
-    other = models.BigIntegerField()
-    still_there = models.BigIntegerField()
-    generated = models.BigIntegerField()
-    waited = models.BigIntegerField()
-    waiting_p50 = models.DurationField(null=True)
-    waiting_p95 = models.DurationField(null=True)
-    waiting_p99 = models.DurationField(null=True)
-    processed = models.BigIntegerField()
-    processing_p50 = models.DurationField(null=True)
-    processing_p95 = models.DurationField(null=True)
-    processing_p99 = models.DurationField(null=True)
+    key = models.CharField(max_length=64, primary_key=True)
+    report = models.CharField(max_length=40)
+    namespace_id = models.BigIntegerField()
+    asked = models.JSONField()
+    tables = models.BinaryField()
+    run = models.ForeignKey(AnalysisRun, null=True, on_delete=models.SET_NULL, related_name="results")
+    notes = models.JSONField(default=list)
+    until = models.DateTimeField(null=True)
+    made_at = models.DateTimeField()
+    opened_at = models.DateTimeField()
 
     class Meta:
         db_table = "vitrine_analysis_result"
-        ordering = ["run", "entity_id", "bucket_at"]
-        constraints = [
-            models.UniqueConstraint(
-                fields=["run", "entity_id", "bucket_at"], nulls_distinct=False, name="vitrine_analysis_result_bucket"
-            )
-        ]
 
-
-class AnalysisReason(models.Model):
-    """How many of a bucket's messages were dead-lettered, moved or dropped for one reason."""
-
-    run = models.ForeignKey(AnalysisRun, on_delete=models.CASCADE, related_name="reasons")
-    entity_id = models.BigIntegerField()
-    bucket_at = models.DateTimeField()
-    reason = models.TextField()
-    messages = models.BigIntegerField()
-
-    class Meta:
-        db_table = "vitrine_analysis_reason"
-        ordering = ["run", "entity_id", "bucket_at", "-messages"]
+    def __str__(self):
+        return f"{self.report} of {self.made_at:%Y-%m-%d %H:%M}"

@@ -15,11 +15,9 @@ WAITING = 1  # enqueued to first received
 NEVER_RECEIVED = 2
 PROCESSING = 3  # last received to settled by a receiver
 # Measures of an attempt.
-HELD = 4  # received to the end of the delivery
-LOCK_USE = 5  # thousandths of the lock given at the receipt that had passed at the end
-
-KEYS = ("entity_id", "subqueue", "hour", "end_hour", "outcome", "cause", "time_to_live_bin", "measure", "bin")
-COLUMNS = (*KEYS, "messages", "generated")
+HELD = 4  # how long the receiver had it
+LOCK_USE = 5  # thousandths of the lock given at the receipt that had passed when the receiver no longer had it
+ATTEMPT = 6  # each delivery is counted once under ATTEMPT
 
 
 def bin_of(value: int) -> int:

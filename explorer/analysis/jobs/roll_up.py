@@ -1,96 +1,100 @@
-"""Job "roll up": counts the lives and attempts of whole days by hour, outcome, cause, time-to-live and histogram bin.
+"""Job "roll up": counts the lives and attempts of days and namespaces by step of entering and of leaving, outcome, cause and
+time-to-live; histograms of their durations by step; and deliveries by receiver.
 
-Specification: days (day, namespace_id, and the slices that are `covered` by another roll-up), archive (its address), lives and
-attempts (files in it, under `<content>/day=.../namespace=.../`), messages (lives in them), result (a folder to write). Writes
-`result/rows`, Parquet files with the columns `day`, `namespace` and measures.COLUMNS, in no order.
+Specification: lives, attempts (files of the days, under `day=.../namespace=.../`), output (a folder to write), step_seconds.
+Writes the contents "counts", "histograms" and "clients" of schemas.py, by content, day and namespace. A report counts what no
+roll-up has yet by the same functions (jobs/history.py).
 """
 
-from pathlib import Path
+from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from datetime import timedelta
+
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from . import measures, outcomes, runner, schemas, transforms
+from . import measures, outcomes
 
 STEPS = 2
+STEP = timedelta(minutes=5)
+COARSE = timedelta(hours=1)  # of days that are older than AGED
+AGED = timedelta(days=7)
+KEYS = ("entity_id", "subqueue", "measure", "step", "end_step", "outcome", "cause", "time_to_live_bin")
 
 
-def run(spark: SparkSession, spec: dict, reporter: runner.Reporter) -> dict:
-    reporter.step(f"Rolling up {len(spec['lives']) + len(spec['attempts']):,} files")
-    rolled_up(spark, spec).write.mode("overwrite").parquet(str(Path(spec["result"]) / "rows"))
-    return {"messages": spec["messages"]}
-
-
-def rolled_up(spark: SparkSession, spec: dict) -> DataFrame:
-    """The rows of all files, each read once."""
-    lives = of_lives(stored(spark, schemas.LIFE, spec, "lives"))
-    attempts = of_attempts(stored(spark, schemas.ATTEMPT, spec, "attempts"))
-    return (
-        lives.unionByName(attempts)
-        .groupBy("day", "namespace", *measures.KEYS)
-        .agg(F.count("*").alias("messages"), F.count_if("generated").alias("generated"))
-    )
-
-
-def stored(spark: SparkSession, columns: StructType, spec: dict, content: str) -> DataFrame:
-    """The rows of one content that no roll-up covers, with `day` and `namespace` from their paths."""
-    added = [StructField(schemas.SLICE, LongType()), StructField("day", StringType()), StructField("namespace", LongType())]
-    with_path = StructType([*columns, *added])
-    if not spec[content]:
-        return spark.createDataFrame([], with_path)
-    reader = spark.read.schema(with_path).option("basePath", f"{spec['archive'].rstrip('/')}/{content}")
-    rows = reader.parquet(*spec[content])
-    for day in spec["days"]:
-        if day["covered"]:
-            here = (F.col("day") == day["day"]) & (F.col("namespace") == day["namespace_id"])
-            rows = rows.where(~F.coalesce(here & F.col(schemas.SLICE).isin(day["covered"]), F.lit(False)))
-    return rows
-
-
-def of_lives(lives: DataFrame) -> DataFrame:
-    """A row for each measure of each life that entered its list."""
-    entered = lives.where(F.col("enqueued_at").isNotNull() & (F.col("outcome") != outcomes.CANCELLED))
-    timed = entered.transform(transforms.with_time_in_queue).transform(transforms.with_expiry)
-    age = F.least(F.unix_micros("ended_at") - F.unix_micros("enqueued_at"), "time_to_live_in_force_us")
-    never_received = F.when(F.col("waiting_us").isNull(), F.greatest(age, F.lit(0)))
-    values = [
-        (measures.LIFE, F.lit(0)),
-        (measures.WAITING, F.col("waiting_us")),
-        (measures.NEVER_RECEIVED, never_received),
-        (measures.PROCESSING, F.col("processing_us")),
-    ]
-    return _measured(timed, values).select(
-        *("day", "namespace", "entity_id", "subqueue"),
-        F.date_trunc("hour", "enqueued_at").alias("hour"),
-        F.date_trunc("hour", "ended_at").alias("end_hour"),
-        "outcome",
-        F.when(F.col("outcome") != outcomes.EXPIRED, F.col("error")).alias("cause"),
+def counts_of_lives(lives: DataFrame, step: timedelta = STEP) -> DataFrame:
+    """schemas.COUNT of schemas.LIFE: a row for each combination of keys, of messages that entered their list."""
+    rows = entered(lives).select(
+        *("entity_id", "subqueue"),
+        F.lit(measures.LIFE).cast("short").alias("measure"),
+        floor("enqueued_at", step).alias("step"),
+        floor("ended_at", step).alias("end_step"),
+        F.col("result").alias("outcome"),
+        "cause",
         bin_of(F.col("time_to_live_in_force_us")).alias("time_to_live_bin"),
-        *("measure", "bin", "generated"),
+        *("generated", F.coalesce("size", F.lit(0)).cast("long").alias("bytes")),
     )
+    return _counted(rows)
 
 
-def of_attempts(attempts: DataFrame) -> DataFrame:
-    """A row for each measure of each attempt."""
-    held = F.greatest(F.unix_micros("ended_at") - F.unix_micros("received_at"), F.lit(0))
-    lock = F.unix_micros("locked_until") - F.unix_micros("received_at")
-    use = F.when(lock > 0, F.expr("held * 1000 div lock"))
-    timed = attempts.withColumn("held", held).withColumn("lock", lock)
-    return _measured(timed, [(measures.HELD, F.col("held")), (measures.LOCK_USE, use)]).select(
-        *("day", "namespace", "entity_id", "subqueue"),
-        F.date_trunc("hour", "received_at").alias("hour"),
-        F.date_trunc("hour", "ended_at").alias("end_hour"),
+def counts_of_attempts(attempts: DataFrame, step: timedelta = STEP) -> DataFrame:
+    """schemas.COUNT of schemas.ATTEMPT."""
+    rows = attempts.select(
+        *("entity_id", "subqueue"),
+        F.lit(measures.ATTEMPT).cast("short").alias("measure"),
+        floor("received_at", step).alias("step"),
+        floor("ended_at", step).alias("end_step"),
         *("outcome", F.col("error").alias("cause"), F.lit(None).cast("int").alias("time_to_live_bin")),
-        *("measure", "bin", "generated"),
+        *("generated", F.lit(0).cast("long").alias("bytes")),
     )
+    return _counted(rows)
 
 
-def _measured(frame: DataFrame, values: list[tuple[int, Column]]) -> DataFrame:
-    """A row for each value that there is, with its `measure` and `bin`."""
-    entries = [F.struct(F.lit(measure).cast("short").alias("measure"), bin_of(value).alias("bin")) for measure, value in values]
-    exploded = frame.withColumn("entry", F.explode(F.array(*entries))).where("entry.bin IS NOT NULL")
-    return exploded.withColumn("measure", F.col("entry.measure")).withColumn("bin", F.col("entry.bin"))
+def bins_of_lives(lives: DataFrame, step: timedelta = STEP) -> DataFrame:
+    """entity_id, subqueue, measure, step, bin, n: the histograms of waiting, of never having been received, and of processing."""
+    values = {
+        measures.WAITING: F.col("waiting_us"),
+        measures.NEVER_RECEIVED: F.col("never_received_us"),
+        measures.PROCESSING: F.col("processing_us"),
+    }
+    return _binned(entered(lives), "enqueued_at", values, step)
+
+
+def bins_of_attempts(attempts: DataFrame, step: timedelta = STEP) -> DataFrame:
+    """As `bins_of_lives`: of the time held, and of the thousandths of the lock that were used."""
+    use = F.when(F.col("lock_us") > 0, F.expr("held_us * 1000 div lock_us"))
+    return _binned(attempts, "received_at", {measures.HELD: F.col("held_us"), measures.LOCK_USE: use}, step)
+
+
+def histograms(bins: DataFrame, *keys: str) -> DataFrame:
+    """Rows with bin and n as arrays: the keys, bins array<int> in order, counts array<int>. Without keys: schemas.HISTOGRAM."""
+    by = keys or ("entity_id", "subqueue", "measure", "step")
+    total = bins.groupBy(*by, "bin").agg(F.sum("n").cast("int").alias("n"))
+    pairs = F.array_sort(F.collect_list(F.struct("bin", "n")))
+    grouped = total.groupBy(*by).agg(pairs.alias("pairs"))
+    return grouped.select(*by, F.col("pairs.bin").alias("bins"), F.col("pairs.n").alias("counts"))
+
+
+def clients(attempts: DataFrame) -> DataFrame:
+    """schemas.CLIENT of schemas.ATTEMPT."""
+    keys = ("entity_id", "subqueue", "hour", "client", "outcome")
+    rows = attempts.withColumn("hour", F.date_trunc("hour", "received_at")).withColumn("client", F.col("received_by"))
+    passed = F.greatest(F.unix_micros("ended_at") - F.unix_micros("received_at"), F.lit(0))
+    return rows.groupBy(*keys).agg(
+        F.count("*").alias("deliveries"), F.sum(passed).alias("held_us"), F.min("received_at").alias("first_at"),
+        F.max("ended_at").alias("last_at"), F.count_if("generated").alias("generated"),
+    )  # fmt: skip
+
+
+def entered(lives: DataFrame) -> DataFrame:
+    """Those that entered their list: not scheduled messages that were cancelled."""
+    return lives.where(F.col("enqueued_at").isNotNull() & (F.col("outcome") != outcomes.CANCELLED))
+
+
+def floor(column: str, step: timedelta) -> Column:
+    """The start of the step in which an instant is."""
+    seconds = int(step.total_seconds())
+    return F.timestamp_seconds(F.floor(F.unix_seconds(column) / seconds) * seconds)
 
 
 def bin_of(value: Column) -> Column:
@@ -102,3 +106,18 @@ def bin_of(value: Column) -> Column:
     octave = F.greatest(exponent - measures.BITS, F.lit(0))
     number = octave * (1 << measures.BITS) + F.call_function("shiftright", value, octave.cast("int"))
     return F.when(value < (1 << measures.BITS), value).otherwise(number).cast("int")
+
+
+def _counted(rows: DataFrame) -> DataFrame:
+    return rows.groupBy(*KEYS).agg(
+        F.count("*").alias("messages"), F.count_if("generated").alias("generated"), F.sum("bytes").alias("bytes")
+    )
+
+
+def _binned(rows: DataFrame, instant: str, values: dict[int, Column], step: timedelta) -> DataFrame:
+    """A row for each bin of each measure that has a value."""
+    entries = [
+        F.struct(F.lit(measure).cast("short").alias("measure"), bin_of(value).alias("bin")) for measure, value in values.items()
+    ]
+    each = rows.select("entity_id", "subqueue", floor(instant, step).alias("step"), F.inline(F.array(*entries)))
+    return each.where("bin IS NOT NULL").groupBy("entity_id", "subqueue", "measure", "step", "bin").agg(F.count("*").alias("n"))

@@ -1,8 +1,13 @@
-"""The columns that jobs read: `LIFE` and `ATTEMPT` equal the Arrow schemas of the archive (broker_core.history.schema), which a
-test checks."""
+"""The columns of the files that jobs read and write. The archiver writes EVENT and SETTING (broker_core.history.schema, which a
+test compares); the others are written by jobs alone. Durations are in microseconds, instants are UTC.
+
+A file may have more columns than its schema names: those of the other contents of one pass, all NULL (jobs/lives.py).
+"""
 
 from pyspark.sql.types import (
+    ArrayType,
     BooleanType,
+    DataType,
     IntegerType,
     LongType,
     ShortType,
@@ -12,60 +17,110 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-LIFE = StructType(
-    [
-        StructField("entity_id", LongType(), nullable=False),
-        StructField("subqueue", ShortType(), nullable=False),
-        StructField("sequence_number", LongType(), nullable=False),
-        StructField("outcome", ShortType(), nullable=False),
-        StructField("reason", StringType()),
-        StructField("enqueued_at", TimestampType()),
-        StructField("first_received_at", TimestampType()),
-        StructField("last_received_at", TimestampType()),
-        StructField("ended_at", TimestampType()),
-        StructField("delivery_count", IntegerType()),
-        StructField("time_to_live_us", LongType()),
-        StructField("size", IntegerType()),
-        StructField("message_id", StringType()),
-        StructField("xid", LongType(), nullable=False),
-        StructField("generated", BooleanType(), nullable=False),
-        StructField("time_to_live_in_force_us", LongType()),
-        StructField("time_to_live_source", StringType()),
-        StructField("error", StringType()),
-        StructField("session_id", StringType()),
-        StructField("deliveries", IntegerType()),
-        StructField("renewals", IntegerType()),
-        StructField("locks_lost", IntegerType()),
-        StructField("settled_by", StringType()),
-        StructField("scheduled", BooleanType()),
-        StructField("from_entity_id", LongType()),
-        StructField("from_sequence_number", LongType()),
-        StructField("to_entity_id", LongType()),
-        StructField("to_sequence_number", LongType()),
-        StructField("chosen_properties", StringType()),
-    ]
-)
+VERSION = 5  # of the files that jobs write, in the metadata of their first column
 
-ATTEMPT = StructType(
-    [
-        StructField("entity_id", LongType(), nullable=False),
-        StructField("subqueue", ShortType(), nullable=False),
-        StructField("sequence_number", LongType(), nullable=False),
-        StructField("attempt", IntegerType()),
-        StructField("outcome", ShortType(), nullable=False),
-        StructField("received_at", TimestampType(), nullable=False),
-        StructField("ended_at", TimestampType(), nullable=False),
-        StructField("locked_until", TimestampType()),
-        StructField("lock_ended_at", TimestampType()),
-        StructField("renewals", IntegerType()),
-        StructField("delivery_count", IntegerType()),
-        StructField("received_by", StringType()),
-        StructField("ended_by", StringType()),
-        StructField("reason", StringType()),
-        StructField("error", StringType()),
-        StructField("xid", LongType(), nullable=False),
-        StructField("generated", BooleanType(), nullable=False),
-    ]
-)
+_TYPES: dict[str, DataType] = {
+    "long": LongType(),
+    "int": IntegerType(),
+    "short": ShortType(),
+    "string": StringType(),
+    "bool": BooleanType(),
+    "instant": TimestampType(),
+    "ints": ArrayType(IntegerType(), containsNull=False),
+}
 
-SLICE = "slice_id"  # a column of compacted files
+
+def _columns(**kinds: str) -> StructType:
+    """Columns by name, of the kinds of _TYPES."""
+    return StructType([StructField(name, _TYPES[kind]) for name, kind in kinds.items()])
+
+
+EVENT = _columns(
+    event_id="long", recorded_at="instant", xid="long", at="instant", entity_id="long", subqueue="short",
+    sequence_number="long", kind="short", message_id="string", delivery_count="int", locked_until="instant", actor="string",
+    reason="string", enqueued_at="instant", first_received_at="instant", last_received_at="instant", session_id="string",
+    size="int", time_to_live_us="long", properties="string", application_properties="string", details="string",
+    entity_time_to_live_us="long", topic_time_to_live_us="long", default_limits_own="bool", link="string",
+    linked_entity_id="long", linked_sequence_number="long",
+)  # fmt: skip
+
+# A message's stay in a list, which ended. docs/history.md says what the columns mean.
+LIFE = _columns(
+    entity_id="long", subqueue="short", sequence_number="long",
+    outcome="short",  # the kind of the event that ended it; 0: it has not ended (rows of History.open)
+    result="short",  # the outcome as analyses count it (jobs/outcomes.py): expired, whatever became of the message
+    reason="string",  # of the last event
+    error="string",  # the reason without numbers and ids
+    cause="string",  # the same, NULL where the result is expired
+    enqueued_at="instant", first_received_at="instant", last_received_at="instant", ended_at="instant",
+    waiting_us="long",  # enqueued to first received
+    # Of a message that was never received: how long it could have been, at most its time-to-live. Its waiting would be longer.
+    never_received_us="long",
+    processing_us="long",  # last received to settled by the receiver
+    delivery_count="int", deliveries="int", renewals="int", locks_lost="int",
+    time_to_live_us="long", time_to_live_in_force_us="long", time_to_live_source="string",
+    size="int", message_id="string", session_id="string", settled_by="string", scheduled="bool",
+    from_entity_id="long", from_sequence_number="long", to_entity_id="long", to_sequence_number="long",
+    chosen_properties="string",  # JSON: the values of the keys that an operator chose
+    generated="bool",
+)  # fmt: skip
+
+# A delivery that ended.
+ATTEMPT = _columns(
+    entity_id="long", subqueue="short", sequence_number="long",
+    attempt="int",  # its place among those of the message in this list; NULL: of a receive-and-delete
+    outcome="short",  # the kind of the event that ended it
+    received_at="instant", ended_at="instant",
+    locked_until="instant",  # at the receipt
+    lock_ended_at="instant",  # after the last renewal
+    renewals="int", delivery_count="int", received_by="string", ended_by="string", reason="string", error="string",
+    held_us="long",  # how long the receiver had it: until it let go, or until the lock ended or the message was taken away
+    lock_us="long",  # the lock at the receipt; NULL: locks of this family do not end by time
+    let_go="bool",  # whether the receiver ended the delivery, so that held_us is the whole time it needed
+    lost="bool",  # whether the lock ended first
+    well="bool", rejected="bool",  # whether it was the last one because it was processed, or rejected by its receiver
+    failed="bool",  # whether it counts as a failed delivery
+    generated="bool",
+)  # fmt: skip
+
+# A message that has not ended: what later events of it need (jobs/lives.py), and reports as lives that have not ended.
+OPEN = _columns(
+    entity_id="long", subqueue="short", sequence_number="long",
+    event_id="long", recorded_at="instant",  # of its last event
+    begun="bool", scheduled="bool", is_waiting="bool",  # is_waiting: scheduled, and not activated yet
+    enqueued_at="instant", time_to_live_us="long", entity_time_to_live_us="long", topic_time_to_live_us="long",
+    session_id="string", size="int", message_id="string", from_entity_id="long", from_sequence_number="long",
+    chosen_properties="string", generated="bool",
+    deliveries="int", renewals="int", locks_lost="int",  # in the main list
+    other_deliveries="int", other_renewals="int", other_locks_lost="int",  # in the other one, such as of dead letters
+    first_received_at="instant", last_received_at="instant",
+    # The delivery that has not ended, if there is one.
+    received_at="instant", received_by="string", locked_until="instant", lock_ended_at="instant", renewals_before="int",
+)  # fmt: skip
+
+# Counts of a roll-up. measure: LIFE or ATTEMPT (jobs/measures.py). Of a life: step is that of entering, outcome its result; of an
+# attempt: step is that of the receipt. end_step: of leaving. NULL time_to_live_bin: no time-to-live. bytes: in sum, of lives.
+COUNT = _columns(
+    entity_id="long", subqueue="short", measure="short", step="instant", end_step="instant", outcome="short", cause="string",
+    time_to_live_bin="int", messages="long", generated="long", bytes="long",
+)  # fmt: skip
+
+# Histograms of a roll-up: by measure and step (as in COUNT), the bins of the values (jobs/measures.py), and how many each has.
+HISTOGRAM = _columns(entity_id="long", subqueue="short", measure="short", step="instant", bins="ints", counts="ints")
+
+# Deliveries by who received them: of an hour of receipts, a client and an outcome. held_us: in sum.
+CLIENT = _columns(
+    entity_id="long", subqueue="short", hour="instant", client="string", outcome="short", deliveries="long", held_us="long",
+    first_at="instant", last_at="instant", generated="long",
+)  # fmt: skip
+
+# A revision of an entity's settings, in force from `since` to the next one.
+SETTING = _columns(
+    revision_id="long", entity_id="long", path="string", kind="string", family="string", since="instant", actor="string",
+    settings="string",
+)  # fmt: skip
+
+BY_CONTENT = {
+    "events": EVENT, "lives": LIFE, "attempts": ATTEMPT, "open": OPEN, "counts": COUNT, "histograms": HISTOGRAM,
+    "clients": CLIENT, "settings": SETTING,
+}  # fmt: skip

@@ -1,46 +1,37 @@
-"""All analyses that are answered at once, in the order in which the page lists them."""
+"""All reports, and the questions that they answer."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from . import (
-    changes,
-    deliveries,
-    fan_out,
-    flow,
-    hot,
-    idle,
-    journeys,
-    lock,
-    lock_losses,
-    losses,
-    overview,
-    receivers,
-    redelivery,
-    replay,
-    time_to_live,
-    waiting,
-)
+from . import waiting
 from .report import Analysis
 
-GROUPS = {
-    "happened": "What happened?",
-    "why": "Why did it happen?",
-    "what_if": "What if?",
-}
-MODULES = (
-    *(overview, flow, waiting, losses, fan_out, journeys, idle),
-    *(lock_losses, redelivery, receivers, hot, changes),
-    *(time_to_live, lock, deliveries, replay),
-)
+MODULES = (waiting,)
 ANALYSES: tuple[Analysis, ...] = tuple(module.ANALYSIS for module in MODULES)
 BY_SLUG = {one.slug: one for one in ANALYSES}
 
 
-def grouped(*, of_entity: bool) -> Iterable[tuple[str, list[Analysis]]]:
-    """(heading, analyses). of_entity: of one queue; otherwise those that a whole namespace has."""
-    for name, heading in GROUPS.items():
-        found = [one for one in ANALYSES if one.group == name and (of_entity or not one.needs_entity)]
-        if found:
-            yield heading, found
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What somebody wants to know. reports: the slugs of those that answer it; the first one gives the answer in a sentence."""
+
+    slug: str
+    title: str
+    reports: Sequence[str]
+
+    def analyses(self, *, of_entity: bool) -> Iterator[Analysis]:
+        """Its reports. of_entity: about one queue; otherwise without those that need one."""
+        found = (BY_SLUG[slug] for slug in self.reports if slug in BY_SLUG)
+        return (one for one in found if of_entity or not one.needs_entity)
+
+
+QUESTIONS = (
+    Question("slow", "Is it slow?", ("waiting", "flow", "promise", "forecast")),
+    Question("lost", "Is anything lost?", ("losses", "redelivery", "incidents", "fan-out")),
+    Question("locks", "Are locks long enough?", ("locks",)),
+    Question("who", "Who does what?", ("receivers", "properties", "journeys")),
+    Question("what-if", "What if?", ("what-if",)),
+)
+QUESTION_BY_SLUG = {one.slug: one for one in QUESTIONS}

@@ -189,24 +189,22 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """A question that reports answer.
+    """A question that a report answers.
 
-    slug: in its URL. question: for the list of analyses, under the heading `group` (registry.GROUPS). make: (scope, cleaned
-    values of the form) -> the report; raises CannotTell or messages.TooManyLives. form: a forms.ReportForm class. needs_entity:
+    slug: in its URL; its job is the module of that name in explorer.analysis.jobs.reports (with _ for -). needs: the contents
+    that the job reads, each with how long before the range (and the one to compare with) it reads them. present: (scope, cleaned
+    values of the form, tables of the job) -> the report; raises CannotTell. form: a forms.ReportForm class. needs_entity:
     whether it is about one queue, not about a namespace. right: what reading it needs.
     """
 
     slug: str
     title: str
     question: str
-    group: str
-    make: Callable[[Any, Mapping[str, Any]], Report]
+    needs: Mapping[str, timedelta]
+    present: Callable[[Any, Mapping[str, Any], Any], Report]
     form: Any
     needs_entity: bool = False
     right: Right = Right.BROWSE
-
-
-ROLLED_UP = "Read from roll-ups of whole hours."
 
 
 def plain(value: Any) -> Any:

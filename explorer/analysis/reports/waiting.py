@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -13,13 +13,14 @@ from typing import Any
 from explorer.shared.charts import WIDTHS, brief, share_curve
 
 from ..jobs import measures
-from ..jobs.measures import bin_of, middle
+from ..jobs.measures import middle
 from ..listing import messages_url
 from ..survival import FEWEST, CannotTell, Curve
 from .drawings import duration_heat_map
 from .forms import ReportForm
-from .report import ROLLED_UP, Analysis, Column, Figure, Link, Report, Section, Table, counted, moment, percent
-from .scope import Range, Scope, entered, floor, generated, of_measure, sums
+from .report import Analysis, Column, Figure, Link, Report, Section, Table, counted, moment, percent
+from .scope import Range, Scope
+from .tables import Tables
 
 PERCENTILES = (0.5, 0.75, 0.9, 0.95, 0.99)
 POINTS = 48  # of a curve
@@ -59,7 +60,6 @@ NOTES = (
     "Messages that expired, were removed or still wait count as long as they could have been received (Kaplan-Meier), so an "
     "outage shows as long waiting; a percentile that was not observed is a dash.",
     "Durations are those of bins, off by at most 1 in 32.",
-    ROLLED_UP,
 )
 HEAT = [("heat-0", "few"), ("heat-2", "more"), ("heat-4", "most messages")]
 LINES = [("p50", "median"), ("p95", "95 %")]
@@ -73,6 +73,10 @@ class Times:
     waiting: Counter[int] = field(default_factory=Counter)
     absent: Counter[int] = field(default_factory=Counter)
     work: Counter[int] = field(default_factory=Counter)
+
+    def of(self, measure: int) -> Counter[int]:
+        """The histogram of a measure."""
+        return {measures.WAITING: self.waiting, measures.NEVER_RECEIVED: self.absent, measures.PROCESSING: self.work}[measure]
 
     @property
     def messages(self) -> int:
@@ -94,43 +98,31 @@ class Times:
         return _duration(percentile(self.work, share))
 
 
-Row = tuple[Any, int, int, int]  # a key, such as an interval, measure, bin, messages
-
-
-def report(scope: Scope, values: Mapping[str, Any]) -> Report:
-    rows, there = entered(scope.rows(), scope.range), _there(scope, scope.range)
-    span, everything = scope.range, _whole(rows, there)
-    before = _before(scope, scope.compared) if scope.compared else None
-    timed = of_measure(rows, measures.WAITING, measures.NEVER_RECEIVED, measures.PROCESSING)
-    counted_ = [*sums(timed, "hour", "measure", "bin"), *((one.hour, *_of_present(one)) for one in there)]
-    bucket = span.bucket
-    starts = {at: floor(at, bucket) for at in {row[0] for row in counted_}}
-    by_time = times_by((starts[at], *rest) for at, *rest in counted_)
+def present(scope: Scope, values: Mapping[str, Any], tables: Tables) -> Report:
+    by_time = times_by(tables["times"], "at")
+    everything = times_by(tables["times"]).get(None, Times())
+    before = times_by(tables["before"]).get(None, Times()) if scope.compared else None
+    span = scope.range
     sections = [
         _heat(span, by_time, "wait", "Waiting", "waiting"),
         _heat(span, by_time, "work", "Processing", "processing"),
         _shares(everything, before),
-        *(_by_queue(scope, rows, there) if scope.is_whole else ()),
+        *(_by_queue(scope, times_by(tables["queues"], "entity_id")) if scope.is_whole else ()),
         Section("data", "Data", table=Table("times", "Data", AXIS, _axis(scope, by_time), is_axis=True)),
     ]
     found = sentence(everything, {at: one.wait(0.5) for at, one in by_time.items() if one.messages >= FEWEST})
     if scope.compared and before:
         found += f" {compared(before, scope.compared)}"
-    return Report(found, [one for one in sections if one] if everything.messages else (), NOTES, generated(rows))
+    shown = [one for one in sections if one] if everything.messages else ()
+    return Report(found, shown, NOTES, tables.one("generated").generated or 0)
 
 
-def times_by(rows: Iterable[Row]) -> dict[Any, Times]:
-    """The times of each key. Pure."""
+def times_by(rows: Iterable[Any], key: str = "") -> dict[Any, Times]:
+    """The times of each key, a column of the rows; without one, all together under None. rows: measure, bins, counts. Pure."""
     found: dict[Any, Times] = {}
-    for key, measure, number, count in rows:
-        times = found.setdefault(key, Times())
-        match measure:
-            case measures.WAITING:
-                times.waiting[number] += count
-            case measures.NEVER_RECEIVED:
-                times.absent[number] += count
-            case measures.PROCESSING:
-                times.work[number] += count
+    for row in rows:
+        times = found.setdefault(getattr(row, key) if key else None, Times())
+        times.of(row.measure).update(dict(zip(row.bins, row.counts, strict=True)))
     return found
 
 
@@ -177,23 +169,6 @@ def compared(before: Times, span: Range) -> str:
         return f"From {moment(span.start)} to {moment(span.end)} there were no messages."
     half, most = before.wait(0.5), before.wait(0.95)
     return f"From {moment(span.start)} to {moment(span.end)}: half within {brief(half)}, 95\xa0% within {brief(most)}."
-
-
-def _whole(rows: Any, there: Sequence[Any]) -> Times:
-    found = times_by([*(("", *rest) for rest in sums(rows, "measure", "bin")), *(("", *_of_present(one)) for one in there)])
-    return found.get("", Times())
-
-
-def _before(scope: Scope, span: Range) -> Times:
-    return _whole(entered(scope.rows(span), span), _there(scope, span))
-
-
-def _there(scope: Scope, span: Range) -> list[Any]:
-    return [one for one in scope.present(span.end) if one.hour >= span.start]
-
-
-def _of_present(one: Any) -> tuple[int, int, int]:
-    return (measures.WAITING if one.received else measures.NEVER_RECEIVED), bin_of(one.waited_us), one.messages
 
 
 def _heat(span: Range, by_time: Mapping[datetime, Times], kind: str, title: str, word: str) -> Section | None:
@@ -259,10 +234,7 @@ def _curve(times: Times, before: Times | None) -> Figure:
     return Figure(label, [share_curve(points, series, tips, one, None) for one in WIDTHS], caption=label, keys=keys)
 
 
-def _by_queue(scope: Scope, rows: Any, there: Sequence[Any]) -> list[Section]:
-    found = times_by(
-        [*sums(rows, "entity_id", "measure", "bin"), *((one.entity_id, *_of_present(one)) for one in there)]
-    )  # fmt: skip
+def _by_queue(scope: Scope, found: Mapping[int, Times]) -> list[Section]:
     paths, span = scope.paths, scope.range
     slowest = sorted(found.items(), key=lambda one: [one[1].wait(share) or timedelta.max for share in (0.95, 0.5)], reverse=True)
     data = [
@@ -289,6 +261,7 @@ def _duration(microseconds: int | None) -> timedelta | None:
 
 
 ANALYSIS = Analysis(
-    slug="waiting", title="Waiting and work", group="happened", form=ReportForm, make=report,
+    slug="waiting", title="Waiting and work", form=ReportForm, present=present,
+    needs={"counts": timedelta(0), "histograms": timedelta(0)},
     question="How long do messages wait, how long does processing take, and for whom?",
 )  # fmt: skip

@@ -1,0 +1,49 @@
+"""Job "reporting": makes the tables of reports.
+
+Specification: reports, a list of requests (history.Request.of), each with `report`, a module of jobs/reports, `title`, and
+`result`, the file to write on the driver's machine. The tables are small, so the driver collects them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import msgpack
+import pyarrow as pa
+from pyarrow import ipc
+from pyspark.sql import SparkSession
+
+from . import runner
+from .history import History, Request
+
+
+def run(spark: SparkSession, spec: dict, reporter: runner.Reporter) -> dict:
+    for each in spec["reports"]:
+        reporter.step(f"Analysing: {each['title']}")
+        Path(each["result"]).write_bytes(packed(tables(spark, each)))
+    return {"reports": len(spec["reports"])}
+
+
+def steps(spec: dict) -> int:
+    """How many steps the run reports."""
+    return len(spec["reports"])
+
+
+def tables(spark: SparkSession, spec: dict) -> dict[str, pa.Table]:
+    """The tables of one request."""
+    module = importlib.import_module(f"{__package__}.reports.{spec['report']}")
+    frames = module.tables(History(spark, Request.of(spec)))
+    return {name: frame.toArrow() for name, frame in frames.items()}
+
+
+def packed(found: dict[str, pa.Table]) -> bytes:
+    """Tables as bytes, for explorer.analysis.reports.tables."""
+    return msgpack.packb({name: _stream(table) for name, table in found.items()})
+
+
+def _stream(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with ipc.new_stream(sink, table.schema, options=ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()
