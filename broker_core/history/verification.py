@@ -2,12 +2,11 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from broker_core.models import ArchiveFile, ArchiveRollup
+from broker_core.models import ArchiveFile
 
 from . import schema, storage
 from .contents import CONTENTS
@@ -19,7 +18,7 @@ MOST_NAMED = 5
 class Damage:
     """A file that is not as the manifest says. problem: the end of a sentence that begins with the file."""
 
-    file: ArchiveFile | ArchiveRollup
+    file: ArchiveFile
     problem: str
 
     def __str__(self) -> str:
@@ -40,13 +39,12 @@ class ArchiveDamaged(Exception):
         )
 
 
-def finished_files() -> Iterable[ArchiveFile | ArchiveRollup]:
-    """The files of the manifest, oldest slice first, then the compacted ones, then the roll-ups."""
-    files = ArchiveFile.objects.order_by("slice_id", "path").iterator()
-    return chain(files, ArchiveRollup.objects.order_by("path").iterator())
+def finished_files() -> Iterable[ArchiveFile]:
+    """The files of the manifest, oldest slice first, then those that are not of one slice."""
+    return ArchiveFile.objects.order_by("slice_id", "path").iterator()
 
 
-def damages(files: Iterable[ArchiveFile | ArchiveRollup], *, deep: bool = False) -> Iterator[Damage]:
+def damages(files: Iterable[ArchiveFile], *, deep: bool = False) -> Iterator[Damage]:
     """The damaged ones of these files. deep: also read each file whole and compare its checksum; otherwise only its footer."""
     archive = storage.archive_here()
     for file in files:
@@ -55,14 +53,14 @@ def damages(files: Iterable[ArchiveFile | ArchiveRollup], *, deep: bool = False)
             yield Damage(file, problem)
 
 
-def require_intact(files: Iterable[ArchiveFile | ArchiveRollup]) -> None:
+def require_intact(files: Iterable[ArchiveFile]) -> None:
     """Raise ArchiveDamaged if a footer of these files is not as the manifest says."""
     found = list(damages(files))
     if found:
         raise ArchiveDamaged(found)
 
 
-def _problem(archive: "storage.Folder | storage.Remote", file: ArchiveFile | ArchiveRollup, deep: bool) -> str | None:
+def _problem(archive: "storage.Folder | storage.Remote", file: ArchiveFile, deep: bool) -> str | None:
     try:
         with archive.open(file.path) as opened:
             if (size := opened.size()) != file.bytes:
@@ -74,14 +72,12 @@ def _problem(archive: "storage.Folder | storage.Remote", file: ArchiveFile | Arc
         return f"cannot be read: {str(problem).splitlines()[0] if str(problem) else type(problem).__name__}"
 
 
-def _columns(file: ArchiveFile | ArchiveRollup) -> pa.Schema:
-    if isinstance(file, ArchiveRollup):
-        return schema.ROLLUP
+def _columns(file: ArchiveFile) -> pa.Schema:
     content = CONTENTS[file.content]
     return content.compacted if file.slice_id is None else content.columns
 
 
-def _problem_within(opened: pa.NativeFile, file: ArchiveFile | ArchiveRollup, deep: bool) -> str | None:
+def _problem_within(opened: pa.NativeFile, file: ArchiveFile, deep: bool) -> str | None:
     footer = pq.read_metadata(opened)
     problem = schema.problem_of(footer.schema.to_arrow_schema(), _columns(file))
     if problem is None and footer.num_rows != file.rows:

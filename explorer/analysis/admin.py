@@ -16,7 +16,8 @@ from explorer.models import AnalysisRun
 
 from . import java, submission
 from .forms import AnalysisForm, analysable
-from .presenters import MOST_NAMED
+
+MOST_NAMED = 5
 
 
 @admin.action(description="Analyse history of selected queues")
@@ -53,9 +54,9 @@ EntityAdmin.actions = [*(EntityAdmin.actions or ()), analyse_history]
 
 @admin.register(AnalysisRun)
 class AnalysisRunAdmin(ReadOnlyAdmin):
-    list_display = ["page", "state", "queue_names", "start_at", "end_at", "requested_by", "requested_at", "messages"]
-    list_filter = ["state", "bucket", "requested_at"]
-    search_fields = ["requested_by", "queues"]
+    list_display = ["page", "state", "kind", "namespace", "subject", "requested_by", "requested_at"]
+    list_filter = ["state", "kind", "requested_at"]
+    search_fields = ["requested_by", "namespace", "subject"]
     search_help_text = "Requester or queue"
     sortable_by: list[str] = []
     ordering = ["-requested_at"]
@@ -66,7 +67,3 @@ class AnalysisRunAdmin(ReadOnlyAdmin):
     @admin.display(description="run")
     def page(self, run: AnalysisRun) -> str:
         return format_html('<a href="{}">Analysis {}</a>', reverse("explorer:analysis_run", args=[run.pk]), run.pk)
-
-    @admin.display(description="queues")
-    def queue_names(self, run: AnalysisRun) -> str:
-        return ", ".join(f"{queue['namespace']}/{queue['path']}" for queue in run.queues)

@@ -98,7 +98,7 @@ class AnalysisForm(forms.Form):
     )
     start = forms.DateTimeField(required=False, label="From (UTC)", widget=moment_input())
     end = forms.DateTimeField(required=False, label="To (UTC)", widget=moment_input())
-    bucket = forms.ChoiceField(label="Chart interval", choices=AnalysisRun.BUCKETS, initial="hour")
+    bucket = forms.ChoiceField(label="Chart interval", choices=[("hour", "hour")], initial="hour")
 
     def __init__(self, *args, now: datetime | None = None, **kwargs):
         super().__init__(*args, **kwargs)

@@ -23,9 +23,9 @@ from broker_core.common.durations import human
 from broker_core.common.errors import BrokerError
 from broker_core.history import archive, manifest, schema, storage, verification
 from broker_core.models import Entity
-from explorer.models import AnalysisReason, AnalysisResult, AnalysisRun
+from explorer.models import AnalysisResult, AnalysisRun
 
-from . import drivers, java, rollups, runs
+from . import drivers, java, runs
 
 ACCURACY = 10_000  # percentile_approx: an answer's rank is off by at most 1 in this many
 MOST_REASONS = 12
@@ -167,55 +167,12 @@ def _store_results(held: runs.Claim, run: AnalysisRun, folder: RunFolder, finish
     runs.succeed(held, finished["messages"], *_results(run, folder))
 
 
-def _prepare_days(run: AnalysisRun, folder: RunFolder) -> tuple[dict, int, list[str]]:
-    """As _prepare, for a roll-up of all days before the run's end. What a transaction still open now adds to them is rolled up
-    another night."""
-    with archive.connected() as postgres:
-        now = archive.row(postgres, "history_snapshot")
-    notes = _archive_beyond(now.xmax)
-    days = rollups.uncovered(before=run.end_at.date())
-    if not days:
-        raise CannotRun("No day has to be rolled up.")
-    files = [file for day in days for file in (*day.lives, *day.attempts)]
-    verification.require_intact(files)
-    lives, address = sum(file.rows for day in days for file in day.lives), storage.archive_here().address
-    return (
-        {
-            "days": [
-                {
-                    "day": day.day.isoformat(),
-                    "namespace_id": day.namespace_id,
-                    "slice_ids": sorted(day.slice_ids),
-                    "covered": sorted(day.covered),
-                }
-                for day in days
-            ],
-            "archive": address(""),
-            "lives": [address(file.path) for day in days for file in day.lives],
-            "attempts": [address(file.path) for day in days for file in day.attempts],
-            "messages": lives,
-            "result": str(folder.result),
-        },
-        lives,
-        notes,
-    )
-
-
-def _store_days(held: runs.Claim, run: AnalysisRun, folder: RunFolder, finished: dict) -> None:
-    days = [
-        rollups.Day(date.fromisoformat(day["day"]), day["namespace_id"], set(day["slice_ids"]))
-        for day in json.loads(folder.specification.read_text())["days"]
-    ]
-    rollups.store(days, pq.read_table(folder.result / "rows"))
-    runs.succeed(held, finished["messages"], [], [], message=f"{len({day.day for day in days}):,} days were rolled up.")
-
-
 def _spark_settings(lives: int) -> dict[str, str]:
     return ({"spark.driver.extraJavaOptions": SMALL_JVM} if lives < SMALL_LIVES else {}) | settings.SPARK_CONF
 
 
 # By kind of run: what writes the job's input (see _prepare), and what stores its output.
-KINDS = {"time_in_queue": (_prepare, _store_results), "roll_up": (_prepare_days, _store_days)}
+KINDS = {"time_in_queue": (_prepare, _store_results)}
 
 
 def _archive_beyond(xid: int) -> list[str]:
@@ -295,13 +252,6 @@ def _follow(
     if driver.is_warm and not last:
         return None
     raise JobFailed(f"The Spark process ended without a result ({driver.exit_text()}). See the log for details.")
-
-
-def _results(run: AnalysisRun, folder: RunFolder) -> tuple[list[AnalysisResult], list[AnalysisReason]]:
-    """The job's output as rows of the run."""
-    measured = [*_rows(folder.result / "whole"), *_rows(folder.result / "buckets")]
-    results = [AnalysisResult(run=run, **_columns(row)) for row in measured]
-    return results, [AnalysisReason(run=run, **row) for row in _rows(folder.result / "reasons")]
 
 
 def _rows(folder: Path) -> list[dict]:

@@ -16,7 +16,7 @@ from broker_core.common.types import EntityAddress, Right
 from broker_core.models import Entity
 from explorer.shared import shell
 
-from . import dimensions, messages, presenters
+from . import dimensions, messages, wording
 from .forms import ScopeForm
 
 
@@ -28,7 +28,7 @@ class MessagesForm(ScopeForm):
     end = forms.DateTimeField()
     left_start = forms.DateTimeField(required=False)
     left_end = forms.DateTimeField(required=False)
-    outcome = forms.ChoiceField(required=False, choices=[("", ""), *presenters.OUTCOMES.items()])
+    outcome = forms.ChoiceField(required=False, choices=[("", ""), *wording.OUTCOMES.items()])
     reason = forms.CharField(required=False, max_length=4096, strip=False)
     cause = forms.CharField(required=False, max_length=4096, strip=False)
     key = forms.CharField(required=False, max_length=200, strip=False)
@@ -78,7 +78,7 @@ def messages_behind(request: HttpRequest) -> HttpResponse:
     rows = [(one, entities[one.entity_id], _address(entities[one.entity_id])) for one in found.rows]
     context = {
         "section": "insights", "found": found, "rows": rows, "values": values, "problem": problem, "orders": messages.ORDERS,
-        "subject": chosen.subject, "outcome": presenters.OUTCOMES.get(values["outcome"], ""),
+        "subject": chosen.subject, "outcome": wording.OUTCOMES.get(values["outcome"], ""),
         "conditions": _conditions(values),
     }  # fmt: skip
     return shell.show(request, "analysis/messages", context)

@@ -19,7 +19,7 @@ from explorer.shared import shell
 from explorer.shared.csv_file import csv_file
 from explorer.shared.lists import MOST_LISTED
 
-from . import daily, java, presenters, runs, submission
+from . import daily, java, runs, submission
 from .forms import BETWEEN, RECEIVABLE, AnalysisForm, ScopeForm
 from .jobs.outcomes import OTHER_REASONS
 from .reports import registry

@@ -15,7 +15,7 @@ from django.db.models.functions import Now
 
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import Actor, Right
-from explorer.models import AnalysisReason, AnalysisResult, AnalysisRun
+from explorer.models import AnalysisResult, AnalysisRun
 
 LEASE = timedelta(seconds=30)
 RENEW_SECONDS = 5
@@ -110,13 +110,10 @@ def request_cancel(run_id: int, *, actor: Actor) -> None:
         AnalysisRun.objects.filter(pk=run_id, state=AnalysisRun.RUNNING, cancel_requested_at=None).update(**named)
 
 
-def succeed(
-    held: Claim, messages: int, results: list[AnalysisResult], reasons: list[AnalysisReason], *, message: str = ""
-) -> None:
+def succeed(held: Claim, messages: int, results: list[AnalysisResult], *, message: str = "") -> None:
     """Store a run's results and end it, both or neither. Raises ClaimLost."""
     with transaction.atomic():
         AnalysisResult.objects.bulk_create(results, batch_size=2_000)
-        AnalysisReason.objects.bulk_create(reasons, batch_size=2_000)
         held.write(
             state=AnalysisRun.SUCCEEDED,
             finished_at=Now(),

@@ -6,8 +6,8 @@ from django.db import models
 class AnalysisRun(models.Model):
     """One run of Spark jobs.
 
-    kind: "reports" (which `request` lists), or "maintenance" (the nightly jobs). namespace, subject: what it is about, in words, at
-    the time of the request; empty: the whole archive. warm: whether a Spark driver executed it that was running already; None: it
+    kind: "reports" (which `request` lists), or "maintenance" (the nightly jobs). namespace, subject: what it is about, by the names
+    of that time; empty: the whole archive. warm: whether a Spark driver executed it that was running already; None: it
     has not begun. expected_seconds: how long it should take, by earlier runs; None: not known.
     An execution holds the run's lease: `claimed_by` is its token, and `lease_until` is renewed while it runs. A run whose lease
     has ended is no longer running, whatever `state` says (see `running.runs.end_dead_runs`).
@@ -66,9 +66,9 @@ class AnalysisRun(models.Model):
 class AnalysisResult(models.Model):
     """The newest tables of a report for a scope, a range and the values of its form.
 
-    key: of these (running.submission.key_of). tables: as jobs.reporting packs them. asked: the request of which they are the answer
-    (jobs.history.Request, without files), whose range ended at the time of the request. until: the archive's events up to here are
-    in it, by the database's clock.
+    key: of these (running.submission.key_of). tables: as jobs.reporting packs them. asked: the request that they answer, without
+    files (jobs.history.Request), whose range ended at that time. until: the archive's events up to here are in it, by the
+    database's clock.
     """
 
     key = models.CharField(max_length=64, primary_key=True)

@@ -15,7 +15,7 @@ from broker_core.common.types import SubQueue
 from broker_core.models import Entity
 from explorer.shared.charts import WIDTHS, stacked_bars
 
-from .. import messages, presenters
+from .. import messages, wording
 from ..jobs import measures, outcomes
 from ..listing import messages_url
 from . import stored
@@ -177,12 +177,12 @@ def flows(found: Sequence[Route]) -> list[Flow]:
 
 
 def _boxes(route: Route) -> tuple[str, str, str]:
-    word = presenters.OUTCOMES[route.outcome]
+    word = wording.OUTCOMES[route.outcome]
     return route.origin, route.queue, route.destination or word
 
 
 def _words(loss: Loss) -> str:
-    return presenters.OUTCOMES[loss.outcome] + (f" ({loss.cause})" if loss.cause else "")
+    return wording.OUTCOMES[loss.outcome] + (f" ({loss.cause})" if loss.cause else "")
 
 
 def _ends(rows: Any) -> Ends:
@@ -192,7 +192,7 @@ def _ends(rows: Any) -> Ends:
 def _rows(scope: Scope, losses: Sequence[Loss]) -> list[tuple[Any, ...]]:
     paths, span = scope.paths, scope.range
     return [
-        (paths[one.entity_id], presenters.OUTCOMES[one.outcome], one.cause,
+        (paths[one.entity_id], wording.OUTCOMES[one.outcome], one.cause,
          Link(one.messages, messages_url(
              {"queue": one.entity_id}, one.entered_at, span.end, left_start=span.start, left_end=span.end, outcome=one.outcome,
              cause=one.cause, order="left",
@@ -206,7 +206,7 @@ def _by_time(span: Range, ends: Ends) -> Section:
     label = f"Lost messages by {span.unit} and outcome"
     charts = [stacked_bars(span.buckets, lost, (), one, partial=span.partial) for one in WIDTHS]
     caption = f"by the {span.unit} in which they were lost"
-    figure = Figure(label, charts, "bars", caption, keyed(lost, presenters.OUTCOMES))
+    figure = Figure(label, charts, "bars", caption, keyed(lost, wording.OUTCOMES))
     return Section("times", "By time", figures=[figure])
 
 
@@ -229,7 +229,7 @@ def _routes(scope: Scope, losses: Sequence[Loss]) -> list[Section]:
     figures = [Figure(label, [sankey(steps, one) for one in WIDTHS], caption=label, template="explorer/analysis/_sankey.svg")]
     first = min(loss.entered_at for loss in losses)
     data = [
-        (one.origin, one.queue, presenters.OUTCOMES[one.outcome], one.destination or None, Link(one.messages, messages_url(
+        (one.origin, one.queue, wording.OUTCOMES[one.outcome], one.destination or None, Link(one.messages, messages_url(
             {"queue": one.entity_id}, first, scope.range.end, left_start=scope.range.start, left_end=scope.range.end,
             outcome=one.outcome, origin=one.from_id or 0, destination=one.to_id or 0, order="left",
         ))) for one in found

@@ -11,7 +11,6 @@ from django.views.decorators.http import require_GET
 from broker_core.history import manifest
 from explorer.shared import shell
 
-from .. import rollups
 from ..messages import TooManyLives
 from ..survival import CannotTell
 from . import files
@@ -48,7 +47,6 @@ def _make(analysis: Analysis, form: ReportForm, scope: Scope) -> Report:
     try:
         if not scope.entities:
             raise CannotTell(f"The namespace {scope.namespace.name} has no queues.")
-        rollups.require_short_tail(scope.namespace.pk)
         return analysis.make(scope, form.cleaned_data)
     except (CannotTell, TooManyLives) as problem:
         return Report("", refusal=str(problem))
