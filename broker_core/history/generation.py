@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from io import BytesIO
-from itertools import chain
+from itertools import chain, pairwise
 from math import ceil
 from typing import Any
 
@@ -76,7 +76,7 @@ def generate(
     played = _play(entities, messages, days, until, load, skew, seed)
     events = _Events(entities, played)
     addition = foreign.Addition(entities[0].namespace_id)
-    for table in _ahead(events.by_message()):
+    for table in _ahead(events.by_day()):
         addition.add(ArchiveFile.EVENTS, table)
     queues = [asdict(one.truth) | {"load": asdict(one.load)} for one in played]
     path = addition.note("parameters", {"seed": seed, "days": days, "until": until, "queues": queues})
@@ -162,12 +162,16 @@ class _Events:
         sizes = [len(one.messages["enqueued"]) for one in played]
         self._m = {name: np.concatenate([one.messages[name] for one in played]) for name in played[0].messages}
         self._a = {name: np.concatenate([one.attempts[name] for one in played]) for name in played[0].attempts}
+        attempts = [len(one.attempts["message"]) for one in played]
+        for one in played:  # they are needed no more
+            one.messages.clear()
+            one.attempts.clear()
         self._m["queue"] = np.repeat(np.arange(len(played), dtype=np.int32), sizes)
         firsts = _reserve(entities, sizes)
         self._m["first"] = np.cumsum(self._m["deliveries"]) - self._m["deliveries"]  # the place of its first attempt
         self._m["number"] = np.concatenate([first + np.arange(size) for first, size in zip(firsts, sizes, strict=True)])
         offsets = np.cumsum([0, *sizes[:-1]])
-        self._a["message"] += np.repeat(offsets, [len(one.attempts["message"]) for one in played])
+        self._a["message"] += np.repeat(offsets, attempts)
         self.messages = sum(sizes)
         self._words()
         self._lay_out()
@@ -176,14 +180,18 @@ class _Events:
         self._xid[self._order] = np.cumsum(~self._joined[self._order])
         self._event_id[self._order] = np.arange(1, self.count + 1)
 
-    def by_message(self) -> Iterator[pa.Table]:
-        """The rows of schema.EVENT, ordered by queue, number and event id."""
-        rows = self._order[np.argsort(self._message[self._order], kind="stable")]
-        for begin in range(0, self.count, FILE_BLOCK):
-            yield self._table(rows[begin : begin + FILE_BLOCK])
+    def by_day(self) -> Iterator[pa.Table]:
+        """The rows of schema.EVENT, a day after the other; those of a day are ordered by queue, number and event id."""
+        days = self._at[self._order] // (86_400 * SECOND)
+        begins = [0, *(np.flatnonzero(np.diff(days)) + 1).tolist(), self.count]
+        for begin, end in pairwise(begins):
+            rows = self._order[begin:end]
+            rows = rows[np.argsort(self._message[rows], kind="stable")]
+            for place in range(0, len(rows), FILE_BLOCK):
+                yield self._table(rows[place : place + FILE_BLOCK])
 
     def by_time(self) -> Iterator[pa.Table]:
-        """As by_message, ordered by event id, in blocks for the event table: no transaction's events are divided."""
+        """The rows of schema.EVENT, ordered by event id, in blocks for the event table: no transaction's events are divided."""
         begin = 0
         while begin < self.count:
             end = min(begin + TABLE_BLOCK, self.count)

@@ -12,7 +12,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from broker_core import namespaces, service_bus
-from broker_core.common.types import Actor, EntityAddress, Message, Right
+from broker_core.common.types import Actor, EntityAddress, Message, QueueSettings, Right
 from broker_core.common.types import EventKind as Kind
 from broker_core.history import archive, generation, load, retention, schema, verification
 from broker_core.models import ArchiveFile, Entity, EntityCounter
@@ -91,11 +91,13 @@ def test_consumers_work_on_one_message_at_a_time_and_are_away_in_outages(archive
 
 def test_the_columns_are_those_that_the_broker_writes(archive_folder, postgres):
     """For each kind of event, and each reason, the same columns have values: in generated events, and in the broker's own."""
-    settings = {"lock_duration": timedelta(seconds=10), "max_delivery_count": 2, "default_message_time_to_live": timedelta(60)}
     namespaces.create_namespace("played")
     namespaces.pause_clock("played")
     address = EntityAddress("played", "orders")
-    entities.create_queue(address, **settings)
+    settings = QueueSettings(
+        lock_duration=timedelta(seconds=10), max_delivery_count=2, default_message_time_to_live=timedelta(minutes=1)
+    )
+    entities.create_queue(address, settings)
     _play_on_broker(address)
     queue = Entity.objects.get(path="orders", namespace__name="played")
     with archive.connected() as connection:
@@ -129,7 +131,7 @@ def test_the_columns_are_those_that_the_broker_writes(archive_folder, postgres):
 
 def _play_on_broker(address):
     """Each kind of end of a delivery and of a message."""
-    worker, ttl = Actor("process", "worker", Right.LISTEN), timedelta(seconds=100)
+    worker, ttl = Actor("process", "worker", Right.LISTEN), timedelta(seconds=50)
 
     def send():
         service_bus.send(address, [Message(b"x", message_id="a", properties={"region": "eu"}, time_to_live=ttl)])
