@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from broker_core.common.types import EventKind, SubQueue
-from broker_core.models import ArchiveFile, Entity
+from broker_core.models import Entity
 from broker_core.store.statements import SQL
 
 from . import archive, foreign, retention, schema
@@ -77,7 +77,7 @@ def generate(
     events = _Events(entities, played)
     addition = foreign.Addition(entities[0].namespace_id)
     for table in _ahead(events.by_day()):
-        addition.add(ArchiveFile.EVENTS, table)
+        addition.add(table)
     queues = [asdict(one.truth) | {"load": asdict(one.load)} for one in played]
     path = addition.note("parameters", {"seed": seed, "days": days, "until": until, "queues": queues})
     return Generated(events.messages, events.count, tuple(one.truth for one in played), addition.finish(), path)

@@ -1,8 +1,8 @@
 """Puts the events of a message in the order in which they happened, when they are archived.
 
-A receive that notices that the previous lock had ended may write its own event before that of the loss. Both are of one statement,
-so they have one transaction and one instant, and the lock had ended by then. Their event ids are exchanged; in the archive, the ids
-of a message's events are in order.
+A receive that notices that the previous lock had ended may write its own event before that of the loss. Both are of one
+statement, so they have one transaction and one instant, and the lock had ended by then. Their event ids are exchanged: in the
+archive, the ids of a message's events are in order.
 """
 
 from __future__ import annotations

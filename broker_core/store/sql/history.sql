@@ -155,44 +155,6 @@ WITH removed AS (DELETE FROM vitrine_archive_file WHERE slice_id = %(slice_id)s)
 UPDATE vitrine_archive_slice SET state = 'open', done_at = NULL WHERE id = %(slice_id)s AND state = 'done'
 RETURNING id, from_xid, to_xid;
 
--- name: history_still_there
--- Lives in the main queue that have not ended in this statement's snapshot, without scheduled messages; columns as in
--- schema.LIFE, without those of version 3. Their xid is 0, since no event ended them.
-SELECT m.entity_id, m.subqueue, m.sequence_number, 0::smallint AS outcome, NULL::text AS reason,
-       m.enqueued_at, m.first_received_at, m.last_received_at, NULL::timestamptz AS ended_at, m.delivery_count,
-       CASE WHEN m.time_to_live IS NOT NULL
-            THEN least(extract(epoch FROM m.time_to_live) * 1000000, 9223372036854775807) END::bigint AS time_to_live_us,
-       m.size, m.message_id,
-       0::bigint AS xid, false AS generated
-  FROM vitrine_message AS m
- WHERE m.entity_id = ANY (%(entity_ids)s::bigint[]) AND m.subqueue = @SUBQUEUE_MAIN AND m.state < @STATE_SCHEDULED
-   AND m.enqueued_at >= %(start)s AND m.enqueued_at < %(end)s;
-
--- name: history_present
--- The messages in the main queues of entities that entered before `end`, without scheduled messages, counted by the hour in which
--- they entered and by how long they waited for the first receive, or have waited by `now`, at most their time-to-live. waited_us
--- has seven significant bits: enough for the bins of roll-ups, and few rows for any number of messages.
-SELECT m.entity_id, date_trunc('hour', m.enqueued_at, 'UTC') AS hour, m.first_received_at IS NOT NULL AS received,
-       w.us >> s.places << s.places AS waited_us, count(*) AS messages
-  FROM vitrine_message AS m
- CROSS JOIN LATERAL (
-       SELECT greatest(0, least(extract(epoch FROM coalesce(m.first_received_at, %(now)s) - m.enqueued_at) * 1000000,
-                                CASE WHEN m.first_received_at IS NULL
-                                     THEN extract(epoch FROM m.time_to_live) * 1000000 END))::bigint AS us) AS w
- CROSS JOIN LATERAL (SELECT greatest(0, floor(log(2, greatest(w.us, 1)))::integer - 6) AS places) AS s
- WHERE m.entity_id = ANY (%(entity_ids)s::bigint[]) AND m.subqueue = @SUBQUEUE_MAIN AND m.state < @STATE_SCHEDULED
-   AND m.enqueued_at < %(end)s
- GROUP BY 1, 2, 3, 4;
-
--- name: history_present_bytes
--- The bytes of the messages that history_present counts, times the microseconds from their entering, or from `start`, to `end`.
-SELECT m.entity_id, sum(m.size * extract(epoch FROM %(end)s - greatest(m.enqueued_at, %(start)s))::double precision) * 1000000
-                    AS byte_us
-  FROM vitrine_message AS m
- WHERE m.entity_id = ANY (%(entity_ids)s::bigint[]) AND m.subqueue = @SUBQUEUE_MAIN AND m.state < @STATE_SCHEDULED
-   AND m.enqueued_at < %(end)s
- GROUP BY 1;
-
 -- name: history_snapshot
 -- Transactions below xmin had ended, those from xmax on had not begun.
 SELECT pg_snapshot_xmin(s)::text::bigint AS xmin, pg_snapshot_xmax(s)::text::bigint AS xmax FROM pg_current_snapshot() AS s;
@@ -251,11 +213,6 @@ SELECT pg_try_advisory_lock(hashtextextended('vitrine_archive_files', 0)) AS loc
 -- Release the lock on replacing files.
 SELECT pg_advisory_unlock(hashtextextended('vitrine_archive_files', 0)) AS unlocked;
 
--- name: history_note_unused
--- Note a file that is about to be written: until it is in the manifest, it may be deleted.
-INSERT INTO vitrine_archive_unused_file (path, since) VALUES (%(path)s, clock_timestamp())
-    ON CONFLICT (path) DO UPDATE SET since = clock_timestamp();
-
 -- name: history_unused
 -- The files that no reader has opened or will open, unless it began before `age` ago.
 SELECT u.path FROM vitrine_archive_unused_file AS u WHERE u.since < clock_timestamp() - %(age)s::interval ORDER BY u.id;
@@ -264,33 +221,12 @@ SELECT u.path FROM vitrine_archive_unused_file AS u WHERE u.since < clock_timest
 -- A file was deleted.
 DELETE FROM vitrine_archive_unused_file WHERE path = %(path)s;
 
--- name: history_replace_files
--- Put files in the place of those that they were made of, which become unused. No row: one of these is not in the manifest any
--- more, or they do not have as many rows.
-WITH old AS MATERIALIZED (
-     SELECT f.path, f.rows FROM vitrine_archive_file AS f WHERE f.id = ANY (%(replaced)s::bigint[]) FOR UPDATE),
-agreed AS MATERIALIZED (
-     SELECT count(*) AS files FROM old
-     HAVING count(*) = cardinality(%(replaced)s::bigint[])
-        AND sum(old.rows) = (SELECT sum(n.rows) FROM unnest(%(rows)s::bigint[]) AS n(rows))),
-removed AS (DELETE FROM vitrine_archive_file AS f USING agreed WHERE f.id = ANY (%(replaced)s::bigint[])),
-unused AS (INSERT INTO vitrine_archive_unused_file (path, since) SELECT old.path, clock_timestamp() FROM old, agreed),
-used AS (DELETE FROM vitrine_archive_unused_file AS u USING agreed WHERE u.path = ANY (%(paths)s::text[]))
-INSERT INTO vitrine_archive_file (slices, imported, content, day, namespace_id, path, rows, bytes, schema_version, checksum,
-                                  first_at, last_at)
-SELECT f.slices::bigint[], %(imported)s, %(content)s, %(day)s, %(namespace_id)s, f.path, f.rows, f.bytes, %(schema_version)s,
-       f.checksum, f.first_at, f.last_at
-  FROM agreed, unnest(%(slices)s::text[], %(paths)s::text[], %(rows)s::bigint[], %(bytes)s::bigint[], %(checksums)s::text[],
-                      %(first_ats)s::timestamptz[], %(last_ats)s::timestamptz[])
-       AS f(slices, path, rows, bytes, checksum, first_at, last_at)
-RETURNING id;
-
 -- name: history_forget_days
 -- Remove the files of days that are older than their namespace keeps them from the manifest; they become unused. Roll-ups are
 -- kept. The events of a day must have been dropped from the event table: dropping compares their number with the archive.
 WITH old AS (
      DELETE FROM vitrine_archive_file AS f USING vitrine_namespace AS n
-      WHERE n.id = f.namespace_id AND f.content <> 'settings' AND f.day < %(today)s::date - n.archive_days
+      WHERE n.id = f.namespace_id AND f.content IN ('events', 'lives') AND f.day < %(today)s::date - n.archive_days
         AND (f.imported OR f.day < %(first_day)s::date)
      RETURNING f.path, f.day, n.name)
 , unused AS (INSERT INTO vitrine_archive_unused_file (path, since) SELECT old.path, clock_timestamp() FROM old)
