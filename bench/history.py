@@ -11,7 +11,8 @@ from broker_core.common.types import EntityAddress
 from broker_core.history import archive, manifest
 from broker_core.models import Entity
 from broker_core.service_bus import entities
-from explorer.analysis import demo_history, drivers, java, launch
+from explorer.analysis import demo_history
+from explorer.analysis.running import driver, execution, java
 from explorer.models import AnalysisRun
 
 from . import rolled_up
@@ -44,7 +45,7 @@ def run(report) -> None:
     for spark in ("Spark's start included", "in the running driver"):
         took, run = _timed(lambda: _analyse(queue, "hour"))
         report.line(f"analysis of {run.messages or 0:,} messages by hour, {spark}", f"{took:.1f} s", run.message)
-    drivers.end_kept()
+    driver.end_kept()
     rolled_up.run(report)
 
 
@@ -76,7 +77,7 @@ def _analyse(queue: EntityAddress, bucket: str) -> AnalysisRun:
         requested_by="bench",
         requested_at=now,
     )
-    launch.execute(run.pk)
+    execution.execute(run.pk)
     run.refresh_from_db()
     return run
 

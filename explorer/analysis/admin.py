@@ -14,9 +14,9 @@ from broker_core.admin import EntityAdmin, ReadOnlyAdmin, actor_of
 from explorer import audit
 from explorer.models import AnalysisRun
 
-from . import java, submission
 from .forms import AnalysisForm, analysable
 from .presenters import MOST_NAMED
+from .running import java, submission
 
 
 @admin.action(description="Analyse history of selected queues")

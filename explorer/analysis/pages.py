@@ -19,10 +19,11 @@ from explorer.shared import shell
 from explorer.shared.csv_file import csv_file
 from explorer.shared.lists import MOST_LISTED
 
-from . import daily, java, presenters, runs, submission
+from . import daily, presenters
 from .forms import BETWEEN, RECEIVABLE, AnalysisForm, ScopeForm
 from .jobs.outcomes import OTHER_REASONS
 from .reports import registry
+from .running import java, runs, submission
 from .subject import Subject
 
 NEWEST = 100

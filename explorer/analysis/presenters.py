@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from explorer.models import AnalysisReason, AnalysisResult, AnalysisRun
 from explorer.shared.charts import WIDTHS, Chart, brief, duration_lines, stacked_bars
 
-from .runs import BUCKET_LENGTH
+from .running.runs import BUCKET_LENGTH
 
 # In the order of the chart, the table and the file.
 OUTCOMES = {

@@ -9,7 +9,8 @@ from django.urls import reverse
 from broker_core.common.durations import human
 from broker_core.history import properties
 from broker_core.reads import EntityRow
-from explorer.analysis import forms, listing, presenters, runs
+from explorer.analysis import forms, listing, presenters
+from explorer.analysis.running import runs
 from explorer.shared import charts
 from explorer.shared.family import pages_of
 

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from broker_core.history import schema
-from explorer.analysis import java
+from explorer.analysis.running import java
 from tests.analysis.conftest import NOON, a_life
 
 pytestmark = pytest.mark.skipif("VITRINE_SPARK_CLUSTER" not in os.environ, reason="make test-spark runs this")

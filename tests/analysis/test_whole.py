@@ -10,7 +10,8 @@ from broker_core.common.types import EntityAddress, Message
 from broker_core.history import archive
 from broker_core.models import ArchiveEpoch, ArchiveFile, ArchiveRollup, ArchiveSlice, Entity
 from broker_core.service_bus import entities
-from explorer.analysis import demo_history, drivers, launch, rollups, runs
+from explorer.analysis import demo_history, rollups
+from explorer.analysis.running import driver, execution, runs
 from explorer.models import AnalysisResult, AnalysisRun
 
 from .factories import a_run
@@ -62,7 +63,7 @@ def test_an_analysis_counts_every_message_once_and_measures_as_sql_does(history)
     queue = {"id": history.pk, "namespace": "demo", "path": "orders"}
     run = a_run(queues=[queue], start_at=now - timedelta(hours=4), end_at=now)
     run.save()
-    launch.execute(run.pk)
+    execution.execute(run.pk)
     run.refresh_from_db()
     assert run.state == "succeeded", f"{run.message}\n{run.log_tail}"
     whole = run.results.get(bucket_at=None)
@@ -78,10 +79,10 @@ def test_an_analysis_counts_every_message_once_and_measures_as_sql_does(history)
     assert sum(row.messages for row in by_hour) == whole.messages == run.messages
     assert dict(run.reasons.filter(reason="Bad").values_list("reason", "messages")) == {"Bad": 2}
     assert sum(run.reasons.values_list("messages", flat=True)) == whole.dead_lettered
-    assert not launch.RunFolder(run.pk).scratch.exists()
+    assert not execution.RunFolder(run.pk).scratch.exists()
     again = a_run(queues=[queue], start_at=run.start_at, end_at=run.end_at)
     again.save()
-    launch.execute(again.pk)
+    execution.execute(again.pk)
     again.refresh_from_db()
     assert again.warm and "Step 2 of" in again.log_tail
     columns = [field.attname for field in AnalysisResult._meta.fields if field.attname not in ("id", "run_id")]
@@ -96,7 +97,7 @@ def test_a_roll_up_by_spark_counts_what_pages_count_without_it(history):
     tomorrow = now.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
     run = a_run(kind="roll_up", queues=[], start_at=tomorrow - timedelta(days=2), end_at=tomorrow, bucket="day")
     run.save()
-    launch.execute(run.pk)
+    execution.execute(run.pk)
     run.refresh_from_db()
     assert run.state == "succeeded", f"{run.message}\n{run.log_tail}"
     assert rollups.uncovered() == [] and "rolled up" in run.message
@@ -108,9 +109,9 @@ def test_a_job_that_cannot_read_fails_in_one_line(transactional_db, settings, tm
     settings.RUNS_FOLDER = tmp_path
     run = a_run()
     run.save()
-    held, folder = runs.claim(run.pk), launch.RunFolder(run.pk)
+    held, folder = runs.claim(run.pk), execution.RunFolder(run.pk)
     folder.make()
     folder.specification.write_text("{}")
-    with pytest.raises(launch.JobFailed, match="^KeyError: "):
-        launch._run_job(held, folder, "time_in_queue", drivers.session_of(launch._spark_settings(0)), launch.java.find())
+    with pytest.raises(execution.JobFailed, match="^KeyError: "):
+        execution._run_job(held, folder, "time_in_queue", driver.session_of(execution._spark_settings(0)), execution.java.find())
     assert "Traceback" in AnalysisRun.objects.get().log_tail

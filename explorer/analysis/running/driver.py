@@ -27,7 +27,7 @@ from typing import Any
 
 from django.conf import settings
 
-from .jobs.masters import is_local
+from ..jobs.masters import is_local
 
 COMMAND = (sys.executable, "-m", "explorer.analysis.jobs.runner")
 TICK_SECONDS = 0.5

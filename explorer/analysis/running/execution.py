@@ -1,4 +1,4 @@
-"""Executes a run: archives the newest events, has a driver (drivers.py) execute the Spark job, follows it and stores its results.
+"""Executes a run: archives the newest events, has a driver (driver.py) execute the Spark job, follows it and stores its results.
 
 A run's files are in one folder: its specification, log, input and output, and `scratch`, which is removed when the run has ended
 or is found dead.
@@ -25,7 +25,9 @@ from broker_core.history import archive, manifest, schema, storage, verification
 from broker_core.models import Entity
 from explorer.models import AnalysisReason, AnalysisResult, AnalysisRun
 
-from . import drivers, java, rollups, runs
+from .. import rollups
+from . import driver as drivers
+from . import java, runs
 
 ACCURACY = 10_000  # percentile_approx: an answer's rank is off by at most 1 in this many
 MOST_REASONS = 12

@@ -14,8 +14,9 @@ from broker_core.models import Entity
 from broker_core.namespaces import get_clock
 from explorer.models import AnalysisRun
 
-from . import rollups, runs, tasks
-from .subject import Subject
+from .. import rollups, tasks
+from ..subject import Subject
+from . import runs
 
 ROLL_UP = "roll_up"
 

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from explorer.analysis import java
+from explorer.analysis.running import java
 
 
 def an_installation(folder: Path, release: str) -> Path:
