@@ -58,7 +58,7 @@ def _state(last_at: datetime | None, now: datetime, late_after: timedelta) -> di
 
 def _java() -> dict:
     try:
-        return {"state": "ok", "version": java.version(java.find())}
+        return {"state": "ok", "version": java.version(java.locate())}
     except java.JavaNotFound:
         return {"state": "not found", "effect": "analyses cannot run; everything else works"}
 

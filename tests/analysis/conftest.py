@@ -33,8 +33,6 @@ def spark(tmp_path_factory):
             "name": "tests",
             "master": "local[2]",
             "scratch": str(scratch),
-            "driver_memory": "1g",
-            "spark": {"spark.sql.shuffle.partitions": "2"},
         }
     )
     session.sparkContext.setLogLevel("ERROR")

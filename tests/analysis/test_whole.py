@@ -113,5 +113,5 @@ def test_a_job_that_cannot_read_fails_in_one_line(transactional_db, settings, tm
     folder.make()
     folder.specification.write_text("{}")
     with pytest.raises(execution.JobFailed, match="^KeyError: "):
-        execution._run_job(held, folder, "time_in_queue", driver.session_of(execution._spark_settings(0)), execution.java.find())
+        execution._run_job(held, folder, "time_in_queue", driver.session_of({}), execution.java.find())
     assert "Traceback" in AnalysisRun.objects.get().log_tail

@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 from django.conf import settings
-from django.db import close_old_connections, connection
+from django.db import DatabaseError, close_old_connections, connection
 
 from broker_core.common.durations import human
 from broker_core.common.errors import BrokerError
@@ -26,6 +26,7 @@ from broker_core.models import Entity
 from explorer.models import AnalysisReason, AnalysisResult, AnalysisRun
 
 from .. import rollups
+from ..jobs import failures
 from . import driver as drivers
 from . import java, runs
 
@@ -35,7 +36,6 @@ TICK_SECONDS = 0.5
 HORIZON_SECONDS = 20.0
 ARCHIVER_SECONDS = 120.0
 SMALL_LIVES = 2_000_000
-SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # for few lives: the JIT compiler would take half of the processor time
 
 
 class Cancelled(Exception):
@@ -99,8 +99,11 @@ def execute(run_id: int, *, should_stop: Callable[[], bool] = lambda: False) -> 
     except (CannotRun, JobFailed, java.JavaNotFound, verification.ArchiveDamaged, BrokerError) as problem:
         _end(held, AnalysisRun.FAILED, str(problem))
     except Exception as problem:
-        _end(held, AnalysisRun.FAILED, f"{type(problem).__name__}: {problem}")
-        raise
+        places = {"scratch": str(settings.RUNS_FOLDER), "archive": settings.ARCHIVE_URL, "master": settings.SPARK_MASTER}
+        said = failures.known(problem, places) if isinstance(problem, OSError | DatabaseError) else ""
+        _end(held, AnalysisRun.FAILED, said or f"{type(problem).__name__}: {problem}")
+        if not said:
+            raise
     finally:
         folder.remove_scratch()
 
@@ -124,7 +127,7 @@ def _execute(held: runs.Claim, run: AnalysisRun, folder: RunFolder, should_stop:
     specification, lives, notes = prepare(run, folder)
     held.write(notes=notes)
     folder.specification.write_text(json.dumps(specification, indent=1))
-    session = drivers.session_of(_spark_settings(lives))
+    session = drivers.session_of(settings.SPARK_CONF, small=lives < SMALL_LIVES)
     finished = _run_job(held, folder, run.kind, session, java_home, should_stop)
     store(held, run, folder, finished)
 
@@ -210,10 +213,6 @@ def _store_days(held: runs.Claim, run: AnalysisRun, folder: RunFolder, finished:
     ]
     rollups.store(days, pq.read_table(folder.result / "rows"))
     runs.succeed(held, finished["messages"], [], [], message=f"{len({day.day for day in days}):,} days were rolled up.")
-
-
-def _spark_settings(lives: int) -> dict[str, str]:
-    return ({"spark.driver.extraJavaOptions": SMALL_JVM} if lives < SMALL_LIVES else {}) | settings.SPARK_CONF
 
 
 # By kind of run: what writes the job's input (see _prepare), and what stores its output.

@@ -1,5 +1,6 @@
 """Child processes: followed, cancelled, orphaned. The children are small Python programs; Spark itself is in test_whole.py."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -159,6 +160,7 @@ DAMAGE = verification.Damage(ArchiveFile(path="a.parquet", slice_id=7), "is miss
         (java.JavaNotFound("An analysis needs Java 17"), "needs Java 17"),
         (execution.JobFailed("no such column"), "no such column"),
         (execution.Stopped(), "worker was stopped"),
+        (OSError(errno.ENOSPC, "No space left on device"), "A disk is full. Free some space where Spark's scratch files are"),
         (
             verification.ArchiveDamaged([verification.Damage(ArchiveFile(path="a.parquet", slice_id=7), "is missing")]),
             "is missing",
@@ -208,8 +210,9 @@ def test_a_worker_killed_leaves_no_run_running_and_no_process(transactional_db, 
     database = connection.settings_dict["NAME"]
     script = WORKER.format(database=database, runs=str(settings.RUNS_FOLDER), command=SLEEPY, run_id=run.pk)
     worker = subprocess.Popen([sys.executable, "-W", "ignore", "-c", script], env=dict(os.environ))
+    pids: list[int] = []
     try:
-        pids = [int(pid) for pid in eventually(lambda: row().step_text.split() if row().step else None, 20)]
+        pids = [int(pid) for pid in eventually(lambda: row().step_text.split() if row().step else None, 60)]
         first = row().lease_until
         eventually(lambda: row().lease_until > first + timedelta(seconds=2), 10)  # the first lease is over
         assert execution.end_dead_runs() == 0, "a living worker keeps its lease"
