@@ -30,9 +30,7 @@ def analyse_entities(modeladmin: Any, request: HttpRequest, queryset: QuerySet[E
     """Analyse a queue or subscription and open its page; several: the namespaces that they are in."""
     chosen = list(analysable(queryset))
     if not chosen:
-        text = (
-            "Nothing to analyse: topics keep no messages (select their subscriptions); Vitrine's own queues have no history."
-        )
+        text = "Nothing to analyse: topics keep no messages (select their subscriptions); Vitrine's own queues have no history."
         modeladmin.message_user(request, text, messages.WARNING)
         return None
     if len(chosen) == 1:

@@ -18,7 +18,11 @@ register = template.Library()
 register.filter("brief", charts.brief)
 register.filter("human", human)
 register.filter("readings", cards.readings)
-register.filter("outcome_word", wording.OUTCOMES.__getitem__)
+
+
+@register.filter
+def outcome_word(name: str) -> str:
+    return wording.OUTCOMES[name]
 
 
 @register.simple_tag(takes_context=True)

@@ -38,7 +38,9 @@ class Asked:
             return last
         if problem() or not self.scope.entities:
             return last
-        return submission.refresh(self.analyses, self.scope, self.form, actor=actor) or last
+        if submission.refresh(self.analyses, self.scope, self.form, actor=actor):
+            return self.last_run()
+        return last
 
     def last_run(self) -> AnalysisRun | None:
         """The open run, or the last one, if it failed or was cancelled."""
@@ -109,7 +111,7 @@ def _joined(kinds: Sequence[type[ReportForm]], analyses: Sequence[Analysis]) -> 
     defaults = {name: value for kind in reversed(kinds) for name, value in kind.DEFAULTS.items()} or ReportForm.DEFAULTS
     joined: type[ReportForm] = type("JoinedForm", tuple(kinds) or (ReportForm,), {"DEFAULTS": defaults})
     if _compares(analyses):
-        joined.base_fields["compare"] = ReportForm.base_fields["compare"]  # type: ignore[attr-defined]
+        joined.base_fields["compare"] = ReportForm.base_fields["compare"]
     return joined
 
 
@@ -118,4 +120,4 @@ def _compares(analyses: Sequence[Analysis]) -> bool:
 
 
 def _compares_in(kind: type[ReportForm]) -> bool:
-    return "compare" in kind.base_fields  # type: ignore[attr-defined]
+    return "compare" in kind.base_fields

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, ClassVar
@@ -134,8 +134,8 @@ def shown_details(card: cards.Card) -> HttpResponse:
 
 def _file(asked: Asked, name: str) -> HttpResponse:
     """A table of the report as a file. name: that of the table, a dot, and one of files.FORMATS."""
-    [analysis] = asked.analyses or [None]
-    result = submission.results_of([analysis], asked.scope, asked.form).get(analysis.slug) if analysis else None
+    analysis = next(iter(asked.analyses), None)
+    result = submission.results_of(asked.analyses, asked.scope, asked.form).get(analysis.slug) if analysis else None
     if analysis is None or result is None:
         raise Http404("no such result")
     table_name, _, file_format = name.rpartition(".")
@@ -151,7 +151,7 @@ def _show(request: HttpRequest, page: Page, asked: Asked, *, status: int = 200, 
 
 def _context(
     page: Page, asked: Asked, *, run: AnalysisRun | None = None, answers: Sequence[cards.Answer] = ()
-) -> Mapping[str, Any]:
+) -> dict[str, Any]:
     query = asked.form.query
     shared = {name: value for name, value in query.items() if name in ReportForm.base_fields}
     results = [one.result for one in answers if one.result]
