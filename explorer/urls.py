@@ -7,9 +7,8 @@ from explorer.shared.by_family import by_family
 from explorer.shared.family import installed
 
 from . import addresses
-from .analysis import deploys, listing, pages
-from .analysis import properties as archived_properties
-from .analysis.reports import pages as reports
+from .analysis import listing
+from .analysis.pages import archived_properties, deploys, landing, questions, runs
 from .dead_letters import group, inbox
 from .demo import pages as demonstration
 from .lessons import pages as lessons
@@ -99,16 +98,14 @@ urlpatterns = [
     path("operations/<int:operation_id>/change/", operating.operation_change, name="operation_change"),
     path(f"import-messages/{ENTITY}", transfer.messages_import, name="messages_import"),
     path(f"operate/{ENTITY}", operating.operation_new, name="operation_new"),
-    path("analyses/", pages.analysis_runs, name="analysis_runs"),
-    path("analyses/new/", pages.analysis_new, name="analysis_new"),
-    path("analyses/last-day/", pages.analysis_last_day, name="analysis_last_day"),
-    path("analyses/<int:run_id>/", pages.analysis_run, name="analysis_run"),
-    path("analyses/<int:run_id>/cancel/", pages.analysis_cancel, name="analysis_cancel"),
-    path("analyses/<int:run_id>/numbers.csv", pages.analysis_csv, name="analysis_csv"),
+    path("analyses/", landing.analyses, name="analyses"),
+    path("analyses/runs/<int:run_id>/", runs.analysis_run, name="analysis_run"),
+    path("analyses/runs/<int:run_id>/cancel/", runs.analysis_cancel, name="analysis_cancel"),
     path("analyses/messages/", listing.messages_behind, name="analysis_messages"),
     path("analyses/mark-deploy/", deploys.mark_deploy, name="mark_deploy"),
     path("analyses/archived-properties/", archived_properties.analysis_properties, name="analysis_properties"),
-    path("analyses/<slug:slug>/", reports.report, name="analysis_report"),
+    path("analyses/report/<slug:slug>/", questions.report, name="analysis_report"),
+    path("analyses/<slug:slug>/", questions.question, name="analysis_question"),
 ]
 for family in installed():
     urlpatterns += family.urls

@@ -1,55 +1,78 @@
-"""Analyses in Django's admin: the action on queues that starts one, and the list of runs."""
+"""Analyses in Django's admin: the action on queues and namespaces that analyses their history, and the list of runs."""
 
 from __future__ import annotations
 
-from django.contrib import admin
-from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
-from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect
-from django.template.response import TemplateResponse
+from collections.abc import Iterable
+from typing import Any
+
+from django.contrib import admin, messages
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.html import format_html
 
-from broker_core.admin import EntityAdmin, ReadOnlyAdmin, actor_of
+from broker_core.admin import EntityAdmin, NamespaceAdmin, ReadOnlyAdmin, actor_of
+from broker_core.common.types import Right
+from broker_core.models import Entity, Namespace
 from explorer import audit
 from explorer.models import AnalysisRun
 
-from . import java, submission
-from .forms import AnalysisForm, analysable
+from .forms import analysable
+from .pages.asking import Asked, asked_of
+from .pages.landing import first_reports
+from .subject import Subject
 
-MOST_NAMED = 5
-
-
-@admin.action(description="Analyse history of selected queues")
-def analyse_history(modeladmin: EntityAdmin, request: HttpRequest, queryset) -> HttpResponse:
-    """Ask for the range, then start a run and go to its page. Raises NotAuthorized without Right.OPERATE (shown as a message)."""
-    chosen = analysable(queryset)
-    selected = list(chosen.values_list("pk", flat=True))
-    left_out = [str(entity) for entity in queryset.select_related("namespace").exclude(pk__in=selected)]
-    data = None
-    if "start_analysis" in request.POST:
-        data = request.POST.copy()
-        data.setlist("queues", selected)
-    form = AnalysisForm(data, initial={"queues": selected})
-    if form.is_valid():
-        run = submission.start(form.cleaned_data, actor=actor_of(request))
-        audit.done(actor_of(request), "start analysis", target=", ".join(str(queue) for queue in form.cleaned_data["queues"]))
-        return redirect("explorer:analysis_run", run.pk)
-    context = {
-        **modeladmin.admin_site.each_context(request),
-        "title": "Analyse history",
-        "opts": modeladmin.opts,
-        "form": form,
-        "queues": chosen,
-        "left_out": left_out[:MOST_NAMED],
-        "more_left_out": max(0, len(left_out) - MOST_NAMED),
-        "checkbox_name": ACTION_CHECKBOX_NAME,
-        "no_java": java.problem(),
-    }
-    return TemplateResponse(request, "explorer/admin/analyse_history.html", context, status=400 if data else 200)
+MOST_NAMESPACES = 10  # each is a run
 
 
-EntityAdmin.actions = [*(EntityAdmin.actions or ()), analyse_history]
+@admin.action(description="Analyse history")
+def analyse_entities(modeladmin: Any, request: HttpRequest, queryset: QuerySet[Entity]) -> HttpResponse | None:
+    """Analyse a queue or subscription and open its page; several: the namespaces that they are in."""
+    chosen = list(analysable(queryset))
+    if not chosen:
+        text = "Nothing to analyse: topics keep no messages (select their subscriptions); Vitrine's own queues have no history."
+        modeladmin.message_user(request, text, messages.WARNING)
+        return None
+    if len(chosen) == 1:
+        return _analysed(modeladmin, request, [Subject(chosen, chosen[0].namespace, is_whole=False)])
+    return _analysed(modeladmin, request, _wholes({one.namespace_id: one.namespace for one in chosen}.values()))
+
+
+@admin.action(description="Analyse history")
+def analyse_namespaces(modeladmin: Any, request: HttpRequest, queryset: QuerySet[Namespace]) -> HttpResponse | None:
+    """Analyse all queues of the namespaces, and open the page of the first one."""
+    found = _wholes(queryset.filter(is_system=False).order_by("name"))
+    if not any(one.entities for one in found):
+        modeladmin.message_user(request, "Nothing to analyse: the selected namespaces have no queues.", messages.WARNING)
+        return None
+    return _analysed(modeladmin, request, [one for one in found if one.entities])
+
+
+def _wholes(namespaces: Iterable[Namespace]) -> list[Subject]:
+    return [Subject(list(analysable(Entity.objects.filter(namespace=one))), one, is_whole=True) for one in namespaces]
+
+
+def _analysed(modeladmin: Any, request: HttpRequest, subjects: list[Subject]) -> HttpResponse | None:
+    """Answer the questions of each, and open the page of the first. Raises NotAuthorized without Right.BROWSE."""
+    actor = actor_of(request)
+    actor.require(Right.BROWSE, "the analyses")
+    if len(subjects) > MOST_NAMESPACES:
+        modeladmin.message_user(request, f"Select at most {MOST_NAMESPACES} namespaces at a time.", messages.WARNING)
+        return None
+    for one in subjects:
+        reports = first_reports(of_entity=not one.is_whole, actor=actor)
+        form, scope = asked_of(reports, one.query)
+        if scope is not None:
+            Asked(reports, form, scope).refreshed(actor)
+        audit.done(actor, "start analysis", target=one.name)
+    if len(subjects) > 1:
+        names = ", ".join(one.namespace.name for one in subjects[1:])
+        modeladmin.message_user(request, f"Also being analysed: {names}.")
+    return HttpResponseRedirect(f"{reverse('explorer:analyses')}?{subjects[0].url_query}")
+
+
+EntityAdmin.actions = [*(EntityAdmin.actions or ()), analyse_entities]
+NamespaceAdmin.actions = [*(NamespaceAdmin.actions or ()), analyse_namespaces]
 
 
 @admin.register(AnalysisRun)
@@ -57,7 +80,7 @@ class AnalysisRunAdmin(ReadOnlyAdmin):
     list_display = ["page", "state", "kind", "namespace", "subject", "requested_by", "requested_at"]
     list_filter = ["state", "kind", "requested_at"]
     search_fields = ["requested_by", "namespace", "subject"]
-    search_help_text = "Requester or queue"
+    search_help_text = "Requester, namespace or queue"
     sortable_by: list[str] = []
     ordering = ["-requested_at"]
 

@@ -93,6 +93,7 @@ class Migration(migrations.Migration):
                 ("namespace_id", models.BigIntegerField()),
                 ("asked", models.JSONField()),
                 ("tables", models.BinaryField()),
+                ("card", models.BinaryField(null=True)),
                 (
                     "run",
                     models.ForeignKey(null=True, on_delete=models.SET_NULL, related_name="results", to="explorer.analysisrun"),

@@ -68,7 +68,7 @@ class AnalysisResult(models.Model):
 
     key: of these (running.submission.key_of). tables: as jobs.reporting packs them. asked: the request that they answer, without
     files (jobs.history.Request), whose range ended at that time. until: the archive's events up to here are in it, by the
-    database's clock.
+    database's clock. card: what pages show of the tables, as pages.cards packs it; None: not made yet.
     """
 
     key = models.CharField(max_length=64, primary_key=True)
@@ -76,6 +76,7 @@ class AnalysisResult(models.Model):
     namespace_id = models.BigIntegerField()
     asked = models.JSONField()
     tables = models.BinaryField()
+    card = models.BinaryField(null=True)
     run = models.ForeignKey(AnalysisRun, null=True, on_delete=models.SET_NULL, related_name="results")
     notes = models.JSONField(default=list)
     until = models.DateTimeField(null=True)

@@ -1,6 +1,6 @@
 """Computes the geometry of charts. Pure, no markup: templates draw it as SVG, and the style sheet sets the colours.
 
-Lengths are in view box units. Each chart is made in two widths, for a column and for phones.
+Lengths are in view box units. Each chart is made in two widths: for a card or a column, and for phones.
 """
 
 import math
@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-WIDTHS = {"wide": 520, "narrow": 340}
+WIDTHS = {"wide": 1060, "narrow": 340}  # of a chart that fills a card
+COLUMN_WIDTHS = {"column": 520, "narrow": 340}  # of one that stands beside another
 HEIGHT = 210
 LEFT, RIGHT, TOP, BOTTOM = 52, 8, 10, 26
 LINE = 11.0  # height of a label
@@ -312,7 +313,7 @@ class _Plot:
 
     def __init__(self, starts: Sequence, variant: str, marks: Sequence[tuple[float, str, str]] = ()):
         self.marks = marks
-        self.starts, self.variant, self.width = starts, variant, WIDTHS[variant]
+        self.starts, self.variant, self.width = starts, variant, {**WIDTHS, **COLUMN_WIDTHS}[variant]
         self.slot = (self.width - LEFT - RIGHT) / max(1, len(starts))
 
     def y(self, share: float) -> float:

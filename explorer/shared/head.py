@@ -104,7 +104,7 @@ def menu(entity: EntityRow, may: May, at_work: Sequence[Link], settings: Link | 
         *imports,
         Link("Map", "now", f"{reverse('explorer:map')}?{urlencode({'entity': str(address)})}"),
         Link("Insights", "chart", f"{reverse('explorer:insights')}?{urlencode({'entity': str(address)})}"),
-        Link("Analyses", "chart", f"{reverse('explorer:analysis_runs')}?queue={entity.id}"),
+        Link("Analyses", "chart", f"{reverse('explorer:analyses')}?queue={entity.id}"),
         Link("Configuration history", "audit", page_url("entity_revisions", address)),
         replace(delete, why_not="Protected; remove the protection in the settings")
         if entity.protected and may.manage

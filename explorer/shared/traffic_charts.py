@@ -10,7 +10,7 @@ from typing import Any
 from broker_core.common.durations import human
 from broker_core.reads import Times, TrafficPoint
 
-from .charts import WIDTHS, Chart, brief, count_lines, duration_lines, stacked_bars
+from .charts import COLUMN_WIDTHS, Chart, brief, count_lines, duration_lines, stacked_bars
 
 EARLY = 0.25  # the share of an interval after which a rate of it is drawn
 MOST_MARKS = 20
@@ -200,11 +200,11 @@ class _Drawing:
             count_lines(
                 self.starts,
                 rates,
-                variant,
+                one,
                 partial=self.partial,
                 marks=self.marks,
             )
-            for variant in WIDTHS
+            for one in COLUMN_WIDTHS
         ]
         sentence = " and ".join(f"{totals[name]:,} {word}" for name, word in names.items()) + f" in {self.span}"
         return Panel("rates", f"Messages per {unit}", "lines", charts, lines, " ".join(names), sentence)
@@ -219,7 +219,7 @@ class _Drawing:
         ages = [point.oldest or None for point in self.points]  # none, where there was no message
         now, most = brief(ages[-1]), brief(max(filter(None, ages), default=None))
         charts = [
-            duration_lines(self.starts, {"p50": ages}, (), variant, partial=self.partial, marks=self.marks) for variant in WIDTHS
+            duration_lines(self.starts, {"p50": ages}, (), one, partial=self.partial, marks=self.marks) for one in COLUMN_WIDTHS
         ]
         sentence = f"The oldest message: {now} now, at most {most} in {self.span}"
         note = "" if any(ages) else f"No messages in {self.span}."
@@ -237,7 +237,7 @@ class _Drawing:
         counts = {name: [getattr(point, name) for point in self.points] for name in names}
         totals = {name: sum(values) for name, values in counts.items()}
         lines = tuple(Line(name, word, f"{totals[name]:,}") for name, word in names.items())
-        charts = [stacked_bars(self.starts, counts, (), variant, partial=self.partial, marks=self.marks) for variant in WIDTHS]
+        charts = [stacked_bars(self.starts, counts, (), one, partial=self.partial, marks=self.marks) for one in COLUMN_WIDTHS]
         sentence = ", ".join(f"{totals[name]:,} {word}" for name, word in names.items()) + f" in {self.span}"
         note = "" if any(totals.values()) else f"No failures in {self.span}."
         length = human(timedelta(seconds=self.points[0].seconds))
@@ -248,7 +248,7 @@ class _Drawing:
         words = {"p50": "median", "p95": "95th percentile", "max": "longest"}
         lines = tuple(Line(which, word, brief(_duration(every, which))) for which, word in words.items())
         series = {which: [_duration(getattr(point, kind), which) for point in self.points] for which in words}
-        charts = [duration_lines(self.starts, series, (), variant, partial=self.partial, marks=self.marks) for variant in WIDTHS]
+        charts = [duration_lines(self.starts, series, (), one, partial=self.partial, marks=self.marks) for one in COLUMN_WIDTHS]
         columns = " ".join(f"{kind}_{which}" for which in words)
         if not every.count:
             return Panel(kind, title, "lines", charts, lines, columns, hint, f"No completed messages in {self.span}.")
@@ -257,7 +257,7 @@ class _Drawing:
 
     def _counts(self, name: str, title: str, series: dict[str, str], sentence: str, note: str = "") -> Panel:
         values = {one: [getattr(point, one) for point in self.points] for one in series}
-        charts = [count_lines(self.starts, values, variant, partial=self.partial, marks=self.marks) for variant in WIDTHS]
+        charts = [count_lines(self.starts, values, one, partial=self.partial, marks=self.marks) for one in COLUMN_WIDTHS]
         lines = tuple(Line(one, word, f"{values[one][-1]:,}") for one, word in series.items())
         return Panel(name, title, "lines", charts, lines, " ".join(series), sentence, note)
 

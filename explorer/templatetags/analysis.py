@@ -9,13 +9,20 @@ from django.urls import reverse
 from broker_core.common.durations import human
 from broker_core.history import properties
 from broker_core.reads import EntityRow
-from explorer.analysis import forms
+from explorer.analysis import forms, wording
+from explorer.analysis.pages import cards
 from explorer.shared import charts
 from explorer.shared.family import pages_of
 
 register = template.Library()
 register.filter("brief", charts.brief)
 register.filter("human", human)
+register.filter("readings", cards.readings)
+
+
+@register.filter
+def outcome_word(name: str) -> str:
+    return wording.OUTCOMES[name]
 
 
 @register.simple_tag(takes_context=True)

@@ -1,13 +1,20 @@
 // Reads single values from a chart: under the pointer, or with the arrow keys. The values are those of the table of numbers.
 (() => {
   "use strict";
-  let at = null; // the bucket that is read, in all charts; null: none
-  let reading = null; // the id of the readout that is read
+  let at = null; // the bucket that is read, in all charts of its group; null: none
+  let reading = null; // the plot that is read
 
   const all = (selector, root = document) => [...root.querySelectorAll(selector)];
   const shownSvg = (plot) => all("svg.chart", plot).find((svg) => svg.getClientRects().length) || plot.querySelector("svg.chart");
+  const group = (plot) => plot.closest(".answer") || document;
 
+  // The values of a bucket: those that the plot names, or of the table of numbers.
   function values(plot, bucket) {
+    if (plot.dataset.readings !== undefined) {
+      const [titles, ...lines] = plot.dataset.readings.split("\n").map((line) => line.split("\t"));
+      const line = lines[bucket];
+      return line ? line.map((text, i) => (i ? `${titles[i]} ${text}` : text)).join(" · ") : "";
+    }
     const table = document.getElementById("numbers");
     const rows = table.tBodies[0].rows;
     const row = rows[rows.length - 1 - bucket];
@@ -22,26 +29,28 @@
 
   function draw() {
     for (const plot of all(".plot")) {
+      const bucket = reading && group(plot) === group(reading) ? at : null;
       for (const svg of all("svg.chart", plot)) {
         const { left, slot, top, bottom } = svg.dataset;
-        const x = Number(left) + (at + 0.5) * Number(slot);
-        const line = at === null ? "" : `M${x.toFixed(1)} ${top}V${bottom}`;
+        const x = Number(left) + (bucket + 0.5) * Number(slot);
+        const line = bucket === null ? "" : `M${x.toFixed(1)} ${top}V${bottom}`;
         const cross = svg.querySelector(".cross");
         if (cross.getAttribute("d") !== line) cross.setAttribute("d", line);
       }
       const readout = plot.querySelector(".readout");
       if (!("rest" in readout.dataset)) readout.dataset.rest = readout.textContent;
-      const text = at === null ? readout.dataset.rest : values(plot, at);
+      const text = bucket === null ? readout.dataset.rest : values(plot, bucket);
       if (readout.textContent !== text) readout.textContent = text;
-      const live = at !== null && readout.id === reading ? "polite" : "off";
+      const live = bucket !== null && plot === reading ? "polite" : "off";
       if (readout.getAttribute("aria-live") !== live) readout.setAttribute("aria-live", live);
     }
   }
 
-  function read(bucket, plot = null) {
+  function read(bucket, plot = null, isSpoken = true) {
     at = bucket;
-    reading = plot && plot.querySelector(".readout").id;
+    reading = plot;
     draw();
+    if (!isSpoken && plot) plot.querySelector(".readout").setAttribute("aria-live", "off");
   }
 
   document.addEventListener("pointermove", (event) => {
@@ -54,7 +63,8 @@
     const box = svg.getBoundingClientRect();
     const x = ((event.clientX - box.left) / box.width) * svg.viewBox.baseVal.width - Number(svg.dataset.left);
     const bucket = Math.floor(x / Number(svg.dataset.slot));
-    read(bucket >= 0 && bucket < Number(svg.dataset.buckets) ? bucket : null);
+    const isInside = bucket >= 0 && bucket < Number(svg.dataset.buckets);
+    read(isInside ? bucket : null, isInside ? plot : null, false);
   });
 
   document.addEventListener("keydown", (event) => {
@@ -74,18 +84,29 @@
   });
 
   document.addEventListener("change", (event) => {
-    if (event.target.matches("select#namespace")) event.target.form.requestSubmit();
+    if (!event.target.matches("select#namespace")) return;
+    const { form } = event.target;
+    if (form.elements.path) form.elements.path.value = ""; // a queue of the namespace before
+    form.requestSubmit();
   });
 
+  // The details of a card are loaded when they are opened, and again if the card is replaced meanwhile.
+  const load = (details) => {
+    const lazy = details.querySelector(":scope > [data-lazy]");
+    if (lazy) htmx.trigger(lazy, "details");
+  };
+  document.addEventListener("toggle", (event) => event.target.matches?.("details.more[open]") && load(event.target), true);
+  document.addEventListener("htmx:after:swap", () => all("details.more[open]").forEach(load));
+
   // A live update replaces the charts: the texts at rest are the new ones, and the line is drawn again.
-  const insights = document.getElementById("insights");
-  if (insights) {
+  const changing = document.getElementById("insights") || document.getElementById("report");
+  if (changing) {
     new MutationObserver((changes) => {
       for (const { target } of changes) {
         const readout = (target.closest ? target : target.parentElement)?.closest?.(".readout");
         if (readout && at === null) readout.dataset.rest = readout.textContent;
       }
       if (at !== null) draw();
-    }).observe(insights, { childList: true, subtree: true, characterData: true });
+    }).observe(changing, { childList: true, subtree: true, characterData: true });
   }
 })();

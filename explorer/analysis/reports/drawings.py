@@ -32,7 +32,7 @@ LEVELS = 5  # of a heat map
 ROWS_A_DECADE = 4
 ROW = 22.0  # of a Gantt chart, or of a heat map by name
 CHARACTER = 6.4
-LONGEST_NAME = {"wide": 28, "narrow": 15}  # characters of the name of a row
+LONGEST_NAME = {"wide": 40, "narrow": 15}  # characters of the name of a row
 STEPS = tuple(
     timedelta(seconds=s)
     for s in (0.01, 0.1, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21_600, 43_200, 86_400, 172_800, 604_800)

@@ -8,11 +8,12 @@ from typing import Any, ClassVar
 
 from django import forms
 
-from ..forms import ScopeForm, moment_input
-from .scope import HOUR, Range, Scope, clock_now, floor
+from ..forms import MomentInput, ScopeForm
+from .scope import HOUR, STEP, Range, Scope, clock_now, floor
 
 RANGES = {"1d": ("24 hours", timedelta(days=1)), "7d": ("7 days", timedelta(days=7)), "30d": ("30 days", timedelta(days=30))}
 CUSTOM = "custom"
+AGED = timedelta(days=7)  # from then on, roll-ups have steps of an hour (jobs/roll_up.py)
 INSTANT = timedelta(microseconds=1)  # a range that ends now includes what happens at this very instant, as in a paused namespace
 LONGEST = timedelta(days=400)
 EARLIEST, LATEST = datetime(2000, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)
@@ -21,21 +22,22 @@ COMPARED = {"": "nothing", "before": "the period before", "week": "a week earlie
 
 
 class ReportForm(ScopeForm):
-    """A queue or a namespace, and a range that ends now by its clock, or one with both ends.
+    """A queue or a namespace, and a range that ends now by its clock, or one with both ends, of whole steps.
 
     A subclass for an analysis adds fields; DEFAULTS are the values of parameters that the URL lacks. An analysis without
-    comparison sets `compare = None`.
+    comparison sets `compare = None`. A start or an end makes the range a custom one.
     """
 
     DEFAULTS: ClassVar[Mapping[str, str]] = {"range": "1d"}
 
-    range = forms.ChoiceField(label="Range", choices=[*((k, f"the last {v[0]}") for k, v in RANGES.items()), (CUSTOM, "custom")])
-    start = forms.DateTimeField(required=False, label="From (UTC)", widget=moment_input())
-    end = forms.DateTimeField(required=False, label="To (UTC)", widget=moment_input())
+    range = forms.ChoiceField(label="Range", choices=[*((key, words) for key, (words, _) in RANGES.items()), (CUSTOM, "custom")])
+    start = forms.DateTimeField(required=False, label="From (UTC)", widget=MomentInput())
+    end = forms.DateTimeField(required=False, label="To (UTC)", widget=MomentInput())
     compare = forms.ChoiceField(required=False, label="Compare with", choices=list(COMPARED.items()))
 
     def __init__(self, data: Mapping[str, Any]):
-        super().__init__({**self.DEFAULTS, **data})
+        chosen = {"range": CUSTOM} if data.get("start") or data.get("end") else {}
+        super().__init__({**self.DEFAULTS, **data, **chosen})
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean()
@@ -54,9 +56,10 @@ class ReportForm(ScopeForm):
         return cleaned
 
     @property
-    def own_fields(self) -> list[forms.BoundField]:
-        """Those that the analysis adds."""
-        return [self[name] for name in self.fields if name not in ReportForm.base_fields]
+    def query(self) -> dict[str, Any]:
+        """The parameters of a URL that ask the same."""
+        given = {name: self.data.get(name) for name in self.fields}
+        return {name: value for name, value in given.items() if value not in (None, "")}
 
     def scope(self) -> Scope | None:
         """None: there is no such queue or namespace. Of an invalid form, as far as it is valid."""
@@ -67,17 +70,22 @@ class ReportForm(ScopeForm):
         return Scope(of.entities, of.namespace, of.is_whole, span, now, self._compared(span))
 
     def _range(self, now: datetime) -> Range:
+        """From the beginning of a step to the end of one, or to now. The history of more than a week ago has steps of an hour."""
         values = self.cleaned_data
         if values.get("range") == CUSTOM and not self.errors:
-            return Range(floor(values["start"], HOUR), values["end"])
-        length = RANGES.get(values.get("range", ""), RANGES["1d"])[1]
-        return Range(floor(now - length, HOUR), now + INSTANT)
+            start, end = values["start"], floor(values["end"] + STEP - INSTANT, STEP)
+        else:
+            length = RANGES.get(values.get("range", ""), RANGES["1d"])[1]
+            start, end = now - length, now + INSTANT
+        earliest = start - timedelta(days=7) if values.get("compare") == "week" else start
+        finest = HOUR if earliest < now - AGED else STEP
+        return Range(floor(start, finest), end, finest)
 
     def _compared(self, span: Range) -> Range | None:
         match self.cleaned_data.get("compare"):
             case "before":
-                hours = -(-span.length // HOUR) * HOUR  # whole hours, so that no hour is in both
-                return span.before(hours)
+                steps = -(-span.length // span.finest) * span.finest  # whole steps, so that none is in both
+                return span.before(steps)
             case "week":
                 return span.before(timedelta(days=7))
         return None

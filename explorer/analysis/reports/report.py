@@ -134,7 +134,8 @@ class Figure:
     """A chart.
 
     label: what it shows, for those who do not see it. charts: its geometry in each width. template: draws one of them. keys: its
-    legend, (CSS name of a series, its word). columns: of the axis table, whose values are read under the pointer.
+    legend, (CSS name of a series, its word). columns: of the axis table, whose values are read under the pointer; only of a chart
+    over time.
     """
 
     label: str
@@ -150,15 +151,10 @@ class Figure:
         """Whether its series are lines, and not areas."""
         return self.kind in ("lines", "heat")
 
-    @property
-    def readout(self) -> str:
-        """The id of the line with the values under the pointer."""
-        return f"read-{self.columns.replace(' ', '-')}"
-
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of a report. is_half: it may stand beside the next one."""
+    """A part of a report."""
 
     name: str
     title: str
@@ -166,7 +162,7 @@ class Section:
     figures: Sequence[Figure] = ()
     table: Table | None = None
     notes: Sequence[str] = ()
-    is_half: bool = False
+    is_half: bool = False  # no longer read
 
 
 @dataclass(frozen=True, slots=True)

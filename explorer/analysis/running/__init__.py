@@ -1,0 +1,1 @@
+"""Runs: what starts them, executes them and stores their results."""

@@ -1,102 +1,102 @@
-"""Requests an analysis: creates its row and its task."""
+"""Requests runs, and finds their results."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, time, timedelta
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
+from django.conf import settings
 from django.db import transaction
+from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
-from kombu.exceptions import KombuError
 
-from broker_core.common.errors import BrokerError, InvalidArgument
 from broker_core.common.types import Actor, Right
-from broker_core.models import Entity
-from broker_core.namespaces import get_clock
-from explorer.models import AnalysisRun
+from explorer.models import AnalysisResult, AnalysisRun
 
-from .. import rollups, tasks
-from ..subject import Subject
-from . import runs
+from .. import tasks
+from ..reports.forms import CUSTOM, ReportForm
+from ..reports.report import Analysis
+from ..reports.scope import Range, Scope
 
-ROLL_UP = "roll_up"
-
-
-def create(
-    entities: list[Entity], start: datetime, end: datetime, bucket: str, *, clock_ahead: timedelta | None = None, actor: Actor
-) -> AnalysisRun:
-    """Request an analysis of these queues, which a worker executes. start, end: range of the enqueue times, aware UTC.
-    clock_ahead: see AnalysisRun.
-
-    Raises NotAuthorized without Right.OPERATE, InvalidArgument for an invalid range.
-    """
-    actor.require(Right.OPERATE, "the history")
-    runs.check_range(start, end, bucket)
-    if not entities:
-        raise InvalidArgument("queues", "must name at least one queue")
-    named = [{"id": entity.pk, "namespace": entity.namespace.name, "path": entity.path} for entity in entities]
-    with transaction.atomic():
-        run = AnalysisRun.objects.create(
-            queues=named,
-            start_at=start,
-            end_at=end,
-            clock_ahead=clock_ahead,
-            bucket=bucket,
-            requested_by=str(actor),
-            requested_at=Now(),
-        )
-        transaction.on_commit(lambda: _submit(run.pk))
-    return run
+OPEN = (AnalysisRun.QUEUED, AnalysisRun.RUNNING)
 
 
-def roll_up(*, actor: Actor, submit: bool = True) -> AnalysisRun | None:
-    """Request a roll-up of the days before today. None: no day has to be, or a roll-up is requested already. submit: by a task;
-    otherwise the caller executes the run."""
-    actor.require(Right.OPERATE, "the history")
-    days = [day.day for day in rollups.uncovered(before=datetime.now(UTC).date())]
-    if not days or AnalysisRun.objects.filter(kind=ROLL_UP, state__in=runs.OPEN).exists():
+def key_of(analysis: Analysis, scope: Scope, form: ReportForm) -> str:
+    """Of the report, the entities, the range as asked, the comparison, and the values of its own fields."""
+    values, fields = form.cleaned_data, analysis.form.base_fields
+    asked = {
+        "report": analysis.slug,
+        "of": [scope.namespace.pk, *([] if scope.is_whole else scope.ids)],
+        "range": [scope.range.start, scope.range.end] if values["range"] == CUSTOM else values["range"],
+        "compare": values.get("compare") if "compare" in fields else "",
+        "own": {name: values.get(name) for name in sorted(fields.keys() - ReportForm.base_fields.keys())},
+    }
+    return hashlib.sha256(json.dumps(asked, default=str).encode()).hexdigest()
+
+
+def results_of(analyses: Iterable[Analysis], scope: Scope, form: ReportForm) -> dict[str, AnalysisResult]:
+    """The newest stored results by slug."""
+    slugs = {key_of(one, scope, form): one.slug for one in analyses}
+    return {slugs[result.key]: result for result in AnalysisResult.objects.filter(pk__in=slugs)}
+
+
+def refresh(
+    analyses: Iterable[Analysis], scope: Scope, form: ReportForm, *, actor: Actor, force: bool = False
+) -> AnalysisRun | None:
+    """Request a run of the reports that are missing or older than ANALYSIS_FRESH_SECONDS, and not being made. None: there are
+    none."""
+    actor.require(Right.BROWSE, "the analyses")
+    analyses = list(analyses)
+    old = datetime.now(UTC) - timedelta(seconds=getattr(settings, "ANALYSIS_FRESH_SECONDS", 600))
+    stored = results_of(analyses, scope, form)
+    wanted = [one for one in analyses if force or one.slug not in stored or stored[one.slug].made_at < old]
+    wanted = [one for one in wanted if open_run([one], scope, form) is None]
+    if not wanted or not scope.entities:
         return None
-    start, end = (datetime.combine(day, time(), UTC) for day in (min(days), max(days) + timedelta(days=1)))
+    request = {
+        "query": form.query,
+        "reports": [one.slug for one in wanted],
+        "keys": [key_of(one, scope, form) for one in wanted],
+    }
     with transaction.atomic():
         run = AnalysisRun.objects.create(
-            kind=ROLL_UP, queues=[], start_at=start, end_at=end, bucket="day", requested_by=str(actor), requested_at=Now()
+            namespace=scope.namespace.name, subject=scope.name, request=request, requested_by=str(actor), requested_at=Now()
         )
-        if submit:
-            transaction.on_commit(lambda: _submit(run.pk))
+        transaction.on_commit(lambda: tasks.run_analysis.delay(run.pk))
     return run
 
 
-def last_day(subject: Subject, *, actor: Actor) -> AnalysisRun:
-    """Request an analysis of the last 24 hours, by the clock of its namespace, of all queues of a subject."""
-    real = datetime.now(UTC)
-    now = get_clock(subject.namespace.name).now if not subject.namespace.deleted_at else real
-    ahead = now - real if abs(now - real) > runs.SAME_CLOCK else None
-    return create(list(subject.entities), now - timedelta(days=1), now, "hour", clock_ahead=ahead, actor=actor)
+def open_run(analyses: Iterable[Analysis], scope: Scope, form: ReportForm) -> AnalysisRun | None:
+    """The queued or running run that makes any of them."""
+    return _runs(analyses, scope, form).filter(state__in=OPEN).first()
 
 
-def is_open(subject: Subject, actor: Actor) -> bool:
-    """Whether a run of these queues that this actor requested has not ended."""
-    named = [{"id": entity.pk} for entity in subject.entities[:1]]
-    waiting = AnalysisRun.objects.filter(state__in=runs.OPEN, requested_by=str(actor))
-    return waiting.filter(queues__contains=named).exists()
+def newest_run(analyses: Iterable[Analysis], scope: Scope, form: ReportForm) -> AnalysisRun | None:
+    """The last run that made any of them, or failed to."""
+    return _runs(analyses, scope, form).first()
 
 
-def _submit(run_id: int) -> None:
-    """Send the run's task to Celery. If that fails, mark the run as failed with the reason, since no worker would start it."""
-    try:
-        tasks.run_analysis.delay(run_id)
-    except (KombuError, OSError, BrokerError) as problem:
-        message = f"The analysis could not be sent to Celery ({problem}). Start the Celery broker, then start the analysis again."
-        waiting = AnalysisRun.objects.filter(pk=run_id, state=AnalysisRun.QUEUED)
-        waiting.update(state=AnalysisRun.FAILED, finished_at=Now(), message=message)
+def stored_scope(result: AnalysisResult, scope: Scope) -> Scope:
+    """The scope, with the range, the time and the comparison that a result answers."""
+    asked = result.asked
+
+    def span(one: dict[str, str] | None, like: Range) -> Range | None:
+        return replace(like, start=_at(one["start"]), end=_at(one["end"])) if one else None
+
+    found = span(asked["span"], scope.range) or scope.range
+    return replace(scope, range=found, now=_at(asked["now"]), compared=span(asked.get("compared"), found))
 
 
-def start(chosen: dict, *, actor: Actor) -> AnalysisRun:
-    """Request the analysis that a valid form describes (explorer.analysis.forms)."""
-    return create(
-        list(chosen["queues"]),
-        chosen["start_at"],
-        chosen["end_at"],
-        chosen["bucket"],
-        clock_ahead=chosen["clock_ahead"],
-        actor=actor,
-    )
+def _runs(analyses: Iterable[Analysis], scope: Scope, form: ReportForm) -> QuerySet[AnalysisRun]:
+    keys: Sequence[str] = [key_of(one, scope, form) for one in analyses]
+    made = Q(pk=None)
+    for key in keys:
+        made |= Q(request__keys__contains=[key])
+    return AnalysisRun.objects.filter(made).defer("log_tail")
+
+
+def _at(text: str) -> datetime:
+    return datetime.fromisoformat(text)

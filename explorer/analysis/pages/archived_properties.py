@@ -17,7 +17,7 @@ from explorer.roles import actor_for
 from explorer.shared import shell
 from explorer.shared.family import pages_of
 
-from .forms import ScopeForm
+from ..forms import ScopeForm
 
 
 class KeysForm(forms.Form):

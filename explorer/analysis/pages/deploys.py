@@ -10,7 +10,7 @@ from django.views.decorators.http import require_http_methods
 from broker_core.common.types import Right
 from explorer.shared import changes, shell
 
-from .forms import ScopeForm
+from ..forms import ScopeForm
 
 
 class DeployForm(forms.Form):

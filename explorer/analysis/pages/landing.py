@@ -1,0 +1,178 @@
+"""Where analyses begin: the choice of a queue or namespace, what was found there, the questions, all reports, and the runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods
+
+from broker_core import reads
+from broker_core.common.errors import EntityNotFound
+from broker_core.common.types import Actor, Right
+from broker_core.history import archive, manifest
+from broker_core.models import Entity
+from explorer import sandbox_names
+from explorer.models import AnalysisRun
+from explorer.shared import shell
+
+from ..forms import analysable
+from ..reports.registry import ANALYSES, BY_SLUG, Question
+from ..reports.report import Analysis
+from ..reports.scope import Scope
+from ..subject import Subject
+from . import cards
+from .asking import Asked, asked_of, problem
+from .questions import DETAILS, PART, PROGRESS, questions, shown_details, state_of
+
+OVERVIEW = "overview"  # the report whose findings come first
+NEWEST = 20  # runs
+MOST_SUGGESTED = 200  # queues
+HELD_BACK = timedelta(seconds=30)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A question, with the answer of its first report, if one is stored."""
+
+    question: Question
+    answer: cards.Answer | None
+
+
+def first_reports(*, of_entity: bool, actor: Actor) -> list[Analysis]:
+    """The overview, and the first report of each question."""
+    firsts = (next(one.analyses(of_entity=of_entity), None) for one in questions())
+    found = [BY_SLUG.get(OVERVIEW), *firsts]
+    return [one for one in found if one and one.right in actor.rights and (of_entity or not one.needs_entity)]
+
+
+@require_http_methods(["GET", "POST"])
+@shell.page
+def analyses(request: HttpRequest) -> HttpResponse:
+    """GET: `path` in a namespace leads to the queue of that name. POST answers all questions anew."""
+    request.actor.require(Right.BROWSE, "the analyses")
+    data = request.GET.dict()
+    part = data.pop(PART, "")
+    request.GET = request.GET.copy()
+    request.GET.pop(PART, None)
+    if data.get("path") and data.get("namespace"):
+        return HttpResponseRedirect(f"{reverse('explorer:analyses')}?queue={_queue_named(data['namespace'], data['path'])}")
+    scope = asked_of((), data)[1]
+    if scope is None:
+        return shell.show(request, "analysis/landing", _context(request, None))
+    firsts = first_reports(of_entity=not scope.is_whole, actor=request.actor)
+    asked = Asked(firsts, asked_of(firsts, {**scope.query})[0], scope)
+    if request.method == "POST":
+        shell.act(request, "start analysis", None, lambda: asked.refreshed(request.actor), target=scope.name)
+        return HttpResponseRedirect(f"{reverse('explorer:analyses')}?{scope.url_query}")
+    if part == DETAILS:
+        return _details(asked)
+    return _show(request, asked, part)
+
+
+def _show(request: HttpRequest, asked: Asked, part: str) -> HttpResponse:
+    """The page; or how far the run is, and once it is over, all that can be new."""
+    overview = [one for one in asked.analyses if one.slug == OVERVIEW]
+    run = asked.last_run()
+    if not part and not (run and not run.is_over) and overview:
+        run = Asked(overview, asked.form, asked.scope).opened(request.actor) or run
+    if part == PROGRESS and run and not run.is_over:
+        return shell.show(request, "analysis/landing", _progress(asked.scope, run), fragment="analysis/_progress")
+    context = _context(request, asked.scope) | _found(asked) | _progress(asked.scope, run)
+    context["problem"] = "" if run and not run.is_over else context["no_spark"]
+    response = shell.show(request, "analysis/landing", context, fragment="analysis/_landing")
+    if part == PROGRESS:
+        response.headers["HX-Retarget"], response.headers["HX-Reswap"] = "#answers", "outerMorph"
+    return response
+
+
+def _found(asked: Asked) -> dict[str, Any]:
+    found = {one.analysis.slug: one for one in cards.answers(asked.analyses, asked.scope, asked.form)}
+    of_entity = not asked.scope.is_whole
+    firsts = ((one, next(one.analyses(of_entity=of_entity), None)) for one in questions())
+    overview = found.get(OVERVIEW)
+    results = [overview.result] if overview and overview.result else []
+    return {
+        "choices": [Choice(question, found.get(first.slug) if first else None) for question, first in firsts],
+        "answers": [overview] if overview else [],
+        "updated_at": overview.result.made_at if overview and overview.result else None,
+        "warnings": list(dict.fromkeys(note for one in results for note in one.notes)),
+    }
+
+
+def _details(asked: Asked) -> HttpResponse:
+    for one in cards.answers([one for one in asked.analyses if one.slug == OVERVIEW], asked.scope, asked.form):
+        if one.card:
+            return shown_details(one.card)
+    raise Http404("no such result")
+
+
+def _progress(scope: Scope, run: AnalysisRun | None) -> dict[str, Any]:
+    return {
+        "page": {"url": reverse("explorer:analyses"), "target": "#answers"},
+        "query": scope.url_query,
+        "scope": scope,
+        **state_of(run),
+    }
+
+
+def _context(request: HttpRequest, of: Subject | None) -> dict[str, Any]:
+    newest = _runs(of)
+    return {
+        "section": "insights",
+        "of": of,
+        "namespaces": list(_namespaces(request)),
+        "queues": _suggested(of),
+        "questions": questions(),
+        "reports": [one for one in ANALYSES if one.right in request.actor.rights and (not of or _is_about(one, of))],
+        "runs": newest[:NEWEST],
+        "more": len(newest) > NEWEST,
+        "archive": manifest.state(),
+        "held_back": _held_back(),
+        "no_spark": problem(),
+    }
+
+
+def _runs(of: Subject | None) -> list[AnalysisRun]:
+    """The newest runs: all of them; or those of the namespace, of its queue only if `of` is one."""
+    found = AnalysisRun.objects.defer("log_tail")
+    if of:
+        found = found.filter(namespace=of.namespace.name, **({} if of.is_whole else {"subject": of.name}))
+    return list(found[: NEWEST + 1])
+
+
+def _is_about(analysis: Analysis, of: Subject) -> bool:
+    return not (of.is_whole and analysis.needs_entity)
+
+
+def _namespaces(request: HttpRequest) -> Iterator[str]:
+    found = sandbox_names.without_of_others(request.user, reads.namespaces(actor=request.actor))
+    return (one.name for one in found if not one.is_system)
+
+
+def _suggested(of: Subject | None) -> list[str]:
+    """The names of the queues of the namespace, the first MOST_SUGGESTED of them."""
+    if of is None:
+        return []
+    here = analysable(Entity.objects.filter(namespace=of.namespace, deleted_at=None))
+    return list(here.values_list("path", flat=True)[:MOST_SUGGESTED])
+
+
+def _queue_named(namespace: str, path: str) -> int:
+    """Raises EntityNotFound."""
+    named = analysable(Entity.objects.filter(namespace__name__iexact=namespace, path__iexact=path.strip()))
+    found = named.order_by("-deleted_at").values_list("pk", "deleted_at")
+    present = [pk for pk, deleted_at in found if deleted_at is None] or [pk for pk, _ in found]
+    if not present:
+        raise EntityNotFound(f"{namespace}/{path}")
+    return present[0]
+
+
+def _held_back() -> Any:
+    """The transaction that has held the archive back for longer than HELD_BACK, or None."""
+    holder = archive.horizon_holder()
+    return holder if holder and holder.age > HELD_BACK else None

@@ -1,0 +1,183 @@
+"""The pages of questions and of single reports: answered from stored results, and refreshed in place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, ClassVar
+from urllib.parse import urlencode
+
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.utils.text import slugify
+from django.views.decorators.http import require_http_methods
+
+from broker_core.common.types import Right
+from explorer.models import AnalysisRun
+from explorer.shared import shell
+
+from ..reports import files
+from ..reports.forms import RANGES, ReportForm
+from ..reports.registry import BY_SLUG, QUESTION_BY_SLUG, QUESTIONS, Question
+from ..reports.report import Analysis
+from ..reports.scope import Scope
+from ..running import submission
+from . import cards
+from .asking import Asked, asked_of, is_left, problem, progress_of
+
+PART = "part"  # the parameter that asks for a part of a page
+PROGRESS, DETAILS = "progress", "details"
+MOST_QUEUES = 100  # to choose from
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """slug: of the question; empty: a single report. url: without parameters."""
+
+    title: str
+    lead: str
+    analyses: Sequence[Analysis]
+    url: str
+    slug: str = ""
+    target: ClassVar[str] = "#report"  # what a refresh replaces
+
+
+@require_http_methods(["GET", "POST"])
+@shell.page
+def question(request: HttpRequest, slug: str) -> HttpResponse:
+    """One of the five questions. POST makes its reports anew."""
+    request.actor.require(Right.BROWSE, "the analyses")
+    found = QUESTION_BY_SLUG.get(slug)
+    if found is None:
+        raise Http404("no such question")
+    analyses = [one for one in found.analyses(of_entity=True) if one.right in request.actor.rights]
+    return _answer(request, Page(found.title, "", analyses, reverse("explorer:analysis_question", args=(slug,)), slug))
+
+
+@require_http_methods(["GET", "POST"])
+@shell.page
+def report(request: HttpRequest, slug: str) -> HttpResponse:
+    """A single report; with `file`, one of its tables as a file ("name.csv"). POST makes it anew."""
+    analysis = BY_SLUG.get(slug)
+    if analysis is None:
+        raise Http404("no such analysis")
+    request.actor.require(Right.BROWSE, "the analyses")
+    request.actor.require(analysis.right, "the analyses")
+    url = reverse("explorer:analysis_report", args=(slug,))
+    return _answer(request, Page(analysis.title, analysis.question, [analysis], url))
+
+
+def state_of(run: AnalysisRun | None) -> dict[str, Any]:
+    """The context of a run's progress. Loads no run."""
+    if run is None:
+        return {"run": None}
+    return {"run": run, "is_left": is_left(run), "progress": progress_of(run, datetime.now(UTC))}
+
+
+def _answer(request: HttpRequest, page: Page) -> HttpResponse:
+    data = request.GET.dict()
+    part = data.pop(PART, "")
+    request.GET = request.GET.copy()
+    request.GET.pop(PART, None)
+    form, scope = asked_of(page.analyses, data)
+    if scope is None:
+        raise Http404("no such queue or namespace")
+    analyses = [one for one in page.analyses if not scope.is_whole or not one.needs_entity]
+    asked = Asked(analyses, form, scope)
+    if not form.is_valid():
+        return _show(request, page, asked, status=400)
+    if request.method == "POST":
+        return _made_anew(request, page, asked)
+    if "file" in data:
+        return _file(asked, data["file"])
+    if part == PROGRESS:
+        return _progress(request, page, asked)
+    if part == DETAILS:
+        return _details(request, asked, data.get("report", ""))
+    run = asked.opened(request.actor) if analyses else None
+    return _show(request, page, asked, run=run, answers=cards.answers(analyses, scope, form))
+
+
+def _made_anew(request: HttpRequest, page: Page, asked: Asked) -> HttpResponse:
+    act = shell.act(
+        request, "start analysis", None, lambda: asked.refreshed(request.actor), target=f"{page.title} {asked.scope.name}"
+    )
+    if act.error is not None:
+        shell.notify_error(request, act.error)
+    return HttpResponseRedirect(f"{page.url}?{request.GET.urlencode()}")
+
+
+def _progress(request: HttpRequest, page: Page, asked: Asked) -> HttpResponse:
+    """How far the run is. Once it is over: the answers, which replace those of before."""
+    run = asked.last_run()
+    if run and not run.is_over:
+        return shell.show(request, "analysis/question", _context(page, asked, run=run), fragment="analysis/_progress")
+    context = _context(page, asked, run=run, answers=cards.answers(asked.analyses, asked.scope, asked.form))
+    response = shell.show(request, "analysis/question", context, fragment="analysis/_answers")
+    response.headers["HX-Retarget"], response.headers["HX-Reswap"] = "#answers", "outerMorph"
+    return response
+
+
+def _details(request: HttpRequest, asked: Asked, slug: str) -> HttpResponse:
+    """The details of a report, which a page of several reports loads when they are opened."""
+    chosen = [one for one in asked.analyses if one.slug == slug]
+    found = cards.answers(chosen, asked.scope, asked.form)
+    if not found or not found[0].card:
+        raise Http404("no such result")
+    return shown_details(found[0].card)
+
+
+def shown_details(card: cards.Card) -> HttpResponse:
+    return HttpResponse(f'<div class="details-body">{card.details}</div>')
+
+
+def _file(asked: Asked, name: str) -> HttpResponse:
+    """A table of the report as a file. name: that of the table, a dot, and one of files.FORMATS."""
+    analysis = next(iter(asked.analyses), None)
+    result = submission.results_of(asked.analyses, asked.scope, asked.form).get(analysis.slug) if analysis else None
+    if analysis is None or result is None:
+        raise Http404("no such result")
+    table_name, _, file_format = name.rpartition(".")
+    table = cards.report_of(analysis, result, asked.scope, asked.form.cleaned_data).tables.get(table_name)
+    if table is None or file_format not in files.FORMATS:
+        raise Http404("the report has no such file")
+    return files.download(table, f"vitrine-{analysis.slug}-{table.name}-{slugify(asked.scope.name)}", file_format)
+
+
+def _show(request: HttpRequest, page: Page, asked: Asked, *, status: int = 200, **found: Any) -> HttpResponse:
+    return shell.show(request, "analysis/question", _context(page, asked, **found), status=status)
+
+
+def _context(
+    page: Page, asked: Asked, *, run: AnalysisRun | None = None, answers: Sequence[cards.Answer] = ()
+) -> dict[str, Any]:
+    query = asked.form.query
+    shared = {name: value for name, value in query.items() if name in ReportForm.base_fields}
+    results = [one.result for one in answers if one.result]
+    notes = dict.fromkeys(note for one in results for note in one.notes)
+    return {
+        "section": "insights", "page": page, "form": asked.form, "scope": asked.scope, "query": urlencode(query),
+        "shared_query": urlencode(shared), "answers": answers,
+        "is_single": not page.slug, "questions": questions() if page.slug else (), "ranges": RANGES,
+        "own_fields": own_fields(asked.form), "whole_only": [one for one in page.analyses if one not in asked.analyses],
+        "queues": _queues(asked.scope) if len(asked.analyses) < len(page.analyses) else (),
+        "updated_at": min((one.made_at for one in results), default=None), "warnings": list(notes),
+        "generated": max((one.card.generated for one in answers if one.card), default=0),
+        "problem": "" if run and not run.is_over else problem(),
+        **state_of(run),
+    }  # fmt: skip
+
+
+def questions() -> list[Question]:
+    """Those that a report answers."""
+    return [one for one in QUESTIONS if any(one.analyses(of_entity=True))]
+
+
+def own_fields(form: ReportForm) -> list[Any]:
+    """The fields that its reports add."""
+    return [form[name] for name in form.fields if name not in ReportForm.base_fields]
+
+
+def _queues(scope: Scope) -> Sequence[Any]:
+    return [one for one in scope.entities if not one.deleted_at][:MOST_QUEUES]
