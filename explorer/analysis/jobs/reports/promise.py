@@ -1,0 +1,21 @@
+"""Service level: how long messages waited, by week or month."""
+
+from datetime import timedelta
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from .. import measures, roll_up, traffic
+from ..history import History
+
+BY_WEEK = timedelta(days=92)  # a range up to this long is by week
+MEASURES = (measures.WAITING, measures.NEVER_RECEIVED)
+
+
+def tables(history: History) -> dict[str, DataFrame]:
+    """queues: entity_id, at (start of the week or month of entering), measure, bins, counts. known: of traffic.known."""
+    span = history.request.span
+    unit = "week" if span.end - span.start <= BY_WEEK else "month"
+    timed = history.histograms().where(F.col("measure").isin(*MEASURES) & span.has("step"))
+    periods = timed.withColumn("at", F.date_trunc(unit, "step"))
+    return {"queues": roll_up.histograms(periods, "entity_id", "at", "measure"), "known": traffic.known(history)}
