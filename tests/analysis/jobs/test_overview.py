@@ -5,9 +5,9 @@ from datetime import timedelta
 import pytest
 
 from explorer.analysis.jobs import measures, outcomes
+from explorer.analysis.jobs.constants import ARRIVALS, FAILURES, LOCKS, LOSSES, WAITING
 from explorer.analysis.jobs.history import Span
 from explorer.analysis.jobs.reports import overview
-from explorer.analysis.jobs.reports.overview import ARRIVALS, FAILURES, LOCKS, LOSSES, WAITING
 
 from .rows import HOUR, NOON, a_request, history, listed
 

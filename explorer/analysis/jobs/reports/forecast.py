@@ -1,19 +1,14 @@
 """Recurring backlog: arrivals and backlog by hour of the week, and the hours in which the backlog was large in several weeks."""
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from .. import traffic
+from ..constants import FEWEST_WEEKS, LARGE, LARGE_TIMES, MOST_WEEKS, WEEK, WEEK_HOURS
 from ..history import History, Span
 
-WEEK = timedelta(days=7)
-HOURS = 7 * 24
-WEEKS = 8  # before the end of the range, at most
-FEWEST_WEEKS = 3
-LEAST = 10  # messages of a large backlog
-TIMES = 3  # the usual one, from which it is large
 MOST_PEAKS = 2000
 MONDAY = 4 * 86_400
 
@@ -35,9 +30,9 @@ def tables(history: History) -> dict[str, DataFrame]:
 
 
 def weeks_before(end: datetime) -> Span:
-    """The last WEEKS weeks that are over in whole hours."""
+    """The last MOST_WEEKS weeks that are over in whole hours."""
     hour = end.replace(minute=0, second=0, microsecond=0)
-    return Span(hour - WEEKS * WEEK, hour)
+    return Span(hour - MOST_WEEKS * WEEK, hour)
 
 
 def _by_hour(moves: DataFrame, span: Span, *keys: str) -> DataFrame:
@@ -48,8 +43,8 @@ def _by_hour(moves: DataFrame, span: Span, *keys: str) -> DataFrame:
     seconds = F.unix_seconds("hour")
     return by_hour.withColumns(
         {
-            "slot": ((seconds - MONDAY) / 3600 % HOURS).cast("int"),
-            "week": F.floor((F.unix_seconds(F.lit(span.end)) - 3600 - seconds) / (HOURS * 3600)).cast("int"),
+            "slot": ((seconds - MONDAY) / 3600 % WEEK_HOURS).cast("int"),
+            "week": F.floor((F.unix_seconds(F.lit(span.end)) - 3600 - seconds) / (WEEK_HOURS * 3600)).cast("int"),
         }
     )
 
@@ -60,7 +55,7 @@ def _with_large(by_hour: DataFrame) -> DataFrame:
     used = (F.col("arrivals") > 0) | (F.col("backlog") > 0)
     since = F.min(F.when(used, F.col("hour"))).over(queue)
     usual = F.median(F.when(F.col("hour") >= F.col("since"), F.col("backlog"))).over(queue)
-    large = (F.col("backlog") >= LEAST) & (F.col("backlog") >= TIMES * F.col("usual"))
+    large = (F.col("backlog") >= LARGE) & (F.col("backlog") >= LARGE_TIMES * F.col("usual"))
     return by_hour.withColumn("since", since).withColumn("usual", usual).withColumn("is_large", large)
 
 

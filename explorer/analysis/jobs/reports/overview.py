@@ -5,26 +5,32 @@ The numbers ("metrics") are counts, or mean bins of durations (bins are logarith
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from .. import measures, outcomes, traffic
+from ..constants import (
+    ARRIVALS,
+    COUNTS,
+    EARLY,
+    FAILURES,
+    FEWEST_ALIKE,
+    FEWEST_HOURS,
+    LEAST_SCORE,
+    LOCKS,
+    LOOK_BACK,
+    LOSSES,
+    PROCESSING,
+    WAITING,
+)
 from ..history import History, Span
 
-ARRIVALS, LOSSES, WAITING, PROCESSING, FAILURES, LOCKS = range(6)  # the metrics
-COUNTS = (ARRIVALS, LOSSES, FAILURES, LOCKS)
 LOST = (outcomes.EXPIRED, outcomes.DEAD_LETTERED, outcomes.DROPPED, outcomes.MOVED, outcomes.PURGED, outcomes.DELETED)
 ABANDONED, LOCK_LOST = 7, 12  # outcomes of deliveries
 FAILED = (ABANDONED, LOCK_LOST, outcomes.DEAD_LETTERED, outcomes.DROPPED, outcomes.MOVED)
-HOUR, DAY = timedelta(hours=1), timedelta(days=1)
-LOOK_BACK = timedelta(days=28)
-EARLY = 3 * DAY  # of the history of a queue, in which hours are compared with those right before them
-FEWEST_ALIKE = 3  # hours of the same weekday, or else of any day, that say what is usual
-FEWEST_HOURS = 6  # of those before, in an early history
 FEWEST_TIMES = 10  # messages in an hour whose typical duration counts
-LEAST_SCORE = 4.0  # times the usual spread
 LEAST_COUNT = 5
 LEAST_SPREAD = 8.0  # bins, a quarter of an octave
 MOST = 2000  # unusual hours

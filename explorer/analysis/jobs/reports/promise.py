@@ -1,14 +1,12 @@
 """Service level: how long messages waited, by week or month."""
 
-from datetime import timedelta
-
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from .. import measures, roll_up, traffic
+from ..constants import BY_WEEK
 from ..history import History
 
-BY_WEEK = timedelta(days=92)  # a range up to this long is by week
 MEASURES = (measures.WAITING, measures.NEVER_RECEIVED)
 
 
