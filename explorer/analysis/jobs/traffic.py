@@ -41,17 +41,19 @@ def summed(moves: DataFrame, *keys: str) -> DataFrame:
     return moves.groupBy(*keys).agg(F.sum("entered").alias("entered"), F.sum("left").alias("left"))
 
 
-def with_depth(moves: DataFrame, *keys: str) -> DataFrame:
-    """Adds depth: how many were there at the end of the step. moves: one row for each step of the keys."""
-    until_now = _of(*keys).orderBy("at").rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    return moves.withColumn("depth", F.sum(F.col("entered") - F.col("left")).over(until_now))
+def depths(moves: DataFrame) -> DataFrame:
+    """entity_id (NULL: all together), at (step), entered, left, depth: how many were there at the end of the step."""
+    each = moves.withColumn("entity_id", F.explode(F.array("entity_id", F.lit(None).cast("long"))))
+    until_now = Window.partitionBy("entity_id").orderBy("at").rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    depth = F.sum(F.col("entered") - F.col("left")).over(until_now)
+    return summed(each, "entity_id", "at").withColumn("depth", depth)
 
 
-def backlogs(depths: DataFrame, span: Span, *keys: str) -> DataFrame:
-    """The keys, entered, left, depth (at the end of the span), and the largest backlog: most; most_at, the step at whose end it
-    was reached; since, the step from which on it was above a tenth of it (NULL: since before the span); until, the next step at
-    whose end it was not (NULL: it did not drain). depths: of `with_depth`."""
-    whole, at, inside = _of(*keys), F.col("at"), F.col("at") >= F.lit(span.start)
+def backlogs(depths: DataFrame, span: Span) -> DataFrame:
+    """entity_id (NULL: all together), entered, left, depth (at the end of the span), and the largest backlog: most; most_at, the
+    step at whose end it was reached; since, the step from which on it was above a tenth of it (NULL: since before the span);
+    until, the next step at whose end it was not (NULL: it did not drain). depths: of `depths`."""
+    whole, at, inside = Window.partitionBy("entity_id"), F.col("at"), F.col("at") >= F.lit(span.start)
     low = F.col("depth") <= LOW * F.col("most")
     found = (
         depths.withColumn("most", F.max("depth").over(whole))
@@ -59,7 +61,7 @@ def backlogs(depths: DataFrame, span: Span, *keys: str) -> DataFrame:
         .withColumn("low_at", F.max(F.when(low & (at < F.col("most_at")), at)).over(whole))
     )  # fmt: skip
     rising = (at <= F.col("most_at")) & (F.col("low_at").isNull() | (at > F.col("low_at")))
-    return found.groupBy(*keys).agg(
+    return found.groupBy("entity_id").agg(
         *(_total(name, inside) for name in ("entered", "left")),
         F.max_by("depth", "at").alias("depth"),
         *(F.first(name).alias(name) for name in ("most", "most_at")),
@@ -81,8 +83,3 @@ def hours(history: History, span: Span) -> DataFrame:
 
 def _total(name: str, inside: Column) -> Column:
     return F.coalesce(F.sum(F.when(inside, F.col(name))), F.lit(0)).alias(name)
-
-
-def _of(*keys: str) -> Window:
-    """All rows with the same keys."""
-    return Window.partitionBy(*(keys or (F.lit(0),)))

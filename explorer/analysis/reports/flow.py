@@ -62,13 +62,19 @@ class Flow:
 def present(scope: Scope, values: Mapping[str, Any], tables: Tables) -> Report:
     known, span = tables.one("known"), scope.range
     shown = axis(span, known.since)
-    found = flow(shown.starts, tables["flow"])
-    [total] = tables["total"] or [None]
+    found = flow(shown.starts, [row for row in tables["flow"] if row.entity_id is None])
+    total = next((row for row in tables["backlogs"] if row.entity_id is None), None)
+    queues = [row for row in tables["backlogs"] if row.entity_id is not None]
     said = sentence(scope, found, total)
-    if scope.is_whole and total and total.most and len(tables["queues"]) > 1:
-        said += f" {largest_queue(scope, tables['queues'])}"
-    sections = _sections(scope, shown, found, tables, known.since) if total else ()
-    return Report(said, sections, NOTES, known.generated)
+    if scope.is_whole and total and total.most and len(queues) > 1:
+        said += f" {largest_queue(scope, queues)}"
+    if not total:
+        return Report(said, (), NOTES)
+    steps = [row for row in tables["flow"] if row.entity_id is not None and row.at is not None]
+    details = [*_by_queue(scope, queues, known.since), *_by_step(scope, steps, known.since)]
+    data = Table("flow", "Data", NUMBERS, _rows(scope, found, known.since), is_axis=True)
+    pictures = _pictures(scope, shown, found, tables.one("before").entered)
+    return Report(said, [*pictures, *details, Section("data", "Data", table=data)], NOTES, known.generated)
 
 
 def flow(starts: Sequence[datetime], rows: Iterable[Any]) -> Flow:
@@ -107,7 +113,7 @@ def sentence(scope: Scope, found: Flow, total: Any) -> str:
 
 
 def largest_queue(scope: Scope, rows: Iterable[Any]) -> str:
-    """The queue with the largest backlog. rows: of the table "queues"."""
+    """The queue with the largest backlog. rows: of the table "backlogs"."""
     first = max(rows, key=lambda one: one.most)
     at = moment(reached(scope.range, first.most_at))
     return f"The largest of one queue was that of {scope.paths[first.entity_id]}, {first.most:,} at {at}."
@@ -126,14 +132,13 @@ def _step(span: Range) -> str:
     return "5 minutes" if span.finest < timedelta(hours=1) else "an hour"
 
 
-def _sections(scope: Scope, shown: Axis, found: Flow, tables: Tables, since: datetime | None) -> list[Section]:
-    """The backlog, then the details."""
-    span, starts, before = scope.range, found.starts, tables["before"]
+def _pictures(scope: Scope, shown: Axis, found: Flow, before: int) -> list[Section]:
+    """The backlog; what entered and left, and entered in the range to compare with."""
+    span, starts = scope.range, found.starts
     text = f"{counted(sum(found.entered), 'message')} entered, {sum(found.left):,} left."
     if scope.compared:
-        text += f" {difference(sum(found.entered), before[0].entered if before else 0, scope.compared)}"
+        text += f" {difference(sum(found.entered), before, scope.compared)}"
     traffic = {"entered": found.entered, "left": found.left}
-    table = Table("flow", "Data", NUMBERS, _rows(scope, found, since), is_axis=True)
     return [
         Section("backlog", "Backlog", figures=[Figure(
             f"Largest backlog by {span.unit}",
@@ -145,9 +150,6 @@ def _sections(scope: Scope, shown: Axis, found: Flow, tables: Tables, since: dat
             [count_lines(starts, traffic, one, partial=shown.partial) for one in WIDTHS],
             caption=f"messages by {span.unit}", keys=[("entered", "entered"), ("left", "left")], columns="entered left",
         )]),
-        *_by_queue(scope, tables["queues"], since),
-        *_by_step(scope, tables["steps"], since),
-        Section("data", "Data", table=table),
     ]  # fmt: skip
 
 

@@ -157,7 +157,7 @@ def _coming(scope: Scope, rows: Iterable[Any], weeks: int) -> list[Section]:
     by_slot = {row.slot: row for row in rows}
     first = floor(scope.now, HOUR) + HOUR
     starts = [first + i * HOUR for i in range(WEEK_HOURS)]
-    data = []
+    data: list[tuple[Any, ...]] = []
     for at in starts:
         row = by_slot[slot_of(at)]
         spread = [(round(median(one)), min(one), max(one)) for one in (row.arrivals[:weeks], row.backlog[:weeks])]

@@ -176,7 +176,7 @@ def _sections(
         caption, [share_rows(bars, one) for one in WIDTHS], "gantt", caption, [("share", "not in time"), ("rest", "permitted")],
         template="explorer/analysis/_gantt.svg",
     )  # fmt: skip
-    rows = [_row(scope, promise, scope.query, at, one) for at, one in reversed(periods.items())]
+    rows = [_row(scope, promise, scope.query, at, one) for at, one in reversed(list(periods.items()))]
     title = f"By {_unit(span)}"
     sections = [Section("periods", title, figures=[figure], table=Table("periods", title, PERIODS, rows))]
     if scope.is_whole:

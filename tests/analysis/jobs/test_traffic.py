@@ -24,8 +24,7 @@ def test_messages_from_before_the_range_and_open_ones_are_in_the_backlog(spark):
         lives=[lived(-90, -70), lived(-90, 12), lived(1, 2), lived(3, 70), lived(61, 62)],
         open=[{"enqueued_at": NOON - 9 * MINUTE}, {"enqueued_at": NOON + 22 * MINUTE}],
     )
-    depths = traffic.with_depth(moves(here), "entity_id")
-    assert listed(depths, "at", "entered", "left", "depth") == [
+    assert listed(traffic.depths(moves(here)).where("entity_id = 1"), "at", "entered", "left", "depth") == [
         (NOON - FIVE, 2, 0, 2), (NOON, 2, 1, 3), (NOON + 2 * FIVE, 0, 1, 2), (NOON + 4 * FIVE, 1, 0, 3),
     ]  # fmt: skip
 
@@ -33,17 +32,18 @@ def test_messages_from_before_the_range_and_open_ones_are_in_the_backlog(spark):
 def test_the_largest_backlog_has_a_beginning_and_an_end(spark):
     peak = [lived(11, 41) for _ in range(10)] + [lived(16, 41) for _ in range(10)]
     here = history(spark, lives=[lived(1, 9), lived(6, 46), *peak, lived(2, 58, 2)])
-    depths = traffic.with_depth(moves(here), "entity_id")
-    found = traffic.backlogs(depths, SPAN, "entity_id")
-    assert listed(found, "entity_id", "entered", "left", "depth", "most", "most_at", "since", "until") == [
+    found = traffic.backlogs(traffic.depths(moves(here)), SPAN)
+    queues = found.where("entity_id IS NOT NULL")
+    assert listed(queues, "entity_id", "entered", "left", "depth", "most", "most_at", "since", "until") == [
         (1, 22, 22, 0, 21, NOON + 3 * FIVE, NOON + 2 * FIVE, NOON + 8 * FIVE),
         (2, 1, 1, 0, 1, NOON, NOON, NOON + 11 * FIVE),
     ]  # fmt: skip
+    assert listed(found.where("entity_id IS NULL"), "entered", "most", "most_at", "depth") == [(23, 22, NOON + 3 * FIVE, 0)]
 
 
 def test_a_backlog_from_before_that_stays_has_no_beginning_and_no_end(spark):
     here = history(spark, lives=[lived(-30, 90)])
-    [found] = traffic.backlogs(traffic.with_depth(moves(here), "entity_id"), SPAN, "entity_id").collect()
+    [found, _] = traffic.backlogs(traffic.depths(moves(here)), SPAN).orderBy("entity_id").collect()
     assert (found.entered, found.left, found.depth, found.most, found.since, found.until) == (0, 0, 1, 1, None, None)
 
 

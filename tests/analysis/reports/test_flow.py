@@ -58,9 +58,14 @@ def test_the_sentence_says_how_long_a_backlog_that_stays_needs():
 
 def test_numbers_lead_to_their_messages():
     given = tables(
-        flow=[moved(NOON, 5, 0, 5), moved(NOON + FIVE, 0, 5, 0)], total=[backlog(5, until=NOON + FIVE)],
-        queues=[backlog(3, until=NOON + FIVE, entity_id=1), backlog(4, entity_id=2)],
-        steps=[moved(NOON, 3, 0, 3, entity_id=1), moved(NOON, 4, 0, 4, entity_id=2)],
+        flow=[
+            moved(NOON, 5, 0, 5, entity_id=None), moved(NOON + FIVE, 0, 5, 0, entity_id=None),
+            moved(NOON, 3, 0, 3, entity_id=1), moved(NOON, 4, 0, 4, entity_id=2),
+        ], 
+        backlogs=[
+            backlog(5, until=NOON + FIVE, entity_id=None), backlog(3, until=NOON + FIVE, entity_id=1), backlog(4, entity_id=2)
+        ],
+        before=[{"entered": 0}],
         known=[{"since": NOON - DAY, "messages": 5, "generated": 0}],
     )  # fmt: skip
     report = flow.present(a_scope("a", "b", end=NOON + 3 * FIVE), {}, given)

@@ -14,17 +14,18 @@ MONDAY = 4 * 86_400
 
 
 def tables(history: History) -> dict[str, DataFrame]:
-    """hours: slot (hour of the week from Monday, UTC), arrivals and backlog, arrays by week, the last one first (backlog: the
-    largest at the end of a step). peaks: entity_id, slot, backlog, weeks: the places in these arrays of the weeks in which it was
-    large, at least FEWEST_WEEKS. known: of traffic.known."""
+    """hours: of all queues together, slot (hour of the week from Monday, UTC), arrivals and backlog, arrays by week, the last one
+    first (backlog: the largest at the end of a step). peaks: entity_id, slot, backlog, weeks: the places in these arrays of the
+    weeks in which it was large, at least FEWEST_WEEKS. known: of traffic.known."""
     span = weeks_before(history.request.span.end)
     moves = traffic.movements(traffic.lives(history), span).unionByName(
         traffic.hours(history, span).select("entity_id", "at", F.lit(0).alias("entered"), F.lit(0).alias("left"))
     )
-    of_queues = _by_hour(moves, span, "entity_id").transform(_with_large)
+    by_hour = _by_hour(traffic.depths(moves), span)
+    is_queue = F.col("entity_id").isNotNull()
     return {
-        "hours": _by_slot(_by_hour(moves, span)),
-        "peaks": _by_slot(of_queues, "entity_id").transform(_peaks),
+        "hours": _by_slot(by_hour.where(~is_queue), "arrivals", "backlog"),
+        "peaks": _by_slot(by_hour.where(is_queue).transform(_with_large), "backlog", "is_large").transform(_peaks),
         "known": traffic.known(history),
     }
 
@@ -35,11 +36,10 @@ def weeks_before(end: datetime) -> Span:
     return Span(hour - MOST_WEEKS * WEEK, hour)
 
 
-def _by_hour(moves: DataFrame, span: Span, *keys: str) -> DataFrame:
-    """The keys, slot, week (0: the last one), arrivals, backlog. moves: with at least one step in every hour."""
-    depths = moves.transform(traffic.summed, *keys, "at").transform(traffic.with_depth, *keys)
+def _by_hour(depths: DataFrame, span: Span) -> DataFrame:
+    """entity_id, hour, slot, week (0: the last one), arrivals, backlog. depths: with at least one step in every hour."""
     inside = depths.where(F.col("at") >= F.lit(span.start)).withColumn("hour", F.date_trunc("hour", "at"))
-    by_hour = inside.groupBy(*keys, "hour").agg(F.sum("entered").alias("arrivals"), F.max("depth").alias("backlog"))
+    by_hour = inside.groupBy("entity_id", "hour").agg(F.sum("entered").alias("arrivals"), F.max("depth").alias("backlog"))
     seconds = F.unix_seconds("hour")
     return by_hour.withColumns(
         {
@@ -59,10 +59,10 @@ def _with_large(by_hour: DataFrame) -> DataFrame:
     return by_hour.withColumn("since", since).withColumn("usual", usual).withColumn("is_large", large)
 
 
-def _by_slot(by_hour: DataFrame, *keys: str) -> DataFrame:
-    columns = ["week", "arrivals", "backlog", *(["is_large"] if keys else [])]
-    grouped = by_hour.groupBy(*keys, "slot").agg(F.array_sort(F.collect_list(F.struct(*columns))).alias("w"))
-    return grouped.select(*keys, "slot", *(F.col(f"w.{name}").alias(name) for name in columns[1:]))
+def _by_slot(by_hour: DataFrame, *columns: str) -> DataFrame:
+    """entity_id, slot, and the columns as arrays by week."""
+    grouped = by_hour.groupBy("entity_id", "slot").agg(F.array_sort(F.collect_list(F.struct("week", *columns))).alias("w"))
+    return grouped.select("entity_id", "slot", *(F.col(f"w.{name}").alias(name) for name in columns))
 
 
 def _peaks(slots: DataFrame) -> DataFrame:

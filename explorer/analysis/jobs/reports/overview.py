@@ -5,6 +5,7 @@ The numbers ("metrics") are counts, or mean bins of durations (bins are logarith
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 
 from pyspark.sql import Column, DataFrame, Window
@@ -59,7 +60,7 @@ def unusual(history: History, span: Span) -> DataFrame:
         )
     values = by_hour(history, Span(whole.start - LOOK_BACK, whole.end)).transform(_with_since)
     judged = _alike(values, whole).unionByName(_just_before(values, whole))
-    ranked = judged.transform(_scored).orderBy(F.abs("score").desc(), "entity_id", "metric", "at")
+    ranked = judged.orderBy(F.abs("score").desc(), "entity_id", "metric", "at")
     return ranked.limit(MOST)
 
 
@@ -105,61 +106,75 @@ def _with_since(values: DataFrame) -> DataFrame:
 
 
 def _alike(values: DataFrame, span: Span) -> DataFrame:
-    """The hours of a range with `known`: the values of the same hour of the same weekday in the four weeks before, or of the same
-    hour of the days in these if there are too few."""
-    apart = _seconds_between(F.col("here.at"))
-    return _with_past(values.withColumn("slot", F.hour("at")), span, "slot").select(
-        "entity_id", "metric", "here.*",
-        F.filter("all", lambda one: (apart(one) > 0) & (apart(one) <= LOOK_BACK.days * DAY_SECONDS)).alias("days"),
-    ).withColumn("weeks", F.filter("days", lambda one: _seconds_between(F.col("at"))(one) % WEEK_SECONDS == 0)).withColumn(
-        "past", F.when(F.size("weeks") >= FEWEST_ALIKE, F.col("weeks")).when(F.size("days") >= FEWEST_ALIKE, F.col("days"))
-    ).where(F.col("past").isNotNull() & (F.col("at") >= F.col("since") + F.lit(EARLY))).transform(_with_known)  # fmt: skip
+    """The judged hours of a range, compared with the same hour of the same weekday in the four weeks before, or of the days in
+    these if there are too few."""
+
+    def past(at: Column) -> Column:
+        days = F.filter("all", lambda one: (at - one["at"]).between(1, LOOK_BACK.days * DAY_SECONDS))
+        return _let(days, lambda days: _let(F.filter(days, lambda one: (at - one["at"]) % WEEK_SECONDS == 0), lambda weeks: (
+            F.when(F.size(weeks) >= FEWEST_ALIKE, weeks).when(F.size(days) >= FEWEST_ALIKE, days)
+        )))  # fmt: skip
+
+    rows = _with_past(values.withColumn("slot", F.hour("at")), span, "slot")
+    return rows.where(F.col("at") >= F.col("since") + F.lit(EARLY)).transform(_judged, past)
 
 
 def _just_before(values: DataFrame, span: Span) -> DataFrame:
-    """The same of the early hours of a queue's history: `known` has those before."""
+    """The same of the early hours of a queue's history, compared with the hours before."""
+
+    def past(at: Column) -> Column:
+        before = F.filter("all", lambda one: one["at"] < at)
+        return _let(before, lambda before: F.when(F.size(before) >= FEWEST_HOURS, before))
+
     early = values.where(F.col("at") < F.col("since") + F.lit(EARLY))
-    past = F.filter("all", lambda one: _seconds_between(F.col("here.at"))(one) > 0)
-    rows = _with_past(early, span).select("entity_id", "metric", "here.*", past.alias("past"))
-    return rows.where(F.size("past") >= FEWEST_HOURS).transform(_with_known)
+    return _with_past(early, span).transform(_judged, past)
 
 
 def _with_past(values: DataFrame, span: Span, *keys: str) -> DataFrame:
-    """A row for each hour of the span, here: at, value, since; all: the hours (at, value) with the same keys."""
+    """A row for each hour of the span: entity_id, metric, at, value, since, and all: the hours with the same keys, of each at (in
+    seconds) and value."""
     inside = (F.col("at") >= F.lit(span.start)) & (F.col("at") < F.lit(span.end))
     grouped = values.groupBy("entity_id", "metric", *keys).agg(
-        F.collect_list(F.struct("at", "value")).alias("all"),
-        F.collect_list(F.when(inside, F.struct("at", "value", "since"))).alias("judged"),
+        F.collect_list(F.struct(F.unix_seconds("at").alias("at"), "value")).alias("all"),
+        F.collect_list(F.when(inside, F.struct("at", "value", "since"))).alias("here"),
     )  # fmt: skip
-    return grouped.select("entity_id", "metric", "all", F.explode("judged").alias("here"))
+    return grouped.select("entity_id", "metric", "all", F.inline("here"))
 
 
-def _with_known(rows: DataFrame) -> DataFrame:
-    return rows.select("entity_id", "metric", "at", "value", F.transform("past", lambda one: one["value"]).alias("known"))
+def _judged(rows: DataFrame, past: Callable[[Column], Column]) -> DataFrame:
+    """COLUMNS, of unusual hours. past: of an instant in seconds, the hours (of `all`) to compare with; NULL: too few."""
+    is_count, value = F.col("metric").isin(*COUNTS), F.col("value")
 
+    def scored(usual: Column, away: Column) -> Column:
+        off, spread = value - usual, 1.4826 * away
+        of_count = F.when(F.abs(off) >= LEAST_COUNT, off / F.greatest(spread, F.sqrt(F.greatest(usual, F.lit(1.0)))))
+        score = F.when(is_count, of_count).otherwise(off / F.greatest(spread, F.lit(LEAST_SPREAD)))
+        return F.struct(usual.alias("usual"), score.alias("score"))
 
-def _scored(rows: DataFrame) -> DataFrame:
-    """entity_id, metric, at, value, usual, score, of unusual hours."""
-    away = F.transform("known", lambda one: F.abs(one - F.col("usual")))
-    off, spread = F.col("value") - F.col("usual"), 1.4826 * F.col("away")
-    of_count = F.when(F.abs(off) >= LEAST_COUNT, off / F.greatest(spread, F.sqrt(F.greatest("usual", F.lit(1.0))))).otherwise(0.0)
-    score = F.when(F.col("metric").isin(*COUNTS), of_count).otherwise(off / F.greatest(spread, F.lit(LEAST_SPREAD)))
-    scored = rows.withColumn("usual", _median("known")).withColumn("away", _median(away)).withColumn("score", score)
+    def compared(known: Column) -> Column:
+        return _let(_median(known), lambda usual: _let(
+            _median(F.transform(known, lambda one: F.abs(one - usual))), lambda away: scored(usual, away)
+        ))  # fmt: skip
+
+    known = F.transform(past(F.unix_seconds("at")), lambda one: one["value"])
+    found = rows.select("entity_id", "metric", "at", "value", F.inline(F.array(_let(known, compared))))
     is_finding = (F.col("score") > 0) | (F.col("metric") == ARRIVALS)
-    return scored.where((F.abs("score") >= LEAST_SCORE) & is_finding).drop("known", "away")
+    return found.where((F.abs("score") >= LEAST_SCORE) & is_finding)
 
 
-def _median(values: Column | str) -> Column:
+def _median(values: Column) -> Column:
     """Of an array that is not empty."""
-    ordered = F.array_sort(values)
-    size = F.size(ordered)
-    low, high = (F.element_at(ordered, (F.floor((size + more) / 2)).cast("int")) for more in (1, 2))
-    return (low + high) / 2
+
+    def middle(ordered: Column) -> Column:
+        low, high = (F.element_at(ordered, F.floor((F.size(ordered) + more) / 2).cast("int")) for more in (1, 2))
+        return (low + high) / 2
+
+    return _let(F.sort_array(values), middle)
 
 
-def _seconds_between(at: Column):
-    """How long before an instant an hour of an array was."""
-    return lambda one: F.unix_seconds(at) - F.unix_seconds(one["at"])
+def _let(value: Column, body: Callable[[Column], Column]) -> Column:
+    """The body with a value that is computed once: the optimizer would repeat a column at each place where it is used."""
+    return F.transform(F.array(value), body)[0]
 
 
 def _hour(at: datetime) -> datetime:
