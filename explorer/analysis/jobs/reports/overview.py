@@ -58,10 +58,9 @@ def unusual(history: History, span: Span) -> DataFrame:
         return history.spark.createDataFrame(
             [], "entity_id long, metric int, at timestamp, value double, usual double, score double"
         )
-    values = by_hour(history, Span(whole.start - LOOK_BACK, whole.end)).transform(_with_since)
-    judged = _alike(values, whole).unionByName(_just_before(values, whole))
-    ranked = judged.orderBy(F.abs("score").desc(), "entity_id", "metric", "at")
-    return ranked.limit(MOST)
+    values = by_hour(history, Span(whole.start - LOOK_BACK, whole.end))
+    found = values.transform(_with_early).transform(_with_past, whole).transform(_judged)
+    return found.orderBy(F.abs("score").desc(), "entity_id", "metric", "at").limit(MOST)
 
 
 def by_hour(history: History, span: Span) -> DataFrame:
@@ -99,50 +98,44 @@ def _durations(history: History) -> DataFrame:
     return timed.select("entity_id", metric.alias("metric"), F.date_trunc("hour", "step").alias("at"), "bin", "n")
 
 
-def _with_since(values: DataFrame) -> DataFrame:
-    """Without the hours before the first one of a queue in which something happened. Adds since, that hour."""
+def _with_early(values: DataFrame) -> DataFrame:
+    """Without the hours before the first one of a queue in which something happened. Adds before: of an early hour, the values of
+    all hours before it."""
     first = F.min(F.when(F.col("value") > 0, F.col("at"))).over(Window.partitionBy("entity_id"))
-    return values.withColumn("since", first).where(F.col("at") >= F.col("since"))
+    known = values.withColumn("since", first).where(F.col("at") >= F.col("since"))
+    is_early = F.col("at") < F.col("since") + F.lit(EARLY)
+    so_far = Window.partitionBy("entity_id", "metric").orderBy("at").rowsBetween(Window.unboundedPreceding, -1)
+    return known.withColumn("before", F.when(is_early, F.collect_list(F.when(is_early, F.col("value"))).over(so_far)))
 
 
-def _alike(values: DataFrame, span: Span) -> DataFrame:
-    """The judged hours of a range, compared with the same hour of the same weekday in the four weeks before, or of the days in
-    these if there are too few."""
-
-    def past(at: Column) -> Column:
-        days = F.filter("all", lambda one: (at - one["at"]).between(1, LOOK_BACK.days * DAY_SECONDS))
-        return _let(days, lambda days: _let(F.filter(days, lambda one: (at - one["at"]) % WEEK_SECONDS == 0), lambda weeks: (
-            F.when(F.size(weeks) >= FEWEST_ALIKE, weeks).when(F.size(days) >= FEWEST_ALIKE, days)
-        )))  # fmt: skip
-
-    rows = _with_past(values.withColumn("slot", F.hour("at")), span, "slot")
-    return rows.where(F.col("at") >= F.col("since") + F.lit(EARLY)).transform(_judged, past)
-
-
-def _just_before(values: DataFrame, span: Span) -> DataFrame:
-    """The same of the early hours of a queue's history, compared with the hours before."""
-
-    def past(at: Column) -> Column:
-        before = F.filter("all", lambda one: one["at"] < at)
-        return _let(before, lambda before: F.when(F.size(before) >= FEWEST_HOURS, before))
-
-    early = values.where(F.col("at") < F.col("since") + F.lit(EARLY))
-    return _with_past(early, span).transform(_judged, past)
-
-
-def _with_past(values: DataFrame, span: Span, *keys: str) -> DataFrame:
-    """A row for each hour of the span: entity_id, metric, at, value, since, and all: the hours with the same keys, of each at (in
+def _with_past(values: DataFrame, span: Span) -> DataFrame:
+    """A row for each hour of the span: entity_id, metric, at, value, before, and all: the same hour of all days, of each at (in
     seconds) and value."""
     inside = (F.col("at") >= F.lit(span.start)) & (F.col("at") < F.lit(span.end))
-    grouped = values.groupBy("entity_id", "metric", *keys).agg(
+    grouped = values.groupBy("entity_id", "metric", F.hour("at")).agg(
         F.collect_list(F.struct(F.unix_seconds("at").alias("at"), "value")).alias("all"),
-        F.collect_list(F.when(inside, F.struct("at", "value", "since"))).alias("here"),
+        F.collect_list(F.when(inside, F.struct("at", "value", "before"))).alias("here"),
     )  # fmt: skip
     return grouped.select("entity_id", "metric", "all", F.inline("here"))
 
 
-def _judged(rows: DataFrame, past: Callable[[Column], Column]) -> DataFrame:
-    """COLUMNS, of unusual hours. past: of an instant in seconds, the hours (of `all`) to compare with; NULL: too few."""
+def _alike() -> Column:
+    """The values to compare an hour with: of the same hour of the same weekday in the four weeks before, or of the days in these
+    if there are too few; of an early hour, of those before. NULL: there are too few."""
+    at, early = F.unix_seconds("at"), F.col("before")
+    days = F.filter("all", lambda one: (at - one["at"]).between(1, LOOK_BACK.days * DAY_SECONDS))
+
+    def chosen(days: Column) -> Column:
+        weeks = F.filter(days, lambda one: (at - one["at"]) % WEEK_SECONDS == 0)
+        enough = _let(weeks, lambda weeks: F.when(F.size(weeks) >= FEWEST_ALIKE, weeks).otherwise(days))
+        return F.when(F.size(days) >= FEWEST_ALIKE, enough)
+
+    alike = F.transform(_let(days, chosen), lambda one: one["value"])
+    return F.when(early.isNull(), alike).when(F.size(early) >= FEWEST_HOURS, early)
+
+
+def _judged(rows: DataFrame) -> DataFrame:
+    """COLUMNS, of unusual hours."""
     is_count, value = F.col("metric").isin(*COUNTS), F.col("value")
 
     def scored(usual: Column, away: Column) -> Column:
@@ -156,8 +149,7 @@ def _judged(rows: DataFrame, past: Callable[[Column], Column]) -> DataFrame:
             _median(F.transform(known, lambda one: F.abs(one - usual))), lambda away: scored(usual, away)
         ))  # fmt: skip
 
-    known = F.transform(past(F.unix_seconds("at")), lambda one: one["value"])
-    found = rows.select("entity_id", "metric", "at", "value", F.inline(F.array(_let(known, compared))))
+    found = rows.select("entity_id", "metric", "at", "value", F.inline(F.array(_let(_alike(), compared))))
     is_finding = (F.col("score") > 0) | (F.col("metric") == ARRIVALS)
     return found.where((F.abs("score") >= LEAST_SCORE) & is_finding)
 
