@@ -25,8 +25,9 @@ from broker_core.history import compaction, generation
 from broker_core.history.storage import archive_here
 from broker_core.models import ArchiveFile, ArchiveRollup, Entity
 from broker_core.service_bus import entities
-from explorer.analysis import drivers, java, launch, rollups, submission
+from explorer.analysis import rollups
 from explorer.analysis.jobs import measures
+from explorer.analysis.running import driver, execution, java, submission
 from explorer.models import AnalysisRun
 
 from . import measuring
@@ -71,7 +72,7 @@ def run(report) -> None:
         report.line("roll-ups", "not run", problem)
         return
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)  # the JVM's time counts although its parent ends first
-    launch.end_dead_runs()
+    execution.end_dead_runs()
     _roll_up()  # what earlier parts left
     _, of_small, _, _ = _rolled_up(report, small)
     namespace, of_large, of_duckdb, memory = _rolled_up(report, large, first=True)
@@ -150,8 +151,8 @@ def _duckdb(question: str, files: dict[str, list[str]]) -> list[tuple]:
 def _roll_up() -> None:
     wanted = submission.roll_up(actor=Actor.local(), submit=False)
     if wanted is not None:
-        launch.execute(wanted.pk)
-        drivers.end_kept()  # its processor time counts when it has ended
+        execution.execute(wanted.pk)
+        driver.end_kept()  # its processor time counts when it has ended
         wanted.refresh_from_db()
         if wanted.state != AnalysisRun.SUCCEEDED:
             raise RuntimeError(wanted.message)

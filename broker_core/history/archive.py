@@ -23,7 +23,7 @@ from broker_core.models import ArchiveEpoch, ArchiveFile, ArchiveSlice
 from broker_core.store.connections import current_database
 from broker_core.store.statements import SQL
 
-from . import clients, lives, properties, schema, storage
+from . import ordering, schema, storage
 from .contents import CONTENTS
 
 MAX_EVENTS = 250_000  # a slice is held in memory: about 300 bytes per event
@@ -80,15 +80,14 @@ def write_again(slice_id: int, *, wait_seconds: float = 0) -> int:
         return _write_slice(connection, row(connection, "history_reopen_slice", slice_id=slice_id), system_identifier)
 
 
-def part_of(slice_id: int, content: str, day: date, namespace_id: int) -> pa.Table:
-    """What a finished slice has of one content, day and namespace, from the event table; raises NotAllowed as `write_again`."""
+def part_of(slice_id: int, day: date, namespace_id: int) -> pa.Table:
+    """The events that a finished slice has of a day and namespace, from the event table; raises NotAllowed as `write_again`."""
     with connected() as connection:
         slice_ = _require_events(connection, slice_id, row(connection, "history_cluster").system_identifier)
         events = _events(connection, slice_)
-    events = events.filter(pc.equal(events["namespace_id"], namespace_id))
-    tables = _contents(storage.archive_here(), events, slice_id, content == ArchiveFile.EVENTS) if events.num_rows else {}
-    table = tables.get(content, CONTENTS[content].columns.append(pa.field("day", pa.date32())).empty_table())
-    return table.filter(pc.equal(table["day"], pa.scalar(day))).select(CONTENTS[content].columns.names)
+    here = pc.and_(pc.equal(events["namespace_id"], namespace_id), pc.equal(events["day"], pa.scalar(day)))
+    mine = events.filter(here).sort_by([(name, "ascending") for name in CONTENTS[ArchiveFile.EVENTS].keys])
+    return ordering.in_order(mine).select(schema.EVENT.names)
 
 
 def _require_events(connection: psycopg.Connection, slice_id: int, system_identifier: int) -> ArchiveSlice:
@@ -227,9 +226,9 @@ def read_arrow(connection: psycopg.Connection, name: str, **params) -> pa.Table:
 
 
 def _by_namespace(events: pa.Table) -> Iterator[pa.Table]:
-    """The events of each namespace, ordered by message, then by event."""
+    """The events of each namespace, ordered by message, then as they happened."""
     ordered = events.sort_by([(name, "ascending") for name in ("namespace_id", "entity_id", "sequence_number", "event_id")])
-    return _parts(ordered, "namespace_id")
+    return _parts(ordering.in_order(ordered), "namespace_id")
 
 
 def _parts(ordered: pa.Table, column: str) -> Iterator[pa.Table]:
@@ -242,39 +241,16 @@ def _parts(ordered: pa.Table, column: str) -> Iterator[pa.Table]:
 
 
 def _write_namespace(archive, events: pa.Table, slice_id: int, facts: dict) -> Iterator[_WrittenFile]:
-    """Write a namespace's part of a slice by day: the events, and the lives and attempts that they ended."""
-    namespace_id = events["namespace_id"][0].as_py()
-    for content, table in _contents(archive, events, slice_id).items():
-        columns, instant = CONTENTS[content].columns, CONTENTS[content].instant
-        keys = ("day", *CONTENTS[content].keys)
-        for part in _parts(table.sort_by([(name, "ascending") for name in keys]), "day"):
-            day = part["day"][0].as_py()
-            rows = part.select(columns.names).cast(schema.with_metadata(columns, **facts))
-            path = f"{content}/day={day}/namespace={namespace_id}/slice-{slice_id:010d}.parquet"
-            span, stored = pc.min_max(rows[instant]).as_py(), archive.write(rows, path)
-            yield _WrittenFile(
-                content, day, namespace_id, path, rows.num_rows, stored.bytes, stored.checksum, span["min"], span["max"]
-            )
-
-
-def _contents(archive, events: pa.Table, slice_id: int, only_events: bool = False) -> dict[str, pa.Table]:
-    """What a namespace's part of a slice has in each content, with `day`."""
-    if only_events:
-        return {ArchiveFile.EVENTS: events}
-    namespace_id = events["namespace_id"][0].as_py()
-    earlier = lives.earlier_files(archive, namespace_id, slice_id, pc.min(events["day"]).as_py())
-    ended, attempts = lives.lives(events, earlier)
-    if keys := properties.chosen_in(namespace_id):
-        columns = (*lives.READ, *properties.COLUMNS)
-        with_properties = lives.earlier_files(archive, namespace_id, slice_id, pc.min(events["day"]).as_py(), columns)
-        ended = properties.added(ended, events, keys, with_properties)
-    received = clients.of_attempts(attempts)
-    return {
-        ArchiveFile.EVENTS: events,
-        ArchiveFile.LIVES: ended,
-        ArchiveFile.ATTEMPTS: attempts,
-        ArchiveFile.CLIENTS: received,
-    }
+    """Write a namespace's events of a slice, by day."""
+    namespace_id, of = events["namespace_id"][0].as_py(), CONTENTS[ArchiveFile.EVENTS]
+    for part in _parts(events.sort_by([(name, "ascending") for name in ("day", *of.keys)]), "day"):
+        day = part["day"][0].as_py()
+        rows = part.select(schema.EVENT.names).cast(schema.with_metadata(schema.EVENT, **facts))
+        path = f"{ArchiveFile.EVENTS}/day={day}/namespace={namespace_id}/slice-{slice_id:010d}.parquet"
+        span, stored = pc.min_max(rows["at"]).as_py(), archive.write(rows, path)
+        yield _WrittenFile(
+            ArchiveFile.EVENTS, day, namespace_id, path, rows.num_rows, stored.bytes, stored.checksum, span["min"], span["max"]
+        )
 
 
 def row(connection: psycopg.Connection, name: str, **params):

@@ -1,4 +1,4 @@
-"""The kinds of files in the archive: their columns and order."""
+"""The kinds of files in the archive: the columns of those that are not written by jobs, and which instants say when rows were."""
 
 from __future__ import annotations
 
@@ -13,27 +13,21 @@ from . import schema
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """keys: by what rows are ordered; the first two are never NULL. instant: whose span the manifest has. ended: by which instant
-    rows belong to a day. by_slice: whether its files are those of slices."""
+    """begins, ends: the instants whose first and last values the manifest has as first_at and last_at. columns: of files that are
+    not written by jobs, and keys: by what these are ordered."""
 
-    columns: pa.Schema
-    keys: tuple[str, ...]
-    instant: str
-    ended: str
-    by_slice: bool = True
-
-    @property
-    def compacted(self) -> pa.Schema:
-        """The columns of a file that is not of one slice."""
-        return self.columns.append(schema.SLICE) if self.by_slice else self.columns
+    begins: tuple[str, ...]
+    ends: tuple[str, ...]
+    columns: pa.Schema | None = None
+    keys: tuple[str, ...] = ()
 
 
 CONTENTS = {
-    ArchiveFile.EVENTS: Content(schema.EVENT, ("entity_id", "sequence_number", "event_id"), "at", "at"),
-    ArchiveFile.LIVES: Content(schema.LIFE, ("entity_id", "sequence_number", "subqueue"), "enqueued_at", "ended_at"),
-    ArchiveFile.ATTEMPTS: Content(
-        schema.ATTEMPT, ("entity_id", "sequence_number", "subqueue", "received_at"), "ended_at", "ended_at"
-    ),
-    ArchiveFile.CLIENTS: Content(schema.CLIENT, ("entity_id", "hour"), "last_at", "last_at"),
-    ArchiveFile.SETTINGS: Content(schema.SETTING, ("entity_id", "revision_id"), "since", "since", by_slice=False),
+    ArchiveFile.EVENTS: Content(("at",), ("at",), schema.EVENT, ("entity_id", "sequence_number", "event_id")),
+    ArchiveFile.SETTINGS: Content(("since",), ("since",), schema.SETTING, ("entity_id", "revision_id")),
+    ArchiveFile.LIVES: Content(("enqueued_at", "attempt_received_at"), ("ended_at",)),
+    ArchiveFile.OPEN: Content(("enqueued_at",), ()),
+    ArchiveFile.COUNTS: Content(("step",), ("end_step",)),
+    ArchiveFile.HISTOGRAMS: Content(("step",), ("step",)),
+    ArchiveFile.CLIENTS: Content(("first_at",), ("last_at",)),
 }

@@ -10,6 +10,7 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import date
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,41 +19,41 @@ from django.db.models.functions import Now
 
 from broker_core.models import ArchiveEpoch, ArchiveFile, ArchiveSlice, ArchiveUnusedFile
 
-from . import archive, schema, storage
+from . import archive, ordering, schema, storage
 from .contents import CONTENTS
 
-ROWS = 4_000_000  # held in memory until they are written, over all days
+ROWS = 1_000_000  # held in memory until they are written, over all days
 
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """slice_id: of the slice that stands for all of it. rows: by content."""
+    """slice_id: of the slice that stands for all of it."""
 
     slice_id: int
-    rows: Mapping[str, int]
+    events: int
     files: int
 
 
 class Addition:
-    """History that is being added to a namespace. Rows have to be given ordered by entity and sequence number."""
+    """History that is being added to a namespace. Jobs derive lives from its events later."""
 
     def __init__(self, namespace_id: int):
         self._namespace_id = namespace_id
         self._here = storage.archive_here()
-        self._waiting: dict[tuple[str, object], list[pa.Table]] = defaultdict(list)
+        self._waiting: dict[date, list[pa.Table]] = defaultdict(list)
         self._waiting_rows = 0
         self._files: list[ArchiveFile] = []
         with archive.connected() as connection:
             self.slice_id: int = archive.row(connection, "history_next_slice_id").id
 
-    def add(self, content: str, table: pa.Table) -> None:
-        """Add rows of a content; columns that are not there are NULL. The day of each is that of its end."""
-        days = pc.cast(table[CONTENTS[content].ended], pa.date32())
+    def add(self, events: pa.Table) -> None:
+        """Add events; columns of schema.EVENT that are not there are NULL."""
+        days = pc.cast(events["recorded_at"], pa.date32())
         found = pc.unique(days)
         for day in found:
-            rows = table if len(found) == 1 else table.filter(pc.equal(days, day))
-            self._waiting[content, day.as_py()].append(rows)
-        self._waiting_rows += table.num_rows
+            rows = events if len(found) == 1 else events.filter(pc.equal(days, day))
+            self._waiting[day.as_py()].append(rows)
+        self._waiting_rows += events.num_rows
         if self._waiting_rows > ROWS:
             self._write()
 
@@ -65,35 +66,33 @@ class Addition:
     def finish(self) -> Added:
         """Enter what was added in the manifest; it can be read from now on."""
         self._write()
-        rows: dict[str, int] = defaultdict(int)
-        for file in self._files:
-            rows[file.content] += file.rows
+        events = sum(file.rows for file in self._files)
         with transaction.atomic():
             epoch, _ = ArchiveEpoch.objects.get_or_create(
                 system_identifier=ArchiveEpoch.IMPORTED, defaults={"from_xid": 0, "began_at": Now()}
             )
             ArchiveSlice.objects.create(
                 pk=self.slice_id, epoch=epoch, from_xid=self.slice_id, to_xid=self.slice_id + 1, state=ArchiveSlice.DONE,
-                opened_at=Now(), done_at=Now(), events=rows[ArchiveFile.EVENTS],
+                opened_at=Now(), done_at=Now(), events=events,
             )  # fmt: skip
             ArchiveFile.objects.bulk_create(self._files)
             ArchiveUnusedFile.objects.filter(path__in=[file.path for file in self._files]).delete()
-        return Added(self.slice_id, dict(rows), len(self._files))
+        return Added(self.slice_id, events, len(self._files))
 
     def _write(self) -> None:
-        for (content, day), tables in self._waiting.items():
-            self._write_file(content, day, pa.concat_tables(tables))
+        for day, tables in self._waiting.items():
+            self._write_file(day, pa.concat_tables(tables))
         self._waiting.clear()
         self._waiting_rows = 0
 
-    def _write_file(self, content: str, day, table: pa.Table) -> None:
-        columns = schema.with_metadata(CONTENTS[content].columns, slice=self.slice_id)
+    def _write_file(self, day: date, rows: pa.Table) -> None:
+        content = ArchiveFile.EVENTS
+        by_message = rows.sort_by([(name, "ascending") for name in CONTENTS[content].keys])
+        table = ordering.in_order(schema.conform(by_message, schema.EVENT))
         path = f"{content}/day={day}/namespace={self._namespace_id}/slice-{self.slice_id:010d}-{len(self._files)}.parquet"
         ArchiveUnusedFile.objects.create(path=path, since=Now())
-        stored, span = (
-            self._here.write(schema.conform(table, columns), path),
-            pc.min_max(table[CONTENTS[content].instant]).as_py(),
-        )
+        stored = self._here.write(table.cast(schema.with_metadata(schema.EVENT, slice=self.slice_id)), path)
+        span = pc.min_max(table["at"]).as_py()
         self._files.append(
             ArchiveFile(
                 slice_id=self.slice_id, imported=True, content=content, day=day, namespace_id=self._namespace_id, path=path,

@@ -6,18 +6,21 @@ from collections.abc import Callable, Iterator
 from csv import reader
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import csv
 
-from broker_core.models import ArchiveFile, Entity
+from broker_core.common.types import EventKind
+from broker_core.models import Entity
 
-from . import archive, foreign, lives, schema
+from . import archive, foreign, schema
 
-_INSTANT = schema.LIFE.field("enqueued_at").type
-OUTCOMES = {kind.name.lower(): int(kind) for kind in sorted(lives.LIFE_ENDS)}
+_INSTANT = schema.EVENT.field("at").type
+LIFE_ENDS = {kind for kind in EventKind if kind.is_terminal or kind is EventKind.DEAD_LETTERED} - {EventKind.ACTIVATED}
+OUTCOMES = {kind.name.lower(): int(kind) for kind in sorted(LIFE_ENDS)}
 REQUIRED = ("enqueued_at", "ended_at", "outcome")
 # Columns in the order of their times, which must not contradict each other.
 TIMES = ("enqueued_at", "first_received_at", "last_received_at", "ended_at")
@@ -26,11 +29,19 @@ COLUMNS: dict[str, pa.DataType] = {
     "outcome": pa.string(),
     "sequence_number": pa.int64(),
     "deliveries": pa.int32(),
-    "locks_lost": pa.int32(),
     "size": pa.int32(),
     "time_to_live_seconds": pa.float64(),
     **dict.fromkeys(("message_id", "reason", "session_id", "settled_by"), pa.string()),
 }
+_STATED = pa.schema(
+    [
+        schema.EVENT.field(name).with_nullable(True)
+        for name in (
+            *("sequence_number", "message_id", "enqueued_at", "at", "kind", "session_id", "size", "time_to_live_us", "reason"),
+            *("actor", "delivery_count", "first_received_at", "last_received_at"),
+        )
+    ]
+)
 _FORMS = {
     _INSTANT: "a time with its zone, such as 2026-03-01T12:00:00Z",
     pa.int32(): "a whole number",
@@ -62,8 +73,8 @@ def import_history(path: Path, entity: Entity) -> Imported:
     with archive.connected() as connection:
         number = archive.row(connection, "history_next_number", entity_id=entity.pk).next_number
         for table in _blocks(path):
-            found = _lives(table, entity, number, rows)
-            addition.add(ArchiveFile.LIVES, found)
+            found = _events(table, entity, number, rows)
+            addition.add(found)
             next_number, rows = pc.max(found["sequence_number"]).as_py() + 1, rows + table.num_rows
             archive.row(connection, "history_reserve_numbers", entity_id=entity.pk, count=next_number - number)
             number = next_number
@@ -125,8 +136,9 @@ def _check_names(names: list[str]) -> None:
         raise ImportRefused(f"Column {missing[0]}: it is missing. Every file needs {', '.join(REQUIRED)}.")
 
 
-def _lives(table: pa.Table, entity: Entity, next_number: int, rows_before: int) -> pa.Table:
-    """The rows of schema.LIFE for a block of the file. next_number: of the entity. rows_before: in earlier blocks."""
+def _events(table: pa.Table, entity: Entity, next_number: int, rows_before: int) -> pa.Table:
+    """Two events for each row of a block of the file: of the sending and of the end. next_number: of the entity. rows_before: in
+    earlier blocks."""
 
     def refuse_where(wrong: pa.ChunkedArray, column: str, problem: str | Callable[[int], str]) -> None:
         at = pc.index(pc.fill_null(wrong, False), True).as_py()
@@ -158,7 +170,7 @@ def _lives(table: pa.Table, entity: Entity, next_number: int, rows_before: int) 
         )
     known = pc.is_in(given["outcome"], pa.array(list(OUTCOMES)))
     refuse_where(pc.invert(known), "outcome", lambda at: f"{given['outcome'][at].as_py()!r} is none of {', '.join(OUTCOMES)}.")
-    for name in ("deliveries", "locks_lost", "size", "time_to_live_seconds"):
+    for name in ("deliveries", "size", "time_to_live_seconds"):
         refuse_where(pc.less(given[name], 0), name, "it is negative. Leave it empty if it is unknown.")
     too_long = pc.greater(given["time_to_live_seconds"], LONGEST_TIME_TO_LIVE)
     refuse_where(too_long, "time_to_live_seconds", "it is too long. Leave it empty if the message lives for ever.")
@@ -174,19 +186,31 @@ def _lives(table: pa.Table, entity: Entity, next_number: int, rows_before: int) 
         ),
     )
     ttl = pc.cast(pc.multiply(given["time_to_live_seconds"], 1e6), pa.int64(), safe=False)
-    columns = {name: column for name, column in given.items() if name in schema.LIFE.names} | {
+    ended = pc.cast(pa.array([*OUTCOMES.values()]).take(pc.index_in(given["outcome"], pa.array([*OUTCOMES]))), pa.int16())
+    common = {"sequence_number": numbers, "message_id": given["message_id"], "enqueued_at": given["enqueued_at"]}
+    sent = common | {
+        "at": given["enqueued_at"], "kind": _same(int(EventKind.SENT), numbers, pa.int16()), "session_id": given["session_id"],
+        "size": given["size"], "time_to_live_us": ttl,
+    }  # fmt: skip
+    gone = common | {
+        "at": given["ended_at"], "kind": ended, "reason": given["reason"], "actor": given["settled_by"],
+        "delivery_count": given["deliveries"], "size": given["size"],
         "first_received_at": pc.coalesce(given["first_received_at"], given["last_received_at"]),
         "last_received_at": pc.coalesce(given["last_received_at"], given["first_received_at"]),
-        "sequence_number": numbers,
-        "outcome": pc.cast(pa.array([*OUTCOMES.values()]).take(pc.index_in(given["outcome"], pa.array([*OUTCOMES]))), pa.int16()),
-        "error": lives.normalised_all(given["reason"]),
-        "time_to_live_us": ttl,
-        "time_to_live_in_force_us": ttl,
-        "time_to_live_source": pc.if_else(pc.is_valid(ttl), "own", None),
-    }
-    same = {"entity_id": entity.pk, "subqueue": 0, "xid": 0, "generated": False, "scheduled": False}
-    arrays = {name: pa.repeat(pa.scalar(value, schema.LIFE.field(name).type), table.num_rows) for name, value in same.items()}
-    return schema.conform(pa.table(columns | arrays), schema.LIFE)
+    }  # fmt: skip
+    both = pa.concat_tables([schema.conform(pa.table(one), _STATED) for one in (sent, gone)])
+    at = {
+        "event_id": pa.array(range(1 + 2 * rows_before, 1 + 2 * rows_before + both.num_rows), pa.int64()),
+        "recorded_at": pa.chunked_array([*given["ended_at"].chunks, *given["ended_at"].chunks], _INSTANT),
+        "entity_id": _same(entity.pk, both, pa.int64()),
+        "subqueue": _same(0, both, pa.int16()),
+        "xid": _same(0, both, pa.int64()),
+    }  # fmt: skip
+    return schema.conform(pa.table({**{name: both[name] for name in both.column_names}, **at}), schema.EVENT)
+
+
+def _same(value: int, rows: Any, kind: pa.DataType) -> pa.Array:
+    return pa.repeat(pa.scalar(value, kind), len(rows))
 
 
 def _first_wrong(column: pa.ChunkedArray, kind: pa.DataType) -> int:

@@ -1,53 +1,190 @@
-"""Reads the archive's manifest: which files to open, and how much is archived."""
+"""The archive's manifest: which files to read, and the entry of those that jobs have written.
 
-from dataclasses import dataclass
-from datetime import datetime
+A job writes files to a folder of its own. `enter` lists that folder once and enters its files in one transaction, together with
+what they replace; a job that was killed leaves a folder that the manifest does not name, and that is deleted later.
+"""
 
-from django.db.models import Max, Sum
+from __future__ import annotations
 
-from broker_core.models import ArchiveFile, ArchiveSlice
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from typing import Any
 
-from . import storage
+import pyarrow as pa
+import pyarrow.parquet as pq
+from django.db import transaction
+from django.db.models import Max, Q, QuerySet, Sum
+from django.db.models.functions import Now
+
+from broker_core.common.errors import ServerBusy
+from broker_core.models import ArchiveFile, ArchiveRebuild, ArchiveSlice, ArchiveUnusedFile
+
+from . import schema, storage
+from .contents import CONTENTS
+
+DERIVED = "derived"  # the folder below which jobs write
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveState:
-    """events, bytes: in finished slices. done_at: when the newest of them was finished; None: there is none."""
+    """events, bytes: in finished slices. done_at: when the newest of them was finished; None: there is none. underived: events
+    from which no lives have been derived yet."""
 
     events: int
     bytes: int
     slices: int
     done_at: datetime | None
+    underived: int
 
 
 @dataclass(frozen=True, slots=True)
-class LifeFiles:
-    """files: of the manifest. rows: the number of lives in them, including those outside the requested range."""
+class Change:
+    """What a job's files mean for the manifest.
 
-    files: list[ArchiveFile]
-    rows: int
+    slices: whose events they were derived from. replaces: ids of files that they take the place of. rolled_up: ids of files that
+    they count. rebuilt: (day, namespace) that were derived again. step_seconds: of counts. imported: as ArchiveFile.
+    """
 
-    def addresses(self, *, schema_version: int | None = None) -> list[str]:
-        """Where to open the files; only those of a schema version, if one is given."""
-        archive = storage.archive_here()
-        return [archive.address(file.path) for file in self.files if schema_version in (None, file.schema_version)]
-
-
-def life_files(start: datetime, end: datetime, namespace_ids: list[int]) -> LifeFiles:
-    """The files that hold lives enqueued at or after `start` and before `end` in these namespaces."""
-    files = ArchiveFile.objects.filter(
-        content=ArchiveFile.LIVES,
-        namespace_id__in=namespace_ids,
-        first_at__lt=end,
-        last_at__gte=start,
-    )
-    found = list(files.order_by("path"))
-    return LifeFiles(found, sum(file.rows for file in found))
+    slices: Collection[int] = ()
+    replaces: Collection[int] = ()
+    rolled_up: Collection[int] = ()
+    rebuilt: Collection[tuple[date, int]] = ()
+    step_seconds: int | None = None
+    values: dict[str, Any] = field(default_factory=dict)
 
 
 def state() -> ArchiveState:
     """How much is archived."""
     slices = ArchiveSlice.objects.filter(state=ArchiveSlice.DONE)
-    found = slices.aggregate(events=Sum("events"), done_at=Max("done_at"))
+    found = slices.aggregate(
+        events=Sum("events"), done_at=Max("done_at"), underived=Sum("events", filter=Q(derived=False))
+    )  # fmt: skip
     size = ArchiveFile.objects.aggregate(bytes=Sum("bytes"))
-    return ArchiveState(found["events"] or 0, size["bytes"] or 0, slices.count(), found["done_at"])
+    return ArchiveState(found["events"] or 0, size["bytes"] or 0, slices.count(), found["done_at"], found["underived"] or 0)
+
+
+def files(content: str, namespace_ids: Sequence[int], start: datetime, end: datetime) -> list[ArchiveFile]:
+    """The files of a content in these namespaces with rows that were there at some time in a range."""
+    found = ArchiveFile.objects.filter(content=content, namespace_id__in=namespace_ids)
+    if content == ArchiveFile.SETTINGS:
+        return list(found.order_by("path"))
+    inside = (Q(first_at__lt=end) | Q(first_at=None)) & (Q(last_at__gte=start) | Q(last_at=None))
+    return list(found.filter(inside).order_by("path"))
+
+
+def underived() -> QuerySet[ArchiveSlice]:
+    """The finished slices from whose events no lives have been derived yet."""
+    return ArchiveSlice.objects.filter(state=ArchiveSlice.DONE, derived=False)
+
+
+def note_folder(folder: str) -> None:
+    """Note a folder before a job writes to it: unless `enter` is called, it is deleted later."""
+    ArchiveUnusedFile.objects.update_or_create(path=f"{folder}/", defaults={"since": Now()})
+
+
+def enter(folder: str, change: Change) -> list[ArchiveFile]:
+    """Enter the files of a job's folder, and what they mean. Returns them.
+
+    Raises ServerBusy if another job changed the same meanwhile; then the manifest is as it was.
+    """
+    here = storage.archive_here()
+    entered = [_entry(here, path, change) for path in here.below(folder) if path.endswith(".parquet")]
+    with transaction.atomic():
+        replaced = list(ArchiveFile.objects.select_for_update().filter(pk__in=change.replaces))
+        slices = ArchiveSlice.objects.select_for_update().filter(pk__in=change.slices, derived=False)
+        if len(replaced) != len(change.replaces) or len(slices) != len(change.slices):
+            raise ServerBusy("Another job has derived the same history meanwhile; its result is kept.")
+        ArchiveUnusedFile.objects.bulk_create(ArchiveUnusedFile(path=one.path, since=Now()) for one in replaced)
+        ArchiveFile.objects.filter(pk__in=change.replaces).delete()
+        ArchiveSlice.objects.filter(pk__in=change.slices).update(derived=True)
+        ArchiveFile.objects.filter(pk__in=change.rolled_up).update(rolled_up=True)
+        for day, namespace_id in change.rebuilt:
+            ArchiveRebuild.objects.filter(day=day, namespace_id=namespace_id).delete()
+        ArchiveFile.objects.bulk_create(entered)
+        ArchiveUnusedFile.objects.filter(path=f"{folder}/").delete()
+    return entered
+
+
+def days_to_roll_up(before: date | None) -> list[list[ArchiveFile]]:
+    """The files of lives of each day and namespace of which some are not counted yet."""
+    late = ArchiveFile.objects.filter(content=ArchiveFile.LIVES, rolled_up=False)
+    if before is not None:
+        late = late.filter(day__lt=before)
+    wanted = late.values_list("day", "namespace_id").distinct().order_by("day", "namespace_id")
+    return [list(_lives_of(day, namespace_id)) for day, namespace_id in wanted]
+
+
+def rolled_files(groups: Iterable[list[ArchiveFile]]) -> list[ArchiveFile]:
+    """The files of counts, histograms and clients of the days and namespaces of these files."""
+    found: list[ArchiveFile] = []
+    for group in groups:
+        same = ArchiveFile.objects.filter(day=group[0].day, namespace_id=group[0].namespace_id)
+        found += same.filter(content__in=(ArchiveFile.COUNTS, ArchiveFile.HISTOGRAMS, ArchiveFile.CLIENTS))
+    return found
+
+
+def small_files(content: str, before: date, size: int) -> list[list[ArchiveFile]]:
+    """The files of a content to merge: of each day before a date and each namespace, if there are several below a size in bytes.
+    Of events, only those whose lives have been derived; of lives, those that are counted."""
+    candidates = ArchiveFile.objects.filter(content=content, day__lt=before, bytes__lt=size)
+    if content == ArchiveFile.EVENTS:
+        late = list(underived().values_list("pk", flat=True))
+        candidates = candidates.exclude(slice_id__in=late).exclude(slices__overlap=late)
+    else:
+        candidates = candidates.filter(rolled_up=True)
+    groups: dict[tuple[date, int, bool], list[ArchiveFile]] = {}
+    for file in candidates.order_by("day", "namespace_id", "id"):
+        groups.setdefault((file.day, file.namespace_id, file.imported), []).append(file)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def rebuild(day: date, namespace_id: int) -> None:
+    """Have the lives of a day derived again from its events, and counted again."""
+    with transaction.atomic():
+        ArchiveRebuild.objects.get_or_create(day=day, namespace_id=namespace_id)
+
+
+def count_again(day: date, namespace_id: int) -> None:
+    """Have the lives of a day counted again."""
+    ArchiveFile.objects.filter(content=ArchiveFile.LIVES, day=day, namespace_id=namespace_id).update(rolled_up=False)
+
+
+def _lives_of(day: date, namespace_id: int) -> QuerySet[ArchiveFile]:
+    return ArchiveFile.objects.filter(content=ArchiveFile.LIVES, day=day, namespace_id=namespace_id).order_by("path")
+
+
+def _entry(here: Any, path: str, change: Change) -> ArchiveFile:
+    """The entry of a file that a job wrote, `.../content=.../day=.../namespace=.../x.parquet`."""
+    keys = dict(part.split("=", 1) for part in path.split("/") if "=" in part)
+    with here.open(path) as opened:
+        content = opened.read_buffer()
+    footer = pq.read_metadata(pa.BufferReader(content))
+    of = CONTENTS[keys["content"]]
+    return ArchiveFile(
+        content=keys["content"],
+        day=date.fromisoformat(keys["day"]),
+        namespace_id=int(keys["namespace"]),
+        path=path,
+        rows=footer.num_rows,
+        bytes=content.size,
+        schema_version=schema.VERSION,
+        checksum=storage.checksum(content),
+        first_at=min(_bounds(footer, of.begins, "min"), default=None),
+        last_at=max(_bounds(footer, of.ends, "max"), default=None),
+        step_seconds=change.step_seconds,
+        **change.values,
+    )
+
+
+def _bounds(footer: pq.FileMetaData, names: Sequence[str], which: str) -> list[datetime]:
+    """The least or greatest values of columns, by the statistics of a file."""
+    wanted = [place for place, name in enumerate(footer.schema.names) if name in names]
+    found = []
+    for group in range(footer.num_row_groups):
+        for place in wanted:
+            statistics = footer.row_group(group).column(place).statistics
+            if statistics is not None and statistics.has_min_max:
+                value = getattr(statistics, which)
+                found.append(value if value.tzinfo else value.replace(tzinfo=UTC))
+    return found

@@ -6,6 +6,7 @@ Elsewhere, the store commits it at the end of the upload.
 
 import hashlib
 import os
+import shutil
 import uuid
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,10 +21,7 @@ from django.conf import settings
 from broker_core.store.connections import DEFAULT, current_database
 
 # Text with few values. A dictionary of numbers or ids doubles the time to write them, and the size.
-FEW_VALUES = [
-    *("actor", "details", "cause", "ended_by", "error", "link", "reason", "received_by", "session_id", "settled_by"),
-    "time_to_live_source",
-]
+FEW_VALUES = ["actor", "details", "link", "reason", "session_id"]
 PARQUET = {"compression": "zstd", "use_dictionary": FEW_VALUES}
 GROUP_ROWS = 50_000  # rows of a row group. Files are sorted by entity, and a reader of one entity skips the groups of others
 
@@ -81,7 +79,16 @@ class Folder:
         return pa.OSFile(str(self.root / path))
 
     def delete(self, path: str) -> None:
-        (self.root / path).unlink(missing_ok=True)
+        """Delete a file, or a folder whose path ends with a slash."""
+        if path.endswith("/"):
+            shutil.rmtree(self.root / path, ignore_errors=True)
+        else:
+            (self.root / path).unlink(missing_ok=True)
+
+    def below(self, folder: str) -> list[str]:
+        """The paths of the files below a folder, in order."""
+        found = (self.root / folder).rglob("*")
+        return sorted(str(one.relative_to(self.root)) for one in found if one.is_file() and not one.name.startswith((".", "_")))
 
     def address(self, path: str) -> str:
         """The address at which Spark and pyarrow open the file."""
@@ -122,7 +129,16 @@ class Remote:
 
     def delete(self, path: str) -> None:
         with suppress(FileNotFoundError):
-            self._files.delete_file(f"{self._root}/{path}")
+            if path.endswith("/"):
+                self._files.delete_dir(f"{self._root}/{path}")
+            else:
+                self._files.delete_file(f"{self._root}/{path}")
+
+    def below(self, folder: str) -> list[str]:
+        """As Folder.below."""
+        found = self._files.get_file_info(pafs.FileSelector(f"{self._root}/{folder}", allow_not_found=True, recursive=True))
+        names = (one.path.removeprefix(f"{self._root}/") for one in found if one.type == pafs.FileType.File)
+        return sorted(name for name in names if not name.rpartition("/")[2].startswith((".", "_")))
 
     def _write(self, content: pa.Buffer, target: str) -> None:
         with self._files.open_output_stream(target, compression=None) as stream:

@@ -72,14 +72,9 @@ def _problem(archive: "storage.Folder | storage.Remote", file: ArchiveFile, deep
         return f"cannot be read: {str(problem).splitlines()[0] if str(problem) else type(problem).__name__}"
 
 
-def _columns(file: ArchiveFile) -> pa.Schema:
-    content = CONTENTS[file.content]
-    return content.compacted if file.slice_id is None else content.columns
-
-
 def _problem_within(opened: pa.NativeFile, file: ArchiveFile, deep: bool) -> str | None:
     footer = pq.read_metadata(opened)
-    problem = schema.problem_of(footer.schema.to_arrow_schema(), _columns(file))
+    problem = schema.problem_of(footer.schema.to_arrow_schema(), CONTENTS[file.content].columns)
     if problem is None and footer.num_rows != file.rows:
         problem = f"has {footer.num_rows:,} rows instead of {file.rows:,}"
     if problem is None and deep and file.checksum:

@@ -503,6 +503,20 @@ class Migration(migrations.Migration):
                 "constraints": [models.UniqueConstraint(fields=("path",), name="vitrine_archive_unused_file_path")],
             },
         ),
+        migrations.CreateModel(
+            "ArchiveRebuild",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("day", models.DateField()),
+                ("namespace_id", models.BigIntegerField()),
+            ],
+            options={
+                "db_table": "vitrine_archive_rebuild",
+                "constraints": [
+                    models.UniqueConstraint(fields=("day", "namespace_id"), name="vitrine_archive_rebuild_once"),
+                ],
+            },
+        ),
         # What models read of the tables of 0002_message_tables
         migrations.CreateModel(
             "EntityCounter",

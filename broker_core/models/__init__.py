@@ -10,6 +10,7 @@ from .history import (
     ArchivedProperties,
     ArchiveEpoch,
     ArchiveFile,
+    ArchiveRebuild,
     ArchiveSlice,
     ArchiveUnusedFile,
 )

@@ -125,3 +125,14 @@ class ArchiveUnusedFile(models.Model):
     class Meta:
         db_table = "vitrine_archive_unused_file"
         constraints = [models.UniqueConstraint(fields=["path"], name="vitrine_archive_unused_file_path")]
+
+
+class ArchiveRebuild(models.Model):
+    """A day of a namespace whose lives are to be derived again from its events, since their files were damaged."""
+
+    day = models.DateField()
+    namespace_id = models.BigIntegerField()
+
+    class Meta:
+        db_table = "vitrine_archive_rebuild"
+        constraints = [models.UniqueConstraint(fields=["day", "namespace_id"], name="vitrine_archive_rebuild_once")]

@@ -30,11 +30,11 @@ def maintain_event_partitions() -> dict[str, Any]:
     return done | {"archived_days_deleted": retention.forget_archived_days()}
 
 
-def compact_archive() -> dict[str, Any]:
-    from broker_core.history import compaction
+def clean_up_archive() -> dict[str, Any]:
+    from broker_core.history import cleanup
 
     try:
-        return runs.as_outcome(compaction.compact_archive())
+        return runs.as_outcome(cleanup.clean_up_archive())
     except ServerBusy as busy:
         return {"busy": str(busy)}
 
@@ -60,7 +60,7 @@ _SHARED = (
         "Creates history partitions for the next days, indexes those of past days, drops old archived ones, and deletes the "
         "archived days that a namespace does not keep.",
     ),
-    Sweep(compact_archive, None, "Merges the archive's small files of past days, and deletes the files that no reader needs."),
+    Sweep(clean_up_archive, None, "Deletes archived files that no reader needs, and archives changes of settings."),
     Sweep(sweeps.check_ledger, None, "Verifies all counts against the stored messages."),
 )
 _OF_FAMILIES = (sweep for family in installed() for sweep in family.sweeps)

@@ -17,8 +17,8 @@ from broker_core.models import Entity, Namespace
 from broker_core.namespaces import get_clock
 from explorer.models import AnalysisRun
 
-from . import runs
-from .runs import SAME_CLOCK
+from .running import runs
+from .running.runs import SAME_CLOCK
 from .subject import Subject
 
 STRETCHES = {

@@ -8,7 +8,7 @@ from celery.worker import state
 from broker_core.common.types import Actor, Right
 from broker_core.sweeps import runs
 
-from . import launch
+from .running import execution
 
 SCHEDULE = Actor("process", "schedule", Right.OPERATE)
 
@@ -16,7 +16,7 @@ SCHEDULE = Actor("process", "schedule", Right.OPERATE)
 @shared_task(name="explorer.run_analysis", queue="analysis", ignore_result=True)
 def run_analysis(run_id: int) -> None:
     """Execute a run. The task is acknowledged at its start: a run whose worker dies fails by its lease and is not restarted."""
-    launch.execute(run_id, should_stop=_is_stopping)
+    execution.execute(run_id, should_stop=_is_stopping)
 
 
 def _is_stopping() -> bool:
@@ -34,7 +34,7 @@ def roll_up_history() -> dict:
 
 
 def _request_roll_up() -> dict:
-    from . import submission  # it imports this module
+    from .running import submission  # it imports this module
 
     if problem := _cannot_run():
         return {"skipped": problem}
@@ -49,8 +49,8 @@ def analyse_namespace(namespace: str) -> dict:
 
 
 def _request_analysis(namespace: str) -> dict:
-    from . import submission
     from .forms import ScopeForm
+    from .running import submission
 
     asked = ScopeForm({"namespace": namespace})
     asked.is_valid()
@@ -66,7 +66,7 @@ def _request_analysis(namespace: str) -> dict:
 
 def _cannot_run() -> str:
     """Why no run can be executed here; empty: one can be."""
-    from . import java
+    from .running import java
 
     return java.problem() or ("" if find_spec("pyspark") else "PySpark is not installed.")
 
@@ -74,4 +74,4 @@ def _cannot_run() -> str:
 @shared_task(name="explorer.end_dead_analyses", ignore_result=True)
 def end_dead_analyses() -> dict:
     """A sweep of the explorer, recorded like those of the broker."""
-    return runs.recorded("end_dead_analyses", lambda: {"ended": launch.end_dead_runs()})
+    return runs.recorded("end_dead_analyses", lambda: {"ended": execution.end_dead_runs()})

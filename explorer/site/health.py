@@ -13,7 +13,7 @@ from django.views.decorators.http import require_safe
 from django_celery_beat.models import PeriodicTask
 
 from broker_core.models import SweepRun
-from explorer.analysis import java
+from explorer.analysis.running import java
 
 WORKER_LATE = timedelta(seconds=30)  # the most frequent sweeps run every few seconds
 BEAT_LATE = timedelta(minutes=10)  # beat stores its times every few minutes
@@ -58,7 +58,7 @@ def _state(last_at: datetime | None, now: datetime, late_after: timedelta) -> di
 
 def _java() -> dict:
     try:
-        return {"state": "ok", "version": java.version(java.find())}
+        return {"state": "ok", "version": java.version(java.locate())}
     except java.JavaNotFound:
         return {"state": "not found", "effect": "analyses cannot run; everything else works"}
 

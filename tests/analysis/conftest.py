@@ -12,8 +12,8 @@ from broker_core.common.types import EntityAddress, Message
 from broker_core.history import archive as archiving
 from broker_core.models import ArchiveEpoch, ArchiveFile, ArchiveSlice, Entity
 from broker_core.service_bus import entities
-from explorer.analysis import java
 from explorer.analysis.jobs import outcomes, schemas
+from explorer.analysis.running import java
 from explorer.roles import VIEWER
 from tests.html import body_of
 
@@ -33,8 +33,6 @@ def spark(tmp_path_factory):
             "name": "tests",
             "master": "local[2]",
             "scratch": str(scratch),
-            "driver_memory": "1g",
-            "spark": {"spark.sql.shuffle.partitions": "2"},
         }
     )
     session.sparkContext.setLogLevel("ERROR")

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from broker_core.history import schema
-from explorer.analysis import java
+from explorer.analysis.running import java
 from tests.analysis.conftest import NOON, a_life
 
 pytestmark = pytest.mark.skipif("VITRINE_SPARK_CLUSTER" not in os.environ, reason="make test-spark runs this")
@@ -102,7 +102,7 @@ def specification(tmp_path):
         "name": "test", "lives": files, "still_there": str(tmp_path / "still_there.parquet"), "exported_xmin": 100,
         "entity_ids": [1], "start": NOON.isoformat(), "end": (NOON + timedelta(hours=1)).isoformat(), "bucket": "hour",
         "accuracy": 10_000, "most_reasons": 12, "result": str(tmp_path / "result"), "scratch": str(tmp_path / "scratch"),
-        "driver_memory": "512m", "spark": {"spark.executor.memory": "512m"},
+        "spark": {"spark.driver.memory": "512m", "spark.executor.memory": "512m"},
     }  # fmt: skip
 
 

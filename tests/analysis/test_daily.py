@@ -11,7 +11,8 @@ from broker_core import namespaces
 from broker_core.common.types import EntityAddress
 from broker_core.models import SweepRun
 from broker_core.service_bus import entities
-from explorer.analysis import daily, java, tasks
+from explorer.analysis import daily, tasks
+from explorer.analysis.running import java
 from explorer.models import AnalysisRun, AuditRecord
 from explorer.site import configuration
 from tests.fixtures import broker_database  # noqa: F401 - a fixture

@@ -12,7 +12,8 @@ from django.urls import reverse
 from broker_core import namespaces
 from broker_core.models import Entity, Namespace
 from broker_core.store import connections
-from explorer.analysis import java, pages, tasks
+from explorer.analysis import pages, tasks
+from explorer.analysis.running import java
 from explorer.models import AnalysisReason, AnalysisResult, AnalysisRun, AuditRecord
 from explorer.roles import OPERATOR, VIEWER
 from tests.html import body_of

@@ -374,13 +374,13 @@ def test_storage_queues_have_no_properties(viewer, report_of, archive):
 
 
 def test_the_region_that_fails_more_in_generated_history_is_found(report_of, archive):
-    from broker_core.history import generation
+    from broker_core.history import generation, load
 
     address = EntityAddress("reports", "made")
     namespaces.ensure_namespace("reports")
     entities.create_queue(address)
     queue = Entity.objects.get(path="made")
     until = namespaces.get_clock("reports").now
-    generation.generate([queue], messages=6000, days=0.9, until=until, events=False)
+    generation.generate([queue], messages=6000, days=0.9, until=until)
     body = report_of("properties", queue=queue.pk)
-    assert f"Messages with region {generation.HOT} failed more often" in body and "No value" not in body
+    assert f"Messages with region {load.HOT} failed more often" in body and "No value" not in body

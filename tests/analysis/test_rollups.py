@@ -14,8 +14,9 @@ from django.db import IntegrityError
 
 from broker_core.history import archive, compaction, schema, verification
 from broker_core.models import ArchiveEpoch, ArchiveFile, ArchiveRollup, ArchiveSlice, Namespace
-from explorer.analysis import messages, rollups, submission, tasks
+from explorer.analysis import messages, rollups, tasks
 from explorer.analysis.jobs import measures, outcomes
+from explorer.analysis.running import submission
 from explorer.models import AnalysisRun
 from tests.history.conftest import archive_folder, postgres  # noqa: F401 - fixtures
 

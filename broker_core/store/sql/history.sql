@@ -155,44 +155,6 @@ WITH removed AS (DELETE FROM vitrine_archive_file WHERE slice_id = %(slice_id)s)
 UPDATE vitrine_archive_slice SET state = 'open', done_at = NULL WHERE id = %(slice_id)s AND state = 'done'
 RETURNING id, from_xid, to_xid;
 
--- name: history_still_there
--- Lives in the main queue that have not ended in this statement's snapshot, without scheduled messages; columns as in
--- schema.LIFE, without those of version 3. Their xid is 0, since no event ended them.
-SELECT m.entity_id, m.subqueue, m.sequence_number, 0::smallint AS outcome, NULL::text AS reason,
-       m.enqueued_at, m.first_received_at, m.last_received_at, NULL::timestamptz AS ended_at, m.delivery_count,
-       CASE WHEN m.time_to_live IS NOT NULL
-            THEN least(extract(epoch FROM m.time_to_live) * 1000000, 9223372036854775807) END::bigint AS time_to_live_us,
-       m.size, m.message_id,
-       0::bigint AS xid, false AS generated
-  FROM vitrine_message AS m
- WHERE m.entity_id = ANY (%(entity_ids)s::bigint[]) AND m.subqueue = @SUBQUEUE_MAIN AND m.state < @STATE_SCHEDULED
-   AND m.enqueued_at >= %(start)s AND m.enqueued_at < %(end)s;
-
--- name: history_present
--- The messages in the main queues of entities that entered before `end`, without scheduled messages, counted by the hour in which
--- they entered and by how long they waited for the first receive, or have waited by `now`, at most their time-to-live. waited_us
--- has seven significant bits: enough for the bins of roll-ups, and few rows for any number of messages.
-SELECT m.entity_id, date_trunc('hour', m.enqueued_at, 'UTC') AS hour, m.first_received_at IS NOT NULL AS received,
-       w.us >> s.places << s.places AS waited_us, count(*) AS messages
-  FROM vitrine_message AS m
- CROSS JOIN LATERAL (
-       SELECT greatest(0, least(extract(epoch FROM coalesce(m.first_received_at, %(now)s) - m.enqueued_at) * 1000000,
-                                CASE WHEN m.first_received_at IS NULL
-                                     THEN extract(epoch FROM m.time_to_live) * 1000000 END))::bigint AS us) AS w
- CROSS JOIN LATERAL (SELECT greatest(0, floor(log(2, greatest(w.us, 1)))::integer - 6) AS places) AS s
- WHERE m.entity_id = ANY (%(entity_ids)s::bigint[]) AND m.subqueue = @SUBQUEUE_MAIN AND m.state < @STATE_SCHEDULED
-   AND m.enqueued_at < %(end)s
- GROUP BY 1, 2, 3, 4;
-
--- name: history_present_bytes
--- The bytes of the messages that history_present counts, times the microseconds from their entering, or from `start`, to `end`.
-SELECT m.entity_id, sum(m.size * extract(epoch FROM %(end)s - greatest(m.enqueued_at, %(start)s))::double precision) * 1000000
-                    AS byte_us
-  FROM vitrine_message AS m
- WHERE m.entity_id = ANY (%(entity_ids)s::bigint[]) AND m.subqueue = @SUBQUEUE_MAIN AND m.state < @STATE_SCHEDULED
-   AND m.enqueued_at < %(end)s
- GROUP BY 1;
-
 -- name: history_snapshot
 -- Transactions below xmin had ended, those from xmax on had not begun.
 SELECT pg_snapshot_xmin(s)::text::bigint AS xmin, pg_snapshot_xmax(s)::text::bigint AS xmax FROM pg_current_snapshot() AS s;
@@ -251,11 +213,6 @@ SELECT pg_try_advisory_lock(hashtextextended('vitrine_archive_files', 0)) AS loc
 -- Release the lock on replacing files.
 SELECT pg_advisory_unlock(hashtextextended('vitrine_archive_files', 0)) AS unlocked;
 
--- name: history_note_unused
--- Note a file that is about to be written: until it is in the manifest, it may be deleted.
-INSERT INTO vitrine_archive_unused_file (path, since) VALUES (%(path)s, clock_timestamp())
-    ON CONFLICT (path) DO UPDATE SET since = clock_timestamp();
-
 -- name: history_unused
 -- The files that no reader has opened or will open, unless it began before `age` ago.
 SELECT u.path FROM vitrine_archive_unused_file AS u WHERE u.since < clock_timestamp() - %(age)s::interval ORDER BY u.id;
@@ -264,33 +221,12 @@ SELECT u.path FROM vitrine_archive_unused_file AS u WHERE u.since < clock_timest
 -- A file was deleted.
 DELETE FROM vitrine_archive_unused_file WHERE path = %(path)s;
 
--- name: history_replace_files
--- Put files in the place of those that they were made of, which become unused. No row: one of these is not in the manifest any
--- more, or they do not have as many rows.
-WITH old AS MATERIALIZED (
-     SELECT f.path, f.rows FROM vitrine_archive_file AS f WHERE f.id = ANY (%(replaced)s::bigint[]) FOR UPDATE),
-agreed AS MATERIALIZED (
-     SELECT count(*) AS files FROM old
-     HAVING count(*) = cardinality(%(replaced)s::bigint[])
-        AND sum(old.rows) = (SELECT sum(n.rows) FROM unnest(%(rows)s::bigint[]) AS n(rows))),
-removed AS (DELETE FROM vitrine_archive_file AS f USING agreed WHERE f.id = ANY (%(replaced)s::bigint[])),
-unused AS (INSERT INTO vitrine_archive_unused_file (path, since) SELECT old.path, clock_timestamp() FROM old, agreed),
-used AS (DELETE FROM vitrine_archive_unused_file AS u USING agreed WHERE u.path = ANY (%(paths)s::text[]))
-INSERT INTO vitrine_archive_file (slices, imported, content, day, namespace_id, path, rows, bytes, schema_version, checksum,
-                                  first_at, last_at)
-SELECT f.slices::bigint[], %(imported)s, %(content)s, %(day)s, %(namespace_id)s, f.path, f.rows, f.bytes, %(schema_version)s,
-       f.checksum, f.first_at, f.last_at
-  FROM agreed, unnest(%(slices)s::text[], %(paths)s::text[], %(rows)s::bigint[], %(bytes)s::bigint[], %(checksums)s::text[],
-                      %(first_ats)s::timestamptz[], %(last_ats)s::timestamptz[])
-       AS f(slices, path, rows, bytes, checksum, first_at, last_at)
-RETURNING id;
-
 -- name: history_forget_days
 -- Remove the files of days that are older than their namespace keeps them from the manifest; they become unused. Roll-ups are
 -- kept. The events of a day must have been dropped from the event table: dropping compares their number with the archive.
 WITH old AS (
      DELETE FROM vitrine_archive_file AS f USING vitrine_namespace AS n
-      WHERE n.id = f.namespace_id AND f.content <> 'settings' AND f.day < %(today)s::date - n.archive_days
+      WHERE n.id = f.namespace_id AND f.content IN ('events', 'lives') AND f.day < %(today)s::date - n.archive_days
         AND (f.imported OR f.day < %(first_day)s::date)
      RETURNING f.path, f.day, n.name)
 , unused AS (INSERT INTO vitrine_archive_unused_file (path, since) SELECT old.path, clock_timestamp() FROM old)
@@ -302,72 +238,47 @@ UPDATE vitrine_entity_counter SET next_number = next_number + %(count)s
  WHERE entity_id = %(entity_id)s
 RETURNING next_number - %(count)s AS first_number;
 
--- name: history_generate
--- Events of generated messages, for demonstrations; actor and details mark them as generated. Given are the messages in order,
--- and their deliveries: of which message (from 0), its place among those of the message, and how it ended. Every life ends before
--- `until`, so that no message would have to be stored.
-WITH timed AS MATERIALIZED (
-    SELECT %(first_number)s::bigint + m.place - 1 AS sequence_number, m.enqueued_at, m.region, m.kind, m.reason, m.deliveries,
-           least(m.ended_at, %(until)s) AS ended_at,
-           CASE WHEN m.first_received_at IS NOT NULL THEN least(m.first_received_at, %(until)s) END AS first_received_at,
-           CASE WHEN m.last_received_at IS NOT NULL THEN least(m.last_received_at, %(until)s) END AS last_received_at,
-           (200 + 1800 * random())::int AS size
-      FROM unnest(%(enqueued)s::timestamptz[], %(regions)s::text[], %(kinds)s::smallint[], %(reasons)s::text[],
-                  %(ended)s::timestamptz[], %(firsts)s::timestamptz[], %(lasts)s::timestamptz[], %(counts)s::int[])
-           WITH ORDINALITY
-           AS m(enqueued_at, region, kind, reason, ended_at, first_received_at, last_received_at, deliveries, place)),
-delivery AS MATERIALIZED (
-    SELECT %(first_number)s::bigint + d.place AS sequence_number, d.attempt, d.how,
-           least(d.received_at, %(until)s) AS received_at, least(d.ended_at, %(until)s) AS ended_at
-      FROM unnest(%(places)s::int[], %(attempts)s::int[], %(received)s::timestamptz[], %(released)s::timestamptz[],
-                  %(hows)s::smallint[]) AS d(place, attempt, received_at, ended_at, how)),
-happened AS (
-    SELECT t.enqueued_at AS at, @SUBQUEUE_MAIN AS subqueue, t.sequence_number, @EVENT_SENT AS kind,
-           0 AS delivery_count, NULL AS reason, t.size, t.region, NULL::timestamptz AS locked_until,
-           NULL::timestamptz AS enqueued_at, NULL::timestamptz AS first_received_at, NULL::timestamptz AS last_received_at
-      FROM timed AS t
-     UNION ALL
-    SELECT d.received_at, @SUBQUEUE_MAIN, d.sequence_number, @EVENT_RECEIVED, d.attempt - 1, NULL, NULL, NULL,
-           d.received_at + %(lock)s::interval, NULL, NULL, NULL
-      FROM delivery AS d
-     UNION ALL
-    SELECT d.ended_at, @SUBQUEUE_MAIN, d.sequence_number, d.how, d.attempt, NULL, NULL, NULL, NULL, NULL, NULL, NULL
-      FROM delivery AS d WHERE d.how IN (@EVENT_ABANDONED, @EVENT_LOCK_LOST)
-     UNION ALL
-    SELECT t.ended_at, @SUBQUEUE_MAIN, t.sequence_number, t.kind, greatest(t.deliveries - 1, 0), t.reason, t.size, NULL, NULL,
-           t.enqueued_at, t.first_received_at, t.last_received_at
-      FROM timed AS t
-     UNION ALL                                       -- dead letters are purged, since none is stored
-    SELECT least(t.ended_at + interval '1 hour', %(until)s), @SUBQUEUE_DEAD_LETTER, t.sequence_number, @EVENT_PURGED, 0, NULL,
-           t.size, NULL, NULL, t.enqueued_at, NULL, NULL
-      FROM timed AS t WHERE t.kind = @EVENT_DEAD_LETTERED),
-traffic AS (                                          -- the times follow from the events (roll_up_times)
-    INSERT INTO vitrine_traffic AS t (entity_id, step, bucket, sent, received, completed, dead_lettered, expired, abandoned,
-                                      active_change, dead_change)
-    SELECT o.id, s.step, date_bin(make_interval(secs => s.step), h.at, 'epoch'),
-           count(*) FILTER (WHERE h.kind = @EVENT_SENT), count(*) FILTER (WHERE h.kind = @EVENT_RECEIVED),
-           count(*) FILTER (WHERE h.kind = @EVENT_COMPLETED), count(*) FILTER (WHERE h.kind = @EVENT_DEAD_LETTERED),
-           count(*) FILTER (WHERE h.kind = @EVENT_EXPIRED), count(*) FILTER (WHERE h.kind = @EVENT_ABANDONED),
-           count(*) FILTER (WHERE h.kind = @EVENT_SENT)
-               - count(*) FILTER (WHERE h.kind IN (@EVENT_COMPLETED, @EVENT_EXPIRED, @EVENT_DEAD_LETTERED)),
-           count(*) FILTER (WHERE h.kind = @EVENT_DEAD_LETTERED) - count(*) FILTER (WHERE h.kind = @EVENT_PURGED)
-      FROM happened AS h JOIN vitrine_entity AS e ON e.id = %(entity_id)s
-     CROSS JOIN (VALUES (10), (60), (3600)) AS s(step)
-     CROSS JOIN LATERAL (VALUES (e.id), (-e.namespace_id)) AS o(id)
-     GROUP BY 1, 2, 3
-        ON CONFLICT (entity_id, step, bucket) DO UPDATE
-       SET sent = t.sent + excluded.sent, received = t.received + excluded.received, completed = t.completed + excluded.completed,
-           dead_lettered = t.dead_lettered + excluded.dead_lettered, expired = t.expired + excluded.expired,
-           abandoned = t.abandoned + excluded.abandoned, active_change = t.active_change + excluded.active_change,
-           dead_change = t.dead_change + excluded.dead_change)
-INSERT INTO vitrine_message_event (recorded_at, at, entity_id, subqueue, sequence_number, kind, delivery_count, locked_until,
-                                   message_id, actor, reason, size, enqueued_at, first_received_at, last_received_at,
-                                   application_properties, details)
-SELECT h.at, h.at, %(entity_id)s, h.subqueue, h.sequence_number, h.kind, h.delivery_count, h.locked_until,
-       'generated-' || h.sequence_number, 'generated', h.reason, h.size, h.enqueued_at, h.first_received_at, h.last_received_at,
-       CASE WHEN h.region IS NOT NULL THEN jsonb_build_object('region', jsonb_build_array('string', h.region)) END,
-       '{"generated": true}'::jsonb
-  FROM happened AS h ORDER BY h.at, h.kind;
+-- name: history_copy_events
+-- Write generated events, given as CSV (broker_core/history/generation.py).
+COPY vitrine_message_event (recorded_at, at, entity_id, subqueue, sequence_number, kind, message_id, delivery_count, locked_until,
+                            actor, reason, enqueued_at, first_received_at, last_received_at, session_id, size, time_to_live,
+                            application_properties, details)
+FROM STDIN (FORMAT csv);
+
+-- name: history_count_generated
+-- Count the generated events of this transaction in the traffic of their entities and namespaces, as far as it is kept
+-- (forget_ended_counts). The times follow from the events (roll_up_times).
+INSERT INTO vitrine_traffic AS t (entity_id, step, bucket, sent, received, completed, dead_lettered, expired, abandoned,
+                                  active_change, dead_change)
+SELECT o.id, s.step, date_bin(make_interval(secs => s.step), h.recorded_at, 'epoch'),
+       count(*) FILTER (WHERE h.kind = @EVENT_SENT), count(*) FILTER (WHERE h.kind = @EVENT_RECEIVED),
+       count(*) FILTER (WHERE h.kind = @EVENT_COMPLETED), count(*) FILTER (WHERE h.kind = @EVENT_DEAD_LETTERED),
+       count(*) FILTER (WHERE h.kind = @EVENT_EXPIRED), count(*) FILTER (WHERE h.kind = @EVENT_ABANDONED),
+       count(*) FILTER (WHERE h.kind = @EVENT_SENT)
+           - count(*) FILTER (WHERE h.kind IN (@EVENT_COMPLETED, @EVENT_EXPIRED, @EVENT_DEAD_LETTERED)),
+       count(*) FILTER (WHERE h.kind = @EVENT_DEAD_LETTERED) - count(*) FILTER (WHERE h.kind = @EVENT_PURGED)
+  FROM vitrine_message_event AS h JOIN vitrine_entity AS e ON e.id = h.entity_id
+  JOIN (VALUES (10, interval '1 day'), (60, '7 days'), (3600, '90 days')) AS s(step, kept) ON h.recorded_at >= now() - s.kept
+ CROSS JOIN LATERAL (VALUES (e.id), (-e.namespace_id)) AS o(id)
+ WHERE h.xid = pg_current_xact_id() AND h.kind NOT IN (@EVENT_LOCK_LOST, @EVENT_SETTLE_REFUSED)
+ GROUP BY 1, 2, 3
+    ON CONFLICT (entity_id, step, bucket) DO UPDATE
+   SET sent = t.sent + excluded.sent, received = t.received + excluded.received, completed = t.completed + excluded.completed,
+       dead_lettered = t.dead_lettered + excluded.dead_lettered, expired = t.expired + excluded.expired,
+       abandoned = t.abandoned + excluded.abandoned, active_change = t.active_change + excluded.active_change,
+       dead_change = t.dead_change + excluded.dead_change;
+
+-- name: history_forget_revisions
+-- Forget all revisions of an entity's settings but the last one, before they are dated in a generated past.
+DELETE FROM vitrine_entity_revision
+ WHERE entity_id = %(entity_id)s AND id < (SELECT max(id) FROM vitrine_entity_revision WHERE entity_id = %(entity_id)s);
+
+-- name: history_date_revisions
+-- Date the revisions of an entity's settings, in their order, in a generated past.
+UPDATE vitrine_entity_revision AS r SET at = d.at
+  FROM (SELECT id, (%(ats)s::timestamptz[])[row_number() OVER (ORDER BY id)] AS at
+          FROM vitrine_entity_revision WHERE entity_id = %(entity_id)s) AS d
+ WHERE r.id = d.id AND d.at IS NOT NULL;
 
 -- name: history_next_slice_id
 -- The id of a slice that is entered when its files are written.

@@ -21,19 +21,34 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from . import failures
+from . import class_data, failures
 from .masters import is_local
 
 PR_SET_PDEATHSIG = 1
 POLL_SECONDS = 0.5
 SECONDS_WITHOUT_EXECUTORS = 60.0  # of a cluster, after which the run fails
+SMALL_JVM = (  # for little data: the JIT compiler would take half of the processor time; unused memory is returned soon
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MinHeapFreeRatio=10 -XX:MaxHeapFreeRatio=30"
+)
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.catalogImplementation": "in-memory",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",  # few files of a good size
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000",  # a Spark job to list fewer files costs more
+    "spark.sql.maxConcurrentOutputFileWriters": "64",  # partitionBy need not sort again
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+}
 ONLY_LOCAL = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 
 
@@ -75,7 +90,7 @@ def main(executor: Executor) -> None:
 def serve(of: dict, output: TextIO, executor: Executor) -> None:
     """Execute requests until the driver has to end. of: the session."""
     warm = False
-    for request in requests(of["keep_seconds"]):
+    for request in requests(of["keep_seconds"], lambda: executor.when_idle(of)):
         spec: dict = {}
         write_event(output, event="session", warm=warm)
         try:
@@ -92,15 +107,25 @@ def serve(of: dict, output: TextIO, executor: Executor) -> None:
         warm = True
 
 
-def requests(keep_seconds: float) -> Iterator[dict]:
-    """The requests on standard input, until it is closed or none comes for so long."""
-    seconds = None
-    while select.select([sys.stdin], [], [], seconds)[0]:
-        line = sys.stdin.readline()  # one request at a time: nothing else is in the buffer
+def requests(keep_seconds: float, when_idle: Callable[[], None]) -> Iterator[dict]:
+    """The requests on standard input, until it is closed or none comes for so long. when_idle: called if none came for a while
+    after the last one."""
+    seconds, soon = None, class_data.IDLE_SECONDS
+    while True:
+        if seconds is not None and seconds > soon and not _readable(soon):
+            when_idle()
+            ready = _readable(seconds - soon)
+        else:
+            ready = _readable(seconds)
+        line = sys.stdin.readline() if ready else ""  # one request at a time: nothing else is in the buffer
         if not line:
             return
         yield json.loads(line)
         seconds = keep_seconds
+
+
+def _readable(seconds: float | None) -> bool:
+    return bool(select.select([sys.stdin], [], [], seconds)[0])
 
 
 class Executor:
@@ -134,6 +159,15 @@ class Executor:
         jvm.System.gc()  # it returns memory until the next run
         return result
 
+    def when_idle(self, of: dict) -> None:
+        """Make the archive of class data if there is none. of: the session."""
+        archive, listed = (Path(of.get(name) or os.devnull) for name in ("class_archive", "class_list"))
+        if self.spark is None or not of.get("class_archive") or not class_data.is_wanted(archive, listed):
+            return
+        jvm: Any = self.spark._jvm
+        java, class_path = (jvm.System.getProperty(name) for name in ("java.home", "java.class.path"))
+        class_data.make_in_background(archive, listed, Path(java) / "bin" / "java", class_path)
+
     def close(self) -> None:
         if self.spark is not None:
             self.spark.stop()
@@ -164,22 +198,29 @@ class Watchdog:
 def session(spec: dict) -> SparkSession:
     """A quiet Spark session that keeps its files in the driver's scratch folder: the one that there is, or a new one.
 
+    small (default): one for little data. `spark` in the specification overrides any setting; Java options are added.
     With a local master it listens on the loopback address only. With a cluster, Spark chooses the address at which executors
-    reach the driver; `spark` in the specification can set another (spark.driver.host).
+    reach the driver; `spark` can set another (spark.driver.host).
     """
+    small, own = spec.get("small", True), spec.get("spark", {})
+    options = [SMALL_JVM if small else "", _class_data_options(spec), own.get("spark.driver.extraJavaOptions", "")]
     settings = {
         **(ONLY_LOCAL if is_local(spec["master"]) else {}),
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": "8",
+        **SETTINGS,
+        "spark.sql.shuffle.partitions": "2" if small else "8",
+        "spark.driver.memory": "1g" if small else "2g",
         "spark.local.dir": spec["scratch"],
         "spark.sql.warehouse.dir": str(Path(spec["scratch"]) / "warehouse"),
-        "spark.driver.memory": spec.get("driver_memory", "2g"),
-        **spec.get("spark", {}),
+        **own,
+        "spark.driver.extraJavaOptions": " ".join(filter(None, options)),
     }
     builder = SparkSession.builder.master(spec["master"]).appName("Vitrine")
     return builder.config(map=settings).getOrCreate()
+
+
+def _class_data_options(spec: dict) -> str:
+    archive = spec.get("class_archive")
+    return class_data.options(Path(archive), Path(spec["class_list"])) if archive else ""
 
 
 def _own_standard_output():

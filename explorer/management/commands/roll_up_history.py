@@ -3,7 +3,7 @@
 from django.core.management.base import BaseCommand, CommandError
 
 from broker_core.common.types import Actor
-from explorer.analysis import launch, submission
+from explorer.analysis.running import execution, submission
 from explorer.models import AnalysisRun
 
 
@@ -15,7 +15,7 @@ class Command(BaseCommand):
         if run is None:
             self.stdout.write("No day has to be rolled up.")
             return
-        launch.execute(run.pk)
+        execution.execute(run.pk)
         run.refresh_from_db()
         if run.state != AnalysisRun.SUCCEEDED:
             raise CommandError(run.message)

@@ -9,10 +9,10 @@ from kombu.exceptions import OperationalError
 from broker_core.common.errors import InvalidArgument, NotAuthorized
 from broker_core.common.types import Actor, Right
 from broker_core.models import Entity, Namespace
-from explorer.analysis import runs, submission, tasks
+from explorer.analysis import tasks
+from explorer.analysis.running import runs, submission
 from explorer.models import AnalysisResult, AnalysisRun
-
-from .factories import NOON, a_result, a_run
+from tests.analysis.factories import NOON, a_result, a_run
 
 pytestmark = pytest.mark.django_db
 ALICE = Actor("user", "alice", Right.BROWSE | Right.OPERATE)

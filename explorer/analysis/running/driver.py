@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import fcntl
+import hashlib
 import json
 import os
 import selectors
@@ -22,12 +23,14 @@ import tempfile
 import time
 from collections.abc import Generator, Mapping
 from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
 from django.conf import settings
 
-from .jobs.masters import is_local
+from ..jobs.masters import is_local
+from . import java
 
 COMMAND = (sys.executable, "-m", "explorer.analysis.jobs.runner")
 TICK_SECONDS = 0.5
@@ -54,7 +57,8 @@ class Driver:
         self.session, self.is_warm = dict(session), False
         self.folder, lock = _folder()
         written = self.folder / "session.json"
-        written.write_text(json.dumps({**session, "scratch": str(self.folder / "scratch")}, indent=1))
+        own = {"scratch": str(self.folder / "scratch"), "class_list": str(self.folder / "classes.txt")}
+        written.write_text(json.dumps({**session, **own, "class_archive": class_archive(java_home, session)}, indent=1))
         (self.folder / "log4j2.properties").write_text(LOG4J)
         try:
             self._child = subprocess.Popen(
@@ -108,7 +112,8 @@ class Driver:
         return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
     def end(self) -> None:
-        """Send SIGTERM to the driver, which ends its JVM; kill what is left of the group after the grace period."""
+        """Send SIGTERM to the driver, which ends its JVM and an archive in the making; kill what is left of the group after the
+        grace period."""
         deadline = time.monotonic() + GRACE_SECONDS
         if self.is_alive:
             self._child.terminate()
@@ -141,12 +146,14 @@ class Driver:
 _kept: list[Driver] = []  # at most one
 
 
-def session_of(spark: Mapping[str, str]) -> dict[str, Any]:
-    """The session of a driver with these settings of Spark. A cluster's cores are given back after each run."""
+def session_of(spark: Mapping[str, str], *, small: bool = True) -> dict[str, Any]:
+    """The session of a driver with these settings of Spark. small: for runs that read little: less memory, and a JVM that
+    compiles less. A cluster's cores are given back after each run."""
     local = is_local(settings.SPARK_MASTER)
     return {
-        "master": settings.SPARK_MASTER, "spark": dict(spark), "nice": settings.SPARK_NICE,
-        "keep_seconds": settings.SPARK_KEEP_SECONDS if local else 0, "keep_megabytes": settings.SPARK_KEEP_MEGABYTES,
+        "master": settings.SPARK_MASTER, "archive": settings.ARCHIVE_URL, "spark": dict(spark), "small": small,
+        "nice": settings.SPARK_NICE, "keep_seconds": settings.SPARK_KEEP_SECONDS if local else 0,
+        "keep_megabytes": settings.SPARK_KEEP_MEGABYTES,
     }  # fmt: skip
 
 
@@ -181,6 +188,20 @@ def remove_left() -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
+def class_archive(java_home: Path, session: Mapping[str, Any]) -> str:
+    """The file for this session's class data (jobs.class_data), named by the Java, PySpark's version and the class path; empty:
+    PySpark is not installed. Without importing PySpark."""
+    try:
+        pyspark = distribution("pyspark")
+    except PackageNotFoundError:
+        return ""
+    jars = Path(str(pyspark.locate_file("pyspark/jars"))).resolve()
+    files = sorted((file.name, (of := file.stat()).st_size, of.st_mtime_ns) for file in jars.glob("*.jar"))
+    added = session["spark"].get("spark.driver.extraClassPath", "")
+    identity = hashlib.sha256(repr((str(java_home), str(jars), files, added)).encode()).hexdigest()[:12]
+    return str(settings.VITRINE_DATA / "spark" / f"classes-{java.version(java_home)}-{pyspark.version}-{identity}.jsa")
+
+
 def environment(folder: Path, java_home: Path) -> dict[str, str]:
     """The launcher's environment without its secrets, with the variables for Java and Spark."""
     inherited = {name: value for name, value in os.environ.items() if name not in SECRETS}
@@ -190,6 +211,8 @@ def environment(folder: Path, java_home: Path) -> dict[str, str]:
         | local
         | {
             "JAVA_HOME": str(java_home),
+            "MALLOC_ARENA_MAX": "2",  # else the JVM's threads hold memory of their own that is never returned
+            "SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # of the JVM that prints the driver's command line
             "JDK_JAVA_OPTIONS": f"-Dlog4j2.configurationFile={(folder / 'log4j2.properties').as_uri()}",
             "PYSPARK_PYTHON": sys.executable,
             "PYTHONPATH": str(settings.BASE_DIR),

@@ -1,5 +1,6 @@
 """Child processes: followed, cancelled, orphaned. The children are small Python programs; Spark itself is in test_whole.py."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -17,22 +18,21 @@ from django.db import connection
 from broker_core.history import verification
 from broker_core.models import ArchiveFile
 from broker_core.store import connections
-from explorer.analysis import drivers, java, launch, runs
+from explorer.analysis.running import driver, execution, java, runs
 from explorer.models import AnalysisRun
+from tests.analysis.factories import a_run
 from tests.eventually import eventually
 
-from .factories import a_run
-
-SLEEPY = [sys.executable, "-W", "ignore", "-m", "tests.analysis.sleepy_job"]
-SMALL = [sys.executable, "-W", "ignore", "-m", "tests.analysis.small_driver"]
+SLEEPY = [sys.executable, "-W", "ignore", "-m", "tests.analysis.running.sleepy_job"]
+SMALL = [sys.executable, "-W", "ignore", "-m", "tests.analysis.running.small_driver"]
 JAVA = Path("/nonexistent")
 
 
 @pytest.fixture(autouse=True)
 def nothing_kept():
-    drivers.end_kept()
+    driver.end_kept()
     yield
-    drivers.end_kept()
+    driver.end_kept()
 
 
 @pytest.fixture
@@ -40,9 +40,9 @@ def run_job(held, folder, monkeypatch):
     """run_job(command, ...) has a program in the place of the driver execute a job."""
 
     def run(command: list[str], should_stop=lambda: False, specification="{}", **session) -> dict:
-        monkeypatch.setattr(drivers, "COMMAND", command)
+        monkeypatch.setattr(driver, "COMMAND", command)
         folder.specification.write_text(specification)
-        return launch._run_job(held, folder, "a_job", drivers.session_of({}) | session, JAVA, should_stop)
+        return execution._run_job(held, folder, "a_job", driver.session_of({}) | session, JAVA, should_stop)
 
     return run
 
@@ -57,7 +57,7 @@ def held(transactional_db, settings, tmp_path):
 
 @pytest.fixture
 def folder(held):
-    made = launch.RunFolder(held.run_id)
+    made = execution.RunFolder(held.run_id)
     made.make()
     return made
 
@@ -94,7 +94,7 @@ def test_a_child_has_a_low_priority(run_job, settings):
 
 
 def test_a_childs_failure_is_told_in_its_own_words(run_job):
-    with pytest.raises(launch.JobFailed, match="^no such file$"):
+    with pytest.raises(execution.JobFailed, match="^no such file$"):
         run_job(a_program('print(\'{"event": "failed", "message": "no such file"}\')'))
 
 
@@ -102,21 +102,21 @@ def test_a_childs_failure_is_told_in_its_own_words(run_job):
     ("program", "how"), [("import os; os._exit(3)", "exit code 3"), ("import os; os.kill(os.getpid(), 9)", "SIGKILL")]
 )
 def test_a_child_that_ends_without_a_word_failed(run_job, program, how):
-    with pytest.raises(launch.JobFailed, match=how):
+    with pytest.raises(execution.JobFailed, match=how):
         run_job(a_program(program))
 
 
 def test_a_child_gets_no_secret(tmp_path, monkeypatch):
     monkeypatch.setenv("SECRET_KEY", "s3cret")
     monkeypatch.setenv("DATABASE_URL", "postgresql://user:pw@host/name")
-    seen = drivers.environment(tmp_path, JAVA)
+    seen = driver.environment(tmp_path, JAVA)
     assert not {"SECRET_KEY", "DATABASE_URL"} & set(seen)
     assert seen["JAVA_HOME"] == str(JAVA)
 
 
 @pytest.mark.parametrize("manner", ["willing", "stubborn"])
 def test_cancelling_ends_the_whole_group(run_job, monkeypatch, manner):
-    monkeypatch.setattr(drivers, "GRACE_SECONDS", 1.0)
+    monkeypatch.setattr(driver, "GRACE_SECONDS", 1.0)
 
     def ask_for_the_end():
         eventually(lambda: row().step, 10)
@@ -125,7 +125,7 @@ def test_cancelling_ends_the_whole_group(run_job, monkeypatch, manner):
 
     asking = threading.Thread(target=ask_for_the_end)
     asking.start()
-    with pytest.raises(launch.Cancelled):
+    with pytest.raises(execution.Cancelled):
         run_job([*SLEEPY, manner])
     asking.join()
     pids = [int(pid) for pid in row().step_text.split()]
@@ -133,7 +133,7 @@ def test_cancelling_ends_the_whole_group(run_job, monkeypatch, manner):
 
 
 def test_a_worker_that_is_to_stop_ends_its_child(run_job):
-    with pytest.raises(launch.Stopped):
+    with pytest.raises(execution.Stopped):
         run_job(SLEEPY, lambda: bool(row().step))
     pids = [int(pid) for pid in row().step_text.split()]
     eventually(lambda: not any(lives(pid) for pid in pids), 2)
@@ -142,11 +142,11 @@ def test_a_worker_that_is_to_stop_ends_its_child(run_job):
 def test_a_cancelled_run_says_so_and_leaves_no_scratch(held, folder, monkeypatch):
     def prepared(held, run, folder, should_stop):
         (folder.scratch / "blockmgr").mkdir()
-        raise launch.Cancelled
+        raise execution.Cancelled
 
-    monkeypatch.setattr(launch.runs, "claim", lambda run_id: held)
-    monkeypatch.setattr(launch, "_execute", prepared)
-    launch.execute(held.run_id)
+    monkeypatch.setattr(execution.runs, "claim", lambda run_id: held)
+    monkeypatch.setattr(execution, "_execute", prepared)
+    execution.execute(held.run_id)
     assert row().state == "cancelled"
     assert not folder.scratch.exists()
 
@@ -158,8 +158,9 @@ DAMAGE = verification.Damage(ArchiveFile(path="a.parquet", slice_id=7), "is miss
     ("problem", "said"),
     [
         (java.JavaNotFound("An analysis needs Java 17"), "needs Java 17"),
-        (launch.JobFailed("no such column"), "no such column"),
-        (launch.Stopped(), "worker was stopped"),
+        (execution.JobFailed("no such column"), "no such column"),
+        (execution.Stopped(), "worker was stopped"),
+        (OSError(errno.ENOSPC, "No space left on device"), "A disk is full. Free some space where Spark's scratch files are"),
         (
             verification.ArchiveDamaged([verification.Damage(ArchiveFile(path="a.parquet", slice_id=7), "is missing")]),
             "is missing",
@@ -170,16 +171,16 @@ def test_a_run_that_fails_says_why(held, monkeypatch, problem, said):
     def fail(*_):
         raise problem
 
-    monkeypatch.setattr(launch.runs, "claim", lambda run_id: held)
-    monkeypatch.setattr(launch, "_execute", fail)
-    launch.execute(held.run_id)
+    monkeypatch.setattr(execution.runs, "claim", lambda run_id: held)
+    monkeypatch.setattr(execution, "_execute", fail)
+    execution.execute(held.run_id)
     assert row().state == "failed"
     assert said in row().message
 
 
 def test_a_task_delivered_twice_starts_nothing(held, monkeypatch):
-    monkeypatch.setattr(launch, "_execute", lambda *_: pytest.fail("began again"))
-    launch.execute(held.run_id)
+    monkeypatch.setattr(execution, "_execute", lambda *_: pytest.fail("began again"))
+    execution.execute(held.run_id)
     assert (row().state, row().claimed_by) == ("running", held.token)
 
 
@@ -191,14 +192,14 @@ from pathlib import Path
 from django.conf import settings
 settings.DATABASES["default"]["NAME"] = {database!r}
 settings.RUNS_FOLDER = Path({runs!r})
-from explorer.analysis import drivers, launch, runs
-drivers.COMMAND = {command!r}
+from explorer.analysis.running import driver, execution, runs
+driver.COMMAND = {command!r}
 runs.LEASE, runs.RENEW_SECONDS = timedelta(seconds=2), 0.5
 def sleep(held, run, folder, should_stop):
     folder.make()
-    launch._run_job(held, folder, "a_job", drivers.session_of({{}}), Path("/nonexistent"))
-launch._execute = sleep
-launch.execute({run_id})
+    execution._run_job(held, folder, "a_job", driver.session_of({{}}), Path("/nonexistent"))
+execution._execute = sleep
+execution.execute({run_id})
 """
 
 
@@ -209,24 +210,25 @@ def test_a_worker_killed_leaves_no_run_running_and_no_process(transactional_db, 
     database = connection.settings_dict["NAME"]
     script = WORKER.format(database=database, runs=str(settings.RUNS_FOLDER), command=SLEEPY, run_id=run.pk)
     worker = subprocess.Popen([sys.executable, "-W", "ignore", "-c", script], env=dict(os.environ))
+    pids: list[int] = []
     try:
-        pids = [int(pid) for pid in eventually(lambda: row().step_text.split() if row().step else None, 20)]
+        pids = [int(pid) for pid in eventually(lambda: row().step_text.split() if row().step else None, 60)]
         first = row().lease_until
         eventually(lambda: row().lease_until > first + timedelta(seconds=2), 10)  # the first lease is over
-        assert launch.end_dead_runs() == 0, "a living worker keeps its lease"
+        assert execution.end_dead_runs() == 0, "a living worker keeps its lease"
         worker.send_signal(signal.SIGKILL)
         worker.wait()
         eventually(lambda: not lives(pids[0]), 2)
-        eventually(launch.end_dead_runs, 5)
+        eventually(execution.end_dead_runs, 5)
     finally:
         worker.kill()
         for pid in pids:
             if lives(pid):
                 os.kill(pid, signal.SIGKILL)
     assert (row().state, row().message) == ("failed", runs.WORKER_ENDED)
-    assert not launch.RunFolder(run.pk).scratch.exists()
-    assert launch.RunFolder(run.pk).log.exists()
-    eventually(lambda: launch.end_dead_runs() == 0 and not drivers_there(), 5)
+    assert not execution.RunFolder(run.pk).scratch.exists()
+    assert execution.RunFolder(run.pk).log.exists()
+    eventually(lambda: execution.end_dead_runs() == 0 and not drivers_there(), 5)
 
 
 def test_a_driver_stays_for_the_next_run(run_job):
@@ -261,7 +263,7 @@ def test_a_warm_driver_that_ends_when_it_is_asked_is_replaced(run_job, monkeypat
     eventually(lambda: not lives(first["pid"]), 5)
     with monkeypatch.context() as patched:  # as if it had ended a moment later
         alive = iter([True])
-        patched.setattr(drivers.Driver, "is_alive", property(lambda driver: next(alive, False)))
+        patched.setattr(driver.Driver, "is_alive", property(lambda self: next(alive, False)))
         assert run_job(SMALL)["pid"] != first["pid"]
 
 
@@ -273,7 +275,7 @@ def test_other_settings_of_spark_need_another_driver(run_job):
 
 def test_a_run_that_fails_ends_its_driver(run_job):
     first = run_job(SMALL)
-    with pytest.raises(launch.JobFailed, match="RuntimeError: as asked"):
+    with pytest.raises(execution.JobFailed, match="RuntimeError: as asked"):
         run_job(SMALL, specification='{"fail": true}')
     assert not lives(first["pid"])
     assert run_job(SMALL)["jobs"] == 1
@@ -289,13 +291,13 @@ def test_a_warm_driver_ends_with_its_launcher(transactional_db, settings, tmp_pa
     launcher.wait()
     eventually(lambda: not lives(pid), 5)
     # The lock may outlive the process by a moment: the kernel closes a process's files when its last thread has ended.
-    eventually(lambda: drivers.remove_left() or not drivers_there(), 5)
+    eventually(lambda: driver.remove_left() or not drivers_there(), 5)
 
 
 def test_the_folder_of_a_driver_that_was_killed_while_removing_it_is_removed(settings, tmp_path):
     settings.RUNS_FOLDER = tmp_path
     (tmp_path / "driver-1" / "scratch").mkdir(parents=True)
-    drivers.remove_left()
+    driver.remove_left()
     assert not drivers_there()
 
 
@@ -310,16 +312,16 @@ import time
 from pathlib import Path
 from django.conf import settings
 settings.RUNS_FOLDER = Path({runs!r})
-from explorer.analysis import drivers
-drivers.COMMAND = {command!r}
-driver = drivers.take(drivers.session_of({{}}), Path("/nonexistent"))
+from explorer.analysis.running import driver
+driver.COMMAND = {command!r}
+warm = driver.take(driver.session_of({{}}), Path("/nonexistent"))
 (settings.RUNS_FOLDER / "specification.json").write_text("{{}}")
-driver.ask("a_job", settings.RUNS_FOLDER / "specification.json")
-for event in driver.events(settings.RUNS_FOLDER / "log.txt"):
+warm.ask("a_job", settings.RUNS_FOLDER / "specification.json")
+for event in warm.events(settings.RUNS_FOLDER / "log.txt"):
     if event and event["event"] == "finished":
         break
-drivers.keep(driver)
-print(driver.pid, flush=True)
+driver.keep(warm)
+print(warm.pid, flush=True)
 time.sleep(60)
 """
 
@@ -332,12 +334,12 @@ def test_the_tail_of_a_long_log_is_kept(held, folder):
 
 def test_a_transaction_that_stays_open_is_named_and_does_not_stop_the_analysis(transactional_db, settings, tmp_path, monkeypatch):
     settings.ARCHIVE_URL = str(tmp_path)
-    monkeypatch.setattr(launch, "HORIZON_SECONDS", 0.2)
-    monkeypatch.setattr(launch, "TICK_SECONDS", 0.05)
+    monkeypatch.setattr(execution, "HORIZON_SECONDS", 0.2)
+    monkeypatch.setattr(execution, "TICK_SECONDS", 0.05)
     parameters = connections.Database().parameters() | {"autocommit": False, "application_name": "a slow report"}
     with psycopg.connect(**parameters) as slow:
         xid = slow.execute("SELECT pg_current_xact_id()::text::bigint").fetchone()[0]
-        assert launch._archive_beyond(xid) == []
-        [note] = launch._archive_beyond(xid + 1)
+        assert execution._archive_beyond(xid) == []
+        [note] = execution._archive_beyond(xid + 1)
         assert f"held open by a slow report {slow.info.backend_pid} for" in note
-    assert launch._archive_beyond(xid + 1) == []
+    assert execution._archive_beyond(xid + 1) == []

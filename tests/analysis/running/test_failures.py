@@ -2,11 +2,14 @@
 
 from typing import Any, cast
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from explorer.analysis.jobs import failures, runner, schemas, time_in_queue
 
-SPEC = {"scratch": "/data/runs/run-1/scratch", "master": "spark://m:7077"}
+SPEC = {"scratch": "/data/runs/run-1/scratch", "archive": "/data/archive", "master": "spark://m:7077"}
+A_FILE = "file:///a/slice-1.parquet"
 
 
 class Thrown:
@@ -34,18 +37,31 @@ def py4j(java):
     return problem
 
 
+def read_failed(kind, message):
+    """As Spark says that it could not read a file: the condition, and below it the reader's problem."""
+    return Thrown(
+        "SparkException", f"[FAILED_READ_FILE.NO_HINT] Encountered error while reading file {A_FILE}.", Thrown(kind, message)
+    )
+
+
 @pytest.mark.parametrize(
     ("java", "said"),
     [
-        (
-            Thrown("SparkException", "Job aborted", Thrown("IOException", "No space left on device")),
-            "A disk is full: Spark's scratch files are in /data/runs/run-1/scratch.",
-        ),
-        (
-            Thrown("SparkException", "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///a/slice-1.parquet.",
-                   Thrown("RuntimeException", "file:/a/slice-1.parquet is not a Parquet file. Expected magic number")),
-            "The archive file file:///a/slice-1.parquet is damaged.",
-        ),
+        (Thrown("SparkException", "Job aborted", Thrown("IOException", "No space left on device")),
+         "A disk is full. Free some space where Spark's scratch files are (/data/runs/run-1/scratch) or where the archive is"),
+        (read_failed("RuntimeException", f"{A_FILE} is not a Parquet file. Expected magic number at tail"),
+         f"The archive file {A_FILE} is damaged."),
+        (read_failed("RuntimeException", f"{A_FILE} is not a Parquet file (length is too low: 0)"),
+         f"The archive file {A_FILE} is damaged."),
+        (Thrown("SparkException", f"[FAILED_READ_FILE.PARQUET_COLUMN_DATA_TYPE_MISMATCH] reading file {A_FILE}.",
+                Thrown("SchemaColumnConvertNotSupportedException", "column: [size], physicalType: BINARY")),
+         f"The archive file {A_FILE} is not one that this version of Vitrine can read"),
+        (Thrown("SparkException", f"[FAILED_READ_FILE.FILE_NOT_EXIST] File {A_FILE} does not exist"),
+         f"The archive file {A_FILE} is missing, or a worker of the cluster cannot reach it"),
+        (read_failed("ConnectException", "Call from worker-1 to namenode:8020 failed: Connection refused"),
+         "The archive at /data/archive cannot be reached by Spark."),
+        (Thrown("UnsupportedFileSystemException", 'No FileSystem for scheme "s3"'), "The archive at /data/archive cannot be"),
+        (read_failed("FileNotFoundException", "/a/slice-1.parquet (Permission denied)"), f"Permission was denied for {A_FILE}."),
         (Thrown("SparkException", "failed", Thrown("OutOfMemoryError", "Java heap space")), "Spark ran out of memory."),
         (Thrown("SparkException", "ExecutorLostFailure (executor 1 exited)"), "The cluster lost executors too often."),
         (Thrown("SparkException", "All masters are unresponsive!"), "The Spark master spark://m:7077 does not respond."),
@@ -57,6 +73,14 @@ def test_the_root_cause_is_said(java, said):
     found = failures.in_words(py4j(java), SPEC)
     assert found.startswith(said)
     assert "o821" not in found and "\n" not in found
+
+
+@pytest.mark.parametrize(
+    "problem", [OSError(28, "No space left on device", "/data/archive/x"), OSError(122, "Disk quota exceeded")]
+)
+def test_a_full_disk_of_the_launcher_is_a_known_cause(problem):
+    assert failures.known(problem, SPEC).startswith("A disk is full.")
+    assert failures.known(OSError(5, "Input/output error"), SPEC) == ""
 
 
 def test_a_problem_of_python_is_said_as_it_is():
@@ -75,11 +99,27 @@ def test_a_truncated_file_is_named(spark, lives, tmp_path):
     assert file.name in said and "is damaged" in said
 
 
+@pytest.mark.parametrize(
+    ("content", "said"), [(b"id,name\n1,x\n", "is damaged"), ("another program's", "is not one that this version")]
+)
+def test_a_foreign_file_is_named(spark, tmp_path, content, said):
+    """Spark skips an empty file without a word: verification.require_intact finds those, by their size."""
+    file = tmp_path / "other.parquet"
+    if isinstance(content, bytes):
+        file.write_bytes(content)
+    else:
+        pq.write_table(pa.table({"size": [content]}), file)
+    with pytest.raises(Exception) as failed:
+        spark.read.schema(schemas.LIFE).parquet(str(file)).agg({"size": "sum"}).collect()
+    found = failures.in_words(failed.value, SPEC)
+    assert "other.parquet" in found and said in found
+
+
 def test_a_missing_file_is_named(spark, tmp_path):
     spec = {"lives": [str(tmp_path / "gone.parquet")], "still_there": "", "exported_xmin": 0}
     with pytest.raises(Exception) as failed:
         time_in_queue.prepared(spark, spec)
-    said = failures.in_words(failed.value, SPEC)
+    said = failures.in_words(failed.value, SPEC | {"master": "local[2]"})
     assert "gone.parquet is missing" in said
 
 

@@ -1,4 +1,4 @@
-"""Executes a run: archives the newest events, has a driver (drivers.py) execute the Spark job, follows it and stores its results.
+"""Executes a run: archives the newest events, has a driver (driver.py) execute the Spark job, follows it and stores its results.
 
 A run's files are in one folder: its specification, log, input and output, and `scratch`, which is removed when the run has ended
 or is found dead.
@@ -17,15 +17,18 @@ from typing import Any
 
 import pyarrow.parquet as pq
 from django.conf import settings
-from django.db import close_old_connections, connection
+from django.db import DatabaseError, close_old_connections, connection
 
 from broker_core.common.durations import human
 from broker_core.common.errors import BrokerError
 from broker_core.history import archive, manifest, schema, storage, verification
 from broker_core.models import Entity
-from explorer.models import AnalysisResult, AnalysisRun
+from explorer.models import AnalysisReason, AnalysisResult, AnalysisRun
 
-from . import drivers, java, runs
+from .. import rollups
+from ..jobs import failures
+from . import driver as drivers
+from . import java, runs
 
 ACCURACY = 10_000  # percentile_approx: an answer's rank is off by at most 1 in this many
 MOST_REASONS = 12
@@ -33,7 +36,6 @@ TICK_SECONDS = 0.5
 HORIZON_SECONDS = 20.0
 ARCHIVER_SECONDS = 120.0
 SMALL_LIVES = 2_000_000
-SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # for few lives: the JIT compiler would take half of the processor time
 
 
 class Cancelled(Exception):
@@ -97,8 +99,11 @@ def execute(run_id: int, *, should_stop: Callable[[], bool] = lambda: False) -> 
     except (CannotRun, JobFailed, java.JavaNotFound, verification.ArchiveDamaged, BrokerError) as problem:
         _end(held, AnalysisRun.FAILED, str(problem))
     except Exception as problem:
-        _end(held, AnalysisRun.FAILED, f"{type(problem).__name__}: {problem}")
-        raise
+        places = {"scratch": str(settings.RUNS_FOLDER), "archive": settings.ARCHIVE_URL, "master": settings.SPARK_MASTER}
+        said = failures.known(problem, places) if isinstance(problem, OSError | DatabaseError) else ""
+        _end(held, AnalysisRun.FAILED, said or f"{type(problem).__name__}: {problem}")
+        if not said:
+            raise
     finally:
         folder.remove_scratch()
 
@@ -122,7 +127,7 @@ def _execute(held: runs.Claim, run: AnalysisRun, folder: RunFolder, should_stop:
     specification, lives, notes = prepare(run, folder)
     held.write(notes=notes)
     folder.specification.write_text(json.dumps(specification, indent=1))
-    session = drivers.session_of(_spark_settings(lives))
+    session = drivers.session_of(settings.SPARK_CONF, small=lives < SMALL_LIVES)
     finished = _run_job(held, folder, run.kind, session, java_home, should_stop)
     store(held, run, folder, finished)
 
@@ -167,12 +172,51 @@ def _store_results(held: runs.Claim, run: AnalysisRun, folder: RunFolder, finish
     runs.succeed(held, finished["messages"], *_results(run, folder))
 
 
-def _spark_settings(lives: int) -> dict[str, str]:
-    return ({"spark.driver.extraJavaOptions": SMALL_JVM} if lives < SMALL_LIVES else {}) | settings.SPARK_CONF
+def _prepare_days(run: AnalysisRun, folder: RunFolder) -> tuple[dict, int, list[str]]:
+    """As _prepare, for a roll-up of all days before the run's end. What a transaction still open now adds to them is rolled up
+    another night."""
+    with archive.connected() as postgres:
+        now = archive.row(postgres, "history_snapshot")
+    notes = _archive_beyond(now.xmax)
+    days = rollups.uncovered(before=run.end_at.date())
+    if not days:
+        raise CannotRun("No day has to be rolled up.")
+    files = [file for day in days for file in (*day.lives, *day.attempts)]
+    verification.require_intact(files)
+    lives, address = sum(file.rows for day in days for file in day.lives), storage.archive_here().address
+    return (
+        {
+            "days": [
+                {
+                    "day": day.day.isoformat(),
+                    "namespace_id": day.namespace_id,
+                    "slice_ids": sorted(day.slice_ids),
+                    "covered": sorted(day.covered),
+                }
+                for day in days
+            ],
+            "archive": address(""),
+            "lives": [address(file.path) for day in days for file in day.lives],
+            "attempts": [address(file.path) for day in days for file in day.attempts],
+            "messages": lives,
+            "result": str(folder.result),
+        },
+        lives,
+        notes,
+    )
+
+
+def _store_days(held: runs.Claim, run: AnalysisRun, folder: RunFolder, finished: dict) -> None:
+    days = [
+        rollups.Day(date.fromisoformat(day["day"]), day["namespace_id"], set(day["slice_ids"]))
+        for day in json.loads(folder.specification.read_text())["days"]
+    ]
+    rollups.store(days, pq.read_table(folder.result / "rows"))
+    runs.succeed(held, finished["messages"], [], [], message=f"{len({day.day for day in days}):,} days were rolled up.")
 
 
 # By kind of run: what writes the job's input (see _prepare), and what stores its output.
-KINDS = {"time_in_queue": (_prepare, _store_results)}
+KINDS = {"time_in_queue": (_prepare, _store_results), "roll_up": (_prepare_days, _store_days)}
 
 
 def _archive_beyond(xid: int) -> list[str]:
@@ -252,6 +296,13 @@ def _follow(
     if driver.is_warm and not last:
         return None
     raise JobFailed(f"The Spark process ended without a result ({driver.exit_text()}). See the log for details.")
+
+
+def _results(run: AnalysisRun, folder: RunFolder) -> tuple[list[AnalysisResult], list[AnalysisReason]]:
+    """The job's output as rows of the run."""
+    measured = [*_rows(folder.result / "whole"), *_rows(folder.result / "buckets")]
+    results = [AnalysisResult(run=run, **_columns(row)) for row in measured]
+    return results, [AnalysisReason(run=run, **row) for row in _rows(folder.result / "reasons")]
 
 
 def _rows(folder: Path) -> list[dict]:

@@ -14,8 +14,9 @@ from broker_core.models import Entity
 from broker_core.namespaces import get_clock
 from explorer.models import AnalysisRun
 
-from . import runs, tasks
-from .subject import Subject
+from .. import rollups, tasks
+from ..subject import Subject
+from . import runs
 
 ROLL_UP = "roll_up"
 
@@ -44,6 +45,23 @@ def create(
             requested_at=Now(),
         )
         transaction.on_commit(lambda: _submit(run.pk))
+    return run
+
+
+def roll_up(*, actor: Actor, submit: bool = True) -> AnalysisRun | None:
+    """Request a roll-up of the days before today. None: no day has to be, or a roll-up is requested already. submit: by a task;
+    otherwise the caller executes the run."""
+    actor.require(Right.OPERATE, "the history")
+    days = [day.day for day in rollups.uncovered(before=datetime.now(UTC).date())]
+    if not days or AnalysisRun.objects.filter(kind=ROLL_UP, state__in=runs.OPEN).exists():
+        return None
+    start, end = (datetime.combine(day, time(), UTC) for day in (min(days), max(days) + timedelta(days=1)))
+    with transaction.atomic():
+        run = AnalysisRun.objects.create(
+            kind=ROLL_UP, queues=[], start_at=start, end_at=end, bucket="day", requested_by=str(actor), requested_at=Now()
+        )
+        if submit:
+            transaction.on_commit(lambda: _submit(run.pk))
     return run
 
 

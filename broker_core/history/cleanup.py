@@ -1,0 +1,83 @@
+"""Deletes the archive's files that nobody reads any more, archives revisions of settings, and writes damaged files again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import psycopg
+import pyarrow as pa
+import pyarrow.compute as pc
+from django.db import transaction
+from django.db.models.functions import Now
+
+from broker_core.common.errors import NotAllowed, ServerBusy
+from broker_core.models import ArchiveFile, ArchiveUnusedFile
+
+from . import archive, configuration, schema, storage
+from .contents import CONTENTS
+
+READERS = timedelta(days=1)  # how long a replaced file is kept, for those that opened the manifest before
+
+
+@dataclass(frozen=True, slots=True)
+class CleanedUp:
+    """deleted: unused files. revisions: of settings that were archived."""
+
+    deleted: int
+    revisions: int
+
+
+def clean_up_archive() -> CleanedUp:
+    """Delete files unused for READERS, and archive new revisions of settings. Raises ServerBusy if another process does."""
+    with only_one() as connection:
+        return CleanedUp(delete_unused(connection), configuration.archive_revisions(connection))
+
+
+def delete_unused(connection: psycopg.Connection, age: timedelta = READERS) -> int:
+    """Delete the files and folders that no reader can be at any more. Returns how many."""
+    here = storage.archive_here()
+    paths = [path for (path,) in connection.execute(archive.SQL["history_unused"], {"age": age}).fetchall()]
+    for path in paths:
+        here.delete(path)
+        archive.run(connection, "history_forget_unused", path=path)
+    return len(paths)
+
+
+def write_again(damaged: ArchiveFile) -> int:
+    """Write a file of the events of several slices again from the event table. Returns its number of rows.
+
+    Raises NotAllowed if the table no longer has all its events, and ServerBusy as clean_up_archive.
+    """
+    with only_one():
+        same = {name: getattr(damaged, name) for name in ("content", "day", "namespace_id", "imported")}
+        group = list(ArchiveFile.objects.filter(**same, slice=None))
+        slices = sorted({slice_id for file in group for slice_id in file.slices})
+        parts = [archive.part_of(slice_id, damaged.day, damaged.namespace_id) for slice_id in slices]
+        keys = CONTENTS[ArchiveFile.EVENTS].keys
+        table = pa.concat_tables(parts).sort_by([(name, "ascending") for name in keys])
+        if table.num_rows != sum(file.rows for file in group):
+            raise NotAllowed(f"{damaged.path} was not replaced: the event table gives another number of rows than it had.")
+        path = f"events/day={damaged.day}/namespace={damaged.namespace_id}/restored-{damaged.pk:010d}.parquet"
+        stored = storage.archive_here().write(table.cast(schema.with_metadata(schema.EVENT)), path)
+        span = pc.min_max(table["at"]).as_py()
+        with transaction.atomic():
+            ArchiveUnusedFile.objects.bulk_create(ArchiveUnusedFile(path=file.path, since=Now()) for file in group)
+            ArchiveFile.objects.filter(pk__in=[file.pk for file in group]).delete()
+            ArchiveFile.objects.create(
+                **same, slices=slices, path=path, rows=table.num_rows, bytes=stored.bytes, checksum=stored.checksum,
+                schema_version=schema.VERSION, first_at=span["min"], last_at=span["max"],
+            )  # fmt: skip
+        return table.num_rows
+
+
+@contextmanager
+def only_one() -> Iterator[psycopg.Connection]:
+    """The connection that holds the lock on replacing and deleting files."""
+    with archive.connected() as connection:
+        if not archive.row(connection, "history_try_lock_files").locked:
+            raise ServerBusy("Another process is replacing files of the archive. Try again later.")
+        with archive.unlocking(connection, "history_unlock_files"):
+            yield connection
