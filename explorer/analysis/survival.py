@@ -106,6 +106,12 @@ class Curve:
         spread = Z95 * math.sqrt(step.variance) / abs(math.log(step.share))
         return Estimate(step.share, step.share ** math.exp(spread), step.share ** math.exp(-spread))
 
+    def share_at(self, microseconds: int) -> float:
+        """The share not received within this range, also from few messages and beyond what was observed: there it is that of the
+        longest time that was. A bin counts only if all of it is below."""
+        step = self._step_at(microseconds)
+        return 1.0 if step is None else max(step.share, 0.0)
+
     def _step_at(self, microseconds: int) -> _Step | None:
         at = bisect_right(self._steps, microseconds, key=lambda step: step.until_us)
         return self._steps[at - 1] if at else None

@@ -87,8 +87,11 @@ _AFTER = (
     ("completed", "Out", "Completed in the last minute", "num rate"),
     ("oldest", "Oldest", "Age of the oldest message", "num"),
     ("receivers", "Receivers", "Who receives", "nowrap"),
+    ("received", "Last receive", "When a receiver last asked for a message", "num"),
+    ("stored", "Stored", "Bytes of all messages, including dead letters", "num"),
 )
-_HIDDEN_AT_FIRST = ("deferred", "extended", "rescheduled", "total")
+_UNSORTED = ("trend", "receivers", "received", "stored")
+_HIDDEN_AT_FIRST = ("deferred", "extended", "rescheduled", "total", "received", "stored")
 
 
 @live
@@ -355,7 +358,7 @@ def columns(params: QueryDict, sort: str, counted: Iterable[Figure]) -> list[Col
         *((one, None) for one in _AFTER),
     ]  # fmt: skip
     for (name, title, hint, css), figure in given:
-        if name in ("trend", "receivers"):
+        if name in _UNSORTED:
             made.append(Column(name, title, hint, css))
             continue
         first, second = (name, f"-{name}") if name in ("name", "oldest") else (f"-{name}", name)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from html import escape
 
 from django import template
+from django.template.defaultfilters import filesizeformat
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
@@ -55,6 +56,10 @@ def _entity_cell(column: Column, entity: EntityRow, recent: Recent) -> str:
             return _cell(column, presenters.rate(entity.completed_rate), of=entity)
         case "oldest":
             return _cell(column, ago(entity.oldest_active_at, entity.clock.now), of=entity)
+        case "received":
+            return _cell(column, ago(entity.last_receive_at, entity.clock.now), of=entity)
+        case "stored":
+            return _cell(column, filesizeformat(entity.size_bytes) if entity.holds_messages else "", of=entity)
     return _cell(column, _receivers(entity), " line-1-end", entity)
 
 

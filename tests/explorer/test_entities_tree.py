@@ -1,6 +1,8 @@
 """The table of entities: groups by the beginning of names, what needs a person first, chosen columns, and dead letters of all
 families."""
 
+import re
+
 import pytest
 
 from broker_core import queue_storage, rabbitmq, reads, service_bus
@@ -123,6 +125,15 @@ def test_the_order_and_the_columns_are_remembered(many, as_):
     assert client.get(page).url == "?sort=name"
     client.cookies[overview.COOKIE] = "sort=nonsense"
     assert client.get(page).status_code == 200
+
+
+def test_stored_bytes_and_the_last_receive_are_shown_on_request(many, as_):
+    client = as_("viewer")
+    page = f"/namespaces/{many}/"
+    assert 'data-label="Stored"' not in body_of(client.get(page))
+    client.get(f"{page}?columns=stored&columns=received&remember=1")
+    body = body_of(client.get(f"{page}{client.get(page).url}"))
+    assert re.search(r'data-label="Stored">[1-9]\d*\sbytes</td>', body) and 'data-label="Last receive">' in body
 
 
 def test_totals_lead_to_what_they_are_the_sum_of(many, as_):

@@ -1,163 +1,207 @@
-"""Flow and backlog: when did the backlog grow, and how long does it take to drain?"""
+"""Flow and backlog: when did the backlog grow, and how long did it take to drain?"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
-from broker_core.common.durations import human
-from explorer.shared.charts import WIDTHS, brief, count_lines, duration_lines
+from explorer.shared.charts import WIDTHS, brief, count_lines
 
-from ..jobs import measures
 from ..listing import messages_url
+from .axes import Axis, axis
 from .forms import ReportForm
-from .report import ROLLED_UP, Analysis, Column, Figure, Link, Report, Section, Table, counted, difference, moment
-from .scope import HOUR, Range, Scope, floor, generated, of_measure, sums
+from .report import Analysis, Column, Figure, Link, Report, Section, Table, counted, difference, moment
+from .scope import Range, Scope
+from .tables import Tables
 
-ROOM = (HOUR / 2, 2 * HOUR)  # which the axis of ages includes
-FOREVER = datetime.max.replace(tzinfo=UTC)
-COLUMNS = (
+NUMBERS = (
     Column("at", "From, UTC", "instant"),
     Column("entered", "Entered", "count"),
     Column("left", "Left", "count"),
-    Column("depth", "In the queue", "count"),
-    Column("oldest", "Oldest", "duration"),
+    Column("depth", "In the queue at the end", "count"),
+    Column("most", "Largest", "count"),
+)
+QUEUES = (
+    Column("queue", "Queue"),
+    Column("entered", "Entered", "count"),
+    Column("left", "Left", "count"),
+    Column("depth", "In the queue at the end", "count"),
+    Column("most", "Largest backlog", "count", has_bar=True),
+    Column("most_at", "Largest at, UTC", "instant"),
+    Column("since", "Since, UTC", "instant"),
+    Column("drained", "Drained in", "duration"),
+)
+STEPS = (
+    Column("at", "From, UTC", "instant"),
+    Column("queue", "Queue"),
+    Column("entered", "Entered", "count"),
+    Column("left", "Left", "count"),
+    Column("depth", "In the queue at the end", "count"),
 )
 NOTES = (
-    "The backlog and its oldest message are those at the end of each interval.",
-    "Ages are rounded up to whole hours.",
+    "The backlog is counted at the end of each step of 5 minutes (of an hour in history that is older than a week); the largest "
+    "of an interval is that of its steps.",
+    "A backlog lasts while it is above a tenth of its largest; the time to drain is from the largest to a tenth of it.",
     "Scheduled messages are not counted before they are activated.",
-    ROLLED_UP,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Of each interval: the messages that entered and left, those in the queue at its end, and how long the oldest of these had
-    been there at most (hours are whole); None: none was there."""
+    """Of each interval: the messages that entered and left, those in the queue at its end, and the largest backlog in it."""
 
-    starts: list[datetime]
+    starts: Sequence[datetime]
     entered: list[int]
     left: list[int]
     depth: list[int]
-    oldest: list[timedelta | None]
+    most: list[int]
 
 
-Lives = Iterable[tuple[datetime, datetime, int]]  # the hours of entering and of leaving, messages
+def present(scope: Scope, values: Mapping[str, Any], tables: Tables) -> Report:
+    known, span = tables.one("known"), scope.range
+    shown = axis(span, known.since)
+    found = flow(shown.starts, [row for row in tables["flow"] if row.entity_id is None])
+    total = next((row for row in tables["backlogs"] if row.entity_id is None), None)
+    queues = [row for row in tables["backlogs"] if row.entity_id is not None]
+    said = sentence(scope, found, total)
+    if scope.is_whole and total and total.most and len(queues) > 1:
+        said += f" {largest_queue(scope, queues)}"
+    if not total:
+        return Report(said, (), NOTES)
+    steps = [row for row in tables["flow"] if row.entity_id is not None and row.at is not None]
+    details = [*_by_queue(scope, queues, known.since), *_by_step(scope, steps, known.since)]
+    data = Table("flow", "Data", NUMBERS, _rows(scope, found, known.since), is_axis=True)
+    pictures = _pictures(scope, shown, found, tables.one("before").entered)
+    return Report(said, [*pictures, *details, Section("data", "Data", table=data)], NOTES, known.generated)
 
 
-def report(scope: Scope, values: Mapping[str, Any]) -> Report:
-    rows, span = of_measure(scope.rows(), measures.LIFE), scope.range
-    found = flow(span, list(sums(rows, "hour", "end_hour")), _present(scope, span.end))
-    table = Table("flow", "Data", COLUMNS, _rows(scope, found), is_axis=True)
-    return Report(
-        finding=sentence(found, span),
-        sections=(*_sections(scope, found), Section("data", "Data", table=table)),
-        notes=NOTES,
-        generated=generated(rows),
-    )
-
-
-def flow(span: Range, lives: Lives, there: Mapping[datetime, int]) -> Flow:
-    """The flow in the intervals of a range. there: present messages by the hour in which they entered. Pure."""
-    starts, bucket = span.buckets, span.bucket
-    entered, left = _by_bucket(there.items(), bucket), Counter[datetime]()
-    until = dict.fromkeys(there, FOREVER)  # of the messages that entered in an hour: when the last one left
-    for began, ended, count in lives:
-        entered[floor(began, bucket)] += count
-        left[floor(ended, bucket)] += count
-        until[began] = max(until.get(began, ended), ended)
-    depth = [sum(entered[at] for at in entered if at < starts[0]) - sum(left[at] for at in left if at < starts[0])]
+def flow(starts: Sequence[datetime], rows: Iterable[Any]) -> Flow:
+    """The flow in these intervals. rows: at (None: all before), entered, left, depth, most; intervals in which nothing moved have
+    none. Pure."""
+    by_time = {row.at: row for row in rows}
+    found, depth = Flow(starts, [], [], [], []), by_time[None].depth if None in by_time else 0
     for at in starts:
-        depth.append(depth[-1] + entered[at] - left[at])
-    begun = sorted(until)
-    oldest = []
-    for at in starts:
-        last = min(at + bucket - HOUR, floor(span.end, HOUR))
-        first = next((one for one in begun if one <= last < until[one]), None)
-        oldest.append(None if first is None else last + HOUR - first)
-    return Flow(starts, [entered[at] for at in starts], [left[at] for at in starts], depth[1:], oldest)
-
-
-def sentence(found: Flow, span: Range) -> str:
-    """When the backlog was largest, and whether it shrinks."""
-    most = max(found.depth)
-    if not any(found.entered) and not any(found.left) and not most:
-        return "No messages entered, left or waited in this range."
-    if not most:
-        return f"{counted(sum(found.entered), 'message')} entered; at the end of no hour was one waiting."
-    at = found.depth.index(most)
-    oldest = found.oldest[at]
-    waited = f"; the oldest had waited at most {human(oldest)}" if oldest else ""
-    verb = "is" if found.depth[-1] == 1 else "are"
-    now = f" {found.depth[-1]:,} {verb} in the queue at the end" if found.depth[-1] else " The queue is empty at the end"
-    gain = found.left[-1] - found.entered[-1]
-    pace = (span.end - found.starts[-1]) / gain if gain > 0 else None
-    drain = f"; at the last pace it is empty in {brief(found.depth[-1] * pace)}" if pace and found.depth[-1] else ""
-    ended = min(found.starts[at] + span.bucket, span.end)
-    return f"The backlog was largest at {moment(ended)}: {counted(most, 'message')}{waited}.{now}{drain}."
-
-
-def _sections(scope: Scope, found: Flow) -> list[Section]:
-    span, starts, partial = scope.range, found.starts, scope.range.partial
-    total = sum(found.entered)
-    compared = f" {difference(total, _entered_in(scope, scope.compared), scope.compared)}" if scope.compared else ""
-    traffic = {"entered": found.entered, "left": found.left}
-    text = f"{counted(total, 'message')} entered, {sum(found.left):,} left.{compared}"
-    return [
-        Section("backlog", "Backlog", is_half=True, figures=[Figure(
-            f"Backlog by {span.unit}", [count_lines(starts, {"active": found.depth}, one, partial=partial) for one in WIDTHS],
-            caption="messages in the queue at the end of each interval, UTC", columns="depth",
-        )]),
-        Section("oldest", "Oldest message", is_half=True, figures=[Figure(
-            f"Age of the oldest message by {span.unit}",
-            [duration_lines(starts, {"p50": found.oldest}, (), one, partial=partial, span=ROOM) for one in WIDTHS],
-            caption="age of the oldest message at the end of each interval, rounded up to hours", columns="oldest",
-        )]),
-        Section("traffic", "Entered and left", text, [
-            Figure(
-                f"Messages that entered and left by {span.unit}",
-                [count_lines(starts, traffic, one, partial=partial) for one in WIDTHS],
-                caption=f"messages by {span.unit}", keys=[("entered", "entered"), ("left", "left")], columns="entered left",
-            )
-        ]),
-    ]  # fmt: skip
-
-
-def _rows(scope: Scope, found: Flow) -> list[tuple[Any, ...]]:
-    """The intervals for the table, newest first. What entered leads to its messages."""
-    span, rows = scope.range, []
-    columns = zip(found.starts, found.entered, found.left, found.depth, found.oldest, strict=True)
-    for at, entered, *others in reversed(list(columns)):
-        url = messages_url(scope.query, max(at, span.start), min(at + span.bucket, span.end), order="enqueued")
-        rows.append((at, Link(entered, url) if entered else 0, *others))
-    return rows
-
-
-def _present(scope: Scope, before: datetime) -> Counter[datetime]:
-    there: Counter[datetime] = Counter()
-    for row in scope.present(before):
-        there[row.hour] += row.messages
-    return there
-
-
-def _entered_in(scope: Scope, span: Range) -> int:
-    """The messages that entered in a range, also those that are still there."""
-    lives = sum(count for at, count in sums(of_measure(scope.rows(span), measures.LIFE), "hour") if span.has(at))
-    return lives + sum(count for at, count in _present(scope, span.end).items() if span.has(at))
-
-
-def _by_bucket(counts: Iterable[tuple[datetime, int]], bucket: timedelta) -> Counter[datetime]:
-    found: Counter[datetime] = Counter()
-    for at, count in counts:
-        found[floor(at, bucket)] += count
+        row = by_time.get(at)
+        entered, left, depth, most = (row.entered, row.left, row.depth, row.most) if row else (0, 0, depth, depth)
+        found.entered.append(entered)
+        found.left.append(left)
+        found.depth.append(depth)
+        found.most.append(most)
     return found
 
 
+def sentence(scope: Scope, found: Flow, total: Any) -> str:
+    """When the backlog was largest, since when, how long it took to drain, and whether it shrinks. total: as in the table."""
+    name, span = scope.name, scope.range
+    if total is None:
+        return f"No messages entered, left or waited in {name} in this range."
+    if not total.most:
+        entered = f"{counted(total.entered, 'message')} entered {name}"
+        return f"{entered}; none {'was' if total.entered == 1 else 'were'} in the queue at the end of a step of {_step(span)}."
+    began = f"from {moment(total.since)} on" if total.since else "since before the range"
+    said = (
+        f"The backlog of {name} was largest at {moment(reached(span, total.most_at))}: {counted(total.most, 'message')}, {began}."
+    )
+    if total.until:
+        return f"{said} It drained within {brief(total.until - total.most_at)}. {_now(found.depth[-1])}."
+    gain = found.left[-1] - found.entered[-1]
+    pace = (span.end - max(found.starts[-1], span.start)) / gain if gain > 0 else None
+    left = f"; at the last pace it is empty in {brief(found.depth[-1] * pace)}" if pace and found.depth[-1] else ""
+    return f"{said} It did not drain: {_now(found.depth[-1])[0].lower()}{_now(found.depth[-1])[1:]}{left}."
+
+
+def largest_queue(scope: Scope, rows: Iterable[Any]) -> str:
+    """The queue with the largest backlog. rows: of the table "backlogs"."""
+    first = max(rows, key=lambda one: one.most)
+    at = moment(reached(scope.range, first.most_at))
+    return f"The largest of one queue was that of {scope.paths[first.entity_id]}, {first.most:,} at {at}."
+
+
+def reached(span: Range, step: datetime) -> datetime:
+    """The end of a step of the range."""
+    return min(step + span.finest, span.end)
+
+
+def _now(depth: int) -> str:
+    return f"At the end {counted(depth, 'message')} {'was' if depth == 1 else 'were'} in the queue" if depth else "It ended empty"
+
+
+def _step(span: Range) -> str:
+    return "5 minutes" if span.finest < timedelta(hours=1) else "an hour"
+
+
+def _pictures(scope: Scope, shown: Axis, found: Flow, before: int) -> list[Section]:
+    """The backlog; what entered and left, and entered in the range to compare with."""
+    span, starts = scope.range, found.starts
+    text = f"{counted(sum(found.entered), 'message')} entered, {sum(found.left):,} left."
+    if scope.compared:
+        text += f" {difference(sum(found.entered), before, scope.compared)}"
+    traffic = {"entered": found.entered, "left": found.left}
+    return [
+        Section("backlog", "Backlog", figures=[Figure(
+            f"Largest backlog by {span.unit}",
+            [count_lines(starts, {"active": found.most}, one, partial=shown.partial) for one in WIDTHS],
+            caption=f"messages in the queue, the largest of each {span.unit}, UTC", columns="most depth",
+        )]),
+        Section("traffic", "Entered and left", text, [Figure(
+            f"Messages that entered and left by {span.unit}",
+            [count_lines(starts, traffic, one, partial=shown.partial) for one in WIDTHS],
+            caption=f"messages by {span.unit}", keys=[("entered", "entered"), ("left", "left")], columns="entered left",
+        )]),
+    ]  # fmt: skip
+
+
+def _by_queue(scope: Scope, rows: Sequence[Any], since: datetime | None) -> list[Section]:
+    """The largest backlog of each queue; it leads to the messages that were in it and have left."""
+    data, span = [], scope.range
+    for row in sorted(rows, key=lambda one: (-one.most, -one.entered)):
+        query = {"queue": row.entity_id}
+        end = reached(span, row.most_at)
+        data.append(
+            (scope.paths[row.entity_id], _entered(query, row.entered, span.start, span.end),
+             _left(query, row.left, since or span.start, span.start, span.end), row.depth,
+             Link(row.most, messages_url(query, since or span.start, end, left_start=end, left_end=scope.now)),
+             end if row.most else None, row.since, row.until - row.most_at if row.until else None)
+        )  # fmt: skip
+    title = "By queue" if scope.is_whole else "Largest backlog"
+    return [Section("queues", title, table=Table("queues", title, QUEUES, data))] if data else []
+
+
+def _by_step(scope: Scope, rows: Sequence[Any], since: datetime | None) -> list[Section]:
+    """What entered and left each queue in each interval of a short range."""
+    if not rows or not scope.is_whole:
+        return []
+    span, data = scope.range, []
+    for row in sorted(rows, key=lambda one: (one.at, scope.paths[one.entity_id])):
+        query, end = {"queue": row.entity_id}, min(row.at + span.bucket, span.end)
+        left = _left(query, row.left, since or row.at, row.at, end)
+        data.append((row.at, scope.paths[row.entity_id], _entered(query, row.entered, row.at, end), left, row.depth))
+    title = f"By {span.unit} and queue"
+    return [Section("steps", title, table=Table("steps", title, STEPS, data))]
+
+
+def _rows(scope: Scope, found: Flow, since: datetime | None) -> list[tuple[Any, ...]]:
+    """The intervals for the table, newest first."""
+    span, rows = scope.range, []
+    for at, entered, left, depth, most in zip(found.starts, found.entered, found.left, found.depth, found.most, strict=True):
+        start, end = max(at, span.start), min(at + span.bucket, span.end)
+        numbers = _entered(scope.query, entered, start, end), _left(scope.query, left, since or start, start, end)
+        rows.append((at, *numbers, depth, most))
+    return rows[::-1]
+
+
+def _entered(query: Mapping[str, Any], count: int, start: datetime, end: datetime) -> Any:
+    return Link(count, messages_url(query, start, end, order="enqueued")) if count else 0
+
+
+def _left(query: Mapping[str, Any], count: int, since: datetime, start: datetime, end: datetime) -> Any:
+    """since: when the first of them can have entered."""
+    return Link(count, messages_url(query, since, end, left_start=start, left_end=end)) if count else 0
+
+
 ANALYSIS = Analysis(
-    slug="flow", title="Flow and backlog", group="happened", form=ReportForm, make=report,
-    question="When did the backlog grow, and how long does it take to drain?",
+    slug="flow", title="Flow and backlog", form=ReportForm, present=present, needs={"counts": timedelta(days=1)},
+    question="When did the backlog grow, and how long did it take to drain?",
 )  # fmt: skip

@@ -16,6 +16,7 @@ from ..jobs import measures
 from ..jobs.measures import middle
 from ..listing import messages_url
 from ..survival import FEWEST, CannotTell, Curve
+from .axes import Axis, axis
 from .drawings import duration_heat_map
 from .forms import ReportForm
 from .report import Analysis, Column, Figure, Link, Report, Section, Table, counted, moment, percent
@@ -99,22 +100,20 @@ class Times:
 
 
 def present(scope: Scope, values: Mapping[str, Any], tables: Tables) -> Report:
-    by_time = times_by(tables["times"], "at")
-    everything = times_by(tables["times"]).get(None, Times())
+    known = tables.one("known")
+    by_time, by_queue = times_by(tables["times"], "at"), times_by(tables["queues"], "entity_id")
+    everything = together(by_time.values())
     before = times_by(tables["before"]).get(None, Times()) if scope.compared else None
-    span = scope.range
-    sections = [
-        _heat(span, by_time, "wait", "Waiting", "waiting"),
-        _heat(span, by_time, "work", "Processing", "processing"),
-        _shares(everything, before),
-        *(_by_queue(scope, times_by(tables["queues"], "entity_id")) if scope.is_whole else ()),
-        Section("data", "Data", table=Table("times", "Data", AXIS, _axis(scope, by_time), is_axis=True)),
-    ]
-    found = sentence(everything, {at: one.wait(0.5) for at, one in by_time.items() if one.messages >= FEWEST})
-    if scope.compared and before:
-        found += f" {compared(before, scope.compared)}"
-    shown = [one for one in sections if one] if everything.messages else ()
-    return Report(found, shown, NOTES, tables.one("generated").generated or 0)
+    medians = {at: one.wait(0.5) for at, one in by_time.items() if one.messages >= FEWEST}
+    found = " ".join(
+        [
+            sentence(scope.name, everything, medians),
+            *([slowest_queue(scope.paths, by_queue)] if scope.is_whole and len(by_queue) > 1 else ()),
+            *([compared(before, scope.compared)] if scope.compared and before is not None else ()),
+        ]
+    )
+    shown = [one for one in _sections(scope, axis(scope.range, known.since), by_time, by_queue, before) if one]
+    return Report(found, shown if everything.messages else (), NOTES, known.generated)
 
 
 def times_by(rows: Iterable[Any], key: str = "") -> dict[Any, Times]:
@@ -124,6 +123,15 @@ def times_by(rows: Iterable[Any], key: str = "") -> dict[Any, Times]:
         times = found.setdefault(getattr(row, key) if key else None, Times())
         times.of(row.measure).update(dict(zip(row.bins, row.counts, strict=True)))
     return found
+
+
+def together(times: Iterable[Times]) -> Times:
+    """The sum of some. Pure."""
+    whole = Times()
+    for one in times:
+        for measure in (measures.WAITING, measures.NEVER_RECEIVED, measures.PROCESSING):
+            whole.of(measure).update(one.of(measure))
+    return whole
 
 
 def percentile(histogram: Mapping[int, int], share: float) -> int | None:
@@ -136,19 +144,21 @@ def percentile(histogram: Mapping[int, int], share: float) -> int | None:
     return None
 
 
-def sentence(times: Times, medians: Mapping[datetime, timedelta | None]) -> str:
-    """How long messages waited, how long processing took, and the slowest interval. medians: of the waiting by interval."""
+def sentence(name: str, times: Times, medians: Mapping[datetime, timedelta | None]) -> str:
+    """How long the messages of a queue or namespace waited, how long processing took, and the slowest interval. medians: of the
+    waiting by interval."""
     if not times.messages:
-        return "No messages entered in this range."
+        return f"No messages entered {name} in this range."
     half, most = times.wait(0.5), times.wait(0.95)
     if half is None:
         share = percent(times.absent.total() / times.messages)
         said = (
-            f"Of {counted(times.messages, 'message')}, {share} were not received (yet): the median is beyond what was observed."
+            f"Of {counted(times.messages, 'message')} in {name}, {share} were not received (yet): the median is beyond what was "
+            "observed."
         )
     else:
         later = f"95\xa0% within {brief(most)}" if most is not None else "95\xa0% not within the time observed"
-        said = f"Of {counted(times.messages, 'message')}, half were received within {brief(half)}, {later}."
+        said = f"Of {counted(times.messages, 'message')} in {name}, half were received within {brief(half)}, {later}."
     if times.work:
         said += f" Processing took {brief(times.processing(0.5))} in the median, 95\xa0% within {brief(times.processing(0.95))}."
     slowest = max(medians, key=lambda at: medians[at] or timedelta.max, default=None)
@@ -163,6 +173,14 @@ def sentence(times: Times, medians: Mapping[datetime, timedelta | None]) -> str:
     return said
 
 
+def slowest_queue(names: Mapping[int, str], by_queue: Mapping[int, Times]) -> str:
+    """The queue whose messages waited longest."""
+    entity_id, times = _slowest_first(by_queue)[0]
+    most = times.wait(0.95)
+    said = f"95\xa0% within {brief(most)}" if most is not None else "95\xa0% not within the time observed"
+    return f"The slowest queue is {names[entity_id]}: {said}."
+
+
 def compared(before: Times, span: Range) -> str:
     """The times of another range."""
     if not before.messages:
@@ -171,28 +189,42 @@ def compared(before: Times, span: Range) -> str:
     return f"From {moment(span.start)} to {moment(span.end)}: half within {brief(half)}, 95\xa0% within {brief(most)}."
 
 
-def _heat(span: Range, by_time: Mapping[datetime, Times], kind: str, title: str, word: str) -> Section | None:
-    """The durations by interval as a heat map with lines of percentiles."""
+def _sections(
+    scope: Scope, shown: Axis, by_time: Mapping[datetime, Times], by_queue: Mapping[int, Times], before: Times | None
+) -> list[Section | None]:
+    """The heat map of waiting, then the details."""
+    span = scope.range
+    return [
+        _heat(span, shown, by_time, "wait", "Waiting"),
+        _heat(span, shown, by_time, "work", "Processing"),
+        _shares(together(by_time.values()), before),
+        *(_by_queue(scope, by_queue) if scope.is_whole else ()),
+        Section("data", "Data", table=Table("times", "Data", AXIS, _rows(scope, shown, by_time), is_axis=True)),
+    ]
+
+
+def _heat(span: Range, shown: Axis, by_time: Mapping[datetime, Times], kind: str, title: str) -> Section | None:
+    """The durations by interval as a heat map with lines of percentiles. kind: wait, or work."""
     counts: dict[tuple[int, float], int] = {}
-    place = {at: i for i, at in enumerate(span.buckets)}
-    for at, times in by_time.items():
+    empty = Times()
+    rows = [by_time.get(at, empty) for at in shown.starts]
+    for i, times in enumerate(rows):
         for number, count in (times.waiting if kind == "wait" else times.work).items():
-            counts[place[at], middle(number) / 1e6] = count
+            counts[i, middle(number) / 1e6] = count
     if not counts:
         return None
-    empty = Times()
-    rows = [by_time.get(at, empty) for at in span.buckets]
     lines = {
         name: [one.wait(share) if kind == "wait" else one.processing(share) for one in rows]
         for name, share in (("p50", 0.5), ("p95", 0.95))
     }
+    word = title.lower()
     label = f"Duration of {word} by {span.unit}, with median and 95th percentile"
     figure = Figure(
-        label, [duration_heat_map(span.buckets, counts, lines, one, span.partial) for one in WIDTHS], "heat",
+        label, [duration_heat_map(shown.starts, counts, lines, one, shown.partial) for one in WIDTHS], "heat",
         caption=f"{word} by the {span.unit} of enqueueing, logarithmic scale; the stronger the color, the more messages",
         keys=LINES, columns=f"entered {kind}_p50 {kind}_p95", template="explorer/analysis/_heat_map.svg",
     )  # fmt: skip
-    return Section(kind, title, figures=[figure], is_half=True)
+    return Section(kind, title, figures=[figure], is_half=kind != "wait")
 
 
 def _shares(times: Times, before: Times | None) -> Section:
@@ -205,7 +237,9 @@ def _shares(times: Times, before: Times | None) -> Section:
     figures = []
     with suppress(CannotTell):  # too few for a band; the table has what there is
         figures.append(_curve(times, before))
-    return Section("shares", "How long they waited", figures=figures, table=Table("shares", "Percentiles", columns, rows))
+    return Section(
+        "shares", "How long they waited", figures=figures, is_half=True, table=Table("shares", "Percentiles", columns, rows)
+    )
 
 
 def _curve(times: Times, before: Times | None) -> Figure:
@@ -236,23 +270,28 @@ def _curve(times: Times, before: Times | None) -> Figure:
 
 def _by_queue(scope: Scope, found: Mapping[int, Times]) -> list[Section]:
     paths, span = scope.paths, scope.range
-    slowest = sorted(found.items(), key=lambda one: [one[1].wait(share) or timedelta.max for share in (0.95, 0.5)], reverse=True)
     data = [
         (paths[entity_id], Link(times.messages, messages_url({"queue": entity_id}, span.start, span.end)), *times.columns[:2],
          times.absent.total() / times.messages, *times.columns[2:])
-        for entity_id, times in slowest
-        if times.messages
+        for entity_id, times in _slowest_first(found)
     ]  # fmt: skip
     return [Section("queues", "By queue", "Slowest first.", table=Table("queues", "By queue", QUEUES, data))]
 
 
-def _axis(scope: Scope, by_time: Mapping[datetime, Times]) -> list[tuple[Any, ...]]:
+def _slowest_first(found: Mapping[int, Times]) -> list[tuple[int, Times]]:
+    def key(one: tuple[int, Times]) -> list[timedelta]:
+        return [one[1].wait(share) or timedelta.max for share in (0.95, 0.5)]
+
+    return sorted(((entity_id, times) for entity_id, times in found.items() if times.messages), key=key, reverse=True)
+
+
+def _rows(scope: Scope, shown: Axis, by_time: Mapping[datetime, Times]) -> list[tuple[Any, ...]]:
+    """The intervals for the table, newest first."""
     span, empty, rows = scope.range, Times(), []
-    for at in reversed(span.buckets):
+    for at in reversed(shown.starts):
         times = by_time.get(at, empty)
         url = messages_url(scope.query, max(at, span.start), min(at + span.bucket, span.end))
-        number = Link(times.messages, url) if times.messages else 0
-        rows.append((at, number, *times.columns))
+        rows.append((at, Link(times.messages, url) if times.messages else 0, *times.columns))
     return rows
 
 
@@ -262,6 +301,6 @@ def _duration(microseconds: int | None) -> timedelta | None:
 
 ANALYSIS = Analysis(
     slug="waiting", title="Waiting and work", form=ReportForm, present=present,
-    needs={"counts": timedelta(0), "histograms": timedelta(0)},
+    needs={"counts": timedelta(days=1), "histograms": timedelta(0)},
     question="How long do messages wait, how long does processing take, and for whom?",
 )  # fmt: skip

@@ -38,6 +38,7 @@ def test_histograms_by_interval_count_received_waiting_and_processed_messages(sp
         (2, measures.NEVER_RECEIVED, [1]),
     ]  # fmt: skip
     assert listed(found["before"]) == []
+    assert listed(found["known"], "since", "messages") == [(NOON - 5 * MINUTE, 4)]
 
 
 def test_the_range_to_compare_with_is_counted_apart(spark):

@@ -3,7 +3,7 @@
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from .. import measures, roll_up
+from .. import measures, roll_up, traffic
 from ..history import History
 
 MEASURES = (measures.WAITING, measures.NEVER_RECEIVED, measures.PROCESSING)
@@ -11,15 +11,14 @@ MEASURES = (measures.WAITING, measures.NEVER_RECEIVED, measures.PROCESSING)
 
 def tables(history: History) -> dict[str, DataFrame]:
     """times: at (interval of entering), measure, bins, counts. queues: entity_id, measure, bins, counts. before: measure, bins,
-    counts, of the range to compare with. generated: generated, messages."""
+    counts, of the range to compare with. known: of traffic.known."""
     request = history.request
     timed = history.histograms().where(F.col("measure").isin(*MEASURES))
     here = timed.where(request.span.has("step"))
     before = timed.where(request.compared.has("step")) if request.compared else timed.where(F.lit(False))
-    lives = history.counts().where((F.col("measure") == measures.LIFE) & request.span.has("step"))
     return {
         "times": roll_up.histograms(here.withColumn("at", history.floor("step")), "at", "measure"),
         "queues": roll_up.histograms(here, "entity_id", "measure"),
         "before": roll_up.histograms(before, "measure"),
-        "generated": lives.agg(F.sum("generated").alias("generated"), F.sum("messages").alias("messages")),
+        "known": traffic.known(history),
     }

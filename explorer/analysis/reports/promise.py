@@ -1,0 +1,209 @@
+"""Service level: was the promise kept that a share of the messages is received within a time, by week or month?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django import forms
+
+from broker_core.common.durations import human
+from broker_core.form_fields import DurationField
+from explorer.shared.charts import WIDTHS
+
+from ..jobs import measures
+from ..jobs.constants import BY_WEEK, WEEK
+from ..jobs.measures import lower_bound
+from ..listing import messages_url
+from ..survival import Curve
+from .drawings import ShareRow, share_rows
+from .forms import ReportForm
+from .report import Analysis, Column, Figure, Link, Report, Section, Table, counted, joined, moment, percent
+from .scope import Range, Scope
+from .tables import Tables
+
+DEFAULT_SHARE, DEFAULT_TIME = 95.0, timedelta(minutes=1)
+FEW = 30  # messages, from which a share is worth a verdict
+PERIODS = (
+    Column("period", "Entered in"),
+    Column("messages", "Messages", "count"),
+    Column("kept", "Received in time", "share"),
+    Column("late", "Not in time", "count", has_bar=True),
+    Column("undecided", "Not decided", "count"),
+    Column("verdict", "Promise"),
+)
+QUEUES = (Column("queue", "Queue"), *PERIODS)
+NOTES = (
+    "Time is from enqueueing to the first delivery; a message counts in the week or month in which it was enqueued.",
+    "A message that was never received counts as not in time if it was in the queue for at least the promised time. One that "
+    "expired, was removed, or has waited for less is not decided: its share is estimated from the others (Kaplan-Meier); where "
+    "no message was observed for long enough, it counts as not in time.",
+    f"No verdict is given on fewer than {FEW} messages. Times are those of bins, off by at most 1 in 32.",
+)
+
+
+class PromiseForm(ReportForm):
+    DEFAULTS = {"range": "30d"}
+    compare = None
+
+    share = forms.FloatField(label="Share of messages, %", required=False, min_value=1, max_value=99.999, initial=DEFAULT_SHARE)
+    time = DurationField(label="Received within", required=False, help_text='Such as "30 s" or "5 min".')
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean()
+        return cleaned | {"share": cleaned.get("share") or DEFAULT_SHARE, "time": cleaned.get("time") or DEFAULT_TIME}
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """A share (0 to 1) of the messages is received within a time."""
+
+    share: float
+    time: timedelta
+
+    def __str__(self) -> str:
+        return f"{100 * self.share:g}\xa0% within {human(self.time)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """What became of a promise in a period. kept: the share of messages in time. late: messages that were not. undecided: those
+    of which it is not known."""
+
+    messages: int
+    kept: float
+    late: int
+    undecided: int
+
+    def verdict(self, promise: Promise) -> str:
+        return "" if self.messages < FEW else "kept" if self.kept >= promise.share else "broken"
+
+
+def present(scope: Scope, values: Mapping[str, Any], tables: Tables) -> Report:
+    promise = Promise(values["share"] / 100, values["time"])
+    rows = tables["queues"]
+    if not rows:
+        return Report(f"No messages entered {scope.name} in this range.", (), NOTES)
+    periods = levels(rows, promise.time, lambda row: row.at)
+    [whole] = levels(rows, promise.time, lambda row: None).values()
+    by_queue = levels(rows, promise.time, lambda row: (row.entity_id, row.at))
+    said = sentence(scope, promise, whole, periods)
+    if scope.is_whole and (broken := broken_by(scope.paths, promise, by_queue)):
+        said += f" {broken}"
+    return Report(said, _sections(scope, promise, periods, by_queue), NOTES, tables.one("known").generated)
+
+
+def levels(rows: Iterable[Any], time: timedelta, key: Any) -> dict[Any, Level]:
+    """By the key of their rows, in order. rows: measure, bins, counts. Pure."""
+    found: dict[Any, tuple[dict[int, int], dict[int, int]]] = {}
+    for row in rows:
+        histograms = found.setdefault(key(row), ({}, {}))
+        histogram = histograms[row.measure == measures.NEVER_RECEIVED]
+        for number, count in zip(row.bins, row.counts, strict=True):
+            histogram[number] = histogram.get(number, 0) + count
+    return {one: level(*found[one], time) for one in sorted(found, key=lambda one: (one is not None, one))}
+
+
+def level(received: Mapping[int, int], never: Mapping[int, int], time: timedelta) -> Level:
+    """From two histograms of microseconds: the waiting, and the time in the queue of messages that were not received. A bin is in
+    time only if all of it is. Pure."""
+    limit = time // timedelta(microseconds=1)
+
+    def beyond(histogram: Mapping[int, int]) -> int:
+        return sum(count for number, count in histogram.items() if lower_bound(number + 1) > limit)
+
+    late = beyond(received) + beyond(never)
+    kept = 1 - Curve(received, never).share_at(limit)
+    return Level(sum(received.values()) + sum(never.values()), kept, late, sum(never.values()) - beyond(never))
+
+
+def sentence(scope: Scope, promise: Promise, whole: Level, periods: Mapping[datetime, Level]) -> str:
+    """Whether the promise was kept, and in which periods it was not."""
+    unit, judged = _unit(scope.range), {at: one for at, one in periods.items() if one.verdict(promise)}
+    of = counted(whole.messages, "message")
+    share = f"{percent(whole.kept)} of {of} in {scope.name} were received within {human(promise.time)}"
+    if not judged:
+        return f"{share}; that is too few in each {unit} to judge the promise of {promise}."
+    broken = [at for at, one in judged.items() if one.verdict(promise) == "broken"]
+    if not broken:
+        return f"The promise of {promise} was kept in {_all(judged, unit)}: {share}."
+    worst = min(broken, key=lambda at: periods[at].kept)
+    when = joined([period(scope.range, at) for at in broken[-3:]])
+    more = f"{counted(len(broken), unit)} of {len(judged):,}" if len(judged) > 1 else f"this {unit}"
+    listed = f" ({when})" if len(broken) <= 3 else f"; worst in {period(scope.range, worst)} ({percent(periods[worst].kept)})"
+    return f"The promise of {promise} was broken in {more}{listed}: {share}."
+
+
+def broken_by(names: Mapping[int, str], promise: Promise, by_queue: Mapping[tuple[int, datetime], Level]) -> str:
+    """The queue that had most messages that were not in time, of those that broke the promise; empty: none did."""
+    late: dict[int, int] = {}
+    for (entity_id, _), one in by_queue.items():
+        if one.verdict(promise) == "broken":
+            late[entity_id] = late.get(entity_id, 0) + one.late
+    if not late:
+        return ""
+    worst = max(late, key=lambda one: late[one])
+    others = f", and {counted(len(late) - 1, 'other queue')} broke it" if len(late) > 1 else ""
+    return f"{names[worst]} broke it most: {counted(late[worst], 'message')} not in time{others}."
+
+
+def period(span: Range, at: datetime) -> str:
+    """The week or month that begins at an instant, in words."""
+    return f"the week of {at:%Y-%m-%d}" if _unit(span) == "week" else f"{at:%Y-%m}"
+
+
+def _unit(span: Range) -> str:
+    return "week" if span.length <= BY_WEEK else "month"
+
+
+def _all(judged: Mapping[datetime, Level], unit: str) -> str:
+    return f"all {len(judged):,} {unit}s" if len(judged) > 1 else f"this {unit}"
+
+
+def _sections(
+    scope: Scope, promise: Promise, periods: Mapping[datetime, Level], by_queue: Mapping[tuple[int, datetime], Level]
+) -> list[Section]:
+    """The shares that were not in time, beside what the promise permits; then the details."""
+    span, permitted = scope.range, 1 - promise.share
+    bars = [
+        ShareRow(period(span, at), 1 - one.kept, f"{period(span, at)}: {percent(1 - one.kept)} not in time", others=permitted)
+        for at, one in periods.items()
+    ]
+    caption = f"share of messages not received within {human(promise.time)}; the promise permits {percent(permitted)}"
+    figure = Figure(
+        caption, [share_rows(bars, one) for one in WIDTHS], "gantt", caption, [("share", "not in time"), ("rest", "permitted")],
+        template="explorer/analysis/_gantt.svg",
+    )  # fmt: skip
+    rows = [_row(scope, promise, scope.query, at, one) for at, one in reversed(list(periods.items()))]
+    title = f"By {_unit(span)}"
+    sections = [Section("periods", title, figures=[figure], table=Table("periods", title, PERIODS, rows))]
+    if scope.is_whole:
+        worst = sorted(by_queue.items(), key=lambda one: (-one[1].late, one[0]))
+        data = [(scope.paths[queue], *_row(scope, promise, {"queue": queue}, at, one)) for (queue, at), one in worst]
+        title = f"By queue and {_unit(span)}, most late messages first"
+        sections.append(Section("queues", title, table=Table("queues", title, QUEUES, data)))
+    return sections
+
+
+def _row(scope: Scope, promise: Promise, query: Mapping[str, Any], at: datetime, one: Level) -> Sequence[Any]:
+    """A period; its late messages lead to all of it, those that waited longest first."""
+    span = scope.range
+    start, end = max(at, span.start), min(_next(span, at), span.end)
+    cut = f" (from {moment(start)})" if start > at else ""
+    late = Link(one.late, messages_url(query, start, end, order="waiting")) if one.late else 0
+    messages = Link(one.messages, messages_url(query, start, end))
+    return (period(span, at) + cut, messages, one.kept, late, one.undecided, one.verdict(promise))
+
+
+def _next(span: Range, at: datetime) -> datetime:
+    """When the next period begins."""
+    return at + WEEK if _unit(span) == "week" else (at + timedelta(days=32)).replace(day=1)
+
+
+ANALYSIS = Analysis(
+    slug="promise", title="Service level", form=PromiseForm, present=present,
+    needs={"counts": timedelta(0), "histograms": timedelta(0)},
+    question="Did we keep our promise that a share of the messages is received within a time?",
+)  # fmt: skip
