@@ -24,11 +24,12 @@ from .reports.attempts import receiver_name
 
 
 class MessagesForm(ScopeForm):
-    """Which messages to list: those that entered between start and end, and left between left_start and left_end. key, value: of
-    dimensions. With `deliveries`, of messages.ENDINGS: the deliveries that were received then, with `receiver` by this one."""
+    """Which messages to list: those that entered between start and end, and left between left_start and left_end; one of these
+    ranges may be missing. key, value: of dimensions. With `deliveries`, of messages.ENDINGS: the deliveries that were received
+    between start and end, with `receiver` by this one."""
 
-    start = forms.DateTimeField()
-    end = forms.DateTimeField()
+    start = forms.DateTimeField(required=False)
+    end = forms.DateTimeField(required=False)
     left_start = forms.DateTimeField(required=False)
     left_end = forms.DateTimeField(required=False)
     outcome = forms.ChoiceField(required=False, choices=[("", ""), *wording.OUTCOMES.items()])
@@ -53,23 +54,31 @@ class MessagesForm(ScopeForm):
     def clean_order(self) -> str:
         return self.cleaned_data["order"] or "waiting"
 
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean()
+        entered, left = self._range("start", "end"), self._range("left_start", "left_end")
+        if not entered and (not left or cleaned.get("deliveries")):
+            raise forms.ValidationError("A range is missing.")
+        return cleaned
+
+    def _range(self, start: str, end: str) -> tuple[datetime, datetime] | None:
+        since, until = self.cleaned_data.get(start), self.cleaned_data.get(end)
+        return (since, until) if since and until else None
+
     def find(self) -> messages.Found:
         """What it asks for."""
         values, ids = self.cleaned_data, self.subject.ids if self.subject else []
         if values["deliveries"]:
             receiver = values["receiver"] if "receiver" in self.data else None
             return messages.find_deliveries(ids, values["start"], values["end"], ending=values["deliveries"], receiver=receiver)
-        left = (values["left_start"], values["left_end"])
         chosen = {name: values[name] for name in ("outcome", "reason", "order", "key", "value", "origin", "destination")}
-        return messages.find(
-            ids, values["start"], values["end"], left=left if all(left) else None,
-            cause=values["cause"] if "cause" in self.data else None, **chosen,
-        )  # fmt: skip
+        chosen["cause"] = values["cause"] if "cause" in self.data else None
+        return messages.find(ids, self._range("start", "end"), left=self._range("left_start", "left_end"), **chosen)
 
 
-def messages_url(of: Mapping[str, Any], start: datetime, end: datetime, **conditions: Any) -> str:
-    """The URL of the messages that entered in a range. of: {"queue": id} or {"namespace": name}. conditions: fields of
-    MessagesForm; None is left out."""
+def messages_url(of: Mapping[str, Any], start: datetime | None, end: datetime | None, **conditions: Any) -> str:
+    """The URL of the messages that entered in a range; None: at any time. of: {"queue": id} or {"namespace": name}. conditions:
+    fields of MessagesForm; None is left out."""
     query = {**of, "start": start, "end": end, **conditions}
     texts = {name: value.isoformat() if isinstance(value, datetime) else value for name, value in query.items()}
     return f"{reverse('explorer:analysis_messages')}?{urlencode({k: v for k, v in texts.items() if v is not None})}"
@@ -85,12 +94,12 @@ def messages_behind(request: HttpRequest) -> HttpResponse:
         raise Http404("no such number")
     values, entities, found = chosen.cleaned_data, chosen.subject.by_id, chosen.find()
     rows = [(one, entities[one.entity_id], _address(entities[one.entity_id])) for one in found.rows]
-    context = {
-        "section": "insights", "found": found, "rows": rows, "values": values, "orders": messages.ORDERS,
-        "subject": chosen.subject, "outcome": wording.OUTCOMES.get(values["outcome"], ""),
-        "conditions": _conditions(values),
-    }  # fmt: skip
+    context: dict[str, Any] = {"section": "insights", "found": found, "values": values, "subject": chosen.subject}
     if not values["deliveries"]:
+        context |= {
+            "rows": [(*row, wording.OUTCOMES[row[0].outcome]) for row in rows], "orders": messages.ORDERS,
+            "outcome": wording.OUTCOMES.get(values["outcome"], ""), "conditions": _conditions(values),
+        }  # fmt: skip
         return shell.show(request, "analysis/messages", context)
     family = chosen.subject.namespace.family
     to = f" to {receiver_name(values['receiver'])}" if "receiver" in request.GET else ""
@@ -105,7 +114,7 @@ def _conditions(values: Mapping[str, Any]) -> str:
     """What the messages have in common besides their outcome, as the end of a sentence."""
     found = ""
     if values["left_start"]:
-        found += f" that left it from {values['left_start']:%Y-%m-%d %H:%M} to {values['left_end']:%Y-%m-%d %H:%M}"
+        found += f" that left the queue from {values['left_start']:%Y-%m-%d %H:%M} to {values['left_end']:%Y-%m-%d %H:%M} UTC"
     if values["key"]:
         found += f", with {dimensions.words(values['key'], values['value'])}"
     if reason := values["reason"] or values["cause"]:

@@ -125,8 +125,7 @@ class Found:
 
 def find(
     entity_ids: Sequence[int],
-    start: datetime,
-    end: datetime,
+    entered: tuple[datetime, datetime] | None,
     *,
     left: tuple[datetime, datetime] | None = None,
     outcome: str = "",
@@ -138,11 +137,11 @@ def find(
     destination: int | None = None,
     order: str = "waiting",
 ) -> Found:
-    """The messages that entered the main lists of entities in a range, as Listed. left: the range in which they left; otherwise
-    those that are still there count, too. outcome: a name of outcomes.COLUMNS, or "other". reason: exactly this, or
-    outcomes.NO_REASON. cause: the reason without numbers and ids; empty: without one. key, value: of dimensions. origin,
-    destination: the entity of the message that this one was made from, or became; 0: there is none."""
-    where = _MAIN & _within("enqueued_at", start, end)
+    """The messages of the main lists of entities, as Listed. entered, left: the ranges in which they were enqueued, and left; at
+    least one. Without `left` those that are still there count, too. outcome: a name of outcomes.COLUMNS, or "other". reason:
+    exactly this, or outcomes.NO_REASON. cause: the reason without numbers and ids; empty: without one. key, value: of dimensions.
+    origin, destination: the entity of the message that this one was made from, or became; 0: there is none."""
+    where = _MAIN & (_within("enqueued_at", *entered) if entered else ds.field("enqueued_at").is_valid())
     where &= _within("ended_at", *left) if left else ds.scalar(True)
     where &= _same("reason", None if reason == outcomes.NO_REASON else reason) if reason else ds.scalar(True)
     where &= _same("cause", cause or None) if cause is not None else ds.scalar(True)
@@ -153,10 +152,11 @@ def find(
     there = where & ~ds.field("is_waiting")
     where &= _has_outcome(outcome) & (ds.field("outcome") != outcomes.CANCELLED)
     top = _Top([_KEYS[order], ("sequence_number", "ascending")], LIFE)
-    first, over = (max(start, left[0]), min(end, left[1])) if left else (start, end)  # of a file's rows
+    ranges = [one for one in (entered, left) if one]
+    first, over = max(since for since, _ in ranges), min(until for _, until in ranges)  # who left in one was there before its end
     top.read(ArchiveFile.LIVES, entity_ids, first, over, where, keep)
     if not left and outcome in ("", "still_there"):
-        top.read(ArchiveFile.OPEN, entity_ids, start, end, there, keep)
+        top.read(ArchiveFile.OPEN, entity_ids, first, over, there, keep)
     return Found(top.count, [_listed(row) for row in top.rows], top.damaged)
 
 

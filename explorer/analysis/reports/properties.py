@@ -26,7 +26,6 @@ from .tables import Tables
 SLOW = 0.9  # of its queue's messages (jobs/reports/properties.py)
 MOST_DRAWN = 10
 LONG_STILL = timedelta(minutes=1)  # a session that stalled for less is not worth a sentence
-LONGEST_STAY = timedelta(days=400)  # of a message that left in the range; the list finds those that were enqueued since
 VALUES = (
     Column("queue", "Queue"),
     Column("property", "Property"),
@@ -188,9 +187,8 @@ def _value_row(scope: Scope, one: Value) -> tuple[Any, ...]:
 def _link(scope: Scope, entity_id: int, count: int, key: str, value: str) -> Link:
     """A number of messages that left in the range with a value, which leads to them."""
     span = scope.range
-    url = messages_url(
-        {"queue": entity_id}, span.start - LONGEST_STAY, span.end, left_start=span.start, left_end=span.end, key=key, value=value
-    )
+    of = {"queue": entity_id}
+    url = messages_url(of, None, None, left_start=span.start, left_end=span.end, key=key, value=value)
     return Link(count, url)
 
 

@@ -52,9 +52,9 @@ def found():
 
 def test_the_answer_names_the_queue_the_cause_and_the_lock_that_would_do(found):
     assert found.finding == (
-        "4 of 10 deliveries of payments (40.0\xa0%) ended because their lock ended, mostly because work took longer than the lock "
-        "of 5.0 s; a lock of at least 10 s would have kept 95\xa0% of the 3 that were settled too late, in the median 7.2 s after "
-        "the receipt. From 2026-03-01 11:00 to 2026-03-01 12:00, 25.0\xa0% of all locks were lost (1 of 4)."
+        "4 of 10 deliveries of payments (40.0\xa0%) ended because their lock ended, mostly because work took longer than the "
+        "lock of 5.0 s; a lock of at least 10 s would have kept 95\xa0% of the 3 that were settled too late, in the median 7.2 s "
+        "after the receipt. From 2026-03-01 11:00 to 2026-03-01 12:00, 25.0\xa0% of all locks were lost (1 of 4)."
     )
     [link] = found.links
     assert link.value == "Preview a lock of 10 s for payments" and "lock_duration=10+s" in link.url
@@ -98,8 +98,8 @@ def test_the_answer_of_a_namespace_names_the_worst_queue():
 def test_answers_without_losses():
     found = shown(a_scope("q", family=Family.QUEUE_STORAGE), deliveries=[{"entity_id": 1}])
     assert found.finding == (
-        "None of 10 deliveries of shop/q ended because their lease ended; 95\xa0% of those that succeeded took at most 2.0 s of the "
-        "lock of 5.0 s."
+        "None of 10 deliveries of shop/q ended because their lease ended; 95\xa0% of those that succeeded took at most 2.0 s of "
+        "the lock of 5.0 s."
     )
     assert [section.name for section in found.sections] == ["queues"]
     nothing = shown(a_scope("q"))

@@ -37,8 +37,8 @@ def test_the_value_that_fails_more_is_named():
     """10 of region ca fail, too, which are too few."""
     found = shown(a_scope("q", compared=SPAN.before(HOUR)), values=[{}, EU, FEW], before=[{}])
     assert found.finding.startswith(
-        "Messages of q with region eu failed more often: 50.0\xa0% (35.2\xa0% to 64.8\xa0%), 5.2\xa0% of the others. From 2026-03-01 "
-        "11:00 to 2026-03-01 12:00, 10.0\xa0% ("
+        "Messages of q with region eu failed more often: 50.0\xa0% (35.2\xa0% to 64.8\xa0%), 5.2\xa0% of the others. From "
+        "2026-03-01 11:00 to 2026-03-01 12:00, 10.0\xa0% ("
     )
     assert [section.name for section in found.sections] == ["failed", "values"] and found.generated == 2
     assert [row[2] for row in found.tables["values"].rows] == ["eu", "us", "ca"]
@@ -46,7 +46,7 @@ def test_the_value_that_fails_more_is_named():
 
 
 def test_a_key_with_many_values_needs_a_clearer_difference():
-    one = dict(value="eu", messages=40, failed=9, others=400, others_failed=30)
+    one = {"value": "eu", "messages": 40, "failed": 9, "others": 400, "others_failed": 30}
     assert properties.standing_out([properties.Value(**(COLUMNS["values"] | one | {"tested": 1}))], "failed")
     assert not properties.standing_out([properties.Value(**(COLUMNS["values"] | one | {"tested": 200}))], "failed")
     assert "No property of messages of shop/q has a value that failed" in shown(values=[{}]).finding

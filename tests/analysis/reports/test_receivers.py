@@ -26,8 +26,8 @@ def shown(rows, everything, times=(), **changes):
 def test_a_receiver_that_fails_clearly_more_often_is_named():
     found = shown([{}, BAD], {"receivers": 2, "deliveries": 160, "unsuccessful": 30}, compared=SPAN.before(HOUR))
     assert found.finding == (
-        "2 receivers had 160 deliveries of shop/orders; w took 62.5\xa0%, half in 1.0 s. x fails more often: 50.0\xa0%, the others "
-        "0.0\xa0%. From 2026-03-01 11:00 to 2026-03-01 12:00 there were no deliveries."
+        "2 receivers had 160 deliveries of shop/orders; w took 62.5\xa0%, half in 1.0 s. x fails more often: 50.0\xa0%, the "
+        "others 0.0\xa0%. From 2026-03-01 11:00 to 2026-03-01 12:00 there were no deliveries."
     )
     figure = found.sections[0].figures[0]
     assert found.sections[0].name == "shares" and [tick.text for tick in figure.charts[0].chart.y_ticks] == ["x", "w"]
