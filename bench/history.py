@@ -8,10 +8,10 @@ from uuid import uuid4
 
 from broker_core import namespaces
 from broker_core.common.types import EntityAddress
-from broker_core.history import archive, manifest
+from broker_core.history import archive, generation, manifest
 from broker_core.models import Entity
 from broker_core.service_bus import entities
-from explorer.analysis import demo_history, drivers, java, launch
+from explorer.analysis import drivers, java, launch
 from explorer.models import AnalysisRun
 
 from . import rolled_up
@@ -24,10 +24,10 @@ HOURS = 12
 def run(report) -> None:
     """Seconds and events per second; the archive against a binary COPY of the same rows that is discarded."""
     queue = _queue()
-    took, events = _timed(lambda: demo_history.generate(queue.namespace, [queue.path], HOURS, messages=DEMO_MESSAGES))
+    took, events = _timed(lambda: _generate(queue, DEMO_MESSAGES))
     report.row(f"generate history of {DEMO_MESSAGES:,} messages ({events:,} events)", took, "s", DEMO_SECONDS, at_most=True)
 
-    demo_history.generate(queue.namespace, [queue.path], HOURS, messages=MESSAGES - DEMO_MESSAGES)
+    _generate(queue, MESSAGES - DEMO_MESSAGES)
     copying, _ = _timed(_copy_and_discard)
     before = manifest.state()
     archiving, archived = _timed(lambda: archive.archive_events(wait_seconds=60))
@@ -53,6 +53,13 @@ def _queue() -> EntityAddress:
     namespaces.ensure_namespace(address.namespace)
     entities.create_queue(address)
     return address
+
+
+def _generate(queue: EntityAddress, messages: int) -> int:
+    """Write the history of so many messages to the event table. Returns the number of events."""
+    entity = Entity.objects.get(namespace__name=queue.namespace, path=queue.path)
+    until = datetime.now(UTC).replace(microsecond=0)
+    return generation.generate_recorded([entity], messages=messages, days=HOURS / 24, until=until).events
 
 
 def _copy_and_discard() -> None:

@@ -22,11 +22,12 @@ from django.contrib.auth import get_user_model
 from broker_core import namespaces, reads, service_bus
 from broker_core.common.errors import EntityNotFound
 from broker_core.common.types import EntityAddress, Message
+from broker_core.history import generation
+from broker_core.models import Entity
 from broker_core.reads.shared import entity_id_of
 from broker_core.service_bus import entities
 from broker_core.store import connections
 from broker_core.store.driver import run as run_steps
-from explorer.analysis import demo_history
 
 from . import live, measuring, overview
 
@@ -173,7 +174,11 @@ def _past(report) -> None:
     entities.create_queue(queue)
     now, messages = datetime.now(UTC), int(measuring.scale.listed / EVENTS_OF_A_MESSAGE / HOURS)
     ends = [now - timedelta(hours=hours) for hours in range(HOURS - 1, -1, -1)]
-    events = sum(demo_history.generate(queue.namespace, [queue.path], 1, messages=messages, until=end) for end in ends)
+    entity = Entity.objects.get(namespace__name=queue.namespace, path=queue.path)
+    events = sum(
+        generation.generate_recorded([entity], messages=messages, days=1 / 24, until=end, seed=place).events
+        for place, end in enumerate(ends)
+    )
     connections.current().execute("ANALYZE vitrine_message_event")
     took, dice = [], Random(7)
     for _ in range(INSTANTS):

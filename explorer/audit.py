@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from broker_core.common.errors import BrokerError
 from broker_core.common.types import Actor, EntityAddress
 
@@ -10,9 +12,15 @@ from .models import AuditRecord
 MAX_TARGET = 300
 
 
-def done(actor: Actor, action: str, address: EntityAddress | None = None, *, target: str = "", detail: str = "") -> None:
-    """Record an action that succeeded. target: the affected part of the entity, in words. detail: the result, in words."""
-    _write(actor, action, address, AuditRecord.Outcome.DONE, target=target, detail=detail)
+def done(
+    actor: Actor, action: str, address: EntityAddress | None = None, *, target: str = "", detail: str = "",
+    at: datetime | None = None,
+) -> None:  # fmt: skip
+    """Record an action that succeeded. target: the affected part of the entity, in words. detail: the result, in words. at: in
+    the past of generated history; None: now."""
+    record = _write(actor, action, address, AuditRecord.Outcome.DONE, target=target, detail=detail)
+    if at is not None:
+        AuditRecord.objects.filter(pk=record.pk).update(at=at)
 
 
 def refused(actor: Actor, action: str, address: EntityAddress | None, error: BrokerError, *, target: str = "") -> None:
@@ -27,8 +35,8 @@ def record_refusal(actor: Actor, action: str, *, target: str, detail: str) -> No
     _write(actor, action, None, AuditRecord.Outcome.REFUSED, target=target, detail=detail)
 
 
-def _write(actor: Actor, action: str, address: EntityAddress | None, outcome: str, *, target: str, **values: str) -> None:
-    AuditRecord.objects.create(
+def _write(actor: Actor, action: str, address: EntityAddress | None, outcome: str, *, target: str, **values: str) -> AuditRecord:
+    return AuditRecord.objects.create(
         actor=str(actor)[:200],
         action=action,
         namespace=address.namespace if address else "",

@@ -21,7 +21,7 @@ from broker_core.models import ArchiveEpoch, ArchiveFile, ArchiveSlice, ArchiveU
 from . import archive, schema, storage
 from .contents import CONTENTS
 
-ROWS = 4_000_000  # held in memory until they are written, over all days
+ROWS = 1_000_000  # held in memory until they are written, over all days
 
 
 @dataclass(frozen=True, slots=True)

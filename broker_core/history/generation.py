@@ -1,100 +1,61 @@
-"""Generates history of a realistic load, with known parameters, straight to the archive.
+"""Generates the history of a load with known parameters (load.py) as events, as the broker would have written them.
 
-Messages arrive by a daily rhythm with bursts. Each queue has consumers that work at a pace; an outage stops them, and the backlog
-that follows from it, or from a burst, delays all that come after. Work has a heavy tail: it can outlast the lock. Some attempts
-fail, and poison messages fail always. All is computed in columns, a block of messages at a time.
+They go straight to files of the archive, as many as wanted, or to the event table, for the demo. The actor of each begins with
+`generated`, its details have {"generated": true}, and its message id begins with "generated-". Pages that count such messages
+say so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime, timedelta
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from io import BytesIO
+from itertools import chain, pairwise
+from math import ceil
 from typing import Any
 
 import numpy as np
+import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import csv
 
-from broker_core.common.types import EventKind
+from broker_core.common.types import EventKind, SubQueue
 from broker_core.models import ArchiveFile, Entity
+from broker_core.store.statements import SQL
 
-from . import archive, clients, foreign, schema
+from . import archive, foreign, retention, schema
+from .load import EXPIRED, LOAD, REGIONS, REJECTED, SECOND, SESSIONS, SPENT, Load, Played, Truth, play
 
-BLOCK = 400_000  # messages computed at a time
-SECOND = 1_000_000  # in microseconds
-STEP = 10  # seconds in which the rate of arrivals and the consumers' pace do not change
-DAY = 86_400 // STEP
-LONGER_THAN = (0.1, 0.3, 1, 3, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200)  # seconds of waiting
-LIMIT = "MaxDeliveryCountExceeded"
-PROBLEMS = ("Timeout after 30 s", "Order 4711 has no customer", None, LIMIT)
-ERRORS = ("Timeout after # s", "Order # has no customer", None, LIMIT)  # the same without numbers
-_TRANSIENT, _POISON, _NO_REASON, _LIMIT = range(4)
-REGIONS = ("eu",) * 9 + ("us",) * 8 + ("asia",) * 3  # a message's property, by its number
-HOT = "asia"
-SESSIONS = 40  # of a queue that requires sessions; the first ones have most messages
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """The parameters of a load, in seconds and shares.
-
-    pickup, work: the medians of log-normal times until a free consumer takes a message, and of an attempt's work; *_sigma: the
-    standard deviations of their logarithms. fails: of the attempts whose work is done in time; of the region HOT, so many times
-    as many. utilisation: of the consumers at
-    the rhythm's peak. bursts, outages: of each queue, a day.
-    """
-
-    pickup: float = 0.02
-    pickup_sigma: float = 0.8
-    work: float = 0.3
-    work_sigma: float = 1.4
-    lock: float = 30.0
-    time_to_live: float | None = 1800.0
-    max_deliveries: int = 10
-    redelivery: float = 0.2
-    fails: float = 0.02
-    hot_fails: float = 4.0
-    poison: float = 0.002
-    utilisation: float = 0.7
-    bursts: float = 3.0
-    burst_factor: float = 8.0
-    burst_seconds: float = 240.0
-    outages: float = 0.5
-    outage_seconds: float = 1500.0
-
-
-LOAD = Load()
-
-
-@dataclass(slots=True)
-class Truth:
-    """What happened to a queue, as it was drawn. longer_than: of all messages, those that would have waited longer for their
-    first delivery than so many seconds, had they not expired. not_ended: those that would have ended later; they are left out.
-    """
-
-    path: str
-    consumers: int = 0
-    messages: int = 0
-    attempts: int = 0
-    expired: int = 0
-    poison: int = 0
-    dead_lettered: int = 0
-    locks_lost: int = 0
-    not_ended: int = 0
-    longer_than: dict[float, int] = field(default_factory=lambda: dict.fromkeys(LONGER_THAN, 0))
-    outages: list[tuple[datetime, datetime]] = field(default_factory=list)
+FILE_BLOCK = 1_000_000  # events that are one table at a time
+TABLE_BLOCK = 5_000  # events of a transaction
+SENDER, BROKER, OPERATOR = (f"{schema.GENERATED_ACTOR}:{name}" for name in ("sender", "broker", "operator"))
+REASONS = ("MaxDeliveryCountExceeded", "TTLExpiredException", "complete")  # of dead letters, and of a refused settlement
+_LIMIT, _TOO_LATE, _COMPLETE = range(3)
+MARK = '{"generated": true}'
+DESCRIBED = '{"description": "%s", "generated": true}'
+_REGIONS = [f'{{"region": ["string", "{one}"]}}' for one in REGIONS]
+_SESSIONS = [f"session-{number}" for number in range(SESSIONS)]
+_NEEDED = ("queue", "number", "enqueued", "deliveries", "first", "session", "size", "own_time_to_live", "region")
+_COPIED = (
+    *("recorded_at", "at", "entity_id", "subqueue", "sequence_number", "kind", "message_id", "delivery_count", "locked_until"),
+    *("actor", "reason", "enqueued_at", "first_received_at", "last_received_at", "session_id", "size", "time_to_live"),
+    *("application_properties", "details"),
+)  # as in the statement history_copy_events
 
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """messages, events: how many. parameters: the path of the file with the load and the truth of each queue."""
+    """messages, events: how many. truths: of each queue. parameters: the path of the file with the load and the truths, if files
+    of the archive were written; added: these."""
 
     messages: int
     events: int
-    added: foreign.Added
-    parameters: str
+    truths: tuple[Truth, ...]
+    added: foreign.Added | None = None
+    parameters: str = ""
 
 
 def generate(
@@ -103,39 +64,66 @@ def generate(
     messages: int,
     days: float,
     until: datetime,
-    load: Load = LOAD,
+    load: Load | Sequence[Load] = LOAD,
     skew: float | None = None,
-    events: bool = True,
     seed: int = 0,
 ) -> Generated:
     """Add the history of about so many messages to the archive, over the days before `until`. The queues are of one namespace.
 
-    skew: the share of the first queue; None: every queue has the same. events: also write the events, of which an analysis reads
-    none. Numbers come from the queues' counters. The same arguments give the same times.
+    load: of all queues, or of each. skew: the share of the first queue; None: every queue has the same. Numbers come from the
+    queues' counters. The same arguments give the same times.
     """
+    played = _play(entities, messages, days, until, load, skew, seed)
+    events = _Events(entities, played)
     addition = foreign.Addition(entities[0].namespace_id)
-    counts = [round(messages * share) for share in _shares(len(entities), skew)]
-    truths: list[Truth] = []
+    for table in _ahead(events.by_day()):
+        addition.add(ArchiveFile.EVENTS, table)
+    queues = [asdict(one.truth) | {"load": asdict(one.load)} for one in played]
+    path = addition.note("parameters", {"seed": seed, "days": days, "until": until, "queues": queues})
+    return Generated(events.messages, events.count, tuple(one.truth for one in played), addition.finish(), path)
 
-    def blocks() -> Iterator[tuple[_Block, dict[str, pa.Table]]]:
-        event_id = 1
-        for index, (entity, first, count) in enumerate(zip(entities, numbers, counts, strict=True)):
-            queue = _Queue(entity, first, count, days, until, load, np.random.default_rng([seed, index]))
-            truths.append(queue.truth)
-            for block in queue.blocks():
-                yield block, block.tables(event_id if events else None)
-                event_id += block.events
 
+def generate_recorded(
+    entities: Sequence[Entity],
+    *,
+    messages: int,
+    days: float,
+    until: datetime,
+    load: Load | Sequence[Load] = LOAD,
+    skew: float | None = None,
+    seed: int = 0,
+) -> Generated:
+    """As generate, but write the events to the event table, and count them in the traffic of their queues and namespaces.
+
+    They are archived like any others. Each TABLE_BLOCK events are a transaction. Call this before real messages arrive, so that
+    numbers follow time.
+    """
+    retention.create_partitions(until.date(), days_before=ceil(days) + 1)
+    events = _Events(entities, played := _play(entities, messages, days, until, load, skew, seed))
     with archive.connected() as connection:
-        numbers = [_reserve(connection, entity, count) for entity, count in zip(entities, counts, strict=True)]
-    total = 0
-    for block, tables in _ahead(blocks()):
-        total += block.events
-        for content, table in tables.items():
-            addition.add(content, table)
-    facts = {"seed": seed, "days": days, "until": until, "load": asdict(load), "queues": [asdict(truth) for truth in truths]}
-    path = addition.note("parameters", facts)
-    return Generated(sum(truth.messages - truth.not_ended for truth in truths), total, addition.finish(), path)
+        for table in _ahead(events.by_time()):
+            with connection.transaction():
+                _copy(connection, table)
+                archive.run(connection, "history_count_generated")
+    return Generated(events.messages, events.count, tuple(one.truth for one in played))
+
+
+def _play(
+    entities: Sequence[Entity], messages: int, days: float, until: datetime, given: Load | Sequence[Load], skew: float | None,
+    seed: int,
+) -> list[Played]:  # fmt: skip
+    loads = [given] * len(entities) if isinstance(given, Load) else given
+    counts = [round(messages * share) for share in _shares(len(entities), skew)]
+    return [
+        play(entity.path, count, days, until, one, np.random.default_rng([seed, index]))
+        for index, (entity, count, one) in enumerate(zip(entities, counts, loads, strict=True))
+    ]
+
+
+def _shares(count: int, skew: float | None) -> list[float]:
+    if skew is None or count == 1:
+        return [1 / count] * count
+    return [skew, *([(1 - skew) / (count - 1)] * (count - 1))]
 
 
 def _ahead(items: Iterator) -> Iterator:
@@ -148,275 +136,163 @@ def _ahead(items: Iterator) -> Iterator:
             yield item
 
 
-def _reserve(connection: Any, entity: Entity, count: int) -> int:
-    """The first of so many numbers of a queue."""
-    return archive.row(connection, "history_reserve_numbers", entity_id=entity.pk, count=count).first_number
+def _copy(connection: psycopg.Connection, events: pa.Table) -> None:
+    """Copy events to the event table, in this transaction."""
+    lifetime = pc.binary_join_element_wise(pc.cast(events["time_to_live_us"], pa.string()), " microseconds", "")
+    rows, text = events.append_column("time_to_live", lifetime).select(_COPIED), BytesIO()
+    csv.write_csv(rows, text, csv.WriteOptions(include_header=False))
+    with connection.cursor().copy(SQL["history_copy_events"]) as copy:
+        copy.write(text.getbuffer())
 
 
-def _shares(count: int, skew: float | None) -> list[float]:
-    if skew is None or count == 1:
-        return [1 / count] * count
-    return [skew, *([(1 - skew) / (count - 1)] * (count - 1))]
+def _reserve(entities: Sequence[Entity], counts: Sequence[int]) -> list[int]:
+    """The first of so many numbers of each queue."""
+    with archive.connected() as connection:
+        return [
+            archive.row(connection, "history_reserve_numbers", entity_id=entity.pk, count=count).first_number
+            for entity, count in zip(entities, counts, strict=True)
+        ]
 
 
-class _Queue:
-    """The load of one queue, by steps: arrivals, and the work that waits for the consumers."""
+class _Events:
+    """The events of queues. Arrays by event hold those of a message one after the other, in the order in which they happened."""
 
-    def __init__(
-        self, entity: Entity, first_number: int, messages: int, days: float, until: datetime, load: Load,
-        draw: np.random.Generator,
-    ):  # fmt: skip
-        self._entity, self._first, self._load, self._draw = entity, first_number, load, draw
-        self._until = _microseconds(until)
-        steps = max(1, int(days * DAY))
-        self._start = self._until - steps * STEP * SECOND
-        self.truth = Truth(entity.path, messages=messages)
-        rhythm = self._rhythm(steps)
-        mean = self._mean_work()
-        peak = messages * rhythm.max() / rhythm.sum() / STEP
-        self.truth.consumers = max(1, int(np.ceil(peak * mean / load.utilisation)))
-        self._counts = draw.multinomial(messages, self._with_bursts(rhythm))
-        capacity = self._capacity(steps)
-        backlog = np.cumsum(self._counts * mean - capacity)
-        backlog -= np.minimum(np.minimum.accumulate(backlog), 0)
-        self._done = np.concatenate([[0.0], np.cumsum(capacity)])  # work that can have been done by the beginning of a step
-        self._backlog = np.concatenate([[0.0], backlog])
+    def __init__(self, entities: Sequence[Entity], played: Sequence[Played]):
+        self._entities, self._played = entities, played
+        sizes = [len(one.messages["enqueued"]) for one in played]
+        self._m = {name: np.concatenate([one.messages[name] for one in played]) for name in played[0].messages}
+        self._a = {name: np.concatenate([one.attempts[name] for one in played]) for name in played[0].attempts}
+        attempts = [len(one.attempts["message"]) for one in played]
+        for one in played:  # they are needed no more
+            one.messages.clear()
+            one.attempts.clear()
+        self._m["queue"] = np.repeat(np.arange(len(played), dtype=np.int32), sizes)
+        firsts = _reserve(entities, sizes)
+        self._m["first"] = np.cumsum(self._m["deliveries"]) - self._m["deliveries"]  # the place of its first attempt
+        self._m["number"] = np.concatenate([first + np.arange(size) for first, size in zip(firsts, sizes, strict=True)])
+        offsets = np.cumsum([0, *sizes[:-1]])
+        self._a["message"] += np.repeat(offsets, attempts)
+        self.messages = sum(sizes)
+        self._words()
+        self._lay_out()
+        self._order = np.argsort(self._at, kind="stable")  # a transaction's events stay together
+        self._xid, self._event_id = np.empty(self.count, np.int64), np.empty(self.count, np.int64)
+        self._xid[self._order] = np.cumsum(~self._joined[self._order])
+        self._event_id[self._order] = np.arange(1, self.count + 1)
 
-    def blocks(self) -> Iterator[_Block]:
-        """The messages in blocks, in order, each of one day, so that few rows have to be divided by day."""
-        begin, ends, first_step = 0, np.cumsum(self._counts), self._start // (STEP * SECOND)
-        while begin < len(ends):
-            before = int(ends[begin - 1]) if begin else 0
-            midnight = begin + DAY - (first_step + begin) % DAY
-            end = min(max(begin + 1, int(np.searchsorted(ends, before + BLOCK, "right"))), midnight)
-            count = int(ends[end - 1]) - before
-            if count:
-                yield self._block(np.arange(begin, end), self._first + before)
+    def by_day(self) -> Iterator[pa.Table]:
+        """The rows of schema.EVENT, a day after the other; those of a day are ordered by queue, number and event id."""
+        days = self._at[self._order] // (86_400 * SECOND)
+        begins = [0, *(np.flatnonzero(np.diff(days)) + 1).tolist(), self.count]
+        for begin, end in pairwise(begins):
+            rows = self._order[begin:end]
+            rows = rows[np.argsort(self._message[rows], kind="stable")]
+            for place in range(0, len(rows), FILE_BLOCK):
+                yield self._table(rows[place : place + FILE_BLOCK])
+
+    def by_time(self) -> Iterator[pa.Table]:
+        """The rows of schema.EVENT, ordered by event id, in blocks for the event table: no transaction's events are divided."""
+        begin = 0
+        while begin < self.count:
+            end = min(begin + TABLE_BLOCK, self.count)
+            while end < self.count and self._joined[self._order[end]]:
+                end += 1
+            yield self._table(self._order[begin:end])
             begin = end
 
-    def _rhythm(self, steps: int) -> np.ndarray:
-        """How many messages arrive in each step, relative to others: quiet nights, and peaks at 10:00 and 15:00 UTC."""
-        hour = (self._start / SECOND + np.arange(steps) * STEP) % 86_400 / 3600
-        return 0.25 + np.exp(-((hour - 10) ** 2) / 8) + 0.8 * np.exp(-((hour - 15) ** 2) / 10)
+    def _lay_out(self) -> None:
+        """Place the events: sent; for each attempt received, and its end; what ended the message, if no attempt did; purged.
+        A receive writes its own event before that of the lock whose end it noticed. Refused settlements come last."""
+        m, a = self._m, self._a
+        m["dead"] = (m["fate"] == REJECTED) | (m["fate"] == SPENT)
+        m["dead"] |= (m["fate"] == EXPIRED) & self._by_queue([one.load.dead_letters_expired for one in self._played])
+        apart = m["fate"] >= SPENT
+        counts = 1 + 2 * m["deliveries"] + apart + m["dead"]
+        begin, refused = np.cumsum(counts) - counts, np.flatnonzero(a["refused_at"])
+        total, places = int(counts.sum()), np.arange(len(a["how"]))
+        self.count = total + len(refused)
+        self._message = np.concatenate([np.repeat(np.arange(self.messages), counts), a["message"][refused]])
+        self._kind, self._at = np.full(self.count, EventKind.SENT, np.int8), np.empty(self.count, np.int64)
+        self._attempt, self._actor = np.full(self.count, -1, np.int32), np.zeros(self.count, np.int32)
+        self._joined, self._failures = np.zeros(self.count, bool), np.full(self.count, -1, np.int32)
+        consumer = self._first_consumer[m["queue"][a["message"]]] + a["consumer"]
+        base, failed = begin[a["message"]] + 2 * a["attempt"] - 1, np.isin(a["how"], (EventKind.ABANDONED, EventKind.LOCK_LOST))
+        received, released = base - np.roll(a["noticed"], 1), base + 1 + a["noticed"]
+        spent, dead = (begin + 1 + 2 * m["deliveries"])[apart], m["dead"]
+        self._put(begin, EventKind.SENT, m["enqueued"])
+        self._put(received, EventKind.RECEIVED, a["received"], consumer, places, a["attempt"] - 1)
+        self._put(released, a["how"], a["released"], consumer, places, a["attempt"] - 1 + failed)
+        self._joined[released] = a["noticed"]
+        abandoned = m["joined"][apart] & (self._kind[spent - 1] == EventKind.ABANDONED)
+        self._put(spent, np.where(dead[apart], EventKind.DEAD_LETTERED, EventKind.EXPIRED), m["ended"][apart],
+                  np.where(abandoned, self._actor[spent - 1], 1), failures=m["deliveries"][apart])  # fmt: skip
+        self._joined[spent] = m["joined"][apart]
+        purged_at = m["ended"] + self._by_queue([int(one.load.purge_after * SECOND) for one in self._played])
+        purged_at = np.minimum(purged_at, self._by_queue([one.until for one in self._played]))
+        self._put((begin + counts - 1)[dead], EventKind.PURGED, purged_at[dead], 2, failures=0)
+        self._put(np.arange(total, self.count), EventKind.SETTLE_REFUSED, a["refused_at"][refused], consumer[refused])
 
-    def _with_bursts(self, rhythm: np.ndarray) -> np.ndarray:
-        """The share of all messages that arrives in each step."""
-        for begin, end in self._drawn(len(rhythm), self._load.bursts, self._load.burst_seconds):
-            rhythm[begin:end] *= self._load.burst_factor
-        return rhythm / rhythm.sum()
+    def _put(self, places: Any, kind: Any, at: Any, actor: Any = 0, attempt: Any = -1, failures: Any = -1) -> None:
+        """Events of one sort. actor: its place among _actors. attempt, failures: -1: none."""
+        self._kind[places], self._at[places], self._actor[places] = kind, at, actor
+        self._attempt[places], self._failures[places] = attempt, failures
 
-    def _capacity(self, steps: int) -> np.ndarray:
-        """Seconds of work that the consumers can do in each step."""
-        capacity = np.full(steps, float(self.truth.consumers * STEP))
-        for begin, end in self._drawn(steps, self._load.outages, self._load.outage_seconds):
-            capacity[begin:end] = 0
-            first, last = (_instant(self._start + step * STEP * SECOND) for step in (begin, end))
-            self.truth.outages.append((first, last))
-        return capacity
+    def _by_queue(self, values: Sequence[Any]) -> np.ndarray:
+        """A value of each message's queue."""
+        return np.array(values)[self._m["queue"]]
 
-    def _drawn(self, steps: int, a_day: float, seconds: float) -> list[tuple[int, int]]:
-        """Intervals that begin so often and last so long in the mean."""
-        begins = np.sort(self._draw.integers(0, steps, self._draw.poisson(a_day * steps / DAY)))
-        lengths = self._draw.exponential(seconds / STEP, len(begins))
-        return [(int(begin), min(steps, int(begin + length) + 1)) for begin, length in zip(begins, lengths, strict=True)]
+    def _words(self) -> None:
+        """The texts of columns that have few."""
+        consumers = [
+            [f"{schema.GENERATED_ACTOR}:{entity.path}-consumer-{number + 1}" for number in range(one.truth.consumers)]
+            for entity, one in zip(self._entities, self._played, strict=True)
+        ]
+        reasons = [one.load.reasons for one in self._played]
+        spent = [f"Message could not be consumed after {one.load.max_deliveries} delivery attempts." for one in self._played]
+        self._actors = [SENDER, BROKER, OPERATOR, *chain.from_iterable(consumers)]
+        self._first_consumer = 3 + np.cumsum([0, *map(len, consumers[:-1])])
+        self._reasons = [*REASONS, *chain.from_iterable(reasons)]
+        first_reason = len(REASONS) + np.cumsum([0, *map(len, reasons[:-1])])
+        self._details = [MARK, *(DESCRIBED % one for one in ("The message expired and was dead lettered.", *spent))]
+        self._entity_ids = np.array([entity.pk for entity in self._entities])
+        self._has_sessions = np.array([entity.requires_session for entity in self._entities])
+        self._default_us = np.array([int((one.load.time_to_live or 0) * SECOND) for one in self._played])
+        fate, queue, count = self._m["fate"], self._m["queue"], np.array([len(each) for each in reasons])
+        given = first_reason[queue] + self._m["number"] % count[queue]
+        self._reason = np.select([fate == REJECTED, fate == SPENT, fate == EXPIRED], [given, _LIMIT, _TOO_LATE], -1)
+        self._described = np.select([fate == SPENT, fate == EXPIRED], [2 + queue, 1], 0)  # its place among _details
 
-    def _mean_work(self) -> float:
-        """Seconds of work for a message, with the attempts that fail."""
-        work = self._draw.lognormal(np.log(self._load.work), self._load.work_sigma, 100_000)
-        hot = REGIONS.count(HOT) / len(REGIONS)
-        ends = (1 - self._load.fails * (1 + hot * (self._load.hot_fails - 1))) * np.mean(work <= self._load.lock)
-        attempts = (1 - self._load.poison) / ends + self._load.poison * self._load.max_deliveries
-        return float(np.minimum(work, self._load.lock).mean() * attempts)
-
-    def _block(self, steps: np.ndarray, first_number: int) -> _Block:
-        counts = self._counts[steps]
-        at = np.repeat(steps, counts) + self._draw.random(counts.sum())
-        at.sort()
-        enqueued = self._start + (at * STEP * SECOND).astype(np.int64)
-        waiting = self._waiting(at)
-        for longer in LONGER_THAN:
-            self.truth.longer_than[longer] += int(np.count_nonzero(waiting > longer))
-        before = first_number - self._first
-        return _Block(self._entity, first_number, before, enqueued, waiting, self._until, self._load, self.truth, self._draw)
-
-    def _waiting(self, at: np.ndarray) -> np.ndarray:
-        """Seconds from the arrival, at a place in the steps, until a consumer takes the message: the work before it has to be
-        done first."""
-        grid = np.arange(len(self._done), dtype=float)
-        before = np.interp(at, grid, self._done) + np.interp(at, grid, self._backlog)
-        place = np.minimum(np.searchsorted(self._done, before, "right"), len(self._done) - 1)
-        done, more = self._done[place - 1], self._done[place] - self._done[place - 1]
-        begins = place - 1 + np.divide(before - done, more, out=np.zeros_like(before), where=more > 0)
-        late = before > self._done[-1]  # after the end, the consumers go on
-        begins[late] = len(self._done) - 1 + (before[late] - self._done[-1]) / self.truth.consumers / STEP
-        pickup = self._draw.lognormal(np.log(self._load.pickup), self._load.pickup_sigma, len(at))
-        return np.maximum(begins - at, 0) * STEP + pickup
-
-
-class _Block:
-    """Messages of a queue, and what became of them. Times are whole microseconds."""
-
-    def __init__(
-        self, entity: Entity, first_number: int, before: int, enqueued: np.ndarray, waiting: np.ndarray, until: int, load: Load,
-        truth: Truth, draw: np.random.Generator,
-    ):  # fmt: skip
-        self._entity_id, self._has_sessions, self._load = entity.pk, entity.requires_session, load
-        self._numbers, self._enqueued = first_number + np.arange(len(enqueued)), enqueued
-        count = len(enqueued)
-        self._scattered = ((before + np.arange(count)) * 2654435761 % 2**32) >> 12  # neighbours are far apart
-        ttl = np.inf if load.time_to_live is None else load.time_to_live
-        expired = waiting > ttl
-        poison = draw.random(count) < load.poison
-        self._fails = load.fails * np.where(np.array(REGIONS)[self._scattered % len(REGIONS)] == HOT, load.hot_fails, 1)
-        received = enqueued + (waiting * SECOND).astype(np.int64)
-        self._deliver(received, expired, poison, truth.consumers, draw)
-        self._ended[expired] = enqueued[expired] + int(ttl * SECOND) if load.time_to_live else 0
-        self._expired = expired
-        self._sizes = draw.integers(200, 2000, count, dtype=np.int32)
-        self._keep(self._ended <= until)
-        truth.expired += int(self._expired.sum())
-        truth.poison += int(poison.sum())
-        truth.attempts += len(self._message)
-        truth.dead_lettered += int((self._outcome == EventKind.DEAD_LETTERED).sum())
-        truth.locks_lost += int((self._how == EventKind.LOCK_LOST).sum())
-        truth.not_ended += count - len(self._numbers)
-
-    @property
-    def events(self) -> int:
-        return len(self._numbers) + 2 * len(self._message) + int(self._expired.sum())
-
-    def tables(self, event_id: int | None) -> dict[str, pa.Table]:
-        """The rows by content. event_id: of the first event; None: no events."""
-        attempts = self.attempts()
-        received = clients.of_attempts(attempts)
-        tables = {ArchiveFile.LIVES: self.lives(), ArchiveFile.ATTEMPTS: attempts, ArchiveFile.CLIENTS: received}
-        return tables | ({} if event_id is None else {ArchiveFile.EVENTS: self.as_events(event_id)})
-
-    def lives(self) -> pa.Table:
-        """The rows of schema.LIFE; what is NULL in all is left out."""
-        count, dead = len(self._numbers), self._outcome == EventKind.DEAD_LETTERED
-        last = self._offsets + self._deliveries - 1
-        taken = ~self._expired
-        ttl = self._load.time_to_live
-        reason = _words(np.where(dead, 0, 1), (LIMIT, None))
-        lost = np.bincount(self._message[self._how == EventKind.LOCK_LOST], minlength=count)
-        safe = np.clip(last, 0, max(0, len(self._received) - 1))
-        first = np.clip(self._offsets, 0, max(0, len(self._received) - 1))
-        received = self._received if len(self._received) else np.zeros(1, np.int64)
-        consumer = self._consumer if len(self._consumer) else np.zeros(1, np.int32)
+    def _table(self, rows: np.ndarray) -> pa.Table:
+        """The events at these places as rows of schema.EVENT; what is NULL in all is left out."""
+        kind, message, attempt, at, failures = (
+            values[rows] for values in (self._kind, self._message, self._attempt, self._at, self._failures)
+        )
+        m = {name: self._m[name][message] for name in _NEEDED}
+        sent, purged, refused = (kind == one for one in (EventKind.SENT, EventKind.PURGED, EventKind.SETTLE_REFUSED))
+        ended = np.isin(kind, (EventKind.COMPLETED, EventKind.DEAD_LETTERED, EventKind.EXPIRED, EventKind.PURGED))
+        received, buried = ended & (m["deliveries"] > 0), ended & ~purged & (kind != EventKind.COMPLETED)
+        reasons, queue = np.where(buried, self._reason[message], np.where(refused, _COMPLETE, -1)), m["queue"]
+        default = self._default_us[queue]
+        described = np.where(buried & (kind == EventKind.DEAD_LETTERED), self._described[message], 0)
         return _table(
-            schema.LIFE,
-            entity_id=np.full(count, self._entity_id), subqueue=np.zeros(count, np.int16), sequence_number=self._numbers,
-            outcome=self._outcome, reason=reason, error=reason, enqueued_at=self._enqueued,
-            first_received_at=_masked(received[first], taken), last_received_at=_masked(received[safe], taken),
-            ended_at=self._ended, delivery_count=np.maximum(self._deliveries - 1, 0),
-            time_to_live_in_force_us=None if ttl is None else np.full(count, int(ttl * SECOND)),
-            time_to_live_source=None if ttl is None else _words(np.zeros(count, np.int8), ("entity",)),
-            size=self._sizes, message_id=_message_ids(self._numbers), xid=np.zeros(count, np.int64),
-            generated=np.ones(count, bool), deliveries=self._deliveries, renewals=np.zeros(count, np.int32), locks_lost=lost,
-            settled_by=_consumers(_masked(consumer[safe], taken)), scheduled=np.zeros(count, bool),
-            session_id=_sessions(self._scattered) if self._has_sessions else pa.nulls(count, pa.string()),
-            chosen_properties=_words(self._scattered % len(REGIONS), [f'{{"region": "{one}"}}' for one in REGIONS]),
+            event_id=self._event_id[rows], recorded_at=at, xid=self._xid[rows], at=at, entity_id=self._entity_ids[queue],
+            subqueue=np.where(purged, int(SubQueue.DEAD_LETTER), int(SubQueue.MAIN)), sequence_number=m["number"], kind=kind,
+            message_id=pc.if_else(pa.array(~refused), _numbered("generated-", m["number"]), None),
+            delivery_count=_masked(failures, failures >= 0), actor=_texts(self._actor[rows], self._actors),
+            locked_until=_masked(_taken(self._a["locked_until"], attempt), attempt >= 0), reason=_texts(reasons, self._reasons),
+            enqueued_at=_masked(m["enqueued"], sent | ended),
+            first_received_at=_masked(_taken(self._a["received"], m["first"]), received),
+            last_received_at=_masked(_taken(self._a["received"], m["first"] + m["deliveries"] - 1), received),
+            session_id=_texts(np.where(sent & self._has_sessions[queue], m["session"], -1), _SESSIONS),
+            size=_masked(m["size"], sent), time_to_live_us=_masked(m["own_time_to_live"], sent & (m["own_time_to_live"] > 0)),
+            application_properties=_texts(np.where(sent, m["region"], -1), _REGIONS), details=_texts(described, self._details),
+            entity_time_to_live_us=_masked(default, default > 0), default_limits_own=np.zeros(len(rows), bool),
         )  # fmt: skip
 
-    def attempts(self) -> pa.Table:
-        """As lives, of schema.ATTEMPT."""
-        count, message = len(self._message), self._message
-        consumer, why = _consumers(self._consumer), _words(self._why, PROBLEMS)
-        return _table(
-            schema.ATTEMPT,
-            entity_id=np.full(count, self._entity_id), subqueue=np.zeros(count, np.int16),
-            sequence_number=self._numbers[message], attempt=self._attempt, outcome=self._how, received_at=self._received,
-            ended_at=self._until, locked_until=self._received + int(self._load.lock * SECOND),
-            lock_ended_at=self._received + int(self._load.lock * SECOND), renewals=np.zeros(count, np.int32),
-            delivery_count=self._attempt, received_by=consumer, ended_by=consumer, reason=why,
-            error=_words(self._why, ERRORS), xid=np.zeros(count, np.int64),
-            generated=np.ones(count, bool),
-        )  # fmt: skip
 
-    def as_events(self, event_id: int) -> pa.Table:
-        """As lives, of schema.EVENT: sent, and received and ended for each attempt, or expired."""
-        counts = 1 + 2 * self._deliveries + self._expired
-        begin = np.cumsum(counts) - counts
-        total = int(counts.sum())
-        kind, at = np.full(total, EventKind.SENT, np.int16), np.empty(total, np.int64)
-        at[begin] = self._enqueued
-        taking = begin[self._message] + 2 * self._attempt - 1
-        kind[taking], at[taking] = EventKind.RECEIVED, self._received
-        kind[taking + 1], at[taking + 1] = self._how, self._until
-        gone = begin[self._expired] + 1
-        kind[gone], at[gone] = EventKind.EXPIRED, self._ended[self._expired]
-        until, consumer = np.zeros(total, np.int64), np.zeros(total, np.int32)
-        until[taking] = self._received + int(self._load.lock * SECOND)
-        consumer[taking] = consumer[taking + 1] = self._consumer
-        attempt = np.zeros(total, np.int32)
-        attempt[taking], attempt[taking + 1] = self._attempt - 1, self._attempt
-        held = kind == EventKind.RECEIVED
-        acted = held | np.isin(kind, (EventKind.COMPLETED, EventKind.ABANDONED))
-        numbers = np.repeat(self._numbers, counts)
-        ended = np.isin(kind, (EventKind.COMPLETED, EventKind.DEAD_LETTERED, EventKind.EXPIRED))
-        return _table(
-            schema.EVENT,
-            event_id=event_id + np.arange(total), recorded_at=at, at=at,
-            xid=np.zeros(total, np.int64), entity_id=np.full(total, self._entity_id), subqueue=np.zeros(total, np.int16),
-            sequence_number=numbers, kind=kind, delivery_count=attempt, locked_until=_masked(until, held),
-            actor=_consumers(_masked(consumer, acted)), default_limits_own=np.zeros(total, bool),
-            enqueued_at=_masked(np.repeat(self._enqueued, counts), ended), size=_masked(np.repeat(self._sizes, counts), ~held),
-            details=_words(np.zeros(total, np.int8), ('{"generated": true}',)),
-        )  # fmt: skip
-
-    def _deliver(
-        self, received: np.ndarray, expired: np.ndarray, poison: np.ndarray, consumers: int, draw: np.random.Generator
-    ) -> None:
-        """Draw the attempts of all messages, one of each at a time."""
-        load, parts = self._load, []
-        self._deliveries = np.zeros(len(received), np.int32)
-        self._outcome = np.where(expired, EventKind.EXPIRED, EventKind.COMPLETED).astype(np.int16)
-        self._ended = received.copy()
-        there, begun = np.flatnonzero(~expired), received[~expired]
-        for attempt in range(1, load.max_deliveries + 1):
-            work = draw.lognormal(np.log(load.work), load.work_sigma, len(there))
-            lost = work > load.lock
-            failed = ~lost & (poison[there] | (draw.random(len(there)) < self._fails[there]))
-            end = begun + (np.minimum(work, load.lock) * SECOND).astype(np.int64)
-            again = lost | failed
-            how = np.where(lost, EventKind.LOCK_LOST, np.where(failed, EventKind.ABANDONED, EventKind.COMPLETED))
-            why = np.where(failed, np.where(poison[there], _POISON, _TRANSIENT), _NO_REASON)
-            if attempt == load.max_deliveries:
-                how[again], why[again] = EventKind.DEAD_LETTERED, _LIMIT
-                self._outcome[there[again]] = EventKind.DEAD_LETTERED
-            parts.append((there, np.full(len(there), attempt), begun, end, how, why, draw.integers(0, consumers, len(there))))
-            self._deliveries[there] = attempt
-            self._ended[there] = end
-            there, begun = there[again], end[again]
-            begun = begun + (draw.exponential(load.redelivery, len(begun)) * SECOND).astype(np.int64)
-            if not len(there):
-                break
-        self._offsets = np.cumsum(self._deliveries) - self._deliveries
-        columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-        order = np.empty(len(columns[0]), np.int64)
-        order[self._offsets[columns[0]] + columns[1] - 1] = np.arange(len(order))
-        self._message, place, self._received, self._until, how, why, consumer = (column[order] for column in columns)
-        self._attempt, self._consumer = place.astype(np.int32), consumer.astype(np.int32)
-        self._how, self._why = how.astype(np.int16), why.astype(np.int8)
-
-    def _keep(self, kept: np.ndarray) -> None:
-        """Leave out the other messages."""
-        if kept.all():
-            return
-        places = np.cumsum(kept) - 1
-        mine = kept[self._message]
-        for name in ("_received", "_until", "_how", "_why", "_consumer", "_attempt"):
-            setattr(self, name, getattr(self, name)[mine])
-        self._message = places[self._message[mine]]
-        for name in ("_numbers", "_enqueued", "_ended", "_outcome", "_deliveries", "_expired", "_sizes", "_scattered"):
-            setattr(self, name, getattr(self, name)[kept])
-        self._offsets = np.cumsum(self._deliveries) - self._deliveries
-
-
-def _table(columns: pa.Schema, **given: Any) -> pa.Table:
-    """A table of those of these columns that are given."""
-    there = [column for column in columns if given.get(column.name) is not None]
+def _table(**given: Any) -> pa.Table:
+    """A table of the columns of schema.EVENT that are given."""
+    there = [column for column in schema.EVENT if column.name in given]
     return pa.table([_array(given[column.name], column.type) for column in there], schema=pa.schema(there))
 
 
@@ -431,26 +307,15 @@ def _masked(values: np.ndarray, valid: np.ndarray) -> pa.Array:
     return pa.array(values, mask=~valid)
 
 
-def _words(codes: np.ndarray, words: Sequence[str | None]) -> pa.Array:
-    return pa.array(words, pa.string()).take(pa.array(codes))
+def _taken(values: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Values at these places; any where a place is outside."""
+    return values[np.clip(places, 0, len(values) - 1)] if len(values) else np.zeros(len(places), np.int64)
 
 
-def _consumers(numbers: Any) -> pa.Array:
-    return pc.binary_join_element_wise("consumer-", pc.cast(pa.array(numbers), pa.string()), "")
+def _texts(codes: np.ndarray, texts: Sequence[str]) -> pa.Array:
+    """Texts by their places; -1: NULL."""
+    return pa.array(texts, pa.string()).take(_masked(codes, codes >= 0))
 
 
-def _sessions(scattered: np.ndarray) -> pa.Array:
-    places = (SESSIONS * (scattered / 2**20) ** 3).astype(np.int32)
-    return pc.binary_join_element_wise("session-", pc.cast(pa.array(places), pa.string()), "")
-
-
-def _message_ids(numbers: np.ndarray) -> pa.Array:
-    return pc.binary_join_element_wise("generated-", pc.cast(pa.array(numbers), pa.string()), "")
-
-
-def _microseconds(at: datetime) -> int:
-    return round(at.timestamp()) * SECOND
-
-
-def _instant(microseconds: int) -> datetime:
-    return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=microseconds)
+def _numbered(prefix: str, numbers: np.ndarray) -> pa.Array:
+    return pc.binary_join_element_wise(prefix, pc.cast(pa.array(numbers), pa.string()), "")

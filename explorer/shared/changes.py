@@ -37,11 +37,11 @@ class Deploy:
     actor: str
 
 
-def mark_deploy(name: str, namespaces: Iterable[str], *, actor: Actor) -> None:
-    """Mark in the audit that something was deployed now, which namespaces use. Raises as check_deploy."""
+def mark_deploy(name: str, namespaces: Iterable[str], *, actor: Actor, at: datetime | None = None) -> None:
+    """Mark in the audit that something was deployed, now or in a generated past, which namespaces use. Raises as check_deploy."""
     check_deploy(name, actor=actor)
     for namespace in namespaces:
-        audit.done(actor, DEPLOY, target=deploy_target(namespace, name))
+        audit.done(actor, DEPLOY, target=deploy_target(namespace, name), at=at)
 
 
 def check_deploy(name: str, *, actor: Actor) -> None:

@@ -7,10 +7,10 @@ from django.db import connection
 
 from broker_core import namespaces, service_bus
 from broker_core.common.types import EntityAddress, Message
-from broker_core.history import archive
+from broker_core.history import archive, generation
 from broker_core.models import ArchiveEpoch, ArchiveFile, ArchiveRollup, ArchiveSlice, Entity
 from broker_core.service_bus import entities
-from explorer.analysis import demo_history, drivers, launch, rollups, runs
+from explorer.analysis import drivers, launch, rollups, runs
 from explorer.models import AnalysisResult, AnalysisRun
 
 from .factories import a_run
@@ -35,7 +35,8 @@ def history(transactional_db, settings, tmp_path):
     _clear()
     namespaces.ensure_namespace("demo")
     entities.create_queue(ORDERS)
-    demo_history.generate("demo", ["orders"], hours=3, messages=2_000)
+    queue, until = Entity.objects.get(path="orders"), datetime.now(UTC).replace(microsecond=0)
+    generation.generate_recorded([queue], messages=2_000, days=1 / 8, until=until)
     service_bus.send(ORDERS, [Message(b"x", message_id=str(i)) for i in range(10)])
     service_bus.complete(ORDERS, [message.lock_token for message in service_bus.receive(ORDERS, 3)])
     service_bus.dead_letter(ORDERS, [message.lock_token for message in service_bus.receive(ORDERS, 2)], reason="Bad")

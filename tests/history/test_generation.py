@@ -1,86 +1,246 @@
 """Generated history: its form, that it is consistent, and that its parameters are those that were drawn."""
 
 import json
+from collections import defaultdict
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from django.core.management import CommandError, call_command
 
-from broker_core.common.types import EventKind
-from broker_core.history import generation, retention, verification
+from broker_core import namespaces, service_bus
+from broker_core.common.types import Actor, EntityAddress, Message, QueueSettings, Right
+from broker_core.common.types import EventKind as Kind
+from broker_core.history import archive, generation, load, retention, schema, verification
 from broker_core.models import ArchiveFile, Entity, EntityCounter
+from broker_core.service_bus import entities
+from broker_core.sweeps import end_locks, expire_messages
+
+from . import generated_events
 
 UNTIL = datetime(2026, 3, 8, tzinfo=UTC)
-LOAD = generation.Load(fails=0.1, poison=0.01, work_sigma=1.8, outages=2.0, time_to_live=600.0)
+LOAD = load.Load(
+    work=2.0, lock=10.0, fails=0.1, poison=0.01, rejected=0.02, outages=2.0, time_to_live=600.0, own_time_to_live=60.0,
+    own_share=0.1, max_deliveries=3,
+)  # fmt: skip
 
 
-def read(folder, content: str) -> pa.Table:
+def read(folder, content: str = "events") -> pa.Table:
     files = ArchiveFile.objects.filter(content=content)
     return pa.concat_tables([pq.read_table(folder / file.path) for file in files])
 
 
-def test_lives_attempts_and_events_tell_the_same_story_as_the_parameters(archive_folder, queue):
-    other = Entity.objects.create(namespace=queue.namespace, path="other")
+def another(queue, path="other", **settings):
+    other = Entity.objects.create(namespace=queue.namespace, path=path, **settings)
     EntityCounter.objects.create(entity=other)
-    done = generation.generate([queue, other], messages=6000, days=2, until=UNTIL, load=LOAD, skew=0.75, seed=3)
-    lives, attempts, events = (read(archive_folder, content) for content in ("lives", "attempts", "events"))
-    facts = json.loads((archive_folder / done.parameters).read_text())
-    truth = {name: sum(one[name] for one in facts["queues"]) for name in ("messages", "attempts", "expired", "dead_lettered",
-                                                                         "locks_lost", "not_ended", "poison")}  # fmt: skip
-    assert facts["load"]["fails"] == 0.1 and [one["messages"] for one in facts["queues"]] == [4500, 1500]
-    assert lives.num_rows == done.messages == truth["messages"] - truth["not_ended"]
-    outcomes = {row["values"]: row["counts"] for row in lives["outcome"].value_counts().to_pylist()}
-    assert outcomes[EventKind.EXPIRED] == truth["expired"] > 0
-    assert outcomes[EventKind.DEAD_LETTERED] == truth["dead_lettered"] > 0
-    assert attempts.num_rows == truth["attempts"] == pc.sum(lives["deliveries"]).as_py()
-    lost = pc.sum(pc.equal(attempts["outcome"], int(EventKind.LOCK_LOST))).as_py()
-    assert lost == truth["locks_lost"] == pc.sum(lives["locks_lost"]).as_py() > 0
-    assert events.num_rows == done.events == lives.num_rows + 2 * attempts.num_rows + truth["expired"]
-    assert len(events["event_id"].unique()) == events.num_rows
-    assert set(lives["generated"].to_pylist()) == {True}
-    by_limit = attempts.filter(pc.equal(attempts["reason"], "MaxDeliveryCountExceeded"))
-    assert set(by_limit["outcome"].to_pylist()) == {EventKind.DEAD_LETTERED} and by_limit.num_rows == truth["dead_lettered"]
+    return other
 
-    by_message = {(row["entity_id"], row["sequence_number"]): row for row in lives.to_pylist()}
-    for row in attempts.to_pylist():
-        life = by_message[row["entity_id"], row["sequence_number"]]
-        assert life["enqueued_at"] < row["received_at"] <= row["ended_at"] <= life["ended_at"] <= UNTIL
-        assert (row["attempt"] == 1) == (row["received_at"] == life["first_received_at"])
-        assert (row["attempt"] == life["deliveries"]) == (row["ended_at"] == life["ended_at"])
+
+def test_the_events_in_files_are_consistent_and_as_the_parameters_say(archive_folder, queue):
+    other, buries = another(queue, requires_session=True), replace(LOAD, dead_letters_expired=True)
+    done = generation.generate([queue, other], messages=6000, days=2, until=UNTIL, load=[LOAD, buries], skew=0.75, seed=3)
+    rows = read(archive_folder).to_pylist()
+    kinds = generated_events.check(rows, dict(zip([queue.pk, other.pk], done.truths, strict=True)))
+    facts = json.loads((archive_folder / done.parameters).read_text())
+    assert [one["messages"] for one in facts["queues"]] == [4500, 1500] and facts["queues"][0]["load"]["fails"] == 0.1
+    assert kinds[queue.pk][Kind.EXPIRED] == done.truths[0].expired > 0
+    assert kinds[other.pk][Kind.EXPIRED] == 0 < done.truths[1].expired
+    assert all(one.locks_lost and one.rejected and one.poison and one.outages for one in done.truths)
+    assert len(rows) == done.events and {row["event_id"] for row in rows} == set(range(1, done.events + 1))
+    ordered = sorted(rows, key=lambda row: row["event_id"])
+    assert [row["at"] for row in ordered] == sorted(row["at"] for row in ordered) and ordered[-1]["at"] <= UNTIL
+    assert {row["session_id"] is None for row in rows if row["kind"] == Kind.SENT and row["entity_id"] == other.pk} == {False}
+    own = [row for row in rows if row["time_to_live_us"] is not None]
+    assert own and {row["kind"] for row in own} == {Kind.SENT} and {row["time_to_live_us"] for row in own} == {60_000_000}
+    assert {row["entity_time_to_live_us"] for row in rows} == {600_000_000}
     assert list(verification.damages(verification.finished_files(), deep=True)) == []
 
 
+def test_each_transaction_has_an_id_and_events_of_one_message(archive_folder, queue):
+    generation.generate([queue], messages=3000, days=1, until=UNTIL, load=LOAD)
+    transactions = defaultdict(list)
+    for row in sorted(read(archive_folder).to_pylist(), key=lambda row: row["event_id"]):
+        transactions[row["xid"]].append(row)
+    together = [rows for rows in transactions.values() if len(rows) > 1]
+    found = {tuple(Kind(row["kind"]).name for row in rows) for rows in together}
+    assert found >= {("RECEIVED", "LOCK_LOST"), ("ABANDONED", "DEAD_LETTERED"), ("LOCK_LOST", "DEAD_LETTERED")}
+    for first, second in together:
+        assert (first["at"], first["sequence_number"]) == (second["at"], second["sequence_number"])
+        assert second["event_id"] == first["event_id"] + 1
+        if second["kind"] == Kind.LOCK_LOST:
+            assert second["locked_until"] <= first["at"] < first["locked_until"], "an earlier lock"
+
+
+def test_consumers_work_on_one_message_at_a_time_and_are_away_in_outages(archive_folder, queue):
+    busy = replace(LOAD, consumers=3, incident=load.Incident(20_000, 4000, absence=1000))
+    [truth] = generation.generate([queue], messages=3000, days=1, until=UNTIL, load=busy).truths
+    held = defaultdict(list)
+    for rows in generated_events.by_message(read(archive_folder).to_pylist()).values():
+        for receipt, end in generated_events.deliveries(rows):
+            held[receipt["actor"]].append((receipt["at"], min(end["at"], receipt["locked_until"])))
+    assert len(held) == truth.consumers == 3
+    for each in map(sorted, held.values()):
+        assert all(before[1] <= after[0] for before, after in zip(each, each[1:], strict=False))
+    late = timedelta(seconds=2)  # for the pick-up
+    begins = [receipt for each in held.values() for receipt, _ in each]
+    assert truth.outages and not any(since + late < at < until for since, until in truth.outages for at in begins)
+
+
+def test_the_columns_are_those_that_the_broker_writes(archive_folder, postgres):
+    """For each kind of event, and each reason, the same columns have values: in generated events, and in the broker's own."""
+    namespaces.create_namespace("played")
+    namespaces.pause_clock("played")
+    address = EntityAddress("played", "orders")
+    settings = QueueSettings(
+        lock_duration=timedelta(seconds=10), max_delivery_count=2, default_message_time_to_live=timedelta(minutes=1)
+    )
+    entities.create_queue(address, settings)
+    _play_on_broker(address)
+    queue = Entity.objects.get(path="orders", namespace__name="played")
+    with archive.connected() as connection:
+        found = archive.read_arrow(connection, "history_slice_events", from_xid=0, to_xid=2**62).to_pylist()
+    assert {row["kind"] for row in found} >= {*generated_events.DELIVERY_ENDS, Kind.SENT, Kind.PURGED, Kind.SETTLE_REFUSED} - {
+        Kind.EXPIRED
+    }
+    given = replace(LOAD, work=4.0, fails=0.3, own_share=1.0, poison=0.1)
+    generation.generate([queue], messages=3000, days=1, until=UNTIL, load=replace(given, dead_letters_expired=True))
+    generated = read(archive_folder).to_pylist()
+    ignored = {"details", "session_id"}  # only generated messages are marked
+
+    def shapes(rows):
+        shapes_ = defaultdict(set)
+        for row in rows:
+            reason = row["reason"] if row["reason"] in (*generation.REASONS, None) else "rejected"
+            empty = row["kind"] == Kind.RECEIVED or row["first_received_at"] is None
+            shapes_[row["kind"], reason, row["subqueue"], empty].add(
+                frozenset(name for name in schema.EVENT.names if row[name] is not None and name not in ignored)
+            )
+        return shapes_
+
+    ours, theirs = shapes(generated), shapes(found)
+    for one in theirs.keys() & ours.keys():
+        assert ours[one] == theirs[one], (Kind(one[0]).name, one[1:])
+    assert len(theirs.keys() & ours.keys()) >= 10
+    for rows in (found, generated):
+        pairs = {(Kind(row["kind"]).name, row["reason"]) for row in rows}
+        assert ("DEAD_LETTERED", "MaxDeliveryCountExceeded") in pairs and ("DEAD_LETTERED", "TTLExpiredException") in pairs
+
+
+def _play_on_broker(address):
+    """Each kind of end of a delivery and of a message."""
+    worker, ttl = Actor("process", "worker", Right.LISTEN), timedelta(seconds=50)
+
+    def send():
+        service_bus.send(address, [Message(b"x", message_id="a", properties={"region": "eu"}, time_to_live=ttl)])
+
+    def receive():
+        [message] = service_bus.receive(address, 1, actor=worker)
+        return [message.lock_token]
+
+    entities.update_queue(address, dead_lettering_on_message_expiration=True)
+    send()
+    service_bus.complete(address, receive(), actor=worker)
+    send()
+    service_bus.dead_letter(address, receive(), "PaymentRejected", actor=worker)
+    send()
+    lost = receive()
+    namespaces.step_clock(address.namespace, timedelta(seconds=11))
+    receive()  # notices the loss
+    service_bus.complete(address, lost, actor=worker)  # is refused
+    namespaces.step_clock(address.namespace, timedelta(seconds=11))
+    end_locks(namespace=address.namespace)  # the second loss is the last
+    send()
+    for _ in range(2):
+        service_bus.abandon(address, receive(), actor=worker)
+    send()
+    namespaces.step_clock(address.namespace, timedelta(seconds=101))
+    expire_messages(namespace=address.namespace)
+    service_bus.purge(address.dead_letter)
+
+
 def test_waiting_is_what_the_parameters_say(archive_folder, queue):
-    """Without outages, bursts and expiry, what waited longer is known exactly; with outages some wait for minutes."""
-    calm = generation.Load(outages=0, bursts=0, poison=0, fails=0, time_to_live=None)
-    done = generation.generate([queue], messages=4000, days=2, until=UNTIL, load=calm, events=False)
-    lives = read(archive_folder, "lives")
-    waited = pc.subtract(lives["first_received_at"].cast(pa.int64()), lives["enqueued_at"].cast(pa.int64())).to_pylist()
-    [truth] = json.loads((archive_folder / done.parameters).read_text())["queues"]
-    assert not ArchiveFile.objects.filter(content="events").exists()
-    for longer, count in truth["longer_than"].items():
-        assert abs(sum(one > float(longer) * 1e6 for one in waited) - count) <= truth["not_ended"]
-    assert 0 < truth["longer_than"]["0.1"] < 600, "2.2 % of the pick-ups, and a few that wait for others"
-    busy = generation.Load(outages=4, time_to_live=None)
-    outages = generation.generate([queue], messages=4000, days=2, until=UNTIL, load=busy, events=False)
-    [truth] = json.loads((archive_folder / outages.parameters).read_text())["queues"]
-    assert truth["longer_than"]["60"] > 50 and truth["outages"]
+    """What waited longer is known exactly if no message expired; with outages some wait for minutes."""
+    calm = load.Load(outages=0, bursts=0, poison=0, fails=0, time_to_live=None, own_time_to_live=None)
+    for given in (calm, load.Load(outages=4, time_to_live=None, own_time_to_live=None)):
+        ArchiveFile.objects.all().delete()
+        [truth] = generation.generate([queue], messages=4000, days=2, until=UNTIL, load=given).truths
+        waited = [
+            (rows[1]["at"] - rows[0]["at"]).total_seconds()
+            for rows in generated_events.by_message(read(archive_folder).to_pylist()).values()
+        ]
+        for longer, count in truth.longer_than.items():
+            assert abs(sum(one > longer for one in waited) - count) <= truth.not_ended
+        assert (truth.longer_than[60] > 50) == bool(truth.outages)
 
 
 def test_the_same_seed_gives_the_same_and_numbers_go_on(archive_folder, queue, monkeypatch):
-    monkeypatch.setattr(generation, "BLOCK", 100)
-    first = generation.generate([queue], messages=1000, days=1, until=UNTIL, seed=1).added
-    second = generation.generate([queue], messages=1000, days=1, until=UNTIL, seed=1).added
-    lives = read(archive_folder, "lives")
-    numbers = sorted(lives["sequence_number"].to_pylist())
-    assert len(set(numbers)) == len(numbers) and first.rows == second.rows
-    times = [sorted(pq.read_table(archive_folder / file.path)["enqueued_at"].to_pylist())
-             for file in ArchiveFile.objects.filter(content="lives").order_by("day", "slice_id")]  # fmt: skip
-    assert times[0] == times[1]
+    monkeypatch.setattr(generation, "FILE_BLOCK", 100)
+    parts = [generation.generate([queue], messages=1000, days=1, until=UNTIL, seed=seed) for seed in (1, 1, 2)]
+    rows = [
+        [row for file in ArchiveFile.objects.filter(slice_id=part.added.slice_id).order_by("id")
+         for row in pq.read_table(archive_folder / file.path).to_pylist()] for part in parts
+    ]  # fmt: skip
+    sent = [[(row["sequence_number"], row["at"]) for row in each if row["kind"] == Kind.SENT] for each in rows]
+    assert [number for each in sent for number, _ in each] == list(range(1, sum(map(len, sent)) + 1))
+    first, second, other = ([row["at"] for row in each] for each in rows)
+    assert first == second != other
+
+
+def test_an_incident_a_weekend_and_an_earlier_lock_show(archive_folder, queue):
+    incident = load.Incident(begins=36_000, seconds=7200, absence=1200)
+    given = replace(LOAD, incident=incident, earlier_lock=(86_400, 20), time_to_live=None, own_time_to_live=None, outages=0)
+    generation.generate([queue], messages=20_000, days=4, until=UNTIL, load=given)  # the last two days are a weekend
+    begins, failed, entered, locks = UNTIL - timedelta(seconds=36_000), [[], []], defaultdict(int), defaultdict(set)
+    for rows in generated_events.by_message(read(archive_folder).to_pylist()).values():
+        at = rows[0]["at"]
+        entered[at.weekday()] += 1
+        failed[begins <= at < begins + timedelta(seconds=7200)].append(len(generated_events.deliveries(rows)) > 1)
+        for receipt, _ in generated_events.deliveries(rows):
+            assert not begins + timedelta(seconds=2) < receipt["at"] < begins + timedelta(seconds=1200)
+            locks[receipt["at"] >= UNTIL - timedelta(days=1)].add((receipt["locked_until"] - receipt["at"]).total_seconds())
+    usual, worst = (sum(each) / len(each) for each in failed)
+    assert worst > 2 * usual and locks == {False: {20.0}, True: {10.0}}
+    assert entered[5] < 0.7 * entered[4] and entered[6] < 0.7 * entered[4]
+
+
+@pytest.fixture
+def recorded(postgres, queue):
+    """History in the event table, of two queues with much that goes wrong. Gives (queues, what was generated)."""
+    queues = [queue, another(queue)]
+    until = datetime.now(UTC).replace(microsecond=0)
+    given = [LOAD, replace(LOAD, dead_letters_expired=True)]
+    yield queues, generation.generate_recorded(queues, messages=3000, days=1, until=until, load=given)
+    postgres.execute("TRUNCATE vitrine_traffic")
+
+
+def test_the_events_in_the_table_are_consistent_and_in_several_transactions(postgres, recorded, archive_folder):
+    queues, done = recorded
+    with archive.connected() as connection:
+        rows = archive.read_arrow(connection, "history_slice_events", from_xid=0, to_xid=2**62).to_pylist()
+    generated_events.check(rows, {queue.pk: truth for queue, truth in zip(queues, done.truths, strict=True)})
+    assert len(rows) == done.events and len({row["xid"] for row in rows}) == -(-done.events // generation.TABLE_BLOCK) > 1
+    assert all(row["recorded_at"] == row["at"] for row in rows)
+    in_order = [row["at"] for row in sorted(rows, key=lambda row: row["event_id"])]
+    assert in_order == sorted(in_order)
+    assert {row["time_to_live_us"] for row in rows} == {None, 60_000_000}
+    assert postgres.execute("SELECT count(*) FROM vitrine_message_event_default").fetchone() == (0,)
+
+
+def test_generated_messages_are_counted_in_the_traffic(postgres, recorded):
+    queues, done = recorded
+    names = ("sent", "completed", "dead_lettered", "expired", "received", "abandoned", "active_change", "dead_change")
+    sums = ", ".join(f"sum({name})::int AS {name}" for name in names)
+    counted = postgres.execute(f"SELECT entity_id, {sums} FROM vitrine_traffic WHERE step = 60 GROUP BY entity_id")
+    found = {entity_id: counts for entity_id, *counts in counted.fetchall()}
+    for queue, one in zip(queues, done.truths, strict=True):
+        expired = 0 if queue is queues[1] else one.expired
+        sent = one.messages - one.not_ended
+        assert found[queue.pk] == [sent, one.completed, one.dead_lettered, expired, one.attempts, one.abandoned, 0, 0]
+    whole = [sum(each) for each in zip(*(found[queue.pk] for queue in queues), strict=True)]
+    assert found[-queues[0].namespace_id] == whole
 
 
 def test_generated_events_do_not_keep_days_in_the_event_table(archive_folder, queue, happened):
@@ -91,7 +251,7 @@ def test_generated_events_do_not_keep_days_in_the_event_table(archive_folder, qu
 
 def test_the_command_creates_what_is_missing(archive_folder, postgres):
     printed = StringIO()
-    call_command("generate_history", "made", "--queues=2", "--messages=300", "--days=0.5", "--no-events", stdout=printed)
+    call_command("generate_history", "made", "--queues=2", "--messages=300", "--days=0.5", stdout=printed)
     assert "messages with" in printed.getvalue() and "parameters/slice-" in printed.getvalue()
     assert Entity.objects.filter(namespace__name="made", path__startswith="generated-").count() == 2
     with pytest.raises(CommandError, match="at least one queue"):

@@ -302,72 +302,47 @@ UPDATE vitrine_entity_counter SET next_number = next_number + %(count)s
  WHERE entity_id = %(entity_id)s
 RETURNING next_number - %(count)s AS first_number;
 
--- name: history_generate
--- Events of generated messages, for demonstrations; actor and details mark them as generated. Given are the messages in order,
--- and their deliveries: of which message (from 0), its place among those of the message, and how it ended. Every life ends before
--- `until`, so that no message would have to be stored.
-WITH timed AS MATERIALIZED (
-    SELECT %(first_number)s::bigint + m.place - 1 AS sequence_number, m.enqueued_at, m.region, m.kind, m.reason, m.deliveries,
-           least(m.ended_at, %(until)s) AS ended_at,
-           CASE WHEN m.first_received_at IS NOT NULL THEN least(m.first_received_at, %(until)s) END AS first_received_at,
-           CASE WHEN m.last_received_at IS NOT NULL THEN least(m.last_received_at, %(until)s) END AS last_received_at,
-           (200 + 1800 * random())::int AS size
-      FROM unnest(%(enqueued)s::timestamptz[], %(regions)s::text[], %(kinds)s::smallint[], %(reasons)s::text[],
-                  %(ended)s::timestamptz[], %(firsts)s::timestamptz[], %(lasts)s::timestamptz[], %(counts)s::int[])
-           WITH ORDINALITY
-           AS m(enqueued_at, region, kind, reason, ended_at, first_received_at, last_received_at, deliveries, place)),
-delivery AS MATERIALIZED (
-    SELECT %(first_number)s::bigint + d.place AS sequence_number, d.attempt, d.how,
-           least(d.received_at, %(until)s) AS received_at, least(d.ended_at, %(until)s) AS ended_at
-      FROM unnest(%(places)s::int[], %(attempts)s::int[], %(received)s::timestamptz[], %(released)s::timestamptz[],
-                  %(hows)s::smallint[]) AS d(place, attempt, received_at, ended_at, how)),
-happened AS (
-    SELECT t.enqueued_at AS at, @SUBQUEUE_MAIN AS subqueue, t.sequence_number, @EVENT_SENT AS kind,
-           0 AS delivery_count, NULL AS reason, t.size, t.region, NULL::timestamptz AS locked_until,
-           NULL::timestamptz AS enqueued_at, NULL::timestamptz AS first_received_at, NULL::timestamptz AS last_received_at
-      FROM timed AS t
-     UNION ALL
-    SELECT d.received_at, @SUBQUEUE_MAIN, d.sequence_number, @EVENT_RECEIVED, d.attempt - 1, NULL, NULL, NULL,
-           d.received_at + %(lock)s::interval, NULL, NULL, NULL
-      FROM delivery AS d
-     UNION ALL
-    SELECT d.ended_at, @SUBQUEUE_MAIN, d.sequence_number, d.how, d.attempt, NULL, NULL, NULL, NULL, NULL, NULL, NULL
-      FROM delivery AS d WHERE d.how IN (@EVENT_ABANDONED, @EVENT_LOCK_LOST)
-     UNION ALL
-    SELECT t.ended_at, @SUBQUEUE_MAIN, t.sequence_number, t.kind, greatest(t.deliveries - 1, 0), t.reason, t.size, NULL, NULL,
-           t.enqueued_at, t.first_received_at, t.last_received_at
-      FROM timed AS t
-     UNION ALL                                       -- dead letters are purged, since none is stored
-    SELECT least(t.ended_at + interval '1 hour', %(until)s), @SUBQUEUE_DEAD_LETTER, t.sequence_number, @EVENT_PURGED, 0, NULL,
-           t.size, NULL, NULL, t.enqueued_at, NULL, NULL
-      FROM timed AS t WHERE t.kind = @EVENT_DEAD_LETTERED),
-traffic AS (                                          -- the times follow from the events (roll_up_times)
-    INSERT INTO vitrine_traffic AS t (entity_id, step, bucket, sent, received, completed, dead_lettered, expired, abandoned,
-                                      active_change, dead_change)
-    SELECT o.id, s.step, date_bin(make_interval(secs => s.step), h.at, 'epoch'),
-           count(*) FILTER (WHERE h.kind = @EVENT_SENT), count(*) FILTER (WHERE h.kind = @EVENT_RECEIVED),
-           count(*) FILTER (WHERE h.kind = @EVENT_COMPLETED), count(*) FILTER (WHERE h.kind = @EVENT_DEAD_LETTERED),
-           count(*) FILTER (WHERE h.kind = @EVENT_EXPIRED), count(*) FILTER (WHERE h.kind = @EVENT_ABANDONED),
-           count(*) FILTER (WHERE h.kind = @EVENT_SENT)
-               - count(*) FILTER (WHERE h.kind IN (@EVENT_COMPLETED, @EVENT_EXPIRED, @EVENT_DEAD_LETTERED)),
-           count(*) FILTER (WHERE h.kind = @EVENT_DEAD_LETTERED) - count(*) FILTER (WHERE h.kind = @EVENT_PURGED)
-      FROM happened AS h JOIN vitrine_entity AS e ON e.id = %(entity_id)s
-     CROSS JOIN (VALUES (10), (60), (3600)) AS s(step)
-     CROSS JOIN LATERAL (VALUES (e.id), (-e.namespace_id)) AS o(id)
-     GROUP BY 1, 2, 3
-        ON CONFLICT (entity_id, step, bucket) DO UPDATE
-       SET sent = t.sent + excluded.sent, received = t.received + excluded.received, completed = t.completed + excluded.completed,
-           dead_lettered = t.dead_lettered + excluded.dead_lettered, expired = t.expired + excluded.expired,
-           abandoned = t.abandoned + excluded.abandoned, active_change = t.active_change + excluded.active_change,
-           dead_change = t.dead_change + excluded.dead_change)
-INSERT INTO vitrine_message_event (recorded_at, at, entity_id, subqueue, sequence_number, kind, delivery_count, locked_until,
-                                   message_id, actor, reason, size, enqueued_at, first_received_at, last_received_at,
-                                   application_properties, details)
-SELECT h.at, h.at, %(entity_id)s, h.subqueue, h.sequence_number, h.kind, h.delivery_count, h.locked_until,
-       'generated-' || h.sequence_number, 'generated', h.reason, h.size, h.enqueued_at, h.first_received_at, h.last_received_at,
-       CASE WHEN h.region IS NOT NULL THEN jsonb_build_object('region', jsonb_build_array('string', h.region)) END,
-       '{"generated": true}'::jsonb
-  FROM happened AS h ORDER BY h.at, h.kind;
+-- name: history_copy_events
+-- Write generated events, given as CSV (broker_core/history/generation.py).
+COPY vitrine_message_event (recorded_at, at, entity_id, subqueue, sequence_number, kind, message_id, delivery_count, locked_until,
+                            actor, reason, enqueued_at, first_received_at, last_received_at, session_id, size, time_to_live,
+                            application_properties, details)
+FROM STDIN (FORMAT csv);
+
+-- name: history_count_generated
+-- Count the generated events of this transaction in the traffic of their entities and namespaces, as far as it is kept
+-- (forget_ended_counts). The times follow from the events (roll_up_times).
+INSERT INTO vitrine_traffic AS t (entity_id, step, bucket, sent, received, completed, dead_lettered, expired, abandoned,
+                                  active_change, dead_change)
+SELECT o.id, s.step, date_bin(make_interval(secs => s.step), h.recorded_at, 'epoch'),
+       count(*) FILTER (WHERE h.kind = @EVENT_SENT), count(*) FILTER (WHERE h.kind = @EVENT_RECEIVED),
+       count(*) FILTER (WHERE h.kind = @EVENT_COMPLETED), count(*) FILTER (WHERE h.kind = @EVENT_DEAD_LETTERED),
+       count(*) FILTER (WHERE h.kind = @EVENT_EXPIRED), count(*) FILTER (WHERE h.kind = @EVENT_ABANDONED),
+       count(*) FILTER (WHERE h.kind = @EVENT_SENT)
+           - count(*) FILTER (WHERE h.kind IN (@EVENT_COMPLETED, @EVENT_EXPIRED, @EVENT_DEAD_LETTERED)),
+       count(*) FILTER (WHERE h.kind = @EVENT_DEAD_LETTERED) - count(*) FILTER (WHERE h.kind = @EVENT_PURGED)
+  FROM vitrine_message_event AS h JOIN vitrine_entity AS e ON e.id = h.entity_id
+  JOIN (VALUES (10, interval '1 day'), (60, '7 days'), (3600, '90 days')) AS s(step, kept) ON h.recorded_at >= now() - s.kept
+ CROSS JOIN LATERAL (VALUES (e.id), (-e.namespace_id)) AS o(id)
+ WHERE h.xid = pg_current_xact_id() AND h.kind NOT IN (@EVENT_LOCK_LOST, @EVENT_SETTLE_REFUSED)
+ GROUP BY 1, 2, 3
+    ON CONFLICT (entity_id, step, bucket) DO UPDATE
+   SET sent = t.sent + excluded.sent, received = t.received + excluded.received, completed = t.completed + excluded.completed,
+       dead_lettered = t.dead_lettered + excluded.dead_lettered, expired = t.expired + excluded.expired,
+       abandoned = t.abandoned + excluded.abandoned, active_change = t.active_change + excluded.active_change,
+       dead_change = t.dead_change + excluded.dead_change;
+
+-- name: history_forget_revisions
+-- Forget all revisions of an entity's settings but the last one, before they are dated in a generated past.
+DELETE FROM vitrine_entity_revision
+ WHERE entity_id = %(entity_id)s AND id < (SELECT max(id) FROM vitrine_entity_revision WHERE entity_id = %(entity_id)s);
+
+-- name: history_date_revisions
+-- Date the revisions of an entity's settings, in their order, in a generated past.
+UPDATE vitrine_entity_revision AS r SET at = d.at
+  FROM (SELECT id, (%(ats)s::timestamptz[])[row_number() OVER (ORDER BY id)] AS at
+          FROM vitrine_entity_revision WHERE entity_id = %(entity_id)s) AS d
+ WHERE r.id = d.id AND d.at IS NOT NULL;
 
 -- name: history_next_slice_id
 -- The id of a slice that is entered when its files are written.

@@ -68,7 +68,7 @@ LIFE = _columns(
 # A delivery that ended.
 ATTEMPT = _columns(
     entity_id="long", subqueue="short", sequence_number="long",
-    attempt="int",  # its place among those of the message in this list; NULL: of a receive-and-delete
+    attempt="int",  # its place among those of the message that are known; NULL: of a receive-and-delete
     outcome="short",  # the kind of the event that ended it
     received_at="instant", ended_at="instant",
     locked_until="instant",  # at the receipt
@@ -82,6 +82,12 @@ ATTEMPT = _columns(
     failed="bool",  # whether it counts as a failed delivery
     generated="bool",
 )  # fmt: skip
+
+# A file of lives has a row for each event that ended a life, a delivery, or both: LIFE (all NULL but the columns in SHARED, if no
+# life ended), and what ATTEMPT has in addition under these names (NULL if no delivery ended).
+SHARED = ("entity_id", "sequence_number", "ended_at", "reason", "error", "delivery_count", "generated")
+ATTEMPT_NAMES = {name: f"attempt_{name}".replace("attempt_attempt", "attempt") for name in ATTEMPT.names if name not in SHARED}
+ENDED = StructType([*LIFE, *(StructField(ATTEMPT_NAMES[one.name], one.dataType) for one in ATTEMPT if one.name in ATTEMPT_NAMES)])
 
 # A message that has not ended: what later events of it need (jobs/lives.py), and reports as lives that have not ended.
 OPEN = _columns(
@@ -121,6 +127,6 @@ SETTING = _columns(
 )  # fmt: skip
 
 BY_CONTENT = {
-    "events": EVENT, "lives": LIFE, "attempts": ATTEMPT, "open": OPEN, "counts": COUNT, "histograms": HISTOGRAM,
+    "events": EVENT, "lives": ENDED, "open": OPEN, "counts": COUNT, "histograms": HISTOGRAM,
     "clients": CLIENT, "settings": SETTING,
 }  # fmt: skip

@@ -8,17 +8,14 @@ from broker_core import namespaces, service_bus
 from broker_core.common.errors import EntityExists
 from broker_core.common.types import Actor, EntityAddress, Message, QueueSettings, SubscriptionSettings, TopicSettings
 from broker_core.common.values import Typed
-from broker_core.history import properties
-from broker_core.models import Entity
 from broker_core.service_bus import entities, shared_access
 from broker_core.service_bus.rules.filters import CorrelationFilter, Rule, compile_action, compile_filter
-from explorer.analysis import demo_history
+
+from . import history
 
 NAMESPACE = "demo"
 PLAYGROUND = "playground"
 SHOP_KEY, APP_KEY = "web-shop", "mobile-app"  # shared access policies: to send orders; to listen
-WITH_HISTORY = ("orders", "payments", "notifications")
-HISTORY_MESSAGES, HISTORY_HOURS = 60_000, 72  # so that the last day can be compared with what is usual
 GUIDE = Actor.local("guide")
 
 
@@ -80,7 +77,7 @@ SUBSCRIPTION_PATHS = {name: EntityAddress("", EVENTS).subscription(name).path fo
 CONSUMED = QUEUES.keys() - {PLAYGROUND} | set(SUBSCRIPTION_PATHS.values())  # paths that the programs receive from
 
 
-def seed(namespace: str = NAMESPACE, *, history_messages: int = HISTORY_MESSAGES) -> None:
+def seed(namespace: str = NAMESPACE, *, history_messages: int = history.MESSAGES) -> None:
     """Create the missing entities and keys, then generate history and put examples into the playground."""
     namespaces.ensure_namespace(namespace, "Demo: a web shop")
     for path, settings in QUEUES.items():
@@ -93,9 +90,7 @@ def seed(namespace: str = NAMESPACE, *, history_messages: int = HISTORY_MESSAGES
     for path in ("notifications", "stock-levels"):
         _ensure_key(EntityAddress(namespace, path), APP_KEY, listen=True)
     if history_messages:
-        ids = [Entity.objects.get(namespace__name=namespace, path=path).pk for path in WITH_HISTORY]
-        properties.choose(ids, ["region", "channel"], actor=GUIDE)
-        demo_history.generate(namespace, WITH_HISTORY, HISTORY_HOURS, messages=history_messages)
+        history.generate(namespace, messages=history_messages)
     _send_examples(EntityAddress(namespace, PLAYGROUND))
 
 

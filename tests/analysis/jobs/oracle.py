@@ -1,34 +1,23 @@
-"""Derives lives (a row for each message that ended) and attempts (a row for each delivery that ended) from a slice's events.
+"""What lives and attempts must be: the rules once more, in PyArrow and without Spark, which the job "lives" is compared with.
 
-What a message's last event does not say is in its earlier ones: the time-to-live that was sent, the session, the deliveries. Most
-of them are in the same slice; the others are read from earlier files of the archive. The broker's statements thus write no more
-than the event itself (docs/history.md, "Lives and attempts").
+All events are in memory; those of earlier slices are given as `before`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from datetime import date, timedelta
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from broker_core.common.types import EventKind, SubQueue
-from broker_core.models import ArchiveFile
-
-from . import schema
 
 # A message's life in a list ends when it leaves the list for good. An activated message continues under a new number.
 LIFE_ENDS = frozenset(kind for kind in EventKind if kind.is_terminal or kind is EventKind.DEAD_LETTERED) - {EventKind.ACTIVATED}
-LOOK_BACK = timedelta(days=7)  # earlier files are read for this long; what only older ones say is NULL
 MESSAGE = ["entity_id", "sequence_number"]
 LIST = [*MESSAGE, "subqueue"]
 MOST_CHARACTERS = 120  # of a normalised error
-
-Earlier = Callable[[pa.Table], pa.Table]
 
 BEGINNINGS = (EventKind.SENT, EventKind.SCHEDULED, EventKind.PUBLISHED)
 _DELIVERY_ENDS = (EventKind.ABANDONED, EventKind.RELEASED, EventKind.DEFERRED, EventKind.LOCK_LOST)  # the life goes on
@@ -37,7 +26,16 @@ READ = [
     *("event_id", "xid", "at", *LIST, "kind", "locked_until", "actor", "session_id", "size", "time_to_live_us"),
     *("entity_time_to_live_us", "topic_time_to_live_us", "link", "linked_entity_id", "linked_sequence_number"),
 ]
-WANTED = pa.schema([*((name, pa.int64()) for name in MESSAGE), ("since", pa.timestamp("us", tz="UTC"))])
+LIFE = (
+    *(*LIST, "outcome", "reason", "enqueued_at", "first_received_at", "last_received_at", "ended_at", "delivery_count"),
+    *("time_to_live_us", "size", "message_id", "generated", "time_to_live_in_force_us", "time_to_live_source", "error"),
+    *("session_id", "deliveries", "renewals", "locks_lost", "settled_by", "scheduled", "from_entity_id"),
+    *("from_sequence_number", "to_entity_id", "to_sequence_number"),
+)
+ATTEMPT = (
+    *(*LIST, "attempt", "outcome", "received_at", "ended_at", "locked_until", "lock_ended_at", "renewals", "delivery_count"),
+    *("received_by", "ended_by", "reason", "error", "generated"),
+)
 _VARIABLE = (
     (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.I), "#"),
     (re.compile(r"\b(?=[0-9a-f]*\d)[0-9a-f]{12,}\b", re.I), "#"),
@@ -46,12 +44,11 @@ _VARIABLE = (
 )
 
 
-def lives(events: pa.Table, earlier: Earlier) -> tuple[pa.Table, pa.Table]:
-    """The lives and the attempts that these events of a slice ended, with the `day` of the event that did. Both are ordered by
-    message. earlier: reads the events before the slice of messages given as WANTED; returns READ."""
-    known = events.select([*READ, "reason", "delivery_count", "day"])
-    before = earlier(_begun_before(events))
-    whole = _in_order(pa.concat_tables([before, known], promote_options="default"))
+def lives(events: pa.Table, before: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """The lives and the attempts that these events of a slice ended, ordered by message. before: the events of earlier slices."""
+    known = events.select([*READ, "reason", "delivery_count"]).append_column("new", pa.repeat(True, events.num_rows))
+    earlier = before.select([*READ, "reason", "delivery_count"]).append_column("new", pa.repeat(False, before.num_rows))
+    whole = _in_order(pa.concat_tables([earlier, known]))
     return _lives(events, whole), _attempts(whole)
 
 
@@ -71,7 +68,7 @@ def ended(events: pa.Table) -> pa.Table:
         "to_entity_id": _where(onward, ends["linked_entity_id"]),
         "to_sequence_number": _where(onward, ends["linked_sequence_number"]),
         "chosen_properties": pa.nulls(ends.num_rows, pa.string()),  # of an operator's choice: see properties.py
-        "generated": pc.fill_null(pc.equal(ends["actor"], schema.GENERATED_ACTOR), False),
+        "generated": pc.fill_null(pc.equal(ends["actor"], "generated"), False),
     }
     return pa.table(columns | {name: ends[name] for name in ends.column_names if name not in columns})
 
@@ -84,31 +81,6 @@ def _not_taken_back(events: pa.Table) -> pa.Table:
     return found.filter(pc.and_(_is(found, LIFE_ENDS), pc.invert(pc.fill_null(taken_back, False))))
 
 
-def earlier_files(
-    archive: Any, namespace_id: int, slice_id: int, first_day: date, columns: Sequence[str] = tuple(READ)
-) -> Earlier:
-    """Reads the events of messages from the files of slices before this one. first_day: the first day of this slice's events.
-    columns: to read, at least READ."""
-
-    def read(wanted: pa.Table) -> pa.Table:
-        found = [schema.EVENT.empty_table().select(columns)]
-        files = ArchiveFile.objects.filter(
-            content=ArchiveFile.EVENTS, imported=False, namespace_id=namespace_id, day__gte=first_day - LOOK_BACK
-        )
-        before = [file for file in files if min(file.slice_ids) < slice_id] if wanted.num_rows else []
-        for file in sorted(before, key=lambda file: (max(file.slice_ids), file.day), reverse=True):
-            since = wanted["since"]
-            due = wanted.filter(pc.fill_null(pc.less_equal(since, pa.scalar(file.last_at, since.type)), True))
-            if due.num_rows:
-                found.append(_events_of(archive, file, due, slice_id, columns))
-                wanted = _without_resolved(wanted, found[-1])
-            if not wanted.num_rows:
-                break
-        return pa.concat_tables(found, promote_options="default")
-
-    return read
-
-
 def normalised(reason: str | None) -> str | None:
     """A reason or error without what varies from message to message: numbers and ids become #."""
     if reason is None:
@@ -118,54 +90,17 @@ def normalised(reason: str | None) -> str | None:
     return reason.strip()[:MOST_CHARACTERS]
 
 
-def _events_of(archive: Any, file: ArchiveFile, wanted: pa.Table, slice_id: int, columns: Sequence[str]) -> pa.Table:
-    """The events of these messages in a file, without those of this slice and later ones."""
-    numbers = pc.min_max(wanted["sequence_number"]).as_py()
-    near = pc.field("entity_id").isin(pc.unique(wanted["entity_id"]))
-    near &= (pc.field("sequence_number") >= numbers["min"]) & (pc.field("sequence_number") <= numbers["max"])
-    if max(file.slice_ids) >= slice_id:
-        near &= pc.field(schema.SLICE.name) < slice_id
-    with archive.open(file.path) as opened:
-        there = set(pq.read_schema(opened).names)
-        opened.seek(0)
-        table = pq.read_table(opened, columns=[name for name in columns if name in there], filters=near)
-    return table.join(wanted.select(MESSAGE), MESSAGE, join_type="left semi").replace_schema_metadata(None)
-
-
-def _without_resolved(wanted: pa.Table, found: pa.Table) -> pa.Table:
-    """The messages of which more must be read: a life that ended is complete from its beginning, a delivery from its receipt."""
-    begun = found.filter(_is(found, BEGINNINGS)).select(MESSAGE)
-    received = found.filter(_is(found, (EventKind.RECEIVED,))).select(MESSAGE)
-    ended, going_on = wanted.filter(pc.is_valid(wanted["since"])), wanted.filter(pc.is_null(wanted["since"]))
-    rest = [ended.join(begun, MESSAGE, join_type="left anti"), going_on.join(received, MESSAGE, join_type="left anti")]
-    return pa.concat_tables(rest)
-
-
-def _begun_before(events: pa.Table) -> pa.Table:
-    """The messages of which this slice has an end, of the life or of a delivery, but not the beginning. since: when a message
-    whose life ended was enqueued; NULL: its life goes on."""
-    begun = events.filter(_is(events, BEGINNINGS)).select(MESSAGE)
-    ends = events.filter(_is(events, (*LIFE_ENDS, *_DELIVERY_ENDS)))
-    life_end = _is(ends, LIFE_ENDS)
-    since = pc.if_else(life_end, pc.coalesce(ends["enqueued_at"], ends["at"]), pa.scalar(None, WANTED.field("since").type))
-    wanted = ends.select(MESSAGE).append_column("since", since).group_by(MESSAGE).aggregate([("since", "min")])
-    return wanted.rename_columns(WANTED.names).cast(WANTED).join(begun, MESSAGE, join_type="left anti")
-
-
 def _in_order(events: pa.Table) -> pa.Table:
-    """The events of each message in the order in which they happened. A receive may write its own event before the one that ends
-    the previous lock; both are of one transaction."""
-    ordered = events.sort_by([(name, "ascending") for name in (*MESSAGE, "event_id")])
-    late = pc.and_(
-        pc.and_(_is(ordered, (EventKind.RECEIVED,)), pc.equal(_next(ordered["kind"]), int(EventKind.LOCK_LOST))),
-        pc.and_(_same_message(ordered), pc.equal(_next(ordered["xid"]), ordered["xid"])),
-    )
-    late = pc.fill_null(late, False)
-    place = pa.chunked_array([pa.array(range(ordered.num_rows), pa.int64())])
-    one, none = pa.scalar(1, pa.int64()), pa.scalar(0, pa.int64())
-    place = pc.add(place, pc.if_else(late, one, none))
-    place = pc.subtract(place, pc.if_else(pc.fill_null(_previous(late), False), one, none))
-    return ordered.take(pc.sort_indices(place))
+    """The events of each message in the order in which they happened. A receive that notices that a lock had ended may write its
+    own event before that of the loss: both are of one transaction and one instant."""
+    rows = events.sort_by([(name, "ascending") for name in (*MESSAGE, "event_id")]).to_pylist()
+    for first, second in zip(range(len(rows)), range(1, len(rows)), strict=False):
+        one, other = rows[first], rows[second]
+        same = all(one[name] == other[name] for name in (*MESSAGE, "xid", "at"))
+        takes = one["kind"] in (EventKind.RECEIVED, EventKind.RECEIVED_AND_DELETED)
+        if same and takes and other["kind"] == EventKind.LOCK_LOST and other["locked_until"] <= other["at"]:
+            rows[first], rows[second] = other, one
+    return pa.Table.from_pylist(rows, schema=events.schema)
 
 
 def _lives(events: pa.Table, whole: pa.Table) -> pa.Table:
@@ -198,8 +133,7 @@ def _lives(events: pa.Table, whole: pa.Table) -> pa.Table:
         "from_entity_id": joined["linked_entity_id_first"],
         "from_sequence_number": joined["linked_sequence_number_first"],
     }
-    arrays = [columns[name] if name in columns else joined[name] for name in (*schema.LIFE.names, "day")]
-    return pa.table(arrays, names=[*schema.LIFE.names, "day"]).cast(_with_day(schema.LIFE))
+    return pa.table([columns[name] if name in columns else joined[name] for name in LIFE], names=[*LIFE])
 
 
 def _time_to_live(lives_: pa.Table) -> tuple[Any, Any]:
@@ -237,7 +171,7 @@ def _attempts(whole: pa.Table) -> pa.Table:
     first = pc.fill_null(pc.invert(_previous(_same_message(steps))), True)
     before_message = pc.fill_null_forward(pc.if_else(first, pc.subtract(steps["receipts"], pc.cast(
         _is(steps, (EventKind.RECEIVED,)), pa.int64())), None))  # fmt: skip
-    ends = _following(steps, ("at", "kind", "actor", "reason", "day", "xid", "delivery_count", "renewed", "until"))
+    ends = _following(steps, ("at", "kind", "actor", "reason", "new", "delivery_count", "renewed", "until"))
     columns = {
         "attempt": pc.cast(pc.subtract(steps["receipts"], before_message), pa.int32()),
         "received_at": steps["at"],
@@ -250,25 +184,23 @@ def _attempts(whole: pa.Table) -> pa.Table:
         "outcome": ends["kind"],
         "delivery_count": ends["delivery_count"],
         "reason": ends["reason"],
-        "xid": ends["xid"],
-        "generated": pc.fill_null(pc.equal(ends["actor"], schema.GENERATED_ACTOR), False),
-        "day": ends["day"],
+        "generated": pc.fill_null(pc.equal(ends["actor"], "generated"), False),
+        "new": ends["new"],
     }
     columns |= {name: steps[name] for name in LIST}
     ended = pc.and_(_is(steps, (EventKind.RECEIVED,)), _same_message(steps))
     ended = pc.and_(ended, pc.fill_null(pc.not_equal(ends["kind"], int(EventKind.RECEIVED)), False))
-    kept = pa.table(columns).filter(pc.and_(ended, pc.is_valid(columns["day"])))
+    kept = pa.table(columns).filter(pc.and_(ended, columns["new"]))
     at_once = _received_and_deleted(whole)
     found = pa.concat_tables([kept.select(at_once.column_names), at_once], promote_options="default")
     found = found.append_column("error", normalised_all(found["reason"]))
     found = found.sort_by([(name, "ascending") for name in (*LIST, "attempt")])
-    with_day = _with_day(schema.ATTEMPT)
-    return found.select(with_day.names).cast(with_day)
+    return found.select([*ATTEMPT])
 
 
 def _received_and_deleted(whole: pa.Table) -> pa.Table:
     """Receive-and-delete is a delivery that ends at once."""
-    rows = whole.filter(pc.and_(_is(whole, (EventKind.RECEIVED_AND_DELETED,)), pc.is_valid(whole["day"])))
+    rows = whole.filter(pc.and_(_is(whole, (EventKind.RECEIVED_AND_DELETED,)), whole["new"]))
     none = pa.nulls(rows.num_rows, pa.timestamp("us", tz="UTC"))
     zero = pa.repeat(pa.scalar(0, pa.int32()), rows.num_rows)
     return pa.table(
@@ -276,8 +208,8 @@ def _received_and_deleted(whole: pa.Table) -> pa.Table:
         | {
             "attempt": pa.nulls(rows.num_rows, pa.int32()), "received_at": rows["at"], "received_by": rows["actor"],
             "locked_until": none, "lock_ended_at": none, "renewals": zero, "ended_at": rows["at"], "ended_by": rows["actor"],
-            "outcome": rows["kind"], "delivery_count": rows["delivery_count"], "reason": rows["reason"], "xid": rows["xid"],
-            "generated": pc.fill_null(pc.equal(rows["actor"], schema.GENERATED_ACTOR), False), "day": rows["day"],
+            "outcome": rows["kind"], "delivery_count": rows["delivery_count"], "reason": rows["reason"],
+            "generated": pc.fill_null(pc.equal(rows["actor"], "generated"), False), "new": rows["new"],
         }
     )  # fmt: skip
 
@@ -320,7 +252,3 @@ def _shifted(column: Any, by: int) -> Any:
     gap = pa.nulls(min(1, len(column)), column.type)
     parts = [*column.slice(1).chunks, gap] if by > 0 else [gap, *column.slice(0, max(0, len(column) - 1)).chunks]
     return pa.chunked_array(parts, column.type)
-
-
-def _with_day(columns: pa.Schema) -> pa.Schema:
-    return columns.append(pa.field("day", pa.date32()))

@@ -1,0 +1,38 @@
+"""Reads and writes files of the archive in jobs.
+
+A job writes to a folder of its own, `<content>/day=.../namespace=.../`; the launcher enters the files in the manifest when the job has
+ended, and deletes the folder of one that failed. Files carry the schema's version in the metadata of their first column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from . import schemas
+
+
+def read(spark: SparkSession, columns: StructType, addresses: Sequence[str]) -> DataFrame:
+    """The rows of files, with `day` (ISO 8601) and `namespace` of each from its path."""
+    if not addresses:
+        return spark.createDataFrame(
+            [], StructType([*columns, StructField("day", StringType()), StructField("namespace", LongType())])
+        )
+    path = F.col("_metadata.file_path")
+    rows = spark.read.schema(columns).parquet(*addresses)
+    return rows.withColumns(
+        {
+            "day": F.regexp_extract(path, r"/day=([0-9-]+)/", 1),
+            "namespace": F.regexp_extract(path, r"/namespace=([0-9]+)/", 1).cast("long"),
+        }
+    )
+
+
+def write(rows: DataFrame, folder: str, by: Sequence[str]) -> None:
+    """Write rows to a folder that does not exist yet, by these columns, in the order that they have within each partition."""
+    first = next(name for name in rows.columns if name not in by)
+    marked = rows.withColumn(first, F.col(first).alias(first, metadata={"vitrine.version": schemas.VERSION}))
+    marked.write.mode("error").partitionBy(*by).parquet(folder)
