@@ -41,18 +41,18 @@ _KEYS = {
 # How deliveries ended, and those that did.
 ENDINGS: dict[str, tuple[str, ds.Expression | None]] = {
     "all": ("", None),
-    "succeeded": (" that succeeded", ds.field("well")),
-    "lost": (" whose lock was lost", ds.field("lost")),
-    "rejected": (" that were rejected", ds.field("rejected")),
-    "failed": (" that failed without losing their lock", ds.field("failed") & ~ds.field("lost")),
+    "succeeded": (" that succeeded", ds.field("attempt_well")),
+    "lost": (" whose lock was lost", ds.field("attempt_lost")),
+    "rejected": (" that were rejected", ds.field("attempt_rejected")),
+    "failed": (" that failed without losing their lock", ds.field("attempt_failed") & ~ds.field("attempt_lost")),
     "other": (
         " that ended otherwise",
-        ~ds.field("well") & ~ds.field("rejected") & ~ds.field("failed") & ~ds.field("lost"),
+        ~ds.field("attempt_well") & ~ds.field("attempt_rejected") & ~ds.field("attempt_failed") & ~ds.field("attempt_lost"),
     ),
 }
 _INSTANT = pa.timestamp("us", tz="UTC")
 _NUMBERS = [pa.field(name, pa.int64()) for name in ("entity_id", "sequence_number")]
-_MAIN = ds.field("subqueue") == int(SubQueue.MAIN)
+_MAIN = int(SubQueue.MAIN)
 LIFE = pa.schema(
     [
         *_NUMBERS,
@@ -68,15 +68,16 @@ LIFE = pa.schema(
         pa.field("is_waiting", pa.bool_()),  # of messages that have not ended
     ]
 )
+# Of rows of lives that ended a delivery.
 ATTEMPT = pa.schema(
     [
         *_NUMBERS,
-        *(pa.field(name, pa.int16()) for name in ("subqueue", "outcome")),
+        *(pa.field(name, pa.int16()) for name in ("attempt_subqueue", "attempt_outcome")),
         pa.field("attempt", pa.int32()),
-        *(pa.field(name, _INSTANT) for name in ("received_at", "ended_at")),
-        pa.field("held_us", pa.int64()),
-        *(pa.field(name, pa.string()) for name in ("received_by", "reason")),
-        *(pa.field(name, pa.bool_()) for name in ("well", "lost", "rejected", "failed")),
+        pa.field("attempt_received_at", _INSTANT),
+        pa.field("attempt_held_us", pa.int64()),
+        *(pa.field(name, pa.string()) for name in ("attempt_received_by", "reason")),
+        *(pa.field(f"attempt_{name}", pa.bool_()) for name in ("well", "lost", "rejected", "failed")),
     ]
 )
 
@@ -141,7 +142,9 @@ def find(
     least one. Without `left` those that are still there count, too. outcome: a name of outcomes.COLUMNS, or "other". reason:
     exactly this, or outcomes.NO_REASON. cause: the reason without numbers and ids; empty: without one. key, value: of dimensions.
     origin, destination: the entity of the message that this one was made from, or became; 0: there is none."""
-    where = _MAIN & (_within("enqueued_at", *entered) if entered else ds.field("enqueued_at").is_valid())
+    where = (ds.field("subqueue") == _MAIN) & (
+        _within("enqueued_at", *entered) if entered else ds.field("enqueued_at").is_valid()
+    )
     where &= _within("ended_at", *left) if left else ds.scalar(True)
     where &= _same("reason", None if reason == outcomes.NO_REASON else reason) if reason else ds.scalar(True)
     where &= _same("cause", cause or None) if cause is not None else ds.scalar(True)
@@ -165,12 +168,12 @@ def find_deliveries(
 ) -> Found:
     """The deliveries from main lists that were received in a range and have ended, as Delivery, the latest first. ending: of
     ENDINGS. receiver: who received them; empty: unknown."""
-    where = _MAIN & _within("received_at", start, end)
+    where = (ds.field("attempt_subqueue") == _MAIN) & _within("attempt_received_at", start, end)
     ended = ENDINGS[ending][1]
     where &= ended if ended is not None else ds.scalar(True)
-    where &= _same("received_by", receiver or None) if receiver is not None else ds.scalar(True)
-    top = _Top([("received_at", "descending"), ("sequence_number", "ascending")], ATTEMPT)
-    top.read(ArchiveFile.ATTEMPTS, entity_ids, start, end, where)
+    where &= _same("attempt_received_by", receiver or None) if receiver is not None else ds.scalar(True)
+    top = _Top([("attempt_received_at", "descending"), ("sequence_number", "ascending")], ATTEMPT)
+    top.read(ArchiveFile.LIVES, entity_ids, start, end, where)
     return Found(top.count, [_delivery(row) for row in top.rows], top.damaged)
 
 
@@ -271,8 +274,9 @@ def _listed(row: dict[str, Any]) -> Listed:
 
 
 def _delivery(row: dict[str, Any]) -> Delivery:
-    names = ("entity_id", "sequence_number", "attempt", "outcome", "reason", "received_at", "received_by")
-    return Delivery(held=_duration(row["held_us"]), **{name: row[name] for name in names})
+    of_attempt = {name: row[f"attempt_{name}"] for name in ("outcome", "received_at", "received_by")}
+    shared = {name: row[name] for name in ("entity_id", "sequence_number", "attempt", "reason")}
+    return Delivery(**shared, **of_attempt, held=_duration(row["attempt_held_us"]))
 
 
 def _duration(microseconds: int | None) -> timedelta | None:

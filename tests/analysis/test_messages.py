@@ -26,10 +26,11 @@ LIFE = {
     "waiting_us": 1_000_000, "deliveries": 1, "size": 100, "message_id": "m", "settled_by": "user:a",
 }  # fmt: skip
 ATTEMPT = {
-    "subqueue": 0, "attempt": 1, "outcome": 6, "received_at": NOON, "ended_at": NOON + SECOND, "held_us": 1_000_000,
-    "received_by": "process:w", "well": True, "lost": False, "rejected": False, "failed": False,
+    "attempt_subqueue": 0, "attempt": 1, "attempt_outcome": 6, "attempt_received_at": NOON, "attempt_held_us": 1_000_000,
+    "attempt_received_by": "process:w", "attempt_well": True, "attempt_lost": False, "attempt_rejected": False,
+    "attempt_failed": False,
 }  # fmt: skip
-LOST = {"outcome": 12, "well": False, "lost": True, "failed": True}
+LOST = {"attempt_outcome": 12, "attempt_well": False, "attempt_lost": True, "attempt_failed": True}
 
 
 @pytest.fixture
@@ -150,13 +151,15 @@ def test_a_damaged_file_is_named_and_other_days_are_shown(viewer, lives, tmp_pat
 
 @pytest.fixture
 def attempts(queue):
+    """Deliveries from the main list, one from another, and a life that ended without one."""
+    bad = {"attempt_well": False}
     rows = (
-        {}, LOST, LOST | {"received_by": "process:x"}, LOST | {"received_by": None},
-        {"well": False, "failed": True, "outcome": 7, "received_at": NOON + HOUR},
-        {"well": False, "rejected": True, "outcome": 10},
-        {"well": False, "outcome": 8}, {"subqueue": 1}, {"entity_id": queue.pk + 1}, {"received_at": END},
+        {}, LOST, LOST | {"attempt_received_by": "process:x"}, LOST | {"attempt_received_by": None},
+        bad | {"attempt_failed": True, "attempt_outcome": 7, "attempt_received_at": NOON + HOUR},
+        bad | {"attempt_rejected": True, "attempt_outcome": 10}, bad | {"attempt_outcome": 8}, {"attempt_subqueue": 1},
+        {"entity_id": queue.pk + 1}, {"attempt_received_at": END}, dict.fromkeys(ATTEMPT),
     )  # fmt: skip
-    write(queue, "attempts", *rows, columns=messages.ATTEMPT, defaults=ATTEMPT)
+    write(queue, "lives", *rows, columns=messages.ATTEMPT, defaults=ATTEMPT)
     return queue
 
 
@@ -168,6 +171,7 @@ def test_deliveries_by_receiver_and_end(attempts):
     by_ending = {ending: found(ending=ending) for ending in messages.ENDINGS if ending != "all"}
     assert by_ending == {"succeeded": [1], "lost": [2, 3, 4], "rejected": [6], "failed": [5], "other": [7]}
     assert found(ending="lost", receiver="process:w") == [2] and found(receiver="") == [4]
+    assert messages.find([attempts.pk], (NOON, END)).count == 0, "no life ended"
 
 
 def test_the_page_of_deliveries(viewer, attempts):

@@ -212,6 +212,6 @@ def _duration(microseconds: int | None) -> timedelta | None:
 
 
 ANALYSIS = Analysis(
-    slug="locks", title="Locks", form=ReportForm, present=present, needs={"attempts": timedelta(0), "events": timedelta(0)},
+    slug="locks", title="Locks", form=ReportForm, present=present, needs={"lives": timedelta(0), "events": timedelta(0)},
     question="Are locks long enough, why are they lost, by which receivers, and when?",
 )  # fmt: skip

@@ -166,6 +166,6 @@ def _duration(microseconds: int | None) -> timedelta | None:
 
 
 ANALYSIS = Analysis(
-    slug="receivers", title="Receivers", form=ReportForm, present=present, needs={"attempts": timedelta(0)},
+    slug="receivers", title="Receivers", form=ReportForm, present=present, needs={"lives": timedelta(0)},
     question="How much does each receiver receive, how fast, how successfully, and when?",
 )  # fmt: skip
