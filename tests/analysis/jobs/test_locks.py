@@ -3,11 +3,12 @@
 import pytest
 
 from explorer.analysis.jobs.history import Span
+from explorer.analysis.jobs.kinds import Kind
 from explorer.analysis.jobs.reports import locks
 
 from .rows import HOUR, MINUTE, NOON, SECOND, a_request, history, listed
 
-LOST = 12
+LOST = Kind.LOCK_LOST
 
 
 def held(number, since, seconds, **changes):
@@ -27,7 +28,7 @@ def lost(number, since, seconds=30, **changes):
 
 def refused(number, since, **changes):
     return {
-        "sequence_number": number, "kind": locks.SETTLE_REFUSED, "at": NOON + since * SECOND, "actor": "a", "reason": "complete",
+        "sequence_number": number, "kind": Kind.SETTLE_REFUSED, "at": NOON + since * SECOND, "actor": "a", "reason": "complete",
     } | changes  # fmt: skip
 
 

@@ -4,9 +4,10 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from ..history import MAIN, History, micros
+from ..kinds import Kind
 
-SETTLE_REFUSED = 23  # the kind of the event of a settlement without a valid lock; its reason says which one
-FINISHING = ("complete", "abandon", "dead-letter", "defer", "delete")  # those of a receiver that has finished its work
+# Settlements of a receiver that has finished its work, in the reasons of those that were refused.
+FINISHING = ("complete", "abandon", "dead-letter", "defer", "delete")
 LONGER, GONE, UNSETTLED = "longer", "gone", "unsettled"  # causes
 SHORTEST_US = 60_000_000  # a receiver that receives nothing for so long, or for the length of its lock, has stopped
 NEARLY = 0.8  # of the lock
@@ -82,7 +83,7 @@ def lost_with_later_work(attempts: DataFrame) -> DataFrame:
 def with_late_settlements(lost: DataFrame, events: DataFrame) -> DataFrame:
     """Adds used_late (whether the receiver tried to use the lock after its end) and settled_us (when it first tried to settle).
     An attempt at it belongs to the delivery to this receiver whose lock had ended last."""
-    refused = events.where((F.col("kind") == SETTLE_REFUSED) & (F.col("subqueue") == MAIN)).select(
+    refused = events.where((F.col("kind") == Kind.SETTLE_REFUSED) & (F.col("subqueue") == MAIN)).select(
         *MESSAGE, F.coalesce("actor", F.lit("")).alias("receiver"), micros(F.col("at")).alias("tried_us"), "reason"
     )
     in_order = Window.partitionBy(*MESSAGE, "receiver").orderBy("ended_us", "received_us")
