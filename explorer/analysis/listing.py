@@ -1,4 +1,4 @@
-"""The messages behind a number of an analysis, as a page, and the URLs that lead there."""
+"""The messages, or deliveries, behind a number of an analysis, as a page, and the URLs that lead there."""
 
 from __future__ import annotations
 
@@ -12,20 +12,24 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
 from django.views.decorators.http import require_GET
 
-from broker_core.common.types import EntityAddress, Right
+from broker_core.common.types import EntityAddress, EventKind, Right
 from broker_core.models import Entity
 from explorer.shared import shell
+from explorer.shared.family import pages_of
+from explorer.shared.timeline import words
 
 from . import dimensions, messages, wording
 from .forms import ScopeForm
+from .reports.attempts import receiver_name
 
 
 class MessagesForm(ScopeForm):
-    """Which messages to list: those that entered between start and end, and left between left_start and left_end. key, value: of
-    dimensions. conditions: of messages.find."""
+    """Which messages to list: those that entered between start and end, and left between left_start and left_end; one of these
+    ranges may be missing. key, value: of dimensions. With `deliveries`, of messages.ENDINGS: the deliveries that were received
+    between start and end, with `receiver` by this one."""
 
-    start = forms.DateTimeField()
-    end = forms.DateTimeField()
+    start = forms.DateTimeField(required=False)
+    end = forms.DateTimeField(required=False)
     left_start = forms.DateTimeField(required=False)
     left_end = forms.DateTimeField(required=False)
     outcome = forms.ChoiceField(required=False, choices=[("", ""), *wording.OUTCOMES.items()])
@@ -36,6 +40,10 @@ class MessagesForm(ScopeForm):
     origin = forms.IntegerField(required=False, min_value=0, max_value=2**63 - 1)
     destination = forms.IntegerField(required=False, min_value=0, max_value=2**63 - 1)
     order = forms.ChoiceField(required=False, choices=messages.ORDERS.items())
+    deliveries = forms.ChoiceField(
+        required=False, choices=[("", ""), *((name, words) for name, (words, _) in messages.ENDINGS.items())]
+    )
+    receiver = forms.CharField(required=False, max_length=4096, strip=False)
 
     def clean_key(self) -> str:
         key = self.cleaned_data["key"]
@@ -46,17 +54,31 @@ class MessagesForm(ScopeForm):
     def clean_order(self) -> str:
         return self.cleaned_data["order"] or "waiting"
 
-    @property
-    def conditions(self) -> dict[str, Any]:
-        values = self.cleaned_data
-        left = (values["left_start"], values["left_end"])
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean()
+        entered, left = self._range("start", "end"), self._range("left_start", "left_end")
+        if not entered and (not left or cleaned.get("deliveries")):
+            raise forms.ValidationError("A range is missing.")
+        return cleaned
+
+    def _range(self, start: str, end: str) -> tuple[datetime, datetime] | None:
+        since, until = self.cleaned_data.get(start), self.cleaned_data.get(end)
+        return (since, until) if since and until else None
+
+    def find(self) -> messages.Found:
+        """What it asks for."""
+        values, ids = self.cleaned_data, self.subject.ids if self.subject else []
+        if values["deliveries"]:
+            receiver = values["receiver"] if "receiver" in self.data else None
+            return messages.find_deliveries(ids, values["start"], values["end"], ending=values["deliveries"], receiver=receiver)
         chosen = {name: values[name] for name in ("outcome", "reason", "order", "key", "value", "origin", "destination")}
-        return chosen | {"left": left if all(left) else None, "cause": values["cause"] if "cause" in self.data else None}
+        chosen["cause"] = values["cause"] if "cause" in self.data else None
+        return messages.find(ids, self._range("start", "end"), left=self._range("left_start", "left_end"), **chosen)
 
 
-def messages_url(of: Mapping[str, Any], start: datetime, end: datetime, **conditions: Any) -> str:
-    """The URL of the messages that entered in a range. of: {"queue": id} or {"namespace": name}. conditions: fields of
-    MessagesForm; None is left out."""
+def messages_url(of: Mapping[str, Any], start: datetime | None, end: datetime | None, **conditions: Any) -> str:
+    """The URL of the messages that entered in a range; None: at any time. of: {"queue": id} or {"namespace": name}. conditions:
+    fields of MessagesForm; None is left out."""
     query = {**of, "start": start, "end": end, **conditions}
     texts = {name: value.isoformat() if isinstance(value, datetime) else value for name, value in query.items()}
     return f"{reverse('explorer:analysis_messages')}?{urlencode({k: v for k, v in texts.items() if v is not None})}"
@@ -70,25 +92,29 @@ def messages_behind(request: HttpRequest) -> HttpResponse:
     chosen = MessagesForm(request.GET)
     if not chosen.is_valid() or chosen.subject is None:
         raise Http404("no such number")
-    values, entities, problem = chosen.cleaned_data, {one.pk: one for one in chosen.subject.entities}, ""
-    try:
-        found = messages.find(list(entities), values["start"], values["end"], **chosen.conditions)
-    except messages.TooManyLives as too_many:
-        found, problem = messages.Found(0, []), str(too_many)
+    values, entities, found = chosen.cleaned_data, chosen.subject.by_id, chosen.find()
     rows = [(one, entities[one.entity_id], _address(entities[one.entity_id])) for one in found.rows]
-    context = {
-        "section": "insights", "found": found, "rows": rows, "values": values, "problem": problem, "orders": messages.ORDERS,
-        "subject": chosen.subject, "outcome": wording.OUTCOMES.get(values["outcome"], ""),
-        "conditions": _conditions(values),
+    context: dict[str, Any] = {"section": "insights", "found": found, "values": values, "subject": chosen.subject}
+    if not values["deliveries"]:
+        context |= {
+            "rows": [(*row, wording.OUTCOMES[row[0].outcome]) for row in rows], "orders": messages.ORDERS,
+            "outcome": wording.OUTCOMES.get(values["outcome"], ""), "conditions": _conditions(values),
+        }  # fmt: skip
+        return shell.show(request, "analysis/messages", context)
+    family = chosen.subject.namespace.family
+    to = f" to {receiver_name(values['receiver'])}" if "receiver" in request.GET else ""
+    context |= {
+        "ending": f"{to}{messages.ENDINGS[values['deliveries']][0]}", "receiver": pages_of(family).texts.receiver,
+        "rows": [(*row, words(EventKind(row[0].outcome), family).word, receiver_name(row[0].received_by)) for row in rows],
     }  # fmt: skip
-    return shell.show(request, "analysis/messages", context)
+    return shell.show(request, "analysis/deliveries", context)
 
 
 def _conditions(values: Mapping[str, Any]) -> str:
     """What the messages have in common besides their outcome, as the end of a sentence."""
     found = ""
     if values["left_start"]:
-        found += f" from {values['left_start']:%Y-%m-%d %H:%M} to {values['left_end']:%Y-%m-%d %H:%M}"
+        found += f" that left the queue from {values['left_start']:%Y-%m-%d %H:%M} to {values['left_end']:%Y-%m-%d %H:%M} UTC"
     if values["key"]:
         found += f", with {dimensions.words(values['key'], values['value'])}"
     if reason := values["reason"] or values["cause"]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from . import flow, forecast, overview, promise, waiting
+from . import flow, forecast, locks, overview, promise, properties, receivers, waiting
 from .report import Analysis
 
-MODULES = (overview, waiting, flow, promise, forecast)
+MODULES = (overview, waiting, flow, promise, forecast, locks, receivers, properties)
+
 ANALYSES: tuple[Analysis, ...] = tuple(module.ANALYSIS for module in MODULES)
 BY_SLUG = {one.slug: one for one in ANALYSES}
 
