@@ -1,5 +1,6 @@
 """Reads the archive's manifest: which files to open, and how much is archived."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -43,6 +44,12 @@ def life_files(start: datetime, end: datetime, namespace_ids: list[int]) -> Life
     )
     found = list(files.order_by("path"))
     return LifeFiles(found, sum(file.rows for file in found))
+
+
+def files(content: str, namespace_ids: Collection[int], start: datetime, end: datetime) -> list[ArchiveFile]:
+    """The files of a content (ArchiveFile.CONTENTS) with rows of these namespaces that touch a range."""
+    found = ArchiveFile.objects.filter(content=content, namespace_id__in=namespace_ids, first_at__lt=end, last_at__gte=start)
+    return list(found.order_by("path"))
 
 
 def state() -> ArchiveState:

@@ -1,57 +1,43 @@
 """By what messages can be told apart: their session, size, time-to-live, and the properties that an operator chose.
 
-A key names one of them, a value is a text. Reports count messages by value, and the list of messages finds those with one. Pure.
+A key names one of them, a value is a text. jobs/reports/properties.py counts messages by value, and the list of messages finds
+those with one. Pure.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator
 from datetime import timedelta
-from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.dataset as ds
 
 from broker_core.common.durations import human
 
-SESSION, SIZE, TIME_TO_LIVE, PROPERTY = "session", "size", "time-to-live", "property:"
-COLUMNS = {SESSION: "session_id", SIZE: "size", TIME_TO_LIVE: "time_to_live_in_force_us"}
-PROPERTIES = "chosen_properties"
+from .jobs.dimensions import PROPERTY, SESSION, SIZE, TIME_TO_LIVE
 
-
-def by_key(lives: pa.Table) -> Iterator[tuple[str, Any]]:
-    """Each key by which these messages can be told apart, the properties that any of them has and then the others, with the value
-    of each message. The properties are decoded once for all keys."""
-    places, texts = _encoded(lives)
-    decoded = [json.loads(text.as_py()) for text in texts]
-    for name in sorted({name for one in decoded for name in one}):
-        yield PROPERTY + name, _taken((one.get(name) for one in decoded), places)
-    for key in COLUMNS:
-        yield key, values(lives, key)
-
-
-def column_of(key: str) -> str:
-    """The column of lives that a key needs."""
-    return COLUMNS.get(key, PROPERTIES)
-
-
-def values(lives: pa.Table, key: str) -> Any:
-    """The value of each message as text; NULL: it has none, or it is not known. A size stands for those up to twice as large."""
-    column = lives[column_of(key)]
-    if key == SESSION:
-        return column
-    if key == TIME_TO_LIVE:
-        return pc.cast(column, pa.string())
-    if key == SIZE:
-        octave = pc.cast(pc.floor(pc.log2(pc.cast(pc.max_element_wise(column, 1), pa.float64()))), pa.int64())
-        return pc.cast(pc.if_else(pc.is_valid(column), pc.shift_left(pa.scalar(1, pa.int64()), octave), None), pa.string())
-    name, (places, texts) = key.removeprefix(PROPERTY), _encoded(lives)
-    return _taken((json.loads(text.as_py()).get(name) for text in texts), places)
+KEYS = (SESSION, SIZE, TIME_TO_LIVE)
 
 
 def is_key(key: str) -> bool:
-    return key in COLUMNS or (key.startswith(PROPERTY) and len(key) > len(PROPERTY))
+    return key in KEYS or is_property(key)
+
+
+def is_property(key: str) -> bool:
+    return key.startswith(PROPERTY) and len(key) > len(PROPERTY)
+
+
+def condition(key: str, value: str) -> ds.Expression:
+    """Which lives have this value. Of a property: which have any; who reads them looks into their text."""
+    if key == SESSION:
+        return ds.field("session_id") == value
+    if is_property(key):
+        return ds.field("chosen_properties").is_valid()
+    if not value.isdecimal() or len(value) > 18:
+        return ds.scalar(False)
+    number = int(value)
+    if key == TIME_TO_LIVE:
+        return ds.field("time_to_live_in_force_us") == number
+    size = ds.field("size")  # those from this one to twice as large
+    return (size < 2 * number) & (size >= number) if number > 1 else size < 2
 
 
 def name(key: str) -> str:
@@ -71,13 +57,3 @@ def text(key: str, value: str) -> str:
     if key == TIME_TO_LIVE and value.isdecimal():
         return human(timedelta(microseconds=int(value)))
     return value
-
-
-def _encoded(lives: pa.Table) -> tuple[pa.Array, pa.Array]:
-    """Which of the different texts of properties each message has, and these texts."""
-    encoded = lives[PROPERTIES].combine_chunks().dictionary_encode()
-    return encoded.indices, encoded.dictionary
-
-
-def _taken(found: Iterable[str | None], places: pa.Array) -> pa.ChunkedArray:
-    return pa.chunked_array([pa.array(found, pa.string()).take(places)])

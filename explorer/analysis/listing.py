@@ -1,4 +1,4 @@
-"""The messages behind a number of an analysis, as a page, and the URLs that lead there."""
+"""The messages, or deliveries, behind a number of an analysis, as a page, and the URLs that lead there."""
 
 from __future__ import annotations
 
@@ -12,17 +12,20 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
 from django.views.decorators.http import require_GET
 
-from broker_core.common.types import EntityAddress, Right
+from broker_core.common.types import EntityAddress, EventKind, Right
 from broker_core.models import Entity
 from explorer.shared import shell
+from explorer.shared.family import pages_of
+from explorer.shared.timeline import words
 
 from . import dimensions, messages, wording
 from .forms import ScopeForm
+from .reports.attempts import receiver_name
 
 
 class MessagesForm(ScopeForm):
     """Which messages to list: those that entered between start and end, and left between left_start and left_end. key, value: of
-    dimensions. conditions: of messages.find."""
+    dimensions. With `deliveries`, of messages.ENDINGS: the deliveries that were received then, with `receiver` by this one."""
 
     start = forms.DateTimeField()
     end = forms.DateTimeField()
@@ -36,6 +39,10 @@ class MessagesForm(ScopeForm):
     origin = forms.IntegerField(required=False, min_value=0, max_value=2**63 - 1)
     destination = forms.IntegerField(required=False, min_value=0, max_value=2**63 - 1)
     order = forms.ChoiceField(required=False, choices=messages.ORDERS.items())
+    deliveries = forms.ChoiceField(
+        required=False, choices=[("", ""), *((name, words) for name, (words, _) in messages.ENDINGS.items())]
+    )
+    receiver = forms.CharField(required=False, max_length=4096, strip=False)
 
     def clean_key(self) -> str:
         key = self.cleaned_data["key"]
@@ -46,12 +53,18 @@ class MessagesForm(ScopeForm):
     def clean_order(self) -> str:
         return self.cleaned_data["order"] or "waiting"
 
-    @property
-    def conditions(self) -> dict[str, Any]:
-        values = self.cleaned_data
+    def find(self) -> messages.Found:
+        """What it asks for."""
+        values, ids = self.cleaned_data, self.subject.ids if self.subject else []
+        if values["deliveries"]:
+            receiver = values["receiver"] if "receiver" in self.data else None
+            return messages.find_deliveries(ids, values["start"], values["end"], ending=values["deliveries"], receiver=receiver)
         left = (values["left_start"], values["left_end"])
         chosen = {name: values[name] for name in ("outcome", "reason", "order", "key", "value", "origin", "destination")}
-        return chosen | {"left": left if all(left) else None, "cause": values["cause"] if "cause" in self.data else None}
+        return messages.find(
+            ids, values["start"], values["end"], left=left if all(left) else None,
+            cause=values["cause"] if "cause" in self.data else None, **chosen,
+        )  # fmt: skip
 
 
 def messages_url(of: Mapping[str, Any], start: datetime, end: datetime, **conditions: Any) -> str:
@@ -70,25 +83,29 @@ def messages_behind(request: HttpRequest) -> HttpResponse:
     chosen = MessagesForm(request.GET)
     if not chosen.is_valid() or chosen.subject is None:
         raise Http404("no such number")
-    values, entities, problem = chosen.cleaned_data, {one.pk: one for one in chosen.subject.entities}, ""
-    try:
-        found = messages.find(list(entities), values["start"], values["end"], **chosen.conditions)
-    except messages.TooManyLives as too_many:
-        found, problem = messages.Found(0, []), str(too_many)
+    values, entities, found = chosen.cleaned_data, chosen.subject.by_id, chosen.find()
     rows = [(one, entities[one.entity_id], _address(entities[one.entity_id])) for one in found.rows]
     context = {
-        "section": "insights", "found": found, "rows": rows, "values": values, "problem": problem, "orders": messages.ORDERS,
+        "section": "insights", "found": found, "rows": rows, "values": values, "orders": messages.ORDERS,
         "subject": chosen.subject, "outcome": wording.OUTCOMES.get(values["outcome"], ""),
         "conditions": _conditions(values),
     }  # fmt: skip
-    return shell.show(request, "analysis/messages", context)
+    if not values["deliveries"]:
+        return shell.show(request, "analysis/messages", context)
+    family = chosen.subject.namespace.family
+    to = f" to {receiver_name(values['receiver'])}" if "receiver" in request.GET else ""
+    context |= {
+        "ending": f"{to}{messages.ENDINGS[values['deliveries']][0]}", "receiver": pages_of(family).texts.receiver,
+        "rows": [(*row, words(EventKind(row[0].outcome), family).word, receiver_name(row[0].received_by)) for row in rows],
+    }  # fmt: skip
+    return shell.show(request, "analysis/deliveries", context)
 
 
 def _conditions(values: Mapping[str, Any]) -> str:
     """What the messages have in common besides their outcome, as the end of a sentence."""
     found = ""
     if values["left_start"]:
-        found += f" from {values['left_start']:%Y-%m-%d %H:%M} to {values['left_end']:%Y-%m-%d %H:%M}"
+        found += f" that left it from {values['left_start']:%Y-%m-%d %H:%M} to {values['left_end']:%Y-%m-%d %H:%M}"
     if values["key"]:
         found += f", with {dimensions.words(values['key'], values['value'])}"
     if reason := values["reason"] or values["cause"]:

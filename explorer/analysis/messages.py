@@ -1,28 +1,31 @@
-"""The messages behind a number of an analysis, read from the archive's lives without Spark."""
+"""The messages, or deliveries, behind a number of an analysis, read from the archive without Spark, a file after the other.
+
+No rule is stated here: lives and attempts have columns for what they count as (jobs/schemas.py).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import json
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
+import pyarrow.dataset as ds
 
 from broker_core.common.types import SubQueue
-from broker_core.history import manifest, schema, storage
-from broker_core.models import Entity
+from broker_core.history import manifest, storage
+from broker_core.models import ArchiveFile, Entity
 
 from . import dimensions
 from .jobs import outcomes
 
+logger = logging.getLogger(__name__)
+
 MOST = 200
-MOST_LIVES = 5_000_000  # in the files to read; more take longer than a page should
-COLUMNS = [
-    *("entity_id", "subqueue", "sequence_number", "outcome", "reason", "enqueued_at", "first_received_at", "last_received_at"),
-    *("ended_at", "message_id", "deliveries", "settled_by", "error"),
-]
+BATCH_ROWS = 50_000  # read at a time
 ORDERS = {
     "waiting": "longest wait first",
     "processing": "longest processing first",
@@ -35,15 +38,53 @@ _KEYS = {
     "enqueued": ("enqueued_at", "ascending"),
     "left": ("ended_at", "descending"),
 }
-
-
-class TooManyLives(Exception):
-    """The range has more lives than a page reads."""
+# How deliveries ended, and those that did.
+ENDINGS: dict[str, tuple[str, ds.Expression | None]] = {
+    "all": ("", None),
+    "succeeded": (" that succeeded", ds.field("well")),
+    "lost": (" whose lock was lost", ds.field("lost")),
+    "rejected": (" that were rejected", ds.field("rejected")),
+    "failed": (" that failed without losing their lock", ds.field("failed") & ~ds.field("lost")),
+    "other": (
+        " that ended otherwise",
+        ~ds.field("well") & ~ds.field("rejected") & ~ds.field("failed") & ~ds.field("lost"),
+    ),
+}
+_INSTANT = pa.timestamp("us", tz="UTC")
+_NUMBERS = [pa.field(name, pa.int64()) for name in ("entity_id", "sequence_number")]
+_MAIN = ds.field("subqueue") == int(SubQueue.MAIN)
+LIFE = pa.schema(
+    [
+        *_NUMBERS,
+        *(pa.field(name, pa.int16()) for name in ("subqueue", "outcome", "result")),
+        *(pa.field(name, _INSTANT) for name in ("enqueued_at", "first_received_at", "ended_at")),
+        *(pa.field(name, pa.int64()) for name in ("waiting_us", "processing_us", "time_to_live_in_force_us")),
+        *(pa.field(name, pa.int32()) for name in ("deliveries", "size")),
+        *(
+            pa.field(name, pa.string())
+            for name in ("reason", "cause", "message_id", "session_id", "settled_by", "chosen_properties")
+        ),
+        *(pa.field(name, pa.int64()) for name in ("from_entity_id", "to_entity_id")),
+        pa.field("is_waiting", pa.bool_()),  # of messages that have not ended
+    ]
+)
+ATTEMPT = pa.schema(
+    [
+        *_NUMBERS,
+        *(pa.field(name, pa.int16()) for name in ("subqueue", "outcome")),
+        pa.field("attempt", pa.int32()),
+        *(pa.field(name, _INSTANT) for name in ("received_at", "ended_at")),
+        pa.field("held_us", pa.int64()),
+        *(pa.field(name, pa.string()) for name in ("received_by", "reason")),
+        *(pa.field(name, pa.bool_()) for name in ("well", "lost", "rejected", "failed")),
+    ]
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """A message that left its queue. waiting: enqueued to first received; processing: last received to settled by a receiver."""
+class Listed:
+    """A message. outcome: a name of outcomes.COLUMNS, or "other". waiting: enqueued to first received; processing: last received
+    to settled by a receiver. ended_at: None: it is still in the queue."""
 
     entity_id: int
     sequence_number: int
@@ -51,7 +92,7 @@ class Ended:
     outcome: str
     reason: str | None
     enqueued_at: datetime
-    ended_at: datetime
+    ended_at: datetime | None
     waiting: timedelta | None
     processing: timedelta | None
     deliveries: int | None
@@ -59,11 +100,27 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
+class Delivery:
+    """attempt: its place among those of the message; None: unknown. outcome: the kind of the event that ended it. held: how long
+    the receiver had it."""
+
+    entity_id: int
+    sequence_number: int
+    attempt: int | None
+    outcome: int
+    reason: str | None
+    received_at: datetime
+    held: timedelta | None
+    received_by: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Found:
-    """count: how many messages match; rows: the first MOST of them."""
+    """count: how many match; rows: the first MOST of them. damaged: the files that could not be read."""
 
     count: int
-    rows: list[Ended]
+    rows: Sequence[Any]
+    damaged: Sequence[str] = field(default_factory=list)
 
 
 def find(
@@ -81,118 +138,142 @@ def find(
     destination: int | None = None,
     order: str = "waiting",
 ) -> Found:
-    """The messages that entered the main queues of entities in a range and have left them, by the definitions of the job "time in
-    queue and outcome". left: the range in which they left. outcome: a name of outcomes.COLUMNS, or "other". reason: exactly this,
-    or outcomes.NO_REASON. cause: the reason without numbers and ids; empty: without one. key, value: of dimensions. origin,
-    destination: the entity of the message that this one was made from, or became; 0: there is none.
-
-    Raises TooManyLives.
-    """
-    links = {"from_entity_id": origin, "to_entity_id": destination}
-    needed = [
-        *([dimensions.column_of(key)] if key else []),
-        *(name for name, entity_id in links.items() if entity_id is not None),
-    ]
-    lives = with_outcome(_lives(entity_ids, start, end, [*COLUMNS, *needed]))
-    chosen = pc.and_(_within(lives["enqueued_at"], start, end), pc.equal(lives["subqueue"], int(SubQueue.MAIN)))
-    chosen = pc.and_(chosen, pc.not_equal(lives["outcome"], outcomes.CANCELLED))
-    if left:
-        chosen = pc.and_(chosen, _within(lives["ended_at"], *left))
-    if outcome:
-        chosen = pc.and_(chosen, _has_outcome(lives, outcome))
-    if reason:
-        chosen = pc.and_(chosen, _same(lives["reason"], None if reason == outcomes.NO_REASON else reason))
-    if cause is not None:
-        error = pc.if_else(pc.equal(lives["outcome"], outcomes.EXPIRED), pa.scalar(None, pa.string()), lives["error"])
-        chosen = pc.and_(chosen, _same(error, cause or None))
-    if key:
-        chosen = pc.and_(chosen, _same(dimensions.values(lives, key), value))
-    for name, entity_id in links.items():
-        if entity_id is not None:
-            chosen = pc.and_(chosen, _same(lives[name], entity_id or None))
-    found = with_times(lives.filter(chosen))
-    first = found.sort_by([_KEYS[order], ("sequence_number", "ascending")]).slice(0, MOST)
-    return Found(found.num_rows, [_ended(row) for row in first.to_pylist()])
+    """The messages that entered the main lists of entities in a range, as Listed. left: the range in which they left; otherwise
+    those that are still there count, too. outcome: a name of outcomes.COLUMNS, or "other". reason: exactly this, or
+    outcomes.NO_REASON. cause: the reason without numbers and ids; empty: without one. key, value: of dimensions. origin,
+    destination: the entity of the message that this one was made from, or became; 0: there is none."""
+    where = _MAIN & _within("enqueued_at", start, end)
+    where &= _within("ended_at", *left) if left else ds.scalar(True)
+    where &= _same("reason", None if reason == outcomes.NO_REASON else reason) if reason else ds.scalar(True)
+    where &= _same("cause", cause or None) if cause is not None else ds.scalar(True)
+    for name, entity_id in (("from_entity_id", origin), ("to_entity_id", destination)):
+        where &= _same(name, entity_id or None) if entity_id is not None else ds.scalar(True)
+    where &= dimensions.condition(key, value) if key else ds.scalar(True)
+    keep = _with_property(key, value) if dimensions.is_property(key) else None
+    there = where & ~ds.field("is_waiting")
+    where &= _has_outcome(outcome) & (ds.field("outcome") != outcomes.CANCELLED)
+    top = _Top([_KEYS[order], ("sequence_number", "ascending")], LIFE)
+    first, over = (max(start, left[0]), min(end, left[1])) if left else (start, end)  # of a file's rows
+    top.read(ArchiveFile.LIVES, entity_ids, first, over, where, keep)
+    if not left and outcome in ("", "still_there"):
+        top.read(ArchiveFile.OPEN, entity_ids, start, end, there, keep)
+    return Found(top.count, [_listed(row) for row in top.rows], top.damaged)
 
 
-def with_outcome(lives: pa.Table) -> pa.Table:
-    """As transforms.with_expiry: what left because its time-to-live ended has the outcome "expired" and no reason."""
-    moved = pc.is_in(lives["outcome"], pa.array(outcomes.WITH_REASON, pa.int16()))
-    expired = pc.and_(moved, pc.is_in(lives["reason"], pa.array(outcomes.EXPIRY_REASONS)))
-    outcome = pc.if_else(expired, pa.scalar(outcomes.EXPIRED, pa.int16()), lives["outcome"])
-    reason = pc.if_else(pc.equal(outcome, outcomes.EXPIRED), pa.scalar(None, pa.string()), lives["reason"])
-    return _replaced(_replaced(lives, "outcome", outcome), "reason", reason)
+def find_deliveries(
+    entity_ids: Sequence[int], start: datetime, end: datetime, *, ending: str = "all", receiver: str | None = None
+) -> Found:
+    """The deliveries from main lists that were received in a range and have ended, as Delivery, the latest first. ending: of
+    ENDINGS. receiver: who received them; empty: unknown."""
+    where = _MAIN & _within("received_at", start, end)
+    ended = ENDINGS[ending][1]
+    where &= ended if ended is not None else ds.scalar(True)
+    where &= _same("received_by", receiver or None) if receiver is not None else ds.scalar(True)
+    top = _Top([("received_at", "descending"), ("sequence_number", "ascending")], ATTEMPT)
+    top.read(ArchiveFile.ATTEMPTS, entity_ids, start, end, where)
+    return Found(top.count, [_delivery(row) for row in top.rows], top.damaged)
 
 
-def with_times(lives: pa.Table) -> pa.Table:
-    """As transforms.with_time_in_queue: adds waiting_us and processing_us."""
-    at_once = pc.equal(lives["outcome"], outcomes.RECEIVED_AND_DELETED)
-    first = pc.coalesce(lives["first_received_at"], pc.if_else(at_once, lives["ended_at"], None))
-    by_broker = pc.is_in(lives["reason"], pa.array(outcomes.BROKER_REASONS))
-    rejected = pc.and_(pc.is_in(lives["outcome"], pa.array(outcomes.WITH_REASON, pa.int16())), pc.invert(by_broker))
-    by_receiver = pc.or_(pc.equal(lives["outcome"], outcomes.COMPLETED), rejected)
-    processing = pc.if_else(by_receiver, elapsed(lives["last_received_at"], lives["ended_at"]), None)
-    return lives.append_column("waiting_us", elapsed(lives["enqueued_at"], first)).append_column("processing_us", processing)
+class _Top:
+    """The first MOST rows of those that were read, by an order; and how many there are."""
+
+    def __init__(self, order: list[tuple[str, str]], columns: pa.Schema):
+        self.count, self.damaged = 0, list[str]()
+        self._order, self._columns, self._first = order, columns, columns.empty_table()
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        return self._first.to_pylist()
+
+    def read(
+        self,
+        content: str,
+        entity_ids: Sequence[int],
+        start: datetime,
+        end: datetime,
+        where: ds.Expression,
+        keep: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None,
+    ) -> None:
+        """Read the files of a content with rows of a range. A file that cannot be read is added to `damaged`."""
+        namespace_ids = list(Entity.objects.filter(pk__in=entity_ids).values_list("namespace_id", flat=True).distinct())
+        mine = ds.field("entity_id").isin(list(entity_ids))
+        for file in manifest.files(content, namespace_ids, start, end):
+            try:
+                for batch in _batches(file.path, self._columns, mine & where):
+                    self._add(keep(batch) if keep else batch)
+            except (OSError, pa.ArrowException):
+                logger.warning("The archive file %s cannot be read", file.path, exc_info=True)
+                self.damaged.append(file.path)
+
+    def _add(self, batch: pa.RecordBatch) -> None:
+        self.count += batch.num_rows
+        if batch.num_rows:
+            both = pa.concat_tables([self._first, pa.Table.from_batches([batch])])
+            self._first = both.sort_by(self._order).slice(0, MOST)
 
 
-def elapsed(since: pa.ChunkedArray, until: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Microseconds, never negative: a namespace's clock may have been set back in between."""
-    passed = pc.subtract(pc.cast(until, pa.int64()), pc.cast(since, pa.int64()))
-    return pc.if_else(pc.less(passed, 0), pa.scalar(0, pa.int64()), passed)
-
-
-def _has_outcome(lives: pa.Table, outcome: str) -> pa.ChunkedArray:
-    if outcome in outcomes.COLUMNS:
-        return pc.equal(lives["outcome"], outcomes.COLUMNS[outcome])
-    return pc.invert(pc.is_in(lives["outcome"], pa.array(list(outcomes.COLUMNS.values()), pa.int16())))
-
-
-def _lives(entity_ids: Sequence[int], start: datetime, end: datetime, columns: Sequence[str]) -> pa.Table:
-    namespace_ids = list(Entity.objects.filter(pk__in=entity_ids).values_list("namespace_id", flat=True).distinct())
-    files, wanted = manifest.life_files(start, end, namespace_ids), pa.schema([schema.LIFE.field(name) for name in columns])
-    if files.rows > MOST_LIVES:
-        raise TooManyLives(f"This range has {files.rows:,} messages in the archive; at most {MOST_LIVES:,} are searched.")
-    parts = [schema.conform(_read(file.path, entity_ids, columns), wanted) for file in files.files]
-    return pa.concat_tables([wanted.empty_table(), *parts])
-
-
-def _within(column: pa.ChunkedArray, start: datetime, end: datetime) -> pa.ChunkedArray:
-    first, over = pa.array([start, end], pa.timestamp("us", tz="UTC"))
-    return pc.fill_null(pc.and_(pc.greater_equal(column, first), pc.less(column, over)), False)
-
-
-def _same(column: pa.ChunkedArray, value: str | int | None) -> pa.ChunkedArray:
-    return pc.is_null(column) if value is None else pc.fill_null(pc.equal(column, value), False)
-
-
-def _read(path: str, entity_ids: Sequence[int], columns: Sequence[str]) -> pa.Table:
+def _batches(path: str, columns: pa.Schema, where: ds.Expression) -> Iterator[pa.RecordBatch]:
+    """The rows of a file; columns that it lacks are NULL. Raises OSError, pa.ArrowException."""
     with storage.archive_here().open(path) as opened:
-        there = set(pq.read_schema(opened).names)
-        opened.seek(0)
-        wanted = [name for name in columns if name in there]
-        return pq.read_table(opened, columns=wanted, filters=[("entity_id", "in", list(entity_ids))])
+        fragment = ds.ParquetFileFormat().make_fragment(opened)
+        yield from fragment.to_batches(
+            schema=columns, filter=where, batch_size=BATCH_ROWS, batch_readahead=1, fragment_readahead=1, use_threads=False
+        )
 
 
-def _ended(row: dict) -> Ended:
+def _with_property(key: str, value: str) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+    """Keeps the rows that have this value of a chosen property."""
+    name = dimensions.name(key)
+
+    def kept(batch: pa.RecordBatch) -> pa.RecordBatch:
+        texts = batch.column("chosen_properties").dictionary_encode()
+        same = pa.array([json.loads(text.as_py()).get(name) == value for text in texts.dictionary], pa.bool_())
+        return batch.filter(same.take(texts.indices))
+
+    return kept
+
+
+def _has_outcome(outcome: str) -> ds.Expression:
+    if not outcome:
+        return ds.scalar(True)
+    if outcome in outcomes.COLUMNS:
+        return ds.field("result") == outcomes.COLUMNS[outcome]
+    return ~ds.field("result").isin(list(outcomes.COLUMNS.values()))
+
+
+def _within(column: str, start: datetime, end: datetime) -> ds.Expression:
+    first, over = (pa.scalar(at, _INSTANT) for at in (start, end))
+    return (ds.field(column) >= first) & (ds.field(column) < over)
+
+
+def _same(column: str, value: str | int | None) -> ds.Expression:
+    return ds.field(column).is_null() if value is None else ds.field(column) == value
+
+
+def _listed(row: dict[str, Any]) -> Listed:
     names = {code: name for name, code in outcomes.COLUMNS.items()}
-    return Ended(
+    waiting = _duration(row["waiting_us"])
+    if row["ended_at"] is None and row["first_received_at"]:
+        waiting = max(row["first_received_at"] - row["enqueued_at"], timedelta(0))
+    return Listed(
         entity_id=row["entity_id"],
         sequence_number=row["sequence_number"],
         message_id=row["message_id"],
-        outcome=names.get(row["outcome"], "other"),
+        outcome="still_there" if row["ended_at"] is None else names.get(row["result"], "other"),
         reason=row["reason"],
         enqueued_at=row["enqueued_at"],
         ended_at=row["ended_at"],
-        waiting=_duration(row["waiting_us"]),
+        waiting=waiting,
         processing=_duration(row["processing_us"]),
         deliveries=row["deliveries"],
         settled_by=row["settled_by"],
     )
 
 
+def _delivery(row: dict[str, Any]) -> Delivery:
+    names = ("entity_id", "sequence_number", "attempt", "outcome", "reason", "received_at", "received_by")
+    return Delivery(held=_duration(row["held_us"]), **{name: row[name] for name in names})
+
+
 def _duration(microseconds: int | None) -> timedelta | None:
     return None if microseconds is None else timedelta(microseconds=microseconds)
-
-
-def _replaced(table: pa.Table, name: str, column: pa.ChunkedArray) -> pa.Table:
-    return table.set_column(table.schema.get_field_index(name), name, column)

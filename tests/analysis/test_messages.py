@@ -1,4 +1,4 @@
-"""The messages behind the numbers of an analysis."""
+"""The messages and deliveries behind the numbers of an analysis."""
 
 from datetime import timedelta
 
@@ -8,8 +8,8 @@ from django.urls import reverse
 
 from broker_core import namespaces
 from broker_core.common.types import EntityAddress
-from broker_core.history import archive, schema
-from broker_core.models import ArchiveEpoch, ArchiveFile, ArchiveSlice, Entity
+from broker_core.history import storage
+from broker_core.models import ArchiveFile, Entity
 from broker_core.service_bus import entities
 from explorer.analysis import messages
 from explorer.analysis.jobs import outcomes
@@ -17,102 +17,185 @@ from explorer.analysis.listing import messages_url
 from explorer.roles import VIEWER
 from tests.html import body_of
 
-from .conftest import NOON, a_life
-from .factories import a_result, a_run
+from .factories import NOON
 from .test_pages import signed_in
 
 SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
+END = NOON + 3 * HOUR
+LIFE = {
+    "subqueue": 0, "outcome": outcomes.COMPLETED, "result": outcomes.COMPLETED, "enqueued_at": NOON, "ended_at": NOON + SECOND,
+    "waiting_us": 1_000_000, "deliveries": 1, "size": 100, "message_id": "m", "settled_by": "user:a",
+}  # fmt: skip
+ATTEMPT = {
+    "subqueue": 0, "attempt": 1, "outcome": 6, "received_at": NOON, "ended_at": NOON + SECOND, "held_us": 1_000_000,
+    "received_by": "process:w", "well": True, "lost": False, "rejected": False, "failed": False,
+}  # fmt: skip
+LOST = {"outcome": 12, "well": False, "lost": True, "failed": True}
 
 
 @pytest.fixture
-def queue(transactional_db, settings, tmp_path):
-    """A queue with 6 lives in the archive: 4 completed in the second hour, one expired and one dead-lettered in the first."""
+def queue(db, settings, tmp_path):
+    """A queue in an empty archive."""
     settings.ARCHIVE_URL = str(tmp_path)
     namespaces.ensure_namespace("demo")
     entities.create_queue(EntityAddress("demo", "orders"))
-    queue = Entity.objects.get(path="orders")
-    expired = {"outcome": outcomes.DEAD_LETTERED, "reason": "TTLExpiredException", "first_received_at": None}
-    rows = [
-        *({"first_received_at": NOON + HOUR + i * SECOND, "enqueued_at": NOON + HOUR} for i in (3, 9, 5, 7)),
-        expired,
-        {"outcome": outcomes.DEAD_LETTERED, "reason": "Bad <payload>"},
-        {"outcome": outcomes.CANCELLED},
-        {"entity_id": queue.pk + 1},
-        {"subqueue": 1},
-    ]
-    lives = [a_life(entity_id=queue.pk, sequence_number=i) | row for i, row in enumerate(rows, start=1)]
-    written = archive.storage.archive_here().write(pa.Table.from_pylist(lives, schema=schema.LIFE), "lives/a.parquet")
-    epoch = ArchiveEpoch.objects.create(system_identifier=1, from_xid=1, began_at=NOON)
-    done = ArchiveSlice.objects.create(epoch=epoch, from_xid=1, to_xid=2, state="done", opened_at=NOON, done_at=NOON)
+    return Entity.objects.get(path="orders")
+
+
+def write(queue, content, *rows, columns=messages.LIFE, defaults=LIFE, path=""):
+    """A file of the archive, of the hours from NOON on, with these rows, numbered from 1; and a column that nobody reads."""
+    path = path or f"{content}/a.parquet"
+    numbered = [{"entity_id": queue.pk, "sequence_number": i} | defaults | row for i, row in enumerate(rows, start=1)]
+    table = pa.Table.from_pylist(numbered, schema=columns).append_column("more", pa.nulls(len(rows), pa.int32()))
+    written = storage.archive_here().write(table, path)
     ArchiveFile.objects.create(
-        slice=done, content="lives", day=NOON.date(), namespace_id=queue.namespace_id, path="lives/a.parquet", rows=len(lives),
-        bytes=written.bytes, schema_version=schema.VERSION, checksum=written.checksum, first_at=NOON, last_at=NOON + HOUR,
+        content=content, day=NOON.date(), namespace_id=queue.namespace_id, path=path, rows=len(rows), bytes=written.bytes,
+        checksum=written.checksum, first_at=NOON, last_at=NOON + HOUR,
     )  # fmt: skip
-    yield queue
-    for model in (ArchiveFile, ArchiveSlice, ArchiveEpoch):
-        model.objects.all().delete()
-
-
-def numbers(queue, start=NOON, end=NOON + 3 * HOUR, **conditions):
-    return [row.sequence_number for row in messages.find([queue.pk], start, end, **conditions).rows]
-
-
-def test_the_slowest_come_first(queue):
-    assert numbers(queue, outcome="completed") == [2, 4, 3, 1]
-    assert numbers(queue, outcome="completed", order="enqueued") == [1, 2, 3, 4]
-    found = messages.find([queue.pk], NOON, NOON + 3 * HOUR, outcome="completed").rows[0]
-    assert (found.waiting, found.outcome) == (9 * SECOND, "completed")
-
-
-def test_a_number_counts_what_the_job_counts(queue):
-    """Not cancelled schedules, dead-letter queues, or other entities; expired is expired wherever the message went."""
-    assert messages.find([queue.pk], NOON, NOON + 3 * HOUR).count == 6
-    assert numbers(queue, outcome="expired") == [5]
-    assert numbers(queue, outcome="dead_lettered", reason="Bad <payload>") == [6]
-    assert numbers(queue, reason="TTLExpiredException") == []
-    assert numbers(queue, outcome="other") == []
-    assert len(numbers(queue, start=NOON, end=NOON + HOUR)) == 2
-
-
-def test_a_range_with_too_many_lives_is_refused(queue, monkeypatch):
-    monkeypatch.setattr(messages, "MOST_LIVES", 5)
-    with pytest.raises(messages.TooManyLives, match="9 messages in the archive; at most 5"):
-        messages.find([queue.pk], NOON, NOON + 3 * HOUR)
 
 
 @pytest.fixture
-def run(queue):
-    run = a_run(queues=[{"id": queue.pk, "namespace": "demo", "path": "orders"}], state="succeeded", messages=6)
-    run.save()
-    for bucket_at in (None, NOON + HOUR):
-        a_result(run=run, entity_id=queue.pk, bucket_at=bucket_at, completed=4, still_there=1).save()
-    return run
+def lives(queue):
+    """4 messages that completed in the second hour, one that expired and one that was dead-lettered in the first; others."""
+    expired = {"outcome": outcomes.DEAD_LETTERED, "result": outcomes.EXPIRED, "reason": "TTLExpiredException", "waiting_us": None}
+    later = NOON + HOUR
+    write(
+        queue, "lives",
+        *({"enqueued_at": later, "ended_at": later + SECOND, "waiting_us": i * 10**6} for i in (3, 9, 5, 7)),
+        expired,
+        {"outcome": outcomes.DEAD_LETTERED, "result": outcomes.DEAD_LETTERED, "reason": "Bad <5>", "cause": "Bad <#>"},
+        {"outcome": outcomes.CANCELLED, "result": outcomes.CANCELLED},
+        {"entity_id": queue.pk + 1},
+        {"subqueue": 1},
+    )  # fmt: skip
+    return queue
 
 
-def test_a_number_of_the_result_leads_to_its_messages(client, queue, run):
+def numbers(queue, start=NOON, end=END, **conditions):
+    return [row.sequence_number for row in messages.find([queue.pk], start, end, **conditions).rows]
+
+
+def test_the_slowest_come_first(lives):
+    assert numbers(lives, outcome="completed") == [2, 4, 3, 1]
+    assert numbers(lives, outcome="completed", order="enqueued") == [1, 2, 3, 4]
+    found = messages.find([lives.pk], NOON, END, outcome="completed").rows[0]
+    assert (found.waiting, found.outcome, found.settled_by) == (9 * SECOND, "completed", "user:a")
+
+
+def test_a_number_counts_what_the_jobs_count(lives):
+    """Not cancelled schedules, dead-letter queues, or other entities; by the result and cause of the row."""
+    assert messages.find([lives.pk], NOON, END).count == 6
+    assert numbers(lives, outcome="expired") == [5]
+    assert numbers(lives, outcome="dead_lettered", reason="Bad <5>") == [6] == numbers(lives, cause="Bad <#>")
+    assert numbers(lives, outcome="expired", cause="") == [5] and numbers(lives, outcome="other") == []
+    assert sorted(numbers(lives, end=NOON + HOUR)) == [5, 6]
+    assert numbers(lives, left=(NOON + HOUR, END), order="enqueued") == [1, 2, 3, 4]
+
+
+def test_only_the_first_are_kept_and_all_are_counted(queue, monkeypatch):
+    monkeypatch.setattr(messages, "MOST", 3)
+    monkeypatch.setattr(messages, "BATCH_ROWS", 4)
+    write(queue, "lives", *({"waiting_us": i % 7} for i in range(20)))
+    write(queue, "lives", {"waiting_us": 9, "sequence_number": 99}, path="lives/b.parquet")
+    found = messages.find([queue.pk], NOON, END)
+    assert (found.count, [row.sequence_number for row in found.rows]) == (21, [99, 7, 14])
+
+
+def test_messages_that_are_still_there_are_listed(lives):
+    columns = pa.schema([field for field in messages.LIFE if field.name not in ("outcome", "result", "ended_at", "waiting_us")])
+    there = {"enqueued_at": NOON, "is_waiting": False, "first_received_at": NOON + 4 * SECOND, "sequence_number": 20}
+    unread = there | {"first_received_at": None, "sequence_number": 21, "session_id": "s"}
+    rows = (there, unread, there | {"is_waiting": True}, there | {"subqueue": 1}, there | {"enqueued_at": END})
+    write(lives, "open", *rows, columns=columns, defaults={"subqueue": 0, "deliveries": 1})
+    found = messages.find([lives.pk], NOON, END, outcome="still_there")
+    assert [(row.sequence_number, row.outcome, row.waiting, row.ended_at) for row in found.rows] == [
+        (20, "still_there", 4 * SECOND, None), (21, "still_there", None, None),
+    ]  # fmt: skip
+    assert messages.find([lives.pk], NOON, END).count == 8
+    assert numbers(lives, key="session", value="s") == [21]
+    assert len(numbers(lives, left=(NOON, END))) == 6 and numbers(lives, outcome="expired") == [5]
+
+
+def test_messages_with_a_value(queue):
+    rows = (
+        {"size": 512, "session_id": "s"}, {"size": 1023}, {"size": 1024, "time_to_live_in_force_us": 90_000_000}, {"size": 0},
+        {"size": None, "chosen_properties": '{"region": "eu", "n": "1"}'}, {"chosen_properties": '{"n": "eu"}'},
+    )  # fmt: skip
+    write(queue, "lives", *rows)
+    for key, value, expected in (
+        ("size", "512", [1, 2]), ("size", "1", [4]), ("size", "x", []), ("time-to-live", "90000000", [3]), ("session", "s", [1]),
+        ("property:region", "eu", [5]), ("property:n", "eu", [6]), ("property:other", "eu", []),
+    ):  # fmt: skip
+        assert sorted(numbers(queue, key=key, value=value)) == expected, (key, value)
+
+
+def test_copies_by_where_they_came_from_and_went(queue):
+    write(queue, "lives", {"from_entity_id": 7}, {"to_entity_id": 8}, {})
+    assert (numbers(queue, origin=7), numbers(queue, destination=8)) == ([1], [2])
+    assert sorted(numbers(queue, origin=0, destination=0)) == [3]
+
+
+@pytest.mark.parametrize("damage", ["missing", "empty", "truncated"])
+def test_a_damaged_file_is_named_and_other_days_are_shown(client, lives, tmp_path, damage):
+    write(lives, "lives", {"sequence_number": 50}, path="lives/b.parquet")
+    file = tmp_path / "lives/b.parquet"
+    file.unlink() if damage == "missing" else file.write_bytes(b"" if damage == "empty" else file.read_bytes()[:-40])
+    found = messages.find([lives.pk], NOON, END)
+    assert (found.count, found.damaged) == (6, ["lives/b.parquet"])
     signed_in(client, VIEWER)
-    body = body_of(client.get(reverse("explorer:analysis_run", args=(run.pk,))))
-    address = messages_url({"queue": queue.pk}, NOON + HOUR, NOON + 2 * HOUR, outcome="completed")
-    assert address in body and "outcome=still_there" not in body
-    listed = body_of(client.get(address))
-    assert "4 messages" in listed and '/messages/demo/orders/2"' in listed
-    assert "13:00</time> to" in listed
+    body = body_of(client.get(messages_url({"queue": lives.pk}, NOON, END)))
+    assert "1 archive file is damaged or missing." in body and "lives/b.parquet" in body and "verify_archive --repair" in body
+    assert '/messages/demo/orders/6"' in body
 
 
-def test_messages_of_a_namespace_by_when_they_left_and_by_cause(client, queue):
+@pytest.fixture
+def attempts(queue):
+    rows = (
+        {}, LOST, LOST | {"received_by": "process:x"}, LOST | {"received_by": None},
+        {"well": False, "failed": True, "outcome": 7, "received_at": NOON + HOUR}, {"well": False, "rejected": True, "outcome": 10},
+        {"well": False, "outcome": 8}, {"subqueue": 1}, {"entity_id": queue.pk + 1}, {"received_at": END},
+    )  # fmt: skip
+    write(queue, "attempts", *rows, columns=messages.ATTEMPT, defaults=ATTEMPT)
+    return queue
+
+
+def test_deliveries_by_receiver_and_end(attempts):
+    def found(**conditions):
+        return [row.sequence_number for row in messages.find_deliveries([attempts.pk], NOON, END, **conditions).rows]
+
+    assert found() == [5, 1, 2, 3, 4, 6, 7], "the latest first"
+    by_ending = {ending: found(ending=ending) for ending in messages.ENDINGS if ending != "all"}
+    assert by_ending == {"succeeded": [1], "lost": [2, 3, 4], "rejected": [6], "failed": [5], "other": [7]}
+    assert found(ending="lost", receiver="process:w") == [2] and found(receiver="") == [4]
+
+
+def test_the_page_of_deliveries(client, attempts):
     signed_in(client, VIEWER)
+    url = messages_url({"namespace": "demo"}, NOON, END, deliveries="lost", receiver="process:x")
+    body = body_of(client.get(url))
+    assert "Deliveries to x whose lock was lost, received from" in body and "1 delivery" in body
+    assert '/messages/demo/orders/3"' in body and "lock lost" in body and '<td class="name">orders</td>' in body
+    assert "3 deliveries" in body_of(client.get(messages_url({"queue": attempts.pk}, NOON, END, deliveries="lost")))
+    url = messages_url({"queue": attempts.pk}, END, END + HOUR, deliveries="lost")
+    assert "No such deliveries" in body_of(client.get(url))
+
+
+def test_the_page_of_messages(client, lives):
+    signed_in(client, VIEWER)
+    body = body_of(client.get(messages_url({"queue": lives.pk}, NOON, END, outcome="completed")))
+    assert "4 messages" in body and '/messages/demo/orders/2"' in body and "Completed: demo/orders" in body
     left = {"left_start": NOON, "left_end": NOON + HOUR}
-    listed = body_of(client.get(messages_url({"namespace": "demo"}, NOON - HOUR, NOON + HOUR, **left, cause="")))
-    assert "2 messages" in listed and '/messages/demo/orders/6"' in listed and '<td class="name">orders</td>' in listed
-    assert "No such messages" in body_of(client.get(messages_url({"namespace": "demo"}, NOON, NOON + HOUR, cause="Bad")))
-    left = {"left_start": NOON - HOUR, "left_end": NOON}
-    assert "No such messages" in body_of(client.get(messages_url({"queue": queue.pk}, NOON, NOON + HOUR, **left)))
+    body = body_of(client.get(messages_url({"namespace": "demo"}, NOON - HOUR, END, **left, cause="Bad <#>")))
+    assert "1 message" in body and "that left it from 2026-03-01 12:00 to 2026-03-01 13:00, with the reason “Bad &lt;#&gt;”" in body
+    assert "No such messages" in body_of(client.get(messages_url({"queue": lives.pk}, NOON, END, cause="Good")))
 
 
 @pytest.mark.parametrize(
     "query",
-    ["", "queue=999", "queue=x", "start=", "outcome=no", "end=x", "order=x", "namespace=none"],
-)
+    [
+        "", "queue=999", "queue=x", "start=", "outcome=no", "end=x", "order=x", "namespace=none", "deliveries=no", "key=colour",
+    ],
+)  # fmt: skip
 def test_no_other_number_is_found(client, queue, query):
     signed_in(client, VIEWER)
     given = {} if not query else {"queue": str(queue.pk), "start": "2026-03-01", "end": "2026-03-02"}
@@ -120,41 +203,3 @@ def test_no_other_number_is_found(client, queue, query):
     if "namespace" in changed:
         del given["queue"]
     assert client.get(reverse("explorer:analysis_messages"), given | changed).status_code == 404
-
-
-def test_too_many_messages_are_said_on_the_page(client, queue, monkeypatch):
-    signed_in(client, VIEWER)
-    monkeypatch.setattr(messages, "MOST_LIVES", 1)
-    assert "Open a number of a shorter range" in body_of(client.get(messages_url({"queue": queue.pk}, NOON, NOON + 9 * HOUR)))
-
-
-def test_what_is_listed_is_one_sentence_and_says_why_numbers_differ(client, queue):
-    signed_in(client, VIEWER)
-    shown = body_of(client.get(messages_url({"queue": queue.pk}, NOON, NOON + HOUR)))
-    assert "UTC that have left the queue. " in shown or "UTC that have left the queue.</p>" in shown
-    assert "The number in the analysis can differ: messages that are still in the queue are not listed here" in shown
-    assert "with the reason “Bad”." in body_of(client.get(messages_url({"queue": queue.pk}, NOON, NOON + HOUR, reason="Bad")))
-
-
-def test_an_entity_leads_to_its_analyses(client, queue, run):
-    signed_in(client, VIEWER)
-    assert f"/analyses/?queue={queue.pk}" in body_of(client.get(reverse("explorer:entity", args=("demo", "orders"))))
-    assert f"Analysis {run.pk}" in body_of(client.get(f"/analyses/?queue={queue.pk}"))
-    other = Entity.objects.create(namespace=queue.namespace, path="other")
-    assert f"Analysis {run.pk}" not in body_of(client.get(f"/analyses/?queue={other.pk}"))
-
-
-def test_pages_and_jobs_agree_on_outcomes_and_times(lives):
-    """The Arrow definitions of this page equal the job's."""
-    from explorer.analysis.jobs import transforms
-
-    codes = [*outcomes.COLUMNS.values(), 20]
-    reasons = [None, "Bad", *outcomes.BROKER_REASONS]
-    rows = [{"outcome": code, "reason": reason} for code in codes for reason in reasons]
-    rows += [{"first_received_at": NOON - SECOND}, {"outcome": outcomes.RECEIVED_AND_DELETED, "first_received_at": None}]
-    columns = ["sequence_number", "outcome", "reason", "waiting_us", "processing_us"]
-    by_spark = transforms.with_time_in_queue(lives(*rows))
-    by_spark = transforms.with_expiry(by_spark).select(columns).orderBy("sequence_number").collect()
-    table = pa.Table.from_pylist([a_life(sequence_number=i) | row for i, row in enumerate(rows, start=1)], schema=schema.LIFE)
-    by_arrow = messages.with_outcome(messages.with_times(table)).select(columns).to_pylist()
-    assert [row.asDict() for row in by_spark] == by_arrow

@@ -1,41 +1,22 @@
-"""Deliveries ("attempts") as the reports about locks, redelivery and consumers read them. Pure, but for `read`.
-
-All deliveries of a range are counted in columns. Those of messages that failed, which are few, are examined one by one.
-"""
+"""What reports about deliveries ("attempts") share: the words of their ends, the band of a share, and a Gantt chart. Pure."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
+from broker_core.common.types import EventKind
+from explorer.shared.charts import WIDTHS, brief
+from explorer.shared.presenters import actor_name
+from explorer.shared.timeline import words
 
-from broker_core.common.types import EventKind, SubQueue
+from .drawings import gantt
+from .report import Column, Figure, Link, Section, Table
+from .scope import Scope
 
-from ..messages import TooManyLives, elapsed
-from . import stored
-from .report import counted, percent
-from .scope import Range, Scope
-
-COLUMNS = (
-    *(
-        "entity_id",
-        "subqueue",
-        "sequence_number",
-        "attempt",
-        "outcome",
-        "received_at",
-        "ended_at",
-        "locked_until",
-        "lock_ended_at",
-    ),
-    *("renewals", "received_by", "error", "generated"),
-)
-SUCCESSES = (EventKind.COMPLETED, EventKind.RECEIVED_AND_DELETED)
+Z95 = 1.959964
 NAMES = {  # CSS names of the ways in which a delivery ends
     EventKind.COMPLETED: "completed",
     EventKind.RECEIVED_AND_DELETED: "received_and_deleted",
@@ -48,145 +29,15 @@ NAMES = {  # CSS names of the ways in which a delivery ends
     EventKind.DROPPED: "dropped",
     EventKind.MOVED: "moved",
 }
-Z95 = 1.959964
-MOST_READ = 250_000  # messages that a page examines one by one, in some seconds
-MOST_LISTED = 500_000  # deliveries that it does
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-MESSAGE = ("entity_id", "sequence_number")
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """A delivery. attempt: its place among those of the message; None: unknown. locked_until: at the receipt; None: there was no
-    lock with an end. lock_ended_at: after the last renewal. error: the reason of its end, without numbers and ids."""
-
-    entity_id: int
-    sequence_number: int
-    attempt: int | None
-    outcome: int
-    received_at: datetime
-    ended_at: datetime
-    locked_until: datetime | None = None
-    lock_ended_at: datetime | None = None
-    renewals: int = 0
-    received_by: str | None = None
-    error: str | None = None
-    generated: bool = False
-
-    @property
-    def message(self) -> tuple[int, int]:
-        return self.entity_id, self.sequence_number
-
-    @property
-    def held(self) -> timedelta:
-        return max(self.ended_at - self.received_at, timedelta(0))
-
-    @property
-    def lock(self) -> timedelta | None:
-        """The lock that was given at the receipt."""
-        return self.locked_until - self.received_at if self.locked_until else None
-
-    @property
-    def kind(self) -> EventKind:
-        return EventKind(self.outcome)
-
-    @property
-    def succeeded(self) -> bool:
-        return self.outcome in SUCCESSES
-
-    @property
-    def name(self) -> str:
-        return NAMES.get(self.kind, "other")
-
-
-def read(scope: Scope, span: Range) -> pa.Table:
-    """The deliveries that ended in a range, as `judged`. Raises TooManyLives."""
-    table = stored.attempts(scope, span, COLUMNS)
-    return judged(table.filter(pc.equal(table["subqueue"], int(SubQueue.MAIN))).drop_columns(["subqueue"]))
-
-
-def judged(deliveries: pa.Table) -> pa.Table:
-    """Deliveries by message and time, with held_us, lock_us (at the receipt; NULL: it has no end), succeeded, and first: whether
-    it is the first one of its message here."""
-    table = deliveries.sort_by([(name, "ascending") for name in (*MESSAGE, "received_at", "ended_at")])
-    received, locked = (pc.cast(table[name], pa.int64()) for name in ("received_at", "locked_until"))
-    added = {
-        "held_us": elapsed(table["received_at"], table["ended_at"]),
-        "lock_us": pc.subtract(locked, received),
-        "succeeded": is_one_of(table["outcome"], SUCCESSES),
-        "first": _begins(table),
-    }
-    for name, column in added.items():
-        table = table.append_column(name, column)
-    return table
-
-
-def listed(found: pa.Table) -> list[Attempt]:
-    """Deliveries one by one. Raises TooManyLives."""
-    if found.num_rows > MOST_LISTED:
-        raise TooManyLives(
-            f"{found.num_rows:,} deliveries of this range have to be examined one by one; at most {MOST_LISTED:,} are. "
-            "Shorten it."
-        )
-    columns = {name: found[name] for name in COLUMNS if name != "subqueue"} | {"renewals": pc.fill_null(found["renewals"], 0)}
-    return [Attempt(*row) for row in zip(*map(_values, columns.values()), strict=True)]
-
-
-def _values(column: Any) -> list[Any]:
-    """As to_pylist, which takes ten times as long for instants."""
-    if not pa.types.is_timestamp(column.type):
-        return column.to_pylist()
-    return [at if at is None else instant(at) for at in pc.cast(column, pa.int64()).to_pylist()]
-
-
-def of_messages(found: pa.Table, which: Any) -> pa.Table:
-    """All deliveries of the messages that have one of those chosen. found: judged. which: for each delivery, whether."""
-    if not found.num_rows:
-        return found
-    place = pc.cumulative_sum(pc.cast(found["first"], pa.int64()))
-    return found.filter(pc.is_in(place, pc.unique(place.filter(which))))
-
-
-def by_entity(found: pa.Table) -> Iterator[tuple[int, pa.Table]]:
-    """The deliveries of each entity, without a copy. found: judged."""
-    begin = 0
-    for entity_id, count in counts(found["entity_id"]).items():
-        yield entity_id, found.slice(begin, count)
-        begin += count
-
-
-def is_one_of(outcome: Any, kinds: Iterable[EventKind]) -> Any:
-    return pc.is_in(outcome, pa.array([int(kind) for kind in kinds], pa.int16()))
-
-
-def microseconds(at: datetime) -> int:
-    """Since 1970, as columns of instants have it."""
-    return (at - _EPOCH) // timedelta(microseconds=1)
-
-
-def instant(microseconds_: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=microseconds_)
-
-
-def counts(column: Any) -> dict[Any, int]:
-    """How often each value is there."""
-    return {row["values"]: row["counts"] for row in pc.value_counts(column).to_pylist()}
-
-
-def _begins(table: pa.Table) -> pa.Array:
-    """Whether a row is of another message than the one before. table: in the order of the messages."""
-    if not table.num_rows:
-        return pa.array([], pa.bool_())
-    differs = [pc.not_equal(one[1:], one[:-1]) for one in (table[name].combine_chunks() for name in MESSAGE)]
-    return pa.concat_arrays([pa.array([True]), pc.or_(*differs)])
-
-
-def by_message(attempts: Iterable[Attempt]) -> dict[tuple[int, int], list[Attempt]]:
-    """The deliveries of each message, in their order."""
-    found: dict[tuple[int, int], list[Attempt]] = {}
-    for one in attempts:
-        found.setdefault(one.message, []).append(one)
-    return found
+MESSAGES = (
+    Column("message", "Message", "text"),
+    Column("queue", "Queue"),
+    Column("deliveries", "Deliveries", "count"),
+    Column("failed", "Not successful", "count"),
+    Column("lost", "Locks lost", "count"),
+    Column("first", "First received, UTC", "instant"),
+    Column("end", "Last delivery ended as"),
+)
 
 
 def wilson(count: int, of: int, z: float = Z95) -> tuple[float, float]:
@@ -199,26 +50,36 @@ def wilson(count: int, of: int, z: float = Z95) -> tuple[float, float]:
     return max(0.0, middle - spread), min(1.0, middle + spread)
 
 
-def share_of(count: int, of: int) -> str:
-    """Some of so many deliveries, as the beginning of a sentence."""
-    return f"{count:,} of {counted(of, 'delivery', 'deliveries')} ({percent(count / of)})"
+def receiver_name(actor: str | None) -> str:
+    """Who received, for people. Empty or None: unknown."""
+    return actor_name(actor) if actor else "an unknown receiver"
 
 
-def quantile(values: Sequence[timedelta], share: float) -> timedelta | None:
-    """The value that this share does not exceed; None: there are no values. values: in order."""
-    return values[max(0, math.ceil(share * len(values)) - 1)] if values else None
+def messages_section(scope: Scope, deliveries: Iterable[Any], title: str) -> Section:
+    """The deliveries of messages as a Gantt chart, with its table. deliveries: rows as jobs.reports.locks.worst makes them."""
+    in_order = sorted(deliveries, key=lambda one: (one.entity_id, one.sequence_number, one.received_at, one.ended_at))
+    each = [list(rows) for _, rows in groupby(in_order, key=lambda one: (one.entity_id, one.sequence_number))]
+    each.sort(key=lambda rows: (-sum(not one.well for one in rows), rows[0].entity_id, rows[0].sequence_number))
+    ends = {kind: words(kind, scope.namespace.family).word for kind in NAMES}
+    drawn = [(f"#{rows[0].sequence_number}", [_bar(one, rows[0].received_at, ends) for one in rows]) for rows in each]
+    there = {one.outcome for one in in_order}
+    figure = Figure(
+        title, [gantt(drawn, one) for one in WIDTHS], "gantt", "by time since the first delivery",
+        [(name, ends[kind]) for kind, name in NAMES.items() if kind in there], template="explorer/analysis/_gantt.svg",
+    )  # fmt: skip
+    data = [_row(scope, rows, ends) for rows in each]
+    return Section("messages", title, figures=[figure], table=Table("messages", title, MESSAGES, data))
 
 
-def quantile_of(column: Any, share: float) -> timedelta | None:
-    """As `quantile`, of a column of microseconds in no order; NULLs do not count."""
-    known = pc.drop_null(column)
-    if not len(known):
-        return None
-    place = max(0, math.ceil(share * len(known)) - 1)
-    return timedelta(microseconds=known.take(pc.sort_indices(known)[place : place + 1])[0].as_py())
+def _row(scope: Scope, rows: Sequence[Any], ends: Mapping[EventKind, str]) -> tuple[Any, ...]:
+    first, last = rows[0], rows[-1]
+    link = Link(f"#{first.sequence_number}", scope.message_url(first.entity_id, first.sequence_number))
+    failed, lost = sum(not one.well for one in rows), sum(one.lost for one in rows)
+    return link, scope.paths[first.entity_id], len(rows), failed, lost, first.received_at, ends.get(last.outcome, "other")
 
 
-def names_of(words: Mapping[Any, str], attempts: Iterable[Attempt]) -> list[tuple[str, str]]:
-    """The legend: the ways in which these deliveries ended, in the order of NAMES."""
-    there = {one.kind for one in attempts}
-    return [(name, words[kind]) for kind, name in NAMES.items() if kind in there]
+def _bar(one: Any, first: Any, ends: Mapping[EventKind, str]) -> tuple[str, Any, Any, str]:
+    reason = f" ({one.error})" if one.error else ""
+    how = f"{ends.get(one.outcome, 'other')}{reason} after {brief(one.ended_at - one.received_at)}"
+    title = f"delivery {one.attempt or '?'} by {receiver_name(one.receiver)}: {how}"
+    return NAMES.get(one.outcome, "other"), one.received_at - first, one.ended_at - first, title

@@ -11,7 +11,6 @@ from django.views.decorators.http import require_GET
 from broker_core.history import manifest
 from explorer.shared import shell
 
-from ..messages import TooManyLives
 from ..survival import CannotTell
 from . import files
 from .forms import ReportForm
@@ -48,7 +47,7 @@ def _make(analysis: Analysis, form: ReportForm, scope: Scope) -> Report:
         if not scope.entities:
             raise CannotTell(f"The namespace {scope.namespace.name} has no queues.")
         return analysis.make(scope, form.cleaned_data)
-    except (CannotTell, TooManyLives) as problem:
+    except CannotTell as problem:
         return Report("", refusal=str(problem))
 
 

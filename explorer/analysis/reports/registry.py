@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from . import fan_out, incidents, journeys, losses, redelivery, waiting
+from . import fan_out, incidents, journeys, locks, losses, properties, receivers, redelivery, waiting
 from .report import Analysis
 
-MODULES = (waiting, losses, redelivery, incidents, fan_out, journeys)
+MODULES = (waiting, losses, redelivery, incidents, fan_out, locks, receivers, properties, journeys)
 ANALYSES: tuple[Analysis, ...] = tuple(module.ANALYSIS for module in MODULES)
 BY_SLUG = {one.slug: one for one in ANALYSES}
 

@@ -1,0 +1,250 @@
+"""Hot properties and sessions: which values of properties wait or fail more than the others, and which sessions stalled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from statistics import NormalDist
+from typing import Any
+
+from django.urls import reverse
+
+from broker_core.common.durations import human
+from explorer.shared.charts import WIDTHS
+
+from .. import dimensions
+from ..listing import messages_url
+from ..survival import FEWEST
+from .attempts import wilson
+from .drawings import ShareRow, named_heat_map, share_rows
+from .forms import ReportForm
+from .report import Analysis, Column, Figure, Link, Report, Section, Table, counted, moment, percent
+from .scope import Range, Scope
+from .tables import Tables
+
+SLOW = 0.9  # of its queue's messages (jobs/reports/properties.py)
+MOST_DRAWN = 10
+LONG_STILL = timedelta(minutes=1)  # a session that stalled for less is not worth a sentence
+LONGEST_STAY = timedelta(days=400)  # of a message that left in the range; the list finds those that were enqueued since
+VALUES = (
+    Column("queue", "Queue"),
+    Column("property", "Property"),
+    Column("value", "Value"),
+    Column("messages", "Messages", "count"),
+    Column("failed", "Failed", "share"),
+    Column("failed_low", "At least (95 % band)", "share"),
+    Column("failed_high", "At most", "share"),
+    Column("failed_others", "Others failed", "share"),
+    Column("slow", "Waited long", "share"),
+    Column("slow_low", "At least (95 % band)", "share"),
+    Column("slow_high", "At most", "share"),
+    Column("slow_others", "Others waited long", "share"),
+)
+SESSIONS = (
+    Column("queue", "Queue"),
+    Column("session", "Session"),
+    Column("messages", "Messages", "count", has_bar=True),
+    Column("share", "Share of the queue's", "share"),
+    Column("failed", "Failed", "count"),
+    Column("wait", "Longest wait", "duration"),
+    Column("stalled", "Stalled, at most", "duration"),
+    Column("since", "From, UTC", "instant"),
+    Column("first", "Message that left then"),
+)
+NOTES = (
+    "Includes the messages that left in this range. A message failed if it expired, was dead-lettered, moved or dropped, or "
+    "was delivered more than once.",
+    f"It waited long if it waited longer than {SLOW:.0%} of its queue's messages.".replace("%", "\xa0%"),
+    f"A value is compared with the other messages of its queue, if both have at least {FEWEST}; bands are Wilson's, and a value "
+    "stands out where its band is above that of the others, wider bands if the key has many values. The most frequent values of "
+    "each queue are listed, and those that differ most.",
+    "A session is stalled while messages of it wait and none leaves: its messages are delivered one after the other.",
+)
+TITLES = {"failed": "Which values fail more often", "slow": "Which values wait longer"}
+NONE = "No messages that differ in a property left in this range."
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """The messages of a queue with one value, and the others of the queue. slow: those that waited long. tested: how many values
+    of the key there are; by chance alone, one of many differs."""
+
+    entity_id: int
+    key: str
+    value: str
+    messages: int
+    failed: int
+    slow: int
+    others: int
+    others_failed: int
+    others_slow: int
+    tested: int = 1
+
+    @property
+    def words(self) -> str:
+        return dimensions.words(self.key, self.value)
+
+    def shares(self, metric: str) -> tuple[float, float, float, float]:
+        """The share that "failed" or was "slow", its band, and the share of the others."""
+        count = getattr(self, metric)
+        return count / self.messages, *wilson(count, self.messages), getattr(self, f"others_{metric}") / max(1, self.others)
+
+    def margin(self, metric: str) -> float:
+        """By how much the value's band is above that of the others; below 0: it does not stand out. The bands are wider for keys
+        with many values."""
+        if self.messages < FEWEST or self.others < FEWEST:
+            return -1.0
+        z = NormalDist().inv_cdf(1 - 0.025 / self.tested)
+        low = wilson(getattr(self, metric), self.messages, z)[0]
+        return low - wilson(getattr(self, f"others_{metric}"), self.others, z)[1]
+
+    @property
+    def most(self) -> float:
+        return max(self.margin("failed"), self.margin("slow"))
+
+
+def present(scope: Scope, values: Mapping[str, Any], tables: Tables) -> Report:
+    names = Value.__dataclass_fields__
+    found = [Value(*(getattr(row, name) for name in names)) for row in tables["values"]]
+    found.sort(key=lambda one: (-one.most, -one.messages, one.key, one.value))
+    sessions = sorted(tables["sessions"], key=lambda one: (-one.still_us, -one.messages, one.session, one.entity_id))
+    said = f"{sentence(found, scope)}{_compared(scope, found, tables['before'])} {session_sentence(sessions)}".strip()
+    everything = tables.one("all")
+    sections = [*_values(scope, found), *_sessions(scope, sessions, tables["spells"])] if everything.messages else []
+    return Report(said, sections, NOTES, everything.generated, links=_links(scope, found))
+
+
+def standing_out(found: Sequence[Value], metric: str) -> list[Value]:
+    """Those that clearly do, most first."""
+    return sorted((one for one in found if one.margin(metric) > 0), key=lambda one: -one.margin(metric))
+
+
+def sentence(found: Sequence[Value], scope: Scope) -> str:
+    """Which value fails, and which waits, clearly more than the others of its queue."""
+    if not found:
+        return NONE
+    parts = []
+    for metric, verb in (("failed", "failed"), ("slow", "waited long")):
+        if worst := standing_out(found, metric)[:1]:
+            one = worst[0]
+            share, low, high, rest = one.shares(metric)
+            parts.append(
+                f"Messages of {scope.paths[one.entity_id]} with {one.words} {verb} more often: {percent(share)} "
+                f"({percent(low)} to {percent(high)}), {percent(rest)} of the others."
+            )
+    return " ".join(parts) or f"No property of messages of {scope.name} has a value that failed or waited clearly more often."
+
+
+def session_sentence(sessions: Sequence[Any]) -> str:
+    """Which session stalled longest, and which has far more messages than an equal share. sessions: that one first."""
+    if not sessions:
+        return ""
+    still, most, said = sessions[0], max(sessions, key=lambda one: one.messages), []
+    if (length := timedelta(microseconds=still.still_us)) >= LONG_STILL:
+        said.append(f"Session {still.session} stalled longest: {human(length)} from {moment(still.since)}.")
+    share = most.messages / most.queue_messages
+    if most.queue_sessions > 1 and share > 3 / most.queue_sessions and most.messages >= FEWEST:
+        said.append(f"Session {most.session} has most messages, {percent(share)} of its queue's.")
+    return " ".join(said)
+
+
+def stalled(spells: Iterable[tuple[datetime, datetime]], span: Range) -> list[float]:
+    """The share of each interval that these times, which do not overlap, cover. Pure."""
+    found = []
+    for at in span.buckets:
+        covered = (min(until, at + span.bucket) - max(since, at) for since, until in spells)
+        found.append(sum((one for one in covered if one > timedelta(0)), timedelta(0)) / span.bucket)
+    return found
+
+
+def _values(scope: Scope, found: Sequence[Value]) -> list[Section]:
+    sections = []
+    for metric, title in TITLES.items():
+        if drawn := standing_out(found, metric)[:MOST_DRAWN]:
+            rows = [_drawn(one, metric, scope) for one in drawn]
+            label = f"{title}: share of the messages with each value, with its 95 % band, and of the others"
+            keys = [("share", "share"), ("rest", "others of the queue")]
+            charts = [share_rows(rows, one) for one in WIDTHS]
+            figure = Figure(label, charts, "bars", "with its 95 % band", keys, template="explorer/analysis/_gantt.svg")
+            sections.append(Section(metric, title, figures=[figure]))
+    data = [_value_row(scope, one) for one in found]
+    return [*sections, Section("values", "Values", table=Table("values", "Values", VALUES, data, empty=NONE))]
+
+
+def _drawn(one: Value, metric: str, scope: Scope) -> ShareRow:
+    share, low, high, rest = one.shares(metric)
+    at = f"{scope.paths[one.entity_id]}: " if scope.is_whole else ""
+    tip = f"{at}{one.words}: {percent(share)} of {one.messages:,}; others {percent(rest)}"
+    return ShareRow(at + dimensions.text(one.key, one.value), share, tip, (low, high), rest)
+
+
+def _value_row(scope: Scope, one: Value) -> tuple[Any, ...]:
+    number = _link(scope, one.entity_id, one.messages, one.key, one.value)
+    text = dimensions.text(one.key, one.value)
+    return scope.paths[one.entity_id], dimensions.name(one.key), text, number, *one.shares("failed"), *one.shares("slow")
+
+
+def _link(scope: Scope, entity_id: int, count: int, key: str, value: str) -> Link:
+    """A number of messages that left in the range with a value, which leads to them."""
+    span = scope.range
+    url = messages_url(
+        {"queue": entity_id}, span.start - LONGEST_STAY, span.end, left_start=span.start, left_end=span.end, key=key, value=value
+    )
+    return Link(count, url)
+
+
+def _sessions(scope: Scope, sessions: Sequence[Any], spells: Iterable[Any]) -> list[Section]:
+    if not sessions:
+        return []
+    span, times = scope.range, dict[tuple[int, str], list[tuple[datetime, datetime]]]()
+    for one in spells:
+        times.setdefault((one.entity_id, one.session), []).append((one.since, one.until))
+    drawn = [(one.session, stalled(mine, span)) for one in sessions if (mine := times.get((one.entity_id, one.session)))]
+    label = f"Share of each {span.unit} in which a session was stalled"
+    charts = [named_heat_map(span.buckets, drawn, one, span.partial) for one in WIDTHS]
+    figure = Figure(
+        label, charts, "heat", f"{label}; the stronger the color, the longer", template="explorer/analysis/_heat_map.svg"
+    )
+    table = Table("sessions", "Sessions", SESSIONS, [_session_row(scope, one) for one in sessions])
+    return [Section("sessions", "Sessions", figures=[figure] if drawn else [], table=table)]
+
+
+def _session_row(scope: Scope, one: Any) -> tuple[Any, ...]:
+    wait = None if one.wait_us is None else timedelta(microseconds=one.wait_us)
+    return (
+        scope.paths[one.entity_id], one.session, _link(scope, one.entity_id, one.messages, dimensions.SESSION, one.session),
+        one.messages / one.queue_messages, one.failed, wait, timedelta(microseconds=one.still_us), one.since,
+        Link(f"#{one.first}", scope.message_url(one.entity_id, one.first)),
+    )  # fmt: skip
+
+
+def _compared(scope: Scope, found: Sequence[Value], before: Sequence[Any]) -> str:
+    """What the value that stands out most was in the other range."""
+    worst = next((one for one in found if one.most > 0), None)
+    if worst is None or scope.compared is None:
+        return ""
+    metric = max(("failed", "slow"), key=worst.margin)
+    key = (worst.entity_id, worst.key, worst.value)
+    same = next((one for one in before if (one.entity_id, one.key, one.value) == key), None)
+    between = f"From {moment(scope.compared.start)} to {moment(scope.compared.end)}"
+    if same is None:
+        return f" {between} there were no messages with {worst.words} to compare."
+    count, verb = getattr(same, metric), "failed" if metric == "failed" else "waited long"
+    low, high = wilson(count, same.messages)
+    of = f"{percent(count / same.messages)} ({percent(low)} to {percent(high)}) of {counted(same.messages, 'message')}"
+    return f" {between}, {of} with {worst.words} {verb}."
+
+
+def _links(scope: Scope, found: Sequence[Value]) -> list[Link]:
+    if not scope.family.texts.application_properties:
+        return []
+    has_any = any(dimensions.is_property(one.key) for one in found)
+    words = "Change the properties" if has_any else "Choose properties to tell messages apart by"
+    return [Link(words, f"{reverse('explorer:analysis_properties')}?{scope.url_query}")]
+
+
+ANALYSIS = Analysis(
+    slug="properties", title="Hot properties and sessions", form=ReportForm, present=present, needs={"lives": timedelta(0)},
+    question="Which property values wait or fail more often than others, and which sessions stalled?",
+)  # fmt: skip
