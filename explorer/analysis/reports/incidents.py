@@ -26,6 +26,7 @@ from .scope import Range, Scope
 from .tables import Tables
 
 WINDOWS = {"1": "1 hour", "6": "6 hours", "24": "24 hours"}
+PERIODS = {"1": "hour", "6": "6 hours", "24": "24 hours"}  # "the ... before"
 LONGEST = timedelta(days=1)  # of WINDOWS
 AGED = timedelta(days=7)  # older trouble is known by the hour (jobs/roll_up.py)
 SUBJECTS = {
@@ -147,7 +148,7 @@ def sentence(onsets: Sequence[Any], causes: Mapping[int, Change | None], scope: 
     if not onsets:
         return (
             "No onset of failed deliveries, lost locks, lost messages or long waiting was found in this range, comparing "
-            f"{WINDOWS[str(length // timedelta(hours=1))]} before and after each step."
+            f"the {PERIODS[str(length // timedelta(hours=1))]} before and after each step."
         )
     first = onsets[0]
     subject, name = SUBJECTS[first.kind], scope.paths[first.entity_id]
@@ -157,7 +158,7 @@ def sentence(onsets: Sequence[Any], causes: Mapping[int, Change | None], scope: 
         said += f" (median wait {median.value(median.before)} → {median.value(median.after)})"
     cause = causes[first.number]
     if cause is None:
-        said += f"; no change or deploy is known in the {WINDOWS[str(length // timedelta(hours=1))]} before."
+        said += f"; no change or deploy is known in the {PERIODS[str(length // timedelta(hours=1))]} before."
     else:
         said += f", {_since(first, cause)} {cause.words}."
     others = len(onsets) - 1

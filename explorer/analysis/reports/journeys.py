@@ -78,10 +78,10 @@ def sentence(routes: Sequence[Any], steps: Mapping[str, Sequence[Any]], names: M
     first, total = routes[0], sum(one.journeys for one in routes)
     place, share = slowest(steps[first.route])
     said = (
-        f"{counted(first.journeys, 'journey')} {_words(steps[first.route], names)}: half within {_brief(first.p50_us)}, 95\xa0% "
-        f"within {_brief(first.p95_us)}"
+        f"{counted(first.journeys, 'journey')} went {_words(steps[first.route], names)}, half within {_brief(first.p50_us)}, "
+        f"95\xa0% within {_brief(first.p95_us)}"
     )
-    said += f", {percent(share)} of the time in {_name(place, names)}." if share else "."
+    said += f"; {percent(share)} of the time was in {_name(place, names)}." if share else "."
     return said if total == first.journeys else f"{said} {counted(len(routes), 'route')} had {counted(total, 'journey')}."
 
 

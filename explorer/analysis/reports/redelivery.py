@@ -153,7 +153,8 @@ def _compared(total: Any, span: Range) -> str:
     if not total.before:
         return f"From {moment(span.start)} to {moment(span.end)} there were no deliveries."
     failed = total.before - total.before_well
-    return f"From {moment(span.start)} to {moment(span.end)} it was {percent(failed / total.before)} ({failed:,} of {total.before:,})."
+    share = percent(failed / total.before)
+    return f"From {moment(span.start)} to {moment(span.end)} it was {share} ({failed:,} of {total.before:,})."
 
 
 ANALYSIS = Analysis(
