@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlencode
 
 from django.urls import reverse
@@ -36,6 +36,14 @@ class Subject:
     @cached_property
     def by_id(self) -> dict[int, Entity]:
         return {entity.pk: entity for entity in self.entities}
+
+    def with_entities(self, ids: Iterable[int | None]) -> Self:
+        """The same with other entities of the namespace, for their names. Deleted ones that are forgotten are left out."""
+        missing = {one for one in ids if one is not None} - self.by_id.keys()
+        if not missing:
+            return self
+        others = Entity.objects.filter(pk__in=missing, namespace=self.namespace).order_by("pk")
+        return replace(self, entities=[*self.entities, *others])
 
     def message_url(self, entity_id: int, sequence_number: int) -> str:
         """The page of a message of one of the entities. That of a deleted one says of which: another may have its name."""

@@ -10,10 +10,13 @@ RESUBMITTED = 15
 DELETED = 16
 FORWARDED = 17
 RECEIVED_AND_DELETED = 18
+PUBLISHED = 20
 DROPPED = 21
 MOVED = 22
 STILL_THERE = 0  # the message had not left when the analysis began
 
+# Outcomes of messages that were lost: no receiver processed them where they were.
+LOST = (EXPIRED, DEAD_LETTERED, DROPPED, MOVED, PURGED, DELETED)
 # Outcomes that have a reason.
 WITH_REASON = (DEAD_LETTERED, MOVED, DROPPED)
 # Reasons of a dead-lettering, move or drop because the time-to-live ended: the outcome is "expired", wherever the message went.

@@ -33,8 +33,11 @@ def steps(spec: dict) -> int:
 def tables(spark: SparkSession, spec: dict) -> dict[str, pa.Table]:
     """The tables of one request."""
     module = importlib.import_module(f"{__package__}.reports.{spec['report']}")
-    frames = module.tables(History(spark, Request.of(spec)))
-    return {name: frame.toArrow() for name, frame in frames.items()}
+    try:
+        frames = module.tables(History(spark, Request.of(spec)))
+        return {name: frame.toArrow() for name, frame in frames.items()}
+    finally:
+        spark.catalog.clearCache()  # of frames that the report uses more than once
 
 
 def packed(found: dict[str, pa.Table]) -> bytes:

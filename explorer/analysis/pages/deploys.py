@@ -34,5 +34,5 @@ def mark_deploy(request: HttpRequest) -> HttpResponse:
             target=changes.deploy_target(of.namespace.name, name), says=lambda _: f"Marked the deploy of {name}.",
         )  # fmt: skip
         if done.error is None:
-            return HttpResponseRedirect(f"{reverse('explorer:analysis_report', args=('changes',))}?{of.url_query}")
+            return HttpResponseRedirect(f"{reverse('explorer:analysis_report', args=('incidents',))}?{of.url_query}")
     return shell.show_form(request, "analysis/mark_deploy", form, done=done, section="insights", of=of)

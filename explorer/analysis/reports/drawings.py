@@ -1,4 +1,4 @@
-"""Computes the geometry of the charts that only reports have: heat maps, Sankey diagrams, Gantt charts, bars by category.
+"""Computes the geometry of the charts that only reports have: heat maps, Gantt charts, bars by category.
 
 Pure. Lengths and widths are those of explorer.shared.charts.
 """
@@ -53,43 +53,6 @@ class HeatMap:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
-    """A box of a Sankey diagram, with its label at text_x. at_end: whether the label ends there."""
-
-    name: str
-    x: float
-    y: float
-    height: float
-    text: str
-    title: str
-    text_x: float
-    at_end: bool
-
-    @property
-    def middle(self) -> float:
-        return round(self.y + self.height / 2, 1)
-
-
-@dataclass(frozen=True, slots=True)
-class Ribbon:
-    """What flows from one box to another."""
-
-    name: str
-    path: str
-    width: float
-    title: str
-
-
-@dataclass(frozen=True, slots=True)
-class Sankey:
-    variant: str
-    width: int
-    height: float
-    nodes: tuple[Node, ...]
-    ribbons: tuple[Ribbon, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Bar:
     """A bar of a Gantt chart. name: CSS name of the series."""
 
@@ -104,17 +67,6 @@ class Gantt:
 
     chart: Chart
     bars: tuple[Bar, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Flow:
-    """A step in a Sankey diagram: from a box of one layer to a box of the next. name: CSS name of the series."""
-
-    layer: int
-    source: str
-    target: str
-    count: int
-    name: str
 
 
 def duration_heat_map(
@@ -174,48 +126,6 @@ def levels(cells: Mapping[tuple[int, int], float], *, linear: bool = False) -> t
         paths[at] += f"M{place} {row + 0.5}h{length}"
         i += length
     return tuple(Shape(f"heat-{i}", path) for i, path in enumerate(paths) if path)
-
-
-def sankey(flows: Sequence[Flow], variant: str) -> Sankey:
-    """Boxes in layers, largest first, and what flows between them."""
-    layers = _layers(flows)
-    most = max(len(layer) for layer in layers)
-    width, gap, box = WIDTHS[variant], 16.0, 8.0  # a label needs the gap: a box may be as low as 1
-    height = 48.0 + 34.0 * most
-    total = max(sum(layer.values()) for layer in layers)
-    unit = (height - gap * (most + 1) - most) / max(1, total)
-    tops: dict[tuple[int, str], float] = {}
-    nodes, rooms = [], _label_rooms(layers, int((width - box) / (len(layers) - 1) / CHARACTER) - 3)
-    for i, layer in enumerate(layers):
-        x, y = round(i * (width - box) / (len(layers) - 1), 1), gap
-        for name, count in layer.items():
-            tops[i, name] = y
-            tall, is_last = max(1.0, count * unit), i == len(layers) - 1
-            text = shortened(name, rooms[i])
-            nodes.append(
-                Node(name, x, round(y, 1), round(tall, 1), text, f"{name}: {count:,}", x - 4 if is_last else x + box + 4, is_last)
-            )
-            y += tall + gap
-    left, ribbons = dict(tops), []
-    right = dict(tops)
-    for flow in sorted(flows, key=lambda one: (one.layer, tops[one.layer, one.source], tops[one.layer + 1, one.target])):
-        thick = max(1.0, flow.count * unit)
-        source, target = (flow.layer, flow.source), (flow.layer + 1, flow.target)
-        x0 = flow.layer * (width - box) / (len(layers) - 1) + box
-        x1 = (flow.layer + 1) * (width - box) / (len(layers) - 1)
-        y0, y1, middle = left[source] + thick / 2, right[target] + thick / 2, (x0 + x1) / 2
-        left[source] += flow.count * unit
-        right[target] += flow.count * unit
-        path = f"M{x0:.1f} {y0:.1f}C{middle:.1f} {y0:.1f} {middle:.1f} {y1:.1f} {x1:.1f} {y1:.1f}"
-        ribbons.append(Ribbon(flow.name, path, round(thick, 1), f"{flow.source} → {flow.target}: {flow.count:,}"))
-    return Sankey(variant, width, height, tuple(nodes), tuple(ribbons))
-
-
-def _label_rooms(layers: Sequence[Mapping[str, int]], most: int) -> list[int]:
-    """How many characters the labels of each layer may have. Those of the last two share the room between these. most: between
-    two layers."""
-    before = min(max(len(name) for name in layers[-2]), max(6, most // 2))
-    return [*[max(6, most)] * (len(layers) - 2), before, max(6, most - before)]
 
 
 def gantt(rows: Sequence[tuple[str, Sequence[tuple[str, timedelta, timedelta, str]]]], variant: str) -> Gantt:
@@ -306,16 +216,3 @@ def _row_names(names: Sequence[str], variant: str) -> tuple[tuple[Tick, ...], fl
 def shortened(text: str, most: int) -> str:
     """A name in at most so many characters: its end tells more than its beginning."""
     return text if len(text) <= most else f"…{text[1 - most :]}"
-
-
-def _layers(flows: Sequence[Flow]) -> list[dict[str, int]]:
-    """The boxes of each layer with the larger of what they get and what they give, largest first."""
-    into: dict[tuple[int, str], int] = {}
-    out: dict[tuple[int, str], int] = {}
-    for flow in flows:
-        out[flow.layer, flow.source] = out.get((flow.layer, flow.source), 0) + flow.count
-        into[flow.layer + 1, flow.target] = into.get((flow.layer + 1, flow.target), 0) + flow.count
-    layers: list[dict[str, int]] = [{} for _ in range(max(flow.layer for flow in flows) + 2)]
-    for key in sorted({*into, *out}, key=lambda key: (-max(into.get(key, 0), out.get(key, 0)), key[1])):
-        layers[key[0]][key[1]] = max(into.get(key, 0), out.get(key, 0))
-    return layers

@@ -190,7 +190,9 @@ class Analysis:
     slug: in its URL; its job is the module of that name in explorer.analysis.jobs.reports (with _ for -). needs: the contents
     that the job reads, each with how long before the range (and the one to compare with) it reads them. present: (scope, cleaned
     values of the form, tables of the job) -> the report; raises CannotTell. form: a forms.ReportForm class. needs_entity:
-    whether it is about one queue, not about a namespace. right: what reading it needs.
+    whether it is about one queue, not about a namespace. whole_namespace: whether its job reads all entities of the namespace,
+    topics included, also for one queue; those of the scope are then the value "entity_ids" of its request. right: what reading
+    it needs.
     """
 
     slug: str
@@ -200,6 +202,7 @@ class Analysis:
     present: Callable[[Any, Mapping[str, Any], Any], Report]
     form: Any
     needs_entity: bool = False
+    whole_namespace: bool = False
     right: Right = Right.BROWSE
 
 

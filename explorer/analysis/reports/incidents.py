@@ -1,0 +1,273 @@
+"""Incidents: which change or deploy began this? When trouble began, and what settings and deploys before it did."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+from urllib.parse import urlencode
+
+from django import forms
+from django.urls import reverse
+
+from explorer.shared.charts import WIDTHS, brief, count_lines, duration_lines
+from explorer.shared.presenters import actor_name
+
+from ..jobs import measures
+from ..listing import messages_url
+from ..survival import Curve
+from .before_after import Metric, histograms, metrics
+from .forms import ReportForm
+from .report import Analysis, Column, Figure, Link, Report, Section, Table, counted, moment, percent
+from .scope import Range, Scope
+from .tables import Tables
+
+WINDOWS = {"1": "1 hour", "6": "6 hours", "24": "24 hours"}
+PERIODS = {"1": "hour", "6": "6 hours", "24": "24 hours"}  # "the ... before"
+LONGEST = timedelta(days=1)  # of WINDOWS
+AGED = timedelta(days=7)  # older trouble is known by the hour (jobs/roll_up.py)
+SUBJECTS = {
+    "failed": "Failed deliveries of {0}", "locks": "Lost locks of {0}", "lost": "Lost messages of {0}",
+    "waiting": "Messages of {0} that waited long",
+}  # fmt: skip
+TROUBLE = {"failed": "failed deliveries", "locks": "lost locks", "lost": "lost messages", "waiting": "long waiting"}
+ONSETS = (
+    Column("at", "From, UTC", "instant"),
+    Column("of", "Of"),
+    Column("what", "Trouble"),
+    Column("before", "Before", "share"),
+    Column("after", "After", "share", has_bar=True),
+    Column("messages", "Affected after it", "count"),
+    Column("change", "Change before it"),
+    Column("ago", "Time since the change", "duration"),
+)
+CHANGES = (
+    Column("at", "At, UTC", "instant"),
+    Column("what", "Change"),
+    Column("of", "Of"),
+    Column("by", "By"),
+    Column("before", "Messages before", "count"),
+    Column("after", "After", "count"),
+    Column("differs", "What differs clearly"),
+)
+FIGURES = (
+    Column("metric", "Figure"),
+    Column("before", "Before (95 % band)", "figure"),
+    Column("after", "After (95 % band)", "figure"),
+    Column("differs", "Differs clearly"),
+)
+NOTES = (
+    "Trouble begins at a step of 5 minutes (an hour, in days older than a week) after which the share of failed deliveries, lost "
+    "locks, lost messages or long waiting is at least twice that before it, by at least 4 standard errors, over the same length "
+    "of time on both sides. At least 30 messages are needed before it, and 5 more than expected after it.",
+    "A message waited long if it waited eight times as long as the fastest quarter of this range, and at least 1 s. A delivery "
+    "failed if it was abandoned, lost its lock, or was the last one allowed, or if the receiver rejected the message.",
+    "That a change precedes trouble does not prove that it caused it. Considered are changes of the queue's settings, also by "
+    "policies and programs, and deploys marked here or by manage.py mark_deploy.",
+    "The step in which a change was made counts for neither side. A difference is clear if the 95 % bands do not overlap.",
+)
+OTHER_CLOCK = "Changes are recorded in real time, which the clock of this namespace does not show, so none are considered."
+
+
+class IncidentsForm(ReportForm):
+    DEFAULTS = {"range": "1d", "window": "1"}
+    compare = None
+
+    window = forms.ChoiceField(label="Before and after", choices=list(WINDOWS.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Something that changed. number: in the tables. entity_id: only of this queue; None: of all."""
+
+    number: int
+    at: datetime
+    words: str
+    actor: str
+    entity_id: int | None = None
+
+
+def present(scope: Scope, values: Mapping[str, Any], tables: Tables) -> Report:
+    length, about = timedelta(hours=int(values["window"])), tables.one("about")
+    known, onsets = changes(tables["changes"]), sorted(tables["onsets"], key=lambda one: one.number)
+    times, shares = histograms(tables["times"]), {(one.point, one.number, one.side): one for one in tables["shares"]}
+
+    def figures(point: str, number: int) -> list[Metric]:
+        sides = {side: shares[point, number, side] for side in ("before", "after") if (point, number, side) in shares}
+        return metrics(times.get((point, number), {}), sides)
+
+    causes = {one.number: nearest(one, known, scope.now, length) for one in onsets}
+    said = sentence(onsets, causes, scope, length, partial(figures, "onset"))
+    sections = [] if not onsets else [
+        _picture(scope.range, onsets[0], causes[1], tables, scope.paths, length),
+        _onsets(scope, onsets, causes, length),
+        _figures(onsets[0], figures("onset", onsets[0].number), scope.paths),
+    ]  # fmt: skip
+    if known:
+        rows = [_change(scope, one, figures("change", one.number), shares, length) for one in known]
+        sections.append(Section("changes", "Changes", table=Table("changes", "Changes", CHANGES, rows)))
+    notes = NOTES if about.real_clock else (*NOTES, OTHER_CLOCK)
+    return Report(said, sections, notes, about.generated, links=_links(scope))
+
+
+def changes(rows: Sequence[Any]) -> list[Change]:
+    """Those of settings and deploys, newest first. Revisions without a difference are left out. Pure."""
+    found = []
+    for row in sorted(rows, key=lambda one: one.number):
+        if row.name is not None:
+            found.append(Change(row.number, row.at, f"the deploy of {row.name}", row.actor))
+        elif words := differences(json.loads(row.old), json.loads(row.new)):
+            found.append(Change(row.number, row.at, words, row.actor, row.entity_id))
+    return found
+
+
+def differences(before: Mapping[str, str | None], after: Mapping[str, str | None]) -> str:
+    """The settings that differ, in words: "lock duration: 00:00:30 → 00:01:00"."""
+    old, new = _flat(before), _flat(after)
+    names = [name for name in sorted({*old, *new}) if old.get(name) != new.get(name)]
+    return "; ".join(f"{name.replace('_', ' ')}: {_text(old.get(name))} → {_text(new.get(name))}" for name in names)
+
+
+def nearest(onset: Any, known: Sequence[Change], now: datetime, length: timedelta) -> Change | None:
+    """The change of this queue, or of all, that precedes an onset most closely, at most so long before its step. Pure."""
+    over = onset.at + step_of(onset.at, now)
+    before = [one for one in known if one.entity_id in (None, onset.entity_id) and onset.at - length <= one.at < over]
+    return max(before, key=lambda one: (one.at, one.entity_id is not None), default=None)
+
+
+def step_of(at: datetime, now: datetime) -> timedelta:
+    """How finely the counts of this time are known."""
+    return timedelta(hours=1) if at < now - AGED else timedelta(minutes=5)
+
+
+def sentence(onsets: Sequence[Any], causes: Mapping[int, Change | None], scope: Scope, length: timedelta, figures: Any) -> str:
+    """What began when, and which change it followed. figures: gives the metrics of an onset by its number."""
+    if not onsets:
+        return (
+            "No onset of failed deliveries, lost locks, lost messages or long waiting was found in this range, comparing "
+            f"the {PERIODS[str(length // timedelta(hours=1))]} before and after each step."
+        )
+    first = onsets[0]
+    subject, name = SUBJECTS[first.kind], scope.paths[first.entity_id]
+    said = f"{subject.format(name)} rose from {percent(_before(first))} to {percent(_after(first))} at {moment(first.at)}"
+    median = next((one for one in figures(first.number) if one.name == "waiting, median"), None)
+    if first.kind == "waiting" and median and median.before and median.after:
+        said += f" (median wait {median.value(median.before)} → {median.value(median.after)})"
+    cause = causes[first.number]
+    if cause is None:
+        said += f"; no change or deploy is known in the {PERIODS[str(length // timedelta(hours=1))]} before."
+    else:
+        said += f", {_since(first, cause)} {cause.words}."
+    others = len(onsets) - 1
+    return said if not others else f"{said} {counted(others, 'other onset')} {'is' if others == 1 else 'are'} listed below."
+
+
+def _since(onset: Any, cause: Change) -> str:
+    """How long after a change, as the beginning of "… after the change"."""
+    if cause.at > onset.at:
+        return "in the same minutes as"
+    return f"{brief(onset.at - cause.at)} after" if cause.at < onset.at else "at the time of"
+
+
+def _before(onset: Any) -> float:
+    return onset.before_bad / onset.before
+
+
+def _after(onset: Any) -> float:
+    return onset.after_bad / onset.after
+
+
+def _flat(settings: Mapping[str, str | None]) -> dict[str, Any]:
+    """Settings by name, those in force before those that were set. settings: their values as texts, objects as JSON."""
+    found: dict[str, Any] = {name: value for name, value in settings.items() if not (value or "").startswith("{")}
+    for group in ("options", "effective"):
+        found |= json.loads(settings.get(group) or "{}")
+    return found
+
+
+def _text(value: Any) -> str:
+    return "none" if value is None else value if isinstance(value, str) else json.dumps(value)
+
+
+def _picture(
+    span: Range, onset: Any, cause: Change | None, tables: Tables, names: Mapping[int, str], length: timedelta
+) -> Section:
+    """The clearest trouble over the range: its share, or the median and 95 % of the waiting, with the onset and the change."""
+    starts, title = span.buckets, f"{TROUBLE[onset.kind].capitalize()} of {names[onset.entity_id]}"
+    points = [("C", cause.at, cause.words)] if cause else []
+    points.append(("T", onset.at, f"trouble begins at {moment(onset.at)}"))
+    marks = sorted(((at - starts[0]) / span.bucket, letter, words) for letter, at, words in points)
+    keys = [(name, word) for name, word in (("p50", "median wait"), ("p95", "95\xa0%"))]
+    if onset.kind == "waiting":
+        lines = _waits(starts, tables["waits"])
+        charts = [duration_lines(starts, lines, (), one, partial=span.partial, marks=marks) for one in WIDTHS]
+        label = f"Waiting of {names[onset.entity_id]} by {span.unit}"
+    else:
+        by_time = {one.at: 100 * one.bad / one.total for one in tables["chart"]}
+        lines = {"dead": [by_time.get(at) for at in starts]}
+        charts = [count_lines(starts, lines, one, partial=span.partial, marks=marks) for one in WIDTHS]
+        keys, label = [("dead", f"{TROUBLE[onset.kind]}, per cent")], f"{title} by {span.unit}, per cent"
+    caption = "T: trouble begins" + (f"; C: {cause.words}" if cause else "")
+    return Section("onset", title, figures=[Figure(label, charts, caption=caption, keys=keys)])
+
+
+def _waits(starts: Sequence[datetime], rows: Sequence[Any]) -> dict[str, list[timedelta | None]]:
+    """The median and the 95th percentile of the waiting in each interval."""
+    by_time: dict[datetime, dict[int, dict[int, int]]] = {}
+    for row in rows:
+        by_time.setdefault(row.at, {})[row.measure] = dict(zip(row.bins, row.counts, strict=True))
+    curves = {at: Curve(each.get(measures.WAITING, {}), each.get(measures.NEVER_RECEIVED, {})) for at, each in by_time.items()}
+
+    def value(at: datetime, share: float) -> timedelta | None:
+        found = curves[at].quantile(share) if at in curves else None
+        return None if found is None else timedelta(microseconds=found)
+
+    return {name: [value(at, share) for at in starts] for name, share in (("p50", 0.5), ("p95", 0.95))}
+
+
+def _onsets(scope: Scope, onsets: Sequence[Any], causes: Mapping[int, Change | None], length: timedelta) -> Section:
+    rows = []
+    for one in onsets:
+        cause, until = causes[one.number], one.at + length
+        of = {"queue": one.entity_id}
+        url = (
+            messages_url(of, one.at, until) if one.kind == "waiting"
+            else messages_url(of, one.at - AGED, until, left_start=one.at, left_end=until, order="left")
+        )  # fmt: skip
+        ago = max(one.at - cause.at, timedelta(0)) if cause else None
+        rows.append((
+            Link(one.at, url), scope.paths[one.entity_id], TROUBLE[one.kind], _before(one), _after(one), one.after_bad,
+            cause.words if cause else None, ago,
+        ))  # fmt: skip
+    return Section("onsets", "Onsets", table=Table("onsets", "Onsets", ONSETS, rows))
+
+
+def _figures(onset: Any, found: Sequence[Metric], names: Mapping[int, str]) -> Section:
+    title = f"{names[onset.entity_id]} before and after {moment(onset.at)}"
+    return Section("figures", title, table=Table("figures", title, FIGURES, [one.columns for one in found]))
+
+
+def _change(scope: Scope, one: Change, found: Sequence[Metric], shares: Mapping[Any, Any], length: timedelta) -> tuple[Any, ...]:
+    of = {"queue": one.entity_id} if one.entity_id is not None else scope.query
+    counts = []
+    for side, start in (("before", one.at - length), ("after", one.at)):
+        row = shares.get(("change", one.number, side))
+        url = messages_url(of, start - AGED, start + length, left_start=start, left_end=start + length)
+        counts.append(Link(row.left, url) if row and row.left else 0)
+    name = scope.paths.get(one.entity_id or 0, "all queues" if scope.is_whole else scope.name)
+    differs = "; ".join(metric.words for metric in found if metric.differs)
+    return one.at, one.words, name, actor_name(one.actor), *counts, differs or None
+
+
+def _links(scope: Scope) -> list[Link]:
+    return [Link("Mark a deploy", f"{reverse('explorer:mark_deploy')}?{urlencode(scope.query)}")]
+
+
+ANALYSIS = Analysis(
+    slug="incidents", title="Which change or deploy began this?", form=IncidentsForm, present=present,
+    needs={"counts": LONGEST, "histograms": LONGEST, "settings": timedelta(0)},
+    question="When did losses, failed deliveries, lost locks or long waiting begin, and what changed before?",
+)  # fmt: skip

@@ -1,0 +1,79 @@
+"""Losses: the answer with its queue, the chart, and numbers that lead to their messages."""
+
+from datetime import timedelta
+from urllib.parse import parse_qs, urlsplit
+
+from explorer.analysis.jobs import outcomes
+from explorer.analysis.reports import losses
+from explorer.analysis.reports.report import plain
+
+from ..factories import NOON
+from .scopes import HOUR, SPAN, a_scope, tables
+
+LONG_AGO = NOON - timedelta(days=9)
+COLUMNS = {
+    "causes": {
+        "entity_id": 1, "outcome": outcomes.DEAD_LETTERED, "cause": "Bad #", "messages": 6, "entered_at": NOON, "first_at": NOON,
+        "last_at": NOON, "since": LONG_AGO,
+    },
+    "times": {"at": NOON, "outcome": outcomes.DEAD_LETTERED, "messages": 6},
+    "routes": {
+        "entity_id": 1, "outcome": outcomes.DEAD_LETTERED, "from_entity_id": None, "to_entity_id": None, "messages": 6,
+    },
+    "totals": {"left": 60, "lost": 9, "generated": 2, "begun": LONG_AGO, "before": None},
+}  # fmt: skip
+EXPIRED = {"entity_id": 2, "outcome": outcomes.EXPIRED, "cause": None, "messages": 3, "since": NOON}
+
+
+def shown(scope=None, total=None, **rows):
+    return losses.present(scope or a_scope("orders", "stock"), {}, tables(COLUMNS, totals=[total or {}], **rows))
+
+
+def test_the_answer_names_the_queues_of_the_most_frequent_and_of_the_new_cause():
+    assert shown(causes=[{}, EXPIRED]).finding == (
+        "9 messages were lost (15.0\xa0% of those that left): most often 6 of orders were dead-lettered (Bad #); new since "
+        "2026-03-01 12:00: 3 of stock expired."
+    )
+    assert shown(causes=[EXPIRED | {"messages": 8}, {"messages": 1}]).finding.endswith(
+        ": 8 of stock expired, new since 2026-03-01 12:00."
+    )
+    one = shown(causes=[{"messages": 1}], total={"lost": 1, "before": 4}, scope=a_scope("orders", compared=SPAN.before(HOUR)))
+    assert one.finding.startswith(
+        "1 message of orders was dead-lettered (Bad #) (1.7\xa0% of those that left). That is 75\xa0% fewer"
+    )
+    assert one.generated == 2
+
+
+def test_no_cause_is_new_in_a_young_history():
+    assert "new" not in shown(causes=[EXPIRED, {}], total={"begun": NOON - HOUR}).finding
+
+
+def test_a_range_without_losses():
+    found = shown(total={"lost": 0, "left": None})
+    assert (found.finding, found.sections) == ("No messages were lost in this range.", ())
+
+
+def test_losses_by_interval_are_stacked_by_outcome():
+    rows = tables(COLUMNS, times=[{}, {"outcome": outcomes.EXPIRED, "messages": 2, "at": NOON + 2 * SPAN.bucket}])["times"]
+    found = losses.by_interval(SPAN, rows)
+    assert (
+        list(found) == ["expired", "dead_lettered"] and found["expired"][:4] == [0, 0, 2, 0] and sum(found["dead_lettered"]) == 6
+    )
+
+
+def test_causes_and_paths_lead_to_their_messages():
+    routes = [
+        {}, {"from_entity_id": 2}, {"from_entity_id": 1}, {"outcome": outcomes.MOVED, "to_entity_id": 2},
+        {"outcome": outcomes.EXPIRED},
+    ]  # fmt: skip
+    found = shown(causes=[{}, EXPIRED], routes=routes).tables
+    query = parse_qs(urlsplit(found["causes"].rows[1][3].url).query, keep_blank_values=True)
+    assert (query["queue"], query["outcome"], query["cause"]) == (["2"], ["expired"], [""])
+    assert [[plain(value) for value in row] for row in found["routes"].rows] == [
+        ["senders", "orders", "dead-lettered", "dead letters of orders", 6],
+        ["stock", "orders", "dead-lettered", "dead letters of orders", 6],
+        ["orders (again)", "orders", "dead-lettered", "dead letters of orders", 6],
+        ["senders", "orders", "moved to other queues", "stock", 6],
+        ["senders", "orders", "expired", None, 6],
+    ]
+    assert parse_qs(urlsplit(found["routes"].rows[1][4].url).query)["origin"] == ["2"]
