@@ -39,7 +39,9 @@ SCHEDULES = (
     *(Schedule(f"broker_core.{sweep.name}", sweep.every_seconds, sweep.description) for sweep in SWEEPS),
     Schedule("explorer.end_dead_analyses", 60, "Ends analyses whose worker has died."),
     Schedule(
-        "explorer.roll_up_history", None, "Counts the archived history of past days by hour, so that it need not be read again."
+        "explorer.maintain_history",
+        None,
+        "Derives lives from the archived history, counts past days, and merges their files, by Spark.",
     ),
     Schedule("explorer.resume_operations", 10, "Continues operations whose worker has died."),
     Schedule("explorer.remove_old_sandboxes", 600, "Removes sandboxes a day after they were started."),

@@ -27,41 +27,23 @@ def _is_stopping() -> bool:
     return any(code is not None and code is not False for code in (state.should_stop, state.should_terminate))
 
 
-@shared_task(name="explorer.roll_up_history", ignore_result=True)
-def roll_up_history() -> dict:
-    """A sweep of the explorer: requests a roll-up of the days that are over. Without Java or PySpark it does nothing."""
-    return runs.recorded("roll_up_history", _request_roll_up)
+@shared_task(name="explorer.maintain_history", ignore_result=True)
+def maintain_history() -> dict:
+    """A sweep of the explorer: requests the nightly jobs. It does nothing without Java or PySpark, and as long as nobody has
+    opened an analysis, so that an installation without analyses starts no Spark."""
+    return runs.recorded("maintain_history", _request_maintenance)
 
 
-def _request_roll_up() -> dict:
+def _request_maintenance() -> dict:
+    from explorer.models import AnalysisRun
+
     from .running import submission  # it imports this module
 
     if problem := _cannot_run():
         return {"skipped": problem}
-    run = submission.roll_up(actor=SCHEDULE)
-    return {"requested": run is not None}
-
-
-@shared_task(name="explorer.analyse_namespace", ignore_result=True)
-def analyse_namespace(namespace: str) -> dict:
-    """A daily run (explorer.analysis.daily): requests an analysis of the last 24 hours of all queues of a namespace."""
-    return runs.recorded("analyse_namespace", lambda: _request_analysis(namespace))
-
-
-def _request_analysis(namespace: str) -> dict:
-    from .forms import ScopeForm
-    from .running import submission
-
-    asked = ScopeForm({"namespace": namespace})
-    asked.is_valid()
-    problem = _cannot_run() or ("" if asked.subject else f"There is no namespace {namespace}.")
-    if problem or asked.subject is None:
-        return {"namespace": namespace, "skipped": problem}
-    if not asked.subject.entities:
-        return {"namespace": namespace, "skipped": "It has no queues."}
-    if submission.is_open(asked.subject, SCHEDULE):
-        return {"namespace": namespace, "skipped": "Its last daily run has not ended yet."}
-    return {"namespace": namespace, "run": submission.last_day(asked.subject, actor=SCHEDULE).pk}
+    if not AnalysisRun.objects.filter(kind=AnalysisRun.REPORTS).exists():
+        return {"skipped": "No analysis was opened yet."}
+    return {"requested": submission.maintain(actor=SCHEDULE) is not None}
 
 
 def _cannot_run() -> str:

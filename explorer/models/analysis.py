@@ -6,9 +6,9 @@ from django.db import models
 class AnalysisRun(models.Model):
     """One run of Spark jobs.
 
-    kind: "reports" (which `request` lists), or "maintenance" (the nightly jobs). namespace, subject: what it is about, by the names
-    of that time; empty: the whole archive. warm: whether a Spark driver executed it that was running already; None: it
-    has not begun. expected_seconds: how long it should take, by earlier runs; None: not known.
+    kind: "reports" (which `request` lists), or "maintenance" (the nightly jobs). namespace, subject: what it is about, by the
+    names of that time; empty: the whole archive. warm: whether a Spark driver executed it that was running already; None: it has
+    not begun. expected_seconds: how long it should take, by earlier runs; None: not known.
     An execution holds the run's lease: `claimed_by` is its token, and `lease_until` is renewed while it runs. A run whose lease
     has ended is no longer running, whatever `state` says (see `running.runs.end_dead_runs`).
     """

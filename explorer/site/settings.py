@@ -25,6 +25,8 @@ SPARK_NICE = whole_number("SPARK_NICE", environment.get("SPARK_NICE"), default=1
 SPARK_KEEP_SECONDS = whole_number("SPARK_KEEP_SECONDS", environment.get("SPARK_KEEP_SECONDS"), default=600)
 SPARK_KEEP_MEGABYTES = whole_number("SPARK_KEEP_MEGABYTES", environment.get("SPARK_KEEP_MEGABYTES"), default=1500)
 SPARK_CONF = spark_conf(environment)
+# A stored result of an analysis that is older is made again when its page is opened.
+ANALYSIS_FRESH_SECONDS = whole_number("ANALYSIS_FRESH_SECONDS", environment.get("ANALYSIS_FRESH_SECONDS"), default=600)
 VITRINE_PUBLIC_URL = environment.get("VITRINE_PUBLIC_URL", "").rstrip("/")
 BEHIND_TLS = VITRINE_PUBLIC_URL.startswith("https://")
 VITRINE_LIMITS = environment.get("VITRINE_LIMITS") or "strict"

@@ -1,12 +1,24 @@
 """manage.py verify_archive [--deep] [--repair]: compares the archive's files with the manifest."""
 
+from collections.abc import Sequence
+
 from django.core.management.base import BaseCommand, CommandError
+from django.db import transaction
+from django.db.models.functions import Now
 
 from broker_core.common.errors import BrokerError
-from broker_core.history import archive, compaction, verification
-from broker_core.models import ArchiveFile, ArchiveRollup
+from broker_core.history import archive, cleanup, manifest, verification
+from broker_core.models import ArchiveFile, ArchiveUnusedFile
 
 LOCK_SECONDS = 60.0
+AGAIN = {
+    ArchiveFile.SETTINGS: "will be written again, with the settings still in the database, by the next nightly task",
+    ArchiveFile.LIVES: "will be derived again from the events of the day by the next analysis",
+    ArchiveFile.OPEN: "was removed: messages that had not ended have lives without a beginning",
+    **dict.fromkeys(
+        (ArchiveFile.COUNTS, ArchiveFile.HISTOGRAMS, ArchiveFile.CLIENTS), "will be counted again by the next nightly task"
+    ),
+}
 
 
 class Command(BaseCommand):
@@ -15,7 +27,9 @@ class Command(BaseCommand):
     def add_arguments(self, parser):
         parser.add_argument("--deep", action="store_true", help="also read each file whole and compare its checksum")
         parser.add_argument(
-            "--repair", action="store_true", help="write the slices of damaged files again, from the events still in the database"
+            "--repair",
+            action="store_true",
+            help="write damaged files of events again, from those still in the database; have the others made again from events",
         )
 
     def handle(self, *, deep, repair, **options):
@@ -26,25 +40,29 @@ class Command(BaseCommand):
             self.stdout.write("The archive is intact.")
             return
         if not repair:
-            raise CommandError(f"{len(found):,} damaged files. --repair writes their slices again where the events still exist.")
+            raise CommandError(f"{len(found):,} damaged files. --repair makes them again where the events still exist.")
         files = [damage.file for damage in found]
         for file in files:
-            if isinstance(file, ArchiveRollup):
-                file.delete()
-                self.stdout.write(f"{file.path} will be written again when its day is next rolled up.")
-            elif file.content == ArchiveFile.SETTINGS:
-                file.delete()
-                self.stdout.write(
-                    f"{file.path} will be written again, with the settings still in the database, by compact_archive."
-                )
+            if file.content in AGAIN:
+                self._make_again(file)
+        self._repair_events([file for file in files if file.content == ArchiveFile.EVENTS])
+
+    def _make_again(self, file: ArchiveFile) -> None:
+        """Remove a file from the manifest, and have it made again."""
+        with transaction.atomic():
+            if file.content == ArchiveFile.LIVES:
+                manifest.rebuild(file.day, file.namespace_id)
+            elif file.content in (ArchiveFile.COUNTS, ArchiveFile.HISTOGRAMS, ArchiveFile.CLIENTS):
+                manifest.count_again(file.day, file.namespace_id)
+            ArchiveUnusedFile.objects.update_or_create(path=file.path, defaults={"since": Now()})
+            file.delete()
+        self.stdout.write(f"{file.path} {AGAIN[file.content]}.")
+
+    def _repair_events(self, files: Sequence[ArchiveFile]) -> None:
         slices = sorted({file.slice_id for file in files if file.slice_id is not None})
-        compacted = {
-            (file.content != ArchiveFile.EVENTS, file.content, file.day, file.namespace_id): file  # lives are derived from events
-            for file in files
-            if isinstance(file, ArchiveFile) and file.slices
-        }
+        merged = {(file.day, file.namespace_id): file for file in files if file.slices}
         problems = [self._repair(slice_id) for slice_id in slices]
-        problems += [self._repair_compacted(compacted[key]) for key in sorted(compacted)]
+        problems += [self._repair_merged(merged[key]) for key in sorted(merged)]
         if any(problems):
             raise CommandError("\n".join(filter(None, problems)))
 
@@ -57,9 +75,9 @@ class Command(BaseCommand):
         self.stdout.write(f"Slice {slice_id} was written again with {events:,} events.")
         return None
 
-    def _repair_compacted(self, file: ArchiveFile) -> str | None:
+    def _repair_merged(self, file: ArchiveFile) -> str | None:
         try:
-            rows = compaction.write_again(file)
+            rows = cleanup.write_again(file)
         except BrokerError as problem:
             return str(problem)
         self.stdout.write(f"{file.path} was written again with {rows:,} rows.")

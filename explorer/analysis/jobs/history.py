@@ -75,11 +75,11 @@ class History:
 
     def lives(self) -> DataFrame:
         """schemas.LIFE: messages that left a list (any sub-queue)."""
-        return self._read("lives", [*self.request.files.get("lives", ()), *self.request.rolled.get("lives", ())])
+        return self._lives(late=False)
 
     def attempts(self) -> DataFrame:
         """schemas.ATTEMPT: deliveries that ended."""
-        return self._read("attempts", [*self.request.files.get("attempts", ()), *self.request.rolled.get("attempts", ())])
+        return self._attempts(late=False)
 
     def events(self) -> DataFrame:
         """schemas.EVENT."""
@@ -87,8 +87,8 @@ class History:
 
     def clients(self) -> DataFrame:
         """schemas.CLIENT: of roll-ups, and of the attempts that none counts yet."""
-        late = self._read("attempts", self.request.files.get("attempts", ()))
-        return self._read("clients", self.request.files.get("clients", ())).unionByName(roll_up.clients(late))
+        late = roll_up.clients(self._attempts(late=True))
+        return self._read("clients", self.request.files.get("clients", ())).unionByName(late)
 
     def settings(self) -> DataFrame:
         """schemas.SETTING."""
@@ -119,16 +119,14 @@ class History:
     def counts(self) -> DataFrame:
         """schemas.COUNT, of main lists: of roll-ups, of what none counts yet, and of messages that have not ended (their end_step
         is NULL). Several rows may have equal keys."""
-        late = self._read("lives", self.request.files.get("lives", ())).unionByName(self.open())
-        tried = self._read("attempts", self.request.files.get("attempts", ()))
+        late, tried = self._lives(late=True).unionByName(self.open()), self._attempts(late=True)
         rolled = self._read("counts", self.request.files.get("counts", ()))
         rows = rolled.unionByName(roll_up.counts_of_lives(late)).unionByName(roll_up.counts_of_attempts(tried))
         return rows.where(F.col("subqueue") == MAIN)
 
     def histograms(self) -> DataFrame:
         """As `counts`: entity_id, measure, step, bin, n."""
-        late = self._read("lives", self.request.files.get("lives", ())).unionByName(self.open())
-        tried = self._read("attempts", self.request.files.get("attempts", ()))
+        late, tried = self._lives(late=True).unionByName(self.open()), self._attempts(late=True)
         rolled = self._read("histograms", self.request.files.get("histograms", ())).where(F.col("subqueue") == MAIN)
         pairs = rolled.select("entity_id", "measure", "step", F.inline(F.arrays_zip("bins", "counts")).alias("bin", "n"))
         binned = roll_up.bins_of_lives(late).unionByName(roll_up.bins_of_attempts(tried)).where(F.col("subqueue") == MAIN)
@@ -138,6 +136,22 @@ class History:
         """The start of the chart interval in which an instant is. Weeks begin on Monday."""
         return floor(F.col(column), self.request.step)
 
+    def _lives(self, *, late: bool) -> DataFrame:
+        """late: only those that no roll-up counts yet."""
+        return roll_up.ended_lives(self._ended(late))
+
+    def _attempts(self, *, late: bool) -> DataFrame:
+        if "attempts" in self._frames:
+            return self._of_entities(self._frames["attempts"])
+        return roll_up.ended_attempts(self._ended(late))
+
+    def _ended(self, late: bool) -> DataFrame:
+        rolled = () if late else self.request.rolled.get("lives", ())
+        return self._read("lives", [*self.request.files.get("lives", ()), *rolled])
+
+    def _of_entities(self, rows: DataFrame) -> DataFrame:
+        return rows.where(F.col("entity_id").isin(list(self.request.entity_ids)))
+
     def _read(self, content: str, addresses: Sequence[str]) -> DataFrame:
         columns = schemas.BY_CONTENT[content]
         if content in self._frames:
@@ -146,7 +160,7 @@ class History:
             rows = self.spark.read.schema(columns).parquet(*addresses)
         else:
             rows = self.spark.createDataFrame([], columns)
-        return rows.where(F.col("entity_id").isin(list(self.request.entity_ids)))
+        return self._of_entities(rows)
 
 
 def floor(at: Column, step: timedelta) -> Column:

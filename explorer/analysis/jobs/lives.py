@@ -7,13 +7,13 @@ and an event that ends something yields a row with all of it. Rows are written b
 Specification: events (new files), earlier (files of events before them, which end nothing by themselves), open (files of messages
 that were carried), output (a folder to write, in the archive), partitions, keys (by entity id, the chosen properties), keep_after
 (ISO 8601: messages without an event since then are not carried), and days (only rows of these days and namespaces are written;
-absent: all, and the messages to carry). docs/history.md describes the columns.
+absent: all, and the messages to carry), and today (ISO 8601). docs/history.md describes the columns.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import date, datetime
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -58,7 +58,8 @@ def derived(spark: SparkSession, spec: dict) -> DataFrame:
     known = reduce(DataFrame.unionByName, [new, *_earlier(spark, spec)])
     known = _with_inherited(spark, spec, known)
     only = spec.get("days")
-    found = ended(histories(known, spec["partitions"]), carry=only is None, keep_after=spec.get("keep_after"))
+    today = date.fromisoformat(spec["today"])
+    found = ended(histories(known, spec["partitions"]), carry=only is None, keep_after=spec.get("keep_after"), today=today)
     if only is None:
         return found
     wanted = [(F.col("day") == one["day"]) & (F.col("namespace") == one["namespace_id"]) for one in only]
@@ -142,7 +143,7 @@ def histories(known: DataFrame, partitions: int) -> DataFrame:
     )
 
 
-def ended(rows: DataFrame, *, carry: bool, keep_after: str | None) -> DataFrame:
+def ended(rows: DataFrame, *, carry: bool, keep_after: str | None, today: date) -> DataFrame:
     """The rows of "lives" (schemas.ENDED) and, to `carry`, of "open" (schemas.OPEN), with `content`, `day` and `namespace`."""
     new, kind = F.col("is_new"), F.col("kind")
     ends_life = new & kind.isin(*LIFE_ENDS) & ~_taken_back()
@@ -159,7 +160,11 @@ def ended(rows: DataFrame, *, carry: bool, keep_after: str | None) -> DataFrame:
     values = {name: F.when(life | (attempt if name in schemas.SHARED else F.lit(False)), one) for name, one in _life().items()}
     values |= {schemas.ATTEMPT_NAMES[name]: F.when(attempt, one) for name, one in _attempt(at_once).items()}
     return rows.select(
-        *("content", F.to_date("recorded_at").alias("day"), "namespace"),
+        *(
+            "content",
+            F.when(F.col("content") == "lives", F.to_date("recorded_at")).otherwise(F.lit(today)).alias("day"),
+            "namespace",
+        ),
         *(_column(one, F.col("content") == "lives", values[one.name], _open()) for one in schemas.ENDED),
         *(_column(one, None, None, _open()) for one in schemas.OPEN if one.name not in values),
     )

@@ -5,6 +5,12 @@ its own; above, each octave has 32 of equal width, so a value is off by at most 
 follow from shifts of whole numbers alone: they are the same on every machine, and they add up over hours, days and entities.
 """
 
+from datetime import timedelta
+
+STEP = timedelta(minutes=5)  # of roll-ups
+COARSE = timedelta(hours=1)  # of those of days that are older than AGED
+AGED = timedelta(days=8)
+
 BITS = 5  # 2^BITS bins an octave
 
 # Measures of a life. Each life is counted once under LIFE; the others are histograms.

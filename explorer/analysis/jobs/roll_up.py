@@ -1,31 +1,62 @@
 """Job "roll up": counts the lives and attempts of days and namespaces by step of entering and of leaving, outcome, cause and
 time-to-live; histograms of their durations by step; and deliveries by receiver.
 
-Specification: lives, attempts (files of the days, under `day=.../namespace=.../`), output (a folder to write), step_seconds.
-Writes the contents "counts", "histograms" and "clients" of schemas.py, by content, day and namespace. A report counts what no
+Specification: lives (files of the days), output (a folder to write), step_seconds. Writes the contents "counts", "histograms" and
+"clients" of schemas.py, by content, day and namespace. A report counts what no
 roll-up has yet by the same functions (jobs/history.py).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from . import measures, outcomes
+from . import measures, outcomes, schemas, stored
+from .measures import STEP
+from .runner import Reporter
 
-STEPS = 2
-STEP = timedelta(minutes=5)
-COARSE = timedelta(hours=1)  # of days that are older than AGED
-AGED = timedelta(days=7)
+STEPS = 4
+DAY = ("day", "namespace")  # of the files of which rows are
 KEYS = ("entity_id", "subqueue", "measure", "step", "end_step", "outcome", "cause", "time_to_live_bin")
 
 
-def counts_of_lives(lives: DataFrame, step: timedelta = STEP) -> DataFrame:
+def run(spark: SparkSession, spec: dict, reporter: Reporter) -> dict:
+    step = timedelta(seconds=spec["step_seconds"])
+    rows = stored.read(spark, schemas.ENDED, spec["lives"])
+    lives, attempts = ended_lives(rows), ended_attempts(rows)
+    bins = bins_of_lives(lives, step, by=DAY).unionByName(bins_of_attempts(attempts, step, by=DAY))
+    counts = counts_of_lives(lives, step, by=DAY).unionByName(counts_of_attempts(attempts, step, by=DAY))
+    contents = {
+        "counts": counts, "clients": clients(attempts, by=DAY),
+        "histograms": histograms(bins, *DAY, "entity_id", "subqueue", "measure", "step"),
+    }  # fmt: skip
+    for content, found in contents.items():
+        reporter.step(f"Counting {len(spec['lives']):,} files of lives: {content}")
+        rows = found.withColumn("content", F.lit(content)).coalesce(1)
+        mode = "append"  # the folder is new, and each content has a folder of its own in it
+        stored.write(rows.sortWithinPartitions("entity_id"), spec["output"], by=("content", *DAY), mode=mode)
+    return {}
+
+
+def ended_lives(rows: DataFrame) -> DataFrame:
+    """The lives of rows of schemas.ENDED: schemas.LIFE, with `day` and `namespace` if they have them."""
+    return rows.where(F.col("outcome").isNotNull()).select(*schemas.LIFE.names, *_day(rows))
+
+
+def ended_attempts(rows: DataFrame) -> DataFrame:
+    """The attempts of rows of schemas.ENDED: schemas.ATTEMPT, with `day` and `namespace` if they have them."""
+    names = schemas.ATTEMPT_NAMES
+    columns = [F.col(names[name]).alias(name) if name in names else F.col(name) for name in schemas.ATTEMPT.names]
+    return rows.where(F.col(names["outcome"]).isNotNull()).select(*columns, *_day(rows))
+
+
+def counts_of_lives(lives: DataFrame, step: timedelta = STEP, by: Sequence[str] = ()) -> DataFrame:
     """schemas.COUNT of schemas.LIFE: a row for each combination of keys, of messages that entered their list."""
     rows = entered(lives).select(
-        *("entity_id", "subqueue"),
+        *(*by, "entity_id", "subqueue"),
         F.lit(measures.LIFE).cast("short").alias("measure"),
         floor("enqueued_at", step).alias("step"),
         floor("ended_at", step).alias("end_step"),
@@ -34,36 +65,36 @@ def counts_of_lives(lives: DataFrame, step: timedelta = STEP) -> DataFrame:
         bin_of(F.col("time_to_live_in_force_us")).alias("time_to_live_bin"),
         *("generated", F.coalesce("size", F.lit(0)).cast("long").alias("bytes")),
     )
-    return _counted(rows)
+    return _counted(rows, by)
 
 
-def counts_of_attempts(attempts: DataFrame, step: timedelta = STEP) -> DataFrame:
+def counts_of_attempts(attempts: DataFrame, step: timedelta = STEP, by: Sequence[str] = ()) -> DataFrame:
     """schemas.COUNT of schemas.ATTEMPT."""
     rows = attempts.select(
-        *("entity_id", "subqueue"),
+        *(*by, "entity_id", "subqueue"),
         F.lit(measures.ATTEMPT).cast("short").alias("measure"),
         floor("received_at", step).alias("step"),
         floor("ended_at", step).alias("end_step"),
         *("outcome", F.col("error").alias("cause"), F.lit(None).cast("int").alias("time_to_live_bin")),
         *("generated", F.lit(0).cast("long").alias("bytes")),
     )
-    return _counted(rows)
+    return _counted(rows, by)
 
 
-def bins_of_lives(lives: DataFrame, step: timedelta = STEP) -> DataFrame:
+def bins_of_lives(lives: DataFrame, step: timedelta = STEP, by: Sequence[str] = ()) -> DataFrame:
     """entity_id, subqueue, measure, step, bin, n: the histograms of waiting, of never having been received, and of processing."""
     values = {
         measures.WAITING: F.col("waiting_us"),
         measures.NEVER_RECEIVED: F.col("never_received_us"),
         measures.PROCESSING: F.col("processing_us"),
     }
-    return _binned(entered(lives), "enqueued_at", values, step)
+    return _binned(entered(lives), "enqueued_at", values, step, by)
 
 
-def bins_of_attempts(attempts: DataFrame, step: timedelta = STEP) -> DataFrame:
+def bins_of_attempts(attempts: DataFrame, step: timedelta = STEP, by: Sequence[str] = ()) -> DataFrame:
     """As `bins_of_lives`: of the time held, and of the thousandths of the lock that were used."""
     use = F.when(F.col("lock_us") > 0, F.expr("held_us * 1000 div lock_us"))
-    return _binned(attempts, "received_at", {measures.HELD: F.col("held_us"), measures.LOCK_USE: use}, step)
+    return _binned(attempts, "received_at", {measures.HELD: F.col("held_us"), measures.LOCK_USE: use}, step, by)
 
 
 def histograms(bins: DataFrame, *keys: str) -> DataFrame:
@@ -75,9 +106,9 @@ def histograms(bins: DataFrame, *keys: str) -> DataFrame:
     return grouped.select(*by, F.col("pairs.bin").alias("bins"), F.col("pairs.n").alias("counts"))
 
 
-def clients(attempts: DataFrame) -> DataFrame:
+def clients(attempts: DataFrame, by: Sequence[str] = ()) -> DataFrame:
     """schemas.CLIENT of schemas.ATTEMPT."""
-    keys = ("entity_id", "subqueue", "hour", "client", "outcome")
+    keys = (*by, "entity_id", "subqueue", "hour", "client", "outcome")
     rows = attempts.withColumn("hour", F.date_trunc("hour", "received_at")).withColumn("client", F.col("received_by"))
     passed = F.greatest(F.unix_micros("ended_at") - F.unix_micros("received_at"), F.lit(0))
     return rows.groupBy(*keys).agg(
@@ -108,16 +139,22 @@ def bin_of(value: Column) -> Column:
     return F.when(value < (1 << measures.BITS), value).otherwise(number).cast("int")
 
 
-def _counted(rows: DataFrame) -> DataFrame:
-    return rows.groupBy(*KEYS).agg(
+def _counted(rows: DataFrame, by: Sequence[str]) -> DataFrame:
+    return rows.groupBy(*by, *KEYS).agg(
         F.count("*").alias("messages"), F.count_if("generated").alias("generated"), F.sum("bytes").alias("bytes")
     )
 
 
-def _binned(rows: DataFrame, instant: str, values: dict[int, Column], step: timedelta) -> DataFrame:
+def _binned(rows: DataFrame, instant: str, values: dict[int, Column], step: timedelta, by: Sequence[str]) -> DataFrame:
     """A row for each bin of each measure that has a value."""
     entries = [
         F.struct(F.lit(measure).cast("short").alias("measure"), bin_of(value).alias("bin")) for measure, value in values.items()
     ]
-    each = rows.select("entity_id", "subqueue", floor(instant, step).alias("step"), F.inline(F.array(*entries)))
-    return each.where("bin IS NOT NULL").groupBy("entity_id", "subqueue", "measure", "step", "bin").agg(F.count("*").alias("n"))
+    each = rows.select(*by, "entity_id", "subqueue", floor(instant, step).alias("step"), F.inline(F.array(*entries)))
+    return (
+        each.where("bin IS NOT NULL").groupBy(*by, "entity_id", "subqueue", "measure", "step", "bin").agg(F.count("*").alias("n"))
+    )
+
+
+def _day(rows: DataFrame) -> list[str]:
+    return [name for name in DAY if name in rows.columns]

@@ -137,7 +137,7 @@ class Executor:
     def execute(self, name: str, spec: dict, output: TextIO) -> dict:
         """Returns what the job, a module of this package, returns."""
         job = importlib.import_module(f"{__package__}.{name}")
-        reporter = Reporter(output, job.STEPS)
+        reporter = Reporter(output, job.STEPS if hasattr(job, "STEPS") else 1 + job.steps(spec))
         reporter.step("Using the running Spark driver" if self.spark else "Starting Spark")
         self.spark = spark = self.spark or session(spec)
         done = threading.Event()

@@ -1,7 +1,7 @@
 """Reads and writes files of the archive in jobs.
 
-A job writes to a folder of its own, `<content>/day=.../namespace=.../`; the launcher enters the files in the manifest when the job has
-ended, and deletes the folder of one that failed. Files carry the schema's version in the metadata of their first column.
+A job writes to a folder of its own, under `content=.../day=.../namespace=.../`. The launcher enters the files in the manifest when
+the job has ended, and deletes the folder of one that failed. Files carry the schema's version in the metadata of their first column.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ def read(spark: SparkSession, columns: StructType, addresses: Sequence[str]) -> 
     )
 
 
-def write(rows: DataFrame, folder: str, by: Sequence[str]) -> None:
-    """Write rows to a folder that does not exist yet, by these columns, in the order that they have within each partition."""
+def write(rows: DataFrame, folder: str, by: Sequence[str], mode: str = "error") -> None:
+    """Write rows to a folder, by these columns, in the order that they have within each partition. mode: "error": the folder must
+    not exist yet."""
     first = next(name for name in rows.columns if name not in by)
     marked = rows.withColumn(first, F.col(first).alias(first, metadata={"vitrine.version": schemas.VERSION}))
-    marked.write.mode("error").partitionBy(*by).parquet(folder)
+    marked.write.mode(mode).partitionBy(*by).parquet(folder)

@@ -11,11 +11,10 @@ from typing import Any
 from broker_core.common.types import Actor
 from explorer.models import AnalysisRun
 
-from .. import java
 from ..reports.forms import ReportForm
 from ..reports.report import Analysis
 from ..reports.scope import Scope
-from ..running import submission
+from ..running import java, submission
 
 RETRIED_AFTER = timedelta(minutes=10)  # a failed run, by opening the page again
 TAKEN_WITHIN = timedelta(seconds=20)  # by a worker that is idle

@@ -149,9 +149,7 @@ def _show(request: HttpRequest, page: Page, asked: Asked, *, status: int = 200, 
     return shell.show(request, "analysis/question", _context(page, asked, **found), status=status)
 
 
-def _context(
-    page: Page, asked: Asked, *, run: AnalysisRun | None = None, answers: Sequence[cards.Answer] = ()
-) -> dict[str, Any]:
+def _context(page: Page, asked: Asked, *, run: AnalysisRun | None = None, answers: Sequence[cards.Answer] = ()) -> dict[str, Any]:
     query = asked.form.query
     shared = {name: value for name, value in query.items() if name in ReportForm.base_fields}
     results = [one.result for one in answers if one.result]

@@ -16,8 +16,8 @@ from explorer.models import AnalysisRun
 from explorer.operations.presenters import local
 from explorer.shared import shell
 
-from .. import runs
 from ..reports.registry import BY_SLUG
+from ..running import runs
 from .asking import is_left, progress_of
 
 

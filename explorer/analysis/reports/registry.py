@@ -5,10 +5,38 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from . import fan_out, flow, forecast, incidents, journeys, locks, losses, overview, promise, properties, receivers, redelivery, waiting
+from . import (
+    fan_out,
+    flow,
+    forecast,
+    incidents,
+    journeys,
+    locks,
+    losses,
+    overview,
+    promise,
+    properties,
+    receivers,
+    redelivery,
+    waiting,
+)
 from .report import Analysis
 
-MODULES = (overview, waiting, flow, promise, forecast, losses, redelivery, incidents, fan_out, journeys, locks, receivers, properties)
+MODULES = (
+    overview,
+    waiting,
+    flow,
+    promise,
+    forecast,
+    losses,
+    redelivery,
+    incidents,
+    fan_out,
+    journeys,
+    locks,
+    receivers,
+    properties,
+)
 
 ANALYSES: tuple[Analysis, ...] = tuple(module.ANALYSIS for module in MODULES)
 BY_SLUG = {one.slug: one for one in ANALYSES}

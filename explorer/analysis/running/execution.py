@@ -1,8 +1,10 @@
-"""Executes a run: archives the newest events, has a driver (driver.py) execute the Spark job, follows it and stores its results.
+"""Executes a run: has a driver (driver.py) execute its Spark jobs one after another, follows them, and stores their results.
 
-A run's files are in one folder: its specification, log, input and output, and `scratch`, which is removed when the run has ended
-or is found dead.
+What the jobs of a run are is in pipeline.py. A run's files are in one folder: specifications, log, and `scratch`, which has the
+results until they are stored, and is removed when the run has ended or is found dead.
 """
+
+from __future__ import annotations
 
 import importlib.util
 import json
@@ -11,31 +13,25 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 from django.conf import settings
 from django.db import DatabaseError, close_old_connections, connection
 
 from broker_core.common.durations import human
 from broker_core.common.errors import BrokerError
-from broker_core.history import archive, manifest, schema, storage, verification
-from broker_core.models import Entity
-from explorer.models import AnalysisReason, AnalysisResult, AnalysisRun
+from broker_core.history import archive, verification
+from explorer.models import AnalysisRun
 
-from .. import rollups
 from ..jobs import failures
 from . import driver as drivers
 from . import java, runs
 
-ACCURACY = 10_000  # percentile_approx: an answer's rank is off by at most 1 in this many
-MOST_REASONS = 12
 TICK_SECONDS = 0.5
 HORIZON_SECONDS = 20.0
 ARCHIVER_SECONDS = 120.0
-SMALL_LIVES = 2_000_000
+SMALL_ROWS = 2_000_000  # up to which a session for little data is used
 
 
 class Cancelled(Exception):
@@ -61,13 +57,17 @@ class RunFolder:
         self.root = Path(settings.RUNS_FOLDER) / f"run-{run_id}"
         self.log = self.root / "log.txt"
         self.scratch = self.root / "scratch"
-        self.result = self.root / "result"
-        self.still_there = self.scratch / "still_there.parquet"
-        self.specification = self.root / "specification.json"
 
     def make(self) -> None:
         self.scratch.mkdir(parents=True, exist_ok=True)
         self.log.touch()
+
+    def specification(self, number: int, job: str) -> Path:
+        return self.root / f"{number}-{job}.json"
+
+    def result(self, key: str) -> Path:
+        """Where a report's tables are written until they are stored."""
+        return self.scratch / f"{key}.tables"
 
     def remove_scratch(self) -> None:
         shutil.rmtree(self.scratch, ignore_errors=True)
@@ -76,6 +76,36 @@ class RunFolder:
         with self.log.open("rb") as file:
             file.seek(max(0, self.log.stat().st_size - runs.LOG_TAIL_CHARACTERS))
             return file.read().decode(errors="replace").replace("\0", "")
+
+
+class Jobs:
+    """The jobs of a run, executed by one driver. notes: what may be missing in the results, a sentence each."""
+
+    def __init__(self, held: runs.Claim, folder: RunFolder, java_home: Path, should_stop: Callable[[], bool]):
+        self.held, self.folder = held, folder
+        self._java_home, self._should_stop = java_home, should_stop
+        self._number, self._small = 0, True
+        self.notes: list[str] = []
+
+    def expect(self, rows: int) -> None:
+        """Say how many rows the run's jobs read, before the first of them."""
+        self._small = rows < SMALL_ROWS
+
+    def say(self, text: str) -> None:
+        self.held.write(step_text=text[:200])
+
+    def note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+            self.held.write(notes=self.notes)
+
+    def run(self, job: str, specification: Mapping[str, Any]) -> dict:
+        """Returns the job's `finished` event. Raises Cancelled, Stopped, JobFailed, ClaimLost."""
+        self._number += 1
+        path = self.folder.specification(self._number, job)
+        path.write_text(json.dumps(specification, indent=1))
+        session = drivers.session_of(settings.SPARK_CONF, small=self._small)
+        return _run_job(self.held, self.folder, job, path, session, self._java_home, self._should_stop)
 
 
 def execute(run_id: int, *, should_stop: Callable[[], bool] = lambda: False) -> None:
@@ -118,105 +148,24 @@ def end_dead_runs() -> int:
 
 
 def _execute(held: runs.Claim, run: AnalysisRun, folder: RunFolder, should_stop: Callable[[], bool]) -> None:
+    from . import pipeline  # it imports this module
+
     java_home = java.find()
     if importlib.util.find_spec("pyspark") is None:
-        raise CannotRun("PySpark is not installed: run `pip install -r requirements-spark.txt` (456 MB), then start again.")
+        raise CannotRun("PySpark is not installed: run `pip install -r requirements-spark.txt`, then start again.")
     folder.make()
-    held.write(step_text="Archiving the newest events")
-    prepare, store = KINDS[run.kind]
-    specification, lives, notes = prepare(run, folder)
-    held.write(notes=notes)
-    folder.specification.write_text(json.dumps(specification, indent=1))
-    session = drivers.session_of(settings.SPARK_CONF, small=lives < SMALL_LIVES)
-    finished = _run_job(held, folder, run.kind, session, java_home, should_stop)
-    store(held, run, folder, finished)
+    jobs = Jobs(held, folder, java_home, should_stop)
+    jobs.say("Archiving the newest events")
+    for note in archive_newest():
+        jobs.note(note)
+    pipeline.KINDS[run.kind](jobs, run)
 
 
-def _prepare(run: AnalysisRun, folder: RunFolder) -> tuple[dict, int, list[str]]:
-    """Write the job's input. Returns its specification, the number of lives to read, and notes on what may be missing.
-
-    Messages still in the queue come from one snapshot; all events up to and beyond it are archived afterwards. A message is in
-    one of the two, or in both if it left in between, which the job resolves for transactions from the snapshot's xmin on.
-    """
-    entity_ids = [queue["id"] for queue in run.queues]
-    with archive.connected() as postgres:
-        before = archive.row(postgres, "history_snapshot")
-        still_there = archive.read_arrow(
-            postgres, "history_still_there", entity_ids=entity_ids, start=run.start_at, end=run.end_at
-        )
-        after = archive.row(postgres, "history_snapshot")
-    pq.write_table(schema.conform(still_there, schema.LIFE), folder.still_there)
-    notes = _archive_beyond(after.xmax)
-    namespace_ids = list(Entity.objects.filter(pk__in=entity_ids).values_list("namespace_id", flat=True).distinct())
-    lives = manifest.life_files(run.start_at, run.end_at, namespace_ids)
-    verification.require_intact(lives.files)
-    return (
-        {
-            "lives": lives.addresses(),
-            "still_there": str(folder.still_there),
-            "exported_xmin": before.xmin,
-            "entity_ids": entity_ids,
-            "start": run.start_at.isoformat(),
-            "end": run.end_at.isoformat(),
-            "bucket": run.bucket,
-            "accuracy": ACCURACY,
-            "most_reasons": MOST_REASONS,
-            "result": str(folder.result),
-        },
-        lives.rows,
-        notes,
-    )
-
-
-def _store_results(held: runs.Claim, run: AnalysisRun, folder: RunFolder, finished: dict) -> None:
-    runs.succeed(held, finished["messages"], *_results(run, folder))
-
-
-def _prepare_days(run: AnalysisRun, folder: RunFolder) -> tuple[dict, int, list[str]]:
-    """As _prepare, for a roll-up of all days before the run's end. What a transaction still open now adds to them is rolled up
-    another night."""
+def archive_newest() -> list[str]:
+    """Archive the events of all transactions that have begun. Returns a note if one that stays open prevents this."""
     with archive.connected() as postgres:
         now = archive.row(postgres, "history_snapshot")
-    notes = _archive_beyond(now.xmax)
-    days = rollups.uncovered(before=run.end_at.date())
-    if not days:
-        raise CannotRun("No day has to be rolled up.")
-    files = [file for day in days for file in (*day.lives, *day.attempts)]
-    verification.require_intact(files)
-    lives, address = sum(file.rows for day in days for file in day.lives), storage.archive_here().address
-    return (
-        {
-            "days": [
-                {
-                    "day": day.day.isoformat(),
-                    "namespace_id": day.namespace_id,
-                    "slice_ids": sorted(day.slice_ids),
-                    "covered": sorted(day.covered),
-                }
-                for day in days
-            ],
-            "archive": address(""),
-            "lives": [address(file.path) for day in days for file in day.lives],
-            "attempts": [address(file.path) for day in days for file in day.attempts],
-            "messages": lives,
-            "result": str(folder.result),
-        },
-        lives,
-        notes,
-    )
-
-
-def _store_days(held: runs.Claim, run: AnalysisRun, folder: RunFolder, finished: dict) -> None:
-    days = [
-        rollups.Day(date.fromisoformat(day["day"]), day["namespace_id"], set(day["slice_ids"]))
-        for day in json.loads(folder.specification.read_text())["days"]
-    ]
-    rollups.store(days, pq.read_table(folder.result / "rows"))
-    runs.succeed(held, finished["messages"], [], [], message=f"{len({day.day for day in days}):,} days were rolled up.")
-
-
-# By kind of run: what writes the job's input (see _prepare), and what stores its output.
-KINDS = {"time_in_queue": (_prepare, _store_results), "roll_up": (_prepare_days, _store_days)}
+    return _archive_beyond(now.xmax)
 
 
 def _archive_beyond(xid: int) -> list[str]:
@@ -237,6 +186,7 @@ def _run_job(
     held: runs.Claim,
     folder: RunFolder,
     job: str,
+    specification: Path,
     session: Mapping[str, Any],
     java_home: Path,
     should_stop: Callable[[], bool] = lambda: False,
@@ -248,7 +198,7 @@ def _run_job(
     while True:
         driver = drivers.take(session, java_home)
         try:
-            finished = _follow(held, folder, driver, job, should_stop)
+            finished = _follow(held, folder, driver, job, specification, should_stop)
         except BaseException:
             driver.end()
             raise
@@ -263,7 +213,12 @@ def _run_job(
 
 
 def _follow(
-    held: runs.Claim, folder: RunFolder, driver: drivers.Driver, job: str, should_stop: Callable[[], bool]
+    held: runs.Claim,
+    folder: RunFolder,
+    driver: drivers.Driver,
+    job: str,
+    specification: Path,
+    should_stop: Callable[[], bool],
 ) -> dict | None:
     """Read the driver's events until the job has ended, and check at every tick whether to cancel or stop.
 
@@ -271,7 +226,7 @@ def _follow(
     """
     last, logged = {}, ""
     with suppress(BrokenPipeError):
-        driver.ask(job, folder.specification)
+        driver.ask(job, specification)
     with closing(driver.events(folder.log)) as events:
         for event in events:
             if event is None:
@@ -296,30 +251,6 @@ def _follow(
     if driver.is_warm and not last:
         return None
     raise JobFailed(f"The Spark process ended without a result ({driver.exit_text()}). See the log for details.")
-
-
-def _results(run: AnalysisRun, folder: RunFolder) -> tuple[list[AnalysisResult], list[AnalysisReason]]:
-    """The job's output as rows of the run."""
-    measured = [*_rows(folder.result / "whole"), *_rows(folder.result / "buckets")]
-    results = [AnalysisResult(run=run, **_columns(row)) for row in measured]
-    return results, [AnalysisReason(run=run, **row) for row in _rows(folder.result / "reasons")]
-
-
-def _rows(folder: Path) -> list[dict]:
-    """The job's rows. Spark writes instants without a time zone; they are UTC."""
-    rows = pq.read_table(folder).to_pylist()
-    return [{name: v.replace(tzinfo=UTC) if isinstance(v, datetime) else v for name, v in row.items()} for row in rows]
-
-
-def _columns(row: dict) -> dict:
-    """A row of the job as columns of AnalysisResult: arrays of microseconds become three durations each."""
-    waiting, processing = row.pop("waiting_us"), row.pop("processing_us")
-    return row | _percentiles("waiting", waiting) | _percentiles("processing", processing)
-
-
-def _percentiles(name: str, microseconds: list[int] | None) -> dict[str, timedelta]:
-    percents = ("p50", "p95", "p99")
-    return {f"{name}_{p}": timedelta(microseconds=value) for p, value in zip(percents, microseconds or (), strict=False)}
 
 
 @contextmanager

@@ -7,22 +7,17 @@ import os
 import socket
 import uuid
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 
-from django.db import transaction
 from django.db.models import F
 from django.db.models.functions import Now
 
-from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import Actor, Right
-from explorer.models import AnalysisResult, AnalysisRun
+from explorer.models import AnalysisRun
 
 LEASE = timedelta(seconds=30)
 RENEW_SECONDS = 5
 LOG_TAIL_CHARACTERS = 12_000
-MOST_BUCKETS = 400
-SAME_CLOCK = timedelta(seconds=1)  # clocks that differ less show the same time
-BUCKET_LENGTH = {"minute": timedelta(minutes=1), "hour": timedelta(hours=1), "day": timedelta(days=1)}
 OPEN = (AnalysisRun.QUEUED, AnalysisRun.RUNNING)
 WORKER_ENDED = "The worker stopped before the analysis finished. Nothing was changed. Start the analysis again."
 
@@ -45,17 +40,6 @@ class Claim:
         """Write values to the run. Raises ClaimLost."""
         if not self.rows().update(**values):
             raise ClaimLost(f"run {self.run_id} is no longer claimed by this worker")
-
-
-def check_range(start: datetime, end: datetime, bucket: str) -> None:
-    """Raise InvalidArgument for a range that is empty or has more than MOST_BUCKETS buckets."""
-    if end <= start:
-        raise InvalidArgument("range", "must end after it starts")
-    buckets = (end - start) / BUCKET_LENGTH[bucket]
-    if buckets > MOST_BUCKETS:
-        raise InvalidArgument(
-            "bucket", f"one per {bucket} gives {buckets:,.0f} points in this range; at most {MOST_BUCKETS:,} are possible"
-        )
 
 
 def ahead_of(run: AnalysisRun) -> list[AnalysisRun]:
@@ -110,18 +94,9 @@ def request_cancel(run_id: int, *, actor: Actor) -> None:
         AnalysisRun.objects.filter(pk=run_id, state=AnalysisRun.RUNNING, cancel_requested_at=None).update(**named)
 
 
-def succeed(held: Claim, messages: int, results: list[AnalysisResult], *, message: str = "") -> None:
-    """Store a run's results and end it, both or neither. Raises ClaimLost."""
-    with transaction.atomic():
-        AnalysisResult.objects.bulk_create(results, batch_size=2_000)
-        held.write(
-            state=AnalysisRun.SUCCEEDED,
-            finished_at=Now(),
-            messages=messages,
-            message=message,
-            step=F("steps"),
-            step_text="Done",
-        )
+def succeed(held: Claim, *, message: str = "", events: int | None = None) -> None:
+    """End a run. events: how many were derived. Raises ClaimLost."""
+    held.write(state=AnalysisRun.SUCCEEDED, finished_at=Now(), message=message, events=events)
 
 
 def end(held: Claim, state: str, message: str) -> None:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from django.conf import settings
 from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
+from kombu.exceptions import KombuError
 
+from broker_core.common.errors import BrokerError, InvalidArgument
 from broker_core.common.types import Actor, Right
+from broker_core.history import manifest
 from explorer.models import AnalysisResult, AnalysisRun
 
 from .. import tasks
@@ -22,6 +26,7 @@ from ..reports.report import Analysis
 from ..reports.scope import Range, Scope
 
 OPEN = (AnalysisRun.QUEUED, AnalysisRun.RUNNING)
+SHARED = (*ReportForm.base_fields,)  # fields of all forms, which say of what and when
 
 
 def key_of(analysis: Analysis, scope: Scope, form: ReportForm) -> str:
@@ -50,7 +55,7 @@ def refresh(
     none."""
     actor.require(Right.BROWSE, "the analyses")
     analyses = list(analyses)
-    old = datetime.now(UTC) - timedelta(seconds=getattr(settings, "ANALYSIS_FRESH_SECONDS", 600))
+    old = datetime.now(UTC) - timedelta(seconds=settings.ANALYSIS_FRESH_SECONDS)
     stored = results_of(analyses, scope, form)
     wanted = [one for one in analyses if force or one.slug not in stored or stored[one.slug].made_at < old]
     wanted = [one for one in wanted if open_run([one], scope, form) is None]
@@ -65,8 +70,18 @@ def refresh(
         run = AnalysisRun.objects.create(
             namespace=scope.namespace.name, subject=scope.name, request=request, requested_by=str(actor), requested_at=Now()
         )
-        transaction.on_commit(lambda: tasks.run_analysis.delay(run.pk))
+        transaction.on_commit(lambda: submit_run(run.pk))
     return run
+
+
+def submit_run(run_id: int) -> None:
+    """Send the run's task to Celery. If that fails, mark the run as failed with the reason, since no worker would start it."""
+    try:
+        tasks.run_analysis.delay(run_id)
+    except (KombuError, OSError, BrokerError) as problem:
+        message = f"The analysis could not be sent to Celery ({problem}). Start the Celery broker, then start the analysis again."
+        waiting = AnalysisRun.objects.filter(pk=run_id, state=AnalysisRun.QUEUED)
+        waiting.update(state=AnalysisRun.FAILED, finished_at=Now(), message=message)
 
 
 def open_run(analyses: Iterable[Analysis], scope: Scope, form: ReportForm) -> AnalysisRun | None:
@@ -88,6 +103,34 @@ def stored_scope(result: AnalysisResult, scope: Scope) -> Scope:
 
     found = span(asked["span"], scope.range) or scope.range
     return replace(scope, range=found, now=_at(asked["now"]), compared=span(asked.get("compared"), found))
+
+
+def asked_scope(analysis: Analysis, query: Mapping[str, str]) -> tuple[Scope, dict[str, Any]]:
+    """The scope of a request, now, and the values of the form. Raises InvalidArgument if there is no such queue or namespace any
+    more."""
+    form = analysis.form({name: value for name, value in query.items() if name in analysis.form.base_fields})
+    scope = form.scope() if form.is_valid() else None
+    if scope is None or not scope.entities:
+        raise InvalidArgument("scope", "names a queue or namespace that does not exist any more, or has no queues")
+    return scope, form.cleaned_data
+
+
+def maintain(*, actor: Actor, submit: bool = True) -> AnalysisRun | None:
+    """Request the nightly jobs. None: there is nothing to do, or they are requested already. submit: by a task; otherwise the
+    caller executes the run."""
+    actor.require(Right.OPERATE, "the history")
+    if not pipeline_is_due() or AnalysisRun.objects.filter(kind=AnalysisRun.MAINTENANCE, state__in=OPEN).exists():
+        return None
+    with transaction.atomic():
+        run = AnalysisRun.objects.create(kind=AnalysisRun.MAINTENANCE, requested_by=str(actor), requested_at=Now())
+        if submit:
+            transaction.on_commit(lambda: submit_run(run.pk))
+    return run
+
+
+def pipeline_is_due() -> bool:
+    """Whether events are to be derived, or days to be counted."""
+    return manifest.underived().exists() or bool(manifest.days_to_roll_up(datetime.now(UTC).date()))
 
 
 def _runs(analyses: Iterable[Analysis], scope: Scope, form: ReportForm) -> QuerySet[AnalysisRun]:

@@ -14,7 +14,13 @@ from broker_core.common.types import EventKind as K
 from broker_core.history.schema import EVENT
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
-REASONS = ("Order 17 of 3fa85f64-5717-4562-b3fc-2c963f66afa6 failed", "TTLExpiredException", "MaxDeliveryCountExceeded", None, " a  b ")
+REASONS = (
+    "Order 17 of 3fa85f64-5717-4562-b3fc-2c963f66afa6 failed",
+    "TTLExpiredException",
+    "MaxDeliveryCountExceeded",
+    None,
+    " a  b ",
+)
 
 
 class Writer:
@@ -126,13 +132,17 @@ class Message:
             self.until += timedelta(seconds=10)
             self._event(K.RENEWED, locked_until=self.until, actor=self.holder)
         elif how < 0.35:
-            self._event(self.dice.choice((K.ABANDONED, K.RELEASED, K.DEFERRED)), actor=self.holder, delivery_count=len(self.received))
+            self._event(
+                self.dice.choice((K.ABANDONED, K.RELEASED, K.DEFERRED)), actor=self.holder, delivery_count=len(self.received)
+            )
             self.state = "active"
         elif how < 0.5 and self.subqueue == 0:
             self.subqueue, self.state = 1, "active"
             self._ending(K.DEAD_LETTERED, actor=self.holder, reason=self.dice.choice(REASONS), subqueue=1)
         elif how < 0.55:
-            self._event(K.LOCK_LOST, locked_until=self.writer.at + timedelta(seconds=5), actor=self.holder)  # released by an operator
+            self._event(
+                K.LOCK_LOST, locked_until=self.writer.at + timedelta(seconds=5), actor=self.holder
+            )  # released by an operator
             self.state = "active"
         else:
             self._end(K.COMPLETED, actor=self.holder, delivery_count=len(self.received))

@@ -15,6 +15,7 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)
+COLUMNS = {**schemas.BY_CONTENT, "lives": schemas.ENDED, "attempts": schemas.ATTEMPT}
 ONCE = {  # what a row has unless a test says otherwise
     "lives": {
         "entity_id": 1, "subqueue": 0, "outcome": outcomes.COMPLETED, "result": outcomes.COMPLETED, "enqueued_at": NOON,
@@ -39,8 +40,8 @@ ONCE = {  # what a row has unless a test says otherwise
 
 
 def frame(spark: SparkSession, content: str, *rows: Mapping[str, Any]) -> DataFrame:
-    """Rows of a content (schemas.BY_CONTENT), each with a sequence number of its own unless it names one."""
-    columns = schemas.BY_CONTENT[content]
+    """Rows of a content (COLUMNS), each with a sequence number of its own unless it names one."""
+    columns = COLUMNS[content]
     full = [{"sequence_number": number, "event_id": number} | ONCE[content] | row for number, row in enumerate(rows, start=1)]
     unknown = {name for row in rows for name in row} - set(columns.names)
     assert not unknown, f"{content} has no column {unknown}"
@@ -51,7 +52,7 @@ def history(spark: SparkSession, request: Request | None = None, **rows: list[Ma
     """A history with these rows by content; all of entities 1 to 3, of an hour from NOON on."""
     frames = {content: frame(spark, content, *given) for content, given in rows.items()}
     asked = request or a_request()
-    return History(spark, asked, {**{content: frame(spark, content) for content in schemas.BY_CONTENT}, **frames})
+    return History(spark, asked, {**{content: frame(spark, content) for content in COLUMNS}, **frames})
 
 
 def a_request(**changes: Any) -> Request:

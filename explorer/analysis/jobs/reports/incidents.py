@@ -177,8 +177,8 @@ def of_deploys(spark: SparkSession, deploys: Sequence[dict], span: Span) -> Data
 def sides_of(found: DataFrame, known: DataFrame, request: Request, length: timedelta) -> DataFrame:
     """The times that are compared: point, number, entity_id (NULL: all), side, start, end. The step in which a change happened is
     on neither side."""
-    old = F.col("at") < F.lit(request.now - roll_up.AGED)
-    seconds = F.when(old, int(roll_up.COARSE.total_seconds())).otherwise(int(roll_up.STEP.total_seconds()))
+    old = F.col("at") < F.lit(request.now - measures.AGED)
+    seconds = F.when(old, int(measures.COARSE.total_seconds())).otherwise(int(roll_up.STEP.total_seconds()))
     second, window = F.unix_seconds("at"), int(length.total_seconds())
     points = found.select(F.lit("onset").alias("point"), "number", "entity_id", "at").unionByName(
         known.select(F.lit("change").alias("point"), "number", "entity_id", "at")

@@ -1,4 +1,4 @@
-"""manage.py roll_up_history: rolls up the archived history of the days before today, as the nightly task does."""
+"""manage.py maintain_history: derives, counts and merges the archived history at once, as the nightly task does."""
 
 from django.core.management.base import BaseCommand, CommandError
 
@@ -8,15 +8,15 @@ from explorer.models import AnalysisRun
 
 
 class Command(BaseCommand):
-    help = "Count the archived history of past days by hour, so that it need not be read again. Uses Spark."
+    help = "Derive lives from the archived events, count those of past days, and merge small files. Uses Spark."
 
     def handle(self, **options):
-        run = submission.roll_up(actor=Actor.local(), submit=False)
+        run = submission.maintain(actor=Actor.local(), submit=False)
         if run is None:
-            self.stdout.write("No day has to be rolled up.")
+            self.stdout.write("There is nothing to derive or count, or another run does it.")
             return
         execution.execute(run.pk)
         run.refresh_from_db()
         if run.state != AnalysisRun.SUCCEEDED:
             raise CommandError(run.message)
-        self.stdout.write(run.message)
+        self.stdout.write("\n".join([*run.notes, run.message]))

@@ -1,0 +1,288 @@
+"""The pipeline: which jobs a run executes, on which files of the archive, and what becomes of their output.
+
+derive: lives and attempts of the events that no job has read yet, in each run. roll up, compact: at night. reports: the tables of
+pages. A job's output is in a folder of its own, which the manifest names when the job has ended: all of it or nothing.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+from django.db.models import Max, Sum
+from django.db.models.functions import Now
+
+from broker_core.history import manifest, properties, storage, verification
+from broker_core.history.manifest import Change
+from broker_core.models import ArchiveFile, ArchiveRebuild, ArchiveSlice, Entity
+from explorer.models import AnalysisResult, AnalysisRun
+from explorer.shared import changes
+
+from ..jobs.measures import AGED, COARSE, STEP
+from ..reports.registry import BY_SLUG
+from ..reports.report import Analysis
+from ..reports.scope import Range, Scope
+from . import execution, runs, submission
+
+LOOK_BACK = timedelta(days=7)  # messages without an event for so long are not carried; a life is complete within it
+ROWS_OF_PARTITION = 400_000
+SIZE = 64 * 2**20  # bytes below which files of a day are merged
+KEPT = timedelta(days=30)  # a stored result that nobody opened for so long is deleted
+COUNTED = (ArchiveFile.COUNTS, ArchiveFile.HISTOGRAMS, ArchiveFile.CLIENTS)
+DAMAGED = "{file} It is left out. Run `manage.py verify_archive --repair`, then refresh."
+
+
+def derive(jobs: execution.Jobs) -> int:
+    """Derive lives and attempts from the events that no job has read yet, and of days whose lives were damaged. Returns the
+    number of events."""
+    slices = {one.pk: one for one in manifest.underived().order_by("pk")}
+    new = intact(jobs, ArchiveFile.objects.filter(content=ArchiveFile.EVENTS, slice_id__in=slices).order_by("slice_id", "path"))
+    damaged = set(ArchiveFile.objects.filter(slice_id__in=slices).values_list("slice_id", flat=True)) - {
+        one.slice_id for one in new
+    }
+    ready = [pk for pk in slices if pk not in damaged]
+    events = sum(one.events or 0 for pk, one in slices.items() if pk in ready)
+    if ready:
+        before = list(ArchiveFile.objects.filter(content=ArchiveFile.OPEN))
+        carried = intact(jobs, before)
+        specification = {"open": addresses(carried), "keep_after": (datetime.now(UTC) - LOOK_BACK).isoformat()}
+        mine = [one for one in new if one.slice_id in ready]
+        change = Change(slices=ready, replaces=[one.pk for one in before])
+        _lives(jobs, mine, specification, change, _partitions(events + sum(one.rows for one in carried)))
+    for one in ArchiveRebuild.objects.order_by("day"):
+        _derive_again(jobs, one.day, one.namespace_id)
+    return events
+
+
+def roll_up(jobs: execution.Jobs, *, before: date) -> int:
+    """Count the lives of days before a date that are not counted yet, and old ones by the hour. Returns how many days."""
+    late = manifest.days_to_roll_up(before)
+    aged = before - AGED
+    fine = ArchiveFile.objects.filter(content=ArchiveFile.COUNTS, day__lt=aged, step_seconds=STEP.total_seconds())
+    known = {(group[0].day, group[0].namespace_id) for group in late}
+    for day, namespace_id in fine.values_list("day", "namespace_id").distinct():
+        group = list(ArchiveFile.objects.filter(content=ArchiveFile.LIVES, day=day, namespace_id=namespace_id))
+        if group and (day, namespace_id) not in known:
+            late.append(group)
+    for step, groups in (
+        (STEP, [one for one in late if one[0].day >= aged]),
+        (COARSE, [one for one in late if one[0].day < aged]),
+    ):
+        whole = [group for group in groups if len(intact(jobs, group)) == len(group)]
+        if whole:
+            _count(jobs, whole, step)
+    return len(late)
+
+
+def compact(jobs: execution.Jobs, *, before: date) -> int:
+    """Merge the small files of days before a date. Returns how many files were merged."""
+    merged = 0
+    for content in (ArchiveFile.EVENTS, ArchiveFile.LIVES):
+        for group in manifest.small_files(content, before, SIZE):
+            if len(intact(jobs, group)) == len(group):
+                _merge(jobs, group)
+                merged += len(group)
+    return merged
+
+
+def maintain(jobs: execution.Jobs, run: AnalysisRun) -> None:
+    """The nightly run."""
+    today = datetime.now(UTC).date()
+    jobs.expect(_underived_events())
+    events = derive(jobs)
+    days, files = roll_up(jobs, before=today), compact(jobs, before=today)
+    AnalysisResult.objects.filter(opened_at__lt=datetime.now(UTC) - KEPT).delete()
+    message = f"{events:,} events were derived, {days:,} days counted, and {files:,} files merged."
+    runs.succeed(jobs.held, message=message, events=events)
+
+
+def report(jobs: execution.Jobs, run: AnalysisRun) -> None:
+    """Make the tables of reports, from all events that there are."""
+    asked = [(BY_SLUG[slug], key) for slug, key in zip(run.request["reports"], run.request["keys"], strict=True)]
+    scopes = {one.slug: submission.asked_scope(one, run.request["query"]) for one, _ in asked}
+    jobs.expect(_underived_events() + max(_rows(one, *scopes[one.slug]) for one, _ in asked))
+    events = derive(jobs)
+    until = ArchiveSlice.objects.filter(state=ArchiveSlice.DONE).aggregate(at=Max("opened_at"))["at"]
+    requests = []
+    for analysis, key in asked:
+        scope, values = scopes[analysis.slug]
+        request = request_of(analysis, scope, values)
+        files = files_of(jobs, analysis, scope)
+        requests.append(request | files | {"title": analysis.title, "result": str(jobs.folder.result(key)), "key": key})
+    jobs.run("reporting", {"reports": requests})
+    for (analysis, key), request in zip(asked, requests, strict=True):
+        kept = {name: request[name] for name in ("span", "compared", "now", "step_seconds")}
+        AnalysisResult.objects.update_or_create(
+            pk=key,
+            defaults={
+                "report": analysis.slug, "namespace_id": scopes[analysis.slug][0].namespace.pk, "asked": kept, "run_id": run.pk,
+                "tables": jobs.folder.result(key).read_bytes(), "notes": jobs.notes, "until": until, "made_at": Now(),
+                "opened_at": Now(),
+            },
+        )  # fmt: skip
+    runs.succeed(jobs.held, events=events)
+
+
+# By kind of run (AnalysisRun.kind).
+KINDS: Mapping[str, Callable[[execution.Jobs, AnalysisRun], None]] = {
+    AnalysisRun.REPORTS: report, AnalysisRun.MAINTENANCE: maintain,
+}  # fmt: skip
+
+
+def request_of(analysis: Analysis, scope: Scope, values: Mapping[str, Any]) -> dict[str, Any]:
+    """What a report is asked (jobs.history.Request.of), without its files."""
+    ids, own = scope.ids, {name: _plain(value) for name, value in values.items() if name not in submission.SHARED}
+    if analysis.whole_namespace:
+        own["entity_ids"] = ids
+        ids = list(Entity.objects.filter(namespace=scope.namespace).values_list("pk", flat=True))
+    if "settings" in analysis.needs:
+        since = min(one.start for one in scope.ranges) - max(analysis.needs.values())
+        own["deploys"] = [
+            {"at": one.at.isoformat(), "name": one.name, "actor": one.actor}
+            for one in changes.deploys(scope.namespace.name, since, scope.range.end)
+        ]
+    return {
+        "report": analysis.slug.replace("-", "_"), "entity_ids": ids, "now": scope.now.isoformat(),
+        "span": _span(scope.range), "compared": _span(scope.compared) if scope.compared else None,
+        "step_seconds": scope.range.bucket.total_seconds(), "values": own,
+    }  # fmt: skip
+
+
+def files_of(jobs: execution.Jobs, analysis: Analysis, scope: Scope) -> dict[str, Any]:
+    """The files that a report reads: `files`, and those of lives that its counts have in them already, `rolled`."""
+    files: dict[str, dict[str, None]] = {}
+    rolled: dict[str, None] = {}
+    for content, wanted in _wanted(analysis, scope).items():
+        for file in intact(jobs, wanted):
+            if content == ArchiveFile.LIVES and file.rolled_up:
+                rolled[file.path] = None
+            else:
+                files.setdefault(content, {})[file.path] = None
+    address = storage.archive_here().address
+    return {
+        "files": {content: [address(path) for path in paths] for content, paths in files.items()},
+        "rolled": {ArchiveFile.LIVES: [address(path) for path in rolled]},
+    }
+
+
+def intact(jobs: execution.Jobs, files: Iterable[ArchiveFile]) -> list[ArchiveFile]:
+    """Those of these files that are as the manifest says; the others are noted."""
+    given = list(files)
+    damaged = {damage.file.pk: damage for damage in verification.damages(given)}
+    for damage in damaged.values():
+        jobs.note(DAMAGED.format(file=damage))
+    return [file for file in given if file.pk not in damaged]
+
+
+def addresses(files: Iterable[ArchiveFile]) -> list[str]:
+    """Where jobs open files."""
+    here = storage.archive_here()
+    return [here.address(file.path) for file in files]
+
+
+def _wanted(analysis: Analysis, scope: Scope) -> dict[str, list[ArchiveFile]]:
+    """The files of each content that a report needs. Counts need the lives that they do not have yet, and open messages."""
+    first, end = min(one.start for one in scope.ranges), max(scope.range.end, scope.now)
+    found: dict[str, dict[int, ArchiveFile]] = {}
+
+    def add(content: str, files: Iterable[ArchiveFile]) -> None:
+        found.setdefault(content, {}).update((file.pk, file) for file in files)
+
+    for content, back in analysis.needs.items():
+        read = ArchiveFile.LIVES if content == "attempts" else content
+        inside = manifest.files(read, [scope.namespace.pk], first - back, end)
+        add(read, inside)
+        if content in COUNTED:
+            lives = manifest.files(ArchiveFile.LIVES, [scope.namespace.pk], first - back, end)
+            add(ArchiveFile.LIVES, (file for file in lives if not file.rolled_up))
+            add(ArchiveFile.OPEN, manifest.files(ArchiveFile.OPEN, [scope.namespace.pk], first - back, end))
+    return {content: list(files.values()) for content, files in found.items()}
+
+
+def _rows(analysis: Analysis, scope: Scope, values: Mapping[str, Any]) -> int:
+    return sum(file.rows for files in _wanted(analysis, scope).values() for file in files)
+
+
+def _lives(
+    jobs: execution.Jobs, events: Sequence[ArchiveFile], specification: Mapping[str, Any], change: Change, partitions: int
+) -> None:
+    folder = _folder(jobs)
+    keys = {str(entity_id): keys for entity_id, keys in properties.all_chosen().items()}
+    day = datetime.now(UTC).date().isoformat()
+    jobs.run(
+        "lives",
+        {"events": addresses(events), "output": storage.archive_here().address(folder), "partitions": partitions, "keys": keys,
+         "today": day, **specification},
+    )  # fmt: skip
+    manifest.enter(folder, change)
+
+
+def _derive_again(jobs: execution.Jobs, day: date, namespace_id: int) -> None:
+    """Derive the lives of a day again from its events, with those of the days before it."""
+    of = ArchiveFile.objects.filter(content=ArchiveFile.EVENTS, namespace_id=namespace_id, day__lte=day, day__gte=day - LOOK_BACK)
+    files = intact(jobs, of)
+    replaced = ArchiveFile.objects.filter(namespace_id=namespace_id, day=day, content__in=(ArchiveFile.LIVES, *COUNTED))
+    change = Change(replaces=list(replaced.values_list("pk", flat=True)), rebuilt=[(day, namespace_id)])
+    specification = {
+        "earlier": addresses(file for file in files if file.day < day),
+        "days": [{"day": day.isoformat(), "namespace_id": namespace_id}],
+    }
+    here = [file for file in files if file.day == day]
+    if here:
+        _lives(jobs, here, specification, change, _partitions(sum(file.rows for file in files)))
+
+
+def _count(jobs: execution.Jobs, groups: Sequence[list[ArchiveFile]], step: timedelta) -> None:
+    folder, files = _folder(jobs), [file for group in groups for file in group]
+    change = Change(
+        replaces=[file.pk for file in manifest.rolled_files(groups)], rolled_up=[file.pk for file in files],
+        step_seconds=int(step.total_seconds()),
+    )  # fmt: skip
+    jobs.run(
+        "roll_up",
+        {"lives": addresses(files), "output": storage.archive_here().address(folder), "step_seconds": change.step_seconds},
+    )
+    manifest.enter(folder, change)
+
+
+def _merge(jobs: execution.Jobs, group: Sequence[ArchiveFile]) -> None:
+    folder, first = _folder(jobs), group[0]
+    slices = sorted({slice_id for file in group for slice_id in file.slice_ids})
+    values = {"imported": first.imported, "slices": slices, "rolled_up": first.rolled_up}
+    rows = sum(file.rows for file in group)
+    specification = {
+        "content": first.content, "files": addresses(group), "output": storage.archive_here().address(folder),
+        "partitions": -(-rows // (4 * ROWS_OF_PARTITION)), "rows": rows,
+    }  # fmt: skip
+    jobs.run("compact", specification)
+    manifest.enter(folder, Change(replaces=[file.pk for file in group], values=values))
+
+
+def _folder(jobs: execution.Jobs) -> str:
+    """A new folder of the archive for the output of a job."""
+    folder = f"{manifest.DERIVED}/run-{jobs.held.run_id}-{uuid.uuid4().hex[:12]}"
+    manifest.note_folder(folder)
+    return folder
+
+
+def _underived_events() -> int:
+    return manifest.underived().aggregate(events=Sum("events"))["events"] or 0
+
+
+def _partitions(rows: int) -> int:
+    return max(1, -(-rows // ROWS_OF_PARTITION), min(2, rows // 20_000))
+
+
+def _span(one: Range) -> dict[str, str]:
+    return {"start": one.start.isoformat(), "end": one.end.isoformat()}
+
+
+def _plain(value: Any) -> Any:
+    """A form's value in JSON: durations in seconds."""
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, Collection) and not isinstance(value, str):
+        return [_plain(one) for one in value]
+    return value.isoformat() if isinstance(value, datetime) else value
