@@ -20,7 +20,6 @@ from explorer.analysis.jobs.replaying import (
     Refusal,
     Replayable,
     Traits,
-    effective_blocks,
     resampled,
     share_band,
 )
@@ -200,14 +199,13 @@ def band(found: Replayable, setting: Setting, share: Callable[[Outcome], float],
     draw = random.Random(seed)
     again = [share(replay(resampled(found, draw, 10**9), setting)) for _ in range(RESAMPLES)]
     said = share(replay(found.history, setting))
-    return said, *share_band(said, again, effective_blocks(found))
+    blocks = found.by_waiting if share in (expired, prompt) else found.by_messages
+    return said, *share_band(said, again, found.actual.messages, blocks)
 
 
 def truth(case: Case, histories: int = 200) -> float:
     """The mean share over histories that really ran with the other setting."""
-    return sum(
-        case.share(case.process.run(10**6 + i, case.then).replayable().actual) for i in range(histories)
-    ) / histories
+    return sum(case.share(case.process.run(10**6 + i, case.then).replayable().actual) for i in range(histories)) / histories
 
 
 def coverage(histories: int = 100) -> Iterator[tuple[str, float]]:

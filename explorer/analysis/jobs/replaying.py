@@ -100,14 +100,17 @@ class Traits:
 @dataclass(frozen=True, slots=True)
 class Replayable:
     """setting: what was in force, as far as known. actual: what really happened. backlog: of simulation.backlog_share. blocks:
-    (from, until) of parts that hardly depend on each other. late: lost locks whose consumer settled later, so that the time that
-    it needed is known. headless: messages whose first delivery is unknown."""
+    (from, until) of parts that hardly depend on each other. by_messages, by_waiting: how many effective ones these are for what
+    happens to any message, and for what waiting does, of which an outage may have most. late: lost locks whose consumer settled
+    later, so that the time that it needed is known. headless: messages whose first delivery is unknown."""
 
     history: History
     setting: Setting
     actual: Outcome
     backlog: float
     blocks: Sequence[tuple[int, int]]
+    by_messages: float
+    by_waiting: float
     late: int
     headless: int
 
@@ -150,9 +153,12 @@ def replayable(
     history = History(
         messages, absences(waiting, working, consumers), until, traits.notices_crashes, traits.by_visibility
     )  # fmt: skip
+    blocks = blocks_of(waiting, until)
+    by_messages = effective_blocks(blocks, [(arrived, 1) for arrived, _ in waiting])
+    by_waiting = effective_blocks(blocks, [(arrived, left - arrived) for arrived, left in waiting])
     return Replayable(
-        history, setting, _actual(rows, made, until, within), backlog_share(waiting, working, consumers),
-        blocks_of(waiting, until), late, sum(place > 1 for place in first.values()),
+        history, setting, _actual(rows, made, until, within), backlog_share(waiting, working, consumers), blocks, by_messages,
+        by_waiting, late, sum(place > 1 for place in first.values()),
     )  # fmt: skip
 
 
@@ -211,29 +217,34 @@ def resampled(found: Replayable, draw: random.Random, most: int) -> History:
     return replace(history, messages=messages, absences=absent, until=at)
 
 
-def effective_blocks(found: Replayable) -> float:
-    """How many blocks of equal size say as much as these, of which large ones count more."""
-    arrived = [message.arrived for message in found.history.messages]
-    sizes = [bisect_left(arrived, stop) - bisect_left(arrived, start) for start, stop in found.blocks]
-    return sum(sizes) ** 2 / max(1, sum(size**2 for size in sizes))
+def effective_blocks(blocks: Sequence[tuple[int, int]], weights: Sequence[tuple[int, float]]) -> float:
+    """How many blocks of equal weight say as much as these, of which heavy ones count more. weights: (instant, weight), in
+    order."""
+    at = [instant for instant, _ in weights]
+    inside = [sum(weight for _, weight in weights[bisect_left(at, start) : bisect_left(at, stop)]) for start, stop in blocks]
+    return sum(inside) ** 2 / (sum(one**2 for one in inside) or 1)
 
 
-def share_band(share: float, again: Sequence[float], blocks: float, scale: float = 1.0) -> tuple[float, float]:
-    """The 95 % band of a share from those of resampled histories, on the arcsine scale. blocks: how many effective ones they were
-    drawn from. scale: the square root of how long they are, as a part of the history."""
-    spread = _spread([math.asin(math.sqrt(min(1.0, max(0.0, one)))) for one in again], blocks) * scale
-    middle = math.asin(math.sqrt(share))
-    low, high = max(0.0, middle - spread), min(math.pi / 2, middle + spread)
-    return math.sin(low) ** 2, math.sin(high) ** 2
+def share_band(share: float, again: Sequence[float], count: int, blocks: float, scale: float = 1.0) -> tuple[float, float]:
+    """The 95 % band of a share of `count`, from those of resampled histories, on the logit scale. blocks: how many effective ones
+    they were drawn from. scale: the square root of how long they are, as a part of the history."""
+    near = (share * count + 0.5) / (count + 1)
+    middle, spread = math.log(near / (1 - near)), _half_width(again, blocks) * scale / (near * (1 - near))
+    low, high = (1 / (1 + math.exp(min(700.0, -one))) for one in (middle - spread, middle + spread))
+    if share <= 0:
+        low, high = 0.0, max(high, min(1.0, 3 / max(1, count)))  # the rule of three
+    if share >= 1:
+        low, high = min(low, max(0.0, 1 - 3 / max(1, count))), 1.0
+    return min(low, share), max(high, share)
 
 
 def amount_band(amount: float, again: Sequence[float], blocks: float, scale: float = 1.0) -> tuple[float, float]:
     """The 95 % band of a duration or a number, on a logarithmic scale."""
-    spread, middle = _spread([math.log1p(one) for one in again], blocks) * scale, math.log1p(amount)
+    spread, middle = _half_width([math.log1p(one) for one in again], blocks) * scale, math.log1p(amount)
     return max(0.0, math.expm1(middle - spread)), math.expm1(min(middle + spread, 700.0))
 
 
-def _spread(values: Sequence[float], blocks: float) -> float:
+def _half_width(values: Sequence[float], blocks: float) -> float:
     """Half the width of a 95 % band: Student's t of few blocks, whose resampling shows a part of the variance only."""
     if len(values) < 2:
         return 0.0

@@ -165,8 +165,11 @@ def session(spec: dict) -> SparkSession:
     """A quiet Spark session that keeps its files in the driver's scratch folder: the one that there is, or a new one.
 
     With a local master it listens on the loopback address only. With a cluster, Spark chooses the address at which executors
-    reach the driver; `spark` in the specification can set another (spark.driver.host).
+    reach the driver; `spark` in the specification can set another (spark.driver.host). Python workers of a local master
+    run this interpreter, those of a cluster PYSPARK_PYTHON, which needs PyArrow and pandas.
     """
+    if is_local(spec["master"]):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = {
         **(ONLY_LOCAL if is_local(spec["master"]) else {}),
         "spark.ui.enabled": "false",

@@ -62,14 +62,14 @@ SETTING = StructType([
 ABOUT = StructType([
     StructField("problem", StringType()), StructField("varied", StringType()),
     *_integers("messages", "replayed", "generated", "before", "headless", "late", "longest", "backlog_ppm", "blocks"),
-    *_integers("blocks_ppm", "length_ppm"),
+    *_integers("by_messages_ppm", "by_waiting_ppm", "length_ppm"),
 ])  # fmt: skip
 
 
 def tables(history: History) -> dict[str, DataFrame]:
     """about: one row: `problem` (why nothing is replayed), the `varied` setting, messages (that entered), replayed, generated,
-    before (deliveries of messages that had entered before), headless, late (see replaying.Replayable), longest (most deliveries of
-    a message), blocks; and in millionths backlog, effective blocks, and the length of resamples as a part of the history.
+    before (deliveries of messages that had entered before), longest (most deliveries of a message), and of replaying.Replayable
+    headless, late, blocks; in millionths backlog, by_messages, by_waiting, and the length of resamples as a part of the history.
     settings: setting, role, consumers, prefetch, lock_us, deliveries (as replays count), time_to_live_us.
     outcomes: setting, resample, FIGURES, WAITS in microseconds, needed (consumers; of SEARCH alone).
     waits: measure, bins, counts: waiting and time of messages that were never received.
@@ -235,8 +235,8 @@ def _read(history: History) -> tuple[dict[str, Any], Replayable]:
         _delivery(row, place, arrived)
         for row in made.select(
             F.col("sequence_number").alias("number"), "attempt", micros(F.col("received_at")).alias("received"),
-            F.col("held_us").alias("held"), F.col("received_by").alias("holder"), F.col("lock_us").alias("lock"), "lost", "failed",
-            (F.coalesce("renewals", F.lit(0)) > 0).alias("renews"),
+            F.col("held_us").alias("held"), F.col("received_by").alias("holder"), F.col("lock_us").alias("lock"), "lost",
+            "failed", (F.coalesce("renewals", F.lit(0)) > 0).alias("renews"),
         ).toArrow().to_pylist()
     ]  # fmt: skip
     refusals = [
@@ -255,7 +255,7 @@ def _read(history: History) -> tuple[dict[str, Any], Replayable]:
         "messages": messages, "replayed": len(rows), "generated": sum(bool(row["generated"]) for row in rows), "before": before,
         "headless": found.headless, "late": found.late, "longest": max(one.place or 1 for one in deliveries),
         "backlog_ppm": round(1e6 * found.backlog), "blocks": len(found.blocks),
-        "blocks_ppm": round(1e6 * replaying.effective_blocks(found)),
+        "by_messages_ppm": round(1e6 * found.by_messages), "by_waiting_ppm": round(1e6 * found.by_waiting),
     }, found  # fmt: skip
 
 
