@@ -8,11 +8,15 @@ consumers) is inferred.
 from __future__ import annotations
 
 import heapq
+import math
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Any
 
+from explorer.analysis.jobs.measures import bin_of, lower_bound
 from explorer.analysis.jobs.replaying import (
     Delivery,
     End,
@@ -24,12 +28,15 @@ from explorer.analysis.jobs.replaying import (
     share_band,
 )
 from explorer.analysis.jobs.simulation import Outcome, Result, Setting, replay
+from explorer.analysis.survival import Curve
 
 from .real_run import SECOND, Happened, Limits, Script, play, script
 
 MANY = 300  # messages of a history
 RESAMPLES = 40
 FOREVER = 2**60
+MEAN_WAIT = 10  # seconds
+US = timedelta(microseconds=1)
 
 
 @dataclass
@@ -189,6 +196,34 @@ CASES = (
 )
 
 
+def waits(seed: int, many: int = 400) -> Curve:
+    """Without a queue: waiting is exponential, and so are the times-to-live."""
+    draw = random.Random(seed)
+    drawn = [(draw.expovariate(1 / MEAN_WAIT) * SECOND, draw.expovariate(1 / 15) * SECOND) for _ in range(many)]
+    received = Counter(bin_of(int(wait)) for wait, limit in drawn if wait < limit)
+    return Curve(received, Counter(bin_of(int(limit)) for wait, limit in drawn if wait >= limit))
+
+
+def wait_truth(seconds: float) -> float:
+    return math.exp(-seconds / MEAN_WAIT)
+
+
+def at_end_of_bin(seconds: float) -> timedelta:
+    """The end of the bin with this time: estimates count a bin only if all of it is below."""
+    return timedelta(microseconds=lower_bound(bin_of(round(seconds * SECOND)) + 1))
+
+
+def survival_coverage(histories: int = 100) -> float:
+    """In how many of 100 histories the band of the survival estimate has the truth."""
+    found = []
+    for seed in range(histories):
+        curve = waits(seed)
+        for x in map(at_end_of_bin, (3, 10, 20)):
+            one = curve.at(x // US)
+            found.append(one.low <= wait_truth(x.total_seconds()) <= one.high)
+    return 100 * sum(found) / len(found)
+
+
 def setting_of(found: Replayable, then: Limits) -> Setting:
     changes = {name: value for name in ("lock", "deliveries", "time_to_live") if (value := getattr(then, name)) is not None}
     return replace(found.setting, **changes)
@@ -210,6 +245,7 @@ def truth(case: Case, histories: int = 200) -> float:
 
 def coverage(histories: int = 100) -> Iterator[tuple[str, float]]:
     """In how many of 100 histories the 95 % band has the truth, by case."""
+    yield "time-to-live, without a queue", survival_coverage()
     for case in CASES:
         right = truth(case)
         found = (case.process.run(seed, case.now).replayable() for seed in range(histories))

@@ -102,7 +102,8 @@ class Replayable:
     """setting: what was in force, as far as known. actual: what really happened. backlog: of simulation.backlog_share. blocks:
     (from, until) of parts that hardly depend on each other. by_messages, by_waiting: how many effective ones these are for what
     happens to any message, and for what waiting does, of which an outage may have most. late: lost locks whose consumer settled
-    later, so that the time that it needed is known. headless: messages whose first delivery is unknown."""
+    later, so that the time that it needed is known. headless: messages whose first delivery is unknown. waits:
+    how long each message waited, at least, and whether it was received then."""
 
     history: History
     setting: Setting
@@ -113,6 +114,7 @@ class Replayable:
     by_waiting: float
     late: int
     headless: int
+    waits: Sequence[tuple[int, bool]] = ()
 
     @property
     def has_backlog(self) -> bool:
@@ -159,6 +161,7 @@ def replayable(
     return Replayable(
         history, setting, _actual(rows, made, until, within), backlog_share(waiting, working, consumers), blocks, by_messages,
         by_waiting, late, sum(place > 1 for place in first.values()),
+        [(left - row.arrived, row.received is not None) for row, (_, left) in zip(rows, waiting, strict=True)],
     )  # fmt: skip
 
 
@@ -229,8 +232,10 @@ def share_band(share: float, again: Sequence[float], count: int, blocks: float, 
     """The 95 % band of a share of `count`, from those of resampled histories, on the logit scale. blocks: how many effective ones
     they were drawn from. scale: the square root of how long they are, as a part of the history."""
     near = (share * count + 0.5) / (count + 1)
-    middle, spread = math.log(near / (1 - near)), _half_width(again, blocks) * scale / (near * (1 - near))
+    width = _half_width(again, blocks) * scale
+    middle, spread = math.log(near / (1 - near)), width / (near * (1 - near))
     low, high = (1 / (1 + math.exp(min(700.0, -one))) for one in (middle - spread, middle + spread))
+    low, high = max(low, share - 2 * width), min(high, share + 2 * width)  # the scale exaggerates near 0 and 1
     if share <= 0:
         low, high = 0.0, max(high, min(1.0, 3 / max(1, count)))  # the rule of three
     if share >= 1:
