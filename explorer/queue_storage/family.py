@@ -67,6 +67,7 @@ QUEUE_STORAGE = FamilyPages(
         deliveries="maximum dequeue count",
         in_force=lambda entity: from_json(entity.options).max_dequeue_count,
         propose=settings.propose,
+        by_visibility=True,
     ),
     board=board.BOARD,
     namespaces=NamespacePages(accounts.create, accounts.delete, accounts.contents),

@@ -212,30 +212,6 @@ def share_curve(
     return plot.chart(shapes, tips, y_ticks, (), _logarithmic_ticks(plot, times))
 
 
-def cost_curve(
-    times: Sequence[timedelta],
-    series: Mapping[str, Sequence[timedelta]],
-    tips: Sequence[str],
-    variant: str,
-    chosen: timedelta | None,
-    now: timedelta | None = None,
-) -> Chart:
-    """Durations from zero by duration; the times as in share_curve."""
-    plot = _Plot(times, variant)
-    plot.marks = _marks_among(times, {"X": chosen, "N": now})
-    steps = _duration_steps(max((value for values in series.values() for value in values), default=timedelta(0)))
-    whole = steps[-1]
-    shapes = [Shape(name, plot.line([value / whole for value in values])) for name, values in series.items()]
-    y_ticks = [Tick(plot.y(step / whole), brief(step) if step else "0") for step in steps]
-    return plot.chart(shapes, tips, y_ticks, (), _logarithmic_ticks(plot, times))
-
-
-def _duration_steps(most: timedelta) -> list[timedelta]:
-    """Zero and equal steps of a usual duration, up to five of them, that enclose a duration."""
-    step = timedelta(seconds=next((one for one in _STEPS if timedelta(seconds=5 * one) >= most), _STEPS[-1]))
-    return [i * step for i in range(max(1, math.ceil(most / step)) + 1)]
-
-
 def _place(times: Sequence[timedelta], duration: timedelta) -> float:
     """Of a duration on a logarithmic axis, in buckets."""
     low, high = (math.log10(times[i].total_seconds()) for i in (0, -1))

@@ -235,6 +235,7 @@ class LimitPages:
     sending_is_use:    whether a queue that only gets messages is used.
     more_deliveries:   by how much the deliveries of a message may exceed its limit.
     notices_crashes:   whether a consumer that crashes loses its messages at once, instead of when the lock ends.
+    by_visibility:     whether a message whose lock ended goes behind others, and can be settled until it is delivered again.
     in_force:          (entity's record) -> the limit of deliveries; None: unlimited.
     propose:           (entity's record, lock, limit, time-to-live; None: as it is) -> the URL that previews these values; empty:
                        none of them is a setting.
@@ -246,6 +247,7 @@ class LimitPages:
     propose: Callable[[Any, timedelta | None, int | None, timedelta | None], str]
     more_deliveries: int = 0
     notices_crashes: bool = False
+    by_visibility: bool = False
     idle: str = ""
     sending_is_use: bool = True
 

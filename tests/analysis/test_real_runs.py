@@ -1,52 +1,61 @@
-"""What an analysis says about another setting, against the same history really run on the broker with that setting."""
+"""What a replay says about another setting, against the same history really run on the broker with that setting. `make soak` runs
+many."""
 
-from datetime import timedelta
-from typing import Any
+import pytest
 
 from broker_core.common.types import EntityAddress
-from explorer.analysis import simulation
-from explorer.analysis.reports import deliveries, lock, replay_history
+from explorer.analysis.jobs.simulation import replay
 
-from .real_run import run, scope_of, script
+from .known_truth import PlainQueue, band, dead, expired, lost_locks, setting_of
+from .real_run import FAMILIES, SECOND, Limits, play, run, script
 
 MANY = 40
-S = 1_000_000
-SECOND = timedelta(seconds=1)
 
 
-def queue(name):
-    return EntityAddress("real", name)
+@pytest.fixture(autouse=True)
+def database(transactional_db):
+    pass
 
 
-def test_another_lock_and_another_maximum_of_deliveries(archive):
-    """Enough consumers for all messages, so that nothing feeds back."""
-    played = script(1, MANY, every=2, mean=20, failing=0.3, crashing=0.05, until=2000)
-    limits: dict[str, Any] = {"lock_duration": 60 * SECOND, "max_delivery_count": 6}
-    run(queue("a"), played, consumers=MANY, **limits)
-    was = scope_of(queue("a"))
-    really = run(queue("b"), played, consumers=MANY, **limits | {"lock_duration": 20 * SECOND})
-    share = really["LOCK_LOST"] / really["RECEIVED"]
-    said = lock.answer(lock.history(was), 20 * SECOND).lost
-    assert said.low <= share <= said.high and said.high - said.low < 0.35
-    assert abs(said.share - share) < 0.12
-    really = run(queue("c"), played, consumers=MANY, **limits | {"max_delivery_count": 2})
-    one = deliveries.answer(deliveries.history(was), 2)
-    assert round(one.dead.share * MANY) == really["DEAD_LETTERED"] > 3  # the same deliveries: no chance is left
-    assert round(one.wasted * MANY) == really["ABANDONED"] + really["LOCK_LOST"]
+def loaded(seed, **shares):
+    """For three consumers, with an outage of 40 s."""
+    return script(seed, MANY, every=2, mean=5.5, failing=0.1, until=1500, absent=[(20, 60)], **shares)
 
 
-def test_a_replay_of_what_was_and_of_other_settings(archive):
-    """Two consumers that take three at once, are absent for a while, and lose locks."""
-    played = script(3, MANY, every=3, mean=5, failing=0.1, until=600, absent=[(60, 75)])
-    run(queue("a"), played, consumers=2, prefetch=3, lock_duration=15 * SECOND, max_delivery_count=10)
-    found = replay_history.read(scope_of(queue("a")), 10)
-    assert (found.setting.consumers, found.setting.prefetch, found.setting.lock) == (2, 3, 15 * S)
-    actual, replayed = found.actual, simulation.replay_all(found.history, [found.setting])[0]
-    assert (actual.messages, actual.processed, actual.lost) == (MANY, MANY, 0)
-    assert abs(replayed.waiting - actual.waiting) < 0.15 * actual.waiting
-    assert abs(replayed.depth - actual.depth) <= 3 and abs(replayed.processed - actual.processed) <= 1
-    really = run(queue("b"), played, consumers=4, prefetch=1, lock_duration=15 * SECOND, max_delivery_count=10)
-    truth = replay_history.read(scope_of(queue("b")), 10).actual
-    [other] = simulation.replay_all(found.history, simulation.grid(found.setting, consumers=[4], prefetch=[1]))
-    assert abs(other.waiting - truth.waiting) < 0.15 * truth.waiting and truth.waiting < actual.waiting
-    assert abs(other.locks_lost - really["LOCK_LOST"]) <= 4 and abs(other.depth - truth.depth) <= 3
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_time_to_live_where_there_is_a_backlog(family):
+    played, limits = loaded(3), Limits(lock=60 * SECOND if family != "rabbitmq" else None, deliveries=4)
+    found = run(family, EntityAddress("real", "a"), played, limits, consumers=3).replayable()
+    assert found.has_backlog and replay(found.history, found.setting).processed == found.actual.processed
+    then = Limits(limits.lock, limits.deliveries, 20 * SECOND)
+    truth = expired(run(family, EntityAddress("real", "b"), played, then, consumers=3).replayable().actual)
+    said, low, high = band(found, setting_of(found, then), expired)
+    assert low <= truth <= high and abs(said - truth) < 0.05 < truth
+
+
+def test_a_longer_lock_is_told_by_late_settlements():
+    played = loaded(4, crashing=0.05)
+    found = run("service_bus", EntityAddress("real", "a"), played, Limits(5 * SECOND, 9), consumers=3).replayable()
+    assert found.late > 3 and found.setting.lock == 5 * SECOND
+    then = Limits(10 * SECOND, 9)
+    truth = lost_locks(run("service_bus", EntityAddress("real", "b"), played, then, consumers=3).replayable().actual)
+    said, low, high = band(found, setting_of(found, then), lost_locks)
+    assert low <= truth <= high and abs(said - truth) < 0.06 and truth < lost_locks(found.actual) / 1.5
+
+
+def test_another_maximum_of_deliveries_and_that_in_force():
+    played = script(5, MANY, every=2, mean=5.5, failing=0.4, until=1500)
+    found = run("service_bus", EntityAddress("real", "a"), played, Limits(60 * SECOND, 4), consumers=3).replayable()
+    assert replay(found.history, found.setting).dead_lettered == found.actual.dead_lettered
+    then = Limits(60 * SECOND, 2)
+    truth = dead(run("service_bus", EntityAddress("real", "b"), played, then, consumers=3).replayable().actual)
+    assert replay(found.history, setting_of(found, then)).dead_lettered == round(truth * MANY) > 3
+
+
+def test_the_queue_in_plain_python_does_as_the_broker():
+    played, limits = loaded(6, crashing=0.05), Limits(8 * SECOND, 3, 60 * SECOND)
+    really = run("service_bus", EntityAddress("real", "a"), played, limits, consumers=3)
+    queue = PlainQueue(limits)
+    play(queue, played, consumers=3)
+    plain = queue.happened(played.until)
+    assert really.replayable().actual == plain.replayable().actual and len(really.refusals) == len(plain.refusals) > 3

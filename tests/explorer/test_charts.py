@@ -51,13 +51,6 @@ def test_a_logarithmic_axis_encloses_its_values(least, most, first, last):
     assert (ticks[0], ticks[-1]) == (first, last)
 
 
-def test_a_cost_curve_has_usual_durations_on_both_axes():
-    times, costs = [timedelta(seconds=one) for one in (15, 20, 30)], [timedelta(seconds=one) for one in (115, 60, 20)]
-    chart = charts.cost_curve(times, {"cost": costs}, [""] * 3, "wide", None)
-    assert [tick.text for tick in chart.y_ticks] == ["0", "30 s", "1.0 min", "1.5 min", "2.0 min"]
-    assert [tick.text for tick in chart.x_ticks] == ["15 s", "20 s", "30 s"]
-
-
 def heights(path: str) -> list[float]:
     """Of the bars of a path, in order."""
     return [round(float(low) - float(high), 1) for low, high in re.findall(r"M[\d.]+ ([\d.]+)V([\d.]+)", path)]

@@ -200,8 +200,11 @@ def session(spec: dict) -> SparkSession:
 
     small (default): one for little data. `spark` in the specification overrides any setting; Java options are added.
     With a local master it listens on the loopback address only. With a cluster, Spark chooses the address at which executors
-    reach the driver; `spark` can set another (spark.driver.host).
+    reach the driver; `spark` can set another (spark.driver.host). Python workers of a local master run this interpreter, those of
+    a cluster PYSPARK_PYTHON, which needs PyArrow and pandas.
     """
+    if is_local(spec["master"]):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     small, own = spec.get("small", True), spec.get("spark", {})
     options = [SMALL_JVM if small else "", _class_data_options(spec), own.get("spark.driver.extraJavaOptions", "")]
     settings = {

@@ -19,6 +19,7 @@ from . import (
     receivers,
     redelivery,
     waiting,
+    what_if,
 )
 from .report import Analysis
 
@@ -36,6 +37,7 @@ MODULES = (
     locks,
     receivers,
     properties,
+    what_if,
 )
 
 ANALYSES: tuple[Analysis, ...] = tuple(module.ANALYSIS for module in MODULES)

@@ -1,7 +1,7 @@
 """Replays the messages of a queue with other settings: a discrete-event simulation over the real arrivals, work times, failures
-and absences of consumers. Unlike the estimates (what_if*.py) it feeds back: work that is done twice takes time from other
-messages, and a message that fails less often leaves room for the next. Pure: no query, no clock; the same input gives the same
-result. Times are microseconds since the start of the range.
+and absences of consumers. It feeds back: work that is done twice takes time from other messages, and a message that expires
+leaves room for the next. Pure, and the same input gives the same result. Times are microseconds since the start of the range.
+Workers of a cluster get this module with the task, so it imports nothing but the standard library.
 
 The model: consumers take up to `prefetch` messages at once, the oldest first, work on them one after the other, settle each when
 its work is done, and take the next ones. The locks of all begin at the receipt. What is not settled in time is available again at
@@ -12,23 +12,14 @@ from __future__ import annotations
 
 import heapq
 import random
-import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from itertools import product
 
 FOREVER = 2**62
-MOST_MESSAGES = 50_000  # of a history
-MOST_STEPS = 150_000  # messages times settings
-MOST_SETTINGS = 25
-LONGEST = 10.0  # seconds
 ABSENCE_US = 5_000_000  # consumers are absent if they do not receive for so long though messages wait
-
-
-class TooMuch(Exception):
-    """The replay would take longer than a page should. The text says what to do."""
+QUANTILES = (0.5, 0.75, 0.9, 0.95, 0.99)  # of the waiting
 
 
 class Result(IntEnum):
@@ -41,23 +32,28 @@ class Result(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """work: of its deliveries as they were, each (time, result). removed: when an operator removed it, unless it had ended."""
+    """work: of its deliveries as they were, each (time, result). removed: when an operator removed it, unless it had ended.
+    renews: its consumers renew their locks for as long as they work."""
 
     arrived: int
     time_to_live: int | None = None
     work: tuple[tuple[int, Result], ...] = ()
     removed: int = FOREVER
+    renews: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class History:
     """messages: in the order of their arrival. absences: (from, until, share of the consumers that are present). until: the end
-    of the range. notices_crashes: a crash ends the lock at once, as the broker loses the connection."""
+    of the range. notices_crashes: a crash ends the lock at once, as the broker loses the connection. by_visibility: as in Queue
+    Storage, a message that returns goes behind those that are visible, its consumer may settle it even then, until it is
+    delivered again, and a message expires while its consumer works on it, too."""
 
     messages: Sequence[Message]
     absences: Sequence[tuple[int, int, float]]
     until: int
     notices_crashes: bool = False
+    by_visibility: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +71,24 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """duplicates: deliveries whose consumer was still working when its lock ended; None: unknown. depth: the most messages at one
-    time. waiting: the 95th percentile of the time to the first delivery, of messages that had one; None: none had."""
+    """unreceived: of the expired messages, those that were never delivered. dead_lettered: by the maximum of deliveries.
+    duplicates: deliveries whose consumer was still working when its lock ended; None: unknown. depth: the most messages at one
+    time. waiting: QUANTILES of the time to the first delivery, of messages that had one; empty: none had. prompt: messages that
+    were received within the time that replay was asked for. due: those of which that is known, as the range did not end before.
+    """
 
     messages: int
     processed: int
     expired: int
+    unreceived: int
     dead_lettered: int
     duplicates: int | None
+    deliveries: int
     locks_lost: int
     depth: int
-    waiting: int | None
+    waiting: tuple[int, ...]
+    prompt: int
+    due: int
 
     @property
     def lost(self) -> int:
@@ -117,55 +120,93 @@ class _Pools:
         return choice(self.work), choice(self.by_attempt[min(at, len(self.by_attempt) - 1)])
 
 
-def grid(base: Setting, **values: Sequence) -> list[Setting]:
-    """All combinations of these values, of the base's where there are none. Raises TooMuch."""
-    names = [name for name, given in values.items() if given]
-    found = [replace(base, **dict(zip(names, one, strict=True))) for one in product(*(values[name] for name in names))]
-    if len(found) > MOST_SETTINGS:
-        raise TooMuch(f"{len(found)} combinations; at most {MOST_SETTINGS} are replayed. Give fewer values.")
-    return found
+def replay(history: History, setting: Setting, *, within: int = 60_000_000, seed: int = 1) -> Outcome:
+    """What would have happened. within: see Outcome.prompt."""
+    return _Run(history, setting, _Pools.of(history.messages), seed).outcome(within)
 
 
-def replay_all(history: History, settings: Sequence[Setting], *, seed: int = 1) -> list[Outcome]:
-    """The outcome of each setting. Raises TooMuch."""
-    count = len(history.messages)
-    if count > MOST_MESSAGES:
-        raise TooMuch(f"{count:,} messages entered in this range; at most {MOST_MESSAGES:,} are replayed. Choose a shorter one.")
-    if count * len(settings) > MOST_STEPS:
-        most = max(1, MOST_STEPS // count)
-        raise TooMuch(f"With {count:,} messages at most {most} combinations are replayed. Give fewer values or a shorter range.")
-    pools, over = _Pools.of(history.messages), time.monotonic() + LONGEST
-    return [_Run(history, setting, pools, seed, over).outcome() for setting in settings]
+def consumers_needed(
+    history: History, setting: Setting, share: float, within: int, most: int = 1000, *, seed: int = 1
+) -> int | None:
+    """The fewest consumers with which this share of the messages is received within a time; None: not even `most` are enough."""
+    pools = _Pools.of(history.messages)
+
+    def is_enough(consumers: int) -> bool:
+        found = _Run(history, replace(setting, consumers=consumers), pools, seed).outcome(within)
+        return found.prompt >= share * found.due
+
+    least, enough = 0, 1  # `least` are too few
+    while not is_enough(enough):
+        least, enough = enough, 2 * enough
+        if least >= most:
+            return None
+    while enough - least > 1:
+        middle = (least + enough) // 2
+        least, enough = (least, middle) if is_enough(middle) else (middle, enough)
+    return enough if enough <= most else None
+
+
+def quantiles(values: Iterable[int]) -> tuple[int, ...]:
+    """QUANTILES of whole numbers; empty: there are none."""
+    ordered = sorted(values)
+    return tuple(ordered[min(len(ordered) - 1, int(len(ordered) * share))] for share in QUANTILES) if ordered else ()
+
+
+def most_at_once(stays: Iterable[tuple[int, int | None]]) -> int:
+    """The most messages that were there at one time. stays: (arrived, ended or None)."""
+    changes: list[tuple[int, int]] = []
+    for arrived, ended in stays:
+        changes.append((arrived, 1))
+        if ended is not None:
+            changes.append((ended, -1))
+    depth = most = 0
+    for _, change in sorted(changes):
+        depth += change
+        most = max(most, depth)
+    return most
+
+
+def promptness(waits: Iterable[tuple[int, int | None, int | None]], until: int, within: int) -> tuple[int, int]:
+    """Outcome.prompt and .due. waits: (arrived, first received, ended)."""
+    prompt = due = 0
+    for arrived, received, ended in waits:
+        is_prompt = received is not None and received - arrived <= within
+        prompt += is_prompt
+        due += is_prompt or received is not None or ended is not None or arrived + within < until
+    return prompt, due
 
 
 class _Run:
-    """One replay. Events are (time, order, kind, number): a message returns, or a consumer is free."""
+    """One replay. Events are (time, order, kind, number): a message returns, a consumer is free, or settles a message late."""
 
-    RETURN, FREE = 0, 1
+    RETURN, FREE, LATE = 0, 1, 2
 
-    def __init__(self, history: History, setting: Setting, pools: _Pools, seed: int, over: float):
-        self.history, self.setting, self.pools, self.over = history, setting, pools, over
+    def __init__(self, history: History, setting: Setting, pools: _Pools, seed: int):
+        self.history, self.setting, self.pools = history, setting, pools
         self.draw = random.Random(seed).choice
         count = len(history.messages)
         self.failures, self.deliveries = [0] * count, [0] * count
         self.first: list[int | None] = [None] * count
         self.ended: list[int | None] = [None] * count
         self.expires = [self._expiry(message) for message in history.messages]
-        self.available: list[int] = []
+        self.available: list[tuple[int, int]] = []  # (what it is ordered by, number)
         self.idle = setting.consumers
         self.events: list[tuple[int, int, int, int]] = []
         self.order = 0
-        self.processed = self.expired = self.dead = self.duplicates = self.lost = 0
+        self.settles: dict[int, int] = {}  # by message, the delivery that may be settled late
+        self.processed = self.expired = self.unreceived = self.dead = self.duplicates = self.lost = 0
         self.absent_from = [start for start, _, _ in history.absences]
 
-    def outcome(self) -> Outcome:
+    def outcome(self, within: int) -> Outcome:
         self._run()
-        for number in self.available:
-            self._expire(number, self.history.until)
-        waits = sorted(at - self.history.messages[i].arrived for i, at in enumerate(self.first) if at is not None)
+        for _, number in self.available:
+            self._leave(number, self.history.until)
+        arrived = [message.arrived for message in self.history.messages]
+        prompt, due = promptness(zip(arrived, self.first, self.ended, strict=True), self.history.until, within)
         return Outcome(
-            len(self.ended), self.processed, self.expired, self.dead, self.duplicates, self.lost, self._depth(),
-            waits[min(len(waits) - 1, int(len(waits) * 0.95))] if waits else None,
+            len(self.ended), self.processed, self.expired, self.unreceived, self.dead, self.duplicates, sum(self.deliveries),
+            self.lost, most_at_once(zip(arrived, self.ended, strict=True)),
+            quantiles(at - start for start, at in zip(arrived, self.first, strict=True) if at is not None), prompt, due,
         )  # fmt: skip
 
     def _expiry(self, message: Message) -> int:
@@ -174,13 +215,10 @@ class _Run:
 
     def _run(self) -> None:
         messages, until, events = self.history.messages, self.history.until, self.events
-        following, count, steps, now = 0, len(messages), 0, 0
+        following, count, now = 0, len(messages), 0
         for _, end, _ in self.history.absences:
             self._push(end, self.RETURN, -1)  # consumers are back
         while True:
-            steps += 1
-            if not steps % 4096 and time.monotonic() > self.over:
-                raise TooMuch(f"The replay took longer than {LONGEST:g} s. Choose a shorter range or fewer values.")
             arrives = messages[following].arrived if following < count else FOREVER
             at = events[0][0] if events else FOREVER
             if min(arrives, at) > now:  # what happens at one instant is seen together
@@ -190,12 +228,14 @@ class _Run:
                 return
             if arrives <= at:
                 now = arrives
-                heapq.heappush(self.available, following)
+                heapq.heappush(self.available, (arrives, following))
                 following += 1
             else:
                 now, _, kind, number = heapq.heappop(events)
                 if kind == self.FREE:
                     self.idle += 1
+                elif kind == self.LATE:
+                    self._settle_late(number, now)
                 elif number >= 0:
                     self._comes_back(number, now)
 
@@ -215,8 +255,8 @@ class _Run:
         """Give messages to a free consumer, and plan what it does with them. False: none was left to give."""
         taken: list[int] = []
         while self.available and len(taken) < self.setting.prefetch:
-            number = heapq.heappop(self.available)
-            if not self._expire(number, now):
+            _, number = heapq.heappop(self.available)
+            if not self._leave(number, now):
                 taken.append(number)
         if not taken:
             return False
@@ -238,45 +278,59 @@ class _Run:
         work, result = known[delivery] if delivery < len(known) else self.pools.draw(delivery, self.draw)
         done = at + max(0, round(work / self.setting.pace))
         vanishes = result is Result.VANISHED
-        if vanishes or done >= locked_until:
+        if vanishes or (done >= locked_until and not message.renews):
             self.lost += 1
             self.duplicates += not vanishes
+            if result is Result.WELL and self.history.by_visibility:
+                self.settles[number] = self.deliveries[number]
+                self._push(done, self.LATE, number)
             noticed = vanishes and (self.history.notices_crashes or self.setting.lock is None)
             self._push(min(done, locked_until) if noticed else locked_until, self.RETURN, number)
         elif result is Result.FAILED:
             self._push(done, self.RETURN, number)
+        elif self.history.by_visibility and self.expires[number] <= done:
+            self._expire(number)
         elif done < self.history.until:
             self.ended[number] = done
             self.processed += 1
         return done
 
+    def _settle_late(self, number: int, now: int) -> None:
+        """A consumer is done after its lock ended: that counts unless the message was delivered again."""
+        if self.ended[number] is None and self.settles.get(number) == self.deliveries[number]:
+            self.ended[number] = now
+            self.processed += 1
+            self.lost -= 1
+            self.duplicates -= 1
+
     def _comes_back(self, number: int, now: int) -> None:
         self.failures[number] += 1
-        if self._expire(number, now):
+        if self._leave(number, now):
             return
         if self.setting.deliveries is not None and self.failures[number] >= self.setting.deliveries:
             self.ended[number] = now
             self.dead += 1
         else:
-            heapq.heappush(self.available, number)
+            at = now if self.history.by_visibility else self.history.messages[number].arrived
+            heapq.heappush(self.available, (at, number))
 
-    def _expire(self, number: int, now: int) -> bool:
-        """End a waiting message that has expired or was removed by now."""
+    def _leave(self, number: int, now: int) -> bool:
+        """End a waiting message that has expired or was removed by now. True: it has ended."""
+        if self.ended[number] is not None:
+            return True
         expires, removed = self.expires[number], self.history.messages[number].removed
         if min(expires, removed) > now:
             return False
-        self.ended[number] = min(expires, removed)
-        self.expired += expires <= removed
+        if expires <= removed:
+            self._expire(number)
+        else:
+            self.ended[number] = removed
         return True
 
-    def _depth(self) -> int:
-        changes = [(message.arrived, 1) for message in self.history.messages]
-        changes += [(at, -1) for at in self.ended if at is not None]
-        depth = most = 0
-        for _, change in sorted(changes):
-            depth += change
-            most = max(most, depth)
-        return most
+    def _expire(self, number: int) -> None:
+        self.ended[number] = self.expires[number]
+        self.expired += 1
+        self.unreceived += self.first[number] is None
 
 
 def absences(
@@ -329,3 +383,17 @@ def concurrency(working: Sequence[tuple[int, int]]) -> int:
         if rest < 0:
             return level
     return 1
+
+
+def backlog_share(waiting: Sequence[tuple[int, int]], working: Sequence[tuple[int, int]], consumers: int) -> float:
+    """Which share of the time that messages waited for their first delivery passed while all consumers worked, so that it depends
+    on the messages before them. The rest is that of absences and of consumers that were slow to receive. Arguments: as of
+    absences."""
+    changes = [(at, 1, 0) for at, _ in waiting] + [(until, -1, 0) for _, until in waiting]
+    changes += [(at, 0, 1) for at, _ in working] + [(until, 0, -1) for _, until in working]
+    whole = behind = there = busy = before = 0
+    for at, more, work in sorted(changes):
+        whole += there * (at - before)
+        behind += there * (at - before) * (busy >= consumers)
+        there, busy, before = there + more, busy + work, at
+    return behind / whole if whole else 0.0

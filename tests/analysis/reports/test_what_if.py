@@ -1,0 +1,130 @@
+"""What if? The answer, its notes, the picture and the error of the replay; from direct replays, without Spark or a database."""
+
+from collections import Counter
+
+import pyarrow as pa
+import pytest
+
+from broker_core.common.types import Family
+from explorer.analysis.jobs import measures
+from explorer.analysis.jobs.measures import bin_of
+from explorer.analysis.jobs.replaying import Delivery, End, Life, Traits, replayable
+from explorer.analysis.jobs.reports import what_if as job
+from explorer.analysis.jobs.simulation import Result
+from explorer.analysis.reports import what_if
+from explorer.analysis.reports.tables import Tables
+
+from .scopes import a_scope
+
+S = 1_000_000
+ASKED = {"share": 95.0, "within": 60 * S, "time_to_live": None, "lock": None, "deliveries": None, "consumers": None}
+
+
+def queued(count=60, every=10, work=12):
+    """One consumer that is too slow: in seconds (number, arrived, received)."""
+    rows, free = [], 0
+    for number in range(1, count + 1):
+        begun = max(number * every, free)
+        rows.append((number, number * every, begun))
+        free = begun + work
+    return rows, work
+
+
+def unqueued(count=60, wait=20):
+    """Consumers that look into the queue every now and then, as many as there are messages."""
+    return [(number, number * 10, number * 10 + wait * (number % 3)) for number in range(1, count + 1)], 1
+
+
+def report(rows, work, *, more=(), **asked):
+    lives = [Life(n, at * S, begun * S, (begun + work) * S, End.PROCESSED) for n, at, begun in rows]
+    made = [Delivery(n, 1, begun * S, (begun + work) * S, f"c{n}", Result.WELL, 30 * S) for n, _, begun in rows]
+    until = (rows[-1][2] + 1000) * S
+    found = replayable([*lives, *(one for one, _ in more)], [*made, *(one for _, one in more)], [], until, Traits(5))
+    values = ASKED | asked
+    varied, settings = job.grid(found, values | {"traits": {"deliveries": 5, "more": 0}})
+    work_ = job.Work(found, [one for _, one in settings], job.Plan(8, 4, 10**6), 0.95, values["within"])
+    outcomes = [job.outcome_row(*task, *job.replayed(work_, *task)) for task in work_.tasks]
+    outcomes.append(job.outcome_row(0, job.ACTUAL, found.actual, None))
+    about = dict.fromkeys(job.ABOUT.names, 0) | {
+        "problem": None, "varied": varied, "messages": len(rows), "replayed": len(rows), "longest": 1,
+        "blocks": len(found.blocks), "backlog_ppm": round(1e6 * found.backlog), "by_messages_ppm": round(1e6 * found.by_messages),
+        "by_waiting_ppm": round(1e6 * found.by_waiting), "length_ppm": 10**6, "headless": found.headless,
+    }  # fmt: skip
+    waits = Counter(bin_of((begun - at) * S) for _, at, begun in rows)
+    tables = Tables({
+        "about": pa.Table.from_pylist([about]),
+        "settings": pa.Table.from_pylist([
+            dict(zip(job.SETTING.names, (at, role, s.consumers, s.prefetch, s.lock, s.deliveries, s.time_to_live), strict=True))
+            for at, (role, s) in enumerate(settings)
+        ]),
+        "outcomes": pa.table([list(column) for column in zip(*outcomes, strict=True)], names=job.OUTCOME.names),
+        "waits": pa.Table.from_pylist([
+            {"measure": measures.WAITING, "bins": sorted(waits), "counts": [waits[one] for one in sorted(waits)]}
+        ]),
+    })  # fmt: skip
+    return what_if.present(a_scope("orders"), values, tables)
+
+
+def test_without_a_question_it_is_how_many_consumers_are_needed():
+    found = report(*queued())
+    assert found.finding == (
+        "shop/orders needs 2 consumers to receive 95\xa0% of its messages within 1 min; with 1 consumer, 51.7\xa0% are."
+    )
+    assert not found.refusal and "In resampled histories" in found.notes[0]
+    settings = found.tables["settings"]
+    assert [row[0].value for row in settings.rows] == [1, 2, 4]
+    [figure] = found.sections[0].figures
+    assert [tick.text for tick in figure.charts[0].x_ticks] == ["1", "2", "4"]
+
+
+def test_with_a_backlog_the_time_to_live_is_answered_by_replay_and_the_estimate_is_at_most():
+    found = report(*queued(), time_to_live=30 * S)
+    assert found.finding.startswith("With a time-to-live of 30 s, ") and "it was 0.0\xa0%." in found.finding
+    assert "behind busy consumers" in found.notes[0]
+    said = float(found.finding.split(", ")[1].split("\xa0%")[0])
+    most = float(found.notes[1].removeprefix("At most ").split("\xa0%")[0])
+    assert said < 20 and most > 60  # the consumer has time for five of six messages
+
+
+def test_without_a_backlog_the_estimate_is_the_answer():
+    found = report(*unqueued(), time_to_live=30 * S)
+    assert "Kaplan-Meier estimate of the waiting, as messages did not wait behind others" in found.notes[0]
+    share = sum(begun - at > 30 for _, at, begun in unqueued()[0]) / 60
+    assert f"{100 * share:.1f}\xa0%" in found.finding
+
+
+def test_locks_are_lost_by_deliveries_and_a_longer_limit_is_bounded_by_what_happened():
+    found = report(*queued(), lock=10 * S)
+    assert found.finding.startswith("With a lock duration of 10 s, 100.0\xa0% of the deliveries of shop/orders would have lost")
+    found = report(*queued(), deliveries=7)
+    assert found.finding == (
+        "With a maximum delivery count of 7, at most 0.0\xa0% of the messages of shop/orders would have reached the limit of "
+        "deliveries, as no message was delivered more than 1 times."
+    )
+
+
+def test_the_replay_of_the_settings_in_force_is_compared_with_what_happened():
+    rows = {row[0]: row[1:] for row in report(*queued()).tables["calibration"].rows}
+    assert rows["Processed"] == ("60", "60", "none") and rows["95 % received within"][2] == "none"
+
+
+def test_messages_without_their_first_delivery_are_told():
+    second = (Life(99, 700 * S, 900 * S, 905 * S, End.PROCESSED), Delivery(99, 2, 900 * S, 905 * S, "z", Result.WELL, 30 * S))
+    assert any("first delivery of 1 message" in note for note in report(*queued(), more=[second]).notes)
+
+
+def test_what_is_not_replayed_is_a_refusal():
+    about = dict.fromkeys(job.ABOUT.names) | {"problem": "Only 3 deliveries are known."}
+    found = what_if.present(a_scope("orders"), ASKED, Tables({"about": pa.Table.from_pylist([about])}))
+    assert found.refusal == "Only 3 deliveries are known." and not found.sections
+
+
+@pytest.mark.parametrize(("text", "value"), [("30 s", 30 * S), ("", None)])
+def test_durations_are_microseconds(text, value):
+    assert what_if.Microseconds(required=False).clean(text) == value
+
+
+def test_words_of_families():
+    limits = a_scope("q", family=Family.QUEUE_STORAGE).family.limits
+    assert limits.by_visibility and not a_scope("q").family.limits.by_visibility
+    assert what_if.in_words(ASKED | {"lock": 10 * S, "consumers": 2}, limits) == "a visibility timeout of 10 s and 2 consumers"
