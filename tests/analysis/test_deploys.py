@@ -5,12 +5,12 @@ from io import StringIO
 import pytest
 from django.contrib.auth import get_user_model
 from django.core.management import CommandError, call_command
+from explorer.analysis.deploys import changes
 
 from broker_core import namespaces
 from broker_core.common.types import EntityAddress
 from broker_core.models import Entity
 from broker_core.service_bus import entities
-from explorer.analysis.deploys import changes
 from explorer.models import AuditRecord, Sandbox
 from explorer.roles import OPERATOR
 from tests.html import body_of

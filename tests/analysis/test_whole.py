@@ -1,38 +1,40 @@
-"""The whole way once: broker, generated history, archive, Spark in its child process, results. An SQL query is the judge."""
+"""The whole way: broker, archive, jobs in Spark's child process, stored results. SQL over the event table is the judge."""
 
 from datetime import UTC, datetime, timedelta
 
+import pyarrow.parquet as pq
 import pytest
 from django.db import connection
 
 from broker_core import namespaces, service_bus
-from broker_core.common.types import EntityAddress, Message
-from broker_core.history import archive, generation
-from broker_core.models import ArchiveEpoch, ArchiveFile, ArchiveRollup, ArchiveSlice, Entity
+from broker_core.common.types import Actor, EntityAddress, Message, Right
+from broker_core.history import archive, generation, storage
+from broker_core.models import ArchiveFile, ArchiveSlice, Entity
 from broker_core.service_bus import entities
-from explorer.analysis import drivers, launch, rollups, runs
+from explorer.analysis.pages.asking import asked_of
+from explorer.analysis.reports.registry import ANALYSES, BY_SLUG
+from explorer.analysis.reports.tables import Tables
+from explorer.analysis.running import execution, submission
 from explorer.models import AnalysisResult, AnalysisRun
 
-from .factories import a_run
-
 ORDERS = EntityAddress("demo", "orders")
-JUDGE = """
-    SELECT count(*) FILTER (WHERE kind = 6), count(*) FILTER (WHERE kind = 10), count(*) FILTER (WHERE kind = 11),
-           percentile_disc(ARRAY[0.5, 0.95, 0.99]) WITHIN GROUP (ORDER BY first_received_at - enqueued_at)
-             FILTER (WHERE first_received_at IS NOT NULL),
-           percentile_disc(ARRAY[0.5, 0.95, 0.99]) WITHIN GROUP (ORDER BY at - last_received_at)
-             FILTER (WHERE kind = 6 OR kind = 10 AND reason <> 'MaxDeliveryCountExceeded')
-      FROM vitrine_message_event
-     WHERE entity_id = %s AND subqueue = 0 AND kind IN (6, 10, 11) AND enqueued_at >= %s AND enqueued_at < %s
+OPERATOR = Actor("user", "alice", Right.BROWSE | Right.OPERATE)
+LIVES = """
+    SELECT kind, count(*) FROM vitrine_message_event
+     WHERE entity_id = %s AND kind IN (6, 10, 11, 14, 18) GROUP BY kind
+"""
+ATTEMPTS = """
+    SELECT count(*) FILTER (WHERE kind IN (4, 18)), count(*) FILTER (WHERE kind = 12) FROM vitrine_message_event
+     WHERE entity_id = %s
 """
 
 
 @pytest.fixture
-def history(transactional_db, settings, tmp_path):
-    """Generated lives, and after them messages of every kind of end; the archive is empty."""
-    settings.RUNS_FOLDER, settings.ARCHIVE_URL = tmp_path / "runs", str(tmp_path / "archive")
-    settings.SPARK_MASTER = "local[2]"
-    _clear()
+def orders(archive, settings, tmp_path):
+    """A queue with generated history, and after it messages of every kind of end; nothing is archived yet."""
+    settings.RUNS_FOLDER, settings.SPARK_MASTER, settings.SPARK_KEEP_SECONDS = tmp_path / "runs", "local[2]", 60
+    with connection.cursor() as cursor:
+        cursor.execute("TRUNCATE vitrine_message_event, vitrine_message, vitrine_entity_counter")
     namespaces.ensure_namespace("demo")
     entities.create_queue(ORDERS)
     queue, until = Entity.objects.get(path="orders"), datetime.now(UTC).replace(microsecond=0)
@@ -41,77 +43,72 @@ def history(transactional_db, settings, tmp_path):
     service_bus.complete(ORDERS, [message.lock_token for message in service_bus.receive(ORDERS, 3)])
     service_bus.dead_letter(ORDERS, [message.lock_token for message in service_bus.receive(ORDERS, 2)], reason="Bad")
     service_bus.receive_and_delete(ORDERS, 1)
-    soon = datetime.now(UTC) + timedelta(milliseconds=50)
-    service_bus.send(
-        ORDERS,
-        [Message(b"later", scheduled_enqueue_at=soon), Message(b"much later", scheduled_enqueue_at=soon + timedelta(hours=1))],
-    )
-    yield Entity.objects.get(path="orders")
-    _clear()
+    return queue
 
 
-def _clear():
-    tables = [model._meta.db_table for model in (ArchiveFile, ArchiveSlice, ArchiveEpoch)]
-    with connection.cursor() as cursor:
-        cursor.execute(f"TRUNCATE vitrine_message_event, vitrine_message, vitrine_entity_counter, {', '.join(tables)}")
-
-
-def test_an_analysis_counts_every_message_once_and_measures_as_sql_does(history):
-    while b"later" not in {message.body for message in service_bus.receive(ORDERS, 10)}:
-        pass
-    now = datetime.now(UTC)
-    queue = {"id": history.pk, "namespace": "demo", "path": "orders"}
-    run = a_run(queues=[queue], start_at=now - timedelta(hours=4), end_at=now)
-    run.save()
-    launch.execute(run.pk)
+def made(run: AnalysisRun | None) -> AnalysisRun:
+    """The run after its execution."""
+    assert run is not None
+    execution.execute(run.pk)
     run.refresh_from_db()
-    assert run.state == "succeeded", f"{run.message}\n{run.log_tail}"
-    whole = run.results.get(bucket_at=None)
+    assert run.state == AnalysisRun.SUCCEEDED, run.message + run.log_tail[-3000:]
+    return run
+
+
+def rows_of(content: str, *columns: str) -> list[dict]:
+    here = storage.archive_here()
+    found = []
+    for file in ArchiveFile.objects.filter(content=content):
+        with here.open(file.path) as opened:
+            found += pq.read_table(opened, columns=list(columns)).to_pylist()
+    return found
+
+
+def asked(queue: Entity, *slugs: str):
+    analyses = [BY_SLUG[slug] for slug in slugs]
+    form, scope = asked_of(analyses, {"queue": queue.pk})
+    return analyses, scope, form
+
+
+def totals(result: AnalysisResult) -> list:
+    """What the report Waiting counts, by measure."""
+    tables = Tables.unpacked(bytes(result.tables))
+    found: dict = {}
+    for row in tables["times"]:
+        for number, count in zip(row.bins, row.counts, strict=True):
+            found[row.measure, number] = found.get((row.measure, number), 0) + count
+    return sorted(found.items())
+
+
+def test_all_reports_are_made_from_every_event_and_again_after_the_night(orders, monkeypatch):
+    slugs = [one.slug for one in ANALYSES]
+    analyses, scope, form = asked(orders, *slugs)
+    first = made(submission.refresh(analyses, scope, form, actor=OPERATOR))
+    assert first.notes == []
+    assert set(AnalysisResult.objects.values_list("report", flat=True)) == set(slugs)
+    rows = rows_of("lives", "outcome", "attempt_outcome", "attempt_lost")
     with connection.cursor() as cursor:
-        cursor.execute(JUDGE, (history.pk, run.start_at, run.end_at))
-        completed, dead_lettered, expired, waiting, processing = cursor.fetchone()
-    assert (whole.completed, whole.dead_lettered, whole.expired) == (completed, dead_lettered, expired)
-    assert (whole.received_and_deleted, whole.still_there, whole.other) == (1, 4 + 1, 0)
-    assert whole.messages == whole.generated + 10 + 1, "a scheduled message counts from its activation, once"
-    assert [whole.processing_p50, whole.processing_p95, whole.processing_p99] == processing
-    assert whole.waiting_p50 is not None and waiting[0] <= whole.waiting_p99
-    by_hour = run.results.exclude(bucket_at=None)
-    assert sum(row.messages for row in by_hour) == whole.messages == run.messages
-    assert dict(run.reasons.filter(reason="Bad").values_list("reason", "messages")) == {"Bad": 2}
-    assert sum(run.reasons.values_list("messages", flat=True)) == whole.dead_lettered
-    assert not launch.RunFolder(run.pk).scratch.exists()
-    again = a_run(queues=[queue], start_at=run.start_at, end_at=run.end_at)
-    again.save()
-    launch.execute(again.pk)
-    again.refresh_from_db()
-    assert again.warm and "Step 2 of" in again.log_tail
-    columns = [field.attname for field in AnalysisResult._meta.fields if field.attname not in ("id", "run_id")]
-    assert list(again.results.values_list(*columns)) == list(run.results.values_list(*columns))
+        ended = dict(cursor.execute(LIVES, [orders.pk]).fetchall())
+        received, lost = cursor.execute(ATTEMPTS, [orders.pk]).fetchone()
+    outcomes = [row["outcome"] for row in rows if row["outcome"] is not None]
+    assert {kind: outcomes.count(kind) for kind in set(outcomes)} == ended
+    assert sum(row["attempt_outcome"] is not None for row in rows) == received
+    assert sum(row["attempt_outcome"] == 12 for row in rows) == lost
+    assert len(rows_of("open", "entity_id")) == 6, "4 active messages and 2 dead letters are carried"
+    assert submission.refresh(analyses, scope, form, actor=OPERATOR) is None, "they are fresh"
 
-
-def test_a_roll_up_by_spark_counts_what_pages_count_without_it(history):
+    before = totals(AnalysisResult.objects.get(report="waiting"))
+    service_bus.complete(ORDERS, [message.lock_token for message in service_bus.receive(ORDERS, 2)])
+    ArchiveFile.objects.filter(content="lives").update(day=datetime.now(UTC).date() - timedelta(days=1))
     archive.archive_events()
-    now = datetime.now(UTC)
-    everything = [history.pk], [history.namespace_id], now - timedelta(days=1), now
-    before = rollups.summed(rollups.read(*everything))
-    tomorrow = now.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
-    run = a_run(kind="roll_up", queues=[], start_at=tomorrow - timedelta(days=2), end_at=tomorrow, bucket="day")
-    run.save()
-    launch.execute(run.pk)
-    run.refresh_from_db()
-    assert run.state == "succeeded", f"{run.message}\n{run.log_tail}"
-    assert rollups.uncovered() == [] and "rolled up" in run.message
-    assert before.num_rows > 1000 and rollups.summed(rollups.read(*everything)).equals(before)
-    ArchiveRollup.objects.all().delete()
-
-
-def test_a_job_that_cannot_read_fails_in_one_line(transactional_db, settings, tmp_path):
-    settings.RUNS_FOLDER = tmp_path
-    run = a_run()
-    run.save()
-    held, folder = runs.claim(run.pk), launch.RunFolder(run.pk)
-    folder.make()
-    folder.specification.write_text("{}")
-    with pytest.raises(launch.JobFailed, match="^KeyError: "):
-        launch._run_job(held, folder, "time_in_queue", drivers.session_of(launch._spark_settings(0)), launch.java.find())
-    assert "Traceback" in AnalysisRun.objects.get().log_tail
+    made(submission.maintain(actor=OPERATOR))
+    assert not ArchiveSlice.objects.filter(derived=False).exists()
+    assert {"counts", "histograms", "clients"} <= set(ArchiveFile.objects.values_list("content", flat=True))
+    assert ArchiveFile.objects.filter(content="lives", rolled_up=True).exists()
+    only = asked(orders, "waiting")
+    made(submission.refresh(*only, actor=OPERATOR, force=True))
+    after = dict(totals(AnalysisResult.objects.get(report="waiting")))
+    changed = {key: after.get(key, 0) - dict(before).get(key, 0) for key in after.keys() | dict(before).keys()}
+    assert sum(count for (measure, _), count in changed.items() if measure == 1) == 2, "two more were received"
+    counted = {key: count for key, count in changed.items() if count and key[0] == 3}
+    assert sum(counted.values()) == 2, "and processed; rolled-up and other histograms add up"

@@ -72,6 +72,7 @@ class History:
 
     def __init__(self, spark: SparkSession, request: Request, frames: Mapping[str, DataFrame] | None = None):
         self.spark, self.request, self._frames = spark, request, frames or {}
+        self._counts: DataFrame | None = None
 
     def lives(self) -> DataFrame:
         """schemas.LIFE: messages that left a list (any sub-queue)."""
@@ -118,11 +119,14 @@ class History:
 
     def counts(self) -> DataFrame:
         """schemas.COUNT, of main lists: of roll-ups, of what none counts yet, and of messages that have not ended (their end_step
-        is NULL). Several rows may have equal keys."""
-        late, tried = self._lives(late=True).unionByName(self.open()), self._attempts(late=True)
-        rolled = self._read("counts", self.request.files.get("counts", ()))
-        rows = rolled.unionByName(roll_up.counts_of_lives(late)).unionByName(roll_up.counts_of_attempts(tried))
-        return rows.where(F.col("subqueue") == MAIN)
+        is NULL). Several rows may have equal keys. The tables of a report read them several times, so they are kept until its job
+        has ended."""
+        if self._counts is None:
+            late, tried = self._lives(late=True).unionByName(self.open()), self._attempts(late=True)
+            rolled = self._read("counts", self.request.files.get("counts", ()))
+            rows = rolled.unionByName(roll_up.counts_of_lives(late)).unionByName(roll_up.counts_of_attempts(tried))
+            self._counts = rows.where(F.col("subqueue") == MAIN).persist()
+        return self._counts
 
     def histograms(self) -> DataFrame:
         """As `counts`: entity_id, measure, step, bin, n."""
@@ -159,7 +163,7 @@ class History:
         elif addresses:
             rows = self.spark.read.schema(columns).parquet(*addresses)
         else:
-            rows = self.spark.createDataFrame([], columns)
+            rows = self.spark.createDataFrame([], columns).where(F.lit(False))  # so that the optimizer leaves it out
         return self._of_entities(rows)
 
 

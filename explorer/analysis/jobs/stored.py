@@ -18,9 +18,8 @@ from . import schemas
 def read(spark: SparkSession, columns: StructType, addresses: Sequence[str]) -> DataFrame:
     """The rows of files, with `day` (ISO 8601) and `namespace` of each from its path."""
     if not addresses:
-        return spark.createDataFrame(
-            [], StructType([*columns, StructField("day", StringType()), StructField("namespace", LongType())])
-        )
+        by = [StructField("day", StringType()), StructField("namespace", LongType())]
+        return spark.createDataFrame([], StructType([*columns, *by])).where(F.lit(False))
     path = F.col("_metadata.file_path")
     rows = spark.read.schema(columns).parquet(*addresses)
     return rows.withColumns(
