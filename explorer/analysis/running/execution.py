@@ -120,7 +120,7 @@ def end_dead_runs() -> int:
 def _execute(held: runs.Claim, run: AnalysisRun, folder: RunFolder, should_stop: Callable[[], bool]) -> None:
     java_home = java.find()
     if importlib.util.find_spec("pyspark") is None:
-        raise CannotRun("PySpark is not installed: run `pip install -r requirements-spark.txt` (456 MB), then start again.")
+        raise CannotRun("PySpark is not installed: run `pip install -r requirements-spark.txt` (520 MB), then start again.")
     folder.make()
     held.write(step_text="Archiving the newest events")
     prepare, store = KINDS[run.kind]
