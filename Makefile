@@ -86,13 +86,13 @@ $(IN_VENV):
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "$(PYTHON) cannot make a virtual environment. On Debian or Ubuntu: apt install python3-venv" >&2; exit 1; }
 
 $(VENV)/base.stamp: requirements.txt | $(IN_VENV)
-	@echo "Installing Vitrine into $(VENV), once: it downloads about 150 MB now, then about 460 MB for Spark."
+	@echo "Installing Vitrine into $(VENV), once: it downloads about 150 MB now, then about 520 MB for Spark and its Java."
 	@$(PIP) -r requirements.txt || { echo "The download failed (see above). Nothing is broken: check the network, then run make again." >&2; exit 1; }
 	@touch $@
 
 # A failed Spark download is reported and retried at the next start. pip -q shows no progress, so the size is printed first.
 $(VENV)/spark.tried: requirements-spark.txt $(VENV)/base.stamp
-	@echo "Installing Spark for the analyses, once: 456 MB, some minutes on a slow line."
+	@echo "Installing Spark and its Java for the analyses, once: 520 MB, some minutes on a slow line."
 	@if $(PIP) -r requirements-spark.txt; then touch $@; else \
 	  echo "Spark could not be installed (see above). Analyses will not run; everything else works. The next make up tries again." >&2; fi
 

@@ -62,9 +62,7 @@ def make(archive: Path, listed: Path, java: Path, class_path: str) -> None:
             for older in archive.parent.glob("classes-*"):
                 older.unlink(missing_ok=True)
             new.replace(archive)
-        elif (
-            done.returncode > 0 and shutil.disk_usage(listed.parent).free > NEEDED_BYTES
-        ):  # not ended by a signal, nor by a full disk
+        elif done.returncode > 0 and shutil.disk_usage(listed.parent).free > NEEDED_BYTES:  # neither a signal nor a full disk
             _failed(archive).write_bytes(done.stdout[-2_000:] + done.stderr[-2_000:])
 
 

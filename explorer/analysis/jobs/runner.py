@@ -34,9 +34,8 @@ from .masters import is_local
 PR_SET_PDEATHSIG = 1
 POLL_SECONDS = 0.5
 SECONDS_WITHOUT_EXECUTORS = 60.0  # of a cluster, after which the run fails
-SMALL_JVM = (  # for little data: the JIT compiler would take half of the processor time; unused memory is returned soon
-    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MinHeapFreeRatio=10 -XX:MaxHeapFreeRatio=30"
-)
+# For little data: the JIT compiler would take half of the processor time. Memory for new objects is never returned, so it is small.
+SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmn64m"
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

@@ -152,7 +152,7 @@ def _execute(held: runs.Claim, run: AnalysisRun, folder: RunFolder, should_stop:
 
     java_home = java.find()
     if importlib.util.find_spec("pyspark") is None:
-        raise CannotRun("PySpark is not installed: run `pip install -r requirements-spark.txt`, then start again.")
+        raise CannotRun("PySpark is not installed: run `pip install -r requirements-spark.txt` (520 MB), then start again.")
     folder.make()
     jobs = Jobs(held, folder, java_home, should_stop)
     jobs.say("Archiving the newest events")
