@@ -16,7 +16,7 @@ from .scope import Scope
 from .tables import Tables
 
 LOOK_BACK = timedelta(days=7)  # how long before the range a journey may have begun
-MOST_ALIKE, MOST_HOPS = 20, 10  # as in jobs/reports/journeys.py
+MOST_ALIKE, MOST_HOPS = 20, 6  # as in jobs/reports/journeys.py
 FOLLOWED = {"forwarded", "moved", "correlated"}  # a journey with such a step is worth a drawing
 ROUTES = (
     Column("route", "Route"),

@@ -2,7 +2,8 @@
 that a correlation id leads from. The stay of a message among dead letters is not part of the time.
 
 A message has at most one that it was made from. From the messages that nothing was made of, joins follow these links back, hop by
-hop, over narrow columns; few messages are left after the first ones.
+hop, over narrow columns; few messages are left after the first ones. Each hop is computed at once (localCheckpoint), since Spark
+takes long to plan a chain of them; if an executor is lost meanwhile, the job fails.
 """
 
 from functools import reduce
@@ -13,7 +14,7 @@ from pyspark.sql import functions as F
 from .. import outcomes
 from ..history import MAIN, History
 
-MOST_HOPS = 10
+MOST_HOPS = 6
 MOST_ALIKE = 20  # messages with one correlation id; more do not belong together
 MOST_ROUTES = 200
 SENT, PUBLISHED = 1, outcomes.PUBLISHED  # kinds of events of messages that were sent
@@ -40,8 +41,8 @@ def tables(history: History) -> dict[str, DataFrame]:
     messages = messages_of(history.lives())
     ends = messages.where(request.span.has("ended_at") | compared)
     chosen = request.values.get("entity_ids")
-    found = journeys(messages, parents_of(history), ends).where(passes(chosen) if chosen else F.lit(True))
-    found = found.withColumn("is_now", request.span.has("ended_at")).persist()
+    found = journeys(messages, parents_of(history).localCheckpoint(), ends).where(passes(chosen) if chosen else F.lit(True))
+    found = found.withColumn("is_now", request.span.has("ended_at")).localCheckpoint()
     here = found.where("is_now")
     listed = routes(here)
     return {
@@ -121,12 +122,12 @@ def journeys(messages: DataFrame, parents: DataFrame, ends: DataFrame) -> DataFr
     known = messages.select(*MESSAGE, "enqueued_at", "first_received_at", "ended_at", "last_outcome", "dead_us", "generated")
     followed = parents.select(F.col("parent_id").alias("entity_id"), F.col("parent_number").alias("sequence_number")).distinct()
     # Only messages that something was made from are joined below.
-    linked = known.join(followed, [*MESSAGE], "left_semi").join(parents, [*MESSAGE], "left").persist()
+    linked = known.join(followed, [*MESSAGE], "left_semi").join(parents, [*MESSAGE], "left").localCheckpoint()
     last = ends.join(parents, [*MESSAGE]).join(followed, [*MESSAGE], "left_anti")
-    paths = last.select(F.array(_leg(how=F.lit(""))).alias("legs"), "ended_at", *PARENT, "correlated", "generated").persist()
+    paths = last.select(F.array(_leg(how=F.lit(""))).alias("legs"), "ended_at", *PARENT, "correlated", "generated")
     done = []
     for _ in range(MOST_HOPS):
-        paths = _one_hop_back(paths, linked).persist()
+        paths = _one_hop_back(paths, linked).localCheckpoint()
         done.append(paths.where(F.col("parent_number").isNull()))
         paths = paths.where(F.col("parent_number").isNotNull())
         if paths.isEmpty():
