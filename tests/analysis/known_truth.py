@@ -18,6 +18,7 @@ from typing import Any
 
 from explorer.analysis.jobs.measures import bin_of, lower_bound
 from explorer.analysis.jobs.replaying import (
+    RESAMPLES,
     Delivery,
     End,
     Life,
@@ -33,7 +34,6 @@ from explorer.analysis.survival import Curve
 from .real_run import SECOND, Happened, Limits, Script, play, script
 
 MANY = 300  # messages of a history
-RESAMPLES = 40
 FOREVER = 2**60
 MEAN_WAIT = 10  # seconds
 US = timedelta(microseconds=1)

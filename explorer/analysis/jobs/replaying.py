@@ -32,8 +32,9 @@ from .simulation import (
 FEWEST = 30  # deliveries; there is no replay from fewer
 WAITED_US = 1000  # a message that was received later than this after its arrival had waited
 BLOCKS = 40  # into which a history is cut, at most
-FEWEST_BLOCKS = 6  # if queues were never empty in between, equal blocks are cut
+FEWEST_BLOCKS = 6  # of a history, else equal ones are cut; and of a resampled one
 BACKLOG = 0.05  # share of the waiting behind busy consumers, from which on a queue has a backlog
+RESAMPLES = 30  # resampled histories from which a band is
 Z95 = 1.959964
 
 
@@ -199,14 +200,14 @@ def blocks_of(waiting: Sequence[tuple[int, int]], until: int) -> list[tuple[int,
 
 
 def resampled(found: Replayable, draw: random.Random, most: int) -> History:
-    """A history of blocks drawn with replacement, until it is as long as the range or has about `most` messages."""
+    """A history of blocks drawn with replacement: as many as there are, or until it has `most` messages and some blocks."""
     history = found.history
     arrived = [message.arrived for message in history.messages]
     starts = [start for start, _, _ in history.absences]
     messages: list[Message] = []
     absent: list[tuple[int, int, float]] = []
     at = 0
-    for _ in found.blocks:
+    for count in range(1, len(found.blocks) + 1):
         start, stop = draw.choice(found.blocks)
         by = at - start
         messages += [_moved(one, by) for one in history.messages[bisect_left(arrived, start) : bisect_left(arrived, stop)]]
@@ -215,7 +216,7 @@ def resampled(found: Replayable, draw: random.Random, most: int) -> History:
             if min(over, stop) > max(since, start):
                 absent.append((max(since, start) + by, min(over, stop) + by, share))
         at += stop - start
-        if len(messages) >= most:
+        if len(messages) >= most and count >= FEWEST_BLOCKS:
             break
     return replace(history, messages=messages, absences=absent, until=at)
 

@@ -143,7 +143,7 @@ class Answers:
         again = [share for number, share in shares.items() if number > REPLAYED]
         blocks = self.about.by_waiting_ppm if part in ("prompt", "unreceived") else self.about.by_messages_ppm
         count = getattr(rows[REPLAYED], whole)
-        return shares[REPLAYED], *share_band(shares[REPLAYED], again, count, blocks / MILLION, self._scale)
+        return shares[REPLAYED], *share_band(shares[REPLAYED], again, count, blocks / MILLION, self._scale(rows))
 
     def waiting(self, setting: Any) -> tuple[timedelta | None, timedelta | None, timedelta | None]:
         """The 95th percentile of the waiting, and its band."""
@@ -151,7 +151,7 @@ class Answers:
         if rows[REPLAYED].p95 is None:
             return None, None, None
         again = [row.p95 for number, row in rows.items() if number > REPLAYED and row.p95 is not None]
-        band = amount_band(rows[REPLAYED].p95, again, self.about.by_waiting_ppm / MILLION, self._scale)
+        band = amount_band(rows[REPLAYED].p95, again, self.about.by_waiting_ppm / MILLION, self._scale(rows))
         return rows[REPLAYED].p95 * US, *(round(one) * US for one in band)
 
     @property
@@ -182,9 +182,10 @@ class Answers:
         wait = abs(base.p95 - actual.p95) / max(actual.p95, MILLION)  # below a second it does not matter
         return max(wait, abs(_lost(base) - _lost(actual)) / max(1, actual.messages))
 
-    @property
-    def _scale(self) -> float:
-        return (self.about.length_ppm / MILLION) ** 0.5
+    def _scale(self, rows: Mapping[int, Any]) -> float:
+        """How much less resampled histories vary if they are as long as the history: the square root of their length."""
+        again = [row.messages for number, row in rows.items() if number > REPLAYED]
+        return min(1.0, sum(again) / max(1, len(again)) / max(1, rows[REPLAYED].messages)) ** 0.5
 
 
 def present(scope: Scope, values: Mapping[str, Any], tables: Tables) -> Report:

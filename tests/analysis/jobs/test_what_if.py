@@ -66,7 +66,7 @@ def test_replays_by_spark_equal_direct_ones(spark):
     expected = [what_if.outcome_row(*task, *what_if.replayed(work, *task)) for task in work.tasks]
     expected.append(what_if.outcome_row(0, what_if.ACTUAL, there.actual, None))
     assert listed(found["outcomes"], *what_if.OUTCOME.names) == sorted(expected, key=repr)
-    assert len(expected) == 41 * len(settings) + 13 + 1 and varied == "time_to_live"
+    assert len(expected) == 31 * len(settings) + 9 + 1 and varied == "time_to_live"
     [about] = listed(found["about"], "problem", "messages", "replayed", "headless", "before", "late", "longest")
     assert about == (None, 60, 60, 0, 0, 0, 1)
     [now] = [one for one in listed(found["settings"], *what_if.SETTING.names) if one[1] == "now"]
@@ -155,9 +155,9 @@ def test_settings_around_the_chosen_one():
 
 def test_work_is_bounded(monkeypatch):
     there = direct()
-    assert what_if.Plan.of(there, 5) == what_if.Plan(40, 12, 60)
+    assert what_if.Plan.of(there, 5) == what_if.Plan(30, 8, 60)
     monkeypatch.setattr(what_if, "FEWEST_OF_RESAMPLE", 10)
-    monkeypatch.setattr(what_if, "MOST_WORK", 60 * 13 + 15 * 296)
+    monkeypatch.setattr(what_if, "MOST_WORK", 60 * 13 + 15 * (30 * 5 + 8 * 8))
     assert what_if.Plan.of(there, 5).most == 15
 
 

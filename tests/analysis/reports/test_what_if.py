@@ -48,7 +48,7 @@ def report(rows, work, *, more=(), **asked):
     about = dict.fromkeys(job.ABOUT.names, 0) | {
         "problem": None, "varied": varied, "messages": len(rows), "replayed": len(rows), "longest": 1,
         "blocks": len(found.blocks), "backlog_ppm": round(1e6 * found.backlog), "by_messages_ppm": round(1e6 * found.by_messages),
-        "by_waiting_ppm": round(1e6 * found.by_waiting), "length_ppm": 10**6, "headless": found.headless,
+        "by_waiting_ppm": round(1e6 * found.by_waiting), "headless": found.headless,
     }  # fmt: skip
     waits = Counter(bin_of((begun - at) * S) for _, at, begun in rows)
     tables = Tables({

@@ -26,13 +26,13 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 
 from .. import measures, outcomes, replaying, roll_up, simulation
 from ..history import MAIN, History, Span, micros
-from ..replaying import CannotReplay, Delivery, End, Life, Refusal, Replayable, Traits
+from ..replaying import RESAMPLES, CannotReplay, Delivery, End, Life, Refusal, Replayable, Traits
 from ..simulation import Result, Setting
 
 MOST_MESSAGES = 40_000  # that are replayed; of more, contiguous parts are drawn
 PARTS = 8  # so many
-MOST_WORK = 2_000_000  # messages times replays
-RESAMPLES, SEARCHES = 40, 12  # resampled histories of a setting, and of the search for the consumers that are needed
+MOST_WORK = 800_000  # messages times replays, about
+SEARCHES = 8  # resampled histories for which the consumers that are needed are searched
 REPLAYS_OF_SEARCH = 8
 FEWEST_OF_RESAMPLE = 300  # messages
 LIMIT_REASONS = ("MaxDeliveryCountExceeded", "MaxDequeueCountExceeded", "delivery_limit")
@@ -62,14 +62,14 @@ SETTING = StructType([
 ABOUT = StructType([
     StructField("problem", StringType()), StructField("varied", StringType()),
     *_integers("messages", "replayed", "generated", "before", "headless", "late", "longest", "backlog_ppm", "blocks"),
-    *_integers("by_messages_ppm", "by_waiting_ppm", "length_ppm"),
+    *_integers("by_messages_ppm", "by_waiting_ppm"),
 ])  # fmt: skip
 
 
 def tables(history: History) -> dict[str, DataFrame]:
     """about: one row: `problem` (why nothing is replayed), the `varied` setting, messages (that entered), replayed, generated,
     before (deliveries of messages that had entered before), longest (most deliveries of a message), and of replaying.Replayable
-    headless, late, blocks; in millionths backlog, by_messages, by_waiting, and the length of resamples as a part of the history.
+    headless, late, blocks; in millionths backlog, by_messages, by_waiting.
     settings: setting, role, consumers, prefetch, lock_us, deliveries (as replays count), time_to_live_us.
     outcomes: setting, resample, FIGURES, WAITS in microseconds, needed (consumers; of SEARCH alone).
     waits: measure, bins, counts: waiting and time of messages that were never received.
@@ -87,7 +87,7 @@ def tables(history: History) -> dict[str, DataFrame]:
     varied, settings = grid(replayable, values)
     plan = Plan.of(replayable, len(settings))
     work = Work(replayable, [one for _, one in settings], plan, _share(values), values.get("within") or MINUTE)
-    about |= {"varied": varied, "length_ppm": round(1e6 * plan.most / max(1, len(replayable.history.messages)))}
+    about["varied"] = varied
     rows = [
         (at, role, one.consumers, one.prefetch, one.lock, one.deliveries, one.time_to_live)
         for at, (role, one) in enumerate(settings)
