@@ -1,4 +1,4 @@
-"""Analyses in a real browser: start, watch, cancel, open, compare, and follow a number to its messages."""
+"""Analyses in a real browser: the new figures replace the old ones and nothing else, details are loaded, values are read."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -6,59 +6,78 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from playwright.sync_api import expect
 
-from broker_core.models import Entity
-from explorer.analysis import tasks
 from explorer.models import AnalysisRun
-from tests.explorer.test_accessibility import browser  # noqa: F401 - a fixture
+from tests.explorer.test_accessibility import browser, problems_of  # noqa: F401 - a fixture
 
-MANY = 5_000
-HOUR = timedelta(hours=1)
+from .stored import a_run_of, a_stored_result
+from .test_pages import at, handed, no_spark, queue  # noqa: F401 - fixtures
+
+OLD = timedelta(minutes=20)
 
 
 @pytest.fixture
-def page(queue, browser):  # noqa: F811
+def page(transactional_db, queue, browser):  # noqa: F811
     return browser("operator", viewport={"width": 1280, "height": 800})
 
 
-def follow(page, name):
-    page.locator("#main").get_by_role("link", name=name, exact=True).first.click()
+def report(queue):  # noqa: F811
+    return at("analysis_report", "waiting", queue=queue.pk)
 
 
-def test_a_number_leads_to_its_messages(page):
-    page.goto("/entities/reports/q")
-    page.get_by_label("More actions").click()
-    follow(page, "Analyses")
-    follow(page, "Losses")
-    expect(page.locator(".finding")).to_contain_text("2 messages were lost")
-    page.get_by_label("Compare with").select_option(label="a week earlier")
+def test_new_figures_appear_while_somebody_types(page, queue):  # noqa: F811
+    a_stored_result([queue], made_at=datetime.now(UTC) - OLD)
+    page.goto(report(queue))
+    expect(page.locator("#progress progress")).to_be_visible()
+    expect(page.locator(".finding")).to_contain_text("within 1.1 s")
+    page.get_by_text("Custom range").click()
+    page.locator("#d-waiting > summary").click()
+    page.get_by_label("From (UTC)").fill("2026-03-01T10:05")
+    AnalysisRun.objects.update(state="succeeded", finished_at=datetime.now(UTC))
+    a_stored_result([queue], waits=100.0)
+    expect(page.locator(".finding")).to_contain_text("min, 95")
+    expect(page.locator("#progress progress")).to_have_count(0)
+    assert page.evaluate("document.activeElement.id") == "id_start"
+    expect(page.get_by_label("From (UTC)")).to_have_value("2026-03-01T10:05")
+    expect(page.locator("#d-waiting")).to_have_attribute("open", "")
+    page.get_by_label("To (UTC)").fill("2026-03-01T10:20")
     page.get_by_role("button", name="Show").click()
-    expect(page.locator(".finding")).to_contain_text("there were none")
-    expect(page).to_have_url(re.compile("compare=week"))
-    page.locator("#main table").first.get_by_role("link", name="2", exact=True).click()
-    expect(page.get_by_role("heading", name="Dead-lettered: reports/q")).to_be_visible()
-    page.locator("#main table tbody a").first.click()
-    expect(page.locator("#message-timeline")).to_contain_text("Order 17")
+    expect(page).to_have_url(re.compile("start=2026-03-01T10"))
+    expect(page.locator("#range-label + nav [aria-current]")).to_have_count(0)
 
 
-def test_a_run_is_started_watched_and_cancelled_among_many_queues(page, queue, monkeypatch):
-    handed = []
-    monkeypatch.setattr(tasks.run_analysis, "delay", handed.append)
-    values = {field.attname: getattr(queue, field.attname) for field in Entity._meta.concrete_fields if not field.primary_key}
-    Entity.objects.bulk_create([Entity(**values | {"path": f"branch-{n:04}"}) for n in range(MANY)])
-    page.goto("/analyses/new/")
-    page.get_by_label("Name contains").fill("branch-410")
-    expect(page.get_by_label("reports/branch-4109")).to_be_visible()
-    page.get_by_label("reports/branch-4107").check()
-    page.get_by_role("button", name="Analyse history").click()
-    state = page.locator("#run .run-state")
-    expect(state).to_contain_text("waiting")
-    run, now = AnalysisRun.objects.get(pk__in=handed), datetime.now(UTC)
-    assert [one["path"] for one in run.queues] == ["branch-4107"]
-    AnalysisRun.objects.filter(pk=run.pk).update(state="running", lease_until=now + HOUR, step=1, steps=4)
-    expect(state).to_contain_text("running")
-    page.get_by_role("button", name=f"Cancel analysis {run.pk}").click()
-    expect(state).to_contain_text("stopping")
-    AnalysisRun.objects.filter(pk=run.pk).update(state="cancelled", finished_at=now)
-    expect(state).to_contain_text("cancelled")
-    follow(page, "Run again")
-    expect(page.get_by_label("reports/branch-4107")).to_be_checked()
+def test_a_run_is_cancelled_and_tried_again(page, queue):  # noqa: F811
+    page.goto(report(queue))
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.locator("#progress")).to_contain_text("The analysis was cancelled.")
+    page.get_by_role("button", name="Try again").click()
+    expect(page.locator("#progress")).to_contain_text("Waiting for a worker")
+    assert AnalysisRun.objects.filter(state="queued").count() == 1
+
+
+def test_details_are_loaded_when_they_are_opened_and_values_are_read(page, queue):  # noqa: F811
+    a_stored_result([queue])
+    page.goto(at("analysis_question", "slow", queue=queue.pk))
+    page.locator("#d-waiting > summary").click()
+    expect(page.get_by_role("heading", name="How long they waited")).to_be_visible()
+    plot = page.locator("#answer-waiting .plot").first
+    plot.focus()
+    page.keyboard.press("End")
+    expect(plot.locator(".readout")).to_contain_text("Wait, median")
+    page.keyboard.press("Escape")
+    expect(plot.locator(".readout")).not_to_contain_text("Wait, median")
+    page.get_by_role("button", name="About Waiting and work").press("Enter")
+    expect(page.locator("#n-waiting")).to_contain_text("Kaplan-Meier")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="CSV of Percentiles").click()
+    assert download.value.suggested_filename.endswith(".csv")
+
+
+def test_axe_finds_nothing(page, queue, browser):  # noqa: F811
+    a_stored_result([queue], notes=["A file is damaged."])
+    failed = {"state": "failed", "finished_at": datetime.now(UTC), "message": "No."}
+    run = a_run_of(["waiting"], {"queue": queue.pk, "range": "7d"}, **failed)
+    addresses = [
+        *(at("analyses"), at("analyses", queue=queue.pk), at("analysis_question", "slow", queue=queue.pk)),
+        *(report(queue), f"{report(queue)}&range=7d", f"{report(queue)}&range=30d", at("analysis_run", run.pk)),
+    ]
+    assert problems_of(browser("viewer", bypass_csp=True), addresses) == {}

@@ -1,4 +1,4 @@
-"""The pages of analyses, whole and as fragments, and the admin's action."""
+"""The pages of analyses, whole and as fragments: what they show, and which runs they start. And the admin's actions."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -10,19 +10,22 @@ from django.contrib.auth.models import Group
 from django.urls import reverse
 
 from broker_core import namespaces
+from broker_core.common.types import EntityAddress
 from broker_core.models import Entity, Namespace
+from broker_core.service_bus import entities
 from broker_core.store import connections
-from explorer.analysis import pages, tasks
-from explorer.analysis.running import java
-from explorer.models import AnalysisReason, AnalysisResult, AnalysisRun, AuditRecord
+from explorer.analysis.pages import asking, landing
+from explorer.analysis.reports.registry import BY_SLUG, QUESTIONS
+from explorer.models import AnalysisRun, AuditRecord
 from explorer.roles import OPERATOR, VIEWER
 from tests.html import body_of
 
-from .factories import NOON, a_result, a_run
+from .stored import a_run_of, a_stored_result
 
 pytestmark = pytest.mark.django_db(transaction=True)
 HTMX = {"HX-Request": "true"}
-SECOND = timedelta(seconds=1)
+MINUTE = timedelta(minutes=1)
+FOREVER = datetime(2100, 1, 1, tzinfo=UTC)
 
 
 def signed_in(client, role: str):
@@ -44,327 +47,298 @@ def viewer(client):
 
 @pytest.fixture
 def queue():
-    return Entity.objects.create(namespace=Namespace.objects.create(name="demo"), path="billing/orders")
+    namespaces.ensure_namespace("demo")
+    entities.create_queue(EntityAddress("demo", "billing/orders"))
+    return Entity.objects.select_related("namespace").get(path="billing/orders")
+
+
+@pytest.fixture
+def topic(queue):
+    entities.create_topic(EntityAddress("demo", "events"))
+    return Entity.objects.get(path="events")
 
 
 @pytest.fixture(autouse=True)
 def handed(monkeypatch):
+    """The ids of the runs that were handed to a worker, of whom there is none."""
     ids = []
-    monkeypatch.setattr(tasks.run_analysis, "delay", ids.append)
+    monkeypatch.setattr("celery.app.task.Task.apply_async", lambda task, args=(), *_, **__: ids.extend(args))
     return ids
 
 
-@pytest.fixture
-def finished():
-    """A run with results: 8 completed and 2 dead-lettered in the second of its three hours, half of them generated."""
-    run = a_run(state="succeeded", messages=10, steps=5, step=5, started_at=NOON, finished_at=NOON + 12 * SECOND)
-    run.save()
-    times = {f"{kind}_{p}": n * SECOND for kind in ("waiting", "processing") for p, n in (("p50", 1), ("p95", 61), ("p99", 7200))}
-    numbers = {"completed": 8, "dead_lettered": 2, "waited": 10, "processed": 10, "generated": 5, **times}
-    for bucket_at in (None, NOON + timedelta(hours=1)):
-        a_result(run=run, bucket_at=bucket_at, **numbers).save()
-    AnalysisReason.objects.create(run=run, entity_id=1, bucket_at=NOON, reason="Bad <payload>", messages=2)
-    return run
+@pytest.fixture(autouse=True)
+def no_spark(monkeypatch):
+    """What is wrong with this machine: what a test puts into it."""
+    problems = []
+    monkeypatch.setattr(asking.java, "problem", lambda: " ".join(problems))
+    return problems
 
 
-def page(client, name, *args, **kwargs):
-    return client.get(reverse(f"explorer:{name}", args=args), **kwargs)
+def at(name, *args, **query):
+    return reverse(f"explorer:{name}", args=args, query=query)
 
 
-def test_the_list_names_runs_and_says_when_there_is_none(viewer, finished):
-    assert b"demo/orders" in page(viewer, "analysis_runs").content
-    AnalysisRun.objects.all().delete()
-    assert b"No runs yet" in page(viewer, "analysis_runs").content
-    fragment = page(viewer, "analysis_runs", headers=HTMX).content
-    assert b"No runs yet" in fragment and b"<html" not in fragment
+def slow(queue, **query):
+    return at("analysis_question", "slow", queue=queue.pk, **query)
 
 
-def test_the_list_says_who_holds_the_archive_back(viewer, monkeypatch):
-    monkeypatch.setattr(pages, "HELD_BACK", timedelta(0))
-    with psycopg.connect(
-        **connections.Database().parameters() | {"autocommit": False, "application_name": "a slow report"}
-    ) as slow:
-        slow.execute("SELECT pg_current_xact_id()")
-        assert f"Database process {slow.info.backend_pid} (a slow report)" in body_of(page(viewer, "analysis_runs"))
-    assert "Archiving is delayed" not in body_of(page(viewer, "analysis_runs"))
-
-
-def test_a_running_run_asks_for_itself_again_and_a_finished_one_does_not(viewer, finished):
-    running = a_run(
-        state="running", steps=5, step=2, step_text="Reading lives", tasks_done=3, tasks_total=8, lease_until="2100-01-01T00:00Z"
+def open_run(queue, **changes):
+    return a_run_of(
+        [one.slug for one in QUESTIONS[0].analyses(of_entity=True)],
+        {"queue": queue.pk},
+        **{"state": "running", "lease_until": FOREVER, **changes},
     )
-    running.save()
-    content = body_of(page(viewer, "analysis_run", running.pk, headers=HTMX))
-    assert "Step 2 of 5: Reading lives, 3 of 8 tasks" in content
-    assert 'hx-trigger="every 1s"' in content and "<html" not in content
-    assert 'value="27"' in content
-    assert "hx-trigger" not in body_of(page(viewer, "analysis_run", finished.pk, headers=HTMX))
 
 
-def test_a_run_whose_worker_died_is_shown_as_failed(viewer):
-    run = a_run(state="running", claimed_by="gone", lease_until=NOON)
-    run.save()
-    assert b"The worker stopped before the analysis finished" in page(viewer, "analysis_run", run.pk).content
+# Freshness
 
 
-def test_a_result_shows_charts_the_same_numbers_beside_them_and_what_is_generated(viewer, finished):
-    response = page(viewer, "analysis_run", finished.pk)
-    content = body_of(response)
-    assert "Of 10 messages, 80 % were completed and 20 % were dead-lettered." in content
-    assert content.count('<svg class="chart') == 8
-    assert all('role="img" aria-label="' in svg for svg in re.findall(r'<svg class="chart[^>]*>', content))
-    assert "Includes generated history." in content and "5 messages in this result" in content
-    assert "Bad &lt;payload&gt;" in response.content.decode()
-    [row] = re.findall(r'<tr><th scope="row">2026-03-01 13:00</th>(.*?)</tr>', content, re.S)
-    cells = [re.sub(r"<[^>]*>", "", cell).strip() for cell in re.findall(r"<td[^>]*>(.*?)</td>", row, re.S)]
-    assert cells == ["10", "8", "2", "1.0 s", "1.0 min", "2.0 h", "1.0 s", "1.0 min", "2.0 h"]
-
-
-def test_the_whole_range_has_a_column_for_each_outcome_that_occurs(viewer, finished):
-    a_result(run=finished, bucket_at=None, entity_id=77, messages=5, moved=5).save()
-    finished.queues.append({"id": 77, "namespace": "post-office", "path": "letters"})
-    finished.save()
-    table = body_of(page(viewer, "analysis_run", finished.pk)).partition('id="whole-title"')[2].partition("</table>")[0]
-    heads = re.findall(r"<th[^>]*>([^<]+)</th>", table.partition("</tr>")[0])
-    assert heads == ["Queue", "Messages", "Completed", "Dead-lettered", "Moved to other queues", "Wait time", "Processing time"]
-    letters = table.partition("post-office/letters")[2].partition("</tr>")[0]
-    assert re.findall(r"\d+(?=<)", letters)[:4] == ["5", "0", "0", "5"]
-
-
-def test_nothing_on_a_result_page_needs_an_exception_from_the_content_security_policy(viewer, finished):
-    response = page(viewer, "analysis_run", finished.pk)
-    assert "'unsafe-inline'" not in response.headers["Content-Security-Policy"]
-    assert not re.search(r'\sstyle="|<style|\son\w+="|<script(?![^>]*\ssrc=)', body_of(response))
-
-
-def test_a_run_without_messages_says_so(viewer, finished):
-    AnalysisResult.objects.all().delete()
-    assert b"No messages in this range" in page(viewer, "analysis_run", finished.pk).content
-
-
-def test_the_numbers_as_a_file(viewer, finished):
-    response = page(viewer, "analysis_csv", finished.pk)
-    assert response.headers["Content-Type"].startswith("text/csv")
-    lines = response.content.decode().splitlines()
-    assert lines[0].startswith("queue,bucket,messages,completed")
-    assert len(lines) == 3
-    assert any(line.startswith("demo/orders,2026-03-01T13:00:00+00:00,10,8,") for line in lines)
-
-
-def test_a_name_in_the_file_is_no_formula(viewer, finished):
-    """Regression: a virtual host may be called anything."""
-    finished.queues = [queue | {"namespace": "=1+1|x"} for queue in finished.queues]
-    finished.save()
-    lines = page(viewer, "analysis_csv", finished.pk).content.decode().splitlines()
-    assert lines[1].startswith("'=1+1|x/orders,")
-
-
-def test_an_operator_starts_an_analysis_and_the_audit_knows(operator, queue, handed):
-    chosen = {"queues": [queue.pk], "stretch": "6h", "bucket": "hour"}
-    response = operator.post(reverse("explorer:analysis_new"), chosen)
-    run = AnalysisRun.objects.get()
-    assert response.url == reverse("explorer:analysis_run", args=[run.pk])
-    assert handed == [run.pk]
-    assert run.end_at - run.start_at == timedelta(hours=6)
-    record = AuditRecord.objects.get()
-    assert (record.action, record.target, record.outcome) == ("start analysis", "demo/billing/orders", "done")
-
-
-def test_a_relative_range_ends_now_by_the_namespaces_clock(operator, queue):
-    namespaces.step_clock("demo", timedelta(minutes=36))
-    operator.post(reverse("explorer:analysis_new"), {"queues": [queue.pk], "stretch": "6h", "bucket": "hour"})
-    run = AnalysisRun.objects.get()
-    assert abs(run.clock_ahead - timedelta(minutes=36)) < timedelta(seconds=20)
-    assert run.end_at - run.start_at == timedelta(hours=6)
-    assert abs(run.end_at - namespaces.get_clock("demo").now) < timedelta(seconds=20)
-    assert "by the namespace's clock, 36 min" in body_of(page(operator, "analysis_run", run.pk))
-
-
-def test_a_range_relative_to_different_clocks_is_refused(operator, queue, handed):
-    other = Entity.objects.create(namespace=Namespace.objects.create(name="shop"), path="orders")
-    namespaces.step_clock("demo", timedelta(hours=1))
-    chosen = {"queues": [queue.pk, other.pk], "stretch": "6h", "bucket": "hour"}
-    response = operator.post(reverse("explorer:analysis_new"), chosen)
-    assert response.status_code == 400 and handed == []
-    assert "which differ (demo 1 h ahead of real time)" in body_of(response)
-    chosen |= {"start": "2026-03-01T12:00", "end": "2026-03-01T13:00"}
-    assert operator.post(reverse("explorer:analysis_new"), chosen).status_code == 302
-
-
-def test_a_deleted_queue_can_be_analysed(operator, queue, handed):
-    Entity.objects.filter(pk=queue.pk).update(deleted_at=NOON)
-    assert "billing/orders" in body_of(page(operator, "analysis_new", data={"queue": queue.pk}))
-    operator.post(reverse("explorer:analysis_new"), {"queues": [queue.pk], "stretch": "6h", "bucket": "hour"})
-    assert handed == [AnalysisRun.objects.get().pk]
-
-
-def test_running_again_keeps_queues_range_and_interval(operator, queue, finished):
-    finished.queues = [{"id": queue.pk, "namespace": "demo", "path": "billing/orders"}]
-    finished.bucket = "minute"
-    finished.save()
-    shown = body_of(page(operator, "analysis_new", data={"again": finished.pk}))
-    assert re.search(rf'value="{queue.pk}"[^>]*checked', shown)
-    assert 'value="2026-03-01T12:00"' in shown and 'value="2026-03-01T15:00"' in shown
-    assert re.search(r'value="minute"[^>]*(selected|checked)', shown)
-
-
-def test_people_are_named_as_everywhere(viewer, finished):
-    for shown in (page(viewer, "analysis_run", finished.pk), page(viewer, "analysis_runs")):
-        assert "alice" in body_of(shown) and "user:alice" not in body_of(shown)
-
-
-def test_a_waiting_run_says_what_it_waits_for(viewer, finished):
-    queued = [a_run(state="queued", requested_at=datetime.now(UTC)) for _ in range(3)]
-    for run in queued:
-        run.save()
-
-    def says(run):
-        text = body_of(page(viewer, "analysis_run", run.pk)).partition("<p>")[2].partition("</p>")[0]
-        return " ".join(re.sub("<[^>]*>", "", text).split())
-
-    first, second, third = queued
-    assert says(first) == "Waiting for a Celery worker."
-    assert says(second) == f"Waiting for analysis {first.pk}."
-    AnalysisRun.objects.filter(pk=second.pk).update(state="running", started_at=NOON)
-    assert says(third) == f"Waiting for analysis {second.pk}, which is running, and 1 other that was requested earlier."
-    AnalysisRun.objects.filter(pk=first.pk).update(requested_at=NOON)
-    assert says(first).startswith("No worker has taken this run yet.")
-
-
-def test_reasons_as_a_file(viewer, finished):
-    response = page(viewer, "analysis_csv", finished.pk, data={"part": "reasons"})
-    assert response.content.decode().splitlines() == [
-        "queue,bucket,reason,messages", "demo/orders,2026-03-01T12:00:00+00:00,Bad <payload>,2"
-    ]  # fmt: skip
-
-
-def test_a_run_over_many_queues_lists_the_first(viewer, finished, monkeypatch):
-    monkeypatch.setattr(pages, "MOST_QUEUES", 2)
-    finished.queues = [{"id": n, "namespace": "demo", "path": f"q{n}"} for n in range(1, 9)]
-    finished.save()
-    for n in (2, 3, 4):
-        a_result(run=finished, entity_id=n, completed=n).save()
-    shown = body_of(page(viewer, "analysis_run", finished.pk))
-    assert "demo/q1, demo/q2, demo/q3, demo/q4, demo/q5 and 3 more" in shown
-    assert "The 2 queues with most messages are listed; the CSV file has 2 more." in shown
-    assert "No messages in this range: demo/q5, demo/q6, demo/q7, demo/q8." in shown
-
-
-def test_partial_buckets_are_marked(viewer, finished):
-    finished.start_at = NOON + timedelta(minutes=90)
-    finished.save()
-    shown = body_of(page(viewer, "analysis_run", finished.pk))
-    assert re.search(r"2026-03-01 13:00\s*<span[^>]*>partial", shown)
-    assert 'class="partial"' in shown and "13:00 (partial): 8 completed" in shown
-
-
-def test_instants_that_are_given_decide_the_range(operator, queue):
-    given = {"queues": [queue.pk], "stretch": "24h", "bucket": "minute", "start": "2026-03-01T12:00", "end": "2026-03-01T13:00"}
-    operator.post(reverse("explorer:analysis_new"), given)
-    run = AnalysisRun.objects.get()
-    assert (run.start_at, run.end_at) == (NOON, NOON + timedelta(hours=1))
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"queues": []}, "Choose at least one queue"),
-        ({"queues": [99999]}, "no longer available for analysis"),
-        ({"stretch": "7d", "bucket": "minute"}, "at most 400"),
-        ({"stretch": "between"}, "needs a start and an end"),
-        ({"start": "2026-03-02T00:00", "end": "2026-03-01T00:00"}, "must end after it starts"),
-        ({"start": "yesterday"}, "Enter a valid date/time"),
-        ({"bucket": "week"}, "not one of the available choices"),
-    ],
-)
-def test_a_bad_choice_is_refused_in_words_and_starts_nothing(operator, queue, handed, changes, said):
-    response = operator.post(
-        reverse("explorer:analysis_new"), {"queues": [queue.pk], "stretch": "6h", "bucket": "hour"} | changes
-    )
-    assert response.status_code == 400
-    assert said in body_of(response)
+def test_a_new_result_is_shown_at_once_and_starts_nothing(viewer, queue, handed):
+    a_stored_result([queue])
+    report = at("analysis_report", "waiting", queue=queue.pk)
+    page = body_of(viewer.get(report))
+    assert "half were received within" in page and "Updated" in page and "hx-trigger" not in page
     assert handed == [] and not AnalysisRun.objects.exists()
 
 
-def test_a_viewer_sees_why_the_button_does_not_work_and_is_refused(viewer, queue, handed):
-    assert b"Starting analyses requires the operator role" in page(viewer, "analysis_new").content
-    response = viewer.post(reverse("explorer:analysis_new"), {"queues": [queue.pk], "stretch": "6h", "bucket": "hour"})
-    assert response.status_code == 403
-    assert handed == []
-    assert AuditRecord.objects.get().outcome == "refused"
-
-
-def test_cancelling_is_for_operators(operator, finished):
-    waiting = a_run()
-    waiting.save()
-    address = reverse("explorer:analysis_cancel", args=[waiting.pk])
-    assert operator.get(address).status_code == 405
-    assert operator.post(address).status_code == 302
-    waiting.refresh_from_db()
-    assert waiting.state == "cancelled"
-
-
-def test_a_viewer_cancels_nothing(viewer):
-    waiting = a_run()
-    waiting.save()
-    viewer.post(reverse("explorer:analysis_cancel", args=[waiting.pk]))
-    waiting.refresh_from_db()
-    assert waiting.state == "queued"
-
-
-def test_without_java_the_pages_say_what_to_do(viewer, monkeypatch):
-    def missing():
-        raise java.JavaNotFound("An analysis needs Java 17 or 21; found none.")
-
-    monkeypatch.setattr(java, "find", missing)
-    assert b"needs Java 17 or 21" in page(viewer, "analysis_runs").content
-
-
-@pytest.mark.parametrize("name", ["analysis_runs", "analysis_new"])
-def test_strangers_are_sent_to_sign_in(client, name):
-    assert page(client, name).status_code == 302
-
-
-def admin_post(client, queue, **more):
-    chosen = {"action": "analyse_history", "_selected_action": [queue.pk], **more}
-    return client.post(reverse("admin:broker_core_entity_changelist"), chosen)
-
-
-def test_the_admin_asks_for_the_range_and_starts_the_analysis(operator, queue, handed):
-    asked = admin_post(operator, queue, index=0)
-    assert asked.status_code == 200
-    assert "demo/billing/orders" in body_of(asked)
-    assert handed == []
-    started = admin_post(operator, queue, start_analysis="1", stretch="24h", bucket="hour")
+def test_a_missing_result_is_made_once_whoever_opens_the_page(viewer, queue, handed):
+    first = body_of(viewer.get(slow(queue)))
+    assert "Being analysed." in first and 'hx-trigger="every 1s"' in first
+    viewer.get(slow(queue))
     run = AnalysisRun.objects.get()
-    assert started.url == reverse("explorer:analysis_run", args=[run.pk])
     assert handed == [run.pk]
-    assert [named["id"] for named in run.queues] == [queue.pk]
+    assert (run.namespace, run.subject, run.requested_by) == ("demo", "demo/billing/orders", "user:viewer")
+
+
+def test_an_old_result_stays_while_it_is_made_anew(viewer, queue, handed):
+    a_stored_result([queue], made_at=datetime.now(UTC) - 11 * MINUTE)
+    page = body_of(viewer.get(at("analysis_report", "waiting", queue=queue.pk)))
+    assert "half were received within" in page and "being refreshed" in page
+    assert len(handed) == 1
+
+
+def test_the_progress_asks_again_until_the_new_figures_replace_the_old_ones(viewer, queue):
+    report = at("analysis_report", "waiting", queue=queue.pk)
+    a_stored_result([queue], made_at=datetime.now(UTC) - 11 * MINUTE)
+    run = a_run_of(
+        ["waiting"], {"queue": queue.pk}, state="running", lease_until=FOREVER, steps=4, step=2, step_text="Reading lives",
+        tasks_done=3, tasks_total=8, started_at=datetime.now(UTC), expected_seconds=90,
+    )  # fmt: skip
+    polled = viewer.get(f"{report}&part=progress", headers=HTMX)
+    text = body_of(polled)
+    assert "Reading lives (2 of 4), 3 of 8 tasks, about 90 s left" in text.replace("1 min 30 s", "90 s")
+    assert "half were received" not in text and "HX-Retarget" not in polled.headers
+    AnalysisRun.objects.filter(pk=run.pk).update(state="succeeded", finished_at=datetime.now(UTC))
+    a_stored_result([queue], waits=100.0)
+    polled = viewer.get(f"{report}&part=progress", headers=HTMX)
+    assert polled.headers["HX-Retarget"] == "#answers" and polled.headers["HX-Reswap"] == "outerMorph"
+    text = body_of(polled)
+    assert "min, 95" in text and 'hx-trigger="every' not in text and "part=progress" not in text
+
+
+def test_a_failed_run_says_why_and_is_not_repeated_by_looking(viewer, queue, handed):
+    a_stored_result([queue], made_at=datetime.now(UTC) - 11 * MINUTE)
+    failed = a_run_of(
+        ["waiting"], {"queue": queue.pk}, state="failed", finished_at=datetime.now(UTC), message="The disk is full. Free space."
+    )
+    report = at("analysis_report", "waiting", queue=queue.pk)
+    page = body_of(viewer.get(report))
+    assert "The disk is full. Free space." in page and "half were received within" in page and "Try again" in page
+    assert handed == []
+    assert viewer.post(report).url == report
+    assert AnalysisRun.objects.exclude(pk=failed.pk).get().pk in handed
+    AnalysisRun.objects.all().delete()
+    a_run_of(["waiting"], {"queue": queue.pk}, state="failed", finished_at=datetime.now(UTC) - 11 * MINUTE)
+    viewer.get(report)
+    assert len(handed) == 2
+
+
+def test_asking_for_the_progress_starts_no_run(viewer, queue, handed):
+    viewer.get(slow(queue, part="progress"), headers=HTMX)
+    assert handed == []
+
+
+def test_notes_of_a_result_are_shown_as_warnings(viewer, queue):
+    a_stored_result([queue], notes=["The file a.parquet is damaged; 2026-03-01 is missing."])
+    assert "The file a.parquet is damaged" in body_of(viewer.get(at("analysis_report", "waiting", queue=queue.pk)))
+
+
+def test_without_spark_nothing_starts_and_the_page_says_what_to_do(viewer, queue, handed, no_spark):
+    no_spark.append("An analysis needs Java 17 or 21; found none.")
+    for url in (slow(queue), at("analyses", queue=queue.pk), at("analyses")):
+        page = body_of(viewer.get(url))
+        assert "needs Java 17 or 21" in page and "Nothing is lost" in page
+    assert handed == []
+
+
+def test_operators_cancel_a_run_and_return(client, queue):
+    run = open_run(queue)
+    viewer = signed_in(client, VIEWER)
+    assert "/cancel/" not in body_of(viewer.get(slow(queue)))
+    viewer.post(at("analysis_cancel", run.pk))
+    assert AnalysisRun.objects.get().cancel_requested_at is None
+    operator = signed_in(client, OPERATOR)
+    assert "/cancel/" in body_of(operator.get(slow(queue)))
+    assert operator.post(at("analysis_cancel", run.pk), {"back": slow(queue)}).url == slow(queue)
+    assert AnalysisRun.objects.get().cancel_requested_at
+    assert "Stopping" in body_of(operator.get(slow(queue)))
+    assert operator.post(at("analysis_cancel", run.pk), {"back": "//elsewhere.example"}).url == at("analysis_run", run.pk)
+
+
+# The pages
+
+
+def test_a_question_as_page_and_as_fragment(viewer, queue):
+    page = body_of(viewer.get(slow(queue)))
+    assert page.count("<h1") == 1 and "All queues of demo" in page
+    fragment = viewer.get(slow(queue, range="7d"), headers=HTMX)
+    assert fragment.status_code == 200 and b"<html" not in fragment.content and b'id="report"' in fragment.content
+    assert viewer.get(at("analysis_question", "slow", namespace="demo")).status_code == 200
+    assert viewer.get(slow(queue, range="1y")).status_code == 400
+    for url in (at("analysis_question", "none", queue=queue.pk), at("analysis_question", "slow"), slow(queue) + "0"):
+        assert viewer.get(url).status_code == 404
+
+
+def test_a_page_of_several_reports_loads_details_when_they_are_opened(viewer, queue):
+    a_stored_result([queue])
+    page = body_of(viewer.get(slow(queue)))
+    assert "data-lazy" in page and "<table" not in page
+    details = body_of(viewer.get(slow(queue, part="details", report="waiting")))
+    assert "Received within" in details and "<html" not in details and "data-lazy" not in details
+    assert viewer.get(slow(queue, part="details", report="none")).status_code == 404
+    alone = body_of(viewer.get(at("analysis_report", "waiting", queue=queue.pk)))
+    assert "data-lazy" not in alone and "Received within" in alone
+    ids = re.findall(r' id="([^"]+)"', alone)
+    assert len(ids) == len(set(ids))
+
+
+def test_the_landing_has_each_question_with_its_stored_answer(viewer, queue):
+    page = body_of(viewer.get(at("analyses")))
+    assert "Choose a namespace to open its analyses." in page and "No runs yet" in page
+    page = body_of(viewer.get(at("analyses", queue=queue.pk)))
+    assert "Not analysed yet." in page and slow(queue) in page
+    a_stored_result([queue])
+    page = body_of(viewer.get(at("analyses", queue=queue.pk)))
+    assert "Of " in page and "half were received within" in page
+    fragment = viewer.get(at("analyses", queue=queue.pk), headers=HTMX).content
+    assert b"<html" not in fragment and b'id="answers"' in fragment
+
+
+def test_the_landing_finds_a_queue_by_its_name(viewer, queue):
+    named = viewer.get(at("analyses", namespace="demo", path="BILLING/orders "))
+    assert named.url == at("analyses", queue=queue.pk)
+    missing = viewer.get(at("analyses", namespace="demo", path="none"))
+    assert missing.status_code == 404 and "There is no queue or topic named demo/none" in body_of(missing)
+
+
+def test_all_questions_are_answered_anew_by_a_button(viewer, queue, handed):
+    assert viewer.post(at("analyses", queue=queue.pk)).url == at("analyses", queue=queue.pk)
+    assert set(AnalysisRun.objects.get(pk__in=handed).request["reports"]) >= {"waiting"}
     assert AuditRecord.objects.filter(action="start analysis").exists()
 
 
-def test_the_admin_names_what_it_leaves_out(operator, queue, handed):
-    topic = Entity.objects.create(namespace=queue.namespace, path="events", kind="topic")
-    asked = admin_post(operator, queue, _selected_action=[queue.pk, topic.pk], index=0)
-    assert "Not included: demo/events" in body_of(asked)
-    admin_post(operator, queue, _selected_action=[queue.pk, topic.pk], start_analysis="1", stretch="24h", bucket="hour")
-    assert [named["id"] for named in AnalysisRun.objects.get().queues] == [queue.pk]
+def test_the_landing_lists_runs_and_who_holds_the_archive_back(viewer, queue, monkeypatch):
+    run = open_run(queue)
+    AnalysisRun.objects.create(kind="maintenance", requested_by="schedule", requested_at=datetime.now(UTC))
+    page = body_of(viewer.get(at("analyses")))
+    assert f"Analysis {run.pk}" in page and "Nightly maintenance" in page
+    assert "Nightly maintenance" not in body_of(viewer.get(at("analyses", namespace="demo")))
+    monkeypatch.setattr(landing, "HELD_BACK", timedelta(0))
+    parameters = connections.Database().parameters() | {"autocommit": False, "application_name": "a slow report"}
+    with psycopg.connect(**parameters) as slow_one:
+        slow_one.execute("SELECT pg_current_xact_id()")
+        assert f"Database process {slow_one.info.backend_pid} (a slow report)" in body_of(viewer.get(at("analyses")))
 
 
-def test_the_admins_form_explains_a_bad_range(operator, queue, handed):
-    refused = admin_post(operator, queue, start_analysis="1", stretch="7d", bucket="minute")
-    assert refused.status_code == 400
-    assert "at most 400" in body_of(refused)
+def test_an_empty_namespace_says_so(viewer, handed):
+    namespaces.ensure_namespace("empty")
+    for url in (at("analyses", namespace="empty"), at("analysis_question", "slow", namespace="empty")):
+        assert "The namespace empty has no queues" in body_of(viewer.get(url))
     assert handed == []
 
 
-def test_a_viewer_cannot_start_from_the_admin(viewer, queue, handed):
-    refused = admin_post(viewer, queue, start_analysis="1", stretch="24h", bucket="hour")
-    assert refused.status_code == 302
-    assert not AnalysisRun.objects.exists()
+def test_the_page_of_a_run_polls_until_its_end_and_leads_to_its_reports(viewer, queue):
+    run = open_run(queue, steps=5, step=2, step_text="Reading lives", tasks_done=3, tasks_total=8)
+    page = body_of(viewer.get(at("analysis_run", run.pk)))
+    assert "Step 2 of 5: Reading lives, 3 of 8 tasks" in page and 'value="28"' in page
+    fragment = viewer.get(at("analysis_run", run.pk), headers=HTMX).content
+    assert b"<html" not in fragment and b'hx-trigger="every 1s"' in fragment
+    AnalysisRun.objects.update(state="succeeded", log_tail="done", finished_at=datetime.now(UTC))
+    page = body_of(viewer.get(at("analysis_run", run.pk)))
+    assert "hx-trigger" not in page and at("analysis_report", "waiting", queue=queue.pk) in page
 
 
-def test_runs_are_listed_in_the_admin(operator, finished):
+def test_a_run_whose_worker_died_is_shown_as_failed(viewer):
+    run = AnalysisRun.objects.create(
+        state="running", claimed_by="gone", lease_until=datetime(2026, 1, 1, tzinfo=UTC), requested_at=datetime.now(UTC)
+    )
+    assert "The worker stopped before the analysis finished" in body_of(viewer.get(at("analysis_run", run.pk)))
+
+
+def test_strangers_are_sent_to_sign_in(client, queue):
+    for url in (at("analyses"), slow(queue), at("analysis_report", "waiting", queue=queue.pk), at("analysis_run", 1)):
+        assert client.get(url).status_code == 302
+
+
+def test_a_queue_leads_to_its_analyses(viewer, queue):
+    assert at("analyses", queue=queue.pk) in body_of(viewer.get("/entities/demo/billing/orders"))
+
+
+# The admin
+
+
+def act(client, model, *chosen):
+    url = reverse(f"admin:broker_core_{model}_changelist")
+    action = {"entity": "analyse_entities", "namespace": "analyse_namespaces"}[model]
+    return client.post(url, {"action": action, "_selected_action": [one.pk for one in chosen], "index": 0})
+
+
+def test_the_admin_analyses_a_queue_and_opens_it(viewer, queue, topic, handed):
+    assert act(viewer, "entity", queue).url == at("analyses", queue=queue.pk)
+    assert AnalysisRun.objects.get().pk in handed
+    assert AuditRecord.objects.filter(action="start analysis", target="demo/billing/orders").exists()
+    left = act(viewer, "entity", topic)
+    assert left.url == reverse("admin:broker_core_entity_changelist") and len(handed) == 1
+    assert "Nothing to analyse" in body_of(viewer.get(left.url))
+
+
+def test_the_admin_analyses_the_namespace_of_several_queues(viewer, queue, handed):
+    entities.create_queue(EntityAddress("demo", "other"))
+    assert act(viewer, "entity", *Entity.objects.filter(kind="queue")).url == at("analyses", namespace="demo")
+    assert AnalysisRun.objects.get().subject == "all queues of demo"
+
+
+def test_the_admin_analyses_namespaces(viewer, queue, handed):
+    namespaces.ensure_namespace("empty")
+    namespaces.ensure_namespace("shop")
+    entities.create_queue(EntityAddress("shop", "q"))
+    assert act(viewer, "namespace", *Namespace.objects.filter(is_system=False)).url == at("analyses", namespace="demo")
+    assert sorted(AnalysisRun.objects.values_list("namespace", flat=True)) == ["demo", "shop"]
+    assert "Nothing to analyse" in body_of(viewer.get(act(viewer, "namespace", Namespace.objects.get(name="empty")).url))
+
+
+def test_runs_are_listed_in_the_admin(operator, queue):
+    run = open_run(queue)
     content = body_of(operator.get(reverse("admin:explorer_analysisrun_changelist")))
-    assert f"Analysis {finished.pk}" in content
-    assert "demo/orders" in content
+    assert f"Analysis {run.pk}" in content and "demo/billing/orders" in content
+
+
+# Pure
+
+
+def test_progress_is_that_of_steps_or_of_time_whichever_is_more():
+    now = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    run = AnalysisRun(state="running", steps=4, step=2, tasks_done=1, tasks_total=2, started_at=now - timedelta(seconds=30))
+    assert asking.progress_of(run, now) == asking.Progress(38)
+    run.expected_seconds = 60
+    assert asking.progress_of(run, now) == asking.Progress(50, timedelta(seconds=30))
+    run.expected_seconds = 10
+    assert asking.progress_of(run, now) == asking.Progress(95), "it takes longer than expected"
+    assert asking.progress_of(AnalysisRun(state="running"), now) == asking.Progress()
+
+
+def test_the_form_of_a_question_has_the_fields_of_all_its_reports():
+    for question in QUESTIONS:
+        analyses = [BY_SLUG[slug] for slug in question.reports if slug in BY_SLUG]
+        form = asking.form_for(analyses, {})
+        assert form.fields.keys() >= {name for one in analyses for name in one.form.base_fields}

@@ -1,4 +1,5 @@
-"""What all reports share: the page, its form, tables as files, and the list of analyses."""
+"""What all reports share: the form and its range, tables on the page and as files, cards, and keys of results."""
+# ruff: noqa: F811 - fixtures
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -7,22 +8,28 @@ from types import ModuleType
 
 import pyarrow.parquet as pq
 import pytest
+from django import forms as django_forms
 from django.contrib.auth import get_user_model
-from django.urls import reverse
 
 from broker_core.models import Namespace
-from explorer.analysis.reports import files, pages, registry
+from explorer.analysis.forms import MomentInput
+from explorer.analysis.jobs import roll_up
+from explorer.analysis.pages import asking, cards
+from explorer.analysis.reports import files, forms, registry
 from explorer.analysis.reports.forms import ReportForm
-from explorer.analysis.reports.report import Column, Link, Table
+from explorer.analysis.reports.report import Column, Figure, Link, Report, Section, Table
 from explorer.analysis.reports.scope import Range, floor
+from explorer.analysis.running import submission
+from explorer.models import AnalysisResult
 from explorer.roles import ADMINISTRATOR
 from explorer.site import urls
 from tests.html import body_of
 
-from .conftest import NOON
-from .test_pages import signed_in
+from .factories import NOON
+from .stored import a_stored_result
+from .test_pages import at, handed, no_spark, queue, signed_in, viewer  # noqa: F401 - fixtures
 
-HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 TABLE = Table(
     "numbers",
     "Numbers",
@@ -50,7 +57,13 @@ def test_a_table_as_files():
 
 @pytest.mark.parametrize(
     ("length", "bucket", "count"),
-    [(4 * HOUR, HOUR, 4), (7 * DAY + HOUR, HOUR, 169), (30 * DAY, 6 * HOUR, 120), (90 * DAY, DAY, 91), (400 * DAY, 7 * DAY, 59)],
+    [
+        (HOUR, 5 * MINUTE, 12),
+        (DAY, 5 * MINUTE, 288),
+        (7 * DAY + HOUR, HOUR, 169),
+        (30 * DAY, 6 * HOUR, 120),
+        (400 * DAY, 7 * DAY, 59),
+    ],
 )
 def test_a_range_has_few_enough_intervals(length, bucket, count):
     span = Range(NOON, NOON + length)
@@ -59,7 +72,7 @@ def test_a_range_has_few_enough_intervals(length, bucket, count):
 
 
 def test_partial_intervals_and_weeks():
-    assert Range(NOON, NOON + 90 * timedelta(minutes=1)).partial == [False, True]
+    assert Range(NOON + MINUTE, NOON + 14 * MINUTE).partial == [True, False, True]
     assert floor(datetime(2026, 3, 1, 5, tzinfo=UTC), 7 * DAY) == datetime(2026, 2, 23, tzinfo=UTC)
 
 
@@ -90,98 +103,162 @@ RANGES = (
 )  # fmt: skip
 
 
+@pytest.mark.django_db(transaction=True)
 def test_odd_parameters_are_answered_or_refused(viewer, queue):
     for analysis in registry.ANALYSES:
-        give_odd_values(viewer, queue, analysis)
-
-
-def give_odd_values(viewer, queue, analysis):
-    """Each value in each field, which is valid only if a report can be made of it; and in all fields at once, on the page."""
-    names = analysis.form.base_fields.keys() - {"queue"}
-    given = [{name: odd} for name in names - ReportForm.base_fields.keys() for odd in ODD]
-    given += [dict(zip(("start", "end", "compare"), one, strict=True)) for one in RANGES]
-    for query in given:
-        form = analysis.form({"queue": queue.pk} | ({"range": "custom"} if "end" in query else {}) | query)
-        if form.is_valid() and (scope := form.scope()):
-            pages._make(analysis, form, scope)
-    url = reverse("explorer:analysis_report", args=(analysis.slug,))
-    for odd in ODD[:4]:
-        response = viewer.get(url, {**dict.fromkeys([*names, "table", "format"], odd), "queue": queue.pk})
-        assert response.status_code in (200, 400, 404), (analysis.slug, odd)
-
-
-def test_comparing_with_the_period_before_shares_no_hour(queue):
-    scope = bound(
-        {"queue": queue.pk, "range": "custom", "start": "2026-03-01T12:30", "end": "2026-03-01T14:10", "compare": "before"}
-    )
-    assert (scope.range.start, scope.compared.end) == (NOON, NOON - timedelta(minutes=50))
-    assert bound({"queue": queue.pk, "compare": "week"}).compared.length == bound({"queue": queue.pk}).range.length
-
-
-def test_ids_and_paths_are_made_once(queue):
-    """Rows of tables look them up one by one."""
-    scope = bound({"namespace": "reports"})
-    assert scope.ids is scope.ids and scope.paths is scope.paths and scope.paths == {queue.pk: "q"}
+        url, names = at("analysis_report", analysis.slug), analysis.form.base_fields.keys() - {"queue"}
+        for odd in ODD:
+            response = viewer.get(url, {**dict.fromkeys([*names, "file", "part", "report"], odd), "queue": queue.pk})
+            assert response.status_code in (200, 400, 404), (analysis.slug, odd)
+        for start, end, compare in RANGES:
+            response = viewer.get(url, {"queue": queue.pk, "start": start, "end": end, "compare": compare})
+            assert response.status_code in (200, 400), (analysis.slug, start)
 
 
 def bound(query):
     form = ReportForm(query)
-    assert form.is_valid()
+    assert form.is_valid(), form.errors
     return form.scope()
 
 
-def test_every_report_as_page_fragment_and_files(viewer, queue):
-    for slug in registry.BY_SLUG:
-        open_report(viewer, queue, slug)
+@pytest.mark.django_db(transaction=True)
+def test_a_custom_range_has_whole_steps_of_five_minutes(queue):
+    now = datetime.now(UTC)
+    day = f"{now - DAY:%Y-%m-%d}"
+    scope = bound({"queue": queue.pk, "start": f"{day}T10:07", "end": f"{day}T10:18"})
+    assert (f"{scope.range.start:%H:%M}", f"{scope.range.end:%H:%M}") == ("10:05", "10:20")
+    assert len(scope.range.buckets) == 3
+    old = f"{now - 20 * DAY:%Y-%m-%d}"
+    aged = bound({"queue": queue.pk, "start": f"{old}T10:07", "end": f"{old}T12:00"}).range
+    assert (f"{aged.start:%H:%M}", aged.bucket) == ("10:00", HOUR), "of long ago there are only hours"
+    assert forms.AGED == roll_up.AGED
 
 
-def open_report(viewer, queue, slug):
-    url = reverse("explorer:analysis_report", args=(slug,))
-    body = body_of(viewer.get(url, {"queue": queue.pk}))
-    assert body.count("<h1") == 1 and ('class="finding"' in body or "To know what is usual" in body)
-    fragment = viewer.get(url, {"queue": queue.pk, "range": "7d"}, headers={"HX-Request": "true"})
-    assert fragment.status_code == 200 and b"<html" not in fragment.content
-    form = registry.BY_SLUG[slug].form({"queue": queue.pk})
-    assert form.is_valid()
-    for table in pages._make(registry.BY_SLUG[slug], form, form.scope()).tables.values():
-        assert files.parquet(table).startswith(b"PAR1") and len(list(files.csv_rows(table))) == 1 + len(table.rows)
-    assert viewer.get(url, {"queue": queue.pk, "range": "1y"}).status_code == 400
-    assert viewer.get(url, {"queue": queue.pk, "table": "none", "format": "csv"}).status_code == 404
-    whole = viewer.get(url, {"namespace": "reports"}).status_code
-    assert whole == (404 if registry.BY_SLUG[slug].needs_entity else 200)
+@pytest.mark.django_db(transaction=True)
+def test_comparing_shares_no_step_and_has_the_steps_of_both_ranges(queue):
+    day = f"{datetime.now(UTC) - DAY:%Y-%m-%d}"
+    scope = bound({"queue": queue.pk, "start": f"{day}T12:30", "end": f"{day}T14:10", "compare": "before"})
+    assert scope.compared.end == scope.range.start
+    week = bound({"queue": queue.pk, "compare": "week"})
+    assert week.compared.length == week.range.length and week.range.finest == HOUR
+    assert bound({"queue": queue.pk}).range.bucket == 5 * MINUTE
 
 
+def test_an_instant_between_two_steps_is_shown_as_the_step():
+    """A browser refuses to submit another one."""
+    shown = [MomentInput().format_value(one) for one in ("2026-03-01T10:07", NOON + 14 * MINUTE, "x", None)]
+    assert shown == ["2026-03-01T10:05", "2026-03-01T12:10", "x", None]
+
+
+class Limited(ReportForm):
+    DEFAULTS = {"range": "7d", "limit": "5"}
+    compare = None
+    limit = django_forms.IntegerField(min_value=1)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_form_of_several_reports_has_the_fields_of_all(queue):
+    waiting = registry.BY_SLUG["waiting"]
+    limited = replace(waiting, slug="limited", form=Limited)
+    form, _ = asking.asked_of([limited], {"queue": queue.pk})
+    assert form.cleaned_data["limit"] == 5 and "compare" not in form.fields
+    both, scope = asking.asked_of([waiting, limited], {"queue": queue.pk, "compare": "week", "limit": 7})
+    assert both.cleaned_data["limit"] == 7 and scope.compared is not None
+    alone, same = asking.asked_of([waiting], {"queue": queue.pk, "compare": "week", "range": "7d"})
+    assert submission.key_of(waiting, scope, both) == submission.key_of(waiting, same, alone), "fields of others do not matter"
+    other, _ = asking.asked_of([waiting, limited], {"queue": queue.pk, "compare": "week", "limit": 8})
+    assert submission.key_of(limited, scope, both) != submission.key_of(limited, scope, other)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_ids_and_paths_are_made_once(queue):
+    """Rows of tables look them up one by one."""
+    scope = bound({"namespace": "demo"})
+    assert scope.ids is scope.ids and scope.paths is scope.paths and scope.paths == {queue.pk: "billing/orders"}
+
+
+# Cards
+
+
+AXIS = Table("axis", "Data", [Column("at", "At", "instant"), Column("n", "Number", "count"), Column("m", "Most", "count")],
+             [(NOON + HOUR, 2, 3), (NOON, 1, None)], is_axis=True)  # fmt: skip
+
+
+def test_a_card_has_the_first_picture_and_all_else_in_its_details():
+    first, second = Figure("One", [], columns="n"), Figure("Two", [])
+    sections = [
+        Section("text", "Words", "A sentence."),
+        Section("drawn", "Only drawn", figures=[first]),
+        Section("both", "Both", figures=[second], notes=["A <note>."]),
+        Section("data", "Data", table=AXIS),
+    ]
+    card = cards.made_card(registry.BY_SLUG["waiting"], Report("Found.", sections, ["All."], 7))
+    assert (card.sentence, list(card.notes), card.generated) == ("Found.", ["All."], 7)
+    assert 'aria-label="One.' in card.picture and "Two" not in card.picture
+    assert "A sentence." in card.details and "Only drawn" not in card.details and "A &lt;note&gt;." in card.details
+    assert 'value="axis.csv"' in card.details and "One." not in card.details
+    assert cards.made_card(registry.BY_SLUG["waiting"], Report("", refusal="Too few.")).details == ""
+
+
+def test_values_under_the_pointer_are_those_of_the_table_oldest_first():
+    lines = cards.readings(Figure("", [], columns="m n"), AXIS).split("\n")
+    assert lines == ["At\tMost\tNumber", "2026-03-01 12:00\t–\t1", "2026-03-01 13:00\t3\t2"]
+    assert cards.readings(Figure("", []), AXIS) == ""
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_card_is_made_once_for_each_result(viewer, queue, monkeypatch):
+    made = []
+    monkeypatch.setattr(cards, "made_card", lambda *given, make=cards.made_card: made.append(given) or make(*given))
+    url = at("analysis_report", "waiting", queue=queue.pk)
+    for waits in (1.0, 1.0, 50.0):
+        result = a_stored_result([queue], waits=waits)
+        card = AnalysisResult.objects.get().card
+        assert card is None
+        first = body_of(viewer.get(url))
+        assert body_of(viewer.get(url)).count("half were received") == first.count("half were received") == 1
+        assert AnalysisResult.objects.get(pk=result.pk).card
+    assert len(made) == 3
+    AnalysisResult.objects.update(made_at=datetime.now(UTC))  # another result, whose writer did not remove the card
+    viewer.get(url)
+    assert len(made) == 4
+
+
+@pytest.mark.django_db(transaction=True)
+def test_every_report_as_page_and_fragment(viewer, queue):
+    for slug, analysis in registry.BY_SLUG.items():
+        url = at("analysis_report", slug, queue=queue.pk)
+        body = body_of(viewer.get(url))
+        assert body.count("<h1") == 1 and analysis.question in body
+        fragment = viewer.get(f"{url}&range=7d", headers={"HX-Request": "true"})
+        assert fragment.status_code == 200 and b"<html" not in fragment.content
+        whole = body_of(viewer.get(at("analysis_report", slug, namespace="demo")))
+        assert ("is about a single queue" in whole) == analysis.needs_entity
+        assert viewer.get(f"{url}&file=none.csv").status_code == 404
+
+
+@pytest.mark.django_db(transaction=True)
 def test_a_table_is_downloaded(viewer, queue):
-    url = reverse("explorer:analysis_report", args=("flow",))
-    for file_format, magic in (("csv", b""), ("parquet", b"PAR1")):
-        file = viewer.get(url, {"queue": queue.pk, "table": "flow", "format": file_format})
+    a_stored_result([queue])
+    url = at("analysis_report", "waiting", queue=queue.pk)
+    for file_format, magic in (("csv", b"share,"), ("parquet", b"PAR1")):
+        file = viewer.get(url, {"queue": queue.pk, "file": f"shares.{file_format}"})
         assert file.status_code == 200 and file.content.startswith(magic) and "attachment" in file["Content-Disposition"]
+    assert viewer.get(url, {"queue": queue.pk, "file": "shares.exe"}).status_code == 404
 
 
+@pytest.mark.django_db(transaction=True)
 def test_no_report_of_what_is_not_there(viewer):
+    url = at("analysis_report", "waiting")
     for query in ({"queue": "x"}, {"queue": 10**9}, {"queue": "9" * 40}, {"namespace": "none"}, {"namespace": "a\x00b"}, {}):
-        assert viewer.get(reverse("explorer:analysis_report", args=("flow",)), query).status_code == 404, query
-    assert viewer.get(reverse("explorer:analysis_report", args=("none",))).status_code == 404
+        assert viewer.get(url, query).status_code == 404, query
+    assert viewer.get(at("analysis_report", "none")).status_code == 404
 
 
-def test_a_namespace_without_queues_says_so(report_of, queue):
-    from broker_core import namespaces
-
-    namespaces.ensure_namespace("empty")
-    assert "The namespace empty has no queues." in report_of("flow", namespace="empty")
-
-
-def test_the_list_leads_to_the_reports_of_a_queue_or_a_namespace(viewer, queue):
-    url, listed = reverse("explorer:analysis_report", args=("flow",)), reverse("explorer:analysis_runs")
-    assert f"{url}?queue={queue.pk}" in body_of(viewer.get(listed, {"queue": queue.pk}))
-    whole = body_of(viewer.get(listed, {"namespace": "reports"}))
-    assert f"{url}?namespace=reports" in whole and "time-to-live" not in whole
-    assert "What happened?" in body_of(viewer.get(listed)) and url not in body_of(viewer.get(listed))
-
-
+@pytest.mark.django_db(transaction=True)
 def test_administrators_with_access_to_the_admin_change_how_long_the_archive_is_kept(client, queue, settings):
     admin = signed_in(client, ADMINISTRATOR)
-    page, link = f"{reverse('explorer:analysis_runs')}?namespace=reports", f"/namespace/{queue.namespace_id}/change/"
+    page, link = at("analyses", namespace="demo"), f"/namespace/{queue.namespace_id}/change/"
     assert link in body_of(admin.get(page))
     get_user_model().objects.update(is_staff=False)
     assert link not in body_of(admin.get(page))
@@ -191,9 +268,9 @@ def test_administrators_with_access_to_the_admin_change_how_long_the_archive_is_
     assert link not in body_of(admin.get(page))
 
 
-def test_the_list_says_how_long_the_archive_is_kept(viewer, queue):
-    listed = reverse("explorer:analysis_runs")
-    assert "That of reports is kept indefinitely." in body_of(viewer.get(listed, {"namespace": "reports"}))
-    Namespace.objects.filter(name="reports").update(archive_days=30)
-    assert "kept for 30 days; roll-ups are kept indefinitely." in body_of(viewer.get(listed, {"queue": queue.pk}))
-    assert "is kept" not in body_of(viewer.get(listed))
+@pytest.mark.django_db(transaction=True)
+def test_the_landing_says_how_long_the_archive_is_kept(viewer, queue):
+    assert "That of demo is kept indefinitely." in body_of(viewer.get(at("analyses", namespace="demo")))
+    Namespace.objects.filter(name="demo").update(archive_days=30)
+    assert "kept for 30 days; roll-ups are kept indefinitely." in body_of(viewer.get(at("analyses", queue=queue.pk)))
+    assert "is kept" not in body_of(viewer.get(at("analyses")))

@@ -57,7 +57,7 @@ def heights(path: str) -> list[float]:
 
 
 def test_bars_stand_on_each_other_in_proportion():
-    chart = charts.stacked_bars(HOURS[:2], {"a": [4, 2], "b": [0, 2]}, ["", ""], "wide")
+    chart = charts.stacked_bars(HOURS[:2], {"a": [4, 2], "b": [0, 2]}, ["", ""], "column")
     full = charts.HEIGHT - charts.TOP - charts.BOTTOM
     below, above = chart.shapes
     assert heights(below.path) == [full, full / 2]
@@ -69,18 +69,18 @@ def test_bars_stand_on_each_other_in_proportion():
 def test_labels_of_a_logarithmic_axis_do_not_overlap():
     """One day is near 10 h, and one minute near 10 s."""
     span = [timedelta(milliseconds=0.1), timedelta(days=1)]
-    ticks = charts.duration_lines(HOURS[:2], {"p50": span}, [""] * 2, "wide").y_ticks
+    ticks = charts.duration_lines(HOURS[:2], {"p50": span}, [""] * 2, "column").y_ticks
     assert [tick.text for tick in ticks][-3:] == ["10 min", "1 h", "1 day"]
     assert all(below.at - above.at >= 11 for below, above in zip(ticks, ticks[1:], strict=False))
 
 
 def test_a_line_is_interrupted_where_nothing_was_measured():
     second = timedelta(seconds=1)
-    [shape] = charts.duration_lines(HOURS[:5], {"p50": [second, second, None, second, None]}, [""] * 5, "wide").shapes
+    [shape] = charts.duration_lines(HOURS[:5], {"p50": [second, second, None, second, None]}, [""] * 5, "column").shapes
     assert re.findall(r"[MLH]", shape.path) == ["M", "L", "M", "H"]
 
 
-@pytest.mark.parametrize("variant", charts.WIDTHS)
+@pytest.mark.parametrize("variant", [*charts.WIDTHS, *charts.COLUMN_WIDTHS])
 @pytest.mark.parametrize("count", [1, 2, 22])
 def test_labels_of_time_have_room_and_stay_inside(variant, count):
     chart = charts.stacked_bars(HOURS[:count], {"a": [1] * count}, [""] * count, variant)
@@ -111,19 +111,19 @@ def test_labels_of_time_have_room_and_stay_inside(variant, count):
 )
 def test_labels_of_time_are_at_round_times_and_tell_a_new_day(first, length, count, texts):
     starts = [first + i * length for i in range(count)]
-    found = [tick.text for tick in charts.stacked_bars(starts, {"a": [1] * count}, [""] * count, "wide").x_ticks]
+    found = [tick.text for tick in charts.stacked_bars(starts, {"a": [1] * count}, [""] * count, "column").x_ticks]
     assert found == texts
 
 
 def test_columns_too_narrow_to_point_at_have_no_tip():
     many = [HOURS[0] + timedelta(minutes=i) for i in range(400)]
-    assert charts.stacked_bars(many, {"a": [1] * 400}, ["tip"] * 400, "wide").spots == ()
+    assert charts.stacked_bars(many, {"a": [1] * 400}, ["tip"] * 400, "column").spots == ()
     assert charts.stacked_bars(HOURS, {"a": [1] * 22}, ["tip"] * 22, "narrow").spots[0].text == "tip"
 
 
 def test_no_values_draw_an_empty_chart():
     assert charts.duration_lines(HOURS[:1], {"p50": [None]}, [""], "narrow").shapes[0].path == ""
-    assert charts.stacked_bars([], {"a": []}, [], "wide").x_ticks == ()
+    assert charts.stacked_bars([], {"a": []}, [], "column").x_ticks == ()
 
 
 def test_the_circles_of_marks_at_the_same_place_are_below_each_other():

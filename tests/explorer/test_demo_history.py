@@ -3,11 +3,11 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from explorer.analysis.reports.changes import of_revisions
 
 from broker_core.common.types import EventKind as Kind
 from broker_core.history import archive, configuration
 from broker_core.models import Entity
-from explorer.analysis.reports.changes import of_revisions
 from explorer.analysis.reports.scope import Range
 from explorer.service_bus.demo import history, shop
 from explorer.shared import changes

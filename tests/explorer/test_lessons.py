@@ -709,7 +709,7 @@ def test_lists_about_all_namespaces_leave_out_sandboxes(vera, as_, transactional
         assert [place in body_of(client.get(address)) for client in people] == [True, False, True], address
     for address in (*LISTS, "/", "/entities/", "/map/", "/tail/"):
         assert [place in body_of(client.get(address)) for client in people] == [False, False, False], address
-    for address in ("/analyses/new/", "/analyses/", "/configuration/"):
+    for address in ("/analyses/", "/configuration/"):
         assert [namespace in body_of(client.get(address)) for client in people] == [True, False, False], address
     for address in (
         f"/namespaces/{namespace}/",

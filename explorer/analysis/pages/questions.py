@@ -83,7 +83,7 @@ def _answer(request: HttpRequest, page: Page) -> HttpResponse:
     form, scope = asked_of(page.analyses, data)
     if scope is None:
         raise Http404("no such queue or namespace")
-    analyses = [one for one in page.analyses if not scope.is_whole or not one.needs_entity]
+    analyses = [one for one in page.analyses if not scope.is_whole or not one.needs_entity] if scope.entities else []
     asked = Asked(analyses, form, scope)
     if not form.is_valid():
         return _show(request, page, asked, status=400)
@@ -152,14 +152,15 @@ def _show(request: HttpRequest, page: Page, asked: Asked, *, status: int = 200, 
 def _context(page: Page, asked: Asked, *, run: AnalysisRun | None = None, answers: Sequence[cards.Answer] = ()) -> dict[str, Any]:
     query = asked.form.query
     shared = {name: value for name, value in query.items() if name in ReportForm.base_fields}
+    of_one_queue = [one for one in page.analyses if one not in asked.analyses and asked.scope.entities]
     results = [one.result for one in answers if one.result]
     notes = dict.fromkeys(note for one in results for note in one.notes)
     return {
         "section": "insights", "page": page, "form": asked.form, "scope": asked.scope, "query": urlencode(query),
         "shared_query": urlencode(shared), "answers": answers,
         "is_single": not page.slug, "questions": questions() if page.slug else (), "ranges": RANGES,
-        "own_fields": own_fields(asked.form), "whole_only": [one for one in page.analyses if one not in asked.analyses],
-        "queues": _queues(asked.scope) if len(asked.analyses) < len(page.analyses) else (),
+        "own_fields": own_fields(asked.form), "of_one_queue": of_one_queue,
+        "queues": _queues(asked.scope) if of_one_queue else (),
         "updated_at": min((one.made_at for one in results), default=None), "warnings": list(notes),
         "generated": max((one.card.generated for one in answers if one.card), default=0),
         "problem": "" if run and not run.is_over else problem(),

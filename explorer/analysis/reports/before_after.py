@@ -67,7 +67,8 @@ def metrics(times: Mapping[str, Mapping[int, Mapping[int, int]]], shares: Mappin
     for name, measure, absent in (
         ("waiting", measures.WAITING, measures.NEVER_RECEIVED), ("processing", measures.PROCESSING, None),
     ):  # fmt: skip
-        sides = [(times.get(side, {}).get(measure, {}), times.get(side, {}).get(absent, {})) for side in ("before", "after")]
+        counted = [times.get(side, {}) for side in ("before", "after")]
+        sides = [(side.get(measure, {}), side.get(absent, {}) if absent is not None else {}) for side in counted]
         found += [
             Metric(f"{name}, {words}", True, *(quantile_band(*side, share) for side in sides))
             for words, share in (("median", 0.5), ("95\xa0%", 0.95))
