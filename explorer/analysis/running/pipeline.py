@@ -118,7 +118,7 @@ def report(jobs: execution.Jobs, run: AnalysisRun) -> None:
             pk=key,
             defaults={
                 "report": analysis.slug, "namespace_id": scopes[analysis.slug][0].namespace.pk, "asked": kept, "run_id": run.pk,
-                "tables": jobs.folder.result(key).read_bytes(), "notes": jobs.notes, "until": until, "made_at": Now(),
+                "tables": jobs.folder.result(key).read_bytes(), "card": None, "notes": jobs.notes, "until": until, "made_at": Now(),
                 "opened_at": Now(),
             },
         )  # fmt: skip

@@ -39,7 +39,8 @@ class Writer:
     def write(self, entity: int, number: int, kind: K, **values: Any) -> None:
         self.rows.append(
             {
-                "event_id": len(self.rows) + 1, "recorded_at": self.recorded_at, "xid": self.xid, "at": self.at, "entity_id": entity,
+                "event_id": len(self.rows) + 1, "recorded_at": self.recorded_at, "xid": self.xid, "at": self.at,
+                "entity_id": entity,
                 "subqueue": 0, "sequence_number": number, "kind": int(kind), "message_id": f"m{entity}-{number}",
                 "delivery_count": 0, "default_limits_own": False, "entity_time_to_live_us": self.dice.choice((None, 60_000_000)),
                 **values,

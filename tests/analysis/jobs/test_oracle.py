@@ -173,7 +173,8 @@ def test_locks_that_are_lost_later_in_one_transaction_end_their_own_delivery():
         *(
             {"kind": kind, "xid": 9, "at": NOON + at * SECOND, "locked_until": NOON + until * SECOND}
             for kind, at, until in [
-                (EventKind.RECEIVED, 0, 5), (EventKind.LOCK_LOST, 5, 5), (EventKind.RECEIVED, 6, 11), (EventKind.LOCK_LOST, 11, 11),
+                (EventKind.RECEIVED, 0, 5), (EventKind.LOCK_LOST, 5, 5),
+                (EventKind.RECEIVED, 6, 11), (EventKind.LOCK_LOST, 11, 11),
             ]
         )
     )  # fmt: skip
