@@ -34,7 +34,7 @@ from .masters import is_local
 PR_SET_PDEATHSIG = 1
 POLL_SECONDS = 0.5
 SECONDS_WITHOUT_EXECUTORS = 60.0  # of a cluster, after which the run fails
-# For little data: the JIT compiler would take half of the processor time. Memory for new objects is never returned, so it is small.
+# For little data: the JIT compiler would take half of the processor time, and the memory for new objects is never returned.
 SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmn64m"
 SETTINGS = {
     "spark.ui.enabled": "false",
