@@ -22,11 +22,11 @@ def tables(history: History) -> dict[str, DataFrame]:
 
     losses: lost, last_at, late (how many were settled after the lock had ended), needed_us and needed_95_us (from the receipt to
     these settlements: median and 95th percentile), by (at, cause), (receiver, cause), (entity_id, cause), entity_id, and in all;
-    at: the interval of the receipt; NULL where they are not counted by it. deliveries: deliveries, lost, lock_us (median),
-    held_us (of those that succeeded: 95th percentile), timed (those that succeeded, of locks that end by time), nearly (those of
-    them that used most of the lock), generated (first deliveries of generated messages), by receiver (those with most losses) or
-    entity_id. worst: the deliveries of the messages that lost most locks: entity_id, sequence_number, attempt, outcome,
-    received_at, ended_at, receiver, error, lost, well. before: deliveries, lost, of the range to compare with.
+    at: the interval of the receipt; NULL where they are not counted by it. deliveries: deliveries and lost, by receiver (those
+    with most losses) or entity_id; by entity_id also lock_us (median), held_us (of those that succeeded: 95th percentile), timed
+    (those that succeeded, of locks that end by time), nearly (those of them that used most of the lock), generated (first
+    deliveries of generated messages). worst: the deliveries of the messages that lost most locks: entity_id, sequence_number,
+    attempt, outcome, received_at, ended_at, receiver, error, lost, well. before: deliveries, lost, of the range to compare with.
     """
     request = history.request
     attempts = history.attempts().where(F.col("subqueue") == MAIN).transform(with_receiver)
@@ -126,25 +126,26 @@ def grouped(lost: DataFrame) -> DataFrame:
     keys = [F.col(name) for name in ("at", "receiver", "entity_id", "cause")]
     at, receiver, entity_id, cause = keys
     sets = [[at, cause], [receiver, cause], [entity_id, cause], [entity_id], []]
-    return lost.groupingSets(sets, *keys).agg(
+    found = lost.groupingSets(sets, *keys).agg(
         F.count("*").alias("lost"), F.max("lock_ended").alias("last_at"), F.count("needed_us").alias("late"),
-        percentile(F.col("needed_us"), 0.5).alias("needed_us"), percentile(F.col("needed_us"), 0.95).alias("needed_95_us"),
+        percentile(F.col("needed_us"), 0.5, 0.95).alias("needed"),
     )  # fmt: skip
+    return found.select("*", F.col("needed")[0].alias("needed_us"), F.col("needed")[1].alias("needed_95_us")).drop("needed")
 
 
 def deliveries(attempts: DataFrame) -> DataFrame:
     """The table "deliveries"."""
     timed = F.col("well") & F.col("lock_us").isNotNull()
-    figures = [
-        F.count("*").alias("deliveries"), F.count_if("lost").alias("lost"), percentile(F.col("lock_us"), 0.5).alias("lock_us"),
-        percentile(F.when(timed, F.col("held_us")), 0.95).alias("held_us"), F.count_if(timed).alias("timed"),
+    counts = [F.count("*").alias("deliveries"), F.count_if("lost").alias("lost")]
+    losers = attempts.groupBy("receiver").agg(*counts).where("lost > 0")
+    queues = attempts.groupBy("entity_id").agg(
+        *counts, percentile(F.col("lock_us"), 0.5)[0].alias("lock_us"),
+        percentile(F.when(timed, F.col("held_us")), 0.95)[0].alias("held_us"), F.count_if(timed).alias("timed"),
         F.count_if(timed & (F.col("held_us") > F.col("lock_us") * NEARLY)).alias("nearly"),
         F.count_if(F.col("generated") & (F.coalesce("attempt", F.lit(1)) == 1)).alias("generated"),
-    ]  # fmt: skip
-    losers = (
-        attempts.groupBy("receiver").agg(*figures).where("lost > 0").orderBy(F.desc("lost"), "receiver").limit(MOST_RECEIVERS)
-    )
-    return losers.unionByName(attempts.groupBy("entity_id").agg(*figures), allowMissingColumns=True)
+    )  # fmt: skip
+    most = losers.orderBy(F.desc("lost"), "receiver").limit(MOST_RECEIVERS)
+    return most.unionByName(queues, allowMissingColumns=True)
 
 
 def worst(attempts: DataFrame, failed: Column) -> DataFrame:
@@ -158,9 +159,9 @@ def worst(attempts: DataFrame, failed: Column) -> DataFrame:
     )
 
 
-def percentile(value: Column, share: float) -> Column:
-    """The value that this share does not exceed; NULL: there are no values. NULLs do not count."""
-    return F.percentile_approx(value, share, 10_000)
+def percentile(value: Column, *shares: float) -> Column:
+    """The values that these shares do not exceed, as an array; NULL: there are no values. NULLs do not count."""
+    return F.percentile_approx(value, list(shares), 10_000)
 
 
 def _cause() -> Column:

@@ -57,7 +57,7 @@ def judged(lives: DataFrame) -> DataFrame:
     """Adds wait_us, failed (by its end, or delivered more than once), and slow: whether it waited longer than most of its
     queue."""
     waited = lives.withColumn("wait_us", F.coalesce("waiting_us", "never_received_us"))
-    limits = waited.groupBy("entity_id").agg(percentile(F.col("wait_us"), SLOW).alias("limit_us"))
+    limits = waited.groupBy("entity_id").agg(percentile(F.col("wait_us"), SLOW)[0].alias("limit_us"))
     failed = F.col("result").isin(*FAILED) | (F.coalesce("deliveries", F.lit(0)) > 1)
     return (
         waited.join(F.broadcast(limits), "entity_id")
