@@ -5,7 +5,6 @@ from io import StringIO
 import pytest
 from django.contrib.auth import get_user_model
 from django.core.management import CommandError, call_command
-from explorer.analysis.deploys import changes
 
 from broker_core import namespaces
 from broker_core.common.types import EntityAddress
@@ -13,6 +12,7 @@ from broker_core.models import Entity
 from broker_core.service_bus import entities
 from explorer.models import AuditRecord, Sandbox
 from explorer.roles import OPERATOR
+from explorer.shared import changes
 from tests.html import body_of
 
 from .test_pages import signed_in
@@ -26,7 +26,7 @@ def test_a_deploy_is_marked_and_leads_to_the_incidents(client, viewer):
     queue = Entity.objects.get(path="q")
     operator = signed_in(client, OPERATOR)
     response = operator.post(f"{PAGE}?queue={queue.pk}", {"name": " shop 1.4 "})
-    assert response.status_code == 302 and "/analyses/incidents/" in response["Location"]
+    assert response.status_code == 302 and "/incidents/" in response["Location"]
     marked = AuditRecord.objects.get(action=changes.DEPLOY).at
     [found] = changes.deploys("reports", marked, marked.replace(year=marked.year + 1))
     assert (found.name, found.at) == ("shop 1.4", marked)

@@ -159,6 +159,6 @@ def _compared(total: Any, span: Range) -> str:
 
 ANALYSIS = Analysis(
     slug="redelivery", title="Redelivery and poison messages", form=ReportForm, present=present,
-    needs={"attempts": timedelta(0), "lives": timedelta(0)},
+    needs={"lives": timedelta(0)},
     question="Why do deliveries fail, does another one help, and what fails again after a resubmit?",
 )  # fmt: skip
