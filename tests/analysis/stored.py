@@ -32,7 +32,7 @@ def a_stored_result(entities: Sequence[Entity], *, is_whole: bool = False, **que
         "times": _times(times["at"], "at", waits),
         "before": _times([None], "", waits),
         "queues": _times(times["entity_id"], "entity_id", waits),
-        "generated": pa.table({"generated": [0]}),
+        "known": pa.table({"since": pa.array([scope.range.start]), "messages": [len(entities)], "generated": [0]}),
     }
     asked = {"span": _span(scope.range), "now": scope.now.isoformat(), "compared": scope.compared and _span(scope.compared)}
     now = datetime.now(UTC)

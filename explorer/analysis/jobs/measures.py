@@ -9,7 +9,7 @@ from datetime import timedelta
 
 STEP = timedelta(minutes=5)  # of roll-ups
 COARSE = timedelta(hours=1)  # of those of days that are older than AGED
-AGED = timedelta(days=8)
+AGED = timedelta(days=7)
 
 BITS = 5  # 2^BITS bins an octave
 

@@ -59,7 +59,7 @@ def derive(jobs: execution.Jobs) -> int:
 def roll_up(jobs: execution.Jobs, *, before: date) -> int:
     """Count the lives of days before a date that are not counted yet, and old ones by the hour. Returns how many days."""
     late = manifest.days_to_roll_up(before)
-    aged = before - AGED
+    aged = before - AGED - timedelta(days=1)  # all of the day is that old
     fine = ArchiveFile.objects.filter(content=ArchiveFile.COUNTS, day__lt=aged, step_seconds=STEP.total_seconds())
     known = {(group[0].day, group[0].namespace_id) for group in late}
     for day, namespace_id in fine.values_list("day", "namespace_id").distinct():
@@ -134,6 +134,7 @@ KINDS: Mapping[str, Callable[[execution.Jobs, AnalysisRun], None]] = {
 def request_of(analysis: Analysis, scope: Scope, values: Mapping[str, Any]) -> dict[str, Any]:
     """What a report is asked (jobs.history.Request.of), without its files."""
     ids, own = scope.ids, {name: _plain(value) for name, value in values.items() if name not in submission.SHARED}
+    own |= {"family": scope.namespace.family, "real_clock": scope.namespace.clock_base_at is None}
     if analysis.whole_namespace:
         own["entity_ids"] = ids
         ids = list(Entity.objects.filter(namespace=scope.namespace).values_list("pk", flat=True))
@@ -283,6 +284,8 @@ def _plain(value: Any) -> Any:
     """A form's value in JSON: durations in seconds."""
     if isinstance(value, timedelta):
         return value.total_seconds()
+    if isinstance(value, Mapping):
+        return {name: _plain(one) for name, one in value.items()}
     if isinstance(value, Collection) and not isinstance(value, str):
         return [_plain(one) for one in value]
     return value.isoformat() if isinstance(value, datetime) else value

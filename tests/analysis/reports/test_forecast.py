@@ -64,7 +64,7 @@ def test_the_answer_and_the_next_seven_days():
     assert [one.name for one in report.sections] == ["backlog", "peaks", "arrivals", "data"] and report.generated == 3
     rows = {row[0]: row[4:] for row in report.tables["hours"].rows}
     assert len(rows) == 168 and rows[MONDAY + WEEK + 9 * HOUR] == (20, 10, 30), "not of the fourth week, before the history"
-    assert "/analyses/flow/?queue=2&range=custom&start=2026-02-23T08" in report.tables["peaks"].rows[0][5].url
+    assert "/analyses/report/flow/?queue=2&range=custom&start=2026-02-23T08" in report.tables["peaks"].rows[0][5].url
 
 
 def test_it_says_from_when_on_it_can_tell():
