@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from django.db import transaction
-from django.db.models import Max, Q, QuerySet, Sum
+from django.db.models import Count, Max, Q, QuerySet, Sum
 from django.db.models.functions import Now
 
 from broker_core.common.errors import ServerBusy
@@ -58,10 +58,10 @@ def state() -> ArchiveState:
     """How much is archived."""
     slices = ArchiveSlice.objects.filter(state=ArchiveSlice.DONE)
     found = slices.aggregate(
-        events=Sum("events"), done_at=Max("done_at"), underived=Sum("events", filter=Q(derived=False))
-    )  # fmt: skip
-    size = ArchiveFile.objects.aggregate(bytes=Sum("bytes"))
-    return ArchiveState(found["events"] or 0, size["bytes"] or 0, slices.count(), found["done_at"], found["underived"] or 0)
+        total=Sum("events"), late=Sum("events", filter=Q(derived=False)), last=Max("done_at"), slices=Count("pk")
+    )
+    size = ArchiveFile.objects.aggregate(total=Sum("bytes"))["total"] or 0
+    return ArchiveState(found["total"] or 0, size, found["slices"], found["last"], found["late"] or 0)
 
 
 def files(content: str, namespace_ids: Sequence[int], start: datetime, end: datetime) -> list[ArchiveFile]:

@@ -1,7 +1,8 @@
 """Reads and writes files of the archive in jobs.
 
-A job writes to a folder of its own, under `content=.../day=.../namespace=.../`. The launcher enters the files in the manifest when
-the job has ended, and deletes the folder of one that failed. Files carry the schema's version in the metadata of their first column.
+A job writes to a folder of its own, under `content=.../day=.../namespace=.../`. The launcher enters the files in the manifest
+when the job has ended, and deletes the folder of one that failed. Files carry the schema's version in the metadata of their first
+column.
 """
 
 from __future__ import annotations

@@ -202,13 +202,13 @@ def _picture(
     marks = sorted(((at - starts[0]) / span.bucket, letter, words) for letter, at, words in points)
     keys = [(name, word) for name, word in (("p50", "median wait"), ("p95", "95\xa0%"))]
     if onset.kind == "waiting":
-        lines = _waits(starts, tables["waits"])
-        charts = [duration_lines(starts, lines, (), one, partial=span.partial, marks=marks) for one in WIDTHS]
+        waits = _waits(starts, tables["waits"])
+        charts = [duration_lines(starts, waits, (), one, partial=span.partial, marks=marks) for one in WIDTHS]
         label = f"Waiting of {names[onset.entity_id]} by {span.unit}"
     else:
         by_time = {one.at: 100 * one.bad / one.total for one in tables["chart"]}
-        lines = {"dead": [by_time.get(at) for at in starts]}
-        charts = [count_lines(starts, lines, one, partial=span.partial, marks=marks) for one in WIDTHS]
+        shares = {"dead": [by_time.get(at) for at in starts]}
+        charts = [count_lines(starts, shares, one, partial=span.partial, marks=marks) for one in WIDTHS]
         keys, label = [("dead", f"{TROUBLE[onset.kind]}, per cent")], f"{title} by {span.unit}, per cent"
     caption = "T: trouble begins" + (f"; C: {cause.words}" if cause else "")
     return Section("onset", title, figures=[Figure(label, charts, caption=caption, keys=keys)])

@@ -75,7 +75,8 @@ def sentence(causes: Sequence[Any], total: Any, names: Mapping[int, str]) -> str
     if not causes:
         return "No messages were lost in this range."
     share = f"{percent(total.lost / total.left)} of those that left"
-    first, new = causes[0], next((one for one in causes if is_new(one, total.begun)), None)
+    first: Any = causes[0]
+    new: Any = next((one for one in causes if is_new(one, total.begun)), None)
     if len(causes) == 1:
         since = f", new since {moment(first.since)}" if new else ""
         return f"{counted(first.messages, 'message')} of {_words(first, names)}{since} ({share})."
