@@ -6,10 +6,7 @@ import re
 import pytest
 
 from broker_core.common.types import EntityAddress
-from broker_core.models import Entity
 from broker_core.service_bus import entities
-from explorer.analysis import pages as analysis
-from explorer.models import AnalysisRun
 from explorer.service_bus import names
 from tests.html import body_of
 
@@ -20,7 +17,6 @@ from .conftest import FRAGMENT
 def few(monkeypatch):
     """More than two are very many."""
     monkeypatch.setattr(names, "MOST_LISTED", 2)
-    monkeypatch.setattr(analysis, "MOST_LISTED", 2)
 
 
 @pytest.fixture
@@ -38,14 +34,6 @@ def filled(form) -> dict:
     return {name: form[name].value() for name in form.fields if form[name].value() not in (None, False)}
 
 
-def ids_of(namespace: str, *paths: str) -> list[int]:
-    return [Entity.objects.get(namespace__name=namespace, path=path, deleted_at=None).pk for path in paths]
-
-
-def offered(response) -> list[str]:
-    return [label for _, label in response.context["form"].fields["queues"].choices]
-
-
 @pytest.mark.usefixtures("no_overview")
 def test_forms_do_not_ask_for_the_overview(pages, as_):
     client = as_("administrator")
@@ -55,7 +43,7 @@ def test_forms_do_not_ask_for_the_overview(pages, as_):
         "/new/subscription/",
         f"/settings/{pages.at}",
         f"/delete-namespace/{space}/",
-        "/analyses/new/",
+        f"/analyses/?namespace={space}",
     ):
         assert client.get(address).status_code == 200, address
     assert "has 6 entities" in body_of(client.get(f"/delete-namespace/{space}/"))
@@ -109,40 +97,6 @@ def test_a_topic_among_very_many_is_typed(pages, as_, few):
         assert (refused.status_code, refused.context["form"].errors.get("topic")) == (status, [said])
 
 
-def test_queues_of_an_analysis_are_looked_for_and_stay_ticked(pages, as_, few):
-    client, space = as_("operator"), pages.shop.namespace
-    carts, orders, eu = ids_of(space, "carts", "eu/orders", "market/news/Subscriptions/eu")
-    first = client.get("/analyses/new/", {"queue": orders})
-    assert offered(first)[0] == f"{space}/eu/orders" and "More than 2 queues and subscriptions" in body_of(first)
-    sent = {"queues": [orders], "part": f"{space}/CART", "stretch": "7d", "bucket": "day", "look": "1"}
-    page = client.post("/analyses/new/", sent)
-    assert offered(page) == [f"{space}/eu/orders", f"{space}/carts"] and f"1 matches “{space}/CART”" in body_of(page)
-    assert page.context["form"]["stretch"].value() == "7d" and not page.context["form"].errors
-    part = client.post("/analyses/new/", sent | {"queues": [orders, carts], "part": f"{space}/market/news/sub"}, headers=FRAGMENT)
-    text = body_of(part)
-    assert "<h1" not in text and text.count(" checked") == 2
-    found = [str(pages.market.subscription(name)) for name in ("all", "eu")]  # no more than are listed
-    assert offered(part) == [f"{space}/carts", f"{space}/eu/orders", *found]
-    assert f"More than 2 match “{space}/market/news/sub”." in text
-    none = client.post("/analyses/new/", sent | {"queues": [], "part": "<no>"}).content.decode()
-    assert "“&lt;no&gt;”." in none
-    assert not AnalysisRun.objects.exists()
-    assert client.post("/analyses/new/", {"queues": [eu], "part": "cart", "stretch": "7d", "bucket": "day"}).status_code == 302
-    assert [queue["id"] for queue in AnalysisRun.objects.get().queues] == [eu]
-
-
-def test_few_queues_are_all_listed(pages, as_, monkeypatch):
-    monkeypatch.setattr(analysis, "MOST_LISTED", 1_000_000)
-    response = as_("operator").get("/analyses/new/")
-    assert "to choose from" in body_of(response) and 'name="look"' not in body_of(response)
-    assert f"{pages.shop.namespace}/carts" in offered(response)
-
-
-@pytest.mark.parametrize("given", ["x", "-1", "9" * 30, "١"])
-def test_a_queue_that_is_no_number_is_not_offered(pages, as_, given):
-    assert as_("operator").get("/analyses/new/", {"queue": given}).status_code == 200
-
-
 # In a browser
 
 
@@ -164,23 +118,3 @@ def test_a_field_is_completed_while_one_types(browser_page, shop):
         )
         browser_page.locator(f"#id_{field}").fill("")
         browser_page.wait_for_function("() => document.querySelectorAll('#forward-targets option').length === 3")
-
-
-def test_queues_of_an_analysis_are_found_and_ticked_by_keyboard(browser_page, shop, few):
-    for name in ("one", "two", "three"):
-        entities.create_queue(EntityAddress(shop.namespace, name))
-    browser_page.goto("/analyses/new/")
-    for name in ("one", "three"):
-        browser_page.locator("#part").fill("")
-        browser_page.locator("#part").press_sequentially(f"{shop.namespace}/{name}")
-        browser_page.get_by_label(f"{shop.namespace}/{name}").wait_for()
-        browser_page.get_by_text("1 matches").wait_for()
-        browser_page.get_by_label(f"{shop.namespace}/{name}").focus()
-        browser_page.keyboard.press("Space")
-    browser_page.locator("#part").fill("nothing-like-it")
-    browser_page.keyboard.press("Enter")
-    browser_page.get_by_text("No queue or subscription matches “nothing-like-it”").wait_for()
-    assert browser_page.url.endswith("/analyses/new/") and browser_page.locator("#part").input_value() == "nothing-like-it"
-    ticked = browser_page.locator("#queue-choices input:checked")
-    assert ticked.count() == 2
-    assert browser_page.evaluate("document.activeElement.id") == "part"
