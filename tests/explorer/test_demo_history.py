@@ -56,9 +56,8 @@ def test_a_deploy_is_marked_before_the_incident_and_a_setting_was_changed(past):
     payments = queues["payments"].pk
     revisions = configuration.read([one.pk for one in queues.values()], now - timedelta(days=7), now)
     before, changed = (one for one in revisions if one.entity_id == payments)
-    assert {"lock_duration"} == {name for name, value in changed.settings.items() if value != before.settings[name]} - {
-        "effective"
-    }
+    changes_of = {name for name, value in changed.settings.items() if value != before.settings[name]}
+    assert changes_of - {"effective"} == {"lock_duration"}
     assert (before.settings["lock_duration"], changed.settings["lock_duration"]) == ("00:00:10", "00:00:05")
     assert before.until == changed.since and len(revisions) == len(queues) + 1
     assert Entity.objects.get(pk=payments).lock_duration == timedelta(seconds=5)

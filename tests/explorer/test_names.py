@@ -10,8 +10,6 @@ from broker_core.service_bus import entities
 from explorer.service_bus import names
 from tests.html import body_of
 
-from .conftest import FRAGMENT
-
 
 @pytest.fixture
 def few(monkeypatch):

@@ -1,6 +1,5 @@
 """Topics, subscriptions, rules and sessions in the explorer: listed, opened, configured, sent to, received from."""
 
-import re
 from datetime import timedelta
 
 import pytest

@@ -67,7 +67,8 @@ def metrics(times: Mapping[str, Mapping[int, Mapping[int, int]]], shares: Mappin
     for name, measure, absent in (
         ("waiting", measures.WAITING, measures.NEVER_RECEIVED), ("processing", measures.PROCESSING, None),
     ):  # fmt: skip
-        sides = [(times.get(side, {}).get(measure, {}), times.get(side, {}).get(absent, {})) for side in ("before", "after")]
+        of = (times.get("before", {}), times.get("after", {}))
+        sides = [(one.get(measure, {}), {} if absent is None else one.get(absent, {})) for one in of]
         found += [
             Metric(f"{name}, {words}", True, *(quantile_band(*side, share) for side in sides))
             for words, share in (("median", 0.5), ("95\xa0%", 0.95))

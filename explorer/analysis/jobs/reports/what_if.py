@@ -111,7 +111,7 @@ def grid(found: Replayable, values: Mapping[str, Any]) -> tuple[str, list[tuple[
     varied = next(iter(given), "consumers")
     value = getattr(chosen, varied)
     if varied == "deliveries":
-        around = range(1 + more, min(max(value, found.setting.deliveries or 0), 8) + 1)
+        around = list(range(1 + more, min(max(value, found.setting.deliveries or 0), 8) + 1))
     elif varied == "consumers":
         around = sorted({max(1, found.setting.consumers // 2), *(by * found.setting.consumers for by in (1, 2, 4))})
     else:
