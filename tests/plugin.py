@@ -17,7 +17,7 @@ LONG_FILES = (
     "celery/test_workers", "analysis/test_whole", "explorer/test_every_page", "service_bus/test_odd_values", "site/test_kill",
     "crash/test_contended_senders", "crash/test_kill_postgres", "explorer/test_demo", "explorer/test_lessons",
     "celery/test_storm", "history/test_archive",
-    "explorer/test_journeys", "explorer/test_states_browser", "crash/test_many_consumers", "analysis/test_rollups",
+    "explorer/test_journeys", "explorer/test_states_browser", "crash/test_many_consumers",
     "explorer/test_admin_browser", "explorer/test_admin", "queue_storage/test_model", "crash/test_two_dispatchers",
     "service_bus/test_network_model", "rabbitmq/test_model", "service_bus/test_session_model", "rabbitmq/test_preview",
     "explorer/test_rabbitmq_manual_consumer", "explorer/test_message_templates", "explorer/test_clock",

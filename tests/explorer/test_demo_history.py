@@ -3,12 +3,10 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from explorer.analysis.reports.changes import of_revisions
 
 from broker_core.common.types import EventKind as Kind
 from broker_core.history import archive, configuration
 from broker_core.models import Entity
-from explorer.analysis.reports.scope import Range
 from explorer.service_bus.demo import history, shop
 from explorer.shared import changes
 from tests.history import generated_events
@@ -55,14 +53,17 @@ def test_a_deploy_is_marked_before_the_incident_and_a_setting_was_changed(past):
     [deploy] = changes.deploys(NAMESPACE, now - timedelta(days=7), now)
     incident = now - timedelta(seconds=history.INCIDENT.begins)
     assert deploy.name == history.DEPLOY and timedelta(0) < incident - deploy.at < timedelta(hours=1)
-    span = Range(now - timedelta(days=7), now)
-    ids = [one.pk for one in queues.values()]
-    [changed] = of_revisions(configuration.read(ids, span.start, span.end), span)
-    assert changed.words == "lock duration: 00:00:10 → 00:00:05" and changed.entity_id == queues["payments"].pk
-    assert Entity.objects.get(pk=changed.entity_id).lock_duration == timedelta(seconds=5)
+    payments = queues["payments"].pk
+    revisions = configuration.read([one.pk for one in queues.values()], now - timedelta(days=7), now)
+    before, changed = (one for one in revisions if one.entity_id == payments)
+    changes_of = {name for name, value in changed.settings.items() if value != before.settings[name]}
+    assert changes_of - {"effective"} == {"lock_duration"}
+    assert (before.settings["lock_duration"], changed.settings["lock_duration"]) == ("00:00:10", "00:00:05")
+    assert before.until == changed.since and len(revisions) == len(queues) + 1
+    assert Entity.objects.get(pk=payments).lock_duration == timedelta(seconds=5)
     held = {
-        (row["at"] >= changed.at, row["locked_until"] - row["at"])
-        for row in events if row["kind"] == Kind.RECEIVED and row["entity_id"] == changed.entity_id
+        (row["at"] >= changed.since, row["locked_until"] - row["at"])
+        for row in events if row["kind"] == Kind.RECEIVED and row["entity_id"] == payments
     }  # fmt: skip
     assert held == {(False, timedelta(seconds=10)), (True, timedelta(seconds=5))}
 

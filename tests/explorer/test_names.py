@@ -41,6 +41,7 @@ def test_forms_do_not_ask_for_the_overview(pages, as_):
         "/new/subscription/",
         f"/settings/{pages.at}",
         f"/delete-namespace/{space}/",
+        f"/analyses/?namespace={space}",
     ):
         assert client.get(address).status_code == 200, address
     assert "has 6 entities" in body_of(client.get(f"/delete-namespace/{space}/"))

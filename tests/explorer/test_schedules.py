@@ -1,5 +1,7 @@
 """The sweeps' schedules, as first set up."""
 
+from datetime import UTC, datetime
+
 import pytest
 from django.apps import apps
 from django_celery_beat.models import IntervalSchedule, PeriodicTask
@@ -8,6 +10,7 @@ from broker_core import tasks as sweeps
 from broker_core.models import SweepRun
 from explorer.analysis import tasks as analyses
 from explorer.lessons import tasks as lessons
+from explorer.models import AnalysisRun
 from explorer.operations import tasks as operations
 from explorer.schedules import QUEUE, SCHEDULES, create_missing
 
@@ -63,3 +66,16 @@ def test_what_an_administrator_changed_stays():
 def test_the_explorers_own_sweep_is_recorded_too():
     assert analyses.end_dead_analyses() == {"ended": 0}
     assert SweepRun.objects.get(name="end_dead_analyses").finished_at is not None
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_nightly_jobs_are_requested_only_where_analyses_are_used(monkeypatch):
+    requested = []
+    monkeypatch.setattr("explorer.analysis.running.submission.maintain", lambda **options: requested.append(1))
+    monkeypatch.setattr(analyses, "_cannot_run", lambda: "")
+    assert analyses.maintain_history() == {"skipped": "No analysis was opened yet."} and not requested
+    AnalysisRun.objects.create(kind=AnalysisRun.REPORTS, requested_by="user:alice", requested_at=datetime.now(UTC))
+    assert analyses.maintain_history() == {"requested": False} and len(requested) == 1
+    monkeypatch.setattr(analyses, "_cannot_run", lambda: "PySpark is not installed.")
+    assert analyses.maintain_history() == {"skipped": "PySpark is not installed."} and len(requested) == 1
+    assert SweepRun.objects.latest("id").name == "maintain_history"

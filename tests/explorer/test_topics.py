@@ -1,6 +1,5 @@
 """Topics, subscriptions, rules and sessions in the explorer: listed, opened, configured, sent to, received from."""
 
-import re
 from datetime import timedelta
 
 import pytest
@@ -10,7 +9,6 @@ from broker_core.common.types import EntityAddress, Message
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.filters import CorrelationFilter, SqlFilter, TrueFilter
 from broker_core.store import driver
-from explorer.analysis.forms import AnalysisForm
 from explorer.models import AuditRecord
 from explorer.shared import navigation, recent
 from tests.html import body_of
@@ -439,15 +437,11 @@ def test_dropped_session_locks_are_lost(carts, by_hand, as_):
 # Analyses
 
 
-def test_an_analysis_may_be_of_subscriptions(pages, as_, monkeypatch):
-    monkeypatch.setattr("explorer.analysis.pages.MOST_LISTED", 1_000_000)
-    client, eu = as_("operator"), pages.market.subscription("eu")
-    page = body_of(client.get("/analyses/new/"))
-    assert str(eu) in page and str(pages.shop) in page
-    assert not re.search(rf"{re.escape(str(pages.market))}\s*</label>", page)  # the topic itself keeps nothing
-    chosen = entities.get_subscription(eu).id
-    refused = client.post("/analyses/new/", {"queues": [], "stretch": "1h", "bucket": "hour"})
-    assert "Choose at least one queue or subscription." in body_of(refused)
-    form = AnalysisForm({"queues": [chosen], "stretch": "1h", "bucket": "minute"})
-    assert form.is_valid(), form.errors
-    assert [str(entity) for entity in form.cleaned_data["queues"]] == [str(eu)]
+def test_an_analysis_may_be_of_a_subscription(pages, as_):
+    client, eu, space = as_("viewer"), pages.market.subscription("eu"), pages.shop.namespace
+    page = client.get("/analyses/", {"namespace": space})
+    assert {"eu/orders", eu.path} <= set(page.context["queues"]) and pages.market.path not in page.context["queues"]
+    led = client.get("/analyses/", {"namespace": space, "path": eu.path})
+    assert led["Location"] == f"/analyses/?queue={entities.get_subscription(eu).id}"
+    assert str(eu) in body_of(client.get(led["Location"]))
+    assert client.get("/analyses/", {"namespace": space, "path": pages.market.path}).status_code == 404, "a topic keeps nothing"

@@ -2,7 +2,16 @@
 
 import pytest
 
-from broker_core.models import ArchiveEpoch, ArchiveFile, ArchiveSlice, ArchiveUnusedFile, Entity, EntityCounter, Namespace
+from broker_core.models import (
+    ArchiveEpoch,
+    ArchiveFile,
+    ArchiveRebuild,
+    ArchiveSlice,
+    ArchiveUnusedFile,
+    Entity,
+    EntityCounter,
+    Namespace,
+)
 from broker_core.store import connections
 
 
@@ -24,7 +33,7 @@ def postgres(transactional_db):
 
 
 def _clear(connection):
-    tables = [model._meta.db_table for model in (ArchiveFile, ArchiveUnusedFile, ArchiveSlice, ArchiveEpoch)]
+    tables = [model._meta.db_table for model in (ArchiveFile, ArchiveUnusedFile, ArchiveRebuild, ArchiveSlice, ArchiveEpoch)]
     connection.execute(f"TRUNCATE vitrine_message_event, {', '.join(tables)}")
 
 

@@ -53,8 +53,6 @@ def test_a_message_without_a_time_to_live_has_none_in_the_archive(archive_folder
     archive.archive_events()
     times = {(e["sequence_number"], e["kind"]): e["time_to_live_us"] for e in archived_events(archive_folder)}
     assert times == {(1, EventKind.SENT): None, (2, EventKind.SENT): 2**63 - 1, (1, EventKind.COMPLETED): None}
-    [lives] = ArchiveFile.objects.filter(content=ArchiveFile.LIVES)
-    assert pq.read_table(archive_folder / lives.path)["time_to_live_us"].to_pylist() == [None]
 
 
 def test_nothing_is_archived_twice(archive_folder, happened):
@@ -126,19 +124,32 @@ def test_a_file_says_its_schema_slice_and_cluster(archive_folder, happened):
     assert said.equals(schema.EVENT)
 
 
-def test_lives_lie_beside_the_events_that_ended_them(archive_folder, happened, queue):
+def files_of(queue, start, end) -> list[ArchiveFile]:
+    return manifest.files(ArchiveFile.EVENTS, [queue.namespace_id], start, end)
+
+
+def test_files_are_found_by_the_span_of_their_rows(archive_folder, happened, queue):
     happened(EventKind.SENT)
-    happened(EventKind.COMPLETED, enqueued_at="2026-03-01T11:00Z")
+    happened(EventKind.COMPLETED, at="2026-03-01T13:00Z")
     archive.archive_events()
-    eleven = datetime(2026, 3, 1, 11, tzinfo=UTC)
-    minute = timedelta(minutes=1)
-    found = manifest.life_files(eleven, eleven + minute, [queue.namespace_id])
-    [file] = found.addresses()
-    assert found.rows == 1
-    assert pq.read_table(file).num_rows == 1
-    assert manifest.life_files(eleven + minute, eleven + 2 * minute, [queue.namespace_id]).addresses() == []
-    assert manifest.life_files(eleven - minute, eleven, [queue.namespace_id]).addresses() == []
-    assert manifest.life_files(*EVER, [queue.namespace_id + 1]).addresses() == []
+    noon, minute = datetime(2026, 3, 1, 12, tzinfo=UTC), timedelta(minutes=1)
+    [file] = files_of(queue, noon, noon + minute)
+    assert (file.rows, file.first_at, file.last_at) == (2, noon, noon + 60 * minute)
+    assert files_of(queue, noon + 60 * minute, noon + 61 * minute) == [file], "the last instant is inside"
+    assert files_of(queue, noon + 61 * minute, noon + 62 * minute) == files_of(queue, noon - minute, noon) == []
+    assert manifest.files(ArchiveFile.EVENTS, [queue.namespace_id + 1], *EVER) == []
+    assert manifest.files(ArchiveFile.LIVES, [queue.namespace_id], *EVER) == [], "jobs derive these"
+
+
+def test_the_state_of_the_archive_counts_finished_slices(archive_folder, happened):
+    assert manifest.state() == manifest.ArchiveState(0, 0, 0, None, 0)
+    for number in (1, 2):
+        happened(EventKind.SENT, number)
+        archive.archive_events()
+    ArchiveSlice.objects.filter(pk=ArchiveSlice.objects.earliest("pk").pk).update(derived=True)
+    state, size = manifest.state(), sum(path.stat().st_size for path in archive_folder.rglob("*.parquet"))
+    assert (state.events, state.slices, state.underived, state.bytes) == (2, 2, 1, size)
+    assert state.done_at == ArchiveSlice.objects.latest("pk").done_at
 
 
 def test_a_file_without_its_slice_done_is_not_read(archive_folder, happened, queue, monkeypatch):
@@ -154,7 +165,7 @@ def test_a_file_without_its_slice_done_is_not_read(archive_folder, happened, que
     with pytest.raises(KeyboardInterrupt):
         archive.archive_events()
     assert list(archive_folder.rglob("*.parquet"))
-    assert manifest.life_files(*EVER, [queue.namespace_id]).addresses() == []
+    assert files_of(queue, *EVER) == []
 
     monkeypatch.undo()
     happened(EventKind.SENT, 2)

@@ -10,10 +10,12 @@ from broker_core import namespaces, rabbitmq
 from broker_core import queue_storage as storage
 from broker_core.common.types import EntityAddress, EventKind
 from broker_core.history import archive
-from broker_core.models import ArchiveFile, ArchiveSlice
+from broker_core.models import ArchiveFile
 from broker_core.queue_storage import tidying
 from broker_core.store.driver import run
 from tests.looking import entity_id, events
+
+from .derived import derived
 
 SECOND = timedelta(seconds=1)
 
@@ -37,9 +39,7 @@ def account(postgres):
 def lives(folder, queue):
     """The archived lives of a queue, by number."""
     archive.archive_events()
-    files = ArchiveFile.objects.filter(content=ArchiveFile.LIVES, slice__state=ArchiveSlice.DONE)
-    rows = [row for file in files for row in pq.read_table(folder / file.path).to_pylist()]
-    return {row["sequence_number"]: row for row in rows if row["entity_id"] == entity_id(queue)}
+    return {row["sequence_number"]: row for row in derived(folder)[0] if row["entity_id"] == entity_id(queue)}
 
 
 def ends(found):

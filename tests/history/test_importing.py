@@ -13,6 +13,7 @@ from broker_core.history import archive, importing, manifest, verification
 from broker_core.models import ArchiveFile, ArchiveUnusedFile, Entity, EntityCounter
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
 HEAD = "enqueued_at,first_received_at,ended_at,outcome,message_id,deliveries,time_to_live_seconds,reason"
 ROWS = [
     "2026-03-01T12:00:00Z,2026-03-01T12:00:01Z,2026-03-01T12:00:02.5Z,completed,a,1,60,",
@@ -21,35 +22,56 @@ ROWS = [
 ]
 
 
-def imported(folder) -> list[dict]:
-    rows = [row for file in ArchiveFile.objects.filter(content="lives") for row in pq.read_table(folder / file.path).to_pylist()]
-    return sorted(rows, key=lambda row: row["sequence_number"])
+def imported(folder) -> list[tuple[dict, dict]]:
+    """(the event of the sending, that of the end) of each imported message, by number."""
+    files = ArchiveFile.objects.filter(content=ArchiveFile.EVENTS)
+    rows = [row for file in files for row in pq.read_table(folder / file.path).to_pylist()]
+    rows.sort(key=lambda row: (row["sequence_number"], row["event_id"]))
+    assert len({row["event_id"] for row in rows}) == len(rows)
+    pairs = list(zip(rows[::2], rows[1::2], strict=True))
+    assert all(sent["kind"] == EventKind.SENT != end["kind"] for sent, end in pairs)
+    assert all(sent["sequence_number"] == end["sequence_number"] for sent, end in pairs)
+    return pairs
 
 
-def test_messages_of_a_csv_file_become_lives(archive_folder, queue, tmp_path):
+def test_a_message_of_a_csv_file_becomes_two_events(archive_folder, queue, tmp_path):
     (tmp_path / "old.csv").write_text("\n".join([HEAD, *ROWS]))
     done = importing.import_history(tmp_path / "old.csv", queue)
-    first, second, third = imported(archive_folder)
-    assert done.messages == 3 and [row["sequence_number"] for row in (first, second, third)] == [1, 2, 3]
-    assert (first["outcome"], first["time_to_live_in_force_us"], first["time_to_live_source"]) == (
-        EventKind.COMPLETED, 60_000_000, "own")  # fmt: skip
-    assert first["last_received_at"] == first["first_received_at"] == NOON + timedelta(seconds=1)
-    assert (second["enqueued_at"], second["first_received_at"], second["deliveries"]) == (NOON, None, None)
-    assert (third["error"], third["entity_id"], third["generated"]) == ("Order # is bad", queue.pk, False)
-    found = manifest.life_files(NOON, NOON + timedelta(hours=1), [queue.namespace_id])
-    assert found.rows == 3 and len(found.files) == 2, "by the days of their ends"
+    (sent, completed), (second, expired), (_, dead) = pairs = imported(archive_folder)
+    assert done.messages == 3 and [end["sequence_number"] for _, end in pairs] == [1, 2, 3]
+    assert (sent["at"], sent["time_to_live_us"], sent["message_id"], sent["entity_id"]) == (NOON, 60_000_000, "a", queue.pk)
+    assert (completed["kind"], completed["at"], completed["delivery_count"]) == (EventKind.COMPLETED, NOON + 2.5 * SECOND, 1)
+    assert completed["last_received_at"] == completed["first_received_at"] == NOON + SECOND
+    assert completed["enqueued_at"] == NOON and completed["time_to_live_us"] is None
+    assert (second["at"], expired["kind"]) == (NOON, EventKind.EXPIRED), "12:00 in UTC"
+    assert (expired["first_received_at"], expired["delivery_count"]) == (None, None)
+    assert (dead["reason"], dead["kind"], dead["message_id"]) == ("Order 7 is bad", EventKind.DEAD_LETTERED, "c")
+    assert not any(row["actor"] for pair in pairs for row in pair), "not generated"
+    assert all(row["recorded_at"] == end["at"] for sent, end in pairs for row in (sent, end)), "both in the file of the end"
     assert list(verification.damages(verification.finished_files(), deep=True)) == []
     assert EntityCounter.objects.get(entity=queue).next_number == 4 and not ArchiveUnusedFile.objects.exists()
+
+
+def test_files_are_of_the_days_of_the_ends_and_wait_for_a_job(archive_folder, queue, tmp_path):
+    (tmp_path / "old.csv").write_text("\n".join([HEAD, *ROWS]))
+    added = importing.import_history(tmp_path / "old.csv", queue).added
+    found = manifest.files(ArchiveFile.EVENTS, [queue.namespace_id], NOON, NOON + timedelta(hours=1))
+    assert [(file.day.day, file.rows, file.imported) for file in found] == [(1, 4, True), (2, 2, True)]
+    assert {file.slice_id for file in found} == {added.slice_id} and (added.events, added.files) == (6, 2)
+    assert [one.pk for one in manifest.underived()] == [added.slice_id]
 
 
 def test_numbers_that_are_given_go_on_from_the_queues(archive_folder, queue, tmp_path):
     table = pa.table({
         "enqueued_at": pa.array([NOON] * 2, pa.timestamp("ns", tz="UTC")), "ended_at": [NOON.isoformat()] * 2,
         "outcome": ["completed"] * 2, "sequence_number": pa.array([5, 9], pa.int32()), "size": [10, 20],
+        "settled_by": ["alice", None], "session_id": [None, "s"], "deliveries": [0, 3],
     })  # fmt: skip
     pq.write_table(table, tmp_path / "old.parquet")
     assert importing.import_history(tmp_path / "old.parquet", queue).messages == 2
-    assert [(row["sequence_number"], row["size"]) for row in imported(archive_folder)] == [(5, 10), (9, 20)]
+    found = imported(archive_folder)
+    assert [(sent["sequence_number"], sent["size"], sent["session_id"]) for sent, _ in found] == [(5, 10, None), (9, 20, "s")]
+    assert [(end["size"], end["actor"], end["delivery_count"]) for _, end in found] == [(10, "alice", 0), (20, None, 3)]
     with pytest.raises(importing.ImportRefused, match="Row 1, column sequence_number: it must be greater than 9"):
         importing.import_history(tmp_path / "old.parquet", queue)
 
@@ -63,6 +85,7 @@ HEADER = "enqueued_at,ended_at,outcome"
 REFUSALS = [
     (["enqueued_at,ended_at"], "Column outcome: it is missing"),
     ([HEADER + ",color"], "Column color: it is unknown. Remove or rename it; the columns are enqueued_at"),
+    ([HEADER + ",locks_lost"], "Column locks_lost: it is unknown"),
     ([HEADER + ",outcome"], "Column outcome: it is there more than once"),
     ([HEADER], "old.csv has no rows"),
     ([], "Column enqueued_at: it is missing"),
@@ -103,7 +126,7 @@ def test_all_is_added_or_nothing(archive_folder, queue, tmp_path, monkeypatch):
     assert not ArchiveFile.objects.exists() and ArchiveUnusedFile.objects.count() > 1
     (tmp_path / "old.csv").write_text("\n".join(lines[:-1]))
     assert importing.import_history(tmp_path / "old.csv", queue).messages == 40
-    assert len({one["sequence_number"] for one in imported(archive_folder)}) == 40
+    assert len({sent["sequence_number"] for sent, _ in imported(archive_folder)}) == 40
 
 
 def test_the_command_creates_the_queue_only_when_asked(archive_folder, postgres, tmp_path):

@@ -4,28 +4,17 @@ import json
 import uuid
 from datetime import UTC, datetime, timedelta
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from broker_core import namespaces, rabbitmq, service_bus
 from broker_core.common.types import EntityAddress, EventKind, Message, TopicSettings
-from broker_core.history import archive, schema
-from broker_core.models import ArchiveFile, Entity
+from broker_core.history import archive
+from broker_core.models import Entity
 from broker_core.service_bus import entities
-from tests.analysis.jobs import oracle
 from tests.looking import entity_id
+
+from .derived import derived
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
-
-
-def derived(folder):
-    """(lives, attempts) of all archived events."""
-    files = ArchiveFile.objects.filter(content=ArchiveFile.EVENTS).order_by("path")
-    tables = [pq.read_table(folder / file.path, partitioning=None).replace_schema_metadata(None) for file in files]
-    events = pa.concat_tables([schema.EVENT.empty_table(), *tables])
-    lives, attempts = oracle.lives(events, events.slice(0, 0))
-    return lives.to_pylist(), attempts.to_pylist()
 
 
 def test_the_default_in_force_is_that_of_the_time(archive_folder, happened, queue, postgres):

@@ -10,7 +10,7 @@ import pytest
 from broker_core import namespaces, reads, service_bus, sweeps
 from broker_core.common.types import EntityAddress, EventKind, Message
 from broker_core.history import archive, retention
-from broker_core.models import Entity
+from broker_core.models import ArchiveFile, ArchiveUnusedFile, Entity, Namespace
 from broker_core.reads import searching
 from broker_core.service_bus import entities
 from broker_core.store import connections
@@ -204,6 +204,26 @@ def test_an_old_day_is_dropped_once_it_is_archived(archive_folder, postgres, hap
     assert retention.drop_old_partitions(today).dropped == (FIRST_OF_MARCH,)
     assert retention.partition_name(FIRST_OF_MARCH) not in partitions(postgres)
     assert retention.partition_name(FIRST_OF_MARCH + timedelta(days=1)) in partitions(postgres)
+
+
+def test_archived_days_are_forgotten_when_their_namespace_does_not_keep_them(archive_folder, postgres, happened, queue):
+    """Events and lives of days that the event table no longer has; counts and settings stay."""
+    happened(EventKind.SENT, recorded_at="2026-03-01T10:00Z")
+    happened(EventKind.SENT, 2, recorded_at="2026-03-02T10:00Z")
+    archive.archive_events()
+    given = {"day": FIRST_OF_MARCH, "namespace_id": queue.namespace_id, "rows": 1, "bytes": 1}
+    for content in ("lives", "counts", "settings"):
+        ArchiveFile.objects.create(content=content, path=content, **given)
+    Namespace.objects.filter(pk=queue.namespace_id).update(archive_days=3)
+    today = FIRST_OF_MARCH + timedelta(days=4)
+    assert retention.forget_archived_days(today) == [], "the event table still has the day"
+    retention.create_partitions(FIRST_OF_MARCH, days_ahead=1)
+    postgres.execute(f"DROP TABLE {retention.partition_name(FIRST_OF_MARCH)}")
+    assert retention.forget_archived_days(today - timedelta(days=1)) == []
+    assert retention.forget_archived_days(today) == ["history-tests: 2 files of 2026-03-01 to 2026-03-01"]
+    left = ArchiveFile.objects.order_by("content").values_list("content", "day")
+    assert list(left) == [("counts", FIRST_OF_MARCH), ("events", date(2026, 3, 2)), ("settings", FIRST_OF_MARCH)]
+    assert {path.partition("/")[0] for path in ArchiveUnusedFile.objects.values_list("path", flat=True)} == {"lives", "events"}
 
 
 def test_an_event_that_came_after_the_archive_keeps_its_day(archive_folder, postgres, happened):

@@ -1,6 +1,6 @@
-"""Damaged files are found, named, and written again from the event table; lives of schema version 1 are repaired."""
+"""Damaged files are found and named; those of events are written again from the event table, the others are made again."""
 
-from datetime import timedelta
+from datetime import date, datetime
 from io import StringIO
 from pathlib import Path
 
@@ -8,10 +8,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from django.core.management import CommandError, call_command
+from pyspark.sql.types import LongType, StructField, StructType
 
+from broker_core.common.errors import NotAllowed
 from broker_core.common.types import EventKind
-from broker_core.history import archive, rebuilding, schema, storage, verification
-from broker_core.models import ArchiveFile, ArchiveSlice
+from broker_core.history import archive, manifest, schema, storage, verification
+from broker_core.models import ArchiveFile, ArchiveRebuild, ArchiveSlice, ArchiveUnusedFile
 
 
 @pytest.fixture
@@ -31,7 +33,24 @@ def problems(*, deep=False) -> list[str]:
 def rewritten(path: Path, table: pa.Table) -> None:
     """Replace a file so that its size in the manifest is right."""
     pq.write_table(table, path, **storage.PARQUET)
-    ArchiveFile.objects.filter(path__endswith=path.name, content=path.parts[-4]).update(bytes=path.stat().st_size)
+    ArchiveFile.objects.filter(path__endswith=path.name).update(bytes=path.stat().st_size)
+
+
+def derived(archive_folder: Path, content: str) -> ArchiveFile:
+    """An entered file of two rows, as a job writes it."""
+    folder = f"derived/{content}"
+    path = archive_folder / folder / f"content={content}" / "day=2026-03-01" / "namespace=7" / "part-0.parquet"
+    path.parent.mkdir(parents=True)
+    described = StructType([StructField("n", LongType(), metadata={"vitrine.version": schema.VERSION})]).json()
+    table = pa.table({"n": [1, 2]}).replace_schema_metadata({"org.apache.spark.sql.parquet.row.metadata": described})
+    pq.write_table(table, path)
+    return manifest.enter(folder, manifest.Change())[0]
+
+
+def repaired() -> str:
+    printed = StringIO()
+    call_command("verify_archive", "--repair", stdout=printed)
+    return printed.getvalue()
 
 
 def test_an_intact_archive_has_no_damage(files):
@@ -39,49 +58,50 @@ def test_an_intact_archive_has_no_damage(files):
 
 
 def test_an_empty_file_is_found(files):
-    files["lives"].write_bytes(b"")
+    files["events"].write_bytes(b"")
     [problem] = problems()
     assert problem.startswith("has 0 bytes instead of ")
 
 
 def test_a_missing_file_is_found(files):
-    files["lives"].unlink()
+    files["events"].unlink()
     assert problems() == ["is missing"]
 
 
 def test_a_file_that_is_no_parquet_is_found(files):
-    files["lives"].write_bytes(b"x" * files["lives"].stat().st_size)
+    files["events"].write_bytes(b"x" * files["events"].stat().st_size)
     [problem] = problems()
     assert problem.startswith("cannot be read: ")
 
 
 def test_a_file_with_fewer_rows_is_found(files):
-    rewritten(files["lives"], pq.read_table(files["lives"]).slice(1))
-    assert problems() == ["has 2 rows instead of 3"]
+    rewritten(files["events"], pq.read_table(files["events"]).slice(1))
+    assert problems() == ["has 5 rows instead of 6"]
 
 
 def test_a_missing_column_is_found(files):
-    rewritten(files["lives"], pq.read_table(files["lives"]).drop_columns(["outcome", "reason"]))
-    assert problems() == ["lacks the columns outcome, reason"]
-
-
-def test_a_file_of_an_earlier_version_lacks_what_later_ones_added(files):
-    table = pq.read_table(files["lives"]).drop_columns([name for name in schema.LIFE.names if name in schema.ADDED])
-    rewritten(files["lives"], table.replace_schema_metadata({"vitrine.version": "2"}))
-    assert problems() == []
+    rewritten(files["events"], pq.read_table(files["events"]).drop_columns(["kind", "reason"]))
+    assert problems() == ["lacks the columns kind, reason"]
 
 
 def test_a_column_of_another_type_is_found(files):
-    table = pq.read_table(files["lives"])
-    rewritten(files["lives"], table.set_column(2, "sequence_number", table["sequence_number"].cast(pa.string())))
+    table = pq.read_table(files["events"])
+    rewritten(files["events"], table.set_column(6, "sequence_number", table["sequence_number"].cast(pa.string())))
     assert problems() == ["has the column sequence_number as string, not as int64"]
 
 
-@pytest.mark.parametrize(("version", "problem"), [("5", "has schema version 5; this version of Vitrine reads 1 to 4"),
+@pytest.mark.parametrize(("version", "problem"), [("6", "has schema version 6; this version of Vitrine reads 1 to 5"),
                                                   ("", "has no schema version, so Vitrine did not write it")])  # fmt: skip
 def test_a_file_of_a_later_version_or_of_others_is_found(files, version, problem):
-    rewritten(files["lives"], pq.read_table(files["lives"]).replace_schema_metadata({"vitrine.version": version}))
+    rewritten(files["events"], pq.read_table(files["events"]).replace_schema_metadata({"vitrine.version": version}))
     assert problems() == [problem]
+
+
+def test_the_columns_of_a_file_that_a_job_wrote_are_not_compared(archive_folder, postgres):
+    file = derived(archive_folder, "lives")
+    assert problems(deep=True) == []
+    rewritten(archive_folder / file.path, pa.table({"n": [1, 2]}))
+    assert problems() == ["has no schema version, so Vitrine did not write it"]
 
 
 def test_changed_bytes_are_found_by_the_checksum_alone(files):
@@ -93,21 +113,20 @@ def test_changed_bytes_are_found_by_the_checksum_alone(files):
 
 
 def test_the_command_names_what_is_damaged_and_repairs_it(files):
-    before = files["lives"].read_bytes()
-    files["lives"].write_bytes(b"")
+    before = files["events"].read_bytes()
+    files["events"].write_bytes(b"")
     printed = StringIO()
     with pytest.raises(CommandError, match="1 damaged files"):
         call_command("verify_archive", stdout=printed)
-    assert "lives/day=" in printed.getvalue() and "has 0 bytes" in printed.getvalue()
-    call_command("verify_archive", "--repair", stdout=printed)
-    assert "was written again with 6 events" in printed.getvalue()
-    assert files["lives"].read_bytes() == before
+    assert "events/day=" in printed.getvalue() and "has 0 bytes" in printed.getvalue()
+    assert "was written again with 6 events" in repaired()
+    assert files["events"].read_bytes() == before
     assert problems(deep=True) == []
 
 
 def test_a_repair_is_refused_when_events_are_gone(files, postgres):
     postgres.execute("DELETE FROM vitrine_message_event WHERE sequence_number = 1")
-    files["lives"].unlink()
+    files["events"].unlink()
     with pytest.raises(CommandError, match="has 4 of its 6 events"):
         call_command("verify_archive", "--repair", stdout=StringIO())
     assert ArchiveSlice.objects.get().state == ArchiveSlice.DONE
@@ -126,24 +145,71 @@ def test_a_slice_written_again_does_not_archive_later_slices_twice(files, happen
     assert rows == 8 and problems(deep=True) == []
 
 
-def test_lives_of_version_1_get_the_time_to_live_that_was_sent(archive_folder, happened):
-    happened(EventKind.SENT, 1, time_to_live=timedelta(seconds=5))
-    happened(EventKind.SENT, 2)
-    happened(EventKind.COMPLETED, 1)
-    happened(EventKind.EXPIRED, 2)
-    archive.archive_events()
-    file = ArchiveFile.objects.get(content=ArchiveFile.LIVES)
-    table = pq.read_table(archive_folder / file.path)
-    unknown = pa.array([schema.UNKNOWN_TIME_TO_LIVE] * 2, pa.int64())
-    table = table.set_column(table.schema.get_field_index("time_to_live_us"), "time_to_live_us", unknown)
-    pq.write_table(table.replace_schema_metadata({"vitrine.version": "1", "vitrine.slice": "9"}), archive_folder / file.path)
-    size = (archive_folder / file.path).stat().st_size
-    ArchiveFile.objects.filter(pk=file.pk).update(schema_version=1, bytes=size, checksum="")
-    assert rebuilding.rebuild_lives() == rebuilding.Rebuilt(files=1, lives=2, known=1)
-    new = ArchiveFile.objects.get(content=ArchiveFile.LIVES)
-    found = pq.read_table(archive_folder / new.path)
-    assert found["time_to_live_us"].to_pylist() == [5_000_000, None]
-    assert (schema.version_of(found.schema), found.schema.metadata[b"vitrine.slice"]) == (schema.VERSION, b"9")
-    assert not (archive_folder / file.path).exists()
+def test_damaged_lives_are_derived_again(archive_folder, postgres):
+    """Its day is noted for the next job, and the file is left for the clean-up."""
+    file = derived(archive_folder, "lives")
+    (archive_folder / file.path).write_bytes(b"")
+    assert f"{file.path} will be derived again from the events of the day by the next analysis." in repaired()
+    assert [(one.day, one.namespace_id) for one in ArchiveRebuild.objects.all()] == [(date(2026, 3, 1), 7)]
+    assert not ArchiveFile.objects.exists() and ArchiveUnusedFile.objects.get().path == file.path
     assert problems(deep=True) == []
-    assert rebuilding.rebuild_lives() == rebuilding.Rebuilt()
+
+
+@pytest.mark.parametrize("content", ["counts", "histograms", "clients"])
+def test_damaged_counts_are_counted_again(archive_folder, postgres, content):
+    lives, file = derived(archive_folder, "lives"), derived(archive_folder, content)
+    ArchiveFile.objects.update(rolled_up=True)
+    (archive_folder / file.path).unlink()
+    assert f"{file.path} will be counted again by the next nightly task." in repaired()
+    assert [[one.pk for one in group] for group in manifest.days_to_roll_up(None)] == [[lives.pk]]
+    assert ArchiveFile.objects.get().pk == lives.pk and not ArchiveRebuild.objects.exists()
+    assert problems() == []
+
+
+def test_a_damaged_file_of_open_messages_is_removed(archive_folder, postgres):
+    lives, file = derived(archive_folder, "lives"), derived(archive_folder, "open")
+    (archive_folder / file.path).write_bytes(b"")
+    assert "was removed: messages that had not ended have lives without a beginning" in repaired()
+    assert ArchiveFile.objects.get().pk == lives.pk and ArchiveUnusedFile.objects.get().path == file.path
+
+
+@pytest.fixture
+def merged(archive_folder, happened, queue) -> ArchiveFile:
+    """The file of the events of two slices, as a job merges them."""
+    for number in (1, 2):
+        happened(EventKind.SENT, number, recorded_at="2026-03-01T12:00Z")
+        archive.archive_events()
+    parts = list(ArchiveFile.objects.order_by("slice_id"))
+    tables = [pq.read_table(archive_folder / file.path) for file in parts]
+    slices = [file.slice_id for file in parts]
+    ArchiveSlice.objects.update(derived=True)
+    path = archive_folder / "derived/merged/content=events/day=2026-03-01" / f"namespace={queue.namespace_id}" / "part-0.parquet"
+    path.parent.mkdir(parents=True)
+    pq.write_table(pa.concat_tables(tables).cast(schema.with_metadata(schema.EVENT)), path)
+    change = manifest.Change(replaces=[file.pk for file in parts], values={"slices": slices})
+    return manifest.enter("derived/merged", change)[0]
+
+
+def test_a_damaged_file_of_merged_events_is_written_again(archive_folder, merged):
+    whole = pq.read_table(archive_folder / merged.path)
+    (archive_folder / merged.path).write_bytes(b"")
+    assert f"{merged.path} was written again with 2 rows" in repaired()
+    again = ArchiveFile.objects.get()
+    assert pq.read_table(archive_folder / again.path).equals(whole) and again.path != merged.path
+    same = ("content", "day", "namespace_id", "slices", "rows", "first_at", "last_at", "slice_id", "imported")
+    assert [getattr(again, name) for name in same] == [getattr(merged, name) for name in same]
+    assert again.first_at == datetime.fromisoformat("2026-03-01T12:00Z") and problems(deep=True) == []
+    assert ArchiveUnusedFile.objects.filter(path=merged.path).exists()
+
+
+def test_merged_events_are_kept_as_they_are_when_events_are_gone(archive_folder, merged, postgres):
+    postgres.execute("DELETE FROM vitrine_message_event WHERE sequence_number = 1")
+    (archive_folder / merged.path).write_bytes(b"")
+    with pytest.raises(CommandError, match="has 0 of its 1 events"):
+        repaired()
+    assert ArchiveFile.objects.get().pk == merged.pk
+
+
+def test_events_that_are_in_merged_files_are_not_written_twice(archive_folder, merged):
+    with pytest.raises(NotAllowed, match="Other files of slice"):
+        archive.write_again(merged.slices[0])

@@ -28,9 +28,9 @@ def test_the_first_five_minutes(vitrine, new_context):
     tour.resubmits_a_dead_letter()
     tour.opens_the_other_families()
     tour.steps_a_clock()
-    run = tour.starts_an_analysis()
+    analyses = tour.starts_an_analysis()
     tour.finds_keys_and_terms()
-    tour.reads_the_charts(run)
+    tour.reads_the_charts(analyses)
 
 
 def entity(path):
@@ -154,10 +154,9 @@ class Tour:
         """7."""
         self.click("Insights")
         self.click("Analyses")
-        self.click("New analysis")
-        self.page.get_by_label("demo/orders", exact=True).check()
-        self.click("Analyse history", "button")
-        self.expect(self.page.locator("#run")).to_be_visible()
+        self.page.get_by_label("Namespace", exact=True).select_option("demo")
+        self.click("Show", "button")
+        self.expect(self.page.locator("#progress progress")).to_be_visible()
         return self.page.url
 
     def finds_keys_and_terms(self):
@@ -170,9 +169,10 @@ class Tour:
         self.page.get_by_role("button", name=re.compile("^Start")).first.click()
         self.expect(self.page.locator(".lesson-places .lanes")).to_be_visible()
 
-    def reads_the_charts(self, run):
+    def reads_the_charts(self, analyses):
         """7, when the job has ended."""
-        self.page.goto(run)
-        self.expect(self.page.get_by_text("succeeded")).to_be_visible(timeout=ANALYSIS_SECONDS * 1000)
-        self.expect(self.page.locator("svg.chart").first).to_be_visible()
-        self.expect(self.page.locator("#run")).to_contain_text("generated for the demonstration")
+        self.page.goto(analyses)
+        self.expect(self.page.locator("#answer-overview")).to_be_visible(timeout=ANALYSIS_SECONDS * 1000)
+        self.page.locator(".question a").first.click()
+        self.expect(self.page.locator("svg.chart").first).to_be_visible(timeout=ANALYSIS_SECONDS * 1000)
+        self.expect(self.page.locator("#main")).to_contain_text("Includes generated history")

@@ -44,6 +44,14 @@ def test_an_archiver_that_finds_another_at_work_is_no_fault(monkeypatch):
     assert tasks.archive_events() == {"busy": "Another archiver is at work."}
 
 
+def test_a_clean_up_that_finds_another_at_work_is_no_fault():
+    from broker_core.history import cleanup
+
+    with cleanup.only_one():
+        assert "busy" in tasks.clean_up_archive()
+    assert tasks.clean_up_archive().keys() == {"deleted", "revisions"}
+
+
 def test_a_sweep_does_its_work():
     namespaces.create_namespace("space")
     queue = entities.create_queue(EntityAddress("space", "q"), dead_lettering_on_message_expiration=True).address

@@ -202,8 +202,8 @@ def _picture(
     marks = sorted(((at - starts[0]) / span.bucket, letter, words) for letter, at, words in points)
     keys = [(name, word) for name, word in (("p50", "median wait"), ("p95", "95\xa0%"))]
     if onset.kind == "waiting":
-        lines = _waits(starts, tables["waits"])
-        charts = [duration_lines(starts, lines, (), one, partial=span.partial, marks=marks) for one in WIDTHS]
+        waits = _waits(starts, tables["waits"])
+        charts = [duration_lines(starts, waits, (), one, partial=span.partial, marks=marks) for one in WIDTHS]
         label = f"Waiting of {names[onset.entity_id]} by {span.unit}"
     else:
         by_time = {one.at: 100 * one.bad / one.total for one in tables["chart"]}
