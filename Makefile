@@ -8,7 +8,7 @@
 # make test-rabbitmq  runs the same scenarios and random scripts on a RabbitMQ server on loopback and on the core, and compares them
 #             (make test-rabbitmq SECONDS=3600 SEED=7: scripts for an hour); as root it installs RabbitMQ from Debian if missing
 # make test-azurite   the same for storage queues and Azurite, installed with npm if missing (make test-azurite SEED=7 SCRIPTS=200)
-# make test-spark  the analysis on a standalone Spark cluster with an address of its own (as root: in a network namespace)
+# make test-spark  every job of the analyses on a standalone Spark cluster, against local mode (as root: also in a network namespace)
 # make clean  remove the virtual environment, not the data
 
 PYTHON ?= python3
@@ -45,7 +45,7 @@ test-azurite: $(VENV)/dev.stamp
 	@$(IN_VENV) -m tests.azurite.server
 	@$(IN_VENV) -m pytest tests/azurite -q $(ARGS); code=$$?; $(IN_VENV) manage.py embedded_postgres stop 2>/dev/null; exit $$code
 
-# Not part of `test`: it starts a cluster, and waits a minute and more for it.
+# Not part of `test`: it starts a cluster, and takes some minutes.
 test-spark: export VITRINE_DATA := $(or $(VITRINE_DATA),$(CURDIR)/.vitrine/test)
 test-spark: export VITRINE_SPARK_CLUSTER := yes
 test-spark: $(VENV)/dev.stamp $(VENV)/spark.tried

@@ -1,15 +1,17 @@
 """Runs the parts named on the command line, or all of them, on a separate database (VITRINE_DATA, else .vitrine/bench).
 
 --large: up to ten million messages; takes half an hour and 60 GB. --small: all rows within minutes, but with small, unreliable
-figures.
+figures. --events N: events of the generated history, over which the jobs of the pipeline run.
 """
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import os
 import platform
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 # The overview comes first: it needs a fresh database.
@@ -34,14 +36,22 @@ def main() -> int:
     from . import measuring
     from .report import Report
 
-    parts = [argument for argument in sys.argv[1:] if argument not in SCALES]
+    arguments = argparse.ArgumentParser(prog="python -m bench")
+    arguments.add_argument("parts", nargs="*")
+    arguments.add_argument("--events", type=int)
+    for name in SCALES:
+        arguments.add_argument(name, action="store_true")
+    given = arguments.parse_args()
+    parts = given.parts
     unknown = set(parts) - {*PARTS, *WITHIN}
     if unknown:
         print(f"No part named {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}.", file=sys.stderr)
         return 2
-    for name, scale in (("--small", measuring.SMALL), ("--large", measuring.LARGE)):
-        if name in sys.argv[1:]:
+    for wanted, scale in ((given.small, measuring.SMALL), (given.large, measuring.LARGE)):
+        if wanted:
             measuring.use(scale)
+    if given.events:
+        measuring.use(replace(measuring.scale, history=given.events))
     call_command("migrate", verbosity=0)
     with connection.cursor() as cursor:
         cursor.execute("SHOW server_version")

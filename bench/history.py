@@ -1,9 +1,9 @@
-"""History: generating the demo's history, archiving a million events, analysing them; roll-ups of generated history."""
+"""History: generating the demo's history, archiving a million events; then the jobs of the pipeline (rolled_up)."""
 
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from uuid import uuid4
 
 from broker_core import namespaces
@@ -11,8 +11,6 @@ from broker_core.common.types import EntityAddress
 from broker_core.history import archive, generation, manifest
 from broker_core.models import Entity
 from broker_core.service_bus import entities
-from explorer.analysis import drivers, java, launch
-from explorer.models import AnalysisRun
 
 from . import rolled_up
 
@@ -34,17 +32,10 @@ def run(report) -> None:
     report.line(f"archive {archived.events:,} events in {archived.slices} slices", f"{archived.events / archiving:,.0f}/s")
     report.row("archive against a binary COPY thrown away", copying / archiving, "times")
     report.line(
-        "bytes an event in the archive, lives included",
+        "bytes an event in the archive",
         f"{(manifest.state().bytes - before.bytes) / max(archived.events, 1):.1f}",
     )
 
-    if problem := java.problem():
-        report.line("analyses", "not run", problem)
-        return
-    for spark in ("Spark's start included", "in the running driver"):
-        took, run = _timed(lambda: _analyse(queue, "hour"))
-        report.line(f"analysis of {run.messages or 0:,} messages by hour, {spark}", f"{took:.1f} s", run.message)
-    drivers.end_kept()
     rolled_up.run(report)
 
 
@@ -70,22 +61,6 @@ def _copy_and_discard() -> None:
     ):
         for _ in copy:
             pass
-
-
-def _analyse(queue: EntityAddress, bucket: str) -> AnalysisRun:
-    entity = Entity.objects.get(namespace__name=queue.namespace, path=queue.path)
-    now = datetime.now(UTC)
-    run = AnalysisRun.objects.create(
-        queues=[{"id": entity.pk, "namespace": queue.namespace, "path": queue.path}],
-        start_at=now - timedelta(hours=HOURS),
-        end_at=now,
-        bucket=bucket,
-        requested_by="bench",
-        requested_at=now,
-    )
-    launch.execute(run.pk)
-    run.refresh_from_db()
-    return run
 
 
 def _timed(work):

@@ -52,14 +52,12 @@ class Scale:
     sessions: int = 10_000
     in_flight: int = 100_000
     operated: int = 100_000
-    history: tuple[int, int] = (500_000, 5_000_000)  # events of generated history
+    history: int = 400_000  # events of generated history; --events N
 
 
 DEFAULT = Scale()
-LARGE = Scale(
-    waiting=(10_000, 100_000, 1_000_000, 10_000_000), through=10_000_000, listed=10_000_000, history=(5_000_000, 50_000_000)
-)
-SMALL = Scale(0.4, 2, (1_000, 10_000), 10_000, 20_000, 20_000, 5_000, 3.0, (10, 50), 50, 200, 5_000, 5_000, (20_000, 200_000))
+LARGE = Scale(waiting=(10_000, 100_000, 1_000_000, 10_000_000), through=10_000_000, listed=10_000_000, history=50_000_000)
+SMALL = Scale(0.4, 2, (1_000, 10_000), 10_000, 20_000, 20_000, 5_000, 3.0, (10, 50), 50, 200, 5_000, 5_000, 60_000)
 scale = DEFAULT
 
 

@@ -1,200 +1,329 @@
-"""Generated history: writing, compacting and rolling it up, and questions over rolled-up days, against DuckDB on the same files.
+"""The jobs of the pipeline over generated history, against DuckDB on the same files: lives, increments, roll-ups and reports; and
+what a driver's start costs.
 
-Figures are processor seconds of the whole process tree. Spark's start is included.
+Figures are processor seconds of the driver and all processes that it starts. The jobs get their files directly, without the
+manifest. Numbers of rows are compared, so that both sides do the same work.
 """
 
 from __future__ import annotations
 
-import ctypes
-import os
-import resource
+import json
+import shutil
+import statistics
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import duckdb
 import psutil
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from django.conf import settings
 
 from broker_core import namespaces
-from broker_core.common.types import Actor, EntityAddress
-from broker_core.history import compaction, generation
+from broker_core.common.types import EntityAddress
+from broker_core.history import generation
 from broker_core.history.storage import archive_here
-from broker_core.models import ArchiveFile, ArchiveRollup, Entity
+from broker_core.models import ArchiveFile, Entity
 from broker_core.service_bus import entities
-from explorer.analysis import rollups
-from explorer.analysis.jobs import measures
-from explorer.analysis.running import driver, execution, java, submission
-from explorer.models import AnalysisRun
+from explorer.analysis.jobs import class_data
+from explorer.analysis.running import driver as drivers
+from explorer.analysis.running import execution, java, pipeline
 
-from . import measuring
+from . import duck, measuring
 
-QUEUES, DAYS, PARTS = 50, 7, 3
+QUEUES, DAYS = 50, 7
 EVENTS_A_MESSAGE = 3.07
-PR_SET_CHILD_SUBREAPER = 36
-BIN = """
-CREATE OR REPLACE MACRO bin(v) AS
-    CASE WHEN v < 32 THEN v ELSE (floor(log2(v))::INT - 5) * 32 + (v >> (floor(log2(v))::INT - 5)) END
-"""
-TIMES = """
-SELECT *, epoch_us(date_trunc('hour', enqueued_at)) AS hour, epoch_us(date_trunc('hour', ended_at)) AS end_hour,
-       greatest(epoch_us(first_received_at) - epoch_us(enqueued_at), 0) AS waiting,
-       CASE WHEN outcome IN (6, 10) THEN greatest(epoch_us(ended_at) - epoch_us(last_received_at), 0) END AS processing,
-       CASE WHEN first_received_at IS NULL THEN epoch_us(ended_at) - epoch_us(enqueued_at) END AS never
-  FROM read_parquet({lives}, union_by_name = true)
-"""
-GROUPED = """
-WITH life AS ({times}),
-attempt AS (SELECT *, epoch_us(ended_at) - epoch_us(received_at) AS held FROM read_parquet({attempts}, union_by_name = true)),
-measured AS (
-    SELECT entity_id, subqueue, hour, end_hour, outcome, error, bin(time_to_live_in_force_us) AS ttl, m.measure, m.bin
-      FROM life, LATERAL (VALUES (0, 0), (1, bin(waiting)), (2, bin(never)), (3, bin(processing))) AS m(measure, bin)
-     WHERE m.bin IS NOT NULL
-     UNION ALL
-    SELECT entity_id, subqueue, epoch_us(date_trunc('hour', received_at)), epoch_us(date_trunc('hour', ended_at)), outcome, error,
-           NULL, m.measure, m.bin
-      FROM attempt, LATERAL (VALUES (4, bin(held)), (5, bin(held * 1000 // (epoch_us(locked_until) - epoch_us(received_at)))))
-                            AS m(measure, bin))
-SELECT *, count(*) AS messages FROM measured GROUP BY ALL
-"""
-QUESTION = """
-SELECT entity_id, hour, outcome, count(*), quantile_disc(waiting, [0.5, 0.95, 0.99]), quantile_disc(processing, [0.5, 0.95, 0.99])
-  FROM ({times}) GROUP BY ALL
-"""
+INCREMENT, INCREMENTS = 20_000, 3  # events; the first increment warms the driver up
+MB = 2**20
+COUNTED = "count(*), count(outcome), count(attempt_outcome)"
+
+
+@dataclass(frozen=True)
+class Generated:
+    """events: how many. files: of them. entity_ids: of the queues."""
+
+    events: int
+    files: list[str]
+    entity_ids: list[int]
+
+
+class Jobs:
+    """Jobs of one driver. most: the most memory of its processes in megabytes, so far."""
+
+    def __init__(self, folder: Path, *, small: bool):
+        self._folder, self.most = folder, 0.0
+        folder.mkdir(parents=True, exist_ok=True)
+        session = drivers.session_of(settings.SPARK_CONF, small=small) | {"keep_seconds": 600, "keep_megabytes": 100_000}
+        self._driver = drivers.Driver(session, java.find())
+        self._ended = threading.Event()
+        self._observer = threading.Thread(target=self._observe)
+        self._observer.start()
+
+    def run(self, job: str, **specification: Any) -> float:
+        """The processor seconds of a job; of the first one, with the driver's start."""
+        path = self._folder / f"{uuid4().hex[:8]}.json"
+        path.write_text(json.dumps(specification))
+        before = self.used()
+        self._driver.ask(job, path)
+        for event in self._driver.events(self._folder / "log.txt"):
+            if event is not None and event["event"] == "finished":
+                return self.used() - before
+            if event is not None and event["event"] == "failed":
+                raise RuntimeError(event["message"])
+        raise RuntimeError(f"The driver ended; see {self._folder}/log.txt.")
+
+    def used(self) -> float:
+        """Processor seconds of the driver and its processes, those that have ended included."""
+        total = 0.0
+        for one in self._processes():
+            with suppress(psutil.NoSuchProcess):
+                total += sum(one.cpu_times()[:4])
+        return total
+
+    def megabytes(self) -> float:
+        """The memory of the driver and its processes."""
+        total = 0
+        for one in self._processes():
+            with suppress(psutil.NoSuchProcess):
+                total += one.memory_info().rss
+        return total / MB
+
+    def java_command(self) -> list[str]:
+        return next(one.cmdline() for one in self._processes() if one.name() == "java")
+
+    def class_list(self) -> Path:
+        return self._driver.folder / "classes.txt"
+
+    def close(self) -> None:
+        self._ended.set()
+        self._observer.join()
+        self._driver.end()
+
+    def _processes(self) -> list[psutil.Process]:
+        root = psutil.Process(self._driver.pid)
+        return [root, *root.children(recursive=True)]
+
+    def _observe(self) -> None:
+        while not self._ended.wait(0.2):
+            with suppress(psutil.Error):
+                self.most = max(self.most, self.megabytes())
 
 
 def run(report) -> None:
-    small, large = measuring.scale.history
+    events = measuring.scale.history
     if problem := java.problem():
-        report.line("roll-ups", "not run", problem)
+        report.line("jobs of the pipeline", "not run", problem)
         return
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)  # the JVM's time counts although its parent ends first
-    execution.end_dead_runs()
-    _roll_up()  # what earlier parts left
-    _, of_small, _, _ = _rolled_up(report, small)
-    namespace, of_large, of_duckdb, memory = _rolled_up(report, large, first=True)
-    name = f"roll-up of {large:,} events"
-    report.row(f"{name}, against DuckDB grouping the same", of_large / of_duckdb, "times", 6, at_most=True)
-    report.row(f"{name}, against that of {small:,}", of_large / of_small, "times", 11, at_most=True)
-    report.row(f"{name}, most memory of Spark's processes", memory / 2**30, "GB", 2, at_most=True)
-    _questions(report, namespace)
-    _, skewed, _, _ = _rolled_up(report, large, skew=0.8)
-    report.row(f"{name}, 80 % in one queue, against evenly spread", skewed / of_large, "times", 1.5, at_most=True)
+    folder = settings.VITRINE_DATA / f"bench-jobs-{uuid4().hex[:8]}"
+    try:
+        of_small, _, _ = _lives(report, folder / "small", _generated(report, events // 10))
+        even = _generated(report, events)
+        of_large, derived, most = _lives(report, folder / "large", even, shown=True)
+        name = f"lives of {even.events:,} events"
+        report.row(f"{name}, against a tenth of them", of_large / of_small, "times", 11, at_most=True)
+        report.row(f"{name}, most memory of the driver's processes", most / 1024, "GB", 2, at_most=True)
+        skewed = _generated(report, events, skew=0.8)
+        of_skewed, _, _ = _lives(report, folder / "skewed", skewed)
+        report.row(f"{name}, 80 % in one queue, against evenly spread", of_skewed / of_large, "times", 1.2, at_most=True)
+        _counts_and_reports(report, folder / "counts", even, derived)
+        _increments(report, folder / "increments", even)
+        _starts(report, folder / "starts", even.files[0])
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-def _rolled_up(report, events: int, *, skew: float | None = None, first: bool = False) -> tuple[str, float, float, int]:
-    """Generate, compact and roll up so many events. Returns the namespace, the seconds of the roll-up and of DuckDB's, and the
-    most memory of Spark's processes in bytes."""
+def _generated(report, events: int, *, skew: float | None = None) -> Generated:
+    """Generate the history of a namespace, of about so many events."""
     namespace = f"bench-{uuid4().hex[:8]}"
     namespaces.ensure_namespace(namespace)
     for number in range(QUEUES):
         entities.create_queue(EntityAddress(namespace, f"q-{number:02}"))
     queues = list(Entity.objects.filter(namespace__name=namespace).order_by("path"))
-    midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    began, count = time.perf_counter(), int(events / EVENTS_A_MESSAGE / PARTS)
-    parts = [
-        generation.generate(queues, messages=count, days=DAYS, until=midnight, skew=skew, seed=seed) for seed in range(PARTS)
-    ]
-    took, made = time.perf_counter() - began, sum(part.events for part in parts)
-    if first:
-        report.row(f"generate {made:,} events", made / took, "events/s", 1_000_000)
-    spent, compacted = _spent(compaction.compact_archive)
-    if first:
-        rows = f"{compacted.files:,} files became {compacted.into:,}"
-        report.line(f"compact {compacted.rows:,} rows", f"{spent * 1e6 / max(compacted.rows, 1):.2f} us a row", rows)
-    files = {content: _addresses(namespace, content) for content in ("lives", "attempts")}
-    by_duckdb, grouped = _spent(lambda: _duckdb(GROUPED, files))
-    with _memory_of_children() as memory:
-        rolling, _ = _spent(_roll_up)
-    rolled = rollups.read([queue.pk for queue in queues], [queues[0].namespace_id], midnight - timedelta(days=DAYS + 1), midnight)
-    ours = sum(row["messages"] for row in rolled.select(["measure", "messages"]).to_pylist() if row["measure"] == measures.LIFE)
-    theirs = sum(row[-1] for row in grouped if row[7] == measures.LIFE)
-    messages = sum(part.messages for part in parts)
-    if not ours == theirs == messages:
-        raise AssertionError(f"The roll-up counts {ours:,} messages, DuckDB {theirs:,}, and {messages:,} were generated.")
-    report.line(f"roll up {made:,} events", f"{rolling:.1f} s", f"DuckDB {by_duckdb:.1f} s")
-    return namespace, rolling, by_duckdb, max(memory)
+    took, made = measuring.timed(
+        lambda: generation.generate(
+            queues, messages=int(events / EVENTS_A_MESSAGE), days=DAYS, until=_midnight(), skew=skew, seed=events
+        )
+    )
+    report.line(f"generate {made.events:,} events", f"{made.events / took:,.0f}/s")
+    here = archive_here()
+    paths = ArchiveFile.objects.filter(content=ArchiveFile.EVENTS, namespace_id=queues[0].namespace_id).order_by("path")
+    return Generated(made.events, [here.address(one.path) for one in paths], [one.pk for one in queues])
 
 
-def _questions(report, namespace: str) -> None:
-    """Outcomes and percentiles by queue and hour, from roll-ups and by DuckDB from lives."""
-    queues = list(Entity.objects.filter(namespace__name=namespace).order_by("path"))
-    end = datetime.now(UTC)
-    files = {"lives": _addresses(namespace, "lives"), "attempts": []}
-
-    def read(chosen: list[Entity]) -> Any:
-        return rollups.read([queue.pk for queue in chosen], [queues[0].namespace_id], end - timedelta(days=DAYS + 1), end)
-
-    pairs = [(_spent(lambda: read(queues))[0], _spent(lambda: _duckdb(QUESTION, files))[0]) for _ in range(measuring.scale.turns)]
-    ratio = sorted(ours / theirs for ours, theirs in pairs)[len(pairs) // 2]
-    report.row(f"question over {DAYS} days of {QUEUES} queues, against DuckDB over lives", ratio, "times", 1.5, at_most=True)
-    took, _ = measuring.timed(lambda: read(queues[:1]))
-    report.row("question over one queue, wall time", took, "s", 1, at_most=True)
-    size = sum(one.bytes for one in ArchiveRollup.objects.filter(namespace_id=queues[0].namespace_id))
-    report.line("roll-ups of the namespace", f"{size / 2**20:.1f} MB")
-
-
-def _addresses(namespace: str, content: str) -> list[str]:
-    here, namespace_id = archive_here(), Entity.objects.filter(namespace__name=namespace).first().namespace_id
-    return [here.address(file.path) for file in ArchiveFile.objects.filter(content=content, namespace_id=namespace_id)]
+def _lives(report, folder: Path, of: Generated, *, shown: bool = False) -> tuple[float, Path, float]:
+    """Derive lives by a new driver, and by DuckDB. Returns the seconds of the job, its folder, and the most memory."""
+    with _jobs(folder, of.events) as jobs:
+        start = _first_job(jobs, folder, of.files[0])
+        took = jobs.run("lives", **_of_lives(of.files, [], folder / "lives", of.events))
+        most = jobs.most
+    by_duckdb = duck.lives(of.files, folder / "duckdb")
+    ours, theirs = (duck.rows(COUNTED, _files(folder / name, "lives")) for name in ("lives", "duckdb"))
+    if ours != theirs:
+        raise AssertionError(f"The job has {ours} rows, lives and attempts; DuckDB has {theirs}.")
+    if shown:
+        report.line(
+            f"lives of {of.events:,} events", f"{took:.1f} s", f"after a start of {start:.1f} s; DuckDB {by_duckdb:.1f} s"
+        )
+        report.row(f"lives of {of.events:,} events, against DuckDB deriving the same", took / by_duckdb, "times", 4, at_most=True)
+    return took, folder / "lives", most
 
 
-def _duckdb(question: str, files: dict[str, list[str]]) -> list[tuple]:
-    with duckdb.connect() as connection:
-        connection.execute(BIN)
-        return connection.execute(question.format(times=TIMES.format(**files), **files)).fetchall()
+def _counts_and_reports(report, folder: Path, of: Generated, derived: Path) -> None:
+    """Roll up what was derived, against DuckDB; then ask reports, each for the third time."""
+    lives = _files(derived, "lives")
+    [rows, ended, tried] = duck.rows(COUNTED, lives)
+    with _jobs(folder, of.events) as jobs:
+        _first_job(jobs, folder, of.files[0])
+        took = jobs.run("roll_up", lives=lives, output=str(folder / "rolled"), step_seconds=300)
+        by_duckdb = duck.roll_up(lives, folder / "duckdb")
+        report.line(f"roll-up of {rows:,} rows", f"{took:.1f} s", f"DuckDB {by_duckdb:.1f} s")
+        name = f"roll-up of {ended:,} lives and {tried:,} attempts"
+        report.row(f"{name}, against DuckDB's grouping", took / by_duckdb, "times", 8, at_most=True)
+        rolled = {content: _files(folder / "rolled", content) for content in ("counts", "histograms", "clients")}
+        [counted] = duck.rows("sum(messages) FILTER (measure = 0)", rolled["counts"])
+        [entered] = duck.rows("sum(messages) FILTER (measure = 0)", [str(folder / "duckdb" / "counts.parquet")])
+        if counted != entered:
+            raise AssertionError(f"The roll-up counts {counted:,} messages, DuckDB {entered:,}.")
+        of_rolled = sum(duck.rows("count(*)", files)[0] for files in rolled.values())
+        report.row("rows of a roll-up, to lives and attempts", of_rolled / (ended + tried), "times", 0.2, at_most=True)
+        for which, ids, most in (("one queue", of.entity_ids[:1], 1.5), ("a namespace", of.entity_ids, 3)):
+            for slug, given in (
+                ("waiting", {"files": rolled, "rolled": {"lives": lives}}),
+                ("locks", {"files": {"lives": lives, "events": of.files}}),
+            ):
+                asked = {"reports": [_request(folder, slug, ids, given)]}
+                spent = [jobs.run("reporting", **asked) for _ in range(3)][-1]
+                read = "of roll-ups" if slug == "waiting" else "over lives"
+                report.row(f"report {slug} {read}, warm: {which}", spent, "s", most, at_most=True)
 
 
-def _roll_up() -> None:
-    wanted = submission.roll_up(actor=Actor.local(), submit=False)
-    if wanted is not None:
-        execution.execute(wanted.pk)
-        driver.end_kept()  # its processor time counts when it has ended
-        wanted.refresh_from_db()
-        if wanted.state != AnalysisRun.SUCCEEDED:
-            raise RuntimeError(wanted.message)
-    if rollups.uncovered(before=datetime.now(UTC).date()):
-        raise RuntimeError("Days are not rolled up: another roll-up is requested. Wait for its end, and try again.")
+def _increments(report, folder: Path, of: Generated) -> None:
+    """The last INCREMENTS times INCREMENT events of a history, each derived with the messages that were open before."""
+    columns = [pq.read_table(one, columns=["recorded_at"])["recorded_at"] for one in of.files]
+    instants = pa.chunked_array([chunk for one in columns for chunk in one.chunks]).combine_chunks()
+    size = min(INCREMENT, of.events // (2 * INCREMENTS))
+    order = pc.sort_indices(instants)
+    bounds = [instants[order[of.events - size * left].as_py()] for left in range(INCREMENTS, 0, -1)]
+    parts = [_between(of.files, folder / str(place), *span) for place, span in enumerate(_pairs([None, *bounds, None]))]
+    with _jobs(folder, 0) as jobs:
+        jobs.run("lives", **_of_lives(parts[0], [], folder / "before", of.events))
+        carried, spent = _files(folder / "before", "open"), []
+        for number, part in enumerate(parts[1:]):
+            output = folder / f"increment-{number}"
+            spent.append(jobs.run("lives", **_of_lives(part, carried, output, size)))
+            carried = _files(output, "open")
+        idle = jobs.megabytes()
+    [held] = duck.rows("count(*)", carried) if carried else (0,)
+    name = f"lives of an increment of {size:,} events, with {held:,} carried rows, warm"
+    report.row(name, statistics.median(spent[1:]), "s", 2, at_most=True)
+    report.row("memory of an idle driver", idle, "MB", 600, at_most=True)
+
+
+def _starts(report, folder: Path, file: str) -> None:
+    """A driver's start and first, tiny job, with and without the archive of class data, in turns."""
+    session = drivers.session_of(settings.SPARK_CONF)
+    archive = Path(drivers.class_archive(java.find(), session))
+    aside, failed = archive.with_suffix(".aside"), archive.with_suffix(".failed")
+    if not archive.exists():
+        _make_class_data(folder, file, archive)
+    if not archive.exists():
+        report.line("session start with class data sharing", "not run", "the archive could not be made")
+        return
+    pairs = []
+    for turn in range(measuring.scale.turns):
+        shared = _start(folder / f"shared-{turn}", file)
+        archive.rename(aside)
+        failed.touch()  # so that the driver does not list its classes
+        try:
+            plain = _start(folder / f"plain-{turn}", file)
+        finally:
+            failed.unlink()
+            aside.rename(archive)
+        pairs.append((shared, plain))
+    ratio = statistics.median(shared / plain for shared, plain in pairs)
+    report.row("session start with class data sharing, to without", ratio, "times", 0.6, at_most=True)
+    report.line("", f"{statistics.median(one for one, _ in pairs):.1f} s", f"{statistics.median(one for _, one in pairs):.1f} s")
+
+
+def _start(folder: Path, file: str) -> float:
+    with _jobs(folder, 0) as jobs:
+        return _first_job(jobs, folder, file)
+
+
+def _make_class_data(folder: Path, file: str, archive: Path) -> None:
+    """Make the archive as an idle driver would, from the classes of a driver that has done a job."""
+    archive.with_suffix(".failed").unlink(missing_ok=True)
+    with _jobs(folder / "listing", 0) as jobs:
+        _first_job(jobs, folder / "listing", file)
+        command = jobs.java_command()
+        class_data.make(archive, jobs.class_list(), Path(command[0]), command[command.index("-cp") + 1])
+
+
+def _first_job(jobs: Jobs, folder: Path, file: str) -> float:
+    """A job over few rows, which starts the session. Returns its processor seconds."""
+    few = folder / "few" / "day=2026-03-01" / "namespace=1" / "events.parquet"
+    few.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pq.ParquetFile(file).read_row_group(0).slice(0, 100), few)
+    return jobs.run("compact", content="events", files=[str(few)], output=str(folder / f"few-{uuid4().hex[:6]}"), partitions=1)
+
+
+def _of_lives(files: Sequence[str], carried: Sequence[str], output: Path, events: int) -> dict[str, Any]:
+    """The specification of the job "lives"."""
+    return {
+        "events": list(files), "open": list(carried), "output": str(output), "partitions": pipeline._partitions(events),
+        "today": datetime.now(UTC).date().isoformat(),
+    }  # fmt: skip
+
+
+def _request(folder: Path, slug: str, entity_ids: Sequence[int], given: dict[str, Any]) -> dict[str, Any]:
+    """The request of a report over all days, by the hour."""
+    end = _midnight()
+    span = {"start": (end - timedelta(days=DAYS)).isoformat(), "end": end.isoformat()}
+    return {
+        "report": slug, "title": slug, "result": str(folder / f"{slug}.tables"), "entity_ids": list(entity_ids), "span": span,
+        "now": end.isoformat(), "step_seconds": 3600, "values": {}, **given,
+    }  # fmt: skip
+
+
+def _between(files: Sequence[str], folder: Path, start: Any, end: Any) -> list[str]:
+    """New files with the events of files that were recorded from `start` up to, but not including, `end` (None: no bound)."""
+    found = []
+    for number, file in enumerate(files):
+        rows = pq.ParquetFile(file).read()
+        if start is not None:
+            rows = rows.filter(pc.greater_equal(rows["recorded_at"], start))
+        if end is not None:
+            rows = rows.filter(pc.less(rows["recorded_at"], end))
+        if rows.num_rows:
+            path = folder / Path(file).parent.parent.name / Path(file).parent.name / f"{number}.parquet"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            pq.write_table(rows, path)
+            found.append(str(path))
+    return found
 
 
 @contextmanager
-def _memory_of_children() -> Iterator[list[int]]:
-    """Memory of the processes that are started in the block, summed, in bytes, five times a second. The kernel's own maximum for
-    ended children includes what this process had when it started them."""
-    found, ended = [0], threading.Event()
-
-    def look() -> None:
-        while not ended.wait(0.2):
-            total = 0
-            for child in psutil.Process().children(recursive=True):
-                with suppress(psutil.Error):
-                    total += child.memory_info().rss if child.name() != "postgres" else 0
-            found.append(total)
-
-    thread = threading.Thread(target=look)
-    thread.start()
+def _jobs(folder: Path, events: int) -> Iterator[Jobs]:
+    jobs = Jobs(folder, small=events < execution.SMALL_ROWS)
     try:
-        yield found
+        yield jobs
     finally:
-        ended.set()
-        thread.join()
+        jobs.close()
 
 
-def _spent(work: Callable[[], Any]) -> tuple[float, Any]:
-    """Processor seconds of this process and of the processes that it starts, and the result."""
-    before = _used()
-    result = work()
-    while True:
-        try:
-            if os.waitpid(-1, os.WNOHANG)[0] == 0:
-                break
-        except ChildProcessError:
-            break
-    return _used() - before, result
+def _files(folder: Path, content: str) -> list[str]:
+    return [str(one) for one in sorted(folder.glob(f"content={content}/**/*.parquet"))]
 
 
-def _used() -> float:
-    return sum(one.ru_utime + one.ru_stime for one in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)))
+def _pairs(bounds: Sequence[Any]) -> list[tuple[Any, Any]]:
+    return list(zip(bounds[:-1], bounds[1:], strict=True))
+
+
+def _midnight() -> datetime:
+    return datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)

@@ -1,26 +1,34 @@
-"""A run on a standalone cluster whose worker has another network address than the driver, as a container has."""
+"""Every job on a standalone cluster: two workers on the loopback address give what local mode gives, cell by cell; and a worker
+that has another network address than the driver, as a container has, reaches it."""
 
-import json
 import os
 import shutil
 import subprocess
-import sys
 import time
 import uuid
-from datetime import timedelta
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from broker_core.history import schema
+from explorer.analysis.running import driver as drivers
 from explorer.analysis.running import java
-from tests.analysis.conftest import NOON, a_life
+from tests.analysis import every_job
+from tests.analysis.every_job import Jobs
 
-pytestmark = pytest.mark.skipif("VITRINE_SPARK_CLUSTER" not in os.environ, reason="make test-spark runs this")
-HOST, WORKER = "10.203.77.1", "10.203.77.2"
+pytestmark = [
+    pytest.mark.skipif("VITRINE_SPARK_CLUSTER" not in os.environ, reason="make test-spark runs this"),
+    pytest.mark.timeout(3600),
+]
+LOOPBACK, HOST, WORKER = "127.0.0.1", "10.203.77.1", "10.203.77.2"
 SECONDS = 120
+LOCAL = "local[2]"
+SMALL = {
+    "spark.driver.memory": "1g", "spark.executor.memory": "512m", "spark.executor.cores": "1",
+    "spark.sql.adaptive.coalescePartitions.enabled": "false",  # so that both workers have a task, also of few rows
+}  # fmt: skip
+ON_LOOPBACK = {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
 
 
 def _ip(*arguments: str) -> bool:
@@ -52,33 +60,38 @@ def network():
         _ip("netns", "del", name)
 
 
-@pytest.fixture(scope="module")
-def master(network, tmp_path_factory):
-    """The URL of a standalone master with one worker in the network namespace."""
+@contextmanager
+def a_cluster(folder: Path, host: str, port: int, workers: list[tuple[list[str], str]]) -> Iterator[str]:
+    """The URL of a standalone master with workers of one core: of each the command that starts it elsewhere, and its address.
+    Executors have their files in `work-<number>` of the folder."""
     import pyspark
 
-    folder = tmp_path_factory.mktemp("cluster")
     spark_class = str(Path(pyspark.__path__[0]) / "bin" / "spark-class")
     environment = {**os.environ, "JAVA_HOME": str(java.find()), "SPARK_NO_DAEMONIZE": "1"}
-    url = f"spark://{HOST}:7177"
-    commands = [
-        [spark_class, "org.apache.spark.deploy.master.Master", "--host", HOST, "--port", "7177", "--webui-port", "0"],
-        [
-            *("ip", "netns", "exec", network, spark_class, "org.apache.spark.deploy.worker.Worker", url, "--host", WORKER),
-            *("--cores", "1", "--memory", "1g", "--work-dir", str(folder / "work"), "--webui-port", "0"),
-        ],
-    ]
+    url, ports = f"spark://{host}:{port}", ["--webui-port", "0"]
+    commands = [[spark_class, "org.apache.spark.deploy.master.Master", "--host", host, "--port", str(port), *ports]]
+    for number, (within, address) in enumerate(workers):
+        of_worker = ["--host", address, "--cores", "1", "--memory", "1g", "--work-dir", str(folder / f"work-{number}"), *ports]
+        commands.append([*within, spark_class, "org.apache.spark.deploy.worker.Worker", url, *of_worker])
     processes = []
     try:
         for number, command in enumerate(commands):
             with (folder / f"log{number}").open("wb") as log:
                 processes.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log))
-        _wait_for((folder / "log1"), b"Successfully registered with master")
+        for number in range(len(workers)):
+            _wait_for(folder / f"log{number + 1}", b"Successfully registered with master")
         yield url
     finally:
         for process in reversed(processes):
             process.terminate()
             process.wait(20)
+
+
+@pytest.fixture
+def master(network, tmp_path):
+    """The URL of a master whose worker is in the network namespace."""
+    with a_cluster(tmp_path, HOST, 7177, [(["ip", "netns", "exec", network], WORKER)]) as url:
+        yield url
 
 
 def _wait_for(log: Path, text: bytes) -> None:
@@ -88,46 +101,54 @@ def _wait_for(log: Path, text: bytes) -> None:
         time.sleep(0.2)
 
 
-@pytest.fixture
-def specification(tmp_path):
-    """What the launcher writes, over 100 lives in two files."""
-    files = []
-    for part in range(2):
-        rows = [a_life(sequence_number=50 * part + i) for i in range(50)]
-        files.append(str(tmp_path / f"{part}.parquet"))
-        pq.write_table(pa.Table.from_pylist(rows, schema=schema.LIFE), files[-1])
-    pq.write_table(schema.LIFE.empty_table(), tmp_path / "still_there.parquet")
-    (tmp_path / "scratch").mkdir()
-    return {
-        "name": "test", "lives": files, "still_there": str(tmp_path / "still_there.parquet"), "exported_xmin": 100,
-        "entity_ids": [1], "start": NOON.isoformat(), "end": (NOON + timedelta(hours=1)).isoformat(), "bucket": "hour",
-        "accuracy": 10_000, "most_reasons": 12, "result": str(tmp_path / "result"), "scratch": str(tmp_path / "scratch"),
-        "spark": {"spark.driver.memory": "512m", "spark.executor.memory": "512m"},
+@contextmanager
+def jobs_on(master: str, folder: Path, settings, **spark: str) -> Iterator[Jobs]:
+    """Jobs that a driver executes with this master."""
+    settings.SPARK_MASTER, settings.RUNS_FOLDER, settings.SPARK_NICE = master, folder / "runs", 0
+    folder.mkdir(exist_ok=True)
+    session = {
+        "master": master, "archive": str(folder), "spark": SMALL | spark, "small": True, "keep_seconds": 600,
+        "keep_megabytes": 10_000, "seconds_without_executors": 30,
     }  # fmt: skip
+    driver = drivers.Driver(session, java.find())
+    try:
+        yield Jobs(driver, folder)
+    finally:
+        driver.end()
 
 
-def last_event(specification: dict, folder: Path) -> dict:
-    """Have a driver execute the job, and return its last event."""
-    (folder / "specification.json").write_text(json.dumps(specification))
-    (folder / "driver").mkdir()
-    session = {name: specification[name] for name in ("master", "spark", "scratch")} | {"keep_seconds": 0, "keep_megabytes": 0}
-    (folder / "driver" / "session.json").write_text(json.dumps(session))
-    environment = {**os.environ, "JAVA_HOME": str(java.find()), "PYSPARK_PYTHON": sys.executable}
-    command = [sys.executable, "-m", "explorer.analysis.jobs.runner", str(folder / "driver" / "session.json")]
-    request = {"job": "time_in_queue", "specification": str(folder / "specification.json")}
-    asked = f"{json.dumps(request)}\n".encode()
-    done = subprocess.run(command, env=environment, input=asked, capture_output=True, check=False)
-    return json.loads(done.stdout.splitlines()[-1])
+def test_every_job_gives_on_two_workers_what_it_gives_in_local_mode(tmp_path, settings):
+    with jobs_on(LOCAL, tmp_path / "local", settings, **{"spark.log.level": "ERROR"}) as jobs:
+        expected = every_job.everything(jobs, tmp_path / "local")
+    workers = [([], LOOPBACK), ([], LOOPBACK)]
+    with (
+        a_cluster(tmp_path, LOOPBACK, 7178, workers) as url,
+        jobs_on(url, tmp_path / "cluster", settings, **ON_LOOPBACK) as jobs,
+    ):
+        found = every_job.everything(jobs, tmp_path / "cluster")
+    assert all(list((tmp_path / f"work-{number}").glob("app-*/*")) for number in (0, 1)), "both workers had an executor"
+    assert found.keys() == expected.keys()
+    for name, rows in expected.items():
+        assert len(found[name]) == len(rows), name
+        for mine, theirs in zip(found[name], rows, strict=True):
+            assert mine == theirs, name
+    answered = [name for name in every_job.REPORTS if any(rows for key, rows in expected.items() if key.split()[0] == name)]
+    assert answered == every_job.REPORTS, "the history is such that each report has something to say"
+    assert len(expected["what_if outcomes"]) > 41, "the what if report replayed"
 
 
-def test_executors_with_another_address_reach_the_driver(master, specification, tmp_path):
-    assert last_event(specification | {"master": master}, tmp_path) == {"event": "finished", "stays": False, "messages": 100}
-    [whole] = pq.read_table(tmp_path / "result" / "whole").to_pylist()
-    assert (whole["messages"], whole["completed"]) == (100, 100)
+def test_executors_with_another_address_reach_the_driver(master, settings, tmp_path):
+    events = every_job.written_events(tmp_path / "events" / every_job.PLACE, count=200)
+    with jobs_on(master, tmp_path / "run", settings) as jobs:
+        jobs.done("lives", events=events, output=str(tmp_path / "out"), partitions=2, today="2026-03-02")
+    assert every_job.rows_of(tmp_path / "out", "lives")
 
 
-def test_executors_that_cannot_reach_the_driver_end_the_run(master, specification, tmp_path):
-    wrong = specification["spark"] | {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    found = last_event(specification | {"master": master, "spark": wrong, "seconds_without_executors": 5}, tmp_path)
+def test_executors_that_cannot_reach_the_driver_end_the_run(master, settings, tmp_path):
+    events = every_job.written_events(tmp_path / "events" / every_job.PLACE, count=200)
+    with jobs_on(master, tmp_path / "run", settings, **ON_LOOPBACK) as jobs:
+        found = jobs.run(
+            "lives", events=events, output=str(tmp_path / "out"), partitions=2, today="2026-03-02", seconds_without_executors=5
+        )
     assert found["event"] == "failed"
     assert "No executor of spark://" in found["message"] and "127.0.0.1" in found["message"]
