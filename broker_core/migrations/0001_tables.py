@@ -455,7 +455,6 @@ class Migration(migrations.Migration):
                             ("events", "events"),
                             ("settings", "settings"),
                             ("lives", "lives"),
-                            ("attempts", "attempts"),
                             ("open", "open"),
                             ("counts", "counts"),
                             ("histograms", "histograms"),

@@ -1,4 +1,4 @@
-"""One Spark session for all tests of this folder: it takes seconds to start."""
+"""An empty archive, queues with history, and a viewer."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -10,34 +10,12 @@ from django.urls import reverse
 from broker_core import namespaces, service_bus
 from broker_core.common.types import EntityAddress, Message
 from broker_core.history import archive as archiving
-from broker_core.models import ArchiveEpoch, ArchiveFile, ArchiveSlice, Entity
+from broker_core.models import ArchiveEpoch, ArchiveFile, ArchiveRebuild, ArchiveSlice, Entity
 from broker_core.service_bus import entities
-from explorer.analysis.jobs import outcomes, schemas
-from explorer.analysis.running import java
 from explorer.roles import VIEWER
 from tests.html import body_of
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
-
-
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory):
-    import os
-
-    from explorer.analysis.jobs import runner
-
-    os.environ["JAVA_HOME"] = str(java.find())
-    scratch = tmp_path_factory.mktemp("spark")
-    session = runner.session(
-        {
-            "name": "tests",
-            "master": "local[2]",
-            "scratch": str(scratch),
-        }
-    )
-    session.sparkContext.setLogLevel("ERROR")
-    yield session
-    session.stop()
 
 
 @pytest.fixture
@@ -45,7 +23,7 @@ def archive(transactional_db, settings, tmp_path):
     """An empty archive."""
     settings.ARCHIVE_URL = str(tmp_path)
     yield tmp_path
-    for model in (ArchiveFile, ArchiveSlice, ArchiveEpoch):
+    for model in (ArchiveFile, ArchiveRebuild, ArchiveSlice, ArchiveEpoch):
         model.objects.all().delete()
 
 
@@ -89,37 +67,3 @@ def report_of(viewer):
         return body_of(viewer.get(reverse("explorer:analysis_report", args=(slug,)), query))
 
     return get
-
-
-@pytest.fixture
-def lives(spark):
-    """Make a frame of lives from dicts; by default a completed message of queue 1 that waited 1 s and took 2 s."""
-    numbers = iter(range(1, 1_000_000))
-
-    def make(*rows: dict):
-        return spark.createDataFrame([a_life(sequence_number=next(numbers)) | row for row in rows], schemas.LIFE)
-
-    return make
-
-
-def a_life(**changes) -> dict:
-    enqueued = changes.get("enqueued_at", NOON)
-    received = enqueued + timedelta(seconds=1)
-    return {
-        "entity_id": 1,
-        "subqueue": 0,
-        "sequence_number": 1,
-        "outcome": outcomes.COMPLETED,
-        "reason": None,
-        "enqueued_at": enqueued,
-        "first_received_at": received,
-        "last_received_at": received,
-        "ended_at": received + timedelta(seconds=2),
-        "delivery_count": 0,
-        "time_to_live_us": None,
-        "size": 100,
-        "message_id": "m",
-        "xid": 10,
-        "generated": False,
-        **dict.fromkeys(schemas.LIFE.names[schemas.LIFE.names.index("time_to_live_in_force_us") :]),
-    } | changes

@@ -215,7 +215,7 @@ class _OnTheBroker:
 class ServiceBus(_OnTheBroker):
     def make(self) -> None:
         namespaces.ensure_namespace(self.address.namespace)
-        life = {} if self.life is None else {"default_message_time_to_live": self.life}
+        life: dict[str, Any] = {} if self.life is None else {"default_message_time_to_live": self.life}
         lock, deliveries = self.limits.lock or 60 * SECOND, self.limits.deliveries or 2000
         entities.create_queue(self.address, lock_duration=lock * US, max_delivery_count=deliveries, **life)
 

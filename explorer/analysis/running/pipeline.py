@@ -118,8 +118,8 @@ def report(jobs: execution.Jobs, run: AnalysisRun) -> None:
             pk=key,
             defaults={
                 "report": analysis.slug, "namespace_id": scopes[analysis.slug][0].namespace.pk, "asked": kept, "run_id": run.pk,
-                "tables": jobs.folder.result(key).read_bytes(), "card": None, "notes": jobs.notes, "until": until, "made_at": Now(),
-                "opened_at": Now(),
+                "tables": jobs.folder.result(key).read_bytes(), "card": None, "notes": jobs.notes, "until": until,
+                "made_at": Now(), "opened_at": Now(),
             },
         )  # fmt: skip
     runs.succeed(jobs.held, events=events)
@@ -233,6 +233,8 @@ def _derive_again(jobs: execution.Jobs, day: date, namespace_id: int) -> None:
     here = [file for file in files if file.day == day]
     if here:
         _lives(jobs, here, specification, change, _partitions(sum(file.rows for file in files)))
+    else:  # its events are gone: no lives can be derived
+        ArchiveRebuild.objects.filter(day=day, namespace_id=namespace_id).delete()
 
 
 def _count(jobs: execution.Jobs, groups: Sequence[list[ArchiveFile]], step: timedelta) -> None:

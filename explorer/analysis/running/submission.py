@@ -18,6 +18,7 @@ from kombu.exceptions import KombuError
 from broker_core.common.errors import BrokerError, InvalidArgument
 from broker_core.common.types import Actor, Right
 from broker_core.history import manifest
+from broker_core.models import ArchiveRebuild
 from explorer.models import AnalysisResult, AnalysisRun
 
 from .. import tasks
@@ -130,7 +131,9 @@ def maintain(*, actor: Actor, submit: bool = True) -> AnalysisRun | None:
 
 def pipeline_is_due() -> bool:
     """Whether events are to be derived, or days to be counted."""
-    return manifest.underived().exists() or bool(manifest.days_to_roll_up(datetime.now(UTC).date()))
+    if manifest.underived().exists() or ArchiveRebuild.objects.exists():
+        return True
+    return bool(manifest.days_to_roll_up(datetime.now(UTC).date()))
 
 
 def _runs(analyses: Iterable[Analysis], scope: Scope, form: ReportForm) -> QuerySet[AnalysisRun]:

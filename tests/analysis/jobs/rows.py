@@ -16,7 +16,7 @@ SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)
 COLUMNS = {**schemas.BY_CONTENT, "lives": schemas.ENDED, "attempts": schemas.ATTEMPT}
-ONCE = {  # what a row has unless a test says otherwise
+ONCE: dict[str, dict[str, Any]] = {  # what a row has unless a test says otherwise
     "lives": {
         "entity_id": 1, "subqueue": 0, "outcome": outcomes.COMPLETED, "result": outcomes.COMPLETED, "enqueued_at": NOON,
         "ended_at": NOON + SECOND, "size": 100, "generated": False,
@@ -48,7 +48,7 @@ def frame(spark: SparkSession, content: str, *rows: Mapping[str, Any]) -> DataFr
     return spark.createDataFrame([tuple(row.get(name) for name in columns.names) for row in full], columns)
 
 
-def history(spark: SparkSession, request: Request | None = None, **rows: list[Mapping[str, Any]]) -> History:
+def history(spark: SparkSession, request: Request | None = None, **rows: Any) -> History:
     """A history with these rows by content; all of entities 1 to 3, of an hour from NOON on."""
     frames = {content: frame(spark, content, *given) for content, given in rows.items()}
     asked = request or a_request()
@@ -56,7 +56,7 @@ def history(spark: SparkSession, request: Request | None = None, **rows: list[Ma
 
 
 def a_request(**changes: Any) -> Request:
-    given = {
+    given: dict[str, Any] = {
         "entity_ids": [1, 2, 3], "span": Span(NOON, NOON + HOUR), "now": NOON + HOUR, "step": timedelta(minutes=5),
     }  # fmt: skip
     return Request(**given | changes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,7 +11,7 @@ import pytest
 
 from broker_core.common.types import EventKind
 from broker_core.history import ordering
-from explorer.analysis.jobs import kinds, lives, schemas
+from explorer.analysis.jobs import kinds, lives, runner, schemas
 
 from . import oracle
 from .random_events import random_events
@@ -18,9 +19,9 @@ from .random_events import random_events
 INCREMENTS = 3
 
 
-class Silent:
-    def step(self, text: str) -> None:
-        pass
+class Silent(runner.Reporter):
+    def __init__(self) -> None:
+        super().__init__(StringIO(), 2)
 
 
 def archived(events: pa.Table, path: Path) -> str:

@@ -1,5 +1,7 @@
 """Locks: causes of lost locks, and how long a lock late settlements would have needed."""
 
+from typing import Any
+
 import pytest
 
 from explorer.analysis.jobs.history import Span
@@ -38,7 +40,7 @@ def causes(spark, attempts, events=()):
     return listed(found, "sequence_number", "cause", "lock_ended", "needed_us")
 
 
-CASES = [
+CASES: list[Any] = [
     ([], {"renewals": 2}, "longer"),
     ([held(1, 40, 45, attempt=2)], {}, "longer"),
     ([held(1, 40, 20, attempt=2, received_by="x")], {}, "gone"),

@@ -2,6 +2,7 @@
 
 import json
 from datetime import timedelta
+from typing import Any
 
 from explorer.analysis.jobs import outcomes
 from explorer.analysis.jobs.history import Span
@@ -56,7 +57,7 @@ def test_frequent_and_unusual_values_are_kept_and_no_more(spark, monkeypatch):
     monkeypatch.setattr(properties, "MOST_FREQUENT", 2)
     monkeypatch.setattr(properties, "MOST_UNUSUAL", 1)
     monkeypatch.setattr(properties, "FEWEST", 3)
-    rows = [{"session_id": f"s{i % 30:02}"} for i in range(90)] + [{"session_id": "busy"} for _ in range(6)]
+    rows: list[Any] = [{"session_id": f"s{i % 30:02}"} for i in range(90)] + [{"session_id": "busy"} for _ in range(6)]
     rows += [{"session_id": "z", "result": outcomes.EXPIRED} for _ in range(3)]
     found = of(spark, rows)["values"]
     assert listed(found, "value", "messages", "tested") == [("busy", 6, 32), ("s00", 3, 32), ("z", 3, 32)]

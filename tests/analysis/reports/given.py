@@ -1,6 +1,5 @@
 """What presenters are given, without a database: queues that are not saved, a range, and rows of tables."""
 
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -22,7 +21,7 @@ def a_scope(*paths: str, start: datetime = NOON, end: datetime = NOON + HOUR, **
     return Scope(queues, shop, len(queues) > 1, Range(start, end), end, **changes)
 
 
-def tables(**rows: list[Mapping[str, Any]]) -> Tables:
+def tables(**rows: Any) -> Tables:
     """Tables by name; "known" has a row by default."""
     known = {"since": NOON - 60 * DAY, "messages": 0, "generated": 0}
     return Tables({name: pa.Table.from_pylist(list(each)) for name, each in ({"known": [known], "before": []} | rows).items()})

@@ -1,6 +1,5 @@
 """Scopes of unsaved queues, and tables of rows, for tests of presenters without a database."""
 
-from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -24,7 +23,7 @@ def a_scope(*paths: str, family: Family = Family.SERVICE_BUS, span: Range = SPAN
     return Scope(queues, namespace, len(queues) > 1, span, span.end, **changes)
 
 
-def tables(columns: Mapping[str, Mapping[str, Any]], **rows: list[Mapping[str, Any]]) -> Tables:
+def tables(columns: Any, **rows: Any) -> Tables:
     """Tables by name. columns: of each table, with what a row has unless it says otherwise."""
     made = {name: [dict(default) | dict(row) for row in rows.get(name, [])] for name, default in columns.items()}
     return Tables({

@@ -3,6 +3,7 @@
 import math
 import random
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from .scopes import tables
 SHARES = {"shares": {"left": 100, "lost": 0, "deliveries": 100, "failed": 0, "lock_lost": 0}}
 
 
-def took(values, at_least=()):
+def took(values, at_least=()) -> tuple[Any, Any]:
     """The bands' histograms of these microseconds; below 32, each number has a bin of its own."""
     return Counter(map(bin_of, values)), Counter(map(bin_of, at_least))
 

@@ -41,8 +41,9 @@ def run_job(held, folder, monkeypatch):
 
     def run(command: list[str], should_stop=lambda: False, specification="{}", **session) -> dict:
         monkeypatch.setattr(driver, "COMMAND", command)
-        folder.specification.write_text(specification)
-        return execution._run_job(held, folder, "a_job", driver.session_of({}) | session, JAVA, should_stop)
+        path = folder.specification(1, "a_job")
+        path.write_text(specification)
+        return execution._run_job(held, folder, "a_job", path, driver.session_of({}) | session, JAVA, should_stop)
 
     return run
 
@@ -197,7 +198,7 @@ driver.COMMAND = {command!r}
 runs.LEASE, runs.RENEW_SECONDS = timedelta(seconds=2), 0.5
 def sleep(held, run, folder, should_stop):
     folder.make()
-    execution._run_job(held, folder, "a_job", driver.session_of({{}}), Path("/nonexistent"))
+    execution._run_job(held, folder, "a_job", folder.root / "a_job.json", driver.session_of({{}}), Path("/nonexistent"))
 execution._execute = sleep
 execution.execute({run_id})
 """

@@ -6,23 +6,35 @@ import pytest
 from django.db.models.functions import Now
 from kombu.exceptions import OperationalError
 
-from broker_core.common.errors import InvalidArgument, NotAuthorized
-from broker_core.common.types import Actor, Right
-from broker_core.models import Entity, Namespace
+from broker_core import namespaces
+from broker_core.common.errors import NotAuthorized
+from broker_core.common.types import Actor, EntityAddress, Right
+from broker_core.models import Entity
+from broker_core.service_bus import entities
 from explorer.analysis import tasks
+from explorer.analysis.pages.asking import asked_of
+from explorer.analysis.reports.registry import BY_SLUG
 from explorer.analysis.running import runs, submission
-from explorer.models import AnalysisResult, AnalysisRun
-from tests.analysis.factories import NOON, a_result, a_run
+from explorer.models import AnalysisRun
+from tests.analysis.factories import a_run
 
 pytestmark = pytest.mark.django_db
 ALICE = Actor("user", "alice", Right.BROWSE | Right.OPERATE)
 VIEWER = Actor("user", "bob", Right.BROWSE)
-HOUR = timedelta(hours=1)
 
 
 @pytest.fixture
 def queue():
-    return Entity.objects.create(namespace=Namespace.objects.create(name="demo"), path="orders")
+    namespaces.ensure_namespace("demo")
+    entities.create_queue(EntityAddress("demo", "orders"))
+    return Entity.objects.get(path="orders")
+
+
+def asked(queue):
+    """Waiting, of a queue, as a page asks it."""
+    analyses = [BY_SLUG["waiting"]]
+    form, scope = asked_of(analyses, {"queue": queue.pk})
+    return analyses, scope, form
 
 
 @pytest.fixture
@@ -42,12 +54,13 @@ def run():
 
 def test_a_run_is_handed_to_a_worker_once_it_is_stored(queue, handed, django_capture_on_commit_callbacks):
     with django_capture_on_commit_callbacks(execute=True):
-        run = submission.create([queue], NOON, NOON + HOUR, "hour", actor=ALICE)
+        run = submission.refresh(*asked(queue), actor=ALICE)
         assert handed == []
     assert handed == [run.pk]
     run.refresh_from_db()
     assert (run.state, run.requested_by) == ("queued", "user:alice")
-    assert run.queues == [{"id": queue.pk, "namespace": "demo", "path": "orders"}]
+    assert (run.namespace, run.subject, run.request["reports"]) == ("demo", "demo/orders", ["waiting"])
+    assert submission.refresh(*asked(queue), actor=ALICE) is None, "it is being made"
 
 
 def test_a_run_that_cannot_be_handed_over_ends_and_says_why(queue, monkeypatch, django_capture_on_commit_callbacks):
@@ -56,27 +69,18 @@ def test_a_run_that_cannot_be_handed_over_ends_and_says_why(queue, monkeypatch, 
 
     monkeypatch.setattr(tasks.run_analysis, "delay", refuse)
     with django_capture_on_commit_callbacks(execute=True):
-        run = submission.create([queue], NOON, NOON + HOUR, "hour", actor=ALICE)
+        run = submission.refresh(*asked(queue), actor=ALICE)
     run.refresh_from_db()
     assert run.state == "failed"
     assert "connection refused" in run.message
 
 
-def test_who_may_not_operate_starts_and_cancels_nothing(queue, run):
-    with pytest.raises(NotAuthorized):
-        submission.create([queue], NOON, NOON + HOUR, "hour", actor=VIEWER)
+def test_a_viewer_may_refresh_and_not_cancel(queue, run, handed):
+    assert submission.refresh(*asked(queue), actor=VIEWER) is not None
     with pytest.raises(NotAuthorized):
         runs.request_cancel(run.pk, actor=VIEWER)
-    assert AnalysisRun.objects.get().state == "queued"
-
-
-@pytest.mark.parametrize(
-    ("end", "bucket", "name"), [(NOON, "hour", "range"), (NOON - HOUR, "hour", "range"), (NOON + 24 * HOUR, "minute", "bucket")]
-)
-def test_a_range_without_sense_is_refused(queue, end, bucket, name):
-    with pytest.raises(InvalidArgument) as refused:
-        submission.create([queue], NOON, end, bucket, actor=ALICE)
-    assert refused.value.name == name
+    run.refresh_from_db()
+    assert run.state == "queued"
 
 
 def test_a_run_is_claimed_once(run):
@@ -102,13 +106,12 @@ def test_a_run_whose_lease_ended_is_failed_and_its_worker_writes_nothing_more(ru
         lambda: runs.renew(held),
         lambda: runs.report(held, {"event": "step", "step": 1, "steps": 5, "text": "late"}),
         lambda: runs.cancel_requested(held),
-        lambda: runs.succeed(held, 1, [a_result(run=run, completed=1)], []),
+        lambda: runs.succeed(held),
     ):
         with pytest.raises(runs.ClaimLost):
             late()
     run.refresh_from_db()
     assert (run.state, run.message) == ("failed", runs.WORKER_ENDED)
-    assert not AnalysisResult.objects.exists()
 
 
 def test_a_renewed_lease_keeps_a_run_alive(run):
@@ -135,7 +138,7 @@ def test_a_waiting_run_is_cancelled_at_once_and_a_running_one_by_its_worker(run)
 
 def test_a_run_that_is_over_cannot_be_cancelled(run):
     held = runs.claim(run.pk)
-    runs.succeed(held, 0, [], [])
+    runs.succeed(held)
     runs.request_cancel(run.pk, actor=ALICE)
     run.refresh_from_db()
     assert (run.state, run.cancel_requested_at) == ("succeeded", None)
