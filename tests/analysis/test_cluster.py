@@ -22,10 +22,12 @@ pytestmark = [
     pytest.mark.timeout(3600),
 ]
 LOOPBACK, HOST, WORKER = "127.0.0.1", "10.203.77.1", "10.203.77.2"
-SECONDS = 120
+SECONDS = 300  # for a daemon to start; a busy machine needs minutes
+C1 = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # short-lived JVMs compile less
 LOCAL = "local[2]"
 SMALL = {
     "spark.driver.memory": "1g", "spark.executor.memory": "512m", "spark.executor.cores": "1",
+    "spark.executor.extraJavaOptions": C1,
     "spark.sql.adaptive.coalescePartitions.enabled": "false",  # so that both workers have a task, also of few rows
 }  # fmt: skip
 ON_LOOPBACK = {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
@@ -67,7 +69,8 @@ def a_cluster(folder: Path, host: str, port: int, workers: list[tuple[list[str],
     import pyspark
 
     spark_class = str(Path(pyspark.__path__[0]) / "bin" / "spark-class")
-    environment = {**os.environ, "JAVA_HOME": str(java.find()), "SPARK_NO_DAEMONIZE": "1"}
+    quick = {"SPARK_LAUNCHER_OPTS": C1, "SPARK_DAEMON_JAVA_OPTS": C1, "SPARK_DAEMON_MEMORY": "256m"}
+    environment = {**os.environ, **quick, "JAVA_HOME": str(java.find()), "SPARK_NO_DAEMONIZE": "1"}
     url, ports = f"spark://{host}:{port}", ["--webui-port", "0"]
     commands = [[spark_class, "org.apache.spark.deploy.master.Master", "--host", host, "--port", str(port), *ports]]
     for number, (within, address) in enumerate(workers):
@@ -78,6 +81,8 @@ def a_cluster(folder: Path, host: str, port: int, workers: list[tuple[list[str],
         for number, command in enumerate(commands):
             with (folder / f"log{number}").open("wb") as log:
                 processes.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log))
+            if number == 0:
+                _wait_for(folder / "log0", b"New state: ALIVE")
         for number in range(len(workers)):
             _wait_for(folder / f"log{number + 1}", b"Successfully registered with master")
         yield url
