@@ -86,6 +86,8 @@ def totals(result: AnalysisResult) -> list:
     return sorted(found.items())
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_all_reports_are_made_from_every_event_and_again_after_the_night(orders, monkeypatch):
     slugs = [one.slug for one in ANALYSES]
     analyses, scope, form = asked(orders, *slugs)
