@@ -47,8 +47,10 @@ def tables(history: History) -> dict[str, DataFrame]:
     """
     request = history.request
     length = timedelta(hours=int(request.values.get("window") or 1))
-    counts, bins = history.counts(), history.histograms().where(F.col("measure").isin(*TIMED))
-    troubles = trouble_of_counts(counts).unionByName(trouble_of_waiting(bins, request.span))
+    near = Span(request.span.start - length, request.span.end + length)
+    counts = history.counts().where(near.has("end_step"))
+    bins = history.histograms().where(near.has("step") & F.col("measure").isin(*TIMED)).persist()
+    troubles = trouble_of_counts(counts).unionByName(trouble_of_waiting(bins, request.span)).persist()
     found = onsets(troubles, request.span, length).persist()
     known = changes(history).persist()
     sides = sides_of(found, known, request, length).persist()
