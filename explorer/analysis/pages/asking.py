@@ -107,7 +107,8 @@ def _is_recent(run: AnalysisRun) -> bool:
 
 def _joined(kinds: Sequence[type[ReportForm]], analyses: Sequence[Analysis]) -> type[ReportForm]:
     """A form of all these kinds. It compares if one of the reports does."""
-    defaults = {name: value for kind in reversed(kinds) for name, value in kind.DEFAULTS.items()} or ReportForm.DEFAULTS
+    own = {name: value for kind in reversed(kinds) for name, value in kind.DEFAULTS.items()}
+    defaults = own if own and len(analyses) == 1 else own | dict(ReportForm.DEFAULTS)  # several have a range in common
     joined: type[ReportForm] = type("JoinedForm", tuple(kinds) or (ReportForm,), {"DEFAULTS": defaults})
     if _compares(analyses):
         joined.base_fields["compare"] = ReportForm.base_fields["compare"]
