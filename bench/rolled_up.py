@@ -1,5 +1,4 @@
-"""The jobs of the pipeline over generated history, against DuckDB on the same files: lives, increments, roll-ups and reports; and
-what a driver's start costs.
+"""The jobs of the pipeline over generated history, against DuckDB on the same files: lives, increments, roll-ups and reports.
 
 Figures are processor seconds of the driver and all processes that it starts. The jobs get their files directly, without the
 manifest. Numbers of rows are compared, so that both sides do the same work.
@@ -31,7 +30,6 @@ from broker_core.history import generation
 from broker_core.history.storage import archive_here
 from broker_core.models import ArchiveFile, Entity
 from broker_core.service_bus import entities
-from explorer.analysis.jobs import class_data
 from explorer.analysis.running import driver as drivers
 from explorer.analysis.running import execution, java, pipeline
 
@@ -133,7 +131,6 @@ def run(report) -> None:
         report.row(f"{name}, 80 % in one queue, against evenly spread", of_skewed / of_large, "times", 1.2, at_most=True)
         _counts_and_reports(report, folder / "counts", even, derived)
         _increments(report, folder / "increments", even)
-        _starts(report, folder / "starts", even.files[0])
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -223,46 +220,6 @@ def _increments(report, folder: Path, of: Generated) -> None:
     name = f"lives of an increment of {size:,} events, with {held:,} carried rows, warm"
     report.row(name, statistics.median(spent[1:]), "s", 2, at_most=True)
     report.row("memory of an idle driver", idle, "MB", 600, at_most=True)
-
-
-def _starts(report, folder: Path, file: str) -> None:
-    """A driver's start and first, tiny job, with and without the archive of class data, in turns."""
-    session = drivers.session_of(settings.SPARK_CONF)
-    archive = Path(drivers.class_archive(java.find(), session))
-    aside, failed = archive.with_suffix(".aside"), archive.with_suffix(".failed")
-    if not archive.exists():
-        _make_class_data(folder, file, archive)
-    if not archive.exists():
-        report.line("session start with class data sharing", "not run", "the archive could not be made")
-        return
-    pairs = []
-    for turn in range(measuring.scale.turns):
-        shared = _start(folder / f"shared-{turn}", file)
-        archive.rename(aside)
-        failed.touch()  # so that the driver does not list its classes
-        try:
-            plain = _start(folder / f"plain-{turn}", file)
-        finally:
-            failed.unlink()
-            aside.rename(archive)
-        pairs.append((shared, plain))
-    ratio = statistics.median(shared / plain for shared, plain in pairs)
-    report.row("session start with class data sharing, to without", ratio, "times", 0.6, at_most=True)
-    report.line("", f"{statistics.median(one for one, _ in pairs):.1f} s", f"{statistics.median(one for _, one in pairs):.1f} s")
-
-
-def _start(folder: Path, file: str) -> float:
-    with _jobs(folder, 0) as jobs:
-        return _first_job(jobs, folder, file)
-
-
-def _make_class_data(folder: Path, file: str, archive: Path) -> None:
-    """Make the archive as an idle driver would, from the classes of a driver that has done a job."""
-    archive.with_suffix(".failed").unlink(missing_ok=True)
-    with _jobs(folder / "listing", 0) as jobs:
-        _first_job(jobs, folder / "listing", file)
-        command = jobs.java_command()
-        class_data.make(archive, jobs.class_list(), Path(command[0]), command[command.index("-cp") + 1])
 
 
 def _first_job(jobs: Jobs, folder: Path, file: str) -> float:
