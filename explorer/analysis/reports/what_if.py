@@ -26,6 +26,7 @@ from .scope import Scope
 from .tables import Tables
 
 US = timedelta(microseconds=1)
+LONGEST = timedelta(days=365)  # of a bound of waiting
 MILLION = 1_000_000
 FAR = 0.25  # an error of the replay from which on its answers are doubtful
 NOW, CHOSEN, ACTUAL, REPLAYED = "now", "chosen", -1, 0
@@ -146,13 +147,14 @@ class Answers:
         return shares[REPLAYED], *share_band(shares[REPLAYED], again, count, blocks / MILLION, self._scale(rows))
 
     def waiting(self, setting: Any) -> tuple[timedelta | None, timedelta | None, timedelta | None]:
-        """The 95th percentile of the waiting, and its band."""
+        """The 95th percentile of the waiting, and its band; a bound beyond LONGEST is None: the history is too short to tell."""
         rows = self._outcomes[setting.setting]
         if rows[REPLAYED].p95 is None:
             return None, None, None
         again = [row.p95 for number, row in rows.items() if number > REPLAYED and row.p95 is not None]
         band = amount_band(rows[REPLAYED].p95, again, self.about.by_waiting_ppm / MILLION, self._scale(rows))
-        return rows[REPLAYED].p95 * US, *(round(one) * US for one in band)
+        low, high = (round(one) * US if one <= LONGEST / US else None for one in band)
+        return rows[REPLAYED].p95 * US, low, high
 
     @property
     def needed(self) -> tuple[int | None, int, int | None]:
