@@ -5,8 +5,9 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import functions as F
 
-from explorer.analysis.jobs import failures, runner, schemas, time_in_queue
+from explorer.analysis.jobs import failures, runner, schemas, stored
 
 SPEC = {"scratch": "/data/runs/run-1/scratch", "archive": "/data/archive", "master": "spark://m:7077"}
 A_FILE = "file:///a/slice-1.parquet"
@@ -88,8 +89,8 @@ def test_a_problem_of_python_is_said_as_it_is():
     assert failures.in_words(failures.JobProblem("No executor."), {}) == "No executor."
 
 
-def test_a_truncated_file_is_named(spark, lives, tmp_path):
-    frame = lives(*[{} for _ in range(1000)])
+def test_a_truncated_file_is_named(spark, tmp_path):
+    frame = spark.range(1000).withColumn("size", F.col("id").cast("int"))
     frame.coalesce(1).write.parquet(str(tmp_path / "lives"))
     [file] = (tmp_path / "lives").glob("*.parquet")
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
@@ -116,9 +117,8 @@ def test_a_foreign_file_is_named(spark, tmp_path, content, said):
 
 
 def test_a_missing_file_is_named(spark, tmp_path):
-    spec = {"lives": [str(tmp_path / "gone.parquet")], "still_there": "", "exported_xmin": 0}
     with pytest.raises(Exception) as failed:
-        time_in_queue.prepared(spark, spec)
+        stored.read(spark, schemas.ENDED, [str(tmp_path / "gone.parquet")]).collect()
     said = failures.in_words(failed.value, SPEC | {"master": "local[2]"})
     assert "gone.parquet is missing" in said
 
