@@ -35,7 +35,7 @@ from tests.eventually import eventually
 # Statements that the server cannot prepare without the types of their parameters, or with a type that is not written here.
 BY_CURSOR = {"renew_session", "close_session", "history_next_slice"} | {
     "feed", "read_events", "read_events_since", "history_archived_rows", "history_finish_slice", "history_forget_entities",
-    "history_forget_days", "history_replace_files",
+    "history_forget_days",
     # With the conditions of a filter, which are arrays of many types.
     "read_messages", "search_messages", "search_events", "search_events_of",
 }  # fmt: skip

@@ -1,6 +1,7 @@
 """A run's row: who may do what to it, and when."""
 
 from datetime import timedelta
+from uuid import uuid4
 
 import pytest
 from django.db.models.functions import Now
@@ -25,9 +26,10 @@ VIEWER = Actor("user", "bob", Right.BROWSE)
 
 @pytest.fixture
 def queue():
-    namespaces.ensure_namespace("demo")
-    entities.create_queue(EntityAddress("demo", "orders"))
-    return Entity.objects.get(path="orders")
+    path = f"q-{uuid4().hex[:8]}"
+    namespaces.ensure_namespace("runs")
+    entities.create_queue(EntityAddress("runs", path))
+    return Entity.objects.get(path=path)
 
 
 def asked(queue):
@@ -59,7 +61,7 @@ def test_a_run_is_handed_to_a_worker_once_it_is_stored(queue, handed, django_cap
     assert handed == [run.pk]
     run.refresh_from_db()
     assert (run.state, run.requested_by) == ("queued", "user:alice")
-    assert (run.namespace, run.subject, run.request["reports"]) == ("demo", "demo/orders", ["waiting"])
+    assert (run.namespace, run.subject, run.request["reports"]) == ("runs", f"runs/{queue.path}", ["waiting"])
     assert submission.refresh(*asked(queue), actor=ALICE) is None, "it is being made"
 
 
