@@ -164,7 +164,7 @@ def test_a_form_of_several_reports_has_the_fields_of_all(queue):
     assert form.cleaned_data["limit"] == 5 and "compare" not in form.fields
     both, scope = asking.asked_of([waiting, limited], {"queue": queue.pk, "compare": "week", "limit": 7})
     assert both.cleaned_data["limit"] == 7 and scope.compared is not None
-    alone, same = asking.asked_of([waiting], {"queue": queue.pk, "compare": "week", "range": "7d"})
+    alone, same = asking.asked_of([waiting], {"queue": queue.pk, "compare": "week"})
     assert submission.key_of(waiting, scope, both) == submission.key_of(waiting, same, alone), "fields of others do not matter"
     other, _ = asking.asked_of([waiting, limited], {"queue": queue.pk, "compare": "week", "limit": 8})
     assert submission.key_of(limited, scope, both) != submission.key_of(limited, scope, other)
