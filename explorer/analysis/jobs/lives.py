@@ -12,13 +12,13 @@ absent: all, and the messages to carry), and today (ISO 8601). docs/history.md d
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import date, datetime
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructField
+from pyspark.sql.types import LongType, StructField, StructType
 
 from . import chosen, outcomes, schemas, stored
 from .kinds import BEGINNINGS, LIFE_ENDS, NO_CHANGE, TERMINAL, Kind
@@ -31,18 +31,28 @@ CARRIED = 0  # the kind of a carried message that nobody has
 NEXT = (1, 2, 3)  # places after an event at which an undo of it is looked for
 GENERATED = "generated"  # with which the actor of generated history begins
 LIMIT_REASONS = ("MaxDeliveryCountExceeded", "MaxDequeueCountExceeded", "delivery_limit")
-READ = (
-    *("event_id", "recorded_at", "at", "entity_id", "subqueue", "sequence_number", "kind", "message_id", "delivery_count"),
-    *("locked_until", "actor", "reason", "enqueued_at", "first_received_at", "last_received_at", "session_id", "size"),
-    *("time_to_live_us", "entity_time_to_live_us", "topic_time_to_live_us", "default_limits_own", "link", "linked_entity_id"),
-    "linked_sequence_number",
+# What an event says. The columns that decide what happened are shuffled and sorted as columns of their own, the others in one
+# structure each: a row of few columns is much cheaper to copy.
+OF_EVENT = (
+    *("recorded_at", "message_id", "delivery_count", "reason", "session_id", "size", "entity_time_to_live_us"),
+    *("topic_time_to_live_us", "default_limits_own", "link", "linked_entity_id", "linked_sequence_number", "namespace"),
+)
+DECIDING = (
+    *("entity_id", "sequence_number", "event_id", "kind", "subqueue", "at", "actor", "locked_until", "enqueued_at"),
+    *("first_received_at", "last_received_at"),
 )
 # What the first event of a message says, and is kept until its end.
 FIRST = (
     *("time_to_live_us", "entity_time_to_live_us", "topic_time_to_live_us", "session_id", "size", "message_id", "scheduled"),
     *("is_waiting", "from_entity_id", "from_sequence_number", "chosen_properties", "enqueued_at"),
 )
+# What a carried message says in addition, of its events before.
+BEFORE = (
+    *("deliveries", "renewals", "locks_lost", "other_deliveries", "other_renewals", "other_locks_lost", "renewals_before"),
+    *("lock_ended_at", "generated"),
+)
 _COUNTED = (("deliveries", Kind.RECEIVED), ("renewals", Kind.RENEWED), ("locks_lost", Kind.LOCK_LOST))
+_COLUMNS = {one.name: one.dataType for one in (*schemas.EVENT, *schemas.OPEN)} | {"namespace": LongType()}
 
 
 def run(spark: SparkSession, spec: dict, reporter: Reporter) -> dict:
@@ -54,11 +64,13 @@ def run(spark: SparkSession, spec: dict, reporter: Reporter) -> dict:
 
 def derived(spark: SparkSession, spec: dict) -> DataFrame:
     """The rows of "lives" and "open", as `ended`."""
-    new = events(spark, spec, "events").withColumn("is_new", F.lit(True))
-    known = reduce(DataFrame.unionByName, [new, *_earlier(spark, spec)])
-    known = _with_inherited(spark, spec, known)
-    only = spec.get("days")
-    today = date.fromisoformat(spec["today"])
+    known = events(spark, spec, "events", is_new=True)
+    if spec.get("earlier"):
+        known = known.unionByName(events(spark, spec, "earlier", is_new=False))
+    known = _with_inherited(spark, spec, known).transform(_packed)
+    if spec.get("open"):
+        known = known.unionByName(carried(spark, spec))
+    only, today = spec.get("days"), date.fromisoformat(spec["today"])
     found = ended(histories(known, spec["partitions"]), carry=only is None, keep_after=spec.get("keep_after"), today=today)
     if only is None:
         return found
@@ -66,44 +78,35 @@ def derived(spark: SparkSession, spec: dict) -> DataFrame:
     return found.where(reduce(Column.__or__, wanted))
 
 
-def events(spark: SparkSession, spec: dict, name: str) -> DataFrame:
-    """The events of the files of spec[name]: READ, `namespace`, what a first event says (FIRST), and what carried messages have
-    in addition (NULL)."""
-    read = stored.read(spark, schemas.EVENT, spec[name])
+def events(spark: SparkSession, spec: dict, name: str, *, is_new: bool) -> DataFrame:
+    """The events of the files of spec[name]: DECIDING, OF_EVENT, `begun`, FIRST and `is_new`."""
     begins = F.col("kind").isin(*BEGINNINGS)
-    rows = read.select(
-        *READ,
-        "namespace",
+    from_ = begins & (F.col("link") != "to")
+    return stored.read(spark, schemas.EVENT, spec[name]).select(
+        *dict.fromkeys((*DECIDING, *OF_EVENT)),
+        "time_to_live_us",
         F.coalesce(F.col("link") == "activated_from", F.lit(False)).alias("scheduled"),
         (F.col("kind") == Kind.SCHEDULED).alias("is_waiting"),
-        F.when(begins & (F.col("link") != "to"), F.col("linked_entity_id")).alias("from_entity_id"),
-        F.when(begins & (F.col("link") != "to"), F.col("linked_sequence_number")).alias("from_sequence_number"),
+        F.when(from_, F.col("linked_entity_id")).alias("from_entity_id"),
+        F.when(from_, F.col("linked_sequence_number")).alias("from_sequence_number"),
         chosen.of_events(spec.get("keys") or {}).alias("chosen_properties"),
         begins.alias("begun"),
+        F.lit(is_new).alias("is_new"),
     )
-    absent = [one for one in schemas.OPEN if one.name not in rows.columns]
-    return rows.select("*", *(F.lit(None).cast(one.dataType).alias(one.name) for one in absent), F.lit(False).alias("is_carried"))
 
 
 def carried(spark: SparkSession, spec: dict) -> DataFrame:
-    """The messages of the files of spec["open"], as events: each is the receipt of the one who has it, or no step."""
+    """The messages of the files of spec["open"], as packed events: each is the receipt of the one who has it, or no step."""
     rows = stored.read(spark, schemas.OPEN, spec["open"])
     held = F.col("received_at").isNotNull()
     said = {
         "kind": F.when(held, F.lit(int(Kind.RECEIVED))).otherwise(F.lit(CARRIED)).cast("short"),
         "at": F.coalesce("received_at", "recorded_at"),
         "actor": F.col("received_by"),
-        "is_carried": F.lit(True),
         "is_new": F.lit(False),
     }
-    columns = [*READ, *schemas.OPEN.names, "namespace", "is_carried", "is_new"]
-    types = {one.name: one.dataType for one in (*schemas.EVENT, *schemas.OPEN)}
-    return rows.select(
-        *(
-            (said[name] if name in said else F.col(name) if name in rows.columns else F.lit(None).cast(types[name])).alias(name)
-            for name in dict.fromkeys(columns)
-        )
-    )
+    absent = {name: F.lit(None).cast(_COLUMNS[name]) for name in (*DECIDING, *OF_EVENT) if name not in rows.columns}
+    return _packed(rows.withColumns(absent | said), before=F.struct(*BEFORE))
 
 
 def histories(known: DataFrame, partitions: int) -> DataFrame:
@@ -113,27 +116,29 @@ def histories(known: DataFrame, partitions: int) -> DataFrame:
     message = Window.partitionBy(*MESSAGE).orderBy("event_id")
     until_now = message.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     before = message.rowsBetween(Window.unboundedPreceding, -1)
-    main, here, kind = F.col("subqueue") == 0, ~F.col("is_carried"), F.col("kind")
+    main, here, kind = F.col("subqueue") == 0, F.col("before").isNull(), F.col("kind")
     counted = {}
     for name, counts in _COUNTED:
         happened = here & (kind == counts)
-        counted[f"n_{name}"] = F.coalesce(name, F.lit(0)) + (happened & main).cast("int")
-        counted[f"n_other_{name}"] = F.coalesce(f"other_{name}", F.lit(0)) + (happened & ~main).cast("int")
-    until = F.when(here, F.when(kind.isin(Kind.RECEIVED, Kind.RENEWED), F.col("locked_until"))).otherwise(F.col("lock_ended_at"))
+        counted[f"n_{name}"] = F.when(here, (happened & main).cast("int")).otherwise(F.col(f"before.{name}"))
+        counted[f"n_other_{name}"] = F.when(here, (happened & ~main).cast("int")).otherwise(F.col(f"before.other_{name}"))
+    until = F.when(here, F.when(kind.isin(Kind.RECEIVED, Kind.RENEWED), F.col("locked_until"))).otherwise(
+        F.col("before.lock_ended_at")
+    )
     received_at = F.when(here & main & (kind == Kind.RECEIVED), F.col("at"))
     rows = rows.withColumns(
         {
             **{name: F.sum(value).over(until_now).cast("int") for name, value in counted.items()},
-            "first": F.first(F.when(F.col("begun"), F.struct(*FIRST)), ignorenulls=True).over(until_now),
+            "first": F.first("beginning", ignorenulls=True).over(until_now),
             "until": F.last(until, ignorenulls=True).over(until_now),
             "known_enqueued_at": F.last("enqueued_at", ignorenulls=True).over(until_now),
             "known_first_received_at": F.first(F.coalesce("first_received_at", received_at), ignorenulls=True).over(until_now),
             "known_last_received_at": F.last(F.coalesce(received_at, "last_received_at"), ignorenulls=True).over(until_now),
-            "was_carried": F.max("is_carried").over(until_now),
+            "was_carried": F.max(~here).over(until_now),
             **{f"next_{place}": F.lead("kind", place).over(message) for place in NEXT},
         }
     )
-    renewed = F.when(here, F.col("n_renewals") + F.col("n_other_renewals")).otherwise(F.col("renewals_before"))
+    renewed = F.when(here, F.col("n_renewals") + F.col("n_other_renewals")).otherwise(F.col("before.renewals_before"))
     step = F.when(_is_step(), F.struct("kind", "at", "actor", "locked_until", "subqueue", renewed.alias("renewed")))
     return rows.withColumns(
         {
@@ -152,22 +157,30 @@ def ended(rows: DataFrame, *, carry: bool, keep_after: str | None, today: date) 
     is_last = F.col(f"next_{NEXT[0]}").isNull()
     stays = is_last & F.coalesce(~F.col("step.kind").isin(*TERMINAL), F.col("was_carried"))
     if keep_after:
-        stays &= F.col("recorded_at") > F.lit(datetime.fromisoformat(keep_after))
-    flags = {"ends_life": F.coalesce(ends_life, F.lit(False)), "ends_attempt": F.coalesce(ends_attempt, F.lit(False))}
-    contents = [F.when(F.col("ends_life") | F.col("ends_attempt"), "lives"), *([F.when(stays, "open")] if carry else [])]
-    rows = rows.withColumns(flags).withColumn("content", F.explode(F.array_compact(F.array(*contents))))
-    life, attempt = F.col("ends_life"), F.col("ends_attempt")
-    values = {name: F.when(life | (attempt if name in schemas.SHARED else F.lit(False)), one) for name, one in _life().items()}
-    values |= {schemas.ATTEMPT_NAMES[name]: F.when(attempt, one) for name, one in _attempt(at_once).items()}
+        stays &= F.col("event.recorded_at") > F.lit(datetime.fromisoformat(keep_after))
+    flags = {"life": ends_life, "attempt": ends_attempt, "stays": stays if carry else F.lit(False)}
+    rows = rows.withColumns({name: F.coalesce(flag, F.lit(False)) for name, flag in flags.items()})
+    rows = rows.where("life OR attempt OR stays").withColumn("content", F.explode(_contents()))
+    is_lives = F.col("content") == "lives"
+    rows = rows.select("*", "event.*").withColumns({name: is_lives & F.col(name) for name in ("life", "attempt")})
+    rows = rows.withColumns(_common())
+    life, attempt, stays = F.col("life"), F.col("attempt"), ~is_lives
+    values = {name: [(life | attempt if name in schemas.SHARED else life, one)] for name, one in _life().items()}
+    values |= {schemas.ATTEMPT_NAMES[name]: [(attempt, one)] for name, one in _attempt(at_once).items()}
+    for name, one in _open().items():
+        values.setdefault(name, []).append((stays, one))
     return rows.select(
-        *(
-            "content",
-            F.when(F.col("content") == "lives", F.to_date("recorded_at")).otherwise(F.lit(today)).alias("day"),
-            "namespace",
-        ),
-        *(_column(one, F.col("content") == "lives", values[one.name], _open()) for one in schemas.ENDED),
-        *(_column(one, None, None, _open()) for one in schemas.OPEN if one.name not in values),
+        *("content", F.when(is_lives, F.to_date("recorded_at")).otherwise(F.lit(today)).alias("day"), "namespace"),
+        *(_chosen(values[one.name]).cast(one.dataType).alias(one.name) for one in schemas.ENDED),
+        *(_chosen(values[one.name]).cast(one.dataType).alias(one.name) for one in schemas.OPEN if one.name not in schemas.ENDED.names),
     )
+
+
+def _contents() -> Column:
+    """The contents in which an event has a row; NULL: in none."""
+    ends, stays = F.col("life") | F.col("attempt"), F.col("stays")
+    lives, open_ = F.lit("lives"), F.lit("open")
+    return F.when(ends & stays, F.array(lives, open_)).when(ends, F.array(lives)).when(stays, F.array(open_))
 
 
 def normalised(reason: Column) -> Column:
@@ -181,9 +194,14 @@ def normalised(reason: Column) -> Column:
     return F.substring(F.trim(F.regexp_replace(reason, r"(?U)\s+", " ")), 1, MOST_CHARACTERS)
 
 
-def _earlier(spark: SparkSession, spec: dict) -> list[DataFrame]:
-    earlier = [events(spark, spec, "earlier").withColumn("is_new", F.lit(False))] if spec.get("earlier") else []
-    return [*earlier, *([carried(spark, spec)] if spec.get("open") else [])]
+def _packed(rows: DataFrame, before: Column | None = None) -> DataFrame:
+    """Events as `histories` takes them. before: what is known of a carried message (BEFORE)."""
+    types = StructType([StructField(name, _COLUMNS[name]) for name in BEFORE])
+    return rows.select(
+        *(*DECIDING, "is_new", F.struct(*OF_EVENT).alias("event")),
+        F.when(F.col("begun"), F.struct(*FIRST)).alias("beginning"),
+        (F.lit(None).cast(types) if before is None else before).alias("before"),
+    )
 
 
 def _with_inherited(spark: SparkSession, spec: dict, known: DataFrame) -> DataFrame:
@@ -214,27 +232,34 @@ def _taken_back() -> Column:
     return found
 
 
-def _column(one: StructField, of_lives: Column | None, value: Column | None, carried: Mapping[str, Column]) -> Column:
-    """A column of the rows: a life's or attempt's value, or that of a carried message."""
-    other = carried.get(one.name, F.lit(None))
-    chosen_ = other if of_lives is None or value is None else F.when(of_lives, value).otherwise(other)
-    return chosen_.cast(one.dataType).alias(one.name)
+def _chosen(values: Sequence[tuple[Column, Column]]) -> Column:
+    """The value of the first condition that holds."""
+    found = F.when(*values[0])
+    for condition, value in values[1:]:
+        found = found.when(condition, value)
+    return found
 
 
 def _same(*names: str) -> dict[str, Column]:
     return {name: F.col(name) for name in names}
 
 
-def _life() -> dict[str, Column]:
-    subqueue = F.when(F.col("kind") == Kind.DEAD_LETTERED, F.lit(0)).otherwise(F.col("subqueue"))
-    own = F.when(subqueue == 0, F.struct(*(F.col(f"n_{name}").alias(name) for name, _ in _COUNTED))).otherwise(
-        F.struct(*(F.col(f"n_other_{name}").alias(name) for name, _ in _COUNTED))
-    )
-    begun = F.col("first").isNotNull()
-    recorded = (own["deliveries"] > 0) | F.col("last_received_at").isNull()
+def _common() -> dict[str, Column]:
+    """What several columns are made of."""
     expired = F.col("kind").isin(*outcomes.WITH_REASON) & F.coalesce(F.col("reason").isin(*outcomes.EXPIRY_REASONS), F.lit(False))
-    result = F.when(expired, F.lit(outcomes.EXPIRED)).otherwise(F.col("kind"))
-    error = F.when(F.col("reason").isNotNull(), normalised(F.col("reason")))
+    error = F.when((F.col("life") | F.col("attempt")) & F.col("reason").isNotNull(), normalised(F.col("reason")))
+    return {
+        "error": error,
+        "result": F.when(expired, F.lit(outcomes.EXPIRED)).otherwise(F.col("kind")),
+        "of_list": F.when(F.col("kind") == Kind.DEAD_LETTERED, F.lit(0)).otherwise(F.col("subqueue")),
+    }
+
+
+def _life() -> dict[str, Column]:
+    subqueue = F.col("of_list")
+    begun = F.col("first").isNotNull()
+    own = {name: F.when(subqueue == 0, F.col(f"n_{name}")).otherwise(F.col(f"n_other_{name}")) for name, _ in _COUNTED}
+    recorded = (own["deliveries"] > 0) | F.col("last_received_at").isNull()
     in_force, source = _time_to_live(subqueue)
     first_received = F.coalesce("first_received_at", F.when(F.col("kind") == Kind.RECEIVED_AND_DELETED, F.col("at")))
     by_receiver = (F.col("kind") == Kind.COMPLETED) | (
@@ -244,13 +269,12 @@ def _life() -> dict[str, Column]:
     onward = F.col("link") == "to"
     return {
         **_same(
-            "entity_id", "sequence_number", "enqueued_at", "first_received_at", "last_received_at", "reason", "delivery_count"
+            *("entity_id", "sequence_number", "enqueued_at", "first_received_at", "last_received_at", "reason", "delivery_count"),
+            *("result", "error"),
         ),
         "subqueue": subqueue,
         "outcome": F.col("kind"),
-        "result": result,
-        "error": error,
-        "cause": F.when(result != outcomes.EXPIRED, error),
+        "cause": F.when(F.col("result") != outcomes.EXPIRED, F.col("error")),
         "ended_at": F.col("at"),
         "waiting_us": waiting,
         "never_received_us": F.when(
@@ -366,7 +390,7 @@ def _open() -> dict[str, Column]:
         "locked_until": F.when(held, F.col("step.locked_until")),
         "lock_ended_at": F.when(held, F.col("until")),
         "renewals_before": F.when(held, F.col("step.renewed")),
-        "generated": F.when(F.col("is_carried"), F.col("generated")).otherwise(_generated()),
+        "generated": F.coalesce("before.generated", _generated()),
     }
 
 

@@ -36,6 +36,7 @@ POLL_SECONDS = 0.5
 SECONDS_WITHOUT_EXECUTORS = 60.0  # of a cluster, after which the run fails
 # For little data: the JIT compiler would take half of the processor time. Memory for new objects is never returned: it is small.
 SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmn64m"
+LARGE_JVM = "-XX:+UseParallelGC"  # G1's write barriers double the cost of copying rows
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -47,6 +48,8 @@ SETTINGS = {
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000",  # a Spark job to list fewer files costs more
     "spark.sql.maxConcurrentOutputFileWriters": "64",  # partitionBy need not sort again
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.codegen.hugeMethodLimit": "8000",  # bytes; the JVM never compiles a longer method, it interprets it
+    "spark.python.sql.dataFrameDebugging.enabled": "false",  # the call site of each column: half of the time to plan
 }
 ONLY_LOCAL = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 
@@ -205,7 +208,7 @@ def session(spec: dict) -> SparkSession:
     if is_local(spec["master"]):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     small, own = spec.get("small", True), spec.get("spark", {})
-    options = [SMALL_JVM if small else "", _class_data_options(spec), own.get("spark.driver.extraJavaOptions", "")]
+    options = [SMALL_JVM if small else LARGE_JVM, _class_data_options(spec), own.get("spark.driver.extraJavaOptions", "")]
     settings = {
         **(ONLY_LOCAL if is_local(spec["master"]) else {}),
         **SETTINGS,
