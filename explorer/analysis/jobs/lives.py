@@ -169,10 +169,10 @@ def ended(rows: DataFrame, *, carry: bool, keep_after: str | None, today: date) 
     values |= {schemas.ATTEMPT_NAMES[name]: [(attempt, one)] for name, one in _attempt(at_once).items()}
     for name, one in _open().items():
         values.setdefault(name, []).append((stays, one))
+    columns = [*schemas.ENDED, *(one for one in schemas.OPEN if one.name not in schemas.ENDED.names)]
     return rows.select(
         *("content", F.when(is_lives, F.to_date("recorded_at")).otherwise(F.lit(today)).alias("day"), "namespace"),
-        *(_chosen(values[one.name]).cast(one.dataType).alias(one.name) for one in schemas.ENDED),
-        *(_chosen(values[one.name]).cast(one.dataType).alias(one.name) for one in schemas.OPEN if one.name not in schemas.ENDED.names),
+        *(_chosen(values[one.name]).cast(one.dataType).alias(one.name) for one in columns),
     )
 
 
