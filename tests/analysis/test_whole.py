@@ -1,6 +1,6 @@
 """The whole way: broker, archive, jobs in Spark's child process, stored results. SQL over the event table is the judge."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pyarrow.parquet as pq
 import pytest
@@ -8,11 +8,12 @@ from django.db import connection
 
 from broker_core import namespaces, service_bus
 from broker_core.common.types import Actor, EntityAddress, Message, Right
-from broker_core.history import generation, storage
-from broker_core.models import ArchiveFile, Entity
+from broker_core.history import archive, generation, storage
+from broker_core.models import ArchiveFile, ArchiveSlice, Entity
 from broker_core.service_bus import entities
 from explorer.analysis.pages.asking import asked_of
 from explorer.analysis.reports.registry import ANALYSES, BY_SLUG
+from explorer.analysis.reports.tables import Tables
 from explorer.analysis.running import execution, submission
 from explorer.models import AnalysisResult, AnalysisRun
 
@@ -21,6 +22,12 @@ OPERATOR = Actor("user", "alice", Right.BROWSE | Right.OPERATE)
 LIVES = """
     SELECT kind, count(*) FROM vitrine_message_event
      WHERE entity_id = %s AND kind IN (6, 10, 11, 14, 18) GROUP BY kind
+"""
+PRESENT = """
+    SELECT sequence_number FROM vitrine_message_event WHERE entity_id = %s
+    EXCEPT
+    SELECT sequence_number FROM vitrine_message_event
+     WHERE entity_id = %s AND kind IN (3, 6, 11, 13, 14, 15, 16, 17, 18, 20, 21, 22)
 """
 ATTEMPTS = """
     SELECT count(*) FILTER (WHERE kind IN (4, 18)), count(*) FILTER (WHERE kind = 12) FROM vitrine_message_event
@@ -69,9 +76,19 @@ def asked(queue: Entity, *slugs: str):
     return analyses, scope, form
 
 
+def totals(result: AnalysisResult) -> list:
+    """What the report Waiting counts, by measure."""
+    tables = Tables.unpacked(bytes(result.tables))
+    found: dict = {}
+    for row in tables["times"]:
+        for number, count in zip(row.bins, row.counts, strict=True):
+            found[row.measure, number] = found.get((row.measure, number), 0) + count
+    return sorted(found.items())
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_all_reports_are_made_from_every_event(orders):
+def test_all_reports_are_made_from_every_event_and_again_after_the_night(orders, monkeypatch):
     slugs = [one.slug for one in ANALYSES]
     analyses, scope, form = asked(orders, *slugs)
     first = made(submission.refresh(analyses, scope, form, actor=OPERATOR))
@@ -81,8 +98,27 @@ def test_all_reports_are_made_from_every_event(orders):
     with connection.cursor() as cursor:
         ended = dict(cursor.execute(LIVES, [orders.pk]).fetchall())
         received, lost = cursor.execute(ATTEMPTS, [orders.pk]).fetchone()
+        present = {number for (number,) in cursor.execute(PRESENT, [orders.pk] * 2).fetchall()}
     outcomes = [row["outcome"] for row in rows if row["outcome"] is not None]
     assert {kind: outcomes.count(kind) for kind in set(outcomes)} == ended
     assert sum(row["attempt_outcome"] is not None for row in rows) == received
     assert sum(row["attempt_outcome"] == 12 for row in rows) == lost
+    assert {row["sequence_number"] for row in rows_of("open", "sequence_number")} == present, "these are carried"
+    assert len(present) >= 6, "4 active messages and 2 dead letters at least"
     assert submission.refresh(analyses, scope, form, actor=OPERATOR) is None, "they are fresh"
+
+    before = totals(AnalysisResult.objects.get(report="waiting"))
+    service_bus.complete(ORDERS, [message.lock_token for message in service_bus.receive(ORDERS, 2)])
+    ArchiveFile.objects.filter(content="lives").update(day=datetime.now(UTC).date() - timedelta(days=1))
+    archive.archive_events()
+    made(submission.maintain(actor=OPERATOR))
+    assert not ArchiveSlice.objects.filter(derived=False).exists()
+    assert {"counts", "histograms", "clients"} <= set(ArchiveFile.objects.values_list("content", flat=True))
+    assert ArchiveFile.objects.filter(content="lives", rolled_up=True).exists()
+    only = asked(orders, "waiting")
+    made(submission.refresh(*only, actor=OPERATOR, force=True))
+    after = dict(totals(AnalysisResult.objects.get(report="waiting")))
+    changed = {key: after.get(key, 0) - dict(before).get(key, 0) for key in after.keys() | dict(before).keys()}
+    assert sum(count for (measure, _), count in changed.items() if measure == 1) == 2, "two more were received"
+    counted = {key: count for key, count in changed.items() if count and key[0] == 3}
+    assert sum(counted.values()) == 2, "and processed; rolled-up and other histograms add up"

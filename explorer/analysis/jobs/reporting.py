@@ -7,15 +7,18 @@ Specification: reports, a list of requests (history.Request.of), each with `repo
 from __future__ import annotations
 
 import importlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgpack
 import pyarrow as pa
 from pyarrow import ipc
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from . import runner
 from .history import History, Request
+
+AT_ONCE = 2  # tables of a report: one is planned while another one is computed
 
 
 def run(spark: SparkSession, spec: dict, reporter: runner.Reporter) -> dict:
@@ -35,7 +38,8 @@ def tables(spark: SparkSession, spec: dict) -> dict[str, pa.Table]:
     module = importlib.import_module(f"{__package__}.reports.{spec['report']}")
     try:
         frames = module.tables(History(spark, Request.of(spec)))
-        return {name: frame.toArrow() for name, frame in frames.items()}
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            return dict(zip(frames, pool.map(DataFrame.toArrow, frames.values()), strict=True))
     finally:
         spark.catalog.clearCache()  # of frames that the report uses more than once
 

@@ -35,7 +35,8 @@ PR_SET_PDEATHSIG = 1
 POLL_SECONDS = 0.5
 SECONDS_WITHOUT_EXECUTORS = 60.0  # of a cluster, after which the run fails
 # For little data: the JIT compiler would take half of the processor time. Memory for new objects is never returned: it is small.
-SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmn64m"
+# Without it there is too little room for compiled code: a warm driver would drop and compile it over and over.
+SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=128m -XX:+UseSerialGC -Xmn64m"
 LARGE_JVM = "-XX:+UseParallelGC"  # G1's write barriers double the cost of copying rows
 SETTINGS = {
     "spark.ui.enabled": "false",
