@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date
 from typing import Any
 
 import psycopg
@@ -23,12 +23,13 @@ from broker_core.models import ArchiveEpoch, ArchiveFile, ArchiveSlice
 from broker_core.store.connections import current_database
 from broker_core.store.statements import SQL
 
-from . import ordering, schema, storage
-from .contents import CONTENTS
+from . import contents, ordering, schema, storage
 
 MAX_EVENTS = 250_000  # a slice is held in memory: about 300 bytes per event
 APPLICATION_NAME = "vitrine archive"
 LOCK_POLL_SECONDS = 0.1
+_EVENTS = contents.CONTENTS[ArchiveFile.EVENTS]
+_OF_FILE = ("content", "day", "namespace_id", "path", "rows", "bytes", "schema_version", "checksum", "first_at", "last_at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +39,6 @@ class Archived:
     events: int
     slices: int
     horizon: int
-
-
-@dataclass(frozen=True, slots=True)
-class _WrittenFile:
-    content: str
-    day: date
-    namespace_id: int
-    path: str
-    rows: int
-    bytes: int
-    checksum: str
-    first_at: datetime | None
-    last_at: datetime | None
 
 
 def archive_events(*, max_events: int = MAX_EVENTS, wait_seconds: float = 0) -> Archived:
@@ -86,8 +74,7 @@ def part_of(slice_id: int, day: date, namespace_id: int) -> pa.Table:
         slice_ = _require_events(connection, slice_id, row(connection, "history_cluster").system_identifier)
         events = _events(connection, slice_)
     here = pc.and_(pc.equal(events["namespace_id"], namespace_id), pc.equal(events["day"], pa.scalar(day)))
-    mine = events.filter(here).sort_by([(name, "ascending") for name in CONTENTS[ArchiveFile.EVENTS].keys])
-    return ordering.in_order(mine).select(schema.EVENT.names)
+    return ordering.in_order(events.filter(here).sort_by(_EVENTS.order)).select(schema.EVENT.names)
 
 
 def _require_events(connection: psycopg.Connection, slice_id: int, system_identifier: int) -> ArchiveSlice:
@@ -188,23 +175,8 @@ def _write_slice(connection: psycopg.Connection, opened, system_identifier: int)
     archive = storage.archive_here()
     facts = {"slice": opened.id, "system_identifier": system_identifier}
     files = [file for part in _by_namespace(events) for file in _write_namespace(archive, part, opened.id, facts)]
-    columns = {name: [getattr(file, name) for file in files] for name in _WrittenFile.__slots__}
-    run(
-        connection,
-        "history_finish_slice",
-        slice_id=opened.id,
-        events=events.num_rows,
-        contents=columns["content"],
-        days=columns["day"],
-        namespace_ids=columns["namespace_id"],
-        paths=columns["path"],
-        rows=columns["rows"],
-        bytes=columns["bytes"],
-        schema_version=schema.VERSION,
-        checksums=columns["checksum"],
-        first_ats=columns["first_at"],
-        last_ats=columns["last_at"],
-    )
+    columns = {name: [getattr(file, name) for file in files] for name in _OF_FILE}
+    run(connection, "history_finish_slice", slice_id=opened.id, events=events.num_rows, **columns)
     return events.num_rows
 
 
@@ -227,7 +199,7 @@ def read_arrow(connection: psycopg.Connection, name: str, **params) -> pa.Table:
 
 def _by_namespace(events: pa.Table) -> Iterator[pa.Table]:
     """The events of each namespace, ordered by message, then as they happened."""
-    ordered = events.sort_by([(name, "ascending") for name in ("namespace_id", "entity_id", "sequence_number", "event_id")])
+    ordered = events.sort_by([("namespace_id", "ascending"), *_EVENTS.order])
     return _parts(ordering.in_order(ordered), "namespace_id")
 
 
@@ -240,17 +212,13 @@ def _parts(ordered: pa.Table, column: str) -> Iterator[pa.Table]:
         begin += rows
 
 
-def _write_namespace(archive, events: pa.Table, slice_id: int, facts: dict) -> Iterator[_WrittenFile]:
+def _write_namespace(archive, events: pa.Table, slice_id: int, facts: dict) -> Iterator[ArchiveFile]:
     """Write a namespace's events of a slice, by day."""
-    namespace_id, of = events["namespace_id"][0].as_py(), CONTENTS[ArchiveFile.EVENTS]
-    for part in _parts(events.sort_by([(name, "ascending") for name in ("day", *of.keys)]), "day"):
-        day = part["day"][0].as_py()
-        rows = part.select(schema.EVENT.names).cast(schema.with_metadata(schema.EVENT, **facts))
+    namespace_id = events["namespace_id"][0].as_py()
+    for part in _parts(events.sort_by([("day", "ascending"), *_EVENTS.order]), "day"):
+        day, rows = part["day"][0].as_py(), part.select(schema.EVENT.names)
         path = f"{ArchiveFile.EVENTS}/day={day}/namespace={namespace_id}/slice-{slice_id:010d}.parquet"
-        span, stored = pc.min_max(rows["at"]).as_py(), archive.write(rows, path)
-        yield _WrittenFile(
-            ArchiveFile.EVENTS, day, namespace_id, path, rows.num_rows, stored.bytes, stored.checksum, span["min"], span["max"]
-        )
+        yield contents.write(archive, ArchiveFile.EVENTS, rows, path, facts, day=day, namespace_id=namespace_id)
 
 
 def row(connection: psycopg.Connection, name: str, **params):

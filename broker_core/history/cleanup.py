@@ -9,15 +9,13 @@ from datetime import timedelta
 
 import psycopg
 import pyarrow as pa
-import pyarrow.compute as pc
 from django.db import transaction
 from django.db.models.functions import Now
 
 from broker_core.common.errors import NotAllowed, ServerBusy
 from broker_core.models import ArchiveFile, ArchiveUnusedFile
 
-from . import archive, configuration, schema, storage
-from .contents import CONTENTS
+from . import archive, configuration, contents, storage
 
 READERS = timedelta(days=1)  # how long a replaced file is kept, for those that opened the manifest before
 
@@ -56,20 +54,15 @@ def write_again(damaged: ArchiveFile) -> int:
         group = list(ArchiveFile.objects.filter(**same, slice=None))
         slices = sorted({slice_id for file in group for slice_id in file.slices})
         parts = [archive.part_of(slice_id, damaged.day, damaged.namespace_id) for slice_id in slices]
-        keys = CONTENTS[ArchiveFile.EVENTS].keys
-        table = pa.concat_tables(parts).sort_by([(name, "ascending") for name in keys])
+        table = pa.concat_tables(parts).sort_by(contents.CONTENTS[ArchiveFile.EVENTS].order)
         if table.num_rows != sum(file.rows for file in group):
             raise NotAllowed(f"{damaged.path} was not replaced: the event table gives another number of rows than it had.")
         path = f"events/day={damaged.day}/namespace={damaged.namespace_id}/restored-{damaged.pk:010d}.parquet"
-        stored = storage.archive_here().write(table.cast(schema.with_metadata(schema.EVENT)), path)
-        span = pc.min_max(table["at"]).as_py()
+        written = contents.write(storage.archive_here(), rows=table, path=path, facts={}, slices=slices, **same)
         with transaction.atomic():
             ArchiveUnusedFile.objects.bulk_create(ArchiveUnusedFile(path=file.path, since=Now()) for file in group)
             ArchiveFile.objects.filter(pk__in=[file.pk for file in group]).delete()
-            ArchiveFile.objects.create(
-                **same, slices=slices, path=path, rows=table.num_rows, bytes=stored.bytes, checksum=stored.checksum,
-                schema_version=schema.VERSION, first_at=span["min"], last_at=span["max"],
-            )  # fmt: skip
+            written.save()
         return table.num_rows
 
 

@@ -21,7 +21,7 @@ from django.db.models.functions import Now
 
 from broker_core.models import ArchiveFile, ArchiveUnusedFile
 
-from . import archive, schema, storage
+from . import archive, contents, schema, storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +70,14 @@ def _replace(here: Any, namespace_id: int, old: ArchiveFile | None, rows: pa.Tab
     last = pc.max(rows["revision_id"]).as_py()
     path = f"settings/namespace={namespace_id}/revisions-{last:010d}-{rows.num_rows}.parquet"
     ArchiveUnusedFile.objects.update_or_create(path=path, defaults={"since": Now()})
-    stored = here.write(rows.cast(schema.with_metadata(schema.SETTING)), path)
-    span = pc.min_max(rows["since"]).as_py()
+    last_day = pc.max(rows["since"]).as_py().date()
+    written = contents.write(here, ArchiveFile.SETTINGS, rows, path, {}, day=last_day, namespace_id=namespace_id)
     with transaction.atomic():
         if old is not None:
             ArchiveUnusedFile.objects.create(path=old.path, since=Now())
             old.delete()
         ArchiveUnusedFile.objects.filter(path=path).delete()
-        ArchiveFile.objects.create(
-            content=ArchiveFile.SETTINGS, day=span["max"].date(), namespace_id=namespace_id, path=path, rows=rows.num_rows,
-            bytes=stored.bytes, schema_version=schema.VERSION, checksum=stored.checksum, first_at=span["min"],
-            last_at=span["max"],
-        )  # fmt: skip
+        written.save()
 
 
 def _present(connection: psycopg.Connection, entity_ids: list[int] | None = None) -> pa.Table:
@@ -98,10 +94,7 @@ def _read(here: Any, file: ArchiveFile, wanted: pc.Expression | None = None) -> 
 def _together(tables: list[pa.Table]) -> pa.Table:
     """The revisions of tables, each once, by entity and in order."""
     rows = pa.concat_tables([table.replace_schema_metadata(None) for table in tables])
-    first = (
-        rows.append_column("place", pa.array(range(rows.num_rows), pa.int64()))
-        .group_by("revision_id")
-        .aggregate([("place", "min")])
-    )
+    placed = rows.append_column("place", pa.array(range(rows.num_rows), pa.int64()))
+    first = placed.group_by("revision_id").aggregate([("place", "min")])
     once = rows.take(first["place_min"].combine_chunks())
-    return once.sort_by([("entity_id", "ascending"), ("revision_id", "ascending")])
+    return once.sort_by(contents.CONTENTS[ArchiveFile.SETTINGS].order)

@@ -1,14 +1,17 @@
-"""The kinds of files in the archive: the columns of those that are not written by jobs, and which instants say when rows were."""
+"""The kinds of files in the archive: the columns of those that are not written by jobs, which instants say when rows were, and
+how such a file is written."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from broker_core.models import ArchiveFile
 
-from . import schema
+from . import schema, storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +24,11 @@ class Content:
     columns: pa.Schema | None = None
     keys: tuple[str, ...] = ()
 
+    @property
+    def order(self) -> list[tuple[str, str]]:
+        """The keys, as pyarrow sorts by them."""
+        return [(name, "ascending") for name in self.keys]
+
 
 CONTENTS = {
     ArchiveFile.EVENTS: Content(("at",), ("at",), schema.EVENT, ("entity_id", "sequence_number", "event_id")),
@@ -31,3 +39,19 @@ CONTENTS = {
     ArchiveFile.HISTOGRAMS: Content(("step",), ("step",)),
     ArchiveFile.CLIENTS: Content(("first_at",), ("last_at",)),
 }
+
+
+def write(
+    here: storage.Folder | storage.Remote, content: str, rows: pa.Table, path: str, facts: dict[str, Any], **values: Any
+) -> ArchiveFile:
+    """Write rows of a content as a file. Returns its entry in the manifest, which is not saved.
+
+    facts: for the file's metadata. values: the day, the namespace and further fields of the entry.
+    """
+    of = CONTENTS[content]
+    stored = here.write(rows.cast(schema.with_metadata(of.columns, **facts)), path)
+    span = pc.min_max(rows[of.begins[0]]).as_py()
+    return ArchiveFile(
+        content=content, path=path, rows=rows.num_rows, bytes=stored.bytes, checksum=stored.checksum,
+        schema_version=schema.VERSION, first_at=span["min"], last_at=span["max"], **values,
+    )  # fmt: skip

@@ -19,8 +19,7 @@ from django.db.models.functions import Now
 
 from broker_core.models import ArchiveEpoch, ArchiveFile, ArchiveSlice, ArchiveUnusedFile
 
-from . import archive, ordering, schema, storage
-from .contents import CONTENTS
+from . import archive, contents, ordering, schema, storage
 
 ROWS = 1_000_000  # held in memory until they are written, over all days
 
@@ -86,17 +85,10 @@ class Addition:
         self._waiting_rows = 0
 
     def _write_file(self, day: date, rows: pa.Table) -> None:
-        content = ArchiveFile.EVENTS
-        by_message = rows.sort_by([(name, "ascending") for name in CONTENTS[content].keys])
+        content, namespace_id = ArchiveFile.EVENTS, self._namespace_id
+        by_message = rows.sort_by(contents.CONTENTS[content].order)
         table = ordering.in_order(schema.conform(by_message, schema.EVENT))
-        path = f"{content}/day={day}/namespace={self._namespace_id}/slice-{self.slice_id:010d}-{len(self._files)}.parquet"
+        path = f"{content}/day={day}/namespace={namespace_id}/slice-{self.slice_id:010d}-{len(self._files)}.parquet"
         ArchiveUnusedFile.objects.create(path=path, since=Now())
-        stored = self._here.write(table.cast(schema.with_metadata(schema.EVENT, slice=self.slice_id)), path)
-        span = pc.min_max(table["at"]).as_py()
-        self._files.append(
-            ArchiveFile(
-                slice_id=self.slice_id, imported=True, content=content, day=day, namespace_id=self._namespace_id, path=path,
-                rows=table.num_rows, bytes=stored.bytes, schema_version=schema.VERSION, checksum=stored.checksum,
-                first_at=span["min"], last_at=span["max"],
-            )
-        )  # fmt: skip
+        of = {"slice_id": self.slice_id, "imported": True, "day": day, "namespace_id": namespace_id}
+        self._files.append(contents.write(self._here, content, table, path, {"slice": self.slice_id}, **of))

@@ -132,12 +132,10 @@ WITH finished AS (
      WHERE id = %(slice_id)s AND state = 'open' RETURNING id)
 INSERT INTO vitrine_archive_file (slice_id, slices, imported, content, day, namespace_id, path, rows, bytes, schema_version,
                                   checksum, first_at, last_at)
-SELECT finished.id, '{}', false, f.content, f.day, f.namespace_id, f.path, f.rows, f.bytes, %(schema_version)s, f.checksum,
-       f.first_at, f.last_at
-  FROM finished, unnest(%(contents)s::text[], %(days)s::date[], %(namespace_ids)s::bigint[], %(paths)s::text[],
-                        %(rows)s::bigint[], %(bytes)s::bigint[], %(checksums)s::text[], %(first_ats)s::timestamptz[],
-                        %(last_ats)s::timestamptz[])
-       AS f(content, day, namespace_id, path, rows, bytes, checksum, first_at, last_at)
+SELECT finished.id, '{}', false, f.*
+  FROM finished, unnest(%(content)s::text[], %(day)s::date[], %(namespace_id)s::bigint[], %(path)s::text[],
+                        %(rows)s::bigint[], %(bytes)s::bigint[], %(schema_version)s::smallint[], %(checksum)s::text[],
+                        %(first_at)s::timestamptz[], %(last_at)s::timestamptz[]) AS f
 RETURNING id;
 
 -- name: history_events_in_slice
