@@ -50,7 +50,7 @@ def _generate(queue: EntityAddress, messages: int) -> int:
     """Write the history of so many messages to the event table. Returns the number of events."""
     entity = Entity.objects.get(namespace__name=queue.namespace, path=queue.path)
     until = datetime.now(UTC).replace(microsecond=0)
-    return generation.generate_recorded([entity], messages=messages, days=HOURS / 24, until=until).events
+    return generation.generate([entity], messages=messages, days=HOURS / 24, until=until, recorded=True).events
 
 
 def _copy_and_discard() -> None:

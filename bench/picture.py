@@ -176,7 +176,7 @@ def _past(report) -> None:
     ends = [now - timedelta(hours=hours) for hours in range(HOURS - 1, -1, -1)]
     entity = Entity.objects.get(namespace__name=queue.namespace, path=queue.path)
     events = sum(
-        generation.generate_recorded([entity], messages=messages, days=1 / 24, until=end, seed=place).events
+        generation.generate([entity], messages=messages, days=1 / 24, until=end, seed=place, recorded=True).events
         for place, end in enumerate(ends)
     )
     connections.current().execute("ANALYZE vitrine_message_event")

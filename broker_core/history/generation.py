@@ -67,57 +67,43 @@ def generate(
     load: Load | Sequence[Load] = LOAD,
     skew: float | None = None,
     seed: int = 0,
+    recorded: bool = False,
 ) -> Generated:
     """Add the history of about so many messages to the archive, over the days before `until`. The queues are of one namespace.
 
     load: of all queues, or of each. skew: the share of the first queue; None: every queue has the same. Numbers come from the
-    queues' counters. The same arguments give the same times.
+    queues' counters. The same arguments give the same times. recorded: write to the event table instead (see _record).
     """
-    played = _play(entities, messages, days, until, load, skew, seed)
-    events = _Events(entities, played)
+    loads = [load] * len(entities) if isinstance(load, Load) else load
+    counts = [round(messages * share) for share in _shares(len(entities), skew)]
+    played = [
+        play(entity.path, count, days, until, one, np.random.default_rng([seed, index]))
+        for index, (entity, count, one) in enumerate(zip(entities, counts, loads, strict=True))
+    ]
+    truths, events = tuple(one.truth for one in played), _Events(entities, played)
+    if recorded:
+        retention.create_partitions(until.date(), days_before=ceil(days) + 1)
+        _record(events)
+        return Generated(events.messages, events.count, truths)
     addition = foreign.Addition(entities[0].namespace_id)
     for table in _ahead(events.by_day()):
         addition.add(table)
     queues = [asdict(one.truth) | {"load": asdict(one.load)} for one in played]
     path = addition.note("parameters", {"seed": seed, "days": days, "until": until, "queues": queues})
-    return Generated(events.messages, events.count, tuple(one.truth for one in played), addition.finish(), path)
+    return Generated(events.messages, events.count, truths, addition.finish(), path)
 
 
-def generate_recorded(
-    entities: Sequence[Entity],
-    *,
-    messages: int,
-    days: float,
-    until: datetime,
-    load: Load | Sequence[Load] = LOAD,
-    skew: float | None = None,
-    seed: int = 0,
-) -> Generated:
-    """As generate, but write the events to the event table, and count them in the traffic of their queues and namespaces.
+def _record(events: _Events) -> None:
+    """Write events to the event table, and count them in the traffic of their queues and namespaces.
 
-    They are archived like any others. Each TABLE_BLOCK events are a transaction. Call this before real messages arrive, so that
-    numbers follow time.
+    They are archived like any others. Each TABLE_BLOCK events are a transaction. Real messages may arrive only afterwards, so
+    that numbers follow time.
     """
-    retention.create_partitions(until.date(), days_before=ceil(days) + 1)
-    events = _Events(entities, played := _play(entities, messages, days, until, load, skew, seed))
     with archive.connected() as connection:
         for table in _ahead(events.by_time()):
             with connection.transaction():
                 _copy(connection, table)
                 archive.run(connection, "history_count_generated")
-    return Generated(events.messages, events.count, tuple(one.truth for one in played))
-
-
-def _play(
-    entities: Sequence[Entity], messages: int, days: float, until: datetime, given: Load | Sequence[Load], skew: float | None,
-    seed: int,
-) -> list[Played]:  # fmt: skip
-    loads = [given] * len(entities) if isinstance(given, Load) else given
-    counts = [round(messages * share) for share in _shares(len(entities), skew)]
-    return [
-        play(entity.path, count, days, until, one, np.random.default_rng([seed, index]))
-        for index, (entity, count, one) in enumerate(zip(entities, counts, loads, strict=True))
-    ]
 
 
 def _shares(count: int, skew: float | None) -> list[float]:

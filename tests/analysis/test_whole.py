@@ -44,7 +44,7 @@ def orders(archive, settings, tmp_path):
     namespaces.ensure_namespace("demo")
     entities.create_queue(ORDERS)
     queue, until = Entity.objects.get(path="orders"), datetime.now(UTC).replace(microsecond=0)
-    generation.generate_recorded([queue], messages=2_000, days=1 / 8, until=until)
+    generation.generate([queue], messages=2_000, days=1 / 8, until=until, recorded=True)
     service_bus.send(ORDERS, [Message(b"x", message_id=str(i)) for i in range(10)])
     service_bus.complete(ORDERS, [message.lock_token for message in service_bus.receive(ORDERS, 3)])
     service_bus.dead_letter(ORDERS, [message.lock_token for message in service_bus.receive(ORDERS, 2)], reason="Bad")

@@ -213,7 +213,7 @@ def recorded(postgres, queue):
     queues = [queue, another(queue)]
     until = datetime.now(UTC).replace(microsecond=0)
     given = [LOAD, replace(LOAD, dead_letters_expired=True)]
-    yield queues, generation.generate_recorded(queues, messages=3000, days=1, until=until, load=given)
+    yield queues, generation.generate(queues, messages=3000, days=1, until=until, load=given, recorded=True)
     postgres.execute("TRUNCATE vitrine_traffic")
 
 

@@ -43,7 +43,7 @@ def generate(namespace: str, *, messages: int = MESSAGES, days: float = DAYS) ->
     began = until - timedelta(seconds=INCIDENT.begins)
     changes.mark_deploy(DEPLOY, [namespace], actor=OPERATOR, at=began - DEPLOYED_BEFORE)
     loads = [load.under_settings_of(found[path]) for path, load in LOADS.items()]
-    return generation.generate_recorded(queues, messages=messages, days=days, until=until, load=loads)
+    return generation.generate(queues, messages=messages, days=days, until=until, load=loads, recorded=True)
 
 
 def _change_setting(address: EntityAddress, queue: Entity, begun: datetime, changed: datetime) -> None:
