@@ -21,6 +21,7 @@ from broker_core.models import ArchiveFile, Entity
 
 from . import dimensions
 from .jobs import outcomes
+from .reports.report import duration
 
 logger = logging.getLogger(__name__)
 
@@ -255,7 +256,7 @@ def _same(column: str, value: str | int | None) -> ds.Expression:
 
 def _listed(row: dict[str, Any]) -> Listed:
     names = {code: name for name, code in outcomes.COLUMNS.items()}
-    waiting = _duration(row["waiting_us"])
+    waiting = duration(row["waiting_us"])
     if row["ended_at"] is None and row["first_received_at"]:
         waiting = max(row["first_received_at"] - row["enqueued_at"], timedelta(0))
     return Listed(
@@ -267,7 +268,7 @@ def _listed(row: dict[str, Any]) -> Listed:
         enqueued_at=row["enqueued_at"],
         ended_at=row["ended_at"],
         waiting=waiting,
-        processing=_duration(row["processing_us"]),
+        processing=duration(row["processing_us"]),
         deliveries=row["deliveries"],
         settled_by=row["settled_by"],
     )
@@ -276,8 +277,4 @@ def _listed(row: dict[str, Any]) -> Listed:
 def _delivery(row: dict[str, Any]) -> Delivery:
     of_attempt = {name: row[f"attempt_{name}"] for name in ("outcome", "received_at", "received_by")}
     shared = {name: row[name] for name in ("entity_id", "sequence_number", "attempt", "reason")}
-    return Delivery(**shared, **of_attempt, held=_duration(row["attempt_held_us"]))
-
-
-def _duration(microseconds: int | None) -> timedelta | None:
-    return None if microseconds is None else timedelta(microseconds=microseconds)
+    return Delivery(**shared, **of_attempt, held=duration(row["attempt_held_us"]))

@@ -12,11 +12,11 @@ from explorer.shared.charts import WIDTHS, brief
 from explorer.shared.presenters import actor_name
 from explorer.shared.timeline import words
 
+from ..survival import Z95
 from .drawings import gantt
 from .report import Column, Figure, Link, Section, Table
 from .scope import Scope
 
-Z95 = 1.959964
 NAMES = {  # CSS names of the ways in which a delivery ends
     EventKind.COMPLETED: "completed",
     EventKind.RECEIVED_AND_DELETED: "received_and_deleted",

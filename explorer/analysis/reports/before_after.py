@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from explorer.shared.charts import brief
 
-from ..jobs import measures
-from ..survival import FEWEST, Z95
+from ..survival import FEWEST, Band, Curve
 from .attempts import wilson
 from .report import percent
-
-TOLERANCE = 1e-9  # of a share, for products
-Band = tuple[float, float, float]  # a value, and the ends of its 95 % band
+from .times import Times
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,71 +56,20 @@ class Metric:
         return f"{self.name} {self.differs} ({self.value(self.before)} → {self.value(self.after)})"
 
 
-def metrics(times: Mapping[str, Mapping[int, Mapping[int, int]]], shares: Mapping[str, Any]) -> list[Metric]:
-    """What is compared. times: by side and measure, histograms. shares: by side, the row of counts; both lack a side without
-    messages."""
-    found = []
-    for name, measure, absent in (
-        ("waiting", measures.WAITING, measures.NEVER_RECEIVED), ("processing", measures.PROCESSING, None),
-    ):  # fmt: skip
-        counted = [times.get(side, {}) for side in ("before", "after")]
-        sides = [(side.get(measure, {}), side.get(absent, {}) if absent is not None else {}) for side in counted]
-        found += [
-            Metric(f"{name}, {words}", True, *(quantile_band(*side, share) for side in sides))
-            for words, share in (("median", 0.5), ("95\xa0%", 0.95))
-        ]
+def metrics(times: Sequence[Times], shares: Sequence[Any]) -> list[Metric]:
+    """What is compared: the times before and after, and the rows of counts. None: there is no such row."""
+    curves = {"waiting": [one.curve for one in times], "processing": [Curve(one.work, {}) for one in times]}
+    found = [
+        Metric(f"{name}, {words}", True, *(curve.band(share) for curve in sides))
+        for name, sides in curves.items()
+        for words, share in (("median", 0.5), ("95\xa0%", 0.95))
+    ]
     for name, part, whole in (
-        ("failed deliveries", "failed", "deliveries"), ("lost locks", "lock_lost", "deliveries"), ("lost messages", "lost",
-        "left"),
-    ):  # fmt: skip
-        found.append(Metric(name, False, *(_share(shares.get(side), part, whole) for side in ("before", "after"))))
-    return found
-
-
-def quantile_band(observed: Mapping[int, int], at_least: Mapping[int, int], share: float) -> Band | None:
-    """A quantile of times with its 95 % band, by the shares that it has with this probability in the Kaplan-Meier estimate
-    (without times that were not observed: its ranks), in microseconds. Infinite: it is longer than was observed. None: there are
-    too few. observed, at_least: histograms of times, and of times after which nothing is known."""
-    steps = sorted([*((bin_, 0, n) for bin_, n in observed.items()), *((bin_, 1, n) for bin_, n in at_least.items())])
-    total = sum(n for *_, n in steps)
-    if total < FEWEST:
-        return None
-    left, variances, risks = _estimate(steps, total)
-
-    def place(of: float) -> int:
-        return next((i for i, one in enumerate(left) if one <= max(0.0, 1 - of) + TOLERANCE), -1)
-
-    middle, variance = place(share), share * (1 - share) / total
-    if middle >= 0 and left[middle] > 0:
-        variance = max(variance, left[middle] ** 2 * variances[middle])
-    low, high = (place(of) for of in (share - Z95 * math.sqrt(variance), share + Z95 * math.sqrt(variance) + 1 / total))
-    if low < 0:  # at least as long as enough messages were observed
-        low = sum(one >= FEWEST for one in risks) - 1
-    at, first, last = (measures.middle(steps[one][0]) if one >= 0 else math.inf for one in (middle, low, high))
-    return at, first, last
-
-
-def _estimate(steps: Sequence[tuple[int, int, int]], total: int) -> tuple[list[float], list[float], list[int]]:
-    """At each step (bin, whether it was not observed to end, messages): the share that is left, Greenwood's sum, and the messages
-    at risk."""
-    left, variances, risks, share, variance, at_risk = [], [], [], 1.0, 0.0, total
-    for _, is_open, n in steps:
-        risks.append(at_risk)
-        if not is_open:
-            share *= 1 - n / at_risk
-            variance += n / (at_risk * (at_risk - n)) if at_risk > n else math.inf
-        left.append(share)
-        variances.append(variance)
-        at_risk -= n
-    return left, variances, risks
-
-
-def histograms(rows: Sequence[Any]) -> dict[tuple[str, int], dict[str, dict[int, Counter[int]]]]:
-    """By point and number, then by side and measure. rows: of the table "times" of jobs.reports.incidents."""
-    found: dict[tuple[str, int], dict[str, dict[int, Counter[int]]]] = {}
-    for row in rows:
-        sides = found.setdefault((row.point, row.number), {})
-        sides.setdefault(row.side, {})[row.measure] = Counter(dict(zip(row.bins, row.counts, strict=True)))
+        ("failed deliveries", "failed", "deliveries"),
+        ("lost locks", "lock_lost", "deliveries"),
+        ("lost messages", "lost", "left"),
+    ):
+        found.append(Metric(name, False, *(_share(row, part, whole) for row in shares)))
     return found
 
 

@@ -12,7 +12,7 @@ from ..listing import messages_url
 from ..survival import FEWEST, CannotTell
 from .drawings import ShareRow, gantt, share_rows
 from .forms import ReportForm
-from .report import Analysis, Column, Figure, Link, Report, Section, Table, counted, difference, percent
+from .report import Analysis, Column, Figure, Link, Report, Section, Table, counted, difference, duration, percent
 from .scope import Scope
 from .tables import Tables
 
@@ -80,7 +80,7 @@ def sentence(listed: Sequence[Any], published: Mapping[Any, int], names: Mapping
         said += f"; {_name(least, names)} took fewest, {percent(share)} of those of {_source(least, names)}"
     worst = listed[0]
     if worst.lag_p95_us and worst.compared >= FEWEST:
-        said += f"; {_name(worst, names)} lags most behind the fastest, by {_brief(worst.lag_p50_us)} in the median"
+        said += f"; {_name(worst, names)} lags most behind the fastest, by {brief(duration(worst.lag_p50_us))} in the median"
     return f"{said}." + (f" {counted(nobody, 'message')} {'was' if nobody == 1 else 'were'} taken by none." if nobody else "")
 
 
@@ -114,8 +114,8 @@ def _lags(listed: Sequence[Any], names: Mapping[int, str]) -> list[Section]:
 
 def _row(scope: Scope, one: Any, published: Mapping[Any, int], names: Mapping[int, str]) -> tuple[Any, ...]:
     url = messages_url({"queue": one.entity_id}, scope.range.start, scope.range.end, order="enqueued")
-    times = [_duration(us) for us in (one.p50_us, one.p95_us)]
-    lags = [_duration(us) for us in (one.lag_p50_us, one.lag_p95_us)]
+    times = [duration(us) for us in (one.p50_us, one.p95_us)]
+    lags = [duration(us) for us in (one.lag_p50_us, one.lag_p95_us)]
     first, of = one.fastest / one.compared if one.compared else None, _of(one, published)
     return (
         _source(one, names), _name(one, names), of, Link(one.taken, url), _share(one, published), max(0, of - one.taken),
@@ -138,14 +138,6 @@ def _name(one: Any, names: Mapping[int, str]) -> str:
 
 def _source(one: Any, names: Mapping[int, str]) -> str:
     return one.source if one.source is not None else names.get(one.source_id, "a deleted topic")
-
-
-def _duration(us: int | None) -> timedelta | None:
-    return None if us is None else timedelta(microseconds=us)
-
-
-def _brief(us: int) -> str:
-    return brief(timedelta(microseconds=us))
 
 
 ANALYSIS = Analysis(

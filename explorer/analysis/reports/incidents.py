@@ -18,17 +18,16 @@ from explorer.shared.presenters import actor_name
 
 from ..jobs import measures
 from ..listing import messages_url
-from ..survival import Curve
-from .before_after import Metric, histograms, metrics
+from .before_after import Metric, metrics
 from .forms import ReportForm
 from .report import Analysis, Column, Figure, Link, Report, Section, Table, counted, moment, percent
 from .scope import Range, Scope
 from .tables import Tables
+from .times import Times, times_by
 
 WINDOWS = {"1": "1 hour", "6": "6 hours", "24": "24 hours"}
 PERIODS = {"1": "hour", "6": "6 hours", "24": "24 hours"}  # "the ... before"
 LONGEST = timedelta(days=1)  # of WINDOWS
-AGED = timedelta(days=7)  # older trouble is known by the hour (jobs/roll_up.py)
 SUBJECTS = {
     "failed": "Failed deliveries of {0}", "locks": "Lost locks of {0}", "lost": "Lost messages of {0}",
     "waiting": "Messages of {0} that waited long",
@@ -93,11 +92,12 @@ class Change:
 def present(scope: Scope, values: Mapping[str, Any], tables: Tables) -> Report:
     length, about = timedelta(hours=int(values["window"])), tables.one("about")
     known, onsets = changes(tables["changes"]), sorted(tables["onsets"], key=lambda one: one.number)
-    times, shares = histograms(tables["times"]), {(one.point, one.number, one.side): one for one in tables["shares"]}
+    times = times_by(tables["times"], "point", "number", "side")
+    shares = {(one.point, one.number, one.side): one for one in tables["shares"]}
 
     def figures(point: str, number: int) -> list[Metric]:
-        sides = {side: shares[point, number, side] for side in ("before", "after") if (point, number, side) in shares}
-        return metrics(times.get((point, number), {}), sides)
+        places = [(point, number, side) for side in ("before", "after")]
+        return metrics([times.get(one, Times()) for one in places], [shares.get(one) for one in places])
 
     causes = {one.number: nearest(one, known, scope.now, length) for one in onsets}
     said = sentence(onsets, causes, scope, length, partial(figures, "onset"))
@@ -140,7 +140,7 @@ def nearest(onset: Any, known: Sequence[Change], now: datetime, length: timedelt
 
 def step_of(at: datetime, now: datetime) -> timedelta:
     """How finely the counts of this time are known."""
-    return timedelta(hours=1) if at < now - AGED else timedelta(minutes=5)
+    return measures.COARSE if at < now - measures.AGED else measures.STEP
 
 
 def sentence(onsets: Sequence[Any], causes: Mapping[int, Change | None], scope: Scope, length: timedelta, figures: Any) -> str:
@@ -202,7 +202,9 @@ def _picture(
     marks = sorted(((at - starts[0]) / span.bucket, letter, words) for letter, at, words in points)
     keys = [(name, word) for name, word in (("p50", "median wait"), ("p95", "95\xa0%"))]
     if onset.kind == "waiting":
-        waits = _waits(starts, tables["waits"])
+        known = times_by(tables["waits"], "at")
+        rows = [known.get(at, Times()) for at in starts]
+        waits = {name: [one.wait(share) for one in rows] for name, share in (("p50", 0.5), ("p95", 0.95))}
         charts = [duration_lines(starts, waits, (), one, partial=span.partial, marks=marks) for one in WIDTHS]
         label = f"Waiting of {names[onset.entity_id]} by {span.unit}"
     else:
@@ -214,20 +216,6 @@ def _picture(
     return Section("onset", title, figures=[Figure(label, charts, caption=caption, keys=keys)])
 
 
-def _waits(starts: Sequence[datetime], rows: Sequence[Any]) -> dict[str, list[timedelta | None]]:
-    """The median and the 95th percentile of the waiting in each interval."""
-    by_time: dict[datetime, dict[int, dict[int, int]]] = {}
-    for row in rows:
-        by_time.setdefault(row.at, {})[row.measure] = dict(zip(row.bins, row.counts, strict=True))
-    curves = {at: Curve(each.get(measures.WAITING, {}), each.get(measures.NEVER_RECEIVED, {})) for at, each in by_time.items()}
-
-    def value(at: datetime, share: float) -> timedelta | None:
-        found = curves[at].quantile(share) if at in curves else None
-        return None if found is None else timedelta(microseconds=found)
-
-    return {name: [value(at, share) for at in starts] for name, share in (("p50", 0.5), ("p95", 0.95))}
-
-
 def _onsets(scope: Scope, onsets: Sequence[Any], causes: Mapping[int, Change | None], length: timedelta) -> Section:
     rows = []
     for one in onsets:
@@ -235,7 +223,7 @@ def _onsets(scope: Scope, onsets: Sequence[Any], causes: Mapping[int, Change | N
         of = {"queue": one.entity_id}
         url = (
             messages_url(of, one.at, until) if one.kind == "waiting"
-            else messages_url(of, one.at - AGED, until, left_start=one.at, left_end=until, order="left")
+            else messages_url(of, one.at - measures.AGED, until, left_start=one.at, left_end=until, order="left")
         )  # fmt: skip
         ago = max(one.at - cause.at, timedelta(0)) if cause else None
         rows.append((
@@ -255,7 +243,7 @@ def _change(scope: Scope, one: Change, found: Sequence[Metric], shares: Mapping[
     counts = []
     for side, start in (("before", one.at - length), ("after", one.at)):
         row = shares.get(("change", one.number, side))
-        url = messages_url(of, start - AGED, start + length, left_start=start, left_end=start + length)
+        url = messages_url(of, start - measures.AGED, start + length, left_start=start, left_end=start + length)
         counts.append(Link(row.left, url) if row and row.left else 0)
     name = scope.paths.get(one.entity_id or 0, "all queues" if scope.is_whole else scope.name)
     differs = "; ".join(metric.words for metric in found if metric.differs)

@@ -11,7 +11,7 @@ from explorer.shared.charts import WIDTHS, brief
 
 from .drawings import gantt
 from .forms import ReportForm
-from .report import Analysis, Column, Figure, Link, Report, Section, Table, counted, difference, moment, percent
+from .report import Analysis, Column, Figure, Link, Report, Section, Table, counted, difference, duration, moment, percent
 from .scope import Scope
 from .tables import Tables
 
@@ -77,10 +77,9 @@ def sentence(routes: Sequence[Any], steps: Mapping[str, Sequence[Any]], names: M
         return "No messages went on to another queue in this range."
     first, total = routes[0], sum(one.journeys for one in routes)
     place, share = slowest(steps[first.route])
-    said = (
-        f"{counted(first.journeys, 'journey')} went {_words(steps[first.route], names)}, half within {_brief(first.p50_us)}, "
-        f"95\xa0% within {_brief(first.p95_us)}"
-    )
+    half, most = (brief(duration(us)) for us in (first.p50_us, first.p95_us))
+    route = _words(steps[first.route], names)
+    said = f"{counted(first.journeys, 'journey')} went {route}, half within {half}, 95\xa0% within {most}"
     said += f"; {percent(share)} of the time was in {_name(place, names)}." if share else "."
     return said if total == first.journeys else f"{said} {counted(len(routes), 'route')} had {counted(total, 'journey')}."
 
@@ -125,7 +124,7 @@ def _waterfall(one: Any, kind: str, title: str, names: Mapping[int, str]) -> Sec
 
 def _step(number: int, one: Any, steps: Sequence[Any], names: Mapping[int, str]) -> tuple[Any, ...]:
     total = sum(each.sum_us for each in steps)
-    times = [timedelta(microseconds=us) for us in (one.begins_us, one.waits_us, one.p50_us, one.p95_us)]
+    times = [duration(us) for us in (one.begins_us, one.waits_us, one.p50_us, one.p95_us)]
     return str(number), _name(one, names), one.how or "sent", *times, one.sum_us / total if total else 0.0
 
 
@@ -134,7 +133,7 @@ def _route(named: Scope, one: Any, steps: Sequence[Any], longest: Any) -> tuple[
     last, link = longest.legs[-1] if longest else None, None
     if last and last["entity_id"] in named.by_id:
         link = Link(f"#{last['sequence_number']}", named.message_url(last["entity_id"], last["sequence_number"]))
-    lengths = [timedelta(microseconds=us) for us in (one.p50_us, one.p95_us, one.longest_us)]
+    lengths = [duration(us) for us in (one.p50_us, one.p95_us, one.longest_us)]
     return _words(steps, named.paths), one.journeys, *lengths, _name(place, named.paths), share, link
 
 
@@ -145,10 +144,6 @@ def _name(step: Any, names: Mapping[int, str]) -> str:
 def _words(steps: Iterable[Any], names: Mapping[int, str]) -> str:
     """A route in words: "orders → (forwarded) audit"."""
     return " ".join(f"→ ({one.how}) {_name(one, names)}" if one.how else _name(one, names) for one in steps)
-
-
-def _brief(us: int) -> str:
-    return brief(timedelta(microseconds=us))
 
 
 ANALYSIS = Analysis(

@@ -14,7 +14,7 @@ from explorer.shared.charts import WIDTHS, brief, stacked_bars
 from ..listing import messages_url
 from .attempts import messages_section, receiver_name
 from .forms import ReportForm
-from .report import Analysis, Column, Figure, Link, Report, Section, Table, counted, keyed, moment, percent
+from .report import Analysis, Column, Figure, Link, Report, Section, Table, counted, duration, keyed, moment, percent
 from .scope import Range, Scope
 from .tables import Tables
 
@@ -109,7 +109,7 @@ def lost_by(rows: Sequence[Any], key: str) -> dict[Any, Lost]:
             continue
         lost = found.setdefault(value, Lost())
         if row.cause is None:  # of all causes
-            lost.late, lost.needed, lost.needed_95 = row.late, _duration(row.needed_us), _duration(row.needed_95_us)
+            lost.late, lost.needed, lost.needed_95 = row.late, duration(row.needed_us), duration(row.needed_95_us)
         else:
             lost.causes[row.cause] = row.lost
             lost.last = max(lost.last or row.last_at, row.last_at)
@@ -126,8 +126,8 @@ def sentence(scope: Scope, queues: Sequence[Any], by_queue: Mapping[int, Lost]) 
         deliveries = counted(sum(one.deliveries for one in queues), "delivery", "deliveries")
         said = f"None of {deliveries} of {scope.name} ended because {because}"
         if len(queues) == 1 and worst.timed:
-            said += f"; 95\xa0% of those that succeeded took at most {brief(_duration(worst.held_us))} of the lock"
-            said += f" of {brief(_duration(worst.lock_us))}"
+            said += f"; 95\xa0% of those that succeeded took at most {brief(duration(worst.held_us))} of the lock"
+            said += f" of {brief(duration(worst.lock_us))}"
         return f"{said}."
     lost, path = by_queue[worst.entity_id], scope.paths[worst.entity_id]
     deliveries = counted(worst.deliveries, "delivery", "deliveries")
@@ -136,7 +136,7 @@ def sentence(scope: Scope, queues: Sequence[Any], by_queue: Mapping[int, Lost]) 
     said += f", more than of {counted(others, 'other queue')}" if others else ""
     cause = max(lost.causes, key=lambda name: lost.causes[name])
     said += f", {'mostly ' if len(lost.causes) > 1 else ''}because {BECAUSE[cause]}"
-    said += f" of {brief(_duration(worst.lock_us))}" if cause == "longer" and worst.lock_us else ""
+    said += f" of {brief(duration(worst.lock_us))}" if cause == "longer" and worst.lock_us else ""
     if lost.needed and lost.needed_95:
         said += (
             f"; a lock of at least {human(at_least(lost.needed_95))} would have kept 95\xa0% of the {lost.late:,} that were "
@@ -169,7 +169,7 @@ def _queues(scope: Scope, queues: Sequence[Any], by_queue: Mapping[int, Lost]) -
         lost, query = by_queue.get(one.entity_id, Lost()), {"queue": one.entity_id}
         data.append((
             scope.paths[one.entity_id], _link(scope, query, one.deliveries, ""), _link(scope, query, one.lost, "lost"),
-            one.lost / one.deliveries, *lost.columns, _duration(one.lock_us), _duration(one.held_us),
+            one.lost / one.deliveries, *lost.columns, duration(one.lock_us), duration(one.held_us),
             one.nearly / one.timed if one.timed else None, lost.late, lost.needed, lost.needed_95,
         ))  # fmt: skip
     return Section("queues", "Use of the lock", table=Table("queues", "Use of the lock", QUEUES, data))
@@ -205,10 +205,6 @@ def _compared(before: Any, span: Range) -> str:
         return "There were no deliveries in the range to compare with."
     lost = f"{percent(before.lost / before.deliveries)} of all locks were lost ({before.lost:,} of {before.deliveries:,})"
     return f"From {moment(span.start)} to {moment(span.end)}, {lost}."
-
-
-def _duration(microseconds: int | None) -> timedelta | None:
-    return None if microseconds is None else timedelta(microseconds=microseconds)
 
 
 ANALYSIS = Analysis(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -13,16 +13,15 @@ from broker_core.common.durations import human
 from broker_core.form_fields import DurationField
 from explorer.shared.charts import WIDTHS
 
-from ..jobs import measures
 from ..jobs.constants import BY_WEEK, WEEK
 from ..jobs.measures import lower_bound
 from ..listing import messages_url
-from ..survival import Curve
 from .drawings import ShareRow, share_rows
 from .forms import ReportForm
 from .report import Analysis, Column, Figure, Link, Report, Section, Table, counted, joined, moment, percent
 from .scope import Range, Scope
 from .tables import Tables
+from .times import Times, times_by
 
 DEFAULT_SHARE, DEFAULT_TIME = 95.0, timedelta(minutes=1)
 FEW = 30  # messages, from which a share is worth a verdict
@@ -86,37 +85,29 @@ def present(scope: Scope, values: Mapping[str, Any], tables: Tables) -> Report:
     rows = tables["queues"]
     if not rows:
         return Report(f"No messages entered {scope.name} in this range.", (), NOTES)
-    periods = levels(rows, promise.time, lambda row: row.at)
-    [whole] = levels(rows, promise.time, lambda row: None).values()
-    by_queue = levels(rows, promise.time, lambda row: (row.entity_id, row.at))
+    periods = levels(times_by(rows, "at"), promise.time)
+    whole = level(times_by(rows)[None], promise.time)
+    by_queue = levels(times_by(rows, "entity_id", "at"), promise.time)
     said = sentence(scope, promise, whole, periods)
     if scope.is_whole and (broken := broken_by(scope.paths, promise, by_queue)):
         said += f" {broken}"
     return Report(said, _sections(scope, promise, periods, by_queue), NOTES, tables.one("known").generated)
 
 
-def levels(rows: Iterable[Any], time: timedelta, key: Any) -> dict[Any, Level]:
-    """By the key of their rows, in order. rows: measure, bins, counts. Pure."""
-    found: dict[Any, tuple[dict[int, int], dict[int, int]]] = {}
-    for row in rows:
-        histograms = found.setdefault(key(row), ({}, {}))
-        histogram = histograms[row.measure == measures.NEVER_RECEIVED]
-        for number, count in zip(row.bins, row.counts, strict=True):
-            histogram[number] = histogram.get(number, 0) + count
-    return {one: level(*found[one], time) for one in sorted(found, key=lambda one: (one is not None, one))}
+def levels(times: Mapping[Any, Times], within: timedelta) -> dict[Any, Level]:
+    """By the same keys, in order. Pure."""
+    return {key: level(times[key], within) for key in sorted(times)}
 
 
-def level(received: Mapping[int, int], never: Mapping[int, int], time: timedelta) -> Level:
-    """From two histograms of microseconds: the waiting, and the time in the queue of messages that were not received. A bin is in
-    time only if all of it is. Pure."""
-    limit = time // timedelta(microseconds=1)
+def level(times: Times, within: timedelta) -> Level:
+    """A bin is in time only if all of it is. Pure."""
+    limit = within // timedelta(microseconds=1)
 
     def beyond(histogram: Mapping[int, int]) -> int:
         return sum(count for number, count in histogram.items() if lower_bound(number + 1) > limit)
 
-    late = beyond(received) + beyond(never)
-    kept = 1 - Curve(received, never).share_at(limit)
-    return Level(sum(received.values()) + sum(never.values()), kept, late, sum(never.values()) - beyond(never))
+    late, kept = beyond(times.waiting) + beyond(times.absent), 1 - times.curve.share_at(limit)
+    return Level(times.messages, kept, late, times.absent.total() - beyond(times.absent))
 
 
 def sentence(scope: Scope, promise: Promise, whole: Level, periods: Mapping[datetime, Level]) -> str:

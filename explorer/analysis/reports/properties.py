@@ -19,7 +19,7 @@ from ..survival import FEWEST
 from .attempts import wilson
 from .drawings import ShareRow, named_heat_map, share_rows
 from .forms import ReportForm
-from .report import Analysis, Column, Figure, Link, Report, Section, Table, counted, moment, percent
+from .report import Analysis, Column, Figure, Link, Report, Section, Table, counted, duration, moment, percent
 from .scope import Range, Scope
 from .tables import Tables
 
@@ -209,10 +209,9 @@ def _sessions(scope: Scope, sessions: Sequence[Any], spells: Iterable[Any]) -> l
 
 
 def _session_row(scope: Scope, one: Any) -> tuple[Any, ...]:
-    wait = None if one.wait_us is None else timedelta(microseconds=one.wait_us)
     return (
         scope.paths[one.entity_id], one.session, _link(scope, one.entity_id, one.messages, dimensions.SESSION, one.session),
-        one.messages / one.queue_messages, one.failed, wait, timedelta(microseconds=one.still_us), one.since,
+        one.messages / one.queue_messages, one.failed, duration(one.wait_us), duration(one.still_us), one.since,
         Link(f"#{one.first}", scope.message_url(one.entity_id, one.first)),
     )  # fmt: skip
 

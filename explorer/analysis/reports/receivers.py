@@ -13,7 +13,7 @@ from ..survival import FEWEST
 from .attempts import receiver_name, wilson
 from .drawings import ShareRow, named_heat_map, share_rows
 from .forms import ReportForm
-from .report import Analysis, Column, Figure, Link, Report, Section, Table, counted, moment, percent
+from .report import Analysis, Column, Figure, Link, Report, Section, Table, counted, duration, moment, percent
 from .scope import Range, Scope
 from .tables import Tables
 
@@ -60,7 +60,7 @@ def sentence(rows: Sequence[Any], everything: Any, subject: str, noun: str) -> s
     if not rows:
         return f"No messages of {subject} were received in this range."
     first, deliveries = rows[0], counted(everything.deliveries, "delivery", "deliveries")
-    half = f", half in {brief(_duration(first.work_us))}" if first.work_us is not None else ""
+    half = f", half in {brief(duration(first.work_us))}" if first.work_us is not None else ""
     if everything.receivers == 1:
         return f"{receiver_name(first.receiver)} is the only {noun} of {subject}: {deliveries}{half}."
     said = (
@@ -140,8 +140,8 @@ def _table(scope: Scope, rows: Sequence[Any], noun: str) -> Section:
         count = unsuccessful(row)
         data.append((
             receiver_name(row.receiver), number["deliveries"], row.queues, number["succeeded"], number["lost"],
-            number["rejected"], number["failed"], count / row.deliveries, *wilson(count, row.deliveries), _duration(row.work_us),
-            _duration(row.work_95_us), row.last_at,
+            number["rejected"], number["failed"], count / row.deliveries, *wilson(count, row.deliveries), duration(row.work_us),
+            duration(row.work_95_us), row.last_at,
         ))  # fmt: skip
     title = f"{noun.capitalize()}s"
     return Section("receivers", title, table=Table("receivers", title, COLUMNS, data))
@@ -159,10 +159,6 @@ def _compared(before: Any, span: Range, noun: str) -> str:
         return f"{between} there were no deliveries."
     of = f"{counted(before.receivers, noun)} had {counted(before.deliveries, 'delivery', 'deliveries')}"
     return f"{between}, {of}; {percent(before.unsuccessful / before.deliveries)} did not succeed."
-
-
-def _duration(microseconds: int | None) -> timedelta | None:
-    return None if microseconds is None else timedelta(microseconds=microseconds)
 
 
 ANALYSIS = Analysis(

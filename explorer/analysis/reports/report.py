@@ -211,6 +211,10 @@ def plain(value: Any) -> Any:
     return value.value if isinstance(value, Link) else value
 
 
+def duration(microseconds: int | None) -> timedelta | None:
+    return None if microseconds is None else timedelta(microseconds=microseconds)
+
+
 def joined(parts: Sequence[str]) -> str:
     """Parts of a sentence: "a, b and c"."""
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}" if parts else ""

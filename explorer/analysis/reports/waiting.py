@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import cached_property
 from typing import Any
 
 from explorer.shared.charts import WIDTHS, brief, share_curve
 
-from ..jobs import measures
 from ..jobs.measures import middle
 from ..listing import messages_url
 from ..survival import FEWEST, CannotTell, Curve
@@ -22,6 +18,7 @@ from .forms import ReportForm
 from .report import Analysis, Column, Figure, Link, Report, Section, Table, counted, moment, percent
 from .scope import Range, Scope
 from .tables import Tables
+from .times import Times, times_by, together
 
 PERCENTILES = (0.5, 0.75, 0.9, 0.95, 0.99)
 POINTS = 48  # of a curve
@@ -66,39 +63,6 @@ HEAT = [("heat-0", "few"), ("heat-2", "more"), ("heat-4", "most messages")]
 LINES = [("p50", "median"), ("p95", "95 %")]
 
 
-@dataclass(frozen=True)
-class Times:
-    """Histograms of microseconds (measures.bin_of): waiting of messages that were received, time of those that were not, and
-    processing."""
-
-    waiting: Counter[int] = field(default_factory=Counter)
-    absent: Counter[int] = field(default_factory=Counter)
-    work: Counter[int] = field(default_factory=Counter)
-
-    def of(self, measure: int) -> Counter[int]:
-        """The histogram of a measure."""
-        return {measures.WAITING: self.waiting, measures.NEVER_RECEIVED: self.absent, measures.PROCESSING: self.work}[measure]
-
-    @property
-    def messages(self) -> int:
-        return self.waiting.total() + self.absent.total()
-
-    @cached_property
-    def curve(self) -> Curve:
-        return Curve(self.waiting, self.absent)
-
-    def wait(self, share: float) -> timedelta | None:
-        return _duration(self.curve.quantile(share))
-
-    @property
-    def columns(self) -> tuple[Any, ...]:
-        """The columns from the median wait on, without the share that was not received."""
-        return (*map(self.wait, (0.5, 0.95)), self.work.total(), *map(self.processing, (0.5, 0.95)))
-
-    def processing(self, share: float) -> timedelta | None:
-        return _duration(percentile(self.work, share))
-
-
 def present(scope: Scope, values: Mapping[str, Any], tables: Tables) -> Report:
     known = tables.one("known")
     by_time, by_queue = times_by(tables["times"], "at"), times_by(tables["queues"], "entity_id")
@@ -114,34 +78,6 @@ def present(scope: Scope, values: Mapping[str, Any], tables: Tables) -> Report:
     )
     shown = [one for one in _sections(scope, axis(scope.range, known.since), by_time, by_queue, before) if one]
     return Report(found, shown if everything.messages else (), NOTES, known.generated)
-
-
-def times_by(rows: Iterable[Any], key: str = "") -> dict[Any, Times]:
-    """The times of each key, a column of the rows; without one, all together under None. rows: measure, bins, counts. Pure."""
-    found: dict[Any, Times] = {}
-    for row in rows:
-        times = found.setdefault(getattr(row, key) if key else None, Times())
-        times.of(row.measure).update(dict(zip(row.bins, row.counts, strict=True)))
-    return found
-
-
-def together(times: Iterable[Times]) -> Times:
-    """The sum of some. Pure."""
-    whole = Times()
-    for one in times:
-        for measure in (measures.WAITING, measures.NEVER_RECEIVED, measures.PROCESSING):
-            whole.of(measure).update(one.of(measure))
-    return whole
-
-
-def percentile(histogram: Mapping[int, int], share: float) -> int | None:
-    """The value (the middle of its bin) that this share does not exceed; None: there are no values. Pure."""
-    left = share * sum(histogram.values())
-    for number in sorted(histogram):
-        left -= histogram[number]
-        if left <= 1e-9:
-            return round(middle(number))
-    return None
 
 
 def sentence(name: str, times: Times, medians: Mapping[datetime, timedelta | None]) -> str:
@@ -271,11 +207,16 @@ def _curve(times: Times, before: Times | None) -> Figure:
 def _by_queue(scope: Scope, found: Mapping[int, Times]) -> list[Section]:
     paths, span = scope.paths, scope.range
     data = [
-        (paths[entity_id], Link(times.messages, messages_url({"queue": entity_id}, span.start, span.end)), *times.columns[:2],
-         times.absent.total() / times.messages, *times.columns[2:])
+        (paths[entity_id], Link(times.messages, messages_url({"queue": entity_id}, span.start, span.end)), *_columns(times)[:2],
+         times.absent.total() / times.messages, *_columns(times)[2:])
         for entity_id, times in _slowest_first(found)
     ]  # fmt: skip
     return [Section("queues", "By queue", "Slowest first.", table=Table("queues", "By queue", QUEUES, data))]
+
+
+def _columns(times: Times) -> tuple[Any, ...]:
+    """The columns from the median wait on, without the share that was not received."""
+    return (*map(times.wait, (0.5, 0.95)), times.work.total(), *map(times.processing, (0.5, 0.95)))
 
 
 def _slowest_first(found: Mapping[int, Times]) -> list[tuple[int, Times]]:
@@ -291,12 +232,8 @@ def _rows(scope: Scope, shown: Axis, by_time: Mapping[datetime, Times]) -> list[
     for at in reversed(shown.starts):
         times = by_time.get(at, empty)
         url = messages_url(scope.query, max(at, span.start), min(at + span.bucket, span.end))
-        rows.append((at, Link(times.messages, url) if times.messages else 0, *times.columns))
+        rows.append((at, Link(times.messages, url) if times.messages else 0, *_columns(times)))
     return rows
-
-
-def _duration(microseconds: int | None) -> timedelta | None:
-    return None if microseconds is None else timedelta(microseconds=microseconds)
 
 
 ANALYSIS = Analysis(

@@ -16,14 +16,14 @@ from broker_core.form_fields import DurationField
 from explorer.shared.charts import WIDTHS, brief
 from explorer.shared.family import LimitPages, pages_of
 
-from ..jobs import measures
 from ..jobs.replaying import BACKLOG, amount_band, share_band
 from ..survival import CannotTell, Curve, Estimate
 from .drawings import share_bars
 from .forms import ReportForm
-from .report import PREVIEWED, Analysis, Column, Figure, Link, Report, Section, Table, counted, joined, percent
+from .report import PREVIEWED, Analysis, Column, Figure, Link, Report, Section, Table, counted, duration, joined, percent
 from .scope import Scope
 from .tables import Tables
+from .times import Times, times_by
 
 US = timedelta(microseconds=1)
 LONGEST = timedelta(days=365)  # of a bound of waiting
@@ -167,8 +167,7 @@ class Answers:
     @property
     def curve(self) -> Curve:
         """The survival estimate of the waiting, which does not feed back."""
-        by_measure = {row.measure: dict(zip(row.bins, row.counts, strict=True)) for row in self.tables["waits"]}
-        return Curve(by_measure.get(measures.WAITING, {}), by_measure.get(measures.NEVER_RECEIVED, {}))
+        return times_by(self.tables["waits"]).get(None, Times()).curve
 
     @property
     def has_backlog(self) -> bool:
@@ -377,7 +376,8 @@ def _calibration(found: Answers) -> Section:
         (words, f"{getattr(actual, name):,}", f"{getattr(base, name):,}", _error(getattr(actual, name), getattr(base, name)))
         for name, words in names.items()
     ]
-    rows.append(("95 % received within", _time(actual.p95), _time(base.p95), _error(actual.p95 or 0, base.p95 or 0)))
+    really, said = (brief(duration(one.p95)) for one in (actual, base))
+    rows.append(("95 % received within", really, said, _error(actual.p95 or 0, base.p95 or 0)))
     return Section("calibration", "Replay error", table=Table("calibration", "Replay error", CALIBRATION, rows))
 
 
@@ -392,10 +392,6 @@ def _error(really: float, said: float) -> str:
 
 def _lost(outcome: Any) -> int:
     return outcome.expired + outcome.dead_lettered
-
-
-def _time(us: int | None) -> str:
-    return "–" if us is None else brief(us * US)
 
 
 ANALYSIS = Analysis(

@@ -3,22 +3,23 @@
 import math
 import random
 from collections import Counter
-from typing import Any
 
 import pytest
 
 from explorer.analysis.jobs import measures
 from explorer.analysis.jobs.measures import bin_of
-from explorer.analysis.reports.before_after import Metric, metrics, quantile_band
+from explorer.analysis.reports.before_after import Metric, metrics
+from explorer.analysis.reports.times import Times
+from explorer.analysis.survival import Curve
 
 from .scopes import tables
 
 SHARES = {"shares": {"left": 100, "lost": 0, "deliveries": 100, "failed": 0, "lock_lost": 0}}
 
 
-def took(values, at_least=()) -> tuple[Any, Any]:
-    """The bands' histograms of these microseconds; below 32, each number has a bin of its own."""
-    return Counter(map(bin_of, values)), Counter(map(bin_of, at_least))
+def band(share, values, at_least=()):
+    """Of a quantile of these microseconds; below 32, each number has a bin of its own."""
+    return Curve(Counter(map(bin_of, values)), Counter(map(bin_of, at_least))).band(share)
 
 
 def test_the_band_of_a_quantile_covers_the_truth():
@@ -26,30 +27,30 @@ def test_the_band_of_a_quantile_covers_the_truth():
     dice = random.Random(5)
     for share, truth in ((0.5, 0.0), (0.95, 1.6449)):
         samples = ([math.exp(dice.gauss(0, 1)) * 1e6 for _ in range(200)] for _ in range(300))
-        bands = [quantile_band(*took(map(round, one)), share) for one in samples]
+        bands = [band(share, map(round, one)) for one in samples]
         true = measures.middle(bin_of(round(math.exp(truth) * 1e6)))
         assert 0.93 <= sum(low <= true <= high for _, low, high in bands) / 300 <= 1
-    assert quantile_band(*took([1] * 29), 0.5) is None
+    assert band(0.5, [1] * 29) is None
 
 
 def test_quantiles_of_observed_times_are_their_ranks():
     values = [rank // 4 for rank in range(4, 104)]  # four times each of 1 to 25
-    assert quantile_band(*took(values), 0.5) == (13, 11, 16)
+    assert band(0.5, values) == (13, 11, 16)
 
 
 def test_quantiles_count_messages_that_still_wait():
     """Of 100 that were observed for 25 µs, 20 were received within 1 µs; of 100 others, 70; none at all in the third case."""
-    assert quantile_band(*took([1] * 20, [25] * 80), 0.5) == (math.inf, 25, math.inf)
-    assert quantile_band(*took([1] * 70, [25] * 30), 0.5) == (1, 1, 1)
-    assert quantile_band(*took([], [rank // 4 for rank in range(4, 104)]), 0.5) == (math.inf, 18, math.inf)
-    assert quantile_band(*took([10] * 30, [1] * 30), 0.5) == (10, 10, 10)  # of those that could be observed, all
+    assert band(0.5, [1] * 20, [25] * 80) == (math.inf, 25, math.inf)
+    assert band(0.5, [1] * 70, [25] * 30) == (1, 1, 1)
+    assert band(0.5, [], [rank // 4 for rank in range(4, 104)]) == (math.inf, 18, math.inf)
+    assert band(0.5, [10] * 30, [1] * 30) == (10, 10, 10)  # of those that could be observed, all
 
 
 def test_what_differs_before_and_after():
     """Waiting doubles, a third of the deliveries fail afterwards, processing stays."""
-    before, after = ({measures.WAITING: {bin_of(us): 60}, measures.PROCESSING: {bin_of(5): 60}} for us in (10, 20))
+    times = [Times(Counter({bin_of(us): 60}), work=Counter({bin_of(5): 60})) for us in (10, 20)]
     rows = tables(SHARES, shares=[{}, {"failed": 33, "lock_lost": 33}])["shares"]
-    found = metrics({"before": before, "after": after}, dict(zip(("before", "after"), rows, strict=True)))
+    found = metrics(times, rows)
     assert {one.name: one.differs for one in found if one.differs} == {
         "waiting, median": "longer", "waiting, 95\xa0%": "longer", "failed deliveries": "more", "lost locks": "more",
     }  # fmt: skip
@@ -60,7 +61,7 @@ def test_what_differs_before_and_after():
 
 def test_too_few_messages_are_not_compared():
     rows = tables(SHARES, shares=[{"left": 29, "deliveries": 0}])["shares"]
-    found = metrics({"before": {measures.WAITING: {5: 29}}}, {"before": rows[0]})
+    found = metrics([Times(Counter({5: 29})), Times()], [rows[0], None])
     assert not any(one.before or one.after or one.differs for one in found)
     assert found[0].columns == ("waiting, median", None, None, "no")
 

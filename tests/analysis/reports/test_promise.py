@@ -1,5 +1,6 @@
 """Service level: how messages that were never received are counted, and the verdict by period."""
 
+from collections import Counter
 from datetime import timedelta
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from explorer.analysis.jobs.measures import NEVER_RECEIVED, WAITING, bin_of
 from explorer.analysis.reports import promise
 from explorer.analysis.reports.promise import Level, Promise, PromiseForm
+from explorer.analysis.reports.times import Times
 
 from .given import DAY, NOON, a_scope, tables
 
@@ -15,9 +17,9 @@ MONDAY = NOON - NOON.hour * timedelta(hours=1) - 6 * DAY
 VALUES = {"share": 95.0, "time": MINUTE}
 
 
-def seconds(**counts: int) -> dict[int, int]:
+def seconds(**counts: int) -> Counter:
     """A histogram: s10=3 are 3 messages of 10 seconds."""
-    return {bin_of(int(name[1:]) * 1_000_000): count for name, count in counts.items()}
+    return Counter({bin_of(int(name[1:]) * 1_000_000): count for name, count in counts.items()})
 
 
 def row(at, count: int, wait: int = 10, measure: int = WAITING, entity_id: int = 1) -> dict:
@@ -27,15 +29,15 @@ def row(at, count: int, wait: int = 10, measure: int = WAITING, entity_id: int =
 @pytest.mark.parametrize(
     ("received", "never", "level"),
     [
-        (seconds(s10=95, s90=5), {}, Level(100, 0.95, 5, 0)),
+        (seconds(s10=95, s90=5), seconds(), Level(100, 0.95, 5, 0)),
         (seconds(s10=90), seconds(s90=10), Level(100, 0.9, 10, 0)),
         (seconds(s10=90, s90=5), seconds(s5=5), Level(100, 90 / 95, 5, 5)),
         (seconds(s10=50), seconds(s30=50), Level(100, 0.5, 0, 50)),
-        ({}, seconds(s30=9), Level(9, 0, 0, 9)),
+        (seconds(), seconds(s30=9), Level(9, 0, 0, 9)),
     ],
 )
 def test_a_message_that_was_never_received(received, never, level):
-    found = promise.level(received, never, MINUTE)
+    found = promise.level(Times(received, never), MINUTE)
     assert (found.messages, found.late, found.undecided) == (level.messages, level.late, level.undecided)
     assert found.kept == pytest.approx(level.kept)
 

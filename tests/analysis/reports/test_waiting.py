@@ -8,7 +8,7 @@ from explorer.analysis.jobs.measures import NEVER_RECEIVED, PROCESSING, WAITING,
 from explorer.analysis.reports import waiting
 from explorer.analysis.reports.drawings import duration_heat_map
 from explorer.analysis.reports.scope import Range
-from explorer.analysis.reports.waiting import Times
+from explorer.analysis.reports.times import Times, times_by, together
 
 from .given import DAY, HOUR, NOON, a_scope, tables
 
@@ -30,11 +30,11 @@ def row(seconds: float, count: int, measure: int = WAITING, **keys) -> dict:
 def test_rows_are_added_up_by_key_and_measure():
     given = [("a", WAITING, 7, 2), ("a", WAITING, 7, 1), ("b", NEVER_RECEIVED, 9, 4), ("a", PROCESSING, 3, 5)]
     rows = [SimpleNamespace(key=key, measure=measure, bins=[number], counts=[count]) for key, measure, number, count in given]
-    found = waiting.times_by(rows, "key")
+    found = times_by(rows, "key")
     assert found == {
         "a": Times(Counter({7: 3}), Counter(), Counter({3: 5})), "b": Times(Counter(), Counter({9: 4}), Counter())
     }  # fmt: skip
-    assert waiting.together(found.values()) == Times(Counter({7: 3}), Counter({9: 4}), Counter({3: 5}))
+    assert together(found.values()) == Times(Counter({7: 3}), Counter({9: 4}), Counter({3: 5}))
 
 
 def test_percentiles_count_messages_that_were_not_received():
