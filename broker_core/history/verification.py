@@ -53,13 +53,6 @@ def damages(files: Iterable[ArchiveFile], *, deep: bool = False) -> Iterator[Dam
             yield Damage(file, problem)
 
 
-def require_intact(files: Iterable[ArchiveFile]) -> None:
-    """Raise ArchiveDamaged if a footer of these files is not as the manifest says."""
-    found = list(damages(files))
-    if found:
-        raise ArchiveDamaged(found)
-
-
 def _problem(archive: "storage.Folder | storage.Remote", file: ArchiveFile, deep: bool) -> str | None:
     try:
         with archive.open(file.path) as opened:

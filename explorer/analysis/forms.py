@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
@@ -13,10 +13,10 @@ from django.db.models import QuerySet
 from broker_core.common.types import EntityKind
 from broker_core.models import Entity, Namespace
 
+from .jobs.measures import STEP
 from .subject import Subject
 
 RECEIVABLE = (EntityKind.QUEUE, EntityKind.SUBSCRIPTION)  # a topic's messages pass through it in no time
-STEP = timedelta(minutes=5)  # of an instant that is chosen
 
 
 def analysable(entities: QuerySet[Entity]) -> QuerySet[Entity]:

@@ -18,7 +18,6 @@ from ..running import java, submission
 
 RETRIED_AFTER = timedelta(minutes=10)  # a failed run, by opening the page again
 TAKEN_WITHIN = timedelta(seconds=20)  # by a worker that is idle
-FINISHED_BADLY = (AnalysisRun.FAILED, AnalysisRun.CANCELLED)
 
 
 @dataclass(frozen=True)
@@ -110,14 +109,6 @@ def _joined(kinds: Sequence[type[ReportForm]], analyses: Sequence[Analysis]) -> 
     own = {name: value for kind in reversed(kinds) for name, value in kind.DEFAULTS.items()}
     defaults = own if own and len(analyses) == 1 else own | dict(ReportForm.DEFAULTS)  # several have a range in common
     joined: type[ReportForm] = type("JoinedForm", tuple(kinds) or (ReportForm,), {"DEFAULTS": defaults})
-    if _compares(analyses):
+    if any("compare" in one.form.base_fields for one in analyses):
         joined.base_fields["compare"] = ReportForm.base_fields["compare"]
     return joined
-
-
-def _compares(analyses: Sequence[Analysis]) -> bool:
-    return any(_compares_in(one.form) for one in analyses)
-
-
-def _compares_in(kind: type[ReportForm]) -> bool:
-    return "compare" in kind.base_fields

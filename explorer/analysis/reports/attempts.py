@@ -65,7 +65,7 @@ def messages_section(scope: Scope, deliveries: Iterable[Any], title: str) -> Sec
     there = {one.outcome for one in in_order}
     figure = Figure(
         title, [gantt(drawn, one) for one in WIDTHS], "gantt", "by time since the first delivery",
-        [(name, ends[kind]) for kind, name in NAMES.items() if kind in there], template="explorer/analysis/_gantt.svg",
+        [(name, ends[kind]) for kind, name in NAMES.items() if kind in there],
     )  # fmt: skip
     data = [_row(scope, rows, ends) for rows in each]
     return Section("messages", title, figures=[figure], table=Table("messages", title, MESSAGES, data))

@@ -91,7 +91,7 @@ def _sections(scope: Scope, listed: Sequence[Any], published: Mapping[Any, int],
         for one in by_share
     ]
     label = "Share of the published messages that each one took"
-    figure = Figure(label, [share_rows(rows, one) for one in WIDTHS], "bars", label, template="explorer/analysis/_gantt.svg")
+    figure = Figure(label, [share_rows(rows, one) for one in WIDTHS], "gantt")
     table = Table("targets", "Subscriptions and queues", COLUMNS, [_row(scope, one, published, names) for one in listed])
     return [Section("taken", "Taken", figures=[figure], table=table), *_lags(listed, names)]
 
@@ -108,7 +108,7 @@ def _lags(listed: Sequence[Any], names: Mapping[int, str]) -> list[Section]:
         bars = [("held", timedelta(0), half, title), ("waiting", half, most, title)]
         rows.append((_name(one, names), bars[half == timedelta(0) :]))
     charts, keys = [gantt(rows, one) for one in WIDTHS], [("held", "half of the copies"), ("waiting", "95 %")]
-    figure = Figure(LAG, charts, "bars", LAG, keys, template="explorer/analysis/_gantt.svg")
+    figure = Figure(LAG, charts, "gantt", keys=keys)
     return [Section("lag", "Behind the fastest", figures=[figure])]
 
 

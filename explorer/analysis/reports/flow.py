@@ -10,10 +10,9 @@ from typing import Any
 from explorer.shared.charts import WIDTHS, brief, count_lines
 
 from ..listing import messages_url
-from .axes import Axis, axis
 from .forms import ReportForm
 from .report import Analysis, Column, Figure, Link, Report, Section, Table, counted, difference, moment
-from .scope import Range, Scope
+from .scope import Axis, Range, Scope
 from .tables import Tables
 
 NUMBERS = (
@@ -61,7 +60,7 @@ class Flow:
 
 def present(scope: Scope, values: Mapping[str, Any], tables: Tables) -> Report:
     known, span = tables.one("known"), scope.range
-    shown = axis(span, known.since)
+    shown = span.axis(known.since)
     found = flow(shown.starts, [row for row in tables["flow"] if row.entity_id is None])
     total = next((row for row in tables["backlogs"] if row.entity_id is None), None)
     queues = [row for row in tables["backlogs"] if row.entity_id is not None]

@@ -12,8 +12,7 @@ from explorer.shared.charts import WIDTHS, count_lines
 
 from ..jobs.constants import FEWEST_WEEKS, HOUR, LARGE, LARGE_TIMES, MOST_WEEKS, WEEK, WEEK_HOURS
 from ..survival import CannotTell
-from .forms import ReportForm
-from .links import report_url
+from .forms import ReportForm, report_url
 from .report import Analysis, Column, Figure, Link, Report, Section, Table, counted, moment
 from .scope import Scope, floor
 from .tables import Tables
@@ -164,11 +163,11 @@ def _coming(scope: Scope, rows: Iterable[Any], weeks: int) -> list[Section]:
         data.append((at, *spread[0], *spread[1]))
     word = f"of the last {weeks} weeks"
 
-    def section(name: str, title: str, series: str, first: int, columns: str, caption: str) -> Section:
+    def section(name: str, title: str, series: str, first: int, columns: str, label: str) -> Section:
         lines = {key: [row[first + i] for row in data] for i, key in enumerate((series, "low", "high"))}
         keys = [(series, f"median {word}"), ("low", f"least and most {word}")]
         charts = [count_lines(starts, lines, one) for one in WIDTHS]
-        return Section(name, title, figures=[Figure(caption, charts, caption=caption, keys=keys, columns=columns)])
+        return Section(name, title, figures=[Figure(label, charts, keys=keys, columns=columns)])
 
     backlog = section(
         "backlog", "Expected backlog", "active", 4, "backlog backlog_low backlog_high",

@@ -5,20 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
+from urllib.parse import urlencode
 
 from django import forms
+from django.urls import reverse
 
 from ..forms import MomentInput, ScopeForm
+from ..jobs import measures
 from .scope import HOUR, STEP, Range, Scope, clock_now, floor
 
 RANGES = {"1d": ("24 hours", timedelta(days=1)), "7d": ("7 days", timedelta(days=7)), "30d": ("30 days", timedelta(days=30))}
 CUSTOM = "custom"
-AGED = timedelta(days=7)  # from then on, roll-ups have steps of an hour (jobs/roll_up.py)
 INSTANT = timedelta(microseconds=1)  # a range that ends now includes what happens at this very instant, as in a paused namespace
 LONGEST = timedelta(days=400)
 EARLIEST, LATEST = datetime(2000, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)
 OUTSIDE = f"The year must be from {EARLIEST:%Y} to {LATEST.year - 1}."
 COMPARED = {"": "nothing", "before": "the period before", "week": "a week earlier"}
+
+
+def report_url(slug: str, of: Mapping[str, Any], start: datetime, end: datetime) -> str:
+    """The URL of a report about a queue or namespace and a range. of: {"queue": id} or {"namespace": name}."""
+    query = {**of, "range": CUSTOM, "start": f"{start:%Y-%m-%dT%H:%M}", "end": f"{end:%Y-%m-%dT%H:%M}"}
+    return f"{reverse('explorer:analysis_report', args=(slug,))}?{urlencode(query)}"
 
 
 class ReportForm(ScopeForm):
@@ -78,7 +86,7 @@ class ReportForm(ScopeForm):
             length = RANGES.get(values.get("range", ""), RANGES["1d"])[1]
             start, end = now - length, now + INSTANT
         earliest = start - timedelta(days=7) if values.get("compare") == "week" else start
-        finest = HOUR if earliest < now - AGED else STEP
+        finest = HOUR if earliest < now - measures.AGED else STEP
         return Range(floor(start, finest), end, finest)
 
     def _compared(self, span: Range) -> Range | None:

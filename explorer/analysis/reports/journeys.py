@@ -118,8 +118,7 @@ def _waterfall(one: Any, kind: str, title: str, names: Mapping[int, str]) -> Sec
     label = f"{title}, from {moment(one.start)} UTC: time in each queue"
     keys, caption = [("waiting", "waited"), ("held", "received, until it left")], f"from {moment(one.start)} UTC"
     charts = [gantt(rows, variant) for variant in WIDTHS]
-    figure = Figure(label, charts, "bars", caption, keys, template="explorer/analysis/_gantt.svg")
-    return Section(kind, title, figures=[figure], is_half=True)
+    return Section(kind, title, figures=[Figure(label, charts, "gantt", caption, keys)])
 
 
 def _step(number: int, one: Any, steps: Sequence[Any], names: Mapping[int, str]) -> tuple[Any, ...]:

@@ -14,7 +14,7 @@ from explorer.shared.charts import WIDTHS, brief, stacked_bars
 from ..listing import messages_url
 from .attempts import messages_section, receiver_name
 from .forms import ReportForm
-from .report import Analysis, Column, Figure, Link, Report, Section, Table, counted, duration, keyed, moment, percent
+from .report import Analysis, Column, Figure, Link, Report, Section, Table, counted, duration, keyed, percent
 from .scope import Range, Scope
 from .tables import Tables
 
@@ -204,7 +204,7 @@ def _compared(before: Any, span: Range) -> str:
     if not before.deliveries:
         return "There were no deliveries in the range to compare with."
     lost = f"{percent(before.lost / before.deliveries)} of all locks were lost ({before.lost:,} of {before.deliveries:,})"
-    return f"From {moment(span.start)} to {moment(span.end)}, {lost}."
+    return f"From {span}, {lost}."
 
 
 ANALYSIS = Analysis(

@@ -14,8 +14,7 @@ from ..jobs.constants import HOUR
 from ..listing import messages_url
 from ..survival import CannotTell
 from .drawings import named_heat_map
-from .forms import ReportForm
-from .links import report_url
+from .forms import ReportForm, report_url
 from .report import Analysis, Column, Figure, Link, Report, Section, Table, counted, joined, moment
 from .scope import Range, Scope, floor
 from .tables import Tables
@@ -200,13 +199,12 @@ def sentence(name: str, found: Sequence[Incident], names: Mapping[int, str]) -> 
 
 def compared(found: Sequence[Incident], before: Sequence[Finding], span: Range, names: Mapping[int, str]) -> str:
     """What was unusual in another range, and which findings are of both."""
-    between = f"From {moment(span.start)} to {moment(span.end)}"
     earlier = incidents(before)
     if not earlier:
-        return f"{between} nothing was known to be unusual."
+        return f"From {span} nothing was known to be unusual."
     kinds = {one.kind for one in before}
     again = [one for incident in found for one in incident.findings if one.kind in kinds]
-    said = f"{between} there {'was' if len(earlier) == 1 else 'were'} {counted(len(earlier), 'incident')}"
+    said = f"From {span} there {'was' if len(earlier) == 1 else 'were'} {counted(len(earlier), 'incident')}"
     if not again:
         return f"{said}, of another kind."
     return f"{said}; again, {again[0].words} in {names[again[0].entity_id]}."
@@ -255,7 +253,7 @@ def _map(scope: Scope, found: Sequence[Incident]) -> Figure:
     rows = [(scope.paths[entity_id], shares) for entity_id, shares in by_queue.items()]
     charts = [named_heat_map(span.buckets, rows, one, span.partial) for one in WIDTHS]
     caption = "the stronger the color, the more unusual"
-    return Figure(f"How unusual each {span.unit} was", charts, "heat", caption, template="explorer/analysis/_heat_map.svg")
+    return Figure(f"How unusual each {span.unit} was", charts, "heat", caption)
 
 
 def _incident(scope: Scope, one: Incident) -> tuple[Any, ...]:

@@ -162,11 +162,9 @@ def _sections(
         ShareRow(period(span, at), 1 - one.kept, f"{period(span, at)}: {percent(1 - one.kept)} not in time", others=permitted)
         for at, one in periods.items()
     ]
-    caption = f"share of messages not received within {human(promise.time)}; the promise permits {percent(permitted)}"
-    figure = Figure(
-        caption, [share_rows(bars, one) for one in WIDTHS], "gantt", caption, [("share", "not in time"), ("rest", "permitted")],
-        template="explorer/analysis/_gantt.svg",
-    )  # fmt: skip
+    label = f"share of messages not received within {human(promise.time)}; the promise permits {percent(permitted)}"
+    keys = [("share", "not in time"), ("rest", "permitted")]
+    figure = Figure(label, [share_rows(bars, one) for one in WIDTHS], "gantt", keys=keys)
     rows = [_row(scope, promise, scope.query, at, one) for at, one in reversed(list(periods.items()))]
     title = f"By {_unit(span)}"
     sections = [Section("periods", title, figures=[figure], table=Table("periods", title, PERIODS, rows))]

@@ -165,7 +165,7 @@ def _values(scope: Scope, found: Sequence[Value]) -> list[Section]:
             label = f"{title}: share of the messages with each value, with its 95 % band, and of the others"
             keys = [("share", "share"), ("rest", "others of the queue")]
             charts = [share_rows(rows, one) for one in WIDTHS]
-            figure = Figure(label, charts, "bars", "with its 95 % band", keys, template="explorer/analysis/_gantt.svg")
+            figure = Figure(label, charts, "gantt", "with its 95 % band", keys)
             sections.append(Section(metric, title, figures=[figure]))
     data = [_value_row(scope, one) for one in found]
     return [*sections, Section("values", "Values", table=Table("values", "Values", VALUES, data, empty=NONE))]
@@ -201,9 +201,7 @@ def _sessions(scope: Scope, sessions: Sequence[Any], spells: Iterable[Any]) -> l
     drawn = [(one.session, stalled(mine, span)) for one in sessions if (mine := times.get((one.entity_id, one.session)))]
     label = f"Share of each {span.unit} in which a session was stalled"
     charts = [named_heat_map(span.buckets, drawn, one, span.partial) for one in WIDTHS]
-    figure = Figure(
-        label, charts, "heat", f"{label}; the stronger the color, the longer", template="explorer/analysis/_heat_map.svg"
-    )
+    figure = Figure(label, charts, "heat", f"{label}; the stronger the color, the longer")
     table = Table("sessions", "Sessions", SESSIONS, [_session_row(scope, one) for one in sessions])
     return [Section("sessions", "Sessions", figures=[figure] if drawn else [], table=table)]
 
@@ -224,13 +222,12 @@ def _compared(scope: Scope, found: Sequence[Value], before: Sequence[Any]) -> st
     metric = max(("failed", "slow"), key=worst.margin)
     key = (worst.entity_id, worst.key, worst.value)
     same = next((one for one in before if (one.entity_id, one.key, one.value) == key), None)
-    between = f"From {moment(scope.compared.start)} to {moment(scope.compared.end)}"
     if same is None:
-        return f" {between} there were no messages with {worst.words} to compare."
+        return f" From {scope.compared} there were no messages with {worst.words} to compare."
     count, verb = getattr(same, metric), "failed" if metric == "failed" else "waited long"
     low, high = wilson(count, same.messages)
     of = f"{percent(count / same.messages)} ({percent(low)} to {percent(high)}) of {counted(same.messages, 'message')}"
-    return f" {between}, {of} with {worst.words} {verb}."
+    return f" From {scope.compared}, {of} with {worst.words} {verb}."
 
 
 def _links(scope: Scope, found: Sequence[Value]) -> list[Link]:

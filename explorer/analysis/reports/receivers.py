@@ -13,7 +13,7 @@ from ..survival import FEWEST
 from .attempts import receiver_name, wilson
 from .drawings import ShareRow, named_heat_map, share_rows
 from .forms import ReportForm
-from .report import Analysis, Column, Figure, Link, Report, Section, Table, counted, duration, moment, percent
+from .report import Analysis, Column, Figure, Link, Report, Section, Table, counted, duration, percent
 from .scope import Range, Scope
 from .tables import Tables
 
@@ -96,8 +96,7 @@ def _shares(rows: Sequence[Any], everything: Any, noun: str) -> list[Section]:
     drawn = [_share(row, everything) for row in ordered]
     label = f"Share of the deliveries to each {noun} that did not succeed"
     keys = [("share", "share"), ("rest", f"other {noun}s")]
-    figure = Figure(label, [share_rows(drawn, one) for one in WIDTHS], "bars", label, keys,
-                    template="explorer/analysis/_gantt.svg")  # fmt: skip
+    figure = Figure(label, [share_rows(drawn, one) for one in WIDTHS], "gantt", keys=keys)
     return [Section("shares", f"Which {noun}s fail more often", figures=[figure])]
 
 
@@ -125,8 +124,7 @@ def _times(span: Range, rows: Iterable[Any], noun: str) -> list[Section]:
     drawn = [(receiver_name(name), [counts.get(at, 0) / max(counts.values()) for at in span.buckets]) for name, counts in ordered]
     label = f"Deliveries to each {noun} by {span.unit}"
     charts = [named_heat_map(span.buckets, drawn, one, span.partial) for one in WIDTHS]
-    figure = Figure(label, charts, "heat", f"{label}; the stronger the color, the more compared with its busiest",
-                    template="explorer/analysis/_heat_map.svg")  # fmt: skip
+    figure = Figure(label, charts, "heat", f"{label}; the stronger the color, the more compared with its busiest")
     return [Section("times", f"When the {noun}s received", figures=[figure])]
 
 
@@ -154,11 +152,10 @@ def _link(scope: Scope, count: int, ending: str, receiver: str) -> Link | int:
 
 
 def _compared(before: Any, span: Range, noun: str) -> str:
-    between = f"From {moment(span.start)} to {moment(span.end)}"
     if not before.deliveries:
-        return f"{between} there were no deliveries."
+        return f"From {span} there were no deliveries."
     of = f"{counted(before.receivers, noun)} had {counted(before.deliveries, 'delivery', 'deliveries')}"
-    return f"{between}, {of}; {percent(before.unsuccessful / before.deliveries)} did not succeed."
+    return f"From {span}, {of}; {percent(before.unsuccessful / before.deliveries)} did not succeed."
 
 
 ANALYSIS = Analysis(

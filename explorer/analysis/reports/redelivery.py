@@ -15,7 +15,7 @@ from ..survival import FEWEST
 from .attempts import messages_section, wilson
 from .drawings import share_bars
 from .forms import ReportForm
-from .report import Analysis, Column, Figure, Link, Report, Section, Table, counted, moment, percent
+from .report import Analysis, Column, Figure, Link, Report, Section, Table, counted, percent
 from .scope import Range, Scope
 from .tables import Tables
 
@@ -104,7 +104,7 @@ def _steps(steps: Sequence[Any]) -> list[Section]:
         f"delivery {name}: {percent(share)} of {one.deliveries:,}" for name, share, one in zip(names, shares, steps, strict=True)
     ]
     label = "Share of deliveries that succeeded, by their place among those of the message"
-    figure = Figure(label, [share_bars(names, shares, bands, tips, one) for one in WIDTHS], "bars", caption=label)
+    figure = Figure(label, [share_bars(names, shares, bands, tips, one) for one in WIDTHS], "bars")
     data = [
         (name, one.deliveries, one.succeeded, share, *band)
         for name, share, band, one in zip(names, shares, bands, steps, strict=True)
@@ -151,10 +151,10 @@ def _again(scope: Scope, rows: Sequence[Any]) -> list[Section]:
 
 def _compared(total: Any, span: Range) -> str:
     if not total.before:
-        return f"From {moment(span.start)} to {moment(span.end)} there were no deliveries."
+        return f"From {span} there were no deliveries."
     failed = total.before - total.before_well
     share = percent(failed / total.before)
-    return f"From {moment(span.start)} to {moment(span.end)} it was {share} ({failed:,} of {total.before:,})."
+    return f"From {span} it was {share} ({failed:,} of {total.before:,})."
 
 
 ANALYSIS = Analysis(

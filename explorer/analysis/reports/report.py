@@ -129,13 +129,21 @@ class Table:
         return 0 if self.is_axis else max(0, len(self.rows) - MOST_ROWS)
 
 
+TEMPLATES = {
+    "lines": "explorer/_chart.svg",
+    "bars": "explorer/_chart.svg",
+    "gantt": "explorer/analysis/_gantt.svg",  # also bars by name
+    "heat": "explorer/analysis/_heat_map.svg",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Figure:
     """A chart.
 
-    label: what it shows, for those who do not see it. charts: its geometry in each width. template: draws one of them. keys: its
-    legend, (CSS name of a series, its word). columns: of the axis table, whose values are read under the pointer; only of a chart
-    over time.
+    label: what it shows, for those who do not see it. charts: its geometry in each width. kind: of TEMPLATES. caption: empty: the
+    label. keys: its legend, (CSS name of a series, its word). columns: of the axis table, whose values are read under the
+    pointer; only of a chart over time.
     """
 
     label: str
@@ -144,7 +152,11 @@ class Figure:
     caption: str = ""
     keys: Sequence[tuple[str, str]] = ()
     columns: str = ""
-    template: str = "explorer/_chart.svg"
+
+    @property
+    def template(self) -> str:
+        """Draws one of the charts."""
+        return TEMPLATES[self.kind]
 
     @property
     def has_lines(self) -> bool:
@@ -162,7 +174,6 @@ class Section:
     figures: Sequence[Figure] = ()
     table: Table | None = None
     notes: Sequence[str] = ()
-    is_half: bool = False  # no longer read
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,10 +239,10 @@ def counted(count: int, noun: str, plural: str = "") -> str:
 def difference(count: int, before: int, span: Any) -> str:
     """A number against that of another range, as a sentence."""
     if not before:
-        return f"From {moment(span.start)} to {moment(span.end)} there were none."
+        return f"From {span} there were none."
     change = count / before - 1
     words = f"{abs(change):.0%} {'more' if change > 0 else 'fewer'} than" if round(change, 2) else "as many as"
-    return f"That is {words.replace('%', chr(0xA0) + '%')} from {moment(span.start)} to {moment(span.end)} ({before:,})."
+    return f"That is {words.replace('%', chr(0xA0) + '%')} from {span} ({before:,})."
 
 
 def keyed(names: Iterable[str], words: Mapping[str, str]) -> list[tuple[str, str]]:

@@ -9,10 +9,10 @@ from broker_core.models import Namespace
 from broker_core.namespaces import get_clock
 from explorer.shared.family import FamilyPages, pages_of
 
+from ..jobs.constants import HOUR
+from ..jobs.measures import STEP
 from ..subject import Subject
 
-STEP = timedelta(minutes=5)  # of roll-ups (jobs/roll_up.py)
-HOUR = timedelta(hours=1)
 MOST_BUCKETS = 24 * 12 + 1  # a day from the beginning of a step
 BUCKETS = {
     STEP: "5 minutes", 3 * STEP: "15 minutes", HOUR: "hour", 6 * HOUR: "6 hours", 24 * HOUR: "day", 7 * 24 * HOUR: "week",
@@ -20,8 +20,16 @@ BUCKETS = {
 
 
 @dataclass(frozen=True, slots=True)
+class Axis:
+    """starts: of intervals. partial: which of them are only partly in the range."""
+
+    starts: list[datetime]
+    partial: list[bool]
+
+
+@dataclass(frozen=True, slots=True)
 class Range:
-    """From the beginning of a step to an instant. finest: the shortest interval that there is of it (jobs/roll_up.py: AGED)."""
+    """From the beginning of a step to an instant. finest: the shortest interval that there is of it (jobs/measures.py: AGED)."""
 
     start: datetime
     end: datetime
@@ -57,11 +65,14 @@ class Range:
         """The same range, earlier."""
         return replace(self, start=self.start - by, end=self.end - by)
 
-    def has(self, at: datetime) -> bool:
-        return self.start <= at < self.end
+    def axis(self, since: datetime | None) -> Axis:
+        """The intervals of a chart: without those before `since`, the first step of the history that is known."""
+        starts, partial = self.buckets, self.partial
+        first = next((i for i, at in enumerate(starts) if since and since < at + self.bucket), 0)
+        return Axis(starts[first:], partial[first:])
 
     def __str__(self) -> str:
-        return f"{self.start:%Y-%m-%d %H:%M} – {self.end:%Y-%m-%d %H:%M}"
+        return f"{self.start:%Y-%m-%d %H:%M} to {self.end:%Y-%m-%d %H:%M}"
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,10 @@ from explorer.shared.charts import WIDTHS, brief, share_curve
 from ..jobs.measures import middle
 from ..listing import messages_url
 from ..survival import FEWEST, CannotTell, Curve
-from .axes import Axis, axis
 from .drawings import duration_heat_map
 from .forms import ReportForm
 from .report import Analysis, Column, Figure, Link, Report, Section, Table, counted, moment, percent
-from .scope import Range, Scope
+from .scope import Axis, Range, Scope
 from .tables import Tables
 from .times import Times, times_by, together
 
@@ -59,7 +58,6 @@ NOTES = (
     "outage shows as long waiting; a percentile that was not observed is a dash.",
     "Durations are those of bins, off by at most 1 in 32.",
 )
-HEAT = [("heat-0", "few"), ("heat-2", "more"), ("heat-4", "most messages")]
 LINES = [("p50", "median"), ("p95", "95 %")]
 
 
@@ -76,7 +74,7 @@ def present(scope: Scope, values: Mapping[str, Any], tables: Tables) -> Report:
             *([compared(before, scope.compared)] if scope.compared and before is not None else ()),
         ]
     )
-    shown = [one for one in _sections(scope, axis(scope.range, known.since), by_time, by_queue, before) if one]
+    shown = [one for one in _sections(scope, scope.range.axis(known.since), by_time, by_queue, before) if one]
     return Report(found, shown if everything.messages else (), NOTES, known.generated)
 
 
@@ -120,9 +118,9 @@ def slowest_queue(names: Mapping[int, str], by_queue: Mapping[int, Times]) -> st
 def compared(before: Times, span: Range) -> str:
     """The times of another range."""
     if not before.messages:
-        return f"From {moment(span.start)} to {moment(span.end)} there were no messages."
+        return f"From {span} there were no messages."
     half, most = before.wait(0.5), before.wait(0.95)
-    return f"From {moment(span.start)} to {moment(span.end)}: half within {brief(half)}, 95\xa0% within {brief(most)}."
+    return f"From {span}: half within {brief(half)}, 95\xa0% within {brief(most)}."
 
 
 def _sections(
@@ -158,9 +156,9 @@ def _heat(span: Range, shown: Axis, by_time: Mapping[datetime, Times], kind: str
     figure = Figure(
         label, [duration_heat_map(shown.starts, counts, lines, one, shown.partial) for one in WIDTHS], "heat",
         caption=f"{word} by the {span.unit} of enqueueing, logarithmic scale; the stronger the color, the more messages",
-        keys=LINES, columns=f"entered {kind}_p50 {kind}_p95", template="explorer/analysis/_heat_map.svg",
+        keys=LINES, columns=f"entered {kind}_p50 {kind}_p95",
     )  # fmt: skip
-    return Section(kind, title, figures=[figure], is_half=kind != "wait")
+    return Section(kind, title, figures=[figure])
 
 
 def _shares(times: Times, before: Times | None) -> Section:
@@ -173,9 +171,7 @@ def _shares(times: Times, before: Times | None) -> Section:
     figures = []
     with suppress(CannotTell):  # too few for a band; the table has what there is
         figures.append(_curve(times, before))
-    return Section(
-        "shares", "How long they waited", figures=figures, is_half=True, table=Table("shares", "Percentiles", columns, rows)
-    )
+    return Section("shares", "How long they waited", figures=figures, table=Table("shares", "Percentiles", columns, rows))
 
 
 def _curve(times: Times, before: Times | None) -> Figure:
@@ -201,7 +197,7 @@ def _curve(times: Times, before: Times | None) -> Figure:
         keys.append(("before", "the range to compare with"))
     tips = [f"{brief(at)}: {percent(share)}" for at, share in zip(points, series["share"], strict=True)]
     label = "Share of the messages that were received within a time"
-    return Figure(label, [share_curve(points, series, tips, one, None) for one in WIDTHS], caption=label, keys=keys)
+    return Figure(label, [share_curve(points, series, tips, one, None) for one in WIDTHS], keys=keys)
 
 
 def _by_queue(scope: Scope, found: Mapping[int, Times]) -> list[Section]:

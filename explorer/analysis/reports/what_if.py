@@ -315,7 +315,7 @@ def _picture(scope: Scope, values: Mapping[str, Any], found: Answers) -> Section
     of = "deliveries" if varied == "lock" else "messages"
     label = f"Share of {of} that {'are ' * (varied == 'consumers')}{words}, by {kind}, with its 95 % band"
     return Section(
-        "settings", "Other settings", figures=[Figure(label, charts, kind="bars", caption=label)],
+        "settings", "Other settings", figures=[Figure(label, charts, "bars")],
         table=_table(scope, values, found),
     )  # fmt: skip
 
