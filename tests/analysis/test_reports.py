@@ -114,6 +114,12 @@ def test_odd_parameters_are_answered_or_refused(viewer, queue):
             assert response.status_code in (200, 400), (analysis.slug, start)
 
 
+@pytest.mark.django_db(transaction=True)
+def test_the_settings_of_what_if_are_called_as_in_the_family(viewer, queue):
+    page = body_of(viewer.get(at("analysis_report", "what-if", queue=queue.pk)))
+    assert ">Lock duration</label>" in page and ">Maximum delivery count</label>" in page
+
+
 def bound(query):
     form = ReportForm(query)
     assert form.is_valid(), form.errors

@@ -95,12 +95,11 @@ class WhatIfForm(ReportForm):
             raise forms.ValidationError("0 would allow no delivery. Enter 1 or more.")
         return count
 
-    @property
-    def own_fields(self) -> list[forms.BoundField]:
-        if self.subject:
+    def clean(self) -> dict[str, Any]:
+        if self.subject:  # the family's words
             limits = pages_of(self.subject.namespace.family).limits
             self["lock"].label, self["deliveries"].label = limits.lock.capitalize(), limits.deliveries.capitalize()
-        return [field for field in super().own_fields if not field.is_hidden]
+        return super().clean()
 
 
 @dataclass(frozen=True)
