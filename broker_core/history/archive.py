@@ -7,7 +7,7 @@ is written again with the same bounds, rows and names. Readers find files throug
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
@@ -107,27 +107,27 @@ def connected() -> Iterator[psycopg.Connection]:
         yield connection
 
 
-@contextmanager
-def _only_archiver(wait_seconds: float) -> Iterator[psycopg.Connection]:
+def _only_archiver(wait_seconds: float) -> AbstractContextManager[psycopg.Connection]:
     """The connection that holds the archiver's lock. The manifest is written on it, so no archiver can write without the lock."""
+    busy = "Another process is archiving events. No events are lost; try again later."
+    return locked("history_try_lock", "history_unlock", busy, wait_seconds)
+
+
+@contextmanager
+def locked(lock: str, unlock: str, busy: str, wait_seconds: float = 0) -> Iterator[psycopg.Connection]:
+    """A new connection that holds a lock, taken and released by these statements. Raises ServerBusy with the text `busy` if
+    another process still holds it after `wait_seconds`."""
     with connected() as connection:
         deadline = time.monotonic() + wait_seconds
-        while not row(connection, "history_try_lock").locked:
+        while not row(connection, lock).locked:
             if time.monotonic() >= deadline:
-                raise ServerBusy("Another process is archiving events. No events are lost; try again later.")
+                raise ServerBusy(busy)
             time.sleep(LOCK_POLL_SECONDS)
-        with unlocking(connection, "history_unlock"):
+        try:
             yield connection
-
-
-@contextmanager
-def unlocking(connection: psycopg.Connection, statement: str) -> Iterator[None]:
-    """Release a lock at the end, also after an error, by this statement: the server may notice a closed connection later."""
-    try:
-        yield
-    finally:
-        with suppress(psycopg.Error):
-            row(connection, statement)
+        finally:  # the server may notice a closed connection later
+            with suppress(psycopg.Error):
+                row(connection, unlock)
 
 
 def _epoch(connection: psycopg.Connection, system_identifier: int):

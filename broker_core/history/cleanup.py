@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -12,7 +11,7 @@ import pyarrow as pa
 from django.db import transaction
 from django.db.models.functions import Now
 
-from broker_core.common.errors import NotAllowed, ServerBusy
+from broker_core.common.errors import NotAllowed
 from broker_core.models import ArchiveFile, ArchiveUnusedFile
 
 from . import archive, configuration, contents, storage
@@ -66,11 +65,7 @@ def write_again(damaged: ArchiveFile) -> int:
         return table.num_rows
 
 
-@contextmanager
-def only_one() -> Iterator[psycopg.Connection]:
+def only_one() -> AbstractContextManager[psycopg.Connection]:
     """The connection that holds the lock on replacing and deleting files."""
-    with archive.connected() as connection:
-        if not archive.row(connection, "history_try_lock_files").locked:
-            raise ServerBusy("Another process is replacing files of the archive. Try again later.")
-        with archive.unlocking(connection, "history_unlock_files"):
-            yield connection
+    busy = "Another process is replacing files of the archive. Try again later."
+    return archive.locked("history_try_lock_files", "history_unlock_files", busy)
