@@ -12,23 +12,18 @@ from explorer.shared.charts import WIDTHS, brief
 from explorer.shared.presenters import actor_name
 from explorer.shared.timeline import words
 
-from ..survival import Z95
+from ..survival import FEWEST, Z95
 from .drawings import gantt
 from .report import Column, Figure, Link, Section, Table
 from .scope import Scope
 
 NAMES = {  # CSS names of the ways in which a delivery ends
-    EventKind.COMPLETED: "completed",
-    EventKind.RECEIVED_AND_DELETED: "received_and_deleted",
-    EventKind.ABANDONED: "abandoned",
-    EventKind.LOCK_LOST: "lock_lost",
-    EventKind.RELEASED: "released",
-    EventKind.DEFERRED: "deferred",
-    EventKind.DEAD_LETTERED: "dead_lettered",
-    EventKind.EXPIRED: "expired",
-    EventKind.DROPPED: "dropped",
-    EventKind.MOVED: "moved",
-}
+    kind: kind.name.lower()
+    for kind in (
+        EventKind.COMPLETED, EventKind.RECEIVED_AND_DELETED, EventKind.ABANDONED, EventKind.LOCK_LOST, EventKind.RELEASED,
+        EventKind.DEFERRED, EventKind.DEAD_LETTERED, EventKind.EXPIRED, EventKind.DROPPED, EventKind.MOVED,
+    )
+}  # fmt: skip
 MESSAGES = (
     Column("message", "Message", "text"),
     Column("queue", "Queue"),
@@ -48,6 +43,13 @@ def wilson(count: int, of: int, z: float = Z95) -> tuple[float, float]:
     middle = (share + z * z / (2 * of)) / (1 + z * z / of)
     spread = z / (1 + z * z / of) * math.sqrt(share * (1 - share) / of + z * z / (4 * of * of))
     return max(0.0, middle - spread), min(1.0, middle + spread)
+
+
+def margin(count: int, of: int, others: int, of_others: int, z: float = Z95) -> float:
+    """By how much the band of a share is above that of the others; negative: it is not, or one of both is of too few."""
+    if min(of, of_others) < FEWEST:
+        return -1.0
+    return wilson(count, of, z)[0] - wilson(others, of_others, z)[1]
 
 
 def receiver_name(actor: str | None) -> str:

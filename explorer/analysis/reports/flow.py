@@ -191,13 +191,13 @@ def _rows(scope: Scope, found: Flow, since: datetime | None) -> list[tuple[Any, 
     return rows[::-1]
 
 
-def _entered(query: Mapping[str, Any], count: int, start: datetime, end: datetime) -> Any:
-    return Link(count, messages_url(query, start, end, order="enqueued")) if count else 0
+def _entered(query: Mapping[str, Any], count: int, start: datetime, end: datetime) -> Link:
+    return Link(count, messages_url(query, start, end, order="enqueued"))
 
 
-def _left(query: Mapping[str, Any], count: int, since: datetime, start: datetime, end: datetime) -> Any:
+def _left(query: Mapping[str, Any], count: int, since: datetime, start: datetime, end: datetime) -> Link:
     """since: when the first of them can have entered."""
-    return Link(count, messages_url(query, since, end, left_start=start, left_end=end)) if count else 0
+    return Link(count, messages_url(query, since, end, left_start=start, left_end=end))
 
 
 ANALYSIS = Analysis(

@@ -244,7 +244,7 @@ def _change(scope: Scope, one: Change, found: Sequence[Metric], shares: Mapping[
     for side, start in (("before", one.at - length), ("after", one.at)):
         row = shares.get(("change", one.number, side))
         url = messages_url(of, start - measures.AGED, start + length, left_start=start, left_end=start + length)
-        counts.append(Link(row.left, url) if row and row.left else 0)
+        counts.append(Link(row.left if row else 0, url))
     name = scope.paths.get(one.entity_id or 0, "all queues" if scope.is_whole else scope.name)
     differs = "; ".join(metric.words for metric in found if metric.differs)
     return one.at, one.words, name, actor_name(one.actor), *counts, differs or None

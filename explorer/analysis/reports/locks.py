@@ -9,12 +9,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from broker_core.common.durations import human
-from explorer.shared.charts import WIDTHS, brief, stacked_bars
+from explorer.shared.charts import brief
 
 from ..listing import messages_url
 from .attempts import messages_section, receiver_name
 from .forms import ReportForm
-from .report import Analysis, Column, Figure, Link, Report, Section, Table, counted, duration, keyed, percent
+from .report import Analysis, Column, Link, Report, Section, Table, by_interval, counted, duration, percent
 from .scope import Range, Scope
 from .tables import Tables
 
@@ -152,15 +152,8 @@ def at_least(needed: timedelta) -> timedelta:
 
 
 def _by_time(span: Range, rows: Sequence[Any]) -> Section:
-    place = {at: i for i, at in enumerate(span.buckets)}
-    series = {name: [0] * len(place) for name in CAUSES if any(row.cause == name for row in rows)}
-    for row in rows:
-        if row.at is not None:
-            series[row.cause][place[row.at]] += row.lost
-    charts = [stacked_bars(span.buckets, series, (), one, partial=span.partial) for one in WIDTHS]
-    label = f"Lost locks by {span.unit} and cause"
-    figure = Figure(label, charts, "bars", f"by the {span.unit} in which the message was received", keyed(series, CAUSES))
-    return Section("times", "By time", figures=[figure])
+    label, caption = f"Lost locks by {span.unit} and cause", f"by the {span.unit} in which the message was received"
+    return by_interval(span, ((one.cause, one.at, one.lost) for one in rows), CAUSES, label, caption)
 
 
 def _queues(scope: Scope, queues: Sequence[Any], by_queue: Mapping[int, Lost]) -> Section:
@@ -168,7 +161,7 @@ def _queues(scope: Scope, queues: Sequence[Any], by_queue: Mapping[int, Lost]) -
     for one in queues:
         lost, query = by_queue.get(one.entity_id, Lost()), {"queue": one.entity_id}
         data.append((
-            scope.paths[one.entity_id], _link(scope, query, one.deliveries, ""), _link(scope, query, one.lost, "lost"),
+            scope.paths[one.entity_id], _link(scope, query, one.deliveries, "all"), _link(scope, query, one.lost, "lost"),
             one.lost / one.deliveries, *lost.columns, duration(one.lock_us), duration(one.held_us),
             one.nearly / one.timed if one.timed else None, lost.late, lost.needed, lost.needed_95,
         ))  # fmt: skip
@@ -179,15 +172,16 @@ def _receivers(scope: Scope, receivers: Sequence[Any], by_receiver: Mapping[str,
     data = []
     for one in sorted(receivers, key=lambda one: (-one.lost, one.receiver)):
         lost = by_receiver[one.receiver]
-        numbers = (_link(scope, scope.query, n, ended, one.receiver) for n, ended in ((one.deliveries, ""), (one.lost, "lost")))
+        endings = (("all", one.deliveries), ("lost", one.lost))
+        numbers = (_link(scope, scope.query, count, ending, one.receiver) for ending, count in endings)
         data.append((receiver_name(one.receiver), *numbers, one.lost / one.deliveries, *lost.columns, lost.last))
     return Section("receivers", "By receiver", table=Table("receivers", "By receiver", RECEIVERS, data))
 
 
-def _link(scope: Scope, query: Mapping[str, Any], count: int, ended: str, receiver: str | None = None) -> Link | int:
+def _link(scope: Scope, query: Mapping[str, Any], count: int, ending: str, receiver: str | None = None) -> Link:
     """A number of deliveries, which leads to them."""
-    url = messages_url(query, scope.range.start, scope.range.end, deliveries=ended or "all", receiver=receiver)
-    return Link(count, url) if count else 0
+    url = messages_url(query, scope.range.start, scope.range.end, deliveries=ending, receiver=receiver)
+    return Link(count, url)
 
 
 def _links(scope: Scope, queues: Sequence[Any], by_queue: Mapping[int, Lost]) -> list[Link]:

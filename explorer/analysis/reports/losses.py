@@ -6,13 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from explorer.shared.charts import WIDTHS, stacked_bars
-
 from .. import wording
 from ..jobs import outcomes
 from ..listing import messages_url
 from .forms import ReportForm
-from .report import Analysis, Column, Figure, Link, Report, Section, Table, counted, difference, keyed, moment, percent
+from .report import Analysis, Column, Link, Report, Section, Table, by_interval, counted, difference, moment, percent
 from .scope import Range, Scope
 from .tables import Tables
 
@@ -54,20 +52,10 @@ def present(scope: Scope, values: Mapping[str, Any], tables: Tables) -> Report:
     listed = Table("causes", "Causes", CAUSES, [_cause(scope, one) for one in causes])
     routed = Table("routes", "Paths", ROUTES, [_route(scope, one, named.paths) for one in tables["routes"]])
     sections = [
-        _by_time(span, by_interval(span, tables["times"])), Section("causes", "Causes", table=listed),
+        _by_time(span, tables["times"]), Section("causes", "Causes", table=listed),
         Section("routes", "Paths", table=routed),
     ]  # fmt: skip
     return Report(said, sections if causes else (), NOTES, total.generated or 0)
-
-
-def by_interval(span: Range, rows: Iterable[Any]) -> dict[str, list[int]]:
-    """The losses in each interval, by the name of the outcome in the order of LOST. Pure."""
-    place = {at: i for i, at in enumerate(span.buckets)}
-    found: dict[str, list[int]] = {}
-    for row in rows:
-        if row.at in place:
-            found.setdefault(LOST[row.outcome], [0] * len(place))[place[row.at]] += row.messages
-    return {name: found[name] for name in LOST.values() if name in found}
 
 
 def sentence(causes: Sequence[Any], total: Any, names: Mapping[int, str]) -> str:
@@ -101,10 +89,10 @@ def _words(cause: Any, names: Mapping[int, str]) -> str:
     return f"{names[cause.entity_id]} {verb}" + (f" ({cause.cause})" if cause.cause else "")
 
 
-def _by_time(span: Range, lost: Mapping[str, Sequence[int]]) -> Section:
-    charts = [stacked_bars(span.buckets, lost, (), one, partial=span.partial) for one in WIDTHS]
+def _by_time(span: Range, rows: Iterable[Any]) -> Section:
+    cells = ((LOST[one.outcome], one.at, one.messages) for one in rows)
     label, caption = f"Lost messages by {span.unit} and outcome", f"by the {span.unit} in which they were lost"
-    return Section("times", "By time", figures=[Figure(label, charts, "bars", caption, keyed(lost, wording.OUTCOMES))])
+    return by_interval(span, cells, {name: wording.OUTCOMES[name] for name in LOST.values()}, label, caption)
 
 
 def _cause(scope: Scope, one: Any) -> tuple[Any, ...]:

@@ -181,7 +181,7 @@ def _row(scope: Scope, promise: Promise, query: Mapping[str, Any], at: datetime,
     span = scope.range
     start, end = max(at, span.start), min(_next(span, at), span.end)
     cut = f" (from {moment(start)})" if start > at else ""
-    late = Link(one.late, messages_url(query, start, end, order="waiting")) if one.late else 0
+    late = Link(one.late, messages_url(query, start, end, order="waiting"))
     messages = Link(one.messages, messages_url(query, start, end))
     return (period(span, at) + cut, messages, one.kept, late, one.undecided, one.verdict(promise))
 

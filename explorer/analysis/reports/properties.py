@@ -16,7 +16,7 @@ from explorer.shared.charts import WIDTHS
 from .. import dimensions
 from ..listing import messages_url
 from ..survival import FEWEST
-from .attempts import wilson
+from .attempts import margin, wilson
 from .drawings import ShareRow, named_heat_map, share_rows
 from .forms import ReportForm
 from .report import Analysis, Column, Figure, Link, Report, Section, Table, counted, duration, moment, percent
@@ -92,11 +92,8 @@ class Value:
     def margin(self, metric: str) -> float:
         """By how much the value's band is above that of the others; below 0: it does not stand out. The bands are wider for keys
         with many values."""
-        if self.messages < FEWEST or self.others < FEWEST:
-            return -1.0
         z = NormalDist().inv_cdf(1 - 0.025 / self.tested)
-        low = wilson(getattr(self, metric), self.messages, z)[0]
-        return low - wilson(getattr(self, f"others_{metric}"), self.others, z)[1]
+        return margin(getattr(self, metric), self.messages, getattr(self, f"others_{metric}"), self.others, z)
 
     @property
     def most(self) -> float:

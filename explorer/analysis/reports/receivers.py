@@ -10,7 +10,7 @@ from explorer.shared.charts import WIDTHS, brief
 
 from ..listing import messages_url
 from ..survival import FEWEST
-from .attempts import receiver_name, wilson
+from .attempts import margin, receiver_name, wilson
 from .drawings import ShareRow, named_heat_map, share_rows
 from .forms import ReportForm
 from .report import Analysis, Column, Figure, Link, Report, Section, Table, counted, duration, percent
@@ -76,15 +76,13 @@ def sentence(rows: Sequence[Any], everything: Any, subject: str, noun: str) -> s
 
 def outlier(rows: Sequence[Any], everything: Any) -> Any | None:
     """The receiver whose share of deliveries without success is clearly above that of the others: its band is beyond theirs."""
-    found = []
-    for row in rows:
-        rest = everything.deliveries - row.deliveries
-        if row.deliveries >= FEWEST and rest >= FEWEST:
-            low = wilson(unsuccessful(row), row.deliveries)[0]
-            high = wilson(everything.unsuccessful - unsuccessful(row), rest)[1]
-            found.append((low - high, row))
-    margin, worst = max(found, key=lambda pair: pair[0], default=(0.0, None))
-    return worst if margin > 0 else None
+
+    def above(row: Any) -> float:
+        count, others = unsuccessful(row), everything.deliveries - row.deliveries
+        return margin(count, row.deliveries, everything.unsuccessful - count, others)
+
+    worst = max(rows, key=above)
+    return worst if above(worst) > 0 else None
 
 
 def _shares(rows: Sequence[Any], everything: Any, noun: str) -> list[Section]:
@@ -145,10 +143,10 @@ def _table(scope: Scope, rows: Sequence[Any], noun: str) -> Section:
     return Section("receivers", title, table=Table("receivers", title, COLUMNS, data))
 
 
-def _link(scope: Scope, count: int, ending: str, receiver: str) -> Link | int:
+def _link(scope: Scope, count: int, ending: str, receiver: str) -> Link:
     """A number of deliveries, which leads to them."""
     url = messages_url(scope.query, scope.range.start, scope.range.end, deliveries=ending, receiver=receiver)
-    return Link(count, url) if count else 0
+    return Link(count, url)
 
 
 def _compared(before: Any, span: Range, noun: str) -> str:

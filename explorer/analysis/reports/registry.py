@@ -23,24 +23,10 @@ from . import (
 )
 from .report import Analysis
 
-MODULES = (
-    overview,
-    waiting,
-    flow,
-    promise,
-    forecast,
-    losses,
-    redelivery,
-    incidents,
-    fan_out,
-    journeys,
-    locks,
-    receivers,
-    properties,
+ANALYSES: tuple[Analysis, ...] = tuple(module.ANALYSIS for module in (
+    overview, waiting, flow, promise, forecast, losses, redelivery, incidents, fan_out, journeys, locks, receivers, properties,
     what_if,
-)
-
-ANALYSES: tuple[Analysis, ...] = tuple(module.ANALYSIS for module in MODULES)
+))  # fmt: skip
 BY_SLUG = {one.slug: one for one in ANALYSES}
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from broker_core.common.durations import human
 from broker_core.common.types import Right
-from explorer.shared.charts import brief
+from explorer.shared.charts import WIDTHS, brief, stacked_bars
 
 MOST_ROWS = 200  # of a table on the page; a file has all of them
 NOTHING = "–"
@@ -80,7 +80,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A value that leads to what it counts."""
+    """A value that leads to what it counts; 0 leads nowhere."""
 
     value: Any
     url: str
@@ -245,9 +245,20 @@ def difference(count: int, before: int, span: Any) -> str:
     return f"That is {words.replace('%', chr(0xA0) + '%')} from {span} ({before:,})."
 
 
-def keyed(names: Iterable[str], words: Mapping[str, str]) -> list[tuple[str, str]]:
-    """The legend of series with these names."""
-    return [(name, words[name]) for name in names]
+def by_interval(
+    span: Any, cells: Iterable[tuple[str, datetime | None, int]], words: Mapping[str, str], label: str, caption: str
+) -> Section:
+    """Counts in the intervals of a range as stacked bars. cells: (name, start of the interval, count). words: of the names, in
+    their order."""
+    place = {at: i for i, at in enumerate(span.buckets)}
+    counts = {name: [0] * len(place) for name in words}
+    for name, at, count in cells:
+        if at in place:
+            counts[name][place[at]] += count
+    series = {name: each for name, each in counts.items() if any(each)}
+    charts = [stacked_bars(span.buckets, series, (), one, partial=span.partial) for one in WIDTHS]
+    keys = [(name, words[name]) for name in series]
+    return Section("times", "By time", figures=[Figure(label, charts, "bars", caption, keys)])
 
 
 def _cell(column: Column, value: Any, longest: float) -> Cell:
@@ -255,5 +266,5 @@ def _cell(column: Column, value: Any, longest: float) -> Cell:
     if shown in (None, ""):
         return Cell(NOTHING, css=kind.css)
     bar = round(100 * float(kind.plain(shown)) / longest, 1) if column.has_bar and longest else None
-    url = value.url if isinstance(value, Link) else ""
+    url = value.url if isinstance(value, Link) and shown != 0 else ""
     return Cell(kind.text(shown), url, kind.css, bar)

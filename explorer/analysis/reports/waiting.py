@@ -228,7 +228,7 @@ def _rows(scope: Scope, shown: Axis, by_time: Mapping[datetime, Times]) -> list[
     for at in reversed(shown.starts):
         times = by_time.get(at, empty)
         url = messages_url(scope.query, max(at, span.start), min(at + span.bucket, span.end))
-        rows.append((at, Link(times.messages, url) if times.messages else 0, *_columns(times)))
+        rows.append((at, Link(times.messages, url), *_columns(times)))
     return rows
 
 

@@ -72,7 +72,7 @@ def test_numbers_lead_to_their_messages():
     assert report.finding.endswith("The largest of one queue was that of b, 4 at 2026-03-01 12:05.")
     assert [one.name for one in report.sections] == ["backlog", "traffic", "queues", "steps", "data"]
     _, entered, left, depth, most = report.tables["flow"].rows[1]
-    assert (entered, left.value, depth, most) == (0, 5, 0, 0)
+    assert (entered.value, left.value, depth, most) == (0, 5, 0, 0)
     query = parse_qs(urlsplit(left.url).query)
     assert query["left_start"] == [(NOON + FIVE).isoformat()] and query["start"] == [(NOON - DAY).isoformat()]
     assert [row[:2] for row in report.tables["steps"].rows] == [(NOON, "a"), (NOON, "b")]

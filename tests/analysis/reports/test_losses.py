@@ -54,11 +54,12 @@ def test_a_range_without_losses():
 
 
 def test_losses_by_interval_are_stacked_by_outcome():
-    rows = tables(COLUMNS, times=[{}, {"outcome": outcomes.EXPIRED, "messages": 2, "at": NOON + 2 * SPAN.bucket}])["times"]
-    found = losses.by_interval(SPAN, rows)
-    assert (
-        list(found) == ["expired", "dead_lettered"] and found["expired"][:4] == [0, 0, 2, 0] and sum(found["dead_lettered"]) == 6
-    )
+    times = [{}, {"outcome": outcomes.EXPIRED, "messages": 2, "at": NOON + 2 * SPAN.bucket}]
+    figure = shown(causes=[{}], times=times).sections[0].figures[0]
+    assert figure.keys == [("expired", "expired"), ("dead_lettered", "dead-lettered")]
+    expired, dead = figure.charts[0].shapes
+    assert (expired.name, expired.path.count("M"), dead.name, dead.path.count("M")) == ("expired", 1, "dead_lettered", 1)
+    assert not expired.path.startswith(dead.path.partition(" ")[0]), "in another interval"
 
 
 def test_causes_and_paths_lead_to_their_messages():
