@@ -112,7 +112,8 @@ def days_to_roll_up(before: date | None) -> list[list[ArchiveFile]]:
     if before is not None:
         late = late.filter(day__lt=before)
     wanted = late.values_list("day", "namespace_id").distinct().order_by("day", "namespace_id")
-    return [list(_lives_of(day, namespace_id)) for day, namespace_id in wanted]
+    lives = ArchiveFile.objects.filter(content=ArchiveFile.LIVES).order_by("path")
+    return [list(lives.filter(day=day, namespace_id=namespace_id)) for day, namespace_id in wanted]
 
 
 def rolled_files(groups: Iterable[list[ArchiveFile]]) -> list[ArchiveFile]:
@@ -148,10 +149,6 @@ def rebuild(day: date, namespace_id: int) -> None:
 def count_again(day: date, namespace_id: int) -> None:
     """Have the lives of a day counted again."""
     ArchiveFile.objects.filter(content=ArchiveFile.LIVES, day=day, namespace_id=namespace_id).update(rolled_up=False)
-
-
-def _lives_of(day: date, namespace_id: int) -> QuerySet[ArchiveFile]:
-    return ArchiveFile.objects.filter(content=ArchiveFile.LIVES, day=day, namespace_id=namespace_id).order_by("path")
 
 
 def _entry(here: Any, path: str, change: Change) -> ArchiveFile:

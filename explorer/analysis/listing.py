@@ -13,7 +13,6 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET
 
 from broker_core.common.types import EntityAddress, EventKind, Right
-from broker_core.models import Entity
 from explorer.shared import shell
 from explorer.shared.family import pages_of
 from explorer.shared.timeline import words
@@ -93,7 +92,8 @@ def messages_behind(request: HttpRequest) -> HttpResponse:
     if not chosen.is_valid() or chosen.subject is None:
         raise Http404("no such number")
     values, entities, found = chosen.cleaned_data, chosen.subject.by_id, chosen.find()
-    rows = [(one, entities[one.entity_id], _address(entities[one.entity_id])) for one in found.rows]
+    name, family = chosen.subject.namespace.name, chosen.subject.namespace.family
+    rows = [(one, of := entities[one.entity_id], EntityAddress(name, of.path)) for one in found.rows]
     context: dict[str, Any] = {"section": "insights", "found": found, "values": values, "subject": chosen.subject}
     if not values["deliveries"]:
         context |= {
@@ -101,7 +101,6 @@ def messages_behind(request: HttpRequest) -> HttpResponse:
             "outcome": wording.OUTCOMES.get(values["outcome"], ""), "conditions": _conditions(values),
         }  # fmt: skip
         return shell.show(request, "analysis/messages", context)
-    family = chosen.subject.namespace.family
     to = f" to {receiver_name(values['receiver'])}" if "receiver" in request.GET else ""
     context |= {
         "ending": f"{to}{messages.ENDINGS[values['deliveries']][0]}", "receiver": pages_of(family).texts.receiver,
@@ -120,7 +119,3 @@ def _conditions(values: Mapping[str, Any]) -> str:
     if reason := values["reason"] or values["cause"]:
         found += f", with the reason “{reason}”"
     return found
-
-
-def _address(entity: Entity) -> EntityAddress:
-    return EntityAddress(entity.namespace.name, entity.path)

@@ -1,7 +1,5 @@
 """Celery tasks of analyses."""
 
-from importlib.util import find_spec
-
 from celery import shared_task
 from celery.worker import state
 
@@ -37,20 +35,14 @@ def maintain_history() -> dict:
 def _request_maintenance() -> dict:
     from explorer.models import AnalysisRun
 
-    from .running import submission  # it imports this module
+    from .pages import asking
+    from .running import submission  # both import this module
 
-    if problem := _cannot_run():
+    if problem := asking.problem():
         return {"skipped": problem}
     if not AnalysisRun.objects.filter(kind=AnalysisRun.REPORTS).exists():
         return {"skipped": "No analysis was opened yet."}
     return {"requested": submission.maintain(actor=SCHEDULE) is not None}
-
-
-def _cannot_run() -> str:
-    """Why no run can be executed here; empty: one can be."""
-    from .running import java
-
-    return java.problem() or ("" if find_spec("pyspark") else "PySpark is not installed.")
 
 
 @shared_task(name="explorer.end_dead_analyses", ignore_result=True)

@@ -9,6 +9,7 @@ from django_celery_beat.models import IntervalSchedule, PeriodicTask
 from broker_core import tasks as sweeps
 from broker_core.models import SweepRun
 from explorer.analysis import tasks as analyses
+from explorer.analysis.pages import asking
 from explorer.lessons import tasks as lessons
 from explorer.models import AnalysisRun
 from explorer.operations import tasks as operations
@@ -72,10 +73,10 @@ def test_the_explorers_own_sweep_is_recorded_too():
 def test_the_nightly_jobs_are_requested_only_where_analyses_are_used(monkeypatch):
     requested = []
     monkeypatch.setattr("explorer.analysis.running.submission.maintain", lambda **options: requested.append(1))
-    monkeypatch.setattr(analyses, "_cannot_run", lambda: "")
+    monkeypatch.setattr(asking, "problem", lambda: "")
     assert analyses.maintain_history() == {"skipped": "No analysis was opened yet."} and not requested
     AnalysisRun.objects.create(kind=AnalysisRun.REPORTS, requested_by="user:alice", requested_at=datetime.now(UTC))
     assert analyses.maintain_history() == {"requested": False} and len(requested) == 1
-    monkeypatch.setattr(analyses, "_cannot_run", lambda: "PySpark is not installed.")
+    monkeypatch.setattr(asking, "problem", lambda: "PySpark is not installed.")
     assert analyses.maintain_history() == {"skipped": "PySpark is not installed."} and len(requested) == 1
     assert SweepRun.objects.latest("id").name == "maintain_history"

@@ -32,7 +32,7 @@ class Asked:
         """The run that makes what the page shows, which opening it starts if a result is missing or old; else the last one, if it
         failed or was cancelled. A failed one is not repeated for RETRIED_AFTER."""
         last = self.last_run()
-        if last and (not last.is_over or _is_recent(last)):
+        if last and (not last.is_over or last.finished_at and datetime.now(UTC) - last.finished_at < RETRIED_AFTER):
             return last
         if problem() or not self.scope.entities:
             return last
@@ -98,10 +98,6 @@ def progress_of(run: AnalysisRun, now: datetime) -> Progress:
 def is_left(run: AnalysisRun) -> bool:
     """Whether no worker has taken a run that one should have taken."""
     return run.state == AnalysisRun.QUEUED and datetime.now(UTC) - run.requested_at > TAKEN_WITHIN
-
-
-def _is_recent(run: AnalysisRun) -> bool:
-    return bool(run.finished_at) and datetime.now(UTC) - run.finished_at < RETRIED_AFTER
 
 
 def _joined(kinds: Sequence[type[ReportForm]], analyses: Sequence[Analysis]) -> type[ReportForm]:

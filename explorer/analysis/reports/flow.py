@@ -98,7 +98,8 @@ def sentence(scope: Scope, found: Flow, total: Any) -> str:
         return f"No messages entered, left or waited in {name} in this range."
     if not total.most:
         entered = f"{counted(total.entered, 'message')} entered {name}"
-        return f"{entered}; none {'was' if total.entered == 1 else 'were'} in the queue at the end of a step of {_step(span)}."
+        step = "5 minutes" if span.finest < timedelta(hours=1) else "an hour"
+        return f"{entered}; none {'was' if total.entered == 1 else 'were'} in the queue at the end of a step of {step}."
     began = f"from {moment(total.since)} on" if total.since else "since before the range"
     said = (
         f"The backlog of {name} was largest at {moment(reached(span, total.most_at))}: {counted(total.most, 'message')}, {began}."
@@ -125,10 +126,6 @@ def reached(span: Range, step: datetime) -> datetime:
 
 def _now(depth: int) -> str:
     return f"At the end {counted(depth, 'message')} {'was' if depth == 1 else 'were'} in the queue" if depth else "It ended empty"
-
-
-def _step(span: Range) -> str:
-    return "5 minutes" if span.finest < timedelta(hours=1) else "an hour"
 
 
 def _pictures(scope: Scope, shown: Axis, found: Flow, before: int) -> list[Section]:

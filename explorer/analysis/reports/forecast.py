@@ -133,11 +133,6 @@ def last_at(peak: Peak, end: datetime) -> datetime:
     return first - min(peak.most) * WEEK
 
 
-def slot_of(at: datetime) -> int:
-    """The hour of the week in which an instant is."""
-    return (at - floor(at, WEEK)) // HOUR
-
-
 def _runs(slots: Sequence[int]) -> list[list[int]]:
     """Runs of adjacent hours of the week; the last one is before the first."""
     runs: list[list[int]] = []
@@ -158,7 +153,7 @@ def _coming(scope: Scope, rows: Iterable[Any], weeks: int) -> list[Section]:
     starts = [first + i * HOUR for i in range(WEEK_HOURS)]
     data: list[tuple[Any, ...]] = []
     for at in starts:
-        row = by_slot[slot_of(at)]
+        row = by_slot[(at - floor(at, WEEK)) // HOUR]  # of the hour of the week
         spread = [(round(median(one)), min(one), max(one)) for one in (row.arrivals[:weeks], row.backlog[:weeks])]
         data.append((at, *spread[0], *spread[1]))
     word = f"of the last {weeks} weeks"

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
-from urllib.parse import urlencode
 
 from django import forms
 from django.urls import reverse
@@ -101,16 +100,22 @@ def present(scope: Scope, values: Mapping[str, Any], tables: Tables) -> Report:
 
     causes = {one.number: nearest(one, known, scope.now, length) for one in onsets}
     said = sentence(onsets, causes, scope, length, partial(figures, "onset"))
-    sections = [] if not onsets else [
-        _picture(scope.range, onsets[0], causes[1], tables, scope.paths, length),
-        _onsets(scope, onsets, causes, length),
-        _figures(onsets[0], figures("onset", onsets[0].number), scope.paths),
-    ]  # fmt: skip
+    sections = []
+    if onsets:
+        first = onsets[0]
+        title = f"{scope.paths[first.entity_id]} before and after {moment(first.at)}"
+        data = [one.columns for one in figures("onset", first.number)]
+        sections = [
+            _picture(scope.range, first, causes[1], tables, scope.paths),
+            _onsets(scope, onsets, causes, length),
+            Section("figures", title, table=Table("figures", title, FIGURES, data)),
+        ]
     if known:
         rows = [_change(scope, one, figures("change", one.number), shares, length) for one in known]
         sections.append(Section("changes", "Changes", table=Table("changes", "Changes", CHANGES, rows)))
+    deploy = Link("Mark a deploy", f"{reverse('explorer:mark_deploy')}?{scope.url_query}")
     notes = NOTES if about.real_clock else (*NOTES, OTHER_CLOCK)
-    return Report(said, sections, notes, about.generated, links=_links(scope))
+    return Report(said, sections, notes, about.generated, links=[deploy])
 
 
 def changes(rows: Sequence[Any]) -> list[Change]:
@@ -192,9 +197,7 @@ def _text(value: Any) -> str:
     return "none" if value is None else value if isinstance(value, str) else json.dumps(value)
 
 
-def _picture(
-    span: Range, onset: Any, cause: Change | None, tables: Tables, names: Mapping[int, str], length: timedelta
-) -> Section:
+def _picture(span: Range, onset: Any, cause: Change | None, tables: Tables, names: Mapping[int, str]) -> Section:
     """The clearest trouble over the range: its share, or the median and 95 % of the waiting, with the onset and the change."""
     starts, title = span.buckets, f"{TROUBLE[onset.kind].capitalize()} of {names[onset.entity_id]}"
     points = [("C", cause.at, cause.words)] if cause else []
@@ -233,11 +236,6 @@ def _onsets(scope: Scope, onsets: Sequence[Any], causes: Mapping[int, Change | N
     return Section("onsets", "Onsets", table=Table("onsets", "Onsets", ONSETS, rows))
 
 
-def _figures(onset: Any, found: Sequence[Metric], names: Mapping[int, str]) -> Section:
-    title = f"{names[onset.entity_id]} before and after {moment(onset.at)}"
-    return Section("figures", title, table=Table("figures", title, FIGURES, [one.columns for one in found]))
-
-
 def _change(scope: Scope, one: Change, found: Sequence[Metric], shares: Mapping[Any, Any], length: timedelta) -> tuple[Any, ...]:
     of = {"queue": one.entity_id} if one.entity_id is not None else scope.query
     counts = []
@@ -248,10 +246,6 @@ def _change(scope: Scope, one: Change, found: Sequence[Metric], shares: Mapping[
     name = scope.paths.get(one.entity_id or 0, "all queues" if scope.is_whole else scope.name)
     differs = "; ".join(metric.words for metric in found if metric.differs)
     return one.at, one.words, name, actor_name(one.actor), *counts, differs or None
-
-
-def _links(scope: Scope) -> list[Link]:
-    return [Link("Mark a deploy", f"{reverse('explorer:mark_deploy')}?{urlencode(scope.query)}")]
 
 
 ANALYSIS = Analysis(

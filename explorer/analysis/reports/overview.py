@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from explorer.shared.charts import WIDTHS, brief
@@ -15,7 +15,7 @@ from ..listing import messages_url
 from ..survival import CannotTell
 from .drawings import named_heat_map
 from .forms import ReportForm, report_url
-from .report import Analysis, Column, Figure, Link, Report, Section, Table, counted, joined, moment
+from .report import Analysis, Column, Figure, Link, Report, Section, Table, counted, duration, joined, moment
 from .scope import Range, Scope, floor
 from .tables import Tables
 
@@ -100,7 +100,7 @@ class Finding:
 
     def value(self, number: float) -> str:
         """A value of the metric as text."""
-        return brief(_duration(number)) if self.is_duration else f"{number:,.0f}"
+        return brief(duration(round(measures.middle(round(number))))) if self.is_duration else f"{number:,.0f}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,10 +276,6 @@ def _row(scope: Scope, incident: Incident, one: Finding) -> tuple[Any, ...]:
         was = Link(was, messages_url(of, one.start, one.end, order=metric.order))
     what = Link(f"{one.words[0].upper()}{one.words[1:]}", url)
     return what, scope.paths[one.entity_id], incident.start, one.start, one.end, was, one.value(one.usual), abs(one.score)
-
-
-def _duration(number: float) -> timedelta:
-    return timedelta(microseconds=round(measures.middle(round(number))))
 
 
 ANALYSIS = Analysis(

@@ -119,7 +119,8 @@ def sentence(scope: Scope, promise: Promise, whole: Level, periods: Mapping[date
         return f"{share}; that is too few in each {unit} to judge the promise of {promise}."
     broken = [at for at, one in judged.items() if one.verdict(promise) == "broken"]
     if not broken:
-        return f"The promise of {promise} was kept in {_all(judged, unit)}: {share}."
+        every = f"all {len(judged):,} {unit}s" if len(judged) > 1 else f"this {unit}"
+        return f"The promise of {promise} was kept in {every}: {share}."
     worst = min(broken, key=lambda at: periods[at].kept)
     when = joined([period(scope.range, at) for at in broken[-3:]])
     more = f"{counted(len(broken), unit)} of {len(judged):,}" if len(judged) > 1 else f"this {unit}"
@@ -147,10 +148,6 @@ def period(span: Range, at: datetime) -> str:
 
 def _unit(span: Range) -> str:
     return "week" if span.length <= BY_WEEK else "month"
-
-
-def _all(judged: Mapping[datetime, Level], unit: str) -> str:
-    return f"all {len(judged):,} {unit}s" if len(judged) > 1 else f"this {unit}"
 
 
 def _sections(

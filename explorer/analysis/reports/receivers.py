@@ -127,26 +127,20 @@ def _times(span: Range, rows: Iterable[Any], noun: str) -> list[Section]:
 
 
 def _table(scope: Scope, rows: Sequence[Any], noun: str) -> Section:
-    data = []
+    span, data = scope.range, []
     for row in rows:
-        number = {
-            name: _link(scope, getattr(row, name), name if name != "deliveries" else "all", row.receiver)
-            for name in ("deliveries", "succeeded", "lost", "rejected", "failed")
-        }
-        count = unsuccessful(row)
+        links, count = {}, unsuccessful(row)
+        for name in ("deliveries", "succeeded", "lost", "rejected", "failed"):
+            ending = "all" if name == "deliveries" else name
+            url = messages_url(scope.query, span.start, span.end, deliveries=ending, receiver=row.receiver)
+            links[name] = Link(getattr(row, name), url)
         data.append((
-            receiver_name(row.receiver), number["deliveries"], row.queues, number["succeeded"], number["lost"],
-            number["rejected"], number["failed"], count / row.deliveries, *wilson(count, row.deliveries), duration(row.work_us),
+            receiver_name(row.receiver), links["deliveries"], row.queues, links["succeeded"], links["lost"],
+            links["rejected"], links["failed"], count / row.deliveries, *wilson(count, row.deliveries), duration(row.work_us),
             duration(row.work_95_us), row.last_at,
         ))  # fmt: skip
     title = f"{noun.capitalize()}s"
     return Section("receivers", title, table=Table("receivers", title, COLUMNS, data))
-
-
-def _link(scope: Scope, count: int, ending: str, receiver: str) -> Link:
-    """A number of deliveries, which leads to them."""
-    url = messages_url(scope.query, scope.range.start, scope.range.end, deliveries=ending, receiver=receiver)
-    return Link(count, url)
 
 
 def _compared(before: Any, span: Range, noun: str) -> str:

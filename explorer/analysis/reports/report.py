@@ -44,17 +44,13 @@ class Kind:
     unit: str = ""
 
 
-def _same(value: Any) -> Any:
-    return value
-
-
 KINDS = {
     "text": Kind(str, str, pa.string(), css=""),
     "figure": Kind(str, str, pa.string()),  # a number as text: in a column of several units
     "count": Kind("{:,}".format, int, pa.int64()),
     "number": Kind("{:,.1f}".format, float, pa.float64()),
     "share": Kind(percent, float, pa.float64()),
-    "instant": Kind(moment, _same, pa.timestamp("us", tz="UTC"), css="nowrap"),
+    "instant": Kind(moment, lambda at: at, pa.timestamp("us", tz="UTC"), css="nowrap"),
     "duration": Kind(brief, timedelta.total_seconds, pa.float64(), unit="_seconds"),
     "setting": Kind(human, timedelta.total_seconds, pa.float64(), unit="_seconds"),  # a duration that somebody chose
 }

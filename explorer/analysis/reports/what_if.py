@@ -195,7 +195,10 @@ def present(scope: Scope, values: Mapping[str, Any], tables: Tables) -> Report:
     limits, refusal = scope.family.limits, ""
     if found.error is None or found.error > FAR:
         refusal = "With the current settings, the replay differs too much from what happened (Replay error). Do not rely on it."
-    sections = [_picture(scope, values, found), _needed(scope, values, found), _calibration(found)]
+    needed, band = _consumers(scope.name, values, found)
+    sections = [
+        _picture(scope, values, found), Section("needed", "Consumers needed", needed, notes=band), _calibration(found),
+    ]  # fmt: skip
     answer, own = sentence(scope.name, values, found, limits)
     return Report(answer, sections, (*own, *gaps(found), *NOTES), found.about.generated, refusal)
 
@@ -357,11 +360,6 @@ def _table(scope: Scope, values: Mapping[str, Any], found: Answers) -> Table:
             outcome.depth,
         ))  # fmt: skip
     return Table("settings", "Other settings", columns, rows)
-
-
-def _needed(scope: Scope, values: Mapping[str, Any], found: Answers) -> Section:
-    answer, notes = _consumers(scope.name, values, found)
-    return Section("needed", "Consumers needed", answer, notes=notes)
 
 
 def _calibration(found: Answers) -> Section:
