@@ -52,35 +52,30 @@ ENDINGS: dict[str, tuple[str, ds.Expression | None]] = {
     ),
 }
 _INSTANT = pa.timestamp("us", tz="UTC")
-_NUMBERS = [pa.field(name, pa.int64()) for name in ("entity_id", "sequence_number")]
 _MAIN = int(SubQueue.MAIN)
-LIFE = pa.schema(
-    [
-        *_NUMBERS,
-        *(pa.field(name, pa.int16()) for name in ("subqueue", "outcome", "result")),
-        *(pa.field(name, _INSTANT) for name in ("enqueued_at", "first_received_at", "ended_at")),
-        *(pa.field(name, pa.int64()) for name in ("waiting_us", "processing_us", "time_to_live_in_force_us")),
-        *(pa.field(name, pa.int32()) for name in ("deliveries", "size")),
-        *(
-            pa.field(name, pa.string())
-            for name in ("reason", "cause", "message_id", "session_id", "settled_by", "chosen_properties")
-        ),
-        *(pa.field(name, pa.int64()) for name in ("from_entity_id", "to_entity_id")),
-        pa.field("is_waiting", pa.bool_()),  # of messages that have not ended
-    ]
-)
-# Of rows of lives that ended a delivery.
-ATTEMPT = pa.schema(
-    [
-        *_NUMBERS,
-        *(pa.field(name, pa.int16()) for name in ("attempt_subqueue", "attempt_outcome")),
-        pa.field("attempt", pa.int32()),
-        pa.field("attempt_received_at", _INSTANT),
-        pa.field("attempt_held_us", pa.int64()),
-        *(pa.field(name, pa.string()) for name in ("attempt_received_by", "reason")),
-        *(pa.field(f"attempt_{name}", pa.bool_()) for name in ("well", "lost", "rejected", "failed")),
-    ]
-)
+
+
+def _columns(kind: pa.DataType, *names: str) -> list[pa.Field]:
+    return [pa.field(name, kind) for name in names]
+
+
+LIFE = pa.schema([
+    *_columns(pa.int64(), "entity_id", "sequence_number", "from_entity_id", "to_entity_id"),
+    *_columns(pa.int64(), "waiting_us", "processing_us", "time_to_live_in_force_us"),
+    *_columns(pa.int16(), "subqueue", "outcome", "result"),
+    *_columns(pa.int32(), "deliveries", "size"),
+    *_columns(_INSTANT, "enqueued_at", "first_received_at", "ended_at"),
+    *_columns(pa.string(), "reason", "cause", "message_id", "session_id", "settled_by", "chosen_properties"),
+    *_columns(pa.bool_(), "is_waiting"),  # of messages that have not ended
+])  # fmt: skip
+ATTEMPT = pa.schema([  # of rows of lives that ended a delivery
+    *_columns(pa.int64(), "entity_id", "sequence_number", "attempt_held_us"),
+    *_columns(pa.int16(), "attempt_subqueue", "attempt_outcome"),
+    *_columns(pa.int32(), "attempt"),
+    *_columns(_INSTANT, "attempt_received_at"),
+    *_columns(pa.string(), "attempt_received_by", "reason"),
+    *_columns(pa.bool_(), "attempt_well", "attempt_lost", "attempt_rejected", "attempt_failed"),
+])  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,19 +254,10 @@ def _listed(row: dict[str, Any]) -> Listed:
     waiting = duration(row["waiting_us"])
     if row["ended_at"] is None and row["first_received_at"]:
         waiting = max(row["first_received_at"] - row["enqueued_at"], timedelta(0))
-    return Listed(
-        entity_id=row["entity_id"],
-        sequence_number=row["sequence_number"],
-        message_id=row["message_id"],
-        outcome="still_there" if row["ended_at"] is None else names.get(row["result"], "other"),
-        reason=row["reason"],
-        enqueued_at=row["enqueued_at"],
-        ended_at=row["ended_at"],
-        waiting=waiting,
-        processing=duration(row["processing_us"]),
-        deliveries=row["deliveries"],
-        settled_by=row["settled_by"],
-    )
+    shared = ("entity_id", "sequence_number", "message_id", "reason", "enqueued_at", "ended_at", "deliveries", "settled_by")
+    outcome = "still_there" if row["ended_at"] is None else names.get(row["result"], "other")
+    processing = duration(row["processing_us"])
+    return Listed(**{name: row[name] for name in shared}, outcome=outcome, waiting=waiting, processing=processing)
 
 
 def _delivery(row: dict[str, Any]) -> Delivery:

@@ -96,15 +96,11 @@ def named_heat_map(
     starts: Sequence[datetime], rows: Sequence[tuple[str, Sequence[float]]], variant: str, partial: Sequence[bool]
 ) -> HeatMap:
     """Shares from 0 to 1 by row and interval. rows: each with its name, which may be that of another one, too."""
-    names, left = _row_names([name for name, _ in rows], variant)
-    width = WIDTHS[variant]
-    slot = (width - left - RIGHT) / max(1, len(starts))
-    bottom = TOP + ROW * len(rows)
-    ticks = tuple(replace(tick, at=round(tick.at - LEFT + left, 2)) for tick in time_ticks(starts, slot))
+    frame = _Rows([name for name, _ in rows], variant)
+    slot = (frame.right - frame.left) / max(1, len(starts))
+    ticks = [replace(tick, at=round(tick.at - LEFT + frame.left, 2)) for tick in time_ticks(starts, slot)]
     cells = {(i, row): share for row, (_, shares) in enumerate(rows) for i, share in enumerate(shares) if share > 0}
-    sides = (left, width - RIGHT, TOP, bottom)
-    chart = Chart(variant, width, round(bottom + BOTTOM), *sides, (), (), (), ticks, names, round(slot, 4), len(starts))
-    return HeatMap(chart, levels(cells, linear=True), round(slot, 4), ROW)
+    return HeatMap(frame.chart(ticks, round(slot, 4), len(starts)), levels(cells, linear=True), round(slot, 4), ROW)
 
 
 def levels(cells: Mapping[tuple[int, int], float], *, linear: bool = False) -> tuple[Shape, ...]:
@@ -130,23 +126,17 @@ def levels(cells: Mapping[tuple[int, int], float], *, linear: bool = False) -> t
 
 def gantt(rows: Sequence[tuple[str, Sequence[tuple[str, timedelta, timedelta, str]]]], variant: str) -> Gantt:
     """A row for each name with bars: (CSS name, from, to, title), on an axis from 0."""
-    narrow = variant == "narrow"
-    y_ticks, left = _row_names([name for name, _ in rows], variant)
-    width, bottom = WIDTHS[variant], TOP + ROW * len(rows)
+    frame = _Rows([name for name, _ in rows], variant)
     last = max((until for _, bars in rows for _, _, until, _ in bars), default=FLOOR) or FLOOR
-    step = next((one for one in STEPS if last / one <= (3 if narrow else 6)), STEPS[-1])
-
-    def x(at: timedelta) -> float:
-        return left + at / last * (width - RIGHT - left)
-
+    step = next((one for one in STEPS if last / one <= (3 if variant == "narrow" else 6)), STEPS[-1])
     drawn = []
     for i, (_, bars) in enumerate(rows):
         for name, since, until, title in bars:
-            x0, x1 = x(since), max(x(until), x(since) + 1.5)
+            x0 = frame.x(since / last)
+            x1 = max(frame.x(until / last), x0 + 1.5)
             drawn.append(Bar(name, f"M{x0:.1f} {TOP + i * ROW + 4:.0f}H{x1:.1f}v{ROW - 8:.0f}H{x0:.1f}z", title))
-    x_ticks = [Tick(round(x(i * step), 1), brief(i * step) if i else "0") for i in range(int(last / step) + 1)]
-    sides = (left, width - RIGHT, TOP, bottom)
-    return Gantt(Chart(variant, width, round(bottom + BOTTOM), *sides, (), (), (), tuple(x_ticks), y_ticks), tuple(drawn))
+    ticks = [Tick(round(frame.x(i * step / last), 1), brief(i * step) if i else "0") for i in range(int(last / step) + 1)]
+    return Gantt(frame.chart(ticks), tuple(drawn))
 
 
 def share_bars(
@@ -184,33 +174,44 @@ class ShareRow:
 
 def share_rows(rows: Sequence[ShareRow], variant: str) -> Gantt:
     """A row for each share: a bar, with its band and a mark where the others are."""
-    narrow = variant == "narrow"
-    y_ticks, left = _row_names([row.name for row in rows], variant)
-    width, bottom = WIDTHS[variant], TOP + ROW * len(rows)
+    frame = _Rows([row.name for row in rows], variant)
     top = max((max(row.share, row.others or 0, *(row.band or ())) for row in rows), default=0.0) or 1.0
-    step = next((one for one in SHARE_STEPS if top / one <= (3 if narrow else 5)), SHARE_STEPS[-1])
+    step = next((one for one in SHARE_STEPS if top / one <= (3 if variant == "narrow" else 5)), SHARE_STEPS[-1])
 
     def x(share: float) -> float:
-        return round(left + share / top * (width - RIGHT - left), 1)
+        return round(frame.x(share / top), 1)
 
     drawn = []
     for i, row in enumerate(rows):
         y = TOP + i * ROW
-        drawn.append(Bar("share", f"M{left} {y + 5:.0f}H{x(row.share)}v{ROW - 10:.0f}H{left}z", row.title))
+        drawn.append(Bar("share", f"M{frame.left} {y + 5:.0f}H{x(row.share)}v{ROW - 10:.0f}H{frame.left}z", row.title))
         if row.band:
             drawn.append(Bar("whisker", f"M{x(row.band[0])} {y + ROW / 2:.0f}H{x(row.band[1])}", row.title))
         if row.others is not None:
             drawn.append(Bar("rest", f"M{x(row.others) - 1.5:.1f} {y + 2:.0f}h3v{ROW - 4:.0f}h-3z", row.title))
-    x_ticks = [Tick(x(i * step), f"{100 * i * step:g} %") for i in range(int(top / step + 1e-9) + 1)]
-    sides = (left, width - RIGHT, TOP, bottom)
-    return Gantt(Chart(variant, width, round(bottom + BOTTOM), *sides, (), (), (), tuple(x_ticks), y_ticks), tuple(drawn))
+    ticks = [Tick(x(i * step), f"{100 * i * step:g} %") for i in range(int(top / step + 1e-9) + 1)]
+    return Gantt(frame.chart(ticks), tuple(drawn))
 
 
-def _row_names(names: Sequence[str], variant: str) -> tuple[tuple[Tick, ...], float]:
-    """The names of rows of a chart, and the left edge of its plot: beside the longest of them."""
-    shown = [shortened(name, LONGEST_NAME[variant]) for name in names]
-    left = max(float(LEFT), round(max(map(len, shown), default=0) * CHARACTER + 10))
-    return tuple(Tick(round(TOP + (i + 0.5) * ROW, 1), name) for i, name in enumerate(shown)), float(left)
+class _Rows:
+    """The frame of a chart with a row for each name. left: of its plot, beside the longest name."""
+
+    def __init__(self, names: Sequence[str], variant: str):
+        shown = [shortened(name, LONGEST_NAME[variant]) for name in names]
+        self.left = float(max(LEFT, round(max(map(len, shown), default=0) * CHARACTER + 10)))
+        self.right = WIDTHS[variant] - RIGHT
+        self._names = tuple(Tick(round(TOP + (i + 0.5) * ROW, 1), name) for i, name in enumerate(shown))
+        self._variant = variant
+
+    def x(self, share: float) -> float:
+        """Where a share of the plot's width is."""
+        return self.left + share * (self.right - self.left)
+
+    def chart(self, x_ticks: Sequence[Tick], slot: float = 0.0, buckets: int = 0) -> Chart:
+        width, bottom = WIDTHS[self._variant], TOP + ROW * len(self._names)
+        sides = (self.left, self.right, TOP, bottom)
+        height = round(bottom + BOTTOM)
+        return Chart(self._variant, width, height, *sides, (), (), (), tuple(x_ticks), self._names, slot, buckets)
 
 
 def shortened(text: str, most: int) -> str:
