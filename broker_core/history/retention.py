@@ -28,6 +28,14 @@ INDEXES = {
     # Not a bloom filter, since most blocks have events of all busy entities; + 0, so that only statements that write it use it.
     "_entity": "btree ((entity_id + 0), xid)",
 }
+# A day's partition, with the events of that day from the default partition.
+CREATE = (
+    "CREATE TABLE {partition} (LIKE {table} INCLUDING DEFAULTS)",
+    "LOCK TABLE ONLY {table} IN SHARE ROW EXCLUSIVE MODE",
+    "WITH moved AS (DELETE FROM {default} WHERE recorded_at >= {start} AND recorded_at < {end} RETURNING *) "
+    "INSERT INTO {partition} SELECT * FROM moved",
+    "ALTER TABLE {table} ATTACH PARTITION {partition} FOR VALUES FROM ({start}) TO ({end})",
+)
 DAYS_AHEAD = 7
 RETENTION = timedelta(days=7)
 ENTITIES = 1_000  # deleted per transaction
@@ -116,25 +124,14 @@ def _create(connection: psycopg.Connection, day: date) -> bool:
 
     Created as a table and attached last: Postgres checks that the default partition has no event of the day.
     """
-    partition = sql.Identifier(partition_name(day))
-    start, end = _bounds(day)
-    names = {"partition": partition, "table": sql.Identifier(TABLE), "default": sql.Identifier(DEFAULT)}
-    bounds = {"start": sql.Literal(start), "end": sql.Literal(end)}
+    start = datetime(day.year, day.month, day.day, tzinfo=UTC)
+    names = {"partition": partition_name(day), "table": TABLE, "default": DEFAULT}
+    parts: dict[str, sql.Composable] = {name: sql.Identifier(value) for name, value in names.items()}
+    parts |= {"start": sql.Literal(start), "end": sql.Literal(start + timedelta(days=1))}
     try:
         with _brief_locks(connection):
-            connection.execute(sql.SQL("CREATE TABLE {partition} (LIKE {table} INCLUDING DEFAULTS)").format(**names))
-            connection.execute(sql.SQL("LOCK TABLE ONLY {table} IN SHARE ROW EXCLUSIVE MODE").format(**names))
-            connection.execute(
-                sql.SQL(
-                    "WITH moved AS (DELETE FROM {default} WHERE recorded_at >= {start} AND recorded_at < {end} RETURNING *) "
-                    "INSERT INTO {partition} SELECT * FROM moved"
-                ).format(**names, **bounds)
-            )
-            connection.execute(
-                sql.SQL("ALTER TABLE {table} ATTACH PARTITION {partition} FOR VALUES FROM ({start}) TO ({end})").format(
-                    **names, **bounds
-                )
-            )
+            for statement in CREATE:
+                connection.execute(sql.SQL(statement).format(**parts))
     except LockNotAvailable:
         return False
     return True
@@ -190,8 +187,3 @@ def _brief_locks(connection: psycopg.Connection) -> Iterator[None]:
 
 def partition_name(day: date) -> str:
     return f"{TABLE}_{day:%Y%m%d}"
-
-
-def _bounds(day: date) -> tuple[datetime, datetime]:
-    start = datetime(day.year, day.month, day.day, tzinfo=UTC)
-    return start, start + timedelta(days=1)
