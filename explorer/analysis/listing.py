@@ -14,7 +14,6 @@ from django.views.decorators.http import require_GET
 
 from broker_core.common.types import EntityAddress, EventKind, Right
 from explorer.shared import shell
-from explorer.shared.family import pages_of
 from explorer.shared.timeline import words
 
 from . import dimensions, messages, wording
@@ -103,7 +102,7 @@ def messages_behind(request: HttpRequest) -> HttpResponse:
         return shell.show(request, "analysis/messages", context)
     to = f" to {receiver_name(values['receiver'])}" if "receiver" in request.GET else ""
     context |= {
-        "ending": f"{to}{messages.ENDINGS[values['deliveries']][0]}", "receiver": pages_of(family).texts.receiver,
+        "ending": f"{to}{messages.ENDINGS[values['deliveries']][0]}", "receiver": chosen.subject.family.texts.receiver,
         "rows": [(*row, words(EventKind(row[0].outcome), family).word, receiver_name(row[0].received_by)) for row in rows],
     }  # fmt: skip
     return shell.show(request, "analysis/deliveries", context)

@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 from django.urls import reverse
 
 from broker_core.models import Entity, Namespace
+from explorer.shared.family import FamilyPages, pages_of
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,10 @@ class Subject:
     @property
     def name(self) -> str:
         return f"all queues of {self.namespace.name}" if self.is_whole else str(self.entities[0])
+
+    @property
+    def family(self) -> FamilyPages:
+        return pages_of(self.namespace.family)
 
     @cached_property
     def ids(self) -> list[int]:

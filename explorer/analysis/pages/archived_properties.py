@@ -15,7 +15,6 @@ from broker_core.history import properties
 from explorer.operations.presenters import local
 from explorer.roles import actor_for
 from explorer.shared import shell
-from explorer.shared.family import pages_of
 
 from ..forms import ScopeForm
 
@@ -33,7 +32,7 @@ def analysis_properties(request: HttpRequest) -> HttpResponse:
     request.actor.require(Right.BROWSE, "the analyses")
     chosen = ScopeForm(request.GET)
     of = chosen.subject if chosen.is_valid() else None
-    if of is None or not pages_of(of.namespace.family).texts.application_properties:
+    if of is None or not of.family.texts.application_properties:
         raise Http404("no such queue or namespace, or its messages have no properties")
     request.actor = actor_for(request.user, of.namespace.name)
     chosen_keys = properties.chosen(of.ids)

@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 
 from broker_core.models import Namespace
 from broker_core.namespaces import get_clock
-from explorer.shared.family import FamilyPages, pages_of
 
 from ..jobs.constants import HOUR
 from ..jobs.measures import STEP
@@ -82,10 +81,6 @@ class Scope(Subject):
     range: Range
     now: datetime
     compared: Range | None = None
-
-    @property
-    def family(self) -> FamilyPages:
-        return pages_of(self.namespace.family)
 
     @property
     def ranges(self) -> list[Range]:

@@ -14,7 +14,7 @@ from django import forms
 from broker_core.common.durations import human
 from broker_core.form_fields import DurationField
 from explorer.shared.charts import WIDTHS, brief
-from explorer.shared.family import LimitPages, pages_of
+from explorer.shared.family import LimitPages
 
 from ..jobs.replaying import BACKLOG, amount_band, share_band
 from ..survival import CannotTell, Curve, Estimate
@@ -82,7 +82,7 @@ class WhatIfForm(ReportForm):
     def clean_traits(self) -> dict[str, Any]:
         if self.subject is None or self.subject.is_whole:
             return {}
-        limits = pages_of(self.subject.namespace.family).limits
+        limits = self.subject.family.limits
         in_force = limits.in_force(self.subject.entities[0])
         return {
             "deliveries": None if in_force is None else in_force + limits.more_deliveries, "more": limits.more_deliveries,
@@ -91,13 +91,13 @@ class WhatIfForm(ReportForm):
 
     def clean_deliveries(self) -> int | None:
         count = self.cleaned_data["deliveries"]
-        if count == 0 and self.subject and not pages_of(self.subject.namespace.family).limits.more_deliveries:
+        if count == 0 and self.subject and not self.subject.family.limits.more_deliveries:
             raise forms.ValidationError("0 would allow no delivery. Enter 1 or more.")
         return count
 
     def clean(self) -> dict[str, Any]:
         if self.subject:  # the family's words
-            limits = pages_of(self.subject.namespace.family).limits
+            limits = self.subject.family.limits
             self["lock"].label, self["deliveries"].label = limits.lock.capitalize(), limits.deliveries.capitalize()
         return super().clean()
 
