@@ -14,7 +14,7 @@ from explorer.shared.timeline import words
 
 from ..survival import FEWEST, Z95
 from .drawings import gantt
-from .report import Column, Figure, Link, Section, Table
+from .report import Column, Figure, Link, Section
 from .scope import Scope
 
 NAMES = {  # CSS names of the ways in which a delivery ends
@@ -70,7 +70,7 @@ def messages_section(scope: Scope, deliveries: Iterable[Any], title: str) -> Sec
         [(name, ends[kind]) for kind, name in NAMES.items() if kind in there],
     )  # fmt: skip
     data = [_row(scope, rows, ends) for rows in each]
-    return Section("messages", title, figures=[figure], table=Table("messages", title, MESSAGES, data))
+    return Section.with_table("messages", title, MESSAGES, data, figures=[figure])
 
 
 def _row(scope: Scope, rows: Sequence[Any], ends: Mapping[EventKind, str]) -> tuple[Any, ...]:

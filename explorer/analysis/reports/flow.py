@@ -162,7 +162,7 @@ def _by_queue(scope: Scope, rows: Sequence[Any], since: datetime | None) -> list
              end if row.most else None, row.since, row.until - row.most_at if row.until else None)
         )  # fmt: skip
     title = "By queue" if scope.is_whole else "Largest backlog"
-    return [Section("queues", title, table=Table("queues", title, QUEUES, data))] if data else []
+    return [Section.with_table("queues", title, QUEUES, data)] if data else []
 
 
 def _by_step(scope: Scope, rows: Sequence[Any], since: datetime | None) -> list[Section]:
@@ -175,7 +175,7 @@ def _by_step(scope: Scope, rows: Sequence[Any], since: datetime | None) -> list[
         left = _left(query, row.left, since or row.at, row.at, end)
         data.append((row.at, scope.paths[row.entity_id], _entered(query, row.entered, row.at, end), left, row.depth))
     title = f"By {span.unit} and queue"
-    return [Section("steps", title, table=Table("steps", title, STEPS, data))]
+    return [Section.with_table("steps", title, STEPS, data)]
 
 
 def _rows(scope: Scope, found: Flow, since: datetime | None) -> list[tuple[Any, ...]]:

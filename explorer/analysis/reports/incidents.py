@@ -19,7 +19,7 @@ from ..jobs import measures
 from ..listing import messages_url
 from .before_after import Metric, metrics
 from .forms import ReportForm
-from .report import Analysis, Column, Figure, Link, Report, Section, Table, counted, moment, percent
+from .report import Analysis, Column, Figure, Link, Report, Section, counted, moment, percent
 from .scope import Range, Scope
 from .tables import Tables
 from .times import Times, times_by
@@ -108,11 +108,11 @@ def present(scope: Scope, values: Mapping[str, Any], tables: Tables) -> Report:
         sections = [
             _picture(scope.range, first, causes[1], tables, scope.paths),
             _onsets(scope, onsets, causes, length),
-            Section("figures", title, table=Table("figures", title, FIGURES, data)),
+            Section.with_table("figures", title, FIGURES, data),
         ]
     if known:
         rows = [_change(scope, one, figures("change", one.number), shares, length) for one in known]
-        sections.append(Section("changes", "Changes", table=Table("changes", "Changes", CHANGES, rows)))
+        sections.append(Section.with_table("changes", "Changes", CHANGES, rows))
     deploy = Link("Mark a deploy", f"{reverse('explorer:mark_deploy')}?{scope.url_query}")
     notes = NOTES if about.real_clock else (*NOTES, OTHER_CLOCK)
     return Report(said, sections, notes, about.generated, links=[deploy])
@@ -233,7 +233,7 @@ def _onsets(scope: Scope, onsets: Sequence[Any], causes: Mapping[int, Change | N
             Link(one.at, url), scope.paths[one.entity_id], TROUBLE[one.kind], _before(one), _after(one), one.after_bad,
             cause.words if cause else None, ago,
         ))  # fmt: skip
-    return Section("onsets", "Onsets", table=Table("onsets", "Onsets", ONSETS, rows))
+    return Section.with_table("onsets", "Onsets", ONSETS, rows)
 
 
 def _change(scope: Scope, one: Change, found: Sequence[Metric], shares: Mapping[Any, Any], length: timedelta) -> tuple[Any, ...]:

@@ -11,7 +11,7 @@ from explorer.shared.charts import WIDTHS, brief
 
 from .drawings import gantt
 from .forms import ReportForm
-from .report import Analysis, Column, Figure, Link, Report, Section, Table, counted, difference, duration, moment, percent
+from .report import Analysis, Column, Figure, Link, Report, Section, counted, difference, duration, moment, percent
 from .scope import Scope
 from .tables import Tables
 
@@ -100,9 +100,9 @@ def _sections(
                 sections.append(_waterfall(one, kind, title, names))
     data = [_step(i, one, steps[first.route], names) for i, one in enumerate(steps[first.route], 1)]
     title = f"Steps: {_words(steps[first.route], names)}"
-    sections.append(Section("steps", title, table=Table("steps", title, STEPS, data)))
+    sections.append(Section.with_table("steps", title, STEPS, data))
     rows = [_route(named, one, steps[one.route], examples.get((one.route, "longest"))) for one in routes]
-    return [*sections, Section("routes", "Routes", table=Table("routes", "Routes", ROUTES, rows))]
+    return [*sections, Section.with_table("routes", "Routes", ROUTES, rows)]
 
 
 def _waterfall(one: Any, kind: str, title: str, names: Mapping[int, str]) -> Section:

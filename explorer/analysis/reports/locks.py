@@ -14,7 +14,7 @@ from explorer.shared.charts import brief
 from ..listing import messages_url
 from .attempts import messages_section, receiver_name
 from .forms import ReportForm
-from .report import Analysis, Column, Link, Report, Section, Table, by_interval, counted, duration, percent
+from .report import Analysis, Column, Link, Report, Section, by_interval, counted, duration, percent
 from .scope import Range, Scope
 from .tables import Tables
 
@@ -165,7 +165,7 @@ def _queues(scope: Scope, queues: Sequence[Any], by_queue: Mapping[int, Lost]) -
             one.lost / one.deliveries, *lost.columns, duration(one.lock_us), duration(one.held_us),
             one.nearly / one.timed if one.timed else None, lost.late, lost.needed, lost.needed_95,
         ))  # fmt: skip
-    return Section("queues", "Use of the lock", table=Table("queues", "Use of the lock", QUEUES, data))
+    return Section.with_table("queues", "Use of the lock", QUEUES, data)
 
 
 def _receivers(scope: Scope, receivers: Sequence[Any], by_receiver: Mapping[str, Lost]) -> Section:
@@ -175,7 +175,7 @@ def _receivers(scope: Scope, receivers: Sequence[Any], by_receiver: Mapping[str,
         endings = (("all", one.deliveries), ("lost", one.lost))
         numbers = (_link(scope, scope.query, count, ending, one.receiver) for ending, count in endings)
         data.append((receiver_name(one.receiver), *numbers, one.lost / one.deliveries, *lost.columns, lost.last))
-    return Section("receivers", "By receiver", table=Table("receivers", "By receiver", RECEIVERS, data))
+    return Section.with_table("receivers", "By receiver", RECEIVERS, data)
 
 
 def _link(scope: Scope, query: Mapping[str, Any], count: int, ending: str, receiver: str | None = None) -> Link:

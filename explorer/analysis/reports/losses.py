@@ -10,7 +10,7 @@ from .. import wording
 from ..jobs import outcomes
 from ..listing import messages_url
 from .forms import ReportForm
-from .report import Analysis, Column, Link, Report, Section, Table, by_interval, counted, difference, moment, percent
+from .report import Analysis, Column, Link, Report, Section, by_interval, counted, difference, moment, percent
 from .scope import Range, Scope
 from .tables import Tables
 
@@ -49,12 +49,11 @@ def present(scope: Scope, values: Mapping[str, Any], tables: Tables) -> Report:
     said = sentence(causes, total, scope.paths)
     if scope.compared:
         said += f" {difference(total.lost or 0, total.before or 0, scope.compared)}"
-    listed = Table("causes", "Causes", CAUSES, [_cause(scope, one) for one in causes])
-    routed = Table("routes", "Paths", ROUTES, [_route(scope, one, named.paths) for one in tables["routes"]])
     sections = [
-        _by_time(span, tables["times"]), Section("causes", "Causes", table=listed),
-        Section("routes", "Paths", table=routed),
-    ]  # fmt: skip
+        _by_time(span, tables["times"]),
+        Section.with_table("causes", "Causes", CAUSES, [_cause(scope, one) for one in causes]),
+        Section.with_table("routes", "Paths", ROUTES, [_route(scope, one, named.paths) for one in tables["routes"]]),
+    ]
     return Report(said, sections if causes else (), NOTES, total.generated or 0)
 
 

@@ -18,7 +18,7 @@ from ..jobs.measures import lower_bound
 from ..listing import messages_url
 from .drawings import ShareRow, share_rows
 from .forms import ReportForm
-from .report import Analysis, Column, Figure, Link, Report, Section, Table, counted, joined, moment, percent
+from .report import Analysis, Column, Figure, Link, Report, Section, counted, joined, moment, percent
 from .scope import Range, Scope
 from .tables import Tables
 from .times import Times, times_by
@@ -164,12 +164,12 @@ def _sections(
     figure = Figure(label, [share_rows(bars, one) for one in WIDTHS], "gantt", keys=keys)
     rows = [_row(scope, promise, scope.query, at, one) for at, one in reversed(list(periods.items()))]
     title = f"By {_unit(span)}"
-    sections = [Section("periods", title, figures=[figure], table=Table("periods", title, PERIODS, rows))]
+    sections = [Section.with_table("periods", title, PERIODS, rows, figures=[figure])]
     if scope.is_whole:
         worst = sorted(by_queue.items(), key=lambda one: (-one[1].late, one[0]))
         data = [(scope.paths[queue], *_row(scope, promise, {"queue": queue}, at, one)) for (queue, at), one in worst]
         title = f"By queue and {_unit(span)}, most late messages first"
-        sections.append(Section("queues", title, table=Table("queues", title, QUEUES, data)))
+        sections.append(Section.with_table("queues", title, QUEUES, data))
     return sections
 
 

@@ -19,7 +19,7 @@ from ..survival import FEWEST
 from .attempts import margin, wilson
 from .drawings import ShareRow, named_heat_map, share_rows
 from .forms import ReportForm
-from .report import Analysis, Column, Figure, Link, Report, Section, Table, counted, duration, moment, percent
+from .report import Analysis, Column, Figure, Link, Report, Section, counted, duration, moment, percent
 from .scope import Range, Scope
 from .tables import Tables
 
@@ -165,7 +165,7 @@ def _values(scope: Scope, found: Sequence[Value]) -> list[Section]:
             figure = Figure(label, charts, "gantt", "with its 95 % band", keys)
             sections.append(Section(metric, title, figures=[figure]))
     data = [_value_row(scope, one) for one in found]
-    return [*sections, Section("values", "Values", table=Table("values", "Values", VALUES, data, empty=NONE))]
+    return [*sections, Section.with_table("values", "Values", VALUES, data, empty=NONE)]
 
 
 def _drawn(one: Value, metric: str, scope: Scope) -> ShareRow:
@@ -199,8 +199,8 @@ def _sessions(scope: Scope, sessions: Sequence[Any], spells: Iterable[Any]) -> l
     label = f"Share of each {span.unit} in which a session was stalled"
     charts = [named_heat_map(span.buckets, drawn, one, span.partial) for one in WIDTHS]
     figure = Figure(label, charts, "heat", f"{label}; the stronger the color, the longer")
-    table = Table("sessions", "Sessions", SESSIONS, [_session_row(scope, one) for one in sessions])
-    return [Section("sessions", "Sessions", figures=[figure] if drawn else [], table=table)]
+    data = [_session_row(scope, one) for one in sessions]
+    return [Section.with_table("sessions", "Sessions", SESSIONS, data, figures=[figure] if drawn else [])]
 
 
 def _session_row(scope: Scope, one: Any) -> tuple[Any, ...]:

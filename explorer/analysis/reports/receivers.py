@@ -13,7 +13,7 @@ from ..survival import FEWEST
 from .attempts import margin, receiver_name, wilson
 from .drawings import ShareRow, named_heat_map, share_rows
 from .forms import ReportForm
-from .report import Analysis, Column, Figure, Link, Report, Section, Table, counted, duration, percent
+from .report import Analysis, Column, Figure, Link, Report, Section, counted, duration, percent
 from .scope import Range, Scope
 from .tables import Tables
 
@@ -140,7 +140,7 @@ def _table(scope: Scope, rows: Sequence[Any], noun: str) -> Section:
             duration(row.work_95_us), row.last_at,
         ))  # fmt: skip
     title = f"{noun.capitalize()}s"
-    return Section("receivers", title, table=Table("receivers", title, COLUMNS, data))
+    return Section.with_table("receivers", title, COLUMNS, data)
 
 
 def _compared(before: Any, span: Range, noun: str) -> str:

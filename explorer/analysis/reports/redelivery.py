@@ -131,7 +131,7 @@ def _reasons(scope: Scope, reasons: Sequence[Any]) -> list[Section]:
          Link(f"#{one.latest}", scope.message_url(one.entity_id, one.latest)))
         for one in reasons
     ]  # fmt: skip
-    return [Section("reasons", "Reasons", table=Table("reasons", "Reasons", REASONS, data))]
+    return [Section.with_table("reasons", "Reasons", REASONS, data)]
 
 
 def _again(scope: Scope, rows: Sequence[Any]) -> list[Section]:
@@ -146,7 +146,7 @@ def _again(scope: Scope, rows: Sequence[Any]) -> list[Section]:
     total, lost = sum(one.messages for one in rows), sum(one.lost for one in rows)
     was = ["was" if count == 1 else "were" for count in (total, lost)]
     text = f"{counted(total, 'message')} {was[0]} resubmitted; {lost:,} {was[1]} lost again."
-    return [Section("resubmitted", "After a resubmit", text, table=Table("resubmitted", "After a resubmit", AGAIN, data))]
+    return [Section.with_table("resubmitted", "After a resubmit", AGAIN, data, sentence=text)]
 
 
 def _compared(total: Any, span: Range) -> str:

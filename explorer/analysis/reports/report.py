@@ -171,6 +171,13 @@ class Section:
     table: Table | None = None
     notes: Sequence[str] = ()
 
+    @classmethod
+    def with_table(
+        cls, name: str, title: str, columns: Sequence[Column], rows: Sequence[Sequence[Any]], *, empty: str = "", **parts: Any
+    ) -> Section:
+        """A section whose table has its name and title. empty: as of the table. parts: what else the section has."""
+        return cls(name, title, table=Table(name, title, columns, rows, empty=empty), **parts)
+
 
 @dataclass(frozen=True, slots=True)
 class Report:

@@ -207,7 +207,7 @@ def _by_queue(scope: Scope, found: Mapping[int, Times]) -> list[Section]:
          times.absent.total() / times.messages, *_columns(times)[2:])
         for entity_id, times in _slowest_first(found)
     ]  # fmt: skip
-    return [Section("queues", "By queue", "Slowest first.", table=Table("queues", "By queue", QUEUES, data))]
+    return [Section.with_table("queues", "By queue", QUEUES, data, sentence="Slowest first.")]
 
 
 def _columns(times: Times) -> tuple[Any, ...]:

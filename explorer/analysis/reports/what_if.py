@@ -375,7 +375,7 @@ def _calibration(found: Answers) -> Section:
     ]
     really, said = (brief(duration(one.p95)) for one in (actual, base))
     rows.append(("95 % received within", really, said, _error(actual.p95 or 0, base.p95 or 0)))
-    return Section("calibration", "Replay error", table=Table("calibration", "Replay error", CALIBRATION, rows))
+    return Section.with_table("calibration", "Replay error", CALIBRATION, rows)
 
 
 def _error(really: float, said: float) -> str:
