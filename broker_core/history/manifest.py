@@ -142,8 +142,7 @@ def small_files(content: str, before: date, size: int) -> list[list[ArchiveFile]
 
 def rebuild(day: date, namespace_id: int) -> None:
     """Have the lives of a day derived again from its events, and counted again."""
-    with transaction.atomic():
-        ArchiveRebuild.objects.get_or_create(day=day, namespace_id=namespace_id)
+    ArchiveRebuild.objects.get_or_create(day=day, namespace_id=namespace_id)
 
 
 def count_again(day: date, namespace_id: int) -> None:

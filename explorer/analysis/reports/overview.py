@@ -86,21 +86,15 @@ class Finding:
     score: float
 
     @property
-    def kind(self) -> tuple[int, int, bool]:
-        return self.metric, self.entity_id, self.score > 0
-
-    @property
     def words(self) -> str:
         metric = METRICS[self.metric]
         return metric.more if self.score > 0 else metric.fewer
 
-    @property
-    def is_duration(self) -> bool:
-        return METRICS[self.metric].is_duration
-
     def value(self, number: float) -> str:
         """A value of the metric as text."""
-        return brief(duration(round(measures.middle(round(number))))) if self.is_duration else f"{number:,.0f}"
+        if METRICS[self.metric].is_duration:
+            return brief(duration(round(measures.middle(round(number)))))
+        return f"{number:,.0f}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,16 +196,17 @@ def compared(found: Sequence[Incident], before: Sequence[Finding], span: Range, 
     earlier = incidents(before)
     if not earlier:
         return f"From {span} nothing was known to be unusual."
-    kinds = {one.kind for one in before}
-    again = [one for incident in found for one in incident.findings if one.kind in kinds]
+    kinds = {_kind(one) for one in before}
+    again = [one for incident in found for one in incident.findings if _kind(one) in kinds]
     said = f"From {span} there {'was' if len(earlier) == 1 else 'were'} {counted(len(earlier), 'incident')}"
     if not again:
         return f"{said}, of another kind."
     return f"{said}; again, {again[0].words} in {names[again[0].entity_id]}."
 
 
-def _kind(hour: Any) -> tuple[int, int, bool]:
-    return hour.metric, hour.entity_id, hour.score > 0
+def _kind(one: Any) -> tuple[int, int, bool]:
+    """Of an hour or a finding."""
+    return one.metric, one.entity_id, one.score > 0
 
 
 def _rank(one: Finding) -> tuple[Any, ...]:
