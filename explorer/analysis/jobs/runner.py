@@ -218,7 +218,7 @@ def session(spec: dict) -> SparkSession:
         **(ONLY_LOCAL if is_local(spec["master"]) else {}),
         **SETTINGS,
         "spark.sql.shuffle.partitions": "2" if small else "8",
-        "spark.driver.memory": "1g" if small else "2g",
+        "spark.driver.memory": "1g" if small else "1200m",
         "spark.local.dir": spec["scratch"],
         "spark.sql.warehouse.dir": str(Path(spec["scratch"]) / "warehouse"),
         **own,
