@@ -175,7 +175,7 @@ def _counts_and_reports(report, folder: Path, of: Generated, derived: Path) -> N
     """Roll up what was derived, against DuckDB; then ask reports, each for the third time."""
     lives = _files(derived, "lives")
     [rows, ended, tried] = duck.rows(COUNTED, lives)
-    with _jobs(folder, of.events) as jobs:
+    with _jobs(folder, rows) as jobs:
         _first_job(jobs, folder, of.files[0])
         took = jobs.run("roll_up", lives=lives, output=str(folder / "rolled"), step_seconds=300)
         by_duckdb = duck.roll_up(lives, folder / "duckdb")

@@ -22,9 +22,10 @@ AT_ONCE = 2  # tables of a report: one is planned while another one is computed
 
 
 def run(spark: SparkSession, spec: dict, reporter: runner.Reporter) -> dict:
-    for each in spec["reports"]:
+    for number, each in enumerate(spec["reports"]):
         reporter.step(f"Analysing: {each['title']}")
         Path(each["result"]).write_bytes(packed(tables(spark, each)))
+        reporter.made(number)
     return {"reports": len(spec["reports"])}
 
 

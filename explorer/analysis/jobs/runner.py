@@ -2,7 +2,7 @@
 
 `python -m explorer.analysis.jobs.runner SESSION.json`. It reads requests from standard input, one JSON object per line: `job`, a
 module of this package, and `specification`, a file. Standard output carries one JSON object per line (`session`, `step`,
-`progress`, `finished`, `failed`) and nothing else; libraries write to standard error, which is the run's log.
+`progress`, `made`, `finished`, `failed`) and nothing else; libraries write to standard error, which is the run's log.
 
 It ends when standard input is closed, after a run that failed, when no request came for `keep_seconds` of the session, when it
 has more than `keep_megabytes` after a run, and with its launcher.
@@ -71,6 +71,10 @@ class Reporter:
 
     def tasks(self, done: int, total: int) -> None:
         self.write_event(event="progress", step=self._step, steps=self._steps, done=done, total=total)
+
+    def made(self, number: int) -> None:
+        """Report that a part of the result can be used: its number, from 0."""
+        self.write_event(event="made", number=number)
 
     def write_event(self, **event) -> None:
         with self._lock:
@@ -214,7 +218,7 @@ def session(spec: dict) -> SparkSession:
         **(ONLY_LOCAL if is_local(spec["master"]) else {}),
         **SETTINGS,
         "spark.sql.shuffle.partitions": "2" if small else "8",
-        "spark.driver.memory": "1g" if small else "2g",
+        "spark.driver.memory": "1g" if small else "1200m",
         "spark.local.dir": spec["scratch"],
         "spark.sql.warehouse.dir": str(Path(spec["scratch"]) / "warehouse"),
         **own,

@@ -34,5 +34,5 @@ def write(rows: DataFrame, folder: str, by: Sequence[str], mode: str = "error") 
 
 
 def _of_path(name: str) -> Column:
-    """The value of a folder NAME=VALUE of a row's file, the innermost one. A regular expression would cost much more for each row."""
+    """The value of the innermost folder NAME=VALUE of a row's file. A regular expression would cost much more for each row."""
     return F.substring_index(F.substring_index("_metadata.file_path", f"/{name}=", -1), "/", 1)

@@ -27,7 +27,7 @@ from ..reports.scope import Scope
 from ..subject import Subject
 from . import cards
 from .asking import Asked, asked_of, problem
-from .questions import DETAILS, PART, PROGRESS, questions, shown_details, state_of
+from .questions import DETAILS, PROGRESS, is_unchanged, parameters, questions, shown_details, state_of
 
 OVERVIEW = "overview"  # the report whose findings come first
 NEWEST = 20  # runs
@@ -55,10 +55,7 @@ def first_reports(*, of_entity: bool, actor: Actor) -> list[Analysis]:
 def analyses(request: HttpRequest) -> HttpResponse:
     """GET: `path` in a namespace leads to the queue of that name. POST answers all questions anew."""
     request.actor.require(Right.BROWSE, "the analyses")
-    data = request.GET.dict()
-    part = data.pop(PART, "")
-    request.GET = request.GET.copy()
-    request.GET.pop(PART, None)
+    data, part, shown = parameters(request)
     if data.get("path") and data.get("namespace"):
         return HttpResponseRedirect(f"{reverse('explorer:analyses')}?queue={_queue_named(data['namespace'], data['path'])}")
     scope = asked_of((), data)[1]
@@ -71,16 +68,16 @@ def analyses(request: HttpRequest) -> HttpResponse:
         return HttpResponseRedirect(f"{reverse('explorer:analyses')}?{scope.url_query}")
     if part == DETAILS:
         return _details(asked)
-    return _show(request, asked, part)
+    return _show(request, asked, part, shown)
 
 
-def _show(request: HttpRequest, asked: Asked, part: str) -> HttpResponse:
-    """The page; or how far the run is, and once it is over, all that can be new."""
+def _show(request: HttpRequest, asked: Asked, part: str, shown: str) -> HttpResponse:
+    """The page; or how far the run is, and with a new answer and once it is over, all that can be new."""
     overview = [one for one in asked.analyses if one.slug == OVERVIEW]
     run = asked.last_run()
     if not part and not (run and not run.is_over) and overview:
         run = Asked(overview, asked.form, asked.scope).opened(request.actor) or run
-    if part == PROGRESS and run and not run.is_over:
+    if part == PROGRESS and is_unchanged(run, shown):
         return shell.show(request, "analysis/landing", _progress(asked.scope, run), fragment="analysis/_progress")
     context = _context(request, asked.scope) | _found(asked) | _progress(asked.scope, run)
     context["problem"] = "" if run and not run.is_over else context["no_spark"]

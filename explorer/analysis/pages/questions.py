@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar
 from urllib.parse import urlencode
 
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.urls import reverse
 from django.utils.text import slugify
 from django.views.decorators.http import require_http_methods
@@ -28,6 +28,7 @@ from .asking import Asked, asked_of, is_left, problem, progress_of
 
 PART = "part"  # the parameter that asks for a part of a page
 PROGRESS, DETAILS = "progress", "details"
+MADE = "made"  # the parameter of PROGRESS that says how many answers of its run the page shows
 MOST_QUEUES = 100  # to choose from
 
 
@@ -72,14 +73,25 @@ def state_of(run: AnalysisRun | None) -> dict[str, Any]:
     """The context of a run's progress. Loads no run."""
     if run is None:
         return {"run": None}
-    return {"run": run, "is_left": is_left(run), "progress": progress_of(run, datetime.now(UTC))}
+    return {"run": run, "is_left": is_left(run), "made": run.results.count(), "progress": progress_of(run, datetime.now(UTC))}
+
+
+def is_unchanged(run: AnalysisRun | None, shown: str) -> bool:
+    """Whether a run goes on and has made no answer since a page showed so many of them."""
+    return run is not None and not run.is_over and str(run.results.count()) == shown
+
+
+def parameters(request: HttpRequest) -> tuple[dict[str, str], str, str]:
+    """The parameters of a page, and apart from them PART and MADE, which the request's parameters lack afterwards."""
+    data = request.GET.dict()
+    part, shown = data.pop(PART, ""), data.pop(MADE, "")
+    request.GET = QueryDict(mutable=True)
+    request.GET.update(data)
+    return data, part, shown
 
 
 def _answer(request: HttpRequest, page: Page) -> HttpResponse:
-    data = request.GET.dict()
-    part = data.pop(PART, "")
-    request.GET = request.GET.copy()
-    request.GET.pop(PART, None)
+    data, part, shown = parameters(request)
     form, scope = asked_of(page.analyses, data)
     if scope is None:
         raise Http404("no such queue or namespace")
@@ -92,7 +104,7 @@ def _answer(request: HttpRequest, page: Page) -> HttpResponse:
     if "file" in data:
         return _file(asked, data["file"])
     if part == PROGRESS:
-        return _progress(request, page, asked)
+        return _progress(request, page, asked, shown)
     if part == DETAILS:
         return _details(request, asked, data.get("report", ""))
     run = asked.opened(request.actor) if analyses else None
@@ -108,10 +120,10 @@ def _made_anew(request: HttpRequest, page: Page, asked: Asked) -> HttpResponse:
     return HttpResponseRedirect(f"{page.url}?{request.GET.urlencode()}")
 
 
-def _progress(request: HttpRequest, page: Page, asked: Asked) -> HttpResponse:
-    """How far the run is. Once it is over: the answers, which replace those of before."""
+def _progress(request: HttpRequest, page: Page, asked: Asked, shown: str) -> HttpResponse:
+    """How far the run is. With a new answer, and once the run is over: the answers, which replace those of before."""
     run = asked.last_run()
-    if run and not run.is_over:
+    if is_unchanged(run, shown):
         return shell.show(request, "analysis/question", _context(page, asked, run=run), fragment="analysis/_progress")
     context = _context(page, asked, run=run, answers=cards.answers(asked.analyses, asked.scope, asked.form))
     response = shell.show(request, "analysis/question", context, fragment="analysis/_answers")

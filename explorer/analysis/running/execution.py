@@ -99,13 +99,16 @@ class Jobs:
             self.notes.append(text)
             self.held.write(notes=self.notes)
 
-    def run(self, job: str, specification: Mapping[str, Any]) -> dict:
-        """Returns the job's `finished` event. Raises Cancelled, Stopped, JobFailed, ClaimLost."""
+    def run(self, job: str, specification: Mapping[str, Any], made: Callable[[int], None] = lambda number: None) -> dict:
+        """Returns the job's `finished` event. made: called when the part of the result with this number can be used.
+
+        Raises Cancelled, Stopped, JobFailed, ClaimLost.
+        """
         self._number += 1
         path = self.folder.specification(self._number, job)
         path.write_text(json.dumps(specification, indent=1))
         session = drivers.session_of(settings.SPARK_CONF, small=self._small)
-        return _run_job(self.held, self.folder, job, path, session, self._java_home, self._should_stop)
+        return _run_job(self.held, self.folder, job, path, session, self._java_home, self._should_stop, made)
 
 
 def execute(run_id: int, *, should_stop: Callable[[], bool] = lambda: False) -> None:
@@ -123,7 +126,7 @@ def execute(run_id: int, *, should_stop: Callable[[], bool] = lambda: False) -> 
     except runs.ClaimLost:
         pass
     except Cancelled:
-        _end(held, AnalysisRun.CANCELLED, "Cancelled. Partial results were discarded.")
+        _end(held, AnalysisRun.CANCELLED, "Cancelled. Reports that were finished are kept, the others were discarded.")
     except Stopped:
         _end(held, AnalysisRun.FAILED, "The worker was stopped before the analysis finished. Start the analysis again.")
     except (CannotRun, JobFailed, java.JavaNotFound, verification.ArchiveDamaged, BrokerError) as problem:
@@ -190,6 +193,7 @@ def _run_job(
     session: Mapping[str, Any],
     java_home: Path,
     should_stop: Callable[[], bool] = lambda: False,
+    made: Callable[[int], None] = lambda number: None,
 ) -> dict:
     """Have a driver execute the job, and write its progress and log to the run. Returns its `finished` event.
 
@@ -198,7 +202,7 @@ def _run_job(
     while True:
         driver = drivers.take(session, java_home)
         try:
-            finished = _follow(held, folder, driver, job, specification, should_stop)
+            finished = _follow(held, folder, driver, job, specification, should_stop, made)
         except BaseException:
             driver.end()
             raise
@@ -219,6 +223,7 @@ def _follow(
     job: str,
     specification: Path,
     should_stop: Callable[[], bool],
+    made: Callable[[int], None],
 ) -> dict | None:
     """Read the driver's events until the job has ended, and check at every tick whether to cancel or stop.
 
@@ -241,6 +246,8 @@ def _follow(
                 continue
             runs.report(held, event)
             last = event
+            if event["event"] == "made":
+                made(event["number"])
             if event["event"] in ("finished", "failed"):
                 break
     held.write(log_tail=folder.log_tail())

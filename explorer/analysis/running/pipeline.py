@@ -99,7 +99,7 @@ def maintain(jobs: execution.Jobs, run: AnalysisRun) -> None:
 
 
 def report(jobs: execution.Jobs, run: AnalysisRun) -> None:
-    """Make the tables of reports, from all events that there are."""
+    """Make the tables of reports, from all events that there are. Each is stored as soon as it is made."""
     asked = [(BY_SLUG[slug], key) for slug, key in zip(run.request["reports"], run.request["keys"], strict=True)]
     scopes = {one.slug: submission.asked_scope(one, run.request["query"]) for one, _ in asked}
     jobs.expect(_underived_events() + max(_rows(one, *scopes[one.slug]) for one, _ in asked))
@@ -111,8 +111,9 @@ def report(jobs: execution.Jobs, run: AnalysisRun) -> None:
         request = request_of(analysis, scope, values)
         files = files_of(jobs, analysis, scope)
         requests.append(request | files | {"title": analysis.title, "result": str(jobs.folder.result(key)), "key": key})
-    jobs.run("reporting", {"reports": requests})
-    for (analysis, key), request in zip(asked, requests, strict=True):
+
+    def store(number: int) -> None:
+        (analysis, key), request = asked[number], requests[number]
         kept = {name: request[name] for name in ("span", "compared", "now", "step_seconds")}
         AnalysisResult.objects.update_or_create(
             pk=key,
@@ -122,6 +123,8 @@ def report(jobs: execution.Jobs, run: AnalysisRun) -> None:
                 "made_at": Now(), "opened_at": Now(),
             },
         )  # fmt: skip
+
+    jobs.run("reporting", {"reports": requests}, store)
     runs.succeed(jobs.held, events=events)
 
 
