@@ -6,10 +6,6 @@ with those of policies (`effective`), so it also says when a policy changed them
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 import psycopg
@@ -22,35 +18,6 @@ from django.db.models.functions import Now
 from broker_core.models import ArchiveFile, ArchiveUnusedFile
 
 from . import archive, contents, schema, storage
-
-
-@dataclass(frozen=True, slots=True)
-class Revision:
-    """Settings of an entity and when they were in force, by the database's clock. until: None: they still are."""
-
-    entity_id: int
-    path: str
-    since: datetime
-    until: datetime | None
-    actor: str
-    settings: dict[str, Any]
-
-
-def read(entity_ids: Sequence[int], start: datetime, end: datetime) -> list[Revision]:
-    """The revisions of these entities that were in force at some time in a range, in order, archived or not yet."""
-    wanted = list(entity_ids)
-    with archive.connected() as connection:
-        present = _present(connection, wanted)
-    here, mine = storage.archive_here(), pc.field("entity_id").isin(pa.array(wanted, pa.int64()))
-    tables = [_read(here, file, mine) for file in ArchiveFile.objects.filter(content=ArchiveFile.SETTINGS)]
-    rows = _together([*tables, present.select(schema.SETTING.names)]).to_pylist()
-    found = []
-    for row, following in zip(rows, [*rows[1:], None][: len(rows)], strict=True):
-        until = following["since"] if following and following["entity_id"] == row["entity_id"] else None
-        if row["since"] < end and (until is None or until > start):
-            settings = json.loads(row["settings"])
-            found.append(Revision(row["entity_id"], row["path"], row["since"], until, row["actor"], settings))
-    return found
 
 
 def archive_revisions(connection: psycopg.Connection) -> int:
@@ -80,15 +47,15 @@ def _replace(here: Any, namespace_id: int, old: ArchiveFile | None, rows: pa.Tab
         written.save()
 
 
-def _present(connection: psycopg.Connection, entity_ids: list[int] | None = None) -> pa.Table:
-    """The revisions of these or all entities in Postgres, with `namespace_id`."""
+def _present(connection: psycopg.Connection) -> pa.Table:
+    """The revisions in Postgres, with `namespace_id`."""
     columns = schema.SETTING.append(pa.field("namespace_id", pa.int64()))
-    return archive.read_arrow(connection, "history_revisions", entity_ids=entity_ids).cast(columns)
+    return archive.read_arrow(connection, "history_revisions").cast(columns)
 
 
-def _read(here: Any, file: ArchiveFile, wanted: pc.Expression | None = None) -> pa.Table:
+def _read(here: Any, file: ArchiveFile) -> pa.Table:
     with here.open(file.path) as opened:
-        return schema.conform(pq.read_table(opened, filters=wanted), schema.SETTING)
+        return schema.conform(pq.read_table(opened), schema.SETTING)
 
 
 def _together(tables: list[pa.Table]) -> pa.Table:

@@ -5,11 +5,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from broker_core.common.types import EventKind as Kind
-from broker_core.history import archive, configuration
+from broker_core.history import archive
 from broker_core.models import Entity
 from explorer.service_bus.demo import history, shop
 from explorer.shared import changes
-from tests.history import generated_events
+from tests.history import archived_settings, generated_events
 
 NAMESPACE = "demo-history-tests"
 
@@ -54,7 +54,7 @@ def test_a_deploy_is_marked_before_the_incident_and_a_setting_was_changed(past):
     incident = now - timedelta(seconds=history.INCIDENT.begins)
     assert deploy.name == history.DEPLOY and timedelta(0) < incident - deploy.at < timedelta(hours=1)
     payments = queues["payments"].pk
-    revisions = configuration.read([one.pk for one in queues.values()], now - timedelta(days=7), now)
+    revisions = archived_settings.read([one.pk for one in queues.values()], now - timedelta(days=7), now)
     before, changed = (one for one in revisions if one.entity_id == payments)
     changes_of = {name for name, value in changed.settings.items() if value != before.settings[name]}
     assert changes_of - {"effective"} == {"lock_duration"}

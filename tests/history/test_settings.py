@@ -8,10 +8,12 @@ from django.core.management import CommandError, call_command
 
 from broker_core import namespaces
 from broker_core.common.types import EntityAddress
-from broker_core.history import cleanup, configuration, retention, verification
+from broker_core.history import cleanup, retention, verification
 from broker_core.models import ArchiveFile, Entity
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.entity_settings import QueueSettings
+
+from . import archived_settings
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -29,24 +31,26 @@ def test_settings_are_read_with_their_validity_archived_or_not(configured, postg
     entity = Entity.objects.get(path="orders")
 
     def read(start: datetime, end: datetime) -> list[tuple]:
-        return [(one.settings["max_delivery_count"], one.until is None) for one in configuration.read([entity.pk], start, end)]
+        return [
+            (one.settings["max_delivery_count"], one.until is None) for one in archived_settings.read([entity.pk], start, end)
+        ]
 
     ever = (NOON, NOON + timedelta(days=100_000))
     assert read(*ever) == [(5, False), (7, True)]
-    before = configuration.read([entity.pk], *ever)
+    before = archived_settings.read([entity.pk], *ever)
     assert cleanup.clean_up_archive().revisions == 2 and cleanup.clean_up_archive().revisions == 0
-    assert configuration.read([entity.pk], *ever) == before, "each once, though it is in the archive and in the database"
+    assert archived_settings.read([entity.pk], *ever) == before, "each once, though it is in the archive and in the database"
     entities.update_queue(configured, max_delivery_count=9)
     assert read(*ever) == [(5, False), (7, False), (9, True)]
     assert cleanup.clean_up_archive().revisions == 1 and ArchiveFile.objects.get(content="settings").rows == 3
 
-    first, second, third = configuration.read([entity.pk], *ever)
+    first, second, third = archived_settings.read([entity.pk], *ever)
     assert (first.until, second.until, third.until) == (second.since, third.since, None)
     assert read(second.since, third.since) == [(7, False)] and read(NOON, first.since) == []
     assert (first.entity_id, first.path) == (entity.pk, "orders")
     postgres.execute("DELETE FROM vitrine_entity_revision")
-    assert configuration.read([entity.pk], *ever) == [first, second, third], "what the database forgot is in the archive"
-    assert configuration.read([], *ever) == []
+    assert archived_settings.read([entity.pk], *ever) == [first, second, third], "what the database forgot is in the archive"
+    assert archived_settings.read([], *ever) == []
 
 
 def test_settings_are_kept_verified_and_written_again(configured, archive_folder):

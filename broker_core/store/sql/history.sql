@@ -287,9 +287,8 @@ SELECT nextval(pg_get_serial_sequence('vitrine_archive_slice', 'id')) AS id;
 SELECT next_number FROM vitrine_entity_counter WHERE entity_id = %(entity_id)s;
 
 -- name: history_revisions
--- The revisions of the settings of these entities, or of all.
+-- The revisions of the settings of all entities.
 SELECT r.id AS revision_id, r.entity_id, e.path, e.kind, e.family, r.at AS since, r.actor, r.settings::text AS settings,
        e.namespace_id
   FROM vitrine_entity_revision AS r JOIN vitrine_entity AS e ON e.id = r.entity_id
- WHERE %(entity_ids)s::bigint[] IS NULL OR r.entity_id = ANY (%(entity_ids)s::bigint[])
  ORDER BY r.entity_id, r.id;

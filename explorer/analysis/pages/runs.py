@@ -44,13 +44,7 @@ def analysis_run(request: HttpRequest, run_id: int) -> HttpResponse:
 def analysis_cancel(request: HttpRequest, run_id: int) -> HttpResponse:
     """Request that a run stops. `back`: the page to return to; without it, that of the run."""
     run = get_object_or_404(AnalysisRun, pk=run_id)
-    act = shell.act(
-        request,
-        "cancel analysis",
-        None,
-        lambda: runs.request_cancel(run.pk, actor=request.actor),
-        target=str(run),
-    )
+    act = shell.act(request, "cancel analysis", None, lambda: runs.request_cancel(run.pk, actor=request.actor), target=str(run))
     if act.error is not None:
         shell.notify_error(request, act.error)
     back = local(request.POST.get("back", ""))
