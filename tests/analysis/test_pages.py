@@ -16,7 +16,7 @@ from broker_core.service_bus import entities
 from broker_core.store import connections
 from explorer.analysis.pages import asking, landing
 from explorer.analysis.reports.registry import BY_SLUG, QUESTIONS
-from explorer.models import AnalysisRun, AuditRecord
+from explorer.models import AnalysisResult, AnalysisRun, AuditRecord
 from explorer.roles import OPERATOR, VIEWER
 from tests.html import body_of
 
@@ -124,8 +124,9 @@ def test_the_progress_asks_again_until_the_new_figures_replace_the_old_ones(view
         ["waiting"], {"queue": queue.pk}, state="running", lease_until=FOREVER, steps=4, step=2, step_text="Reading lives",
         tasks_done=3, tasks_total=8, started_at=datetime.now(UTC), expected_seconds=90,
     )  # fmt: skip
-    polled = viewer.get(f"{report}&part=progress", headers=HTMX)
+    polled = viewer.get(f"{report}&part=progress&made=0", headers=HTMX)
     text = body_of(polled)
+    assert "part=progress&made=0" in text
     assert "Reading lives (2 of 4), 3 of 8 tasks, about 90 s left" in text.replace("1 min 30 s", "90 s")
     assert "half were received" not in text and "HX-Retarget" not in polled.headers
     AnalysisRun.objects.filter(pk=run.pk).update(state="succeeded", finished_at=datetime.now(UTC))
@@ -134,6 +135,26 @@ def test_the_progress_asks_again_until_the_new_figures_replace_the_old_ones(view
     assert polled.headers["HX-Retarget"] == "#answers" and polled.headers["HX-Reswap"] == "outerMorph"
     text = body_of(polled)
     assert "min, 95" in text and 'hx-trigger="every' not in text and "part=progress" not in text
+
+
+def test_an_answer_is_shown_while_the_run_makes_the_others(viewer, queue):
+    run = a_run_of(["waiting", "flow"], {"queue": queue.pk}, state="running", lease_until=FOREVER)
+    polled = viewer.get(slow(queue, part="progress", made=0), headers=HTMX)
+    assert "HX-Retarget" not in polled.headers
+    AnalysisResult.objects.filter(pk=a_stored_result([queue]).pk).update(run=run)
+    polled = viewer.get(slow(queue, part="progress", made=0), headers=HTMX)
+    text = body_of(polled)
+    assert polled.headers["HX-Retarget"] == "#answers" and "half were received" in text
+    assert "part=progress&made=1" in text, "and the page goes on asking"
+    assert "HX-Retarget" not in viewer.get(slow(queue, part="progress", made=1), headers=HTMX).headers
+
+
+def test_a_run_waits_for_a_worker_that_executes_another_one(viewer, queue):
+    waiting = a_run_of(["waiting"], {"queue": queue.pk}, state="queued", requested_at=datetime.now(UTC) - MINUTE)
+    assert asking.is_left(waiting)
+    a_run_of(["locks"], {"queue": queue.pk}, state="running", lease_until=FOREVER)
+    assert not asking.is_left(waiting)
+    assert "Waiting for a worker" in body_of(viewer.get(slow(queue)))
 
 
 def test_a_failed_run_says_why_and_is_not_repeated_by_looking(viewer, queue, handed):

@@ -96,8 +96,10 @@ def progress_of(run: AnalysisRun, now: datetime) -> Progress:
 
 
 def is_left(run: AnalysisRun) -> bool:
-    """Whether no worker has taken a run that one should have taken."""
-    return run.state == AnalysisRun.QUEUED and datetime.now(UTC) - run.requested_at > TAKEN_WITHIN
+    """Whether no worker has taken a run that one should have taken. One that executes another run may be the only one."""
+    if run.state != AnalysisRun.QUEUED or datetime.now(UTC) - run.requested_at <= TAKEN_WITHIN:
+        return False
+    return not AnalysisRun.objects.filter(state=AnalysisRun.RUNNING).exists()
 
 
 def _joined(kinds: Sequence[type[ReportForm]], analyses: Sequence[Analysis]) -> type[ReportForm]:

@@ -39,11 +39,11 @@ def nothing_kept():
 def run_job(held, folder, monkeypatch):
     """run_job(command, ...) has a program in the place of the driver execute a job."""
 
-    def run(command: list[str], should_stop=lambda: False, specification="{}", **session) -> dict:
+    def run(command: list[str], should_stop=lambda: False, specification="{}", made=lambda number: None, **session) -> dict:
         monkeypatch.setattr(driver, "COMMAND", command)
         path = folder.specification(1, "a_job")
         path.write_text(specification)
-        return execution._run_job(held, folder, "a_job", path, driver.session_of({}) | session, JAVA, should_stop)
+        return execution._run_job(held, folder, "a_job", path, driver.session_of({}) | session, JAVA, should_stop, made)
 
     return run
 
@@ -86,6 +86,19 @@ def test_progress_and_log_of_a_child_become_the_runs(run_job):
     assert finished["messages"] == 7
     assert (row().step, row().steps, row().step_text, row().tasks_done, row().tasks_total) == (2, 5, "reading", 3, 8)
     assert "hello from the log" in row().log_tail
+
+
+def test_parts_of_a_result_are_told_when_they_are_made(run_job):
+    told = []
+    with pytest.raises(execution.JobFailed, match="^the disk is full$"):
+        run_job(
+            a_program(
+                "import json; say = lambda **e: print(json.dumps(e), flush=True)\n"
+                "say(event='made', number=0); say(event='made', number=1); say(event='failed', message='the disk is full')"
+            ),
+            made=told.append,
+        )
+    assert told == [0, 1], "before the job has failed"
 
 
 def test_a_child_has_a_low_priority(run_job, settings):
