@@ -15,30 +15,22 @@ from .report import Analysis, Column, Figure, Link, Report, Section, Table, coun
 from .scope import Axis, Range, Scope
 from .tables import Tables
 
-NUMBERS = (
-    Column("at", "From, UTC", "instant"),
+AT, QUEUE = Column("at", "From, UTC", "instant"), Column("queue", "Queue")
+MOVED = (
     Column("entered", "Entered", "count"),
     Column("left", "Left", "count"),
     Column("depth", "In the queue at the end", "count"),
-    Column("most", "Largest", "count"),
 )
+NUMBERS = (AT, *MOVED, Column("most", "Largest", "count"))
 QUEUES = (
-    Column("queue", "Queue"),
-    Column("entered", "Entered", "count"),
-    Column("left", "Left", "count"),
-    Column("depth", "In the queue at the end", "count"),
+    QUEUE,
+    *MOVED,
     Column("most", "Largest backlog", "count", has_bar=True),
     Column("most_at", "Largest at, UTC", "instant"),
     Column("since", "Since, UTC", "instant"),
     Column("drained", "Drained in", "duration"),
 )
-STEPS = (
-    Column("at", "From, UTC", "instant"),
-    Column("queue", "Queue"),
-    Column("entered", "Entered", "count"),
-    Column("left", "Left", "count"),
-    Column("depth", "In the queue at the end", "count"),
-)
+STEPS = (AT, QUEUE, *MOVED)
 NOTES = (
     "The backlog is counted at the end of each step of 5 minutes (of an hour in history that is older than a week); the largest "
     "of an interval is that of its steps.",
