@@ -11,8 +11,6 @@ from broker_core.models import ArchiveFile
 from . import schema, storage
 from .contents import CONTENTS
 
-MOST_NAMED = 5
-
 
 @dataclass(frozen=True, slots=True)
 class Damage:
@@ -24,19 +22,6 @@ class Damage:
     def __str__(self) -> str:
         of_slice = f", slice {self.file.slice_id}" if self.file.slice_id else ""
         return f"{self.file.path} (day {self.file.day}{of_slice}) {self.problem}."
-
-
-class ArchiveDamaged(Exception):
-    """Files of the archive are missing or damaged."""
-
-    def __init__(self, damages: list[Damage]):
-        self.damages = damages
-        named = " ".join(map(str, damages[:MOST_NAMED]))
-        more = f" {len(damages) - MOST_NAMED:,} more files are damaged." if len(damages) > MOST_NAMED else ""
-        super().__init__(
-            f"The archive is damaged: {named}{more} Run `manage.py verify_archive --repair`, which writes these slices again "
-            "while the event table still has their events, or restore the files from a backup."
-        )
 
 
 def finished_files() -> Iterable[ArchiveFile]:

@@ -44,4 +44,3 @@ COLUMNS = {
 }
 # How results name them.
 NO_REASON = "(no reason given)"
-OTHER_REASONS = "(other reasons)"

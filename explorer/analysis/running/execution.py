@@ -21,7 +21,7 @@ from django.db import DatabaseError, close_old_connections, connection
 
 from broker_core.common.durations import human
 from broker_core.common.errors import BrokerError
-from broker_core.history import archive, verification
+from broker_core.history import archive
 from explorer.models import AnalysisRun
 
 from ..jobs import failures
@@ -129,7 +129,7 @@ def execute(run_id: int, *, should_stop: Callable[[], bool] = lambda: False) -> 
         _end(held, AnalysisRun.CANCELLED, "Cancelled. Reports that were finished are kept, the others were discarded.")
     except Stopped:
         _end(held, AnalysisRun.FAILED, "The worker was stopped before the analysis finished. Start the analysis again.")
-    except (CannotRun, JobFailed, java.JavaNotFound, verification.ArchiveDamaged, BrokerError) as problem:
+    except (CannotRun, JobFailed, java.JavaNotFound, BrokerError) as problem:
         _end(held, AnalysisRun.FAILED, str(problem))
     except Exception as problem:
         places = {"scratch": str(settings.RUNS_FOLDER), "archive": settings.ARCHIVE_URL, "master": settings.SPARK_MASTER}

@@ -15,8 +15,6 @@ import pytest
 from django.conf import settings as settings_of_django
 from django.db import connection
 
-from broker_core.history import verification
-from broker_core.models import ArchiveFile
 from broker_core.store import connections
 from explorer.analysis.running import driver, execution, java, runs
 from explorer.models import AnalysisRun
@@ -165,9 +163,6 @@ def test_a_cancelled_run_says_so_and_leaves_no_scratch(held, folder, monkeypatch
     assert not folder.scratch.exists()
 
 
-DAMAGE = verification.Damage(ArchiveFile(path="a.parquet", slice_id=7), "is missing")
-
-
 @pytest.mark.parametrize(
     ("problem", "said"),
     [
@@ -175,10 +170,6 @@ DAMAGE = verification.Damage(ArchiveFile(path="a.parquet", slice_id=7), "is miss
         (execution.JobFailed("no such column"), "no such column"),
         (execution.Stopped(), "worker was stopped"),
         (OSError(errno.ENOSPC, "No space left on device"), "A disk is full. Free some space where Spark's scratch files are"),
-        (
-            verification.ArchiveDamaged([verification.Damage(ArchiveFile(path="a.parquet", slice_id=7), "is missing")]),
-            "is missing",
-        ),
     ],
 )
 def test_a_run_that_fails_says_why(held, monkeypatch, problem, said):
