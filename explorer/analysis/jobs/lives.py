@@ -150,30 +150,32 @@ def histories(known: DataFrame, partitions: int) -> DataFrame:
 
 def ended(rows: DataFrame, *, carry: bool, keep_after: str | None, today: date) -> DataFrame:
     """The rows of "lives" (schemas.ENDED) and, to `carry`, of "open" (schemas.OPEN), with `content`, `day` and `namespace`."""
-    new, kind = F.col("is_new"), F.col("kind")
-    ends_life = new & kind.isin(*LIFE_ENDS) & ~_taken_back()
-    at_once = kind == Kind.RECEIVED_AND_DELETED
-    ends_attempt = new & (at_once | (_is_step() & (kind != Kind.RECEIVED) & (F.col("began.kind") == Kind.RECEIVED)))
-    is_last = F.col(f"next_{NEXT[0]}").isNull()
-    stays = is_last & F.coalesce(~F.col("step.kind").isin(*TERMINAL), F.col("was_carried"))
-    if keep_after:
-        stays &= F.col("event.recorded_at") > F.lit(datetime.fromisoformat(keep_after))
-    flags = {"life": ends_life, "attempt": ends_attempt, "stays": stays if carry else F.lit(False)}
-    rows = rows.withColumns({name: F.coalesce(flag, F.lit(False)) for name, flag in flags.items()})
-    rows = rows.where("life OR attempt OR stays").withColumn("content", F.explode(_contents()))
-    is_lives = F.col("content") == "lives"
-    rows = rows.select("*", "event.*").withColumns({name: is_lives & F.col(name) for name in ("life", "attempt")})
-    rows = rows.withColumns(_common())
-    life, attempt, stays = F.col("life"), F.col("attempt"), ~is_lives
+    rows = rows.transform(_by_content, carry, keep_after).select("*", "event.*").withColumns(_common())
+    life, attempt, stays = F.col("life"), F.col("attempt"), F.col("content") == "open"
     values = {name: [(life | attempt if name in schemas.SHARED else life, one)] for name, one in _life().items()}
-    values |= {schemas.ATTEMPT_NAMES[name]: [(attempt, one)] for name, one in _attempt(at_once).items()}
+    values |= {schemas.ATTEMPT_NAMES[name]: [(attempt, one)] for name, one in _attempt().items()}
     for name, one in _open().items():
         values.setdefault(name, []).append((stays, one))
     columns = [*schemas.ENDED, *(one for one in schemas.OPEN if one.name not in schemas.ENDED.names)]
     return rows.select(
-        *("content", F.when(is_lives, F.to_date("recorded_at")).otherwise(F.lit(today)).alias("day"), "namespace"),
+        *("content", F.when(stays, F.lit(today)).otherwise(F.to_date("recorded_at")).alias("day"), "namespace"),
         *(_chosen(values[one.name]).cast(one.dataType).alias(one.name) for one in columns),
     )
+
+
+def _by_content(rows: DataFrame, carry: bool, keep_after: str | None) -> DataFrame:
+    """A row for each content to which an event belongs: `content`, and of "lives" `life` and `attempt`: whether it ended one."""
+    new, kind = F.col("is_new"), F.col("kind")
+    ends_attempt = new & (_at_once() | (_is_step() & (kind != Kind.RECEIVED) & (F.col("began.kind") == Kind.RECEIVED)))
+    stays = F.col(f"next_{NEXT[0]}").isNull() & F.coalesce(~F.col("step.kind").isin(*TERMINAL), F.col("was_carried"))
+    if keep_after:
+        stays &= F.col("event.recorded_at") > F.lit(datetime.fromisoformat(keep_after))
+    flags = {
+        "life": new & kind.isin(*LIFE_ENDS) & ~_taken_back(), "attempt": ends_attempt, "stays": stays if carry else F.lit(False),
+    }  # fmt: skip
+    rows = rows.withColumns({name: F.coalesce(flag, F.lit(False)) for name, flag in flags.items()})
+    rows = rows.where("life OR attempt OR stays").withColumn("content", F.explode(_contents()))
+    return rows.withColumns({name: (F.col("content") == "lives") & F.col(name) for name in ("life", "attempt")})
 
 
 def _contents() -> Column:
@@ -215,6 +217,10 @@ def _with_inherited(spark: SparkSession, spec: dict, known: DataFrame) -> DataFr
     return found.withColumn(
         "chosen_properties", F.coalesce("chosen_properties", F.when(F.col("kind").isin(*BEGINNINGS), F.col("inherited")))
     ).drop("inherited")
+
+
+def _at_once() -> Column:
+    return F.col("kind") == Kind.RECEIVED_AND_DELETED
 
 
 def _is_step() -> Column:
@@ -261,7 +267,7 @@ def _life() -> dict[str, Column]:
     own = {name: F.when(subqueue == 0, F.col(f"n_{name}")).otherwise(F.col(f"n_other_{name}")) for name, _ in _COUNTED}
     recorded = (own["deliveries"] > 0) | F.col("last_received_at").isNull()
     in_force, source = _time_to_live(subqueue)
-    first_received = F.coalesce("first_received_at", F.when(F.col("kind") == Kind.RECEIVED_AND_DELETED, F.col("at")))
+    first_received = F.coalesce("first_received_at", F.when(_at_once(), F.col("at")))
     by_receiver = (F.col("kind") == Kind.COMPLETED) | (
         F.col("kind").isin(*outcomes.WITH_REASON) & ~F.coalesce(F.col("reason").isin(*outcomes.BROKER_REASONS), F.lit(False))
     )
@@ -319,9 +325,9 @@ def _time_to_live(subqueue: Column) -> tuple[Column, Column]:
     return in_force, F.when(in_force.isNotNull(), source)
 
 
-def _attempt(at_once: Column) -> dict[str, Column]:
-    """The delivery that began with the step before and that this event ended. at_once: a receive-and-delete is both."""
-    began = F.col("began")
+def _attempt() -> dict[str, Column]:
+    """The delivery that began with the step before and that this event ended; a receive-and-delete is both."""
+    began, at_once = F.col("began"), _at_once()
 
     def either(of_step: Column, of_event: Column) -> Column:
         return F.when(at_once, of_event).otherwise(of_step)
