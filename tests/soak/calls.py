@@ -147,7 +147,7 @@ class ServiceBusCalls(Calls):
         entities.create_queue(self.address("work"), max_delivery_count=3, dead_lettering_on_message_expiration=True, **lock)
         entities.create_queue(self.address("brief"), default_message_time_to_live=40 * SECOND, max_delivery_count=2, **lock)
         entities.create_queue(self.address("front"), forward_to="work", **lock)
-        once = {"requires_duplicate_detection": True, "forward_dead_lettered_messages_to": "brief"}
+        once: dict[str, Any] = {"requires_duplicate_detection": True, "forward_dead_lettered_messages_to": "brief"}
         entities.create_queue(self.address("once"), max_delivery_count=1, **once, **lock)
         entities.create_queue(self.address("talks"), requires_session=True, max_delivery_count=3, **lock)
         entities.create_queue(self.address("bad"), forward_dead_lettered_messages_to="talks", max_delivery_count=1, **lock)
@@ -404,7 +404,7 @@ class RabbitCalls(Calls):
         exchange, key = ("fan", "") if self.chance(0.3) else ("", self.dice.choice(self.queues()))
         headers = {"region": self.dice.choice(REGIONS), "number": self.count} if self.chance(0.7) else {}
         life = self.dice.choice((None, None, None, "0", "20000", "90000"))
-        more = {"message_id": f"r{self.count}", "priority": self.dice.randrange(4), "expiration": life}
+        more: dict[str, Any] = {"message_id": f"r{self.count}", "priority": self.dice.randrange(4), "expiration": life}
         return Publication(b"x" * self.dice.randrange(30), exchange, key, Properties(headers=headers, **more))
 
     def publish(self) -> None:

@@ -15,7 +15,8 @@ def empty_history(postgres, settings, tmp_path):  # noqa: F811
 
     postgres.execute("TRUNCATE vitrine_message, vitrine_entity_counter")
     postgres.commit()
-    settings.ARCHIVE_URL, settings.RUNS_FOLDER, settings.SPARK_MASTER = None, None, None  # restored after the test
+    for name in ("ARCHIVE_URL", "RUNS_FOLDER", "SPARK_MASTER", "SPARK_NICE"):
+        setattr(settings, name, None)  # restored after the test
     use_folder(tmp_path)
     yield tmp_path
     driver.end_kept()

@@ -44,4 +44,5 @@ def use_folder(folder: Path) -> None:
     """Have the archive and the runs in a folder."""
     from django.conf import settings
 
-    settings.ARCHIVE_URL, settings.RUNS_FOLDER, settings.SPARK_MASTER = str(folder / "archive"), folder / "runs", "local[2]"
+    settings.ARCHIVE_URL, settings.RUNS_FOLDER = str(folder / "archive"), folder / "runs"
+    settings.SPARK_MASTER, settings.SPARK_NICE = "local[2]", 0
