@@ -78,6 +78,11 @@ class Chosen:
             if keys and place not in self.values:
                 self.values[place] = _values(_with_properties(row, begun), keys)
 
+    def keep(self, events: Any) -> None:
+        """Keep the values of these messages only, which have not ended."""
+        there = set(zip(events["entity_id"].to_pylist(), events["sequence_number"].to_pylist(), strict=True))
+        self.values = {place: values for place, values in self.values.items() if place in there}
+
     def of(self, row: Row) -> dict[str, str] | None:
         return self.values.get((row["entity_id"], row["sequence_number"]))
 

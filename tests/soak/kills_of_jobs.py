@@ -132,6 +132,7 @@ class Kills:
         if run.state == run.FAILED and not re.fullmatch(SENTENCES[only_jvm], run.message):
             self.findings.wrong.append(f"{where}: it says {run.message!r}")
         self._check_killed(where, run, expected, kind)
+        print(f"{where}: {run.state} {run.message}", flush=True)
         again = execute(kind)
         self._check_next(where, again, expected)
         self._check_cleaned(where)
