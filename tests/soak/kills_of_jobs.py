@@ -1,4 +1,4 @@
-"""python -m tests.soak.kills_of_jobs [--kills 100] [--seed N] [--kinds lives roll_up compact reporting]
+"""python -m tests.soak.kills_of_jobs [--kills 100] [--minutes 600] [--seed N] [--kinds lives roll_up compact reporting]
 
 Kills Spark's driver (SIGKILL), mostly with its whole process group, at random moments of each kind of job. After each kill the
 run has failed with a sentence, the manifest is as before the job or after it, nothing of the run is left in the scratch folders,
@@ -51,11 +51,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak.kills_of_jobs", description="Drivers killed during their jobs.")
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
+    parser.add_argument("--minutes", type=float, default=600, help="after which no further kill begins")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     options = parser.parse_args()
     print(f"{options.kills} kills, seed {options.seed}", flush=True)
     with own_database() as folder:
-        findings = Kills(folder, options.seed, tuple(options.kinds)).run(options.kills)
+        findings = Kills(folder, options.seed, tuple(options.kinds)).run(options.kills, options.minutes)
     print(findings.tell())
     print(f"{len(findings.wrong)} findings")
     return bool(findings.wrong)
@@ -78,17 +79,18 @@ class Kills:
     def __init__(self, folder: Path, seed: int, kinds: tuple[str, ...] = KINDS):
         self.folder, self.kinds, self.dice, self.findings = folder, kinds, random.Random(seed), Findings()
 
-    def run(self, kills: int) -> Findings:
+    def run(self, kills: int, minutes: float = 600) -> Findings:
+        until = time.monotonic() + 60 * minutes
         make_history(self.dice)
         self.outcomes = {}
         for kind in KINDS:  # each begins where the one before ended; reports read what was derived and counted
             self.outcomes[kind] = self._without_kills(kind)
         done, tries = 0, 0
-        while done < kills and tries < 3 * kills + 10:
+        while done < kills and tries < 3 * kills + 10 and time.monotonic() < until:
             kind = self.kinds[tries % len(self.kinds)]
             tries += 1
             done += self._one(kind)
-        if done < kills:
+        if done < kills and time.monotonic() < until:
             self.findings.wrong.append(f"only {done} of {tries} kills came while a job ran")
         return self.findings
 
@@ -174,7 +176,7 @@ class Kills:
             self.findings.did["folders and files cleaned up"] += cleanup.delete_unused(connection, timedelta(0))
         root = self.folder / "archive"
         named = set(ArchiveFile.objects.values_list("path", flat=True))
-        there = {one.relative_to(root).as_posix() for one in root.rglob("*") if one.is_file()}
+        there = {one.relative_to(root).as_posix() for one in root.rglob("*.parquet")}
         if there != named:
             self.findings.wrong.append(f"{where}: after the clean-up there are {sorted(there ^ named)[:5]} too many or too few")
         used = {path.split("/")[1] for path in named if path.startswith("derived/")}
