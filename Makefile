@@ -4,7 +4,7 @@
 # make lint   ruff, types, import contracts, templates, migrations, and 130 columns for SQL, Markdown, CSS and JavaScript
 # make bench  speed, as ratios against plain PostgreSQL (make bench ARGS="core fanout" for some of it, ARGS=--large for all sizes)
 # make soak   clients, random kills and sweeps for 3 minutes, then 200 kills of the server under senders (make soak SECONDS=600),
-#             each followed by a check of all invariants
+#             each followed by a check of all invariants (python -m tests.soak.recomputation, or kills_of_jobs: of the analyses)
 # make test-rabbitmq  runs the same scenarios and random scripts on a RabbitMQ server on loopback and on the core, and compares them
 #             (make test-rabbitmq SECONDS=3600 SEED=7: scripts for an hour); as root it installs RabbitMQ from Debian if missing
 # make test-azurite   the same for storage queues and Azurite, installed with npm if missing (make test-azurite SEED=7 SCRIPTS=200)

@@ -14,7 +14,7 @@ from django.db.models.functions import Now
 from broker_core.common.errors import NotAllowed
 from broker_core.models import ArchiveFile, ArchiveUnusedFile
 
-from . import archive, configuration, contents, storage
+from . import archive, configuration, contents, manifest, storage
 
 READERS = timedelta(days=1)  # how long a replaced file is kept, for those that opened the manifest before
 
@@ -34,12 +34,16 @@ def clean_up_archive() -> CleanedUp:
 
 
 def delete_unused(connection: psycopg.Connection, age: timedelta = READERS) -> int:
-    """Delete the files and folders that no reader can be at any more. Returns how many."""
+    """Delete the files and folders that no reader can be at any more, and a job's folder with the last of its files. Returns how
+    many."""
     here = storage.archive_here()
     paths = [path for (path,) in connection.execute(archive.SQL["history_unused"], {"age": age}).fetchall()]
     for path in paths:
         here.delete(path)
         archive.run(connection, "history_forget_unused", path=path)
+    for folder in {"/".join(path.split("/")[:2]) for path in paths if path.startswith(f"{manifest.DERIVED}/")}:
+        if not manifest.has_files(folder):
+            here.delete(f"{folder}/")
     return len(paths)
 
 

@@ -106,6 +106,12 @@ def enter(folder: str, change: Change) -> list[ArchiveFile]:
     return entered
 
 
+def has_files(folder: str) -> bool:
+    """Whether a job's folder has files that are in use, may still be read, or are being written."""
+    below = Q(path__startswith=f"{folder}/")
+    return ArchiveFile.objects.filter(below).exists() or ArchiveUnusedFile.objects.filter(below).exists()
+
+
 def days_to_roll_up(before: date | None) -> list[list[ArchiveFile]]:
     """The files of lives of each day and namespace of which some are not counted yet."""
     late = ArchiveFile.objects.filter(content=ArchiveFile.LIVES, rolled_up=False)

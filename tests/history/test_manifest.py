@@ -166,6 +166,26 @@ def test_only_one_process_replaces_and_deletes_files(archive_folder, postgres):
     cleanup.clean_up_archive()
 
 
+def test_a_jobs_folder_is_deleted_with_the_last_of_its_files(archive_folder, postgres):
+    """Spark writes others beside them."""
+    first = entered_file(archive_folder, "a.parquet")
+    (archive_folder / FOLDER / "_SUCCESS").write_text("")
+    other = written(archive_folder, life(0, 1), folder=FOLDER, content="open")
+    kept = ArchiveFile.objects.create(
+        content="open", day=DAY, namespace_id=7, path=str(other.relative_to(archive_folder)), rows=1, bytes=1
+    )
+    for file, is_left in ((first, True), (kept, False)):
+        ArchiveUnusedFile.objects.create(path=file.path, since=NOON)
+        file.delete()
+        cleanup.clean_up_archive()
+        assert (archive_folder / FOLDER).exists() == is_left
+    manifest.note_folder(FOLDER)
+    written(archive_folder, life(0, 1), folder=FOLDER)
+    ArchiveUnusedFile.objects.create(path=f"{FOLDER}/old.parquet", since=NOON)
+    cleanup.clean_up_archive()
+    assert (archive_folder / FOLDER).exists(), "a job writes to it"
+
+
 def test_days_to_count_and_their_counts(archive_folder, postgres):
     first = entered_file(archive_folder, "a.parquet", folder="derived/a")
     second = entered_file(archive_folder, "b.parquet", folder="derived/b")

@@ -25,6 +25,7 @@ from broker_core.common.types import (
     Actor,
     EntityAddress,
     EntityStatus,
+    EventKind,
     Message,
     MessageState,
     Right,
@@ -399,6 +400,29 @@ def test_a_lock_of_a_deferred_message_that_ends_is_a_failed_delivery(queue, step
     assert [m.delivery_count for m in service_bus.receive_deferred(queue, [1])] == [0]
     step(MINUTE)
     assert [m.delivery_count for m in service_bus.receive_deferred(queue, [1])] == [1]
+
+
+def test_a_lock_of_a_deferred_message_that_has_ended_is_lost_when_it_is_received_again(make_queue, step):
+    """SB-090: also where that was the last delivery allowed. Each delivery has one end."""
+    queue, first, second = make_queue(max_delivery_count=2), Actor.local("first"), Actor.local("second")
+    sent(queue, "a", "b")
+    service_bus.defer(queue, tokens(service_bus.receive(queue, 2)))
+    service_bus.receive_deferred(queue, [1], actor=first)
+    step(MINUTE)
+    with pytest.raises(MessageNotFound):
+        service_bus.receive_deferred(queue, [1, 3], actor=second)  # it is not taken, so nothing is written yet
+    service_bus.receive_deferred(queue, [1, 2], actor=second)
+    step(MINUTE)
+    with pytest.raises(MessageNotFound):
+        service_bus.receive_deferred(queue, [1])
+    found = [(EventKind(e.kind), e.actor, e.delivery_count) for e in sorted(events(queue, 1), key=lambda e: (e.at, e.kind != 12))]
+    assert found[3:] == [
+        (EventKind.RECEIVED, str(first), 0),
+        (EventKind.LOCK_LOST, str(first), 1),
+        (EventKind.RECEIVED, str(second), 1),
+        (EventKind.LOCK_LOST, str(second), 2),
+        (EventKind.DEAD_LETTERED, "process:broker", 2),
+    ]
 
 
 @pytest.mark.parametrize("dead_lettering", [False, True])

@@ -207,7 +207,8 @@ events AS (
 lock_ends AS MATERIALIZED (SELECT now + lock_duration AS at FROM entity)
 
 -- fragment: received_deferred
--- Lock the messages of `failed` that are kept, if these are all that were requested.
+-- Lock the messages of `failed` that are kept, if these are all that were requested. An earlier lock that has ended was a failed
+-- delivery (SB-090); its event is written here.
 locked AS (
     UPDATE vitrine_message AS m
        SET lock_token =
@@ -229,8 +230,13 @@ events AS (
     )
     SELECT e.now, %(entity_id)s, %(subqueue)s, x.*
       FROM entity AS e, (
-           SELECT %(holder)s, @EVENT_RECEIVED::smallint, sequence_number, delivery_count, locked_until, NULL::timestamptz,
-                  NULL::timestamptz, NULL::timestamptz, message_id, NULL, NULL::jsonb FROM locked
+           SELECT coalesce(old_holder, 'process:broker'), @EVENT_LOCK_LOST::smallint, sequence_number, failures, old_until,
+                  NULL::timestamptz, NULL::timestamptz, NULL::timestamptz, message_id, NULL, NULL::jsonb FROM failed
+            WHERE lock_token IS NOT NULL AND (fate <> 'keep' OR EXISTS (SELECT FROM locked))
+              AND (SELECT history_level FROM entity) = @HISTORY_FULL
+           UNION ALL
+           SELECT %(holder)s, @EVENT_RECEIVED, sequence_number, delivery_count, locked_until, NULL, NULL, NULL, message_id, NULL,
+                  NULL FROM locked
             WHERE (SELECT history_level FROM entity) = @HISTORY_FULL
            UNION ALL
            SELECT 'process:broker', b.* FROM (
@@ -412,6 +418,7 @@ owned AS MATERIALIZED (
      CROSS JOIN LATERAL (
            SELECT
                   -- include: candidate
+                  , m.locked_by AS old_holder
              FROM vitrine_message AS m
             WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = @STATE_DEFERRED
               AND m.sequence_number = t.number

@@ -172,6 +172,7 @@ owned AS MATERIALIZED (
      CROSS JOIN LATERAL (
            SELECT
                   -- include: candidate
+                  , m.locked_by AS old_holder
              FROM vitrine_message AS m
             WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = @STATE_DEFERRED
               AND m.sequence_number = t.number

@@ -81,7 +81,7 @@ def compact(jobs: execution.Jobs, *, before: date) -> int:
     merged = 0
     for content in (ArchiveFile.EVENTS, ArchiveFile.LIVES):
         for group in manifest.small_files(content, before, SIZE):
-            if len(intact(jobs, group)) == len(group):
+            if len(group) > _merged_files(group) and len(intact(jobs, group)) == len(group):
                 _merge(jobs, group)
                 merged += len(group)
     return merged
@@ -257,13 +257,17 @@ def _merge(jobs: execution.Jobs, group: Sequence[ArchiveFile]) -> None:
     folder, first = _folder(jobs), group[0]
     slices = sorted({slice_id for file in group for slice_id in file.slice_ids})
     values = {"imported": first.imported, "slices": slices, "rolled_up": first.rolled_up}
-    rows = sum(file.rows for file in group)
     specification = {
         "content": first.content, "files": addresses(group), "output": storage.archive_here().address(folder),
-        "partitions": -(-rows // (4 * ROWS_OF_PARTITION)), "rows": rows,
+        "partitions": _merged_files(group), "rows": sum(file.rows for file in group),
     }  # fmt: skip
     jobs.run("compact", specification)
     manifest.enter(folder, Change(replaces=[file.pk for file in group], values=values))
+
+
+def _merged_files(group: Sequence[ArchiveFile]) -> int:
+    """How many files a merge makes of these."""
+    return -(-sum(file.rows for file in group) // (4 * ROWS_OF_PARTITION))
 
 
 def _folder(jobs: execution.Jobs) -> str:

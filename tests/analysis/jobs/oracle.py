@@ -21,7 +21,7 @@ MOST_CHARACTERS = 120  # of a normalised error
 
 BEGINNINGS = (EventKind.SENT, EventKind.SCHEDULED, EventKind.PUBLISHED)
 _DELIVERY_ENDS = (EventKind.ABANDONED, EventKind.RELEASED, EventKind.DEFERRED, EventKind.LOCK_LOST)  # the life goes on
-_NO_CHANGE = (EventKind.RENEWED, EventKind.DUPLICATE_DROPPED, EventKind.SETTLE_REFUSED)  # a delivery goes on
+NO_CHANGE = (EventKind.RENEWED, EventKind.DUPLICATE_DROPPED, EventKind.SETTLE_REFUSED)  # a delivery goes on
 READ = [
     *("event_id", "xid", "at", *LIST, "kind", "locked_until", "actor", "session_id", "size", "time_to_live_us"),
     *("entity_time_to_live_us", "topic_time_to_live_us", "link", "linked_entity_id", "linked_sequence_number"),
@@ -48,7 +48,7 @@ def lives(events: pa.Table, before: pa.Table) -> tuple[pa.Table, pa.Table]:
     """The lives and the attempts that these events of a slice ended, ordered by message. before: the events of earlier slices."""
     known = events.select([*READ, "reason", "delivery_count"]).append_column("new", pa.repeat(True, events.num_rows))
     earlier = before.select([*READ, "reason", "delivery_count"]).append_column("new", pa.repeat(False, before.num_rows))
-    whole = _in_order(pa.concat_tables([earlier, known]))
+    whole = in_order(pa.concat_tables([earlier, known]))
     return _lives(events, whole), _attempts(whole)
 
 
@@ -90,7 +90,7 @@ def normalised(reason: str | None) -> str | None:
     return reason.strip()[:MOST_CHARACTERS]
 
 
-def _in_order(events: pa.Table) -> pa.Table:
+def in_order(events: pa.Table) -> pa.Table:
     """The events of each message in the order in which they happened. A receive that notices that a lock had ended may write its
     own event before that of the loss: both are of one transaction and one instant."""
     rows = events.sort_by([(name, "ascending") for name in (*MESSAGE, "event_id")]).to_pylist()
@@ -167,7 +167,7 @@ def _attempts(whole: pa.Table) -> pa.Table:
     until = pc.if_else(_is(whole, (EventKind.RECEIVED, EventKind.RENEWED)), whole["locked_until"], None)
     whole = whole.append_column("receipts", pc.cumulative_sum(received)).append_column("renewed", pc.cumulative_sum(renewed))
     whole = whole.append_column("until", pc.fill_null_forward(until))
-    steps = whole.filter(pc.invert(_is(whole, _NO_CHANGE)))
+    steps = whole.filter(pc.invert(_is(whole, NO_CHANGE)))
     first = pc.fill_null(pc.invert(_previous(_same_message(steps))), True)
     before_message = pc.fill_null_forward(pc.if_else(first, pc.subtract(steps["receipts"], pc.cast(
         _is(steps, (EventKind.RECEIVED,)), pa.int64())), None))  # fmt: skip
