@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from django.db.models import Max, Sum
 from django.db.models.functions import Now
 
+from broker_core.common.errors import ServerBusy
 from broker_core.history import manifest, properties, storage, verification
 from broker_core.history.manifest import Change
 from broker_core.models import ArchiveFile, ArchiveRebuild, ArchiveSlice, Entity
@@ -29,6 +31,7 @@ from . import execution, runs, submission
 LOOK_BACK = timedelta(days=7)  # messages without an event for so long are not carried; a life is complete within it
 ROWS_OF_PARTITION = 400_000
 SIZE = 64 * 2**20  # bytes below which files of a day are merged
+MOST_TRIES = 3  # to derive what another run may derive at the same time
 KEPT = timedelta(days=30)  # a stored result that nobody opened for so long is deleted
 COUNTED = (ArchiveFile.COUNTS, ArchiveFile.HISTOGRAMS, ArchiveFile.CLIENTS)
 DAMAGED = "{file} It is left out. Run `manage.py verify_archive --repair`, then refresh."
@@ -36,24 +39,11 @@ DAMAGED = "{file} It is left out. Run `manage.py verify_archive --repair`, then 
 
 def derive(jobs: execution.Jobs) -> int:
     """Derive lives and attempts from the events that no job has read yet, and of days whose lives were damaged. Returns the
-    number of events."""
-    slices = {one.pk: one for one in manifest.underived().order_by("pk")}
-    new = intact(jobs, ArchiveFile.objects.filter(content=ArchiveFile.EVENTS, slice_id__in=slices).order_by("slice_id", "path"))
-    damaged = set(ArchiveFile.objects.filter(slice_id__in=slices).values_list("slice_id", flat=True)) - {
-        one.slice_id for one in new
-    }
-    ready = [pk for pk in slices if pk not in damaged]
-    events = sum(one.events or 0 for pk, one in slices.items() if pk in ready)
-    if ready:
-        before = list(ArchiveFile.objects.filter(content=ArchiveFile.OPEN))
-        carried = intact(jobs, before)
-        specification = {"open": addresses(carried), "keep_after": (datetime.now(UTC) - LOOK_BACK).isoformat()}
-        mine = [one for one in new if one.slice_id in ready]
-        change = Change(slices=ready, replaces=[one.pk for one in before])
-        _lives(jobs, mine, specification, change, _partitions(events + sum(one.rows for one in carried)))
-    for one in ArchiveRebuild.objects.order_by("day"):
-        _derive_again(jobs, one.day, one.namespace_id)
-    return events
+    number of events. If another run derived the same meanwhile, its result is kept, and what is left is derived."""
+    for _ in range(MOST_TRIES - 1):
+        with suppress(ServerBusy):
+            return _derive(jobs)
+    return _derive(jobs)
 
 
 def roll_up(jobs: execution.Jobs, *, before: date) -> int:
@@ -207,6 +197,26 @@ def _wanted(analysis: Analysis, scope: Scope) -> dict[str, list[ArchiveFile]]:
 
 def _rows(analysis: Analysis, scope: Scope, values: Mapping[str, Any]) -> int:
     return sum(file.rows for files in _wanted(analysis, scope).values() for file in files)
+
+
+def _derive(jobs: execution.Jobs) -> int:
+    slices = {one.pk: one for one in manifest.underived().order_by("pk")}
+    new = intact(jobs, ArchiveFile.objects.filter(content=ArchiveFile.EVENTS, slice_id__in=slices).order_by("slice_id", "path"))
+    damaged = set(ArchiveFile.objects.filter(slice_id__in=slices).values_list("slice_id", flat=True)) - {
+        one.slice_id for one in new
+    }
+    ready = [pk for pk in slices if pk not in damaged]
+    events = sum(one.events or 0 for pk, one in slices.items() if pk in ready)
+    if ready:
+        before = list(ArchiveFile.objects.filter(content=ArchiveFile.OPEN))
+        carried = intact(jobs, before)
+        specification = {"open": addresses(carried), "keep_after": (datetime.now(UTC) - LOOK_BACK).isoformat()}
+        mine = [one for one in new if one.slice_id in ready]
+        change = Change(slices=ready, replaces=[one.pk for one in before])
+        _lives(jobs, mine, specification, change, _partitions(events + sum(one.rows for one in carried)))
+    for one in ArchiveRebuild.objects.order_by("day"):
+        _derive_again(jobs, one.day, one.namespace_id)
+    return events
 
 
 def _lives(

@@ -4,6 +4,7 @@ from datetime import date, timedelta
 
 import pytest
 
+from broker_core.common.errors import ServerBusy
 from broker_core.models import ArchiveFile
 from explorer.analysis.running import pipeline
 
@@ -26,3 +27,21 @@ def test_files_are_merged_if_there_are_fewer_afterwards(transactional_db, monkey
     assert pipeline.compact(None, before=DAY + timedelta(days=1)) == len(rows) * merges
     assert merged == [list(rows)] * merges
     ArchiveFile.objects.all().delete()
+
+
+@pytest.mark.parametrize(("failures", "ends"), [(0, True), (pipeline.MOST_TRIES - 1, True), (pipeline.MOST_TRIES, False)])
+def test_what_another_run_has_derived_meanwhile_is_left_to_it(monkeypatch, failures, ends):
+    tried = []
+
+    def derive(jobs):
+        tried.append(jobs)
+        if len(tried) <= failures:
+            raise ServerBusy("Another job has derived the same history meanwhile; its result is kept.")
+        return 5
+
+    monkeypatch.setattr(pipeline, "_derive", derive)
+    if ends:
+        assert pipeline.derive("jobs") == 5 and len(tried) == failures + 1
+    else:
+        with pytest.raises(ServerBusy):
+            pipeline.derive("jobs")
