@@ -54,7 +54,7 @@ _KNOWN = (
         "The archive file {file} is damaged. Run `manage.py verify_archive --deep --repair`, then start the analysis again.",
     ),
     (
-        r"Answer from Java side is empty|Connection refused|JAVA_GATEWAY_EXITED",
+        r"Py4JNetworkError|Answer from Java side is empty|Connection refused|JAVA_GATEWAY_EXITED",
         "Spark's driver ended unexpectedly; the machine may have run out of memory. See the log.",
     ),
 )

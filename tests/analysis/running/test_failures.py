@@ -5,6 +5,7 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from py4j.protocol import Py4JNetworkError
 from pyspark.sql import functions as F
 
 from explorer.analysis.jobs import failures, runner, schemas, stored
@@ -82,6 +83,15 @@ def test_the_root_cause_is_said(java, said):
 def test_a_full_disk_of_the_launcher_is_a_known_cause(problem):
     assert failures.known(problem, SPEC).startswith("A disk is full.")
     assert failures.known(OSError(5, "Input/output error"), SPEC) == ""
+
+
+@pytest.mark.parametrize(
+    "problem", [Py4JNetworkError("Error while sending or receiving"), Py4JNetworkError("Answer from Java side is empty")]
+)
+def test_a_jvm_that_was_killed_is_said_to_have_ended(problem):
+    assert failures.in_words(problem, SPEC).startswith(
+        "Spark's driver ended unexpectedly; the machine may have run out of memory."
+    )
 
 
 def test_a_problem_of_python_is_said_as_it_is():
