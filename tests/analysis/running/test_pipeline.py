@@ -1,12 +1,13 @@
 """Which files of the archive the pipeline gives to its jobs."""
 
 from datetime import date, timedelta
+from typing import cast
 
 import pytest
 
 from broker_core.common.errors import ServerBusy
 from broker_core.models import ArchiveFile
-from explorer.analysis.running import pipeline
+from explorer.analysis.running import execution, pipeline
 
 DAY = date(2026, 3, 1)
 MOST = 4 * pipeline.ROWS_OF_PARTITION  # rows of a merged file
@@ -31,7 +32,8 @@ def test_files_are_merged_if_there_are_fewer_afterwards(transactional_db, monkey
 
 @pytest.mark.parametrize(("failures", "ends"), [(0, True), (pipeline.MOST_TRIES - 1, True), (pipeline.MOST_TRIES, False)])
 def test_what_another_run_has_derived_meanwhile_is_left_to_it(monkeypatch, failures, ends):
-    tried = []
+    tried: list[execution.Jobs] = []
+    jobs = cast("execution.Jobs", object())
 
     def derive(jobs):
         tried.append(jobs)
@@ -41,7 +43,7 @@ def test_what_another_run_has_derived_meanwhile_is_left_to_it(monkeypatch, failu
 
     monkeypatch.setattr(pipeline, "_derive", derive)
     if ends:
-        assert pipeline.derive("jobs") == 5 and len(tried) == failures + 1
+        assert pipeline.derive(jobs) == 5 and len(tried) == failures + 1
     else:
         with pytest.raises(ServerBusy):
-            pipeline.derive("jobs")
+            pipeline.derive(jobs)
