@@ -67,10 +67,11 @@ def problems_of(page, addresses) -> dict[str, list[str]]:
 
 
 @pytest.mark.slow
-def test_no_page_has_a_problem_in_light_in_dark_or_on_a_phone(pages, browser):
+@pytest.mark.parametrize("part", range(4))  # all of them take minutes
+def test_no_page_has_a_problem_in_light_in_dark_or_on_a_phone(part, pages, browser):
     page = browser(bypass_csp=True)  # the policy would refuse axe, and it is tested elsewhere
     addresses = [*pages.all, f"/entities/{pages.at}?tab=lost", f"/entities/{pages.shop.namespace}/none"]
-    assert problems_of(page, addresses) == {}
+    assert problems_of(page, addresses[part::4]) == {}
     page.context.complaints[:] = [c for c in page.context.complaints if "status of 40" not in c]
 
 
