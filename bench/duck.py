@@ -116,13 +116,9 @@ WITH binned AS (
     SELECT day, namespace, entity_id, subqueue, step(enqueued_at) AS step, m.measure, m.bin, count(*) AS n
       FROM {rows}, LATERAL (VALUES (1, bin(waiting_us)), (2, bin(never_received_us)), (3, bin(processing_us))) AS m(measure, bin)
      WHERE {entered} AND m.bin IS NOT NULL GROUP BY ALL
-     UNION ALL
-    SELECT day, namespace, entity_id, attempt_subqueue, step(attempt_received_at), m.measure, m.bin, count(*)
-      FROM {rows}, LATERAL (VALUES (4, bin(attempt_held_us)),
-                                   (5, bin(attempt_held_us * 1000 // nullif(attempt_lock_us, 0)))) AS m(measure, bin)
-     WHERE attempt_outcome IS NOT NULL AND m.bin IS NOT NULL GROUP BY ALL
 )
-SELECT day, namespace, entity_id, subqueue, step, measure, list(bin ORDER BY bin) AS bins, list(n ORDER BY bin) AS counts
+SELECT day, namespace, entity_id, subqueue, step, list(measure ORDER BY measure, bin) AS measures,
+       list(bin ORDER BY measure, bin) AS bins, list(n ORDER BY measure, bin) AS counts
   FROM binned GROUP BY ALL
 ) TO '{output}/histograms.parquet' (COMPRESSION zstd)
 """

@@ -129,12 +129,11 @@ class History:
         return self._counts
 
     def histograms(self) -> DataFrame:
-        """As `counts`: entity_id, measure, step, bin, n."""
-        late, tried = self._lives(late=True).unionByName(self.open()), self._attempts(late=True)
+        """As `counts`: entity_id, step, measure, bin, n."""
         rolled = self._read("histograms", self.request.files.get("histograms", ())).where(F.col("subqueue") == MAIN)
-        pairs = rolled.select("entity_id", "measure", "step", F.inline(F.arrays_zip("bins", "counts")).alias("bin", "n"))
-        binned = roll_up.bins_of_lives(late).unionByName(roll_up.bins_of_attempts(tried)).where(F.col("subqueue") == MAIN)
-        return pairs.unionByName(binned.drop("subqueue"))
+        each = F.inline(F.arrays_zip("measures", "bins", "counts")).alias("measure", "bin", "n")
+        late = roll_up.bins(self._lives(late=True).unionByName(self.open())).where(F.col("subqueue") == MAIN)
+        return rolled.select("entity_id", "step", each).unionByName(late.drop("subqueue"))
 
     def floor(self, column: str) -> Column:
         """The start of the chart interval in which an instant is. Weeks begin on Monday."""

@@ -1,6 +1,6 @@
 """What a roll-up counts, and the bins of its histograms. Without PySpark: pages read roll-ups by the same definitions.
 
-A bin holds the whole numbers (microseconds, or thousandths) from its lower bound up to the next one's. Below 32 each number has
+A bin holds the whole numbers of microseconds from its lower bound up to the next one's. Below 32 each number has
 its own; above, each octave has 32 of equal width, so a value is off by at most 1 in 64 when its bin's middle stands for it. Bins
 follow from shifts of whole numbers alone: they are the same on every machine, and they add up over hours, days and entities.
 """
@@ -13,17 +13,15 @@ AGED = timedelta(days=7)
 
 BITS = 5  # 2^BITS bins an octave
 
-# Measures of a life. Each life is counted once under LIFE; the others are histograms.
+# What a row of counts counts.
 LIFE = 0
+ATTEMPT = 6
+# Measures of a life, which have histograms.
 WAITING = 1  # enqueued to first received
 # Of messages that were never received: enqueued to the end, or to the end of the time-to-live, if they were removed later. Their
 # waiting would have been longer.
 NEVER_RECEIVED = 2
 PROCESSING = 3  # last received to settled by a receiver
-# Measures of an attempt.
-HELD = 4  # how long the receiver had it
-LOCK_USE = 5  # thousandths of the lock given at the receipt that had passed when the receiver no longer had it
-ATTEMPT = 6  # each delivery is counted once under ATTEMPT
 
 
 def bin_of(value: int) -> int:

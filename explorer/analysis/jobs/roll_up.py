@@ -1,5 +1,5 @@
 """Job "roll up": counts the lives and attempts of days and namespaces by step of entering and of leaving, outcome, cause and
-time-to-live; histograms of their durations by step; and deliveries by receiver.
+time-to-live; histograms of the durations of lives by step; and deliveries by receiver.
 
 Specification: lives (files of the days), output (a folder to write), step_seconds. Writes the contents "counts", "histograms" and
 "clients" of schemas.py, by content, day and namespace. A report counts what no
@@ -27,11 +27,10 @@ def run(spark: SparkSession, spec: dict, reporter: Reporter) -> dict:
     step = timedelta(seconds=spec["step_seconds"])
     rows = stored.read(spark, schemas.ENDED, spec["lives"])
     lives, attempts = ended_lives(rows), ended_attempts(rows)
-    bins = bins_of_lives(lives, step, by=DAY).unionByName(bins_of_attempts(attempts, step, by=DAY))
     counts = counts_of_lives(lives, step, by=DAY).unionByName(counts_of_attempts(attempts, step, by=DAY))
     contents = {
         "counts": counts, "clients": clients(attempts, by=DAY),
-        "histograms": histograms(bins, *DAY, "entity_id", "subqueue", "measure", "step"),
+        "histograms": _arrays(bins(lives, step, by=DAY), (*DAY, "entity_id", "subqueue", "step"), ("measure", "bin")),
     }  # fmt: skip
     for content, found in contents.items():
         reporter.step(f"Counting {len(spec['lives']):,} files of lives: {content}")
@@ -81,29 +80,22 @@ def counts_of_attempts(attempts: DataFrame, step: timedelta = STEP, by: Sequence
     return _counted(rows, by)
 
 
-def bins_of_lives(lives: DataFrame, step: timedelta = STEP, by: Sequence[str] = ()) -> DataFrame:
+def bins(lives: DataFrame, step: timedelta = STEP, by: Sequence[str] = ()) -> DataFrame:
     """entity_id, subqueue, measure, step, bin, n: the histograms of waiting, of never having been received, and of processing."""
     values = {
         measures.WAITING: F.col("waiting_us"),
         measures.NEVER_RECEIVED: F.col("never_received_us"),
         measures.PROCESSING: F.col("processing_us"),
     }
-    return _binned(entered(lives), "enqueued_at", values, step, by)
-
-
-def bins_of_attempts(attempts: DataFrame, step: timedelta = STEP, by: Sequence[str] = ()) -> DataFrame:
-    """As `bins_of_lives`: of the time held, and of the thousandths of the lock that were used."""
-    use = F.when(F.col("lock_us") > 0, F.expr("held_us * 1000 div lock_us"))
-    return _binned(attempts, "received_at", {measures.HELD: F.col("held_us"), measures.LOCK_USE: use}, step, by)
+    entries = [F.struct(F.lit(measure).alias("measure"), bin_of(value).alias("bin")) for measure, value in values.items()]
+    keys = (*by, "entity_id", "subqueue")
+    each = entered(lives).select(*keys, floor("enqueued_at", step).alias("step"), F.inline(F.array(*entries)))
+    return each.where("bin IS NOT NULL").groupBy(*keys, "measure", "step", "bin").agg(F.count("*").alias("n"))
 
 
 def histograms(bins: DataFrame, *keys: str) -> DataFrame:
-    """Rows with bin and n as arrays: the keys, bins array<int> in order, counts array<int>. Without keys: schemas.HISTOGRAM."""
-    by = keys or ("entity_id", "subqueue", "measure", "step")
-    total = bins.groupBy(*by, "bin").agg(F.sum("n").cast("int").alias("n"))
-    pairs = F.array_sort(F.collect_list(F.struct("bin", "n")))
-    grouped = total.groupBy(*by).agg(pairs.alias("pairs"))
-    return grouped.select(*by, F.col("pairs.bin").alias("bins"), F.col("pairs.n").alias("counts"))
+    """Rows with bin and n as arrays: the keys, bins array<int> in order, counts array<int>."""
+    return _arrays(bins, keys, ("bin",))
 
 
 def clients(attempts: DataFrame, by: Sequence[str] = ()) -> DataFrame:
@@ -145,15 +137,11 @@ def _counted(rows: DataFrame, by: Sequence[str]) -> DataFrame:
     )
 
 
-def _binned(rows: DataFrame, instant: str, values: dict[int, Column], step: timedelta, by: Sequence[str]) -> DataFrame:
-    """A row for each bin of each measure that has a value."""
-    entries = [
-        F.struct(F.lit(measure).cast("short").alias("measure"), bin_of(value).alias("bin")) for measure, value in values.items()
-    ]
-    each = rows.select(*by, "entity_id", "subqueue", floor(instant, step).alias("step"), F.inline(F.array(*entries)))
-    return (
-        each.where("bin IS NOT NULL").groupBy(*by, "entity_id", "subqueue", "measure", "step", "bin").agg(F.count("*").alias("n"))
-    )
+def _arrays(bins: DataFrame, keys: Sequence[str], of: Sequence[str]) -> DataFrame:
+    """The keys; each of the columns `of` as an array, named in the plural, in their order; and counts, of the sums of n."""
+    total = bins.groupBy(*keys, *of).agg(F.sum("n").cast("int").alias("n"))
+    each = total.groupBy(*keys).agg(F.array_sort(F.collect_list(F.struct(*of, "n"))).alias("each"))
+    return each.select(*keys, *(F.col(f"each.{name}").alias(f"{name}s") for name in of), F.col("each.n").alias("counts"))
 
 
 def _day(rows: DataFrame) -> list[str]:

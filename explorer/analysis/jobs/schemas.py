@@ -111,8 +111,9 @@ COUNT = _columns(
     time_to_live_bin="int", messages="long", generated="long", bytes="long",
 )  # fmt: skip
 
-# Histograms of a roll-up: by measure and step (as in COUNT), the bins of the values (jobs/measures.py), and how many each has.
-HISTOGRAM = _columns(entity_id="long", subqueue="short", measure="short", step="instant", bins="ints", counts="ints")
+# Histograms of a roll-up, by step of entering: of each place, a measure, a bin of its values (jobs/measures.py), and how many
+# lives have it; in the order of both.
+HISTOGRAM = _columns(entity_id="long", subqueue="short", step="instant", measures="ints", bins="ints", counts="ints")
 
 # Deliveries by who received them: of an hour of receipts, a client and an outcome. held_us: in sum.
 CLIENT = _columns(

@@ -60,7 +60,7 @@ def test_a_message_that_the_broker_took_away_is_no_failed_delivery(spark):
 
 
 def waits(minute: int, seconds: float, messages: int, measure: int = measures.WAITING):
-    return {"measure": measure, "step": NOON + minute * MINUTE, "bins": [bin_of(round(seconds * 1e6))], "counts": [messages]}
+    return {"measures": [measure], "step": NOON + minute * MINUTE, "bins": [bin_of(round(seconds * 1e6))], "counts": [messages]}
 
 
 def test_long_waiting_counts_messages_that_were_not_received(spark):

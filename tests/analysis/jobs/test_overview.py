@@ -66,7 +66,7 @@ def test_an_early_history_is_compared_with_the_hours_before(spark):
 
 def test_durations_are_typical_ones_of_enough_messages(spark):
     def bins(at, number: int, messages: int) -> dict:
-        return {"measure": measures.WAITING, "step": at, "bins": [number], "counts": [messages]}
+        return {"measures": [measures.WAITING], "step": at, "bins": [number], "counts": [messages]}
 
     days = [bins(NOON + hour * HOUR - i * DAY, 100, 10) for i in range(1, 6) for hour in (0, 1)]
     few, slow = bins(NOON, 400, 9), bins(NOON + HOUR, 180, 10)

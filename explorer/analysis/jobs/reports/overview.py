@@ -93,9 +93,8 @@ def _counts(history: History) -> DataFrame:
 def _durations(history: History) -> DataFrame:
     """entity_id, metric, at, bin, n. Messages that were not received count as waiting."""
     of = {measures.WAITING: WAITING, measures.NEVER_RECEIVED: WAITING, measures.PROCESSING: PROCESSING}
-    metric = F.create_map(*(F.lit(one) for pair in of.items() for one in pair))[F.col("measure").cast("int")]
-    timed = history.histograms().where(F.col("measure").isin(*of))
-    return timed.select("entity_id", metric.alias("metric"), F.date_trunc("hour", "step").alias("at"), "bin", "n")
+    metric = F.create_map(*(F.lit(one) for pair in of.items() for one in pair))[F.col("measure")]
+    return history.histograms().select("entity_id", metric.alias("metric"), F.date_trunc("hour", "step").alias("at"), "bin", "n")
 
 
 def _with_early(values: DataFrame) -> DataFrame:

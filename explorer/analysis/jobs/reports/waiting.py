@@ -3,17 +3,15 @@
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from .. import measures, roll_up, traffic
+from .. import roll_up, traffic
 from ..history import History
-
-MEASURES = (measures.WAITING, measures.NEVER_RECEIVED, measures.PROCESSING)
 
 
 def tables(history: History) -> dict[str, DataFrame]:
     """times: at (interval of entering), measure, bins, counts. queues: entity_id, measure, bins, counts. before: measure, bins,
     counts, of the range to compare with. known: of traffic.known."""
     request = history.request
-    timed = history.histograms().where(F.col("measure").isin(*MEASURES))
+    timed = history.histograms()
     here = timed.where(request.span.has("step"))
     before = timed.where(request.compared.has("step")) if request.compared else timed.where(F.lit(False))
     return {
