@@ -29,7 +29,6 @@ MOST_ONSETS = 20
 MOST_CHANGES = 50  # the newest
 LONG_BINS = 3 << measures.BITS  # so many bins above the first quartile a wait is long: eight times as long
 LONG_US = 1_000_000  # and at least so long
-TIMED = (measures.WAITING, measures.NEVER_RECEIVED, measures.PROCESSING)
 # What a row of vitrine_entity has besides settings.
 NOT_SETTINGS = ("id", "updated_at", "created_at", "rules_version", "deleted_at", "deleted_by", "deleted_messages", "path", "key")
 
@@ -49,8 +48,8 @@ def tables(history: History) -> dict[str, DataFrame]:
     length = timedelta(hours=int(request.values.get("window") or 1))
     near = Span(request.span.start - length, request.span.end + length)
     counts = history.counts().where(near.has("end_step"))
-    bins = history.histograms().where(near.has("step") & F.col("measure").isin(*TIMED)).persist()
-    troubles = trouble_of_counts(counts).unionByName(trouble_of_waiting(bins, request.span)).persist()
+    bins = history.histograms().where(near.has("step")).persist()
+    troubles = trouble_of_counts(counts).unionByName(trouble_of_waiting(bins, request.span))
     found = onsets(troubles, request.span, length).persist()
     known = changes(history).persist()
     sides = sides_of(found, known, request, length).persist()
@@ -89,16 +88,24 @@ def is_failed() -> Column:
 
 def trouble_of_counts(counts: DataFrame) -> DataFrame:
     """kind, entity_id, step, bad, total: of messages or deliveries by the step in which they ended."""
-    is_attempt = F.col("measure") == measures.ATTEMPT
-    kinds = F.when(is_attempt, F.array(*(
-        F.struct(F.lit(kind).alias("kind"), bad.alias("is_bad"))
-        for kind, bad in ((FAILED, is_failed()), (LOCKS, F.col("outcome") == LOCK_LOST))
-    ))).otherwise(F.array(F.struct(F.lit(LOST).alias("kind"), is_lost("outcome").alias("is_bad"))))  # fmt: skip
-    ended = counts.where(F.col("end_step").isNotNull()).select(
-        "entity_id", F.col("end_step").alias("step"), "messages", F.inline(kinds)
-    )
-    bad = F.when(F.col("is_bad"), F.col("messages")).otherwise(0)
-    return ended.groupBy("kind", "entity_id", "step").agg(F.sum(bad).alias("bad"), F.sum("messages").alias("total"))
+    ended = counts.where(F.col("end_step").isNotNull()).withColumn("step", F.col("end_step"))
+    found = ended.groupBy("entity_id", "step").agg(*sums_of_ended())
+    of = {FAILED: ("failed", "deliveries"), LOCKS: ("lock_lost", "deliveries"), LOST: ("lost", "left")}
+    kinds = [
+        F.struct(F.lit(kind).alias("kind"), F.col(bad).alias("bad"), F.col(total).alias("total"))
+        for kind, (bad, total) in of.items()
+    ]
+    return found.select("entity_id", "step", F.inline(F.array(*kinds))).where("total > 0")
+
+
+def sums_of_ended() -> list[Column]:
+    """Of rows of counts: left, lost (messages), deliveries, failed, lock_lost."""
+    is_life, is_attempt = F.col("measure") == measures.LIFE, F.col("measure") == measures.ATTEMPT
+    of = {
+        "left": is_life, "lost": is_life & is_lost("outcome"), "deliveries": is_attempt, "failed": is_attempt & is_failed(),
+        "lock_lost": is_attempt & (F.col("outcome") == LOCK_LOST),
+    }  # fmt: skip
+    return [F.sum(F.when(condition, F.col("messages")).otherwise(0)).alias(name) for name, condition in of.items()]
 
 
 def trouble_of_waiting(bins: DataFrame, span: Span) -> DataFrame:
@@ -121,11 +128,18 @@ def trouble_of_waiting(bins: DataFrame, span: Span) -> DataFrame:
 
 def onsets(troubles: DataFrame, span: Span, length: timedelta) -> DataFrame:
     """The table "onsets". troubles: kind, entity_id, step, bad, total. length: of what is compared on each side of a step."""
-    seconds, by_step = int(length.total_seconds()), Window.partitionBy("kind", "entity_id").orderBy("second")
-    sides = {"before": by_step.rangeBetween(-seconds, -1), "after": by_step.rangeBetween(0, seconds - 1)}
-    rows = troubles.withColumn("second", F.unix_seconds("step"))
-    for side, window in sides.items():
-        rows = rows.withColumn(side, F.sum("total").over(window)).withColumn(f"{side}_bad", F.sum("bad").over(window))
+    seconds, by_step = int(length.total_seconds()), Window.partitionBy("entity_id", "kind").orderBy("second")
+
+    def until(second: int, name: str) -> Column:
+        # A frame that only grows costs one addition for each row, one that slides as many as it has rows.
+        return F.coalesce(F.sum(name).over(by_step.rangeBetween(Window.unboundedPreceding, second)), F.lit(0))
+
+    sides = {"before": (-seconds, -1), "after": (0, seconds - 1)}
+    sums = {
+        side + of: until(last, name) - until(first - 1, name)
+        for side, (first, last) in sides.items() for name, of in (("total", ""), ("bad", "_bad"))
+    }  # fmt: skip
+    rows = troubles.withColumn("second", F.unix_seconds("step")).withColumns(sums)
     share, expected = F.col("after_bad") / F.col("after"), F.col("before_bad") / F.col("before")
     both = (F.col("after_bad") + F.col("before_bad")) / (F.col("after") + F.col("before"))
     error = F.sqrt(both * (1 - both) * (1 / F.col("after") + 1 / F.col("before")))
@@ -199,21 +213,16 @@ def sides_of(found: DataFrame, known: DataFrame, request: Request, length: timed
 
 
 def beside(rows: DataFrame, sides: DataFrame, step: str) -> DataFrame:
-    """Rows with the points that they are beside: point, number, side. A row may be beside several. step: the instant of a row."""
-    near = F.broadcast(sides.withColumnRenamed("entity_id", "of"))
+    """Rows with the points that they are beside: point, number, side. A row may be beside several. step: the instant of a row,
+    the start of a step."""
+    last = F.col("end") - F.expr("INTERVAL 1 MICROSECOND")
+    steps = F.explode(F.sequence("start", last, F.lit(roll_up.STEP))).alias("near")
+    near = sides.select("point", "number", "side", F.col("entity_id").alias("of"), steps)
     same = F.col("of").isNull() | (F.col("of") == F.col("entity_id"))
-    return rows.join(near, same & (F.col(step) >= F.col("start")) & (F.col(step) < F.col("end")))
+    return rows.join(F.broadcast(near), (F.col(step) == F.col("near")) & same)
 
 
 def shares(counts: DataFrame, sides: DataFrame) -> DataFrame:
     """The table "shares"."""
-    is_life, is_attempt = F.col("measure") == measures.LIFE, F.col("measure") == measures.ATTEMPT
-
-    def total(condition: Column, of: str = "messages") -> Column:
-        return F.sum(F.when(condition, F.col(of)).otherwise(0))
-
-    return beside(counts, sides, "end_step").groupBy("point", "number", "side").agg(
-        total(is_life).alias("left"), total(is_life & is_lost("outcome")).alias("lost"), total(is_attempt).alias("deliveries"),
-        total(is_attempt & is_failed()).alias("failed"), total(is_attempt & (F.col("outcome") == LOCK_LOST)).alias("lock_lost"),
-        total(is_life, "generated").alias("generated"),
-    )  # fmt: skip
+    generated = F.sum(F.when(F.col("measure") == measures.LIFE, F.col("generated")).otherwise(0)).alias("generated")
+    return beside(counts, sides, "end_step").groupBy("point", "number", "side").agg(*sums_of_ended(), generated)

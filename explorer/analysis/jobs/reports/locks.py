@@ -100,21 +100,23 @@ def with_late_settlements(lost: DataFrame, events: DataFrame) -> DataFrame:
 def with_next_receipts(lost: DataFrame, attempts: DataFrame) -> DataFrame:
     """Adds, in microseconds since 1970, when the receiver next received a message after the receipt (next_us), and from the end
     of the lock on (after_us); NULL: it received none."""
-    losers = attempts.where("lost").select("receiver").distinct()
-    receipts = attempts.join(F.broadcast(losers), "receiver", "left_semi").select(
-        "receiver", micros(F.col("received_at")).alias("us")
-    )
+    # Rows are sorted by numbers, because texts with the same beginning are compared to their ends.
+    number = F.row_number().over(Window.orderBy("receiver")).alias("number")
+    losers = F.broadcast(attempts.where("lost").select("receiver").distinct().select("receiver", number))
+    receipts = attempts.join(losers, "receiver").select("number", micros(F.col("received_at")).alias("us"))
     marks = F.array(
         F.struct(F.lit("next").alias("mark"), (F.col("received_us") + 1).alias("us")),
         F.struct(F.lit("after").alias("mark"), F.col("ended_us").alias("us")),
     )
-    marked = lost.select("receiver", F.struct(*lost.columns).alias("loss"), F.inline(marks))
-    since = Window.partitionBy("receiver").orderBy(F.col("us").desc()).rangeBetween(Window.unboundedPreceding, 0)
-    is_receipt = F.col("mark").isNull()
+    marked = lost.join(losers, "receiver").select("number", F.struct(*lost.columns).alias("loss"), F.inline(marks))
     points = marked.unionByName(receipts, allowMissingColumns=True)
-    found = points.withColumn("then", F.min(F.when(is_receipt, F.col("us"))).over(since))
+    # From the last one on, and at an instant the receipts first.
+    in_order = Window.partitionBy("number").orderBy(F.desc("us"), F.asc_nulls_first("mark"))
+    is_receipt = F.col("mark").isNull()
+    then = F.last(F.when(is_receipt, F.col("us")), ignorenulls=True).over(in_order.rowsBetween(Window.unboundedPreceding, 0))
     return (
-        found.where(~is_receipt)
+        points.withColumn("then", then)
+        .where(~is_receipt)
         .groupBy("loss")
         .agg(*(F.max(F.when(F.col("mark") == name, F.col("then"))).alias(f"{name}_us") for name in ("next", "after")))
         .select("loss.*", "next_us", "after_us")
