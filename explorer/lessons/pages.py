@@ -127,7 +127,7 @@ def sandbox(request: HttpRequest, namespace: str) -> HttpResponse:
         return response
     if done.error:
         notify_error(request, done.error)
-    return HttpResponseRedirect(request.get_full_path())
+    return HttpResponseRedirect(f"{request.get_full_path()}#go-on")  # the browser focuses this button, if there is one
 
 
 @live

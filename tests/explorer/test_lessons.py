@@ -924,6 +924,24 @@ def test_a_lesson_is_played_by_keyboard_alone(slug, live_site, new_context, sign
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
 
 
+def test_a_lesson_is_played_by_keyboard_before_scripts_run(live_site, new_context, sign_in, person):
+    """Or without them: the button to go on has the focus on each new page."""
+    context = new_context(viewport=DESK, java_script_enabled=False)
+    sign_in(context, person("viewer", "vera"))
+    page, lesson = context.new_page(), catalog.lesson("temporary-entities")
+    page.goto(f"{live_site}/learn/")
+    page.get_by_role("button", name=re.compile(f"Start.*{re.escape(lesson.title)}")).focus()
+    page.keyboard.press("Enter")
+    page.locator("#go-on").focus()
+    for one in lesson.steps[:2]:
+        expect(page.locator("#step-title")).to_have_text(one.title)
+        page.keyboard.press("Enter")
+        expect(page.locator("#go-on")).to_have_text("Continue")
+        expect(page.locator("#go-on")).to_be_focused()
+        page.keyboard.press("Enter")
+    expect(page.locator("#step-title")).to_have_text(lesson.steps[2].title)
+
+
 @pytest.mark.parametrize("is_answered", [True, False])
 def test_a_button_changes_with_the_answer_of_its_request(is_answered, live_site, new_context, sign_in, person):
     """And not before, by a frame of the live feed: it would be another button when it is pressed once more. If no answer comes,
