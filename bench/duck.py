@@ -101,12 +101,11 @@ ENTERED = "outcome IS NOT NULL AND enqueued_at IS NOT NULL AND outcome <> {cance
 COUNTS = """
 COPY (
     SELECT day, namespace, entity_id, subqueue, 0 AS measure, step(enqueued_at) AS step, step(ended_at) AS end_step,
-           result AS outcome, cause, bin(time_to_live_in_force_us) AS time_to_live_bin, count(*) AS messages,
-           count(*) FILTER (generated) AS generated, sum(size) AS bytes
+           result AS outcome, cause, count(*) AS messages, count(*) FILTER (generated) AS generated
       FROM {rows} WHERE {entered} GROUP BY ALL
      UNION ALL
     SELECT day, namespace, entity_id, attempt_subqueue, 6, step(attempt_received_at), step(ended_at), attempt_outcome, error,
-           NULL, count(*), count(*) FILTER (generated), 0
+           count(*), count(*) FILTER (generated)
       FROM {rows} WHERE attempt_outcome IS NOT NULL GROUP BY ALL
 ) TO '{output}/counts.parquet' (COMPRESSION zstd)
 """
@@ -121,14 +120,6 @@ SELECT day, namespace, entity_id, subqueue, step, list(measure ORDER BY measure,
        list(bin ORDER BY measure, bin) AS bins, list(n ORDER BY measure, bin) AS counts
   FROM binned GROUP BY ALL
 ) TO '{output}/histograms.parquet' (COMPRESSION zstd)
-"""
-CLIENTS = """
-COPY (
-    SELECT day, namespace, entity_id, attempt_subqueue, date_trunc('hour', attempt_received_at) AS hour, attempt_received_by,
-           attempt_outcome, count(*) AS deliveries, sum(passed(attempt_received_at, ended_at)) AS held_us,
-           min(attempt_received_at) AS first_at, max(ended_at) AS last_at
-      FROM {rows} WHERE attempt_outcome IS NOT NULL GROUP BY ALL
-) TO '{output}/clients.parquet' (COMPRESSION zstd)
 """
 
 
@@ -147,7 +138,7 @@ def lives(files: Sequence[str], output: Path) -> float:
 def roll_up(files: Sequence[str], output: Path) -> float:
     """Count lives and attempts by steps of five minutes. Returns processor seconds."""
     rows, entered = ROWS.format(files=list(files)), ENTERED.format(cancelled=outcomes.CANCELLED)
-    statements = [one.format(rows=rows, entered=entered, output=output) for one in (COUNTS, HISTOGRAMS, CLIENTS)]
+    statements = [one.format(rows=rows, entered=entered, output=output) for one in (COUNTS, HISTOGRAMS)]
     return _run("; ".join(statements), output)
 
 

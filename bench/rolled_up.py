@@ -182,7 +182,7 @@ def _counts_and_reports(report, folder: Path, of: Generated, derived: Path) -> N
         report.line(f"roll-up of {rows:,} rows", f"{took:.1f} s", f"DuckDB {by_duckdb:.1f} s")
         name = f"roll-up of {ended:,} lives and {tried:,} attempts"
         report.row(f"{name}, against DuckDB's grouping", took / by_duckdb, "times", 8, at_most=True)
-        rolled = {content: _files(folder / "rolled", content) for content in ("counts", "histograms", "clients")}
+        rolled = {content: _files(folder / "rolled", content) for content in ("counts", "histograms")}
         [counted] = duck.rows("sum(messages) FILTER (measure = 0)", rolled["counts"])
         [entered] = duck.rows("sum(messages) FILTER (measure = 0)", [str(folder / "duckdb" / "counts.parquet")])
         if counted != entered:
@@ -208,8 +208,9 @@ def _increments(report, folder: Path, of: Generated) -> None:
     order = pc.sort_indices(instants)
     bounds = [instants[order[of.events - size * left].as_py()] for left in range(INCREMENTS, 0, -1)]
     parts = [_between(of.files, folder / str(place), *span) for place, span in enumerate(_pairs([None, *bounds, None]))]
-    with _jobs(folder, 0) as jobs:
+    with _jobs(folder, of.events) as jobs:
         jobs.run("lives", **_of_lives(parts[0], [], folder / "before", of.events))
+    with _jobs(folder, 0) as jobs:
         carried, spent = _files(folder / "before", "open"), []
         for number, part in enumerate(parts[1:]):
             output = folder / f"increment-{number}"

@@ -37,7 +37,6 @@ CONTENTS = {
     ArchiveFile.OPEN: Content(("enqueued_at",), ()),
     ArchiveFile.COUNTS: Content(("step",), ("end_step",)),
     ArchiveFile.HISTOGRAMS: Content(("step",), ("step",)),
-    ArchiveFile.CLIENTS: Content(("first_at",), ("last_at",)),
 }
 
 

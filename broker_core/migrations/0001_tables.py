@@ -458,7 +458,6 @@ class Migration(migrations.Migration):
                             ("open", "open"),
                             ("counts", "counts"),
                             ("histograms", "histograms"),
-                            ("clients", "clients"),
                         ],
                         max_length=10,
                     ),

@@ -59,7 +59,7 @@ class ArchiveFile(models.Model):
     """One Parquet file of one day and namespace. Readers open only files listed here.
 
     content: events, which the archiver writes from the event table; lives (with attempts) and open messages, which jobs derive
-    from them; counts, histograms and clients, which jobs count in lives; or all settings that a namespace's entities had.
+    from them; counts and histograms, which jobs count in lives; or all settings that a namespace's entities had.
     slice: whose events it has; NULL: it has those of all of `slices`, or is not of slices. imported: its rows were never in the
     event table. rolled_up: whether its lives or attempts are in the counts of their day. step_seconds: of counts and histograms.
     path: relative to ARCHIVE_URL. schema_version: of its content's columns. checksum: SHA-256 of the file, in hexadecimal.
@@ -68,8 +68,9 @@ class ArchiveFile(models.Model):
 
     EVENTS, SETTINGS = "events", "settings"
     LIVES, OPEN = "lives", "open"
-    COUNTS, HISTOGRAMS, CLIENTS = "counts", "histograms", "clients"
-    CONTENTS = (EVENTS, SETTINGS, LIVES, OPEN, COUNTS, HISTOGRAMS, CLIENTS)
+    COUNTS, HISTOGRAMS = "counts", "histograms"
+    ROLLED = (COUNTS, HISTOGRAMS)  # what a roll-up counts
+    CONTENTS = (EVENTS, SETTINGS, LIVES, OPEN, *ROLLED)
 
     slice = models.ForeignKey(ArchiveSlice, null=True, on_delete=models.PROTECT, related_name="files")
     slices = ArrayField(models.BigIntegerField(), default=list)

@@ -68,9 +68,9 @@ def everything(jobs: Jobs, folder: Path) -> dict[str, Rows]:
     for content, given in (("lives", files(derived[0], "lives")), ("events", events)):
         jobs.done("compact", content=content, files=given, output=str(merged / content), partitions=2, rows=0)
     found = {f"{one.name} {content}": rows_of(one, content) for one in derived for content in ("lives", "open")}
-    found |= {content: rows_of(folder / "rolled", content) for content in ("counts", "histograms", "clients")}
+    found |= {content: rows_of(folder / "rolled", content) for content in ("counts", "histograms")}
     found |= {f"merged {content}": rows_of(merged / content, content) for content in ("lives", "events")}
-    given = {content: files(folder / "rolled", content) for content in ("counts", "histograms", "clients")}
+    given = {content: files(folder / "rolled", content) for content in ("counts", "histograms")}
     given |= {"lives": files(derived[1], "lives"), "open": carried, "settings": [written_settings(folder)]}
     given["events"] = files(merged / "events", "events")
     asked = [a_report(folder, name, given, files(merged / "lives", "lives")) for name in REPORTS]

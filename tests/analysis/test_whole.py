@@ -114,7 +114,7 @@ def test_all_reports_are_made_from_every_event_and_again_after_the_night(orders,
     archive.archive_events()
     made(submission.maintain(actor=OPERATOR))
     assert not ArchiveSlice.objects.filter(derived=False).exists()
-    assert {"counts", "histograms", "clients"} <= set(ArchiveFile.objects.values_list("content", flat=True))
+    assert {"counts", "histograms"} <= set(ArchiveFile.objects.values_list("content", flat=True))
     assert ArchiveFile.objects.filter(content="lives", rolled_up=True).exists()
     only = asked(orders, "waiting")
     made(submission.refresh(*only, actor=OPERATOR, force=True))

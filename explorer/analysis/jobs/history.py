@@ -86,11 +86,6 @@ class History:
         """schemas.EVENT."""
         return self._read("events", self.request.files.get("events", ()))
 
-    def clients(self) -> DataFrame:
-        """schemas.CLIENT: of roll-ups, and of the attempts that none counts yet."""
-        late = roll_up.clients(self._attempts(late=True))
-        return self._read("clients", self.request.files.get("clients", ())).unionByName(late)
-
     def settings(self) -> DataFrame:
         """schemas.SETTING."""
         return self._read("settings", self.request.files.get("settings", ()))

@@ -1,9 +1,9 @@
-"""Job "roll up": counts the lives and attempts of days and namespaces by step of entering and of leaving, outcome, cause and
-time-to-live; histograms of the durations of lives by step; and deliveries by receiver.
+"""Job "roll up": counts the lives and attempts of days and namespaces by step of entering and of leaving, outcome and cause; and
+histograms of the durations of lives by step.
 
-Specification: lives (files of the days), output (a folder to write), step_seconds. Writes the contents "counts", "histograms" and
-"clients" of schemas.py, by content, day and namespace. A report counts what no
-roll-up has yet by the same functions (jobs/history.py).
+Specification: lives (files of the days), output (a folder to write), step_seconds. Writes the contents "counts" and
+"histograms" of schemas.py, by content, day and namespace. A report counts what no roll-up has yet by the same functions
+(jobs/history.py).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from . import measures, outcomes, schemas, stored
 from .measures import STEP
 from .runner import Reporter
 
-STEPS = 4
+STEPS = 3
 DAY = ("day", "namespace")  # of the files of which rows are
-KEYS = ("entity_id", "subqueue", "measure", "step", "end_step", "outcome", "cause", "time_to_live_bin")
+KEYS = ("entity_id", "subqueue", "measure", "step", "end_step", "outcome", "cause")
 
 
 def run(spark: SparkSession, spec: dict, reporter: Reporter) -> dict:
@@ -29,7 +29,7 @@ def run(spark: SparkSession, spec: dict, reporter: Reporter) -> dict:
     lives, attempts = ended_lives(rows), ended_attempts(rows)
     counts = counts_of_lives(lives, step, by=DAY).unionByName(counts_of_attempts(attempts, step, by=DAY))
     contents = {
-        "counts": counts, "clients": clients(attempts, by=DAY),
+        "counts": counts,
         "histograms": _arrays(bins(lives, step, by=DAY), (*DAY, "entity_id", "subqueue", "step"), ("measure", "bin")),
     }  # fmt: skip
     for content, found in contents.items():
@@ -60,9 +60,7 @@ def counts_of_lives(lives: DataFrame, step: timedelta = STEP, by: Sequence[str] 
         floor("enqueued_at", step).alias("step"),
         floor("ended_at", step).alias("end_step"),
         F.col("result").alias("outcome"),
-        "cause",
-        bin_of(F.col("time_to_live_in_force_us")).alias("time_to_live_bin"),
-        *("generated", F.coalesce("size", F.lit(0)).cast("long").alias("bytes")),
+        *("cause", "generated"),
     )
     return _counted(rows, by)
 
@@ -74,8 +72,7 @@ def counts_of_attempts(attempts: DataFrame, step: timedelta = STEP, by: Sequence
         F.lit(measures.ATTEMPT).cast("short").alias("measure"),
         floor("received_at", step).alias("step"),
         floor("ended_at", step).alias("end_step"),
-        *("outcome", F.col("error").alias("cause"), F.lit(None).cast("int").alias("time_to_live_bin")),
-        *("generated", F.lit(0).cast("long").alias("bytes")),
+        *("outcome", F.col("error").alias("cause"), "generated"),
     )
     return _counted(rows, by)
 
@@ -96,17 +93,6 @@ def bins(lives: DataFrame, step: timedelta = STEP, by: Sequence[str] = ()) -> Da
 def histograms(bins: DataFrame, *keys: str) -> DataFrame:
     """Rows with bin and n as arrays: the keys, bins array<int> in order, counts array<int>."""
     return _arrays(bins, keys, ("bin",))
-
-
-def clients(attempts: DataFrame, by: Sequence[str] = ()) -> DataFrame:
-    """schemas.CLIENT of schemas.ATTEMPT."""
-    keys = (*by, "entity_id", "subqueue", "hour", "client", "outcome")
-    rows = attempts.withColumn("hour", F.date_trunc("hour", "received_at")).withColumn("client", F.col("received_by"))
-    passed = F.greatest(F.unix_micros("ended_at") - F.unix_micros("received_at"), F.lit(0))
-    return rows.groupBy(*keys).agg(
-        F.count("*").alias("deliveries"), F.sum(passed).alias("held_us"), F.min("received_at").alias("first_at"),
-        F.max("ended_at").alias("last_at"), F.count_if("generated").alias("generated"),
-    )  # fmt: skip
 
 
 def entered(lives: DataFrame) -> DataFrame:
@@ -132,9 +118,7 @@ def bin_of(value: Column) -> Column:
 
 
 def _counted(rows: DataFrame, by: Sequence[str]) -> DataFrame:
-    return rows.groupBy(*by, *KEYS).agg(
-        F.count("*").alias("messages"), F.count_if("generated").alias("generated"), F.sum("bytes").alias("bytes")
-    )
+    return rows.groupBy(*by, *KEYS).agg(F.count("*").alias("messages"), F.count_if("generated").alias("generated"))
 
 
 def _arrays(bins: DataFrame, keys: Sequence[str], of: Sequence[str]) -> DataFrame:

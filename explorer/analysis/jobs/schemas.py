@@ -105,21 +105,15 @@ OPEN = _columns(
 )  # fmt: skip
 
 # Counts of a roll-up. measure: LIFE or ATTEMPT (jobs/measures.py). Of a life: step is that of entering, outcome its result; of an
-# attempt: step is that of the receipt. end_step: of leaving. NULL time_to_live_bin: no time-to-live. bytes: in sum, of lives.
+# attempt: step is that of the receipt. end_step: of leaving.
 COUNT = _columns(
     entity_id="long", subqueue="short", measure="short", step="instant", end_step="instant", outcome="short", cause="string",
-    time_to_live_bin="int", messages="long", generated="long", bytes="long",
+    messages="long", generated="long",
 )  # fmt: skip
 
 # Histograms of a roll-up, by step of entering: of each place, a measure, a bin of its values (jobs/measures.py), and how many
 # lives have it; in the order of both.
 HISTOGRAM = _columns(entity_id="long", subqueue="short", step="instant", measures="ints", bins="ints", counts="ints")
-
-# Deliveries by who received them: of an hour of receipts, a client and an outcome. held_us: in sum.
-CLIENT = _columns(
-    entity_id="long", subqueue="short", hour="instant", client="string", outcome="short", deliveries="long", held_us="long",
-    first_at="instant", last_at="instant", generated="long",
-)  # fmt: skip
 
 # A revision of an entity's settings, in force from `since` to the next one.
 SETTING = _columns(
@@ -129,5 +123,5 @@ SETTING = _columns(
 
 BY_CONTENT = {
     "events": EVENT, "lives": ENDED, "open": OPEN, "counts": COUNT, "histograms": HISTOGRAM,
-    "clients": CLIENT, "settings": SETTING,
+    "settings": SETTING,
 }  # fmt: skip

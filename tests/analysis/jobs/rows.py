@@ -32,9 +32,8 @@ ONCE: dict[str, dict[str, Any]] = {  # what a row has unless a test says otherwi
         "generated": False, "size": 100,
     },
     "events": {"entity_id": 1, "subqueue": 0, "at": NOON, "recorded_at": NOON},
-    "counts": {"entity_id": 1, "subqueue": 0, "messages": 1, "generated": 0, "bytes": 0},
+    "counts": {"entity_id": 1, "subqueue": 0, "messages": 1, "generated": 0},
     "histograms": {"entity_id": 1, "subqueue": 0},
-    "clients": {"entity_id": 1, "subqueue": 0, "generated": 0},
     "settings": {"entity_id": 1, "path": "q", "kind": "queue", "family": "service_bus", "actor": "user:a", "settings": "{}"},
 }  # fmt: skip
 
