@@ -393,8 +393,6 @@ def _lost(outcome: Any) -> int:
 
 ANALYSIS = Analysis(
     slug="what-if", title="What if?", form=WhatIfForm, present=present, needs_entity=True,
-    needs={
-        "lives": timedelta(0), "attempts": timedelta(0), "open": timedelta(0), "events": timedelta(0), "histograms": timedelta(0),
-    },
+    needs={"lives": timedelta(0), "open": timedelta(0), "events": timedelta(0), "histograms": timedelta(0)},
     question="What if settings or consumers had been different, and how many consumers are needed?",
 )  # fmt: skip

@@ -90,7 +90,8 @@ def test_a_worker_does_not_need_the_package(tmp_path):
     assert done.stdout.strip() == str(expected), done.stderr
 
 
-def test_ends_deliveries_and_refusals_are_read(spark):
+@pytest.mark.parametrize("settlement", ["complete", "dead-letter"])
+def test_ends_deliveries_and_refusals_are_read(spark, settlement):
     at = NOON + 50 * MINUTE
     lives = [
         {"sequence_number": 101, "enqueued_at": at, "first_received_at": at, "outcome": outcomes.DEAD_LETTERED,
@@ -110,7 +111,7 @@ def test_ends_deliveries_and_refusals_are_read(spark):
          "lock_us": 5 * S, "well": False, "failed": True},
         {"sequence_number": 105, "attempt": 1, "received_at": NOON + SECOND, "held_us": S},
     ]  # fmt: skip
-    events = [{"sequence_number": 101, "kind": 23, "reason": "complete", "actor": "a", "at": at + 8 * SECOND}]
+    events = [{"sequence_number": 101, "kind": 23, "reason": settlement, "actor": "a", "at": at + 8 * SECOND}]
     found = of(spark, {}, lives=lives, attempts=attempts, events=events, open=[{"sequence_number": 107, "enqueued_at": at}])
     [actual] = [one for one in listed(found["outcomes"], "resample", *what_if.FIGURES) if one[0] == what_if.ACTUAL]
     shown = dict(zip(what_if.FIGURES, actual[1:], strict=True))
@@ -151,6 +152,8 @@ def test_settings_around_the_chosen_one():
     assert [one.lock // S for role, one in found if role == "varied" and one.consumers == 1] == [2, 4, 16, 32]
     varied, found = what_if.grid(there, {"deliveries": 2, "traits": {"more": 1}})
     assert found[1][1].deliveries == 3 and varied == "deliveries"
+    varied, found = what_if.grid(there, {"deliveries": 0, "traits": {"more": 1}})  # of RabbitMQ: no redelivery
+    assert found[1][1].deliveries == 1 and varied == "deliveries"
 
 
 def test_work_is_bounded(monkeypatch):

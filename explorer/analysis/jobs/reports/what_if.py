@@ -37,7 +37,7 @@ REPLAYS_OF_SEARCH = 8
 FEWEST_OF_RESAMPLE = 300  # messages
 LIMIT_REASONS = ("MaxDeliveryCountExceeded", "MaxDequeueCountExceeded", "delivery_limit")
 SETTLE_REFUSED = 23
-RESULTS = {"complete": Result.WELL, "delete": Result.WELL, "dead_letter": Result.WELL, "abandon": Result.FAILED}  # of refusals
+RESULTS = {"complete": Result.WELL, "delete": Result.WELL, "dead-letter": Result.WELL, "abandon": Result.FAILED}  # of refusals
 MINUTE = 60_000_000
 NOW, CHOSEN, VARIED = "now", "chosen", "varied"  # roles of settings
 SEARCH = -1  # in place of a setting: the search for the consumers that are needed
@@ -104,7 +104,7 @@ def grid(found: Replayable, values: Mapping[str, Any]) -> tuple[str, list[tuple[
     """The setting that is varied, and the settings to replay with their roles: those in force, those that were chosen, and values
     around the chosen one; without one, multiples of the consumers."""
     more = values.get("traits", {}).get("more", 0)
-    given = {name: values[name] for name in ("time_to_live", "lock", "deliveries", "consumers") if values.get(name)}
+    given = {name: values[name] for name in ("time_to_live", "lock", "deliveries", "consumers") if values.get(name) is not None}
     if "deliveries" in given:
         given["deliveries"] += more
     chosen = replace(found.setting, **given)
