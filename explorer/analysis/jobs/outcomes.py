@@ -27,6 +27,8 @@ BROKER_REASONS = (
     *("MaxDequeueCountExceeded", "Requeued"),  # Queue Storage: to the poison queue and, by an operator, back
     *("expired", "maxlen", "delivery_limit", "moved"),  # RabbitMQ, "moved" by an operator; a receiver's reason is "rejected"
 )
+# Reasons for which the broker or an operator took a message away: its delivery did not fail.
+TAKEN_AWAY = (*EXPIRY_REASONS, "HeaderSizeExceeded", "Requeued", "maxlen", "moved")
 
 # The names of outcomes in results.
 COLUMNS = {

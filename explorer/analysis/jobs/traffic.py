@@ -7,8 +7,9 @@ from datetime import timedelta
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from . import measures, roll_up
+from . import measures, outcomes, roll_up
 from .history import History, Span
+from .kinds import Kind
 
 LOW = 0.1  # of the largest backlog: up to it, a backlog has drained
 
@@ -24,6 +25,13 @@ def known(history: History) -> DataFrame:
     inside = history.request.span.has("step")
     sums = [F.coalesce(F.sum(F.when(inside, F.col(name))), F.lit(0)).alias(name) for name in ("messages", "generated")]
     return lives(history).agg(F.min("step").alias("since"), *sums)
+
+
+def is_failed() -> Column:
+    """Whether a row of counts of attempts is of failed deliveries."""
+    gone = F.col("outcome").isin(outcomes.DEAD_LETTERED, outcomes.MOVED, outcomes.DROPPED)
+    taken_away = F.coalesce(F.col("cause").isin(*outcomes.TAKEN_AWAY), F.lit(False))
+    return F.col("outcome").isin(Kind.ABANDONED, Kind.LOCK_LOST) | (gone & ~taken_away)
 
 
 def movements(counted: DataFrame, span: Span) -> DataFrame:

@@ -4,6 +4,7 @@ import json
 from datetime import timedelta
 
 from explorer.analysis.jobs import measures, outcomes
+from explorer.analysis.jobs.kinds import Kind
 from explorer.analysis.jobs.measures import bin_of
 from explorer.analysis.jobs.reports import incidents
 
@@ -18,7 +19,7 @@ def count(minute: int, messages: int, outcome: int = outcomes.COMPLETED, measure
     return {"measure": measure, "step": at, "end_step": at, "outcome": outcome, "messages": messages} | changes
 
 
-def steady(share: float, first: int, last: int, outcome: int = incidents.ABANDONED):
+def steady(share: float, first: int, last: int, outcome: int = Kind.ABANDONED):
     """100 deliveries in each step of these minutes, of which a share failed."""
     bad = round(100 * share)
     return [one for minute in range(first, last, 5) for one in (count(minute, 100 - bad), count(minute, bad, outcome))]
@@ -35,12 +36,12 @@ def test_trouble_begins_where_the_shares_differ_most(spark):
 
 
 def test_steady_trouble_and_few_messages_have_no_onset(spark):
-    few = [count(-5, 20, entity_id=2), count(5, 20, incidents.ABANDONED, entity_id=2)]
+    few = [count(-5, 20, entity_id=2), count(5, 20, Kind.ABANDONED, entity_id=2)]
     assert listed(incidents.tables(history(spark, counts=steady(0.5, -60, 60) + few))["onsets"]) == []
 
 
 def test_lost_locks_and_losses_have_onsets_of_their_own(spark):
-    locks = steady(0, -60, 30) + steady(0.3, 30, 60, incidents.LOCK_LOST)
+    locks = steady(0, -60, 30) + steady(0.3, 30, 60, Kind.LOCK_LOST)
     lost = [count(minute, 50, measure=measures.LIFE, entity_id=2) for minute in range(-60, 30, 5)]
     lost += [count(30, 50, outcomes.EXPIRED, measures.LIFE, entity_id=2, generated=50)]
     found = incidents.tables(history(spark, counts=locks + lost))

@@ -7,6 +7,7 @@ import pytest
 from explorer.analysis.jobs import measures, outcomes
 from explorer.analysis.jobs.constants import ARRIVALS, FAILURES, LOCKS, LOSSES, WAITING
 from explorer.analysis.jobs.history import Span
+from explorer.analysis.jobs.kinds import Kind
 from explorer.analysis.jobs.reports import overview
 
 from .rows import HOUR, NOON, a_request, history, listed
@@ -40,9 +41,10 @@ def unusual(spark, rows: list[dict], asked=ASKED, **others: list[dict]) -> list[
         ([count(NOON, 100), count(NOON, 9, outcomes.EXPIRED)], [(LOSSES, NOON, 9, 0, 9)]),
         ([count(NOON, 100), count(NOON, 4, outcomes.EXPIRED)], []),
         (
-            [count(NOON, 100), count(NOON, 9, overview.LOCK_LOST, measures.ATTEMPT)],
+            [count(NOON, 100), count(NOON, 9, Kind.LOCK_LOST, measures.ATTEMPT)],
             [(FAILURES, NOON, 9, 0, 9), (LOCKS, NOON, 9, 0, 9)],
         ),
+        ([count(NOON, 100), count(NOON, 9, outcomes.MOVED, measures.ATTEMPT) | {"cause": "moved"}], []),  # by an operator
     ],
 )
 def test_what_is_unusual(spark, changes, found):

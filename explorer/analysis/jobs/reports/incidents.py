@@ -13,14 +13,13 @@ from datetime import datetime, timedelta
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from .. import measures, outcomes, roll_up
+from .. import measures, roll_up
 from ..history import History, Request, Span
+from ..kinds import Kind
+from ..traffic import is_failed
 from .losses import is_lost
 
 FAILED, LOCKS, LOST, WAITING = "failed", "locks", "lost", "waiting"  # kinds of trouble
-ABANDONED, LOCK_LOST = 7, 12  # outcomes of deliveries
-# Reasons for which the broker or an operator took a message away: its delivery did not fail.
-TAKEN_AWAY = (*outcomes.EXPIRY_REASONS, "HeaderSizeExceeded", "Requeued", "maxlen", "moved")
 FEWEST = 30  # messages or deliveries before an onset
 FEWEST_BAD = 5  # more than expected from before
 CLEAR = 4.0  # standard errors between the shares before and after
@@ -79,13 +78,6 @@ def has_real_clock(request: Request) -> bool:
     return bool(request.values.get("real_clock", True))
 
 
-def is_failed() -> Column:
-    """Whether a row of counts of attempts is of failed deliveries."""
-    gone = F.col("outcome").isin(outcomes.DEAD_LETTERED, outcomes.MOVED, outcomes.DROPPED)
-    taken_away = F.coalesce(F.col("cause").isin(*TAKEN_AWAY), F.lit(False))
-    return F.col("outcome").isin(ABANDONED, LOCK_LOST) | (gone & ~taken_away)
-
-
 def trouble_of_counts(counts: DataFrame) -> DataFrame:
     """kind, entity_id, step, bad, total: of messages or deliveries by the step in which they ended."""
     ended = counts.where(F.col("end_step").isNotNull()).withColumn("step", F.col("end_step"))
@@ -103,7 +95,7 @@ def sums_of_ended() -> list[Column]:
     is_life, is_attempt = F.col("measure") == measures.LIFE, F.col("measure") == measures.ATTEMPT
     of = {
         "left": is_life, "lost": is_life & is_lost("outcome"), "deliveries": is_attempt, "failed": is_attempt & is_failed(),
-        "lock_lost": is_attempt & (F.col("outcome") == LOCK_LOST),
+        "lock_lost": is_attempt & (F.col("outcome") == Kind.LOCK_LOST),
     }  # fmt: skip
     return [F.sum(F.when(condition, F.col("messages")).otherwise(0)).alias(name) for name, condition in of.items()]
 

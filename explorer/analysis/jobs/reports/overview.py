@@ -27,10 +27,9 @@ from ..constants import (
     WAITING,
 )
 from ..history import History, Span
+from ..kinds import Kind
 
 LOST = (outcomes.EXPIRED, outcomes.DEAD_LETTERED, outcomes.DROPPED, outcomes.MOVED, outcomes.PURGED, outcomes.DELETED)
-ABANDONED, LOCK_LOST = 7, 12  # outcomes of deliveries
-FAILED = (ABANDONED, LOCK_LOST, outcomes.DEAD_LETTERED, outcomes.DROPPED, outcomes.MOVED)
 FEWEST_TIMES = 10  # messages in an hour whose typical duration counts
 LEAST_COUNT = 5
 LEAST_SPREAD = 8.0  # bins, a quarter of an octave
@@ -79,7 +78,7 @@ def _counts(history: History) -> DataFrame:
     is_attempt = F.col("measure") == measures.ATTEMPT
     of = {
         ARRIVALS: ("step", is_life), LOSSES: ("end_step", is_life & outcome.isin(*LOST)),
-        FAILURES: ("end_step", is_attempt & outcome.isin(*FAILED)), LOCKS: ("end_step", is_attempt & (outcome == LOCK_LOST)),
+        FAILURES: ("end_step", is_attempt & traffic.is_failed()), LOCKS: ("end_step", is_attempt & (outcome == Kind.LOCK_LOST)),
     }  # fmt: skip
     entries = [
         F.when(chosen, F.struct(F.lit(metric).alias("metric"), F.date_trunc("hour", step).alias("at")))
