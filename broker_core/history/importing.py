@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from csv import reader
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -168,10 +169,16 @@ def _events(table: pa.Table, entity: Entity, next_number: int, rows_before: int)
             later,
             f"it is before {earlier}. Check whether the two columns are exchanged.",
         )
+    if days := entity.namespace.archive_days:
+        first = pa.scalar(datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=days), _INSTANT)
+        kept = f"it is older than the {days:,} days that the archive of {entity.namespace.name} is kept. Remove the row."
+        refuse_where(pc.less(given["ended_at"], first), "ended_at", kept)
     known = pc.is_in(given["outcome"], pa.array(list(OUTCOMES)))
     refuse_where(pc.invert(known), "outcome", lambda at: f"{given['outcome'][at].as_py()!r} is none of {', '.join(OUTCOMES)}.")
     for name in ("deliveries", "size", "time_to_live_seconds"):
         refuse_where(pc.less(given[name], 0), name, "it is negative. Leave it empty if it is unknown.")
+    no_number = pc.is_nan(given["time_to_live_seconds"])
+    refuse_where(no_number, "time_to_live_seconds", "it is not a number. Leave it empty if the message lives for ever.")
     too_long = pc.greater(given["time_to_live_seconds"], LONGEST_TIME_TO_LIVE)
     refuse_where(too_long, "time_to_live_seconds", "it is too long. Leave it empty if the message lives for ever.")
     numbers = given["sequence_number"]

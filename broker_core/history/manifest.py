@@ -43,7 +43,8 @@ class Change:
     """What a job's files mean for the manifest.
 
     slices: whose events they were derived from. replaces: ids of files that they take the place of. rolled_up: ids of files that
-    they count. rebuilt: (day, namespace) that were derived again. step_seconds: of counts. imported: as ArchiveFile.
+    they count. rebuilt: (day, namespace) that were derived again. step_seconds: of counts. values: of the fields of ArchiveFile.
+    rows: how many the files have together; None: it is not known.
     """
 
     slices: Collection[int] = ()
@@ -52,6 +53,7 @@ class Change:
     rebuilt: Collection[tuple[date, int]] = ()
     step_seconds: int | None = None
     values: dict[str, Any] = field(default_factory=dict)
+    rows: int | None = None
 
 
 def state() -> ArchiveState:
@@ -86,10 +88,13 @@ def note_folder(folder: str) -> None:
 def enter(folder: str, change: Change) -> list[ArchiveFile]:
     """Enter the files of a job's folder, and what they mean. Returns them.
 
-    Raises ServerBusy if another job changed the same meanwhile; then the manifest is as it was.
+    Raises ServerBusy if another job changed the same meanwhile, and RuntimeError if the files have another number of rows than
+    they should; then the manifest is as it was.
     """
     here = storage.archive_here()
     entered = [_entry(here, path, change) for path in here.below(folder) if path.endswith(".parquet")]
+    if change.rows is not None and (found := sum(one.rows for one in entered)) != change.rows:
+        raise RuntimeError(f"The job wrote {found:,} rows instead of {change.rows:,}; nothing was changed.")
     with transaction.atomic():
         replaced = list(ArchiveFile.objects.select_for_update().filter(pk__in=change.replaces))
         slices = ArchiveSlice.objects.select_for_update().filter(pk__in=change.slices, derived=False)
@@ -123,11 +128,11 @@ def days_to_roll_up(before: date | None) -> list[list[ArchiveFile]]:
 
 
 def rolled_files(groups: Iterable[list[ArchiveFile]]) -> list[ArchiveFile]:
-    """The files of counts, histograms and clients of the days and namespaces of these files."""
+    """The files of counts and histograms of the days and namespaces of these files."""
     found: list[ArchiveFile] = []
     for group in groups:
         same = ArchiveFile.objects.filter(day=group[0].day, namespace_id=group[0].namespace_id)
-        found += same.filter(content__in=(ArchiveFile.COUNTS, ArchiveFile.HISTOGRAMS, ArchiveFile.CLIENTS))
+        found += same.filter(content__in=ArchiveFile.ROLLED)
     return found
 
 
@@ -151,9 +156,10 @@ def rebuild(day: date, namespace_id: int) -> None:
     ArchiveRebuild.objects.get_or_create(day=day, namespace_id=namespace_id)
 
 
-def count_again(day: date, namespace_id: int) -> None:
-    """Have the lives of a day counted again."""
-    ArchiveFile.objects.filter(content=ArchiveFile.LIVES, day=day, namespace_id=namespace_id).update(rolled_up=False)
+def count_again(day: date, namespace_id: int) -> bool:
+    """Have the lives of a day counted again. Returns whether there are any."""
+    lives = ArchiveFile.objects.filter(content=ArchiveFile.LIVES, day=day, namespace_id=namespace_id)
+    return lives.update(rolled_up=False) > 0
 
 
 def _entry(here: Any, path: str, change: Change) -> ArchiveFile:

@@ -99,6 +99,7 @@ REFUSALS = [
     ([HEADER + ",deliveries", row(n="1.5")], "Row 1, column deliveries: '1.5' is not a whole number"),
     ([HEADER + ",size", row(n="-1")], "Row 1, column size: it is negative"),
     ([HEADER + ",time_to_live_seconds", row(n="1e15")], "Row 1, column time_to_live_seconds: it is too long"),
+    ([HEADER + ",time_to_live_seconds", row(n="nan")], "Row 1, column time_to_live_seconds: it is not a number"),
     ([HEADER + ",sequence_number", row(n="2"), row(n="2")],
      "Row 2, column sequence_number: it must be greater than 2, the number before it. Sort the rows"),
     ([HEADER, row(), "a,b"], "Row 2: it has 2 values instead of 3 (a,b). Put texts with commas in quotation marks"),
@@ -113,6 +114,17 @@ def test_a_refusal_says_row_column_and_what_to_do(archive_folder, queue, tmp_pat
             importing.import_history(tmp_path / "old.csv", queue)
         assert str(refused.value).startswith(refusal) and str(refused.value).endswith(".")
     assert not ArchiveFile.objects.exists()
+
+
+def test_days_that_the_archive_does_not_keep_are_refused(archive_folder, queue, tmp_path):
+    """Their counts are kept without their lives, and would be replaced by those of the import."""
+    queue.namespace.archive_days = 30
+    (tmp_path / "old.csv").write_text("\n".join([HEADER, row()]))
+    with pytest.raises(importing.ImportRefused, match="Row 1, column ended_at: it is older than the 30 days that the archive"):
+        importing.import_history(tmp_path / "old.csv", queue)
+    today = datetime.now(UTC).isoformat()
+    (tmp_path / "old.csv").write_text("\n".join([HEADER, row(enqueued_at=today, ended_at=today)]))
+    assert importing.import_history(tmp_path / "old.csv", queue).messages == 1
 
 
 def test_all_is_added_or_nothing(archive_folder, queue, tmp_path, monkeypatch):

@@ -155,7 +155,7 @@ def test_damaged_lives_are_derived_again(archive_folder, postgres):
     assert problems(deep=True) == []
 
 
-@pytest.mark.parametrize("content", ["counts", "histograms", "clients"])
+@pytest.mark.parametrize("content", ["counts", "histograms"])
 def test_damaged_counts_are_counted_again(archive_folder, postgres, content):
     lives, file = derived(archive_folder, "lives"), derived(archive_folder, content)
     ArchiveFile.objects.update(rolled_up=True)
@@ -164,6 +164,13 @@ def test_damaged_counts_are_counted_again(archive_folder, postgres, content):
     assert [[one.pk for one in group] for group in manifest.days_to_roll_up(None)] == [[lives.pk]]
     assert ArchiveFile.objects.get().pk == lives.pk and not ArchiveRebuild.objects.exists()
     assert problems() == []
+
+
+def test_damaged_counts_of_deleted_lives_are_removed(archive_folder, postgres):
+    file = derived(archive_folder, "counts")
+    (archive_folder / file.path).unlink()
+    assert f"{file.path} was removed: the lives of its day were deleted" in repaired()
+    assert not ArchiveFile.objects.exists()
 
 
 def test_a_damaged_file_of_open_messages_is_removed(archive_folder, postgres):

@@ -15,10 +15,9 @@ AGAIN = {
     ArchiveFile.SETTINGS: "will be written again, with the settings still in the database, by the next nightly task",
     ArchiveFile.LIVES: "will be derived again from the events of the day by the next analysis",
     ArchiveFile.OPEN: "was removed: messages that had not ended have lives without a beginning",
-    **dict.fromkeys(
-        (ArchiveFile.COUNTS, ArchiveFile.HISTOGRAMS, ArchiveFile.CLIENTS), "will be counted again by the next nightly task"
-    ),
+    **dict.fromkeys(ArchiveFile.ROLLED, "will be counted again by the next nightly task"),
 }
+NOT_AGAIN = "was removed: the lives of its day were deleted, so that they cannot be counted again"
 
 
 class Command(BaseCommand):
@@ -49,14 +48,15 @@ class Command(BaseCommand):
 
     def _make_again(self, file: ArchiveFile) -> None:
         """Remove a file from the manifest, and have it made again."""
+        said = AGAIN[file.content]
         with transaction.atomic():
             if file.content == ArchiveFile.LIVES:
                 manifest.rebuild(file.day, file.namespace_id)
-            elif file.content in (ArchiveFile.COUNTS, ArchiveFile.HISTOGRAMS, ArchiveFile.CLIENTS):
-                manifest.count_again(file.day, file.namespace_id)
+            elif file.content in ArchiveFile.ROLLED:
+                said = said if manifest.count_again(file.day, file.namespace_id) else NOT_AGAIN
             ArchiveUnusedFile.objects.update_or_create(path=file.path, defaults={"since": Now()})
             file.delete()
-        self.stdout.write(f"{file.path} {AGAIN[file.content]}.")
+        self.stdout.write(f"{file.path} {said}.")
 
     def _repair_events(self, files: Sequence[ArchiveFile]) -> None:
         slices = sorted({file.slice_id for file in files if file.slice_id is not None})

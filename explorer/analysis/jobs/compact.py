@@ -1,6 +1,6 @@
 """Job "compact": writes the rows of small files of one content, day and namespace as few large ones, ordered by message.
 
-Specification: content, files, output (a folder to write), partitions (how many files), rows (how many there have to be).
+Specification: content, files, output (a folder to write), partitions (how many files).
 """
 
 from pyspark.sql import SparkSession

@@ -12,13 +12,13 @@ from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-from django.db.models import Max, Sum
+from django.db.models import Sum
 from django.db.models.functions import Now
 
 from broker_core.common.errors import ServerBusy
 from broker_core.history import manifest, properties, storage, verification
 from broker_core.history.manifest import Change
-from broker_core.models import ArchiveFile, ArchiveRebuild, ArchiveSlice, Entity
+from broker_core.models import ArchiveFile, ArchiveRebuild, Entity
 from explorer.models import AnalysisResult, AnalysisRun
 from explorer.shared import changes
 
@@ -32,8 +32,7 @@ LOOK_BACK = timedelta(days=7)  # messages without an event for so long are not c
 ROWS_OF_PARTITION = 400_000
 SIZE = 64 * 2**20  # bytes below which files of a day are merged
 MOST_TRIES = 3  # to derive what another run may derive at the same time
-KEPT = timedelta(days=30)  # a stored result that nobody opened for so long is deleted
-COUNTED = (ArchiveFile.COUNTS, ArchiveFile.HISTOGRAMS, ArchiveFile.CLIENTS)
+KEPT = timedelta(days=30)  # a stored result that nobody opened for so long is deleted, and the files of an older run
 DAMAGED = "{file} It is left out. Run `manage.py verify_archive --repair`, then refresh."
 
 
@@ -84,6 +83,7 @@ def maintain(jobs: execution.Jobs, run: AnalysisRun) -> None:
     events = derive(jobs)
     days, files = roll_up(jobs, before=today), compact(jobs, before=today)
     AnalysisResult.objects.filter(opened_at__lt=datetime.now(UTC) - KEPT).delete()
+    execution.remove_old_folders(KEPT)
     message = f"{events:,} events were derived, {days:,} days counted, and {files:,} files merged."
     runs.succeed(jobs.held, message=message, events=events)
 
@@ -92,9 +92,8 @@ def report(jobs: execution.Jobs, run: AnalysisRun) -> None:
     """Make the tables of reports, from all events that there are. Each is stored as soon as it is made."""
     asked = [(BY_SLUG[slug], key) for slug, key in zip(run.request["reports"], run.request["keys"], strict=True)]
     scopes = {one.slug: submission.asked_scope(one, run.request["query"]) for one, _ in asked}
-    jobs.expect(_underived_events() + max(_rows(one, *scopes[one.slug]) for one, _ in asked))
+    jobs.expect(_underived_events() + max(_rows(one, scopes[one.slug][0]) for one, _ in asked))
     events = derive(jobs)
-    until = ArchiveSlice.objects.filter(state=ArchiveSlice.DONE).aggregate(at=Max("opened_at"))["at"]
     requests = []
     for analysis, key in asked:
         scope, values = scopes[analysis.slug]
@@ -109,7 +108,7 @@ def report(jobs: execution.Jobs, run: AnalysisRun) -> None:
             pk=key,
             defaults={
                 "report": analysis.slug, "namespace_id": scopes[analysis.slug][0].namespace.pk, "asked": kept, "run_id": run.pk,
-                "tables": jobs.folder.result(key).read_bytes(), "card": None, "notes": jobs.notes, "until": until,
+                "tables": jobs.folder.result(key).read_bytes(), "card": None, "notes": jobs.notes,
                 "made_at": Now(), "opened_at": Now(),
             },
         )  # fmt: skip
@@ -185,17 +184,15 @@ def _wanted(analysis: Analysis, scope: Scope) -> dict[str, list[ArchiveFile]]:
         found.setdefault(content, {}).update((file.pk, file) for file in files)
 
     for content, back in analysis.needs.items():
-        read = ArchiveFile.LIVES if content == "attempts" else content
-        inside = manifest.files(read, [scope.namespace.pk], first - back, end)
-        add(read, inside)
-        if content in COUNTED:
+        add(content, manifest.files(content, [scope.namespace.pk], first - back, end))
+        if content in ArchiveFile.ROLLED:
             lives = manifest.files(ArchiveFile.LIVES, [scope.namespace.pk], first - back, end)
             add(ArchiveFile.LIVES, (file for file in lives if not file.rolled_up))
             add(ArchiveFile.OPEN, manifest.files(ArchiveFile.OPEN, [scope.namespace.pk], first - back, end))
     return {content: list(files.values()) for content, files in found.items()}
 
 
-def _rows(analysis: Analysis, scope: Scope, values: Mapping[str, Any]) -> int:
+def _rows(analysis: Analysis, scope: Scope) -> int:
     return sum(file.rows for files in _wanted(analysis, scope).values() for file in files)
 
 
@@ -234,10 +231,16 @@ def _lives(
 
 
 def _derive_again(jobs: execution.Jobs, day: date, namespace_id: int) -> None:
-    """Derive the lives of a day again from its events, with those of the days before it."""
+    """Derive the lives of a day again from its events, with those of the days before it; not while some of these are damaged."""
     of = ArchiveFile.objects.filter(content=ArchiveFile.EVENTS, namespace_id=namespace_id, day__lte=day, day__gte=day - LOOK_BACK)
-    files = intact(jobs, of)
-    replaced = ArchiveFile.objects.filter(namespace_id=namespace_id, day=day, content__in=(ArchiveFile.LIVES, *COUNTED))
+    late = list(manifest.underived().values_list("pk", flat=True))  # damaged, and derived when they are not
+    given = list(of.exclude(slice_id__in=late).exclude(slices__overlap=late))
+    files = intact(jobs, given)
+    if len(files) < len(given):
+        return
+    replaced = ArchiveFile.objects.filter(
+        namespace_id=namespace_id, day=day, content__in=(ArchiveFile.LIVES, *ArchiveFile.ROLLED)
+    )
     change = Change(replaces=list(replaced.values_list("pk", flat=True)), rebuilt=[(day, namespace_id)])
     specification = {
         "earlier": addresses(file for file in files if file.day < day),
@@ -269,10 +272,11 @@ def _merge(jobs: execution.Jobs, group: Sequence[ArchiveFile]) -> None:
     values = {"imported": first.imported, "slices": slices, "rolled_up": first.rolled_up}
     specification = {
         "content": first.content, "files": addresses(group), "output": storage.archive_here().address(folder),
-        "partitions": _merged_files(group), "rows": sum(file.rows for file in group),
+        "partitions": _merged_files(group),
     }  # fmt: skip
     jobs.run("compact", specification)
-    manifest.enter(folder, Change(replaces=[file.pk for file in group], values=values))
+    rows = sum(file.rows for file in group)
+    manifest.enter(folder, Change(replaces=[file.pk for file in group], values=values, rows=rows))
 
 
 def _merged_files(group: Sequence[ArchiveFile]) -> int:
