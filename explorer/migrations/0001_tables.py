@@ -99,7 +99,6 @@ class Migration(migrations.Migration):
                     models.ForeignKey(null=True, on_delete=models.SET_NULL, related_name="results", to="explorer.analysisrun"),
                 ),
                 ("notes", models.JSONField(default=list)),
-                ("until", models.DateTimeField(null=True)),
                 ("made_at", models.DateTimeField()),
                 ("opened_at", models.DateTimeField()),
             ],

@@ -8,7 +8,7 @@ class AnalysisRun(models.Model):
 
     kind: "reports" (which `request` lists), or "maintenance" (the nightly jobs). namespace, subject: what it is about, by the
     names of that time; empty: the whole archive. warm: whether a Spark driver executed it that was running already; None: it has
-    not begun. expected_seconds: how long it should take, by earlier runs; None: not known.
+    not begun. expected_seconds: how long it should take, by the last run that made the same; None: not known.
     An execution holds the run's lease: `claimed_by` is its token, and `lease_until` is renewed while it runs. A run whose lease
     has ended is no longer running, whatever `state` says (see `running.runs.end_dead_runs`).
     """
@@ -67,8 +67,8 @@ class AnalysisResult(models.Model):
     """The newest tables of a report for a scope, a range and the values of its form.
 
     key: of these (running.submission.key_of). tables: as jobs.reporting packs them. asked: the request that they answer, without
-    files (jobs.history.Request), whose range ended at that time. until: the archive's events up to here are in it, by the
-    database's clock. card: what pages show of the tables, as pages.cards packs it; None: not made yet.
+    files (jobs.history.Request), whose range ended at that time. card: what pages show of the tables, as pages.cards packs it;
+    None: not made yet.
     """
 
     key = models.CharField(max_length=64, primary_key=True)
@@ -79,7 +79,6 @@ class AnalysisResult(models.Model):
     card = models.BinaryField(null=True)
     run = models.ForeignKey(AnalysisRun, null=True, on_delete=models.SET_NULL, related_name="results")
     notes = models.JSONField(default=list)
-    until = models.DateTimeField(null=True)
     made_at = models.DateTimeField()
     opened_at = models.DateTimeField()
 

@@ -10,6 +10,7 @@ from django.contrib.auth.models import Group
 from django.urls import reverse
 
 from broker_core import namespaces
+from broker_core.common.errors import ServerBusy
 from broker_core.common.types import EntityAddress
 from broker_core.models import Entity, Namespace
 from broker_core.service_bus import entities
@@ -25,6 +26,7 @@ from .stored import a_run_of, a_stored_result
 pytestmark = pytest.mark.django_db(transaction=True)
 HTMX = {"HX-Request": "true"}
 MINUTE = timedelta(minutes=1)
+HOUR = timedelta(hours=1)
 FOREVER = datetime(2100, 1, 1, tzinfo=UTC)
 
 
@@ -157,6 +159,26 @@ def test_a_run_waits_for_a_worker_that_executes_another_one(viewer, queue):
     assert "Waiting for a worker" in body_of(viewer.get(slow(queue)))
 
 
+def test_how_long_a_run_takes_is_expected_from_the_last_one(viewer, queue, handed):
+    now = datetime.now(UTC)
+    run = a_run_of(["waiting"], {"queue": queue.pk}, state="succeeded", started_at=now - 3 * MINUTE, finished_at=now - MINUTE)
+    viewer.get(at("analysis_report", "waiting", queue=queue.pk))
+    viewer.get(at("analysis_report", "losses", queue=queue.pk))
+    found = AnalysisRun.objects.exclude(pk=run.pk).values_list("request__reports", "expected_seconds")
+    assert sorted(found) == [(["losses"], None), (["waiting"], 120.0)]
+
+
+def test_a_result_that_is_opened_is_kept(viewer, queue, handed):
+    """Once a day is enough."""
+    now = datetime.now(UTC)
+    result = a_stored_result([queue])
+    for opened_at, changes in ((now - 25 * HOUR, True), (now - HOUR, False)):
+        AnalysisResult.objects.filter(pk=result.pk).update(opened_at=opened_at)
+        viewer.get(at("analysis_report", "waiting", queue=queue.pk))
+        result.refresh_from_db()
+        assert (result.opened_at != opened_at) is changes
+
+
 def test_a_failed_run_says_why_and_is_not_repeated_by_looking(viewer, queue, handed):
     a_stored_result([queue], made_at=datetime.now(UTC) - 11 * MINUTE)
     failed = a_run_of(
@@ -256,6 +278,15 @@ def test_all_questions_are_answered_anew_by_a_button(viewer, queue, handed):
     assert viewer.post(at("analyses", queue=queue.pk)).url == at("analyses", queue=queue.pk)
     assert set(AnalysisRun.objects.get(pk__in=handed).request["reports"]) >= {"waiting"}
     assert AuditRecord.objects.filter(action="start analysis").exists()
+
+
+def test_a_refused_request_for_answers_is_said(viewer, queue, monkeypatch):
+    def refuse(*_, **__):
+        raise ServerBusy("Try again.")
+
+    monkeypatch.setattr(asking.Asked, "refreshed", refuse)
+    page = body_of(viewer.post(at("analyses", queue=queue.pk), follow=True))
+    assert "Try again." in page
 
 
 def test_the_landing_lists_runs_and_who_holds_the_archive_back(viewer, queue, monkeypatch):

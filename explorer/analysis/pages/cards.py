@@ -27,7 +27,8 @@ from ..reports.tables import Tables
 from ..running import submission
 from ..survival import CannotTell
 
-MADE_BY = (Path(__file__).parent, Path(__file__).parents[1] / "reports", Path(__file__).parents[2] / "shared")
+ANALYSIS = Path(__file__).parents[1]
+MADE_BY = (ANALYSIS, *(ANALYSIS / name for name in ("pages", "reports", "jobs")), ANALYSIS.parent / "shared")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,7 @@ class Answer:
 def answers(analyses: Sequence[Analysis], scope: Scope, form: Any) -> list[Answer]:
     """What is stored of these reports."""
     stored = submission.results_of(analyses, scope, form)
+    submission.note_opened(stored.values())
     return [
         Answer(one, result, card_of(one, result, scope, form.cleaned_data)) if (result := stored.get(one.slug)) else Answer(one)
         for one in analyses

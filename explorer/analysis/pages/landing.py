@@ -64,7 +64,9 @@ def analyses(request: HttpRequest) -> HttpResponse:
     firsts = first_reports(of_entity=not scope.is_whole, actor=request.actor)
     asked = Asked(firsts, asked_of(firsts, {**scope.query})[0], scope)
     if request.method == "POST":
-        shell.act(request, "start analysis", None, lambda: asked.refreshed(request.actor), target=scope.name)
+        done = shell.act(request, "start analysis", None, lambda: asked.refreshed(request.actor), target=scope.name)
+        if done.error is not None:
+            shell.notify_error(request, done.error)
         return HttpResponseRedirect(f"{reverse('explorer:analyses')}?{scope.url_query}")
     if part == DETAILS:
         return _details(asked)

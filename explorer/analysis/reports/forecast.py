@@ -122,8 +122,10 @@ def sentence(scope: Scope, found: Sequence[Peak], weeks: int) -> str:
 
 def next_at(peak: Peak, now: datetime) -> datetime:
     """When the peak begins next, or began if it is not over yet."""
-    at = floor(now, WEEK) + peak.slot * HOUR
-    return at if at + peak.hours * HOUR > now else at + WEEK
+    at = floor(now, WEEK) - WEEK + peak.slot * HOUR  # one that began last week may go on
+    while at + peak.hours * HOUR <= now:
+        at += WEEK
+    return at
 
 
 def last_at(peak: Peak, end: datetime) -> datetime:

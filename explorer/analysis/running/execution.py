@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +149,14 @@ def end_dead_runs() -> int:
         RunFolder(run_id).remove_scratch()
     drivers.remove_left()
     return len(dead)
+
+
+def remove_old_folders(age: timedelta) -> None:
+    """Remove the specifications and logs of runs on this machine that ended so long ago."""
+    for folder in Path(settings.RUNS_FOLDER).glob("run-*"):
+        with suppress(FileNotFoundError):
+            if time.time() - folder.stat().st_mtime > age.total_seconds():
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _execute(held: runs.Claim, run: AnalysisRun, folder: RunFolder, should_stop: Callable[[], bool]) -> None:

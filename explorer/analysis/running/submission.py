@@ -49,6 +49,13 @@ def results_of(analyses: Iterable[Analysis], scope: Scope, form: ReportForm) -> 
     return {slugs[result.key]: result for result in AnalysisResult.objects.filter(pk__in=slugs)}
 
 
+def note_opened(results: Iterable[AnalysisResult]) -> None:
+    """Note that results were opened, which keeps them; once a day is enough."""
+    before = datetime.now(UTC) - timedelta(days=1)
+    if old := [one.pk for one in results if one.opened_at < before]:
+        AnalysisResult.objects.filter(pk__in=old).update(opened_at=Now())
+
+
 def refresh(
     analyses: Iterable[Analysis], scope: Scope, form: ReportForm, *, actor: Actor, force: bool = False
 ) -> AnalysisRun | None:
@@ -67,12 +74,21 @@ def refresh(
         "reports": [one.slug for one in wanted],
         "keys": [key_of(one, scope, form) for one in wanted],
     }
+    about = {"namespace": scope.namespace.name, "subject": scope.name}
     with transaction.atomic():
         run = AnalysisRun.objects.create(
-            namespace=scope.namespace.name, subject=scope.name, request=request, requested_by=str(actor), requested_at=Now()
-        )
+            **about, request=request, requested_by=str(actor), requested_at=Now(),
+            expected_seconds=expected_seconds([one.slug for one in wanted], **about),
+        )  # fmt: skip
         transaction.on_commit(lambda: submit_run(run.pk))
     return run
+
+
+def expected_seconds(reports: Iterable[str], **about: str) -> float | None:
+    """How long the last run took that made these reports, of about the same; None: there was none."""
+    earlier = AnalysisRun.objects.filter(state=AnalysisRun.SUCCEEDED, request__reports=list(reports), **about)
+    last = earlier.exclude(started_at=None).defer("log_tail").first()
+    return last.duration.total_seconds() if last and last.duration else None
 
 
 def submit_run(run_id: int) -> None:

@@ -50,6 +50,12 @@ def test_when_it_comes_next_and_was_seen_last():
     assert forecast.last_at(peak, NOON) == MONDAY - WEEK + 9 * HOUR
 
 
+def test_a_peak_across_the_end_of_the_week_is_not_over_on_monday():
+    peak = Peak(1, 166, 4, {1: 40, 2: 40, 3: 40})
+    assert forecast.next_at(peak, MONDAY + HOUR) == MONDAY - 2 * HOUR
+    assert forecast.next_at(peak, MONDAY + 2 * HOUR) == MONDAY + 166 * HOUR
+
+
 def test_the_answer_and_the_next_seven_days():
     given = tables(
         hours=hours(h9=[30, 10, 20, 99, 0, 0, 0, 0]),

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -304,6 +305,16 @@ def test_the_folder_of_a_driver_that_was_killed_while_removing_it_is_removed(set
     (tmp_path / "driver-1" / "scratch").mkdir(parents=True)
     driver.remove_left()
     assert not drivers_there()
+
+
+def test_files_of_old_runs_are_removed(settings, tmp_path):
+    settings.RUNS_FOLDER = tmp_path
+    for number, days in ((1, 31), (2, 29)):
+        execution.RunFolder(number).make()
+        at = time.time() - days * 86_400
+        os.utime(tmp_path / f"run-{number}", (at, at))
+    execution.remove_old_folders(timedelta(days=30))
+    assert [one.name for one in tmp_path.iterdir()] == ["run-2"]
 
 
 def drivers_there() -> list[Path]:
