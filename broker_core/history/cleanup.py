@@ -34,8 +34,8 @@ def clean_up_archive() -> CleanedUp:
 
 
 def delete_unused(connection: psycopg.Connection, age: timedelta = READERS) -> int:
-    """Delete the files and folders that no reader can be at any more, and a job's folder with the last of its files. Returns how
-    many."""
+    """Delete the files and folders that no reader can have open any more, and a job's folder with the last of its files. Returns
+    how many."""
     here = storage.archive_here()
     paths = [path for (path,) in connection.execute(archive.SQL["history_unused"], {"age": age}).fetchall()]
     for path in paths:

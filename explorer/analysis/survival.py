@@ -2,7 +2,7 @@
 
 A message that expired, was purged or is still in the queue without having been received has waited at least as long as it was
 there. Leaving such messages out would make waiting look shorter than it is; the estimate counts each as long as it was there.
-The same holds for deliveries whose lock was lost: the holder needed at least that long. Pure: no query, no clock.
+Pure: no query, no clock.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class Request:
     """What a report is asked.
 
     now: by the namespace's clock. step: the interval of its charts, by which it groups. values: of its form. files: addresses by
-    content (schemas.BY_CONTENT); those of "lives" and "attempts" that roll-ups count already are in `rolled`.
+    content (schemas.BY_CONTENT). rolled: those of lives that roll-ups already count.
     """
 
     entity_ids: Sequence[int]

@@ -1,4 +1,4 @@
-"""What a roll-up counts, and the bins of its histograms. Without PySpark: pages read roll-ups by the same definitions.
+"""What a roll-up counts, and the bins of its histograms. Without PySpark, so that pages use the same definitions.
 
 A bin holds the whole numbers of microseconds from its lower bound up to the next one's. Below 32 each number has
 its own; above, each octave has 32 of equal width, so a value is off by at most 1 in 64 when its bin's middle stands for it. Bins

@@ -34,7 +34,7 @@ WAITED_US = 1000  # a message that was received later than this after its arriva
 BLOCKS = 40  # into which a history is cut, at most
 FEWEST_BLOCKS = 6  # of a history, else equal ones are cut; and of a resampled one
 BACKLOG = 0.05  # share of the waiting behind busy consumers, from which on a queue has a backlog
-RESAMPLES = 30  # resampled histories from which a band is
+RESAMPLES = 30  # resampled histories for each band
 Z95 = 1.959964
 
 
@@ -177,7 +177,7 @@ def with_needed_times(made: Sequence[Delivery], refusals: Iterable[Refusal]) -> 
     late = 0
     for refusal in sorted(refusals, key=lambda one: one.at):
         mine = [at for at in lost.get((refusal.number, refusal.holder), ()) if made[at].until <= refusal.at]
-        if mine and found[mine[0]] is made[mine[0]]:  # the oldest one that is not told yet
+        if mine and found[mine[0]] is made[mine[0]]:  # the oldest one that is not matched yet
             found[mine[0]] = replace(made[mine[0]], until=refusal.at, result=refusal.result)
             lost[refusal.number, refusal.holder].remove(mine[0])
             late += 1

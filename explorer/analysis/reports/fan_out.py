@@ -77,7 +77,7 @@ def sentence(listed: Sequence[Any], published: Mapping[Any, int], names: Mapping
     said = f"{counted(total, 'message')} of {counted(len(sources), copier)} became {counted(copies, 'copy', 'copies')}"
     least = min(listed, key=lambda one: (_share(one, published), one.entity_id))
     if (share := _share(least, published)) < 1:
-        said += f"; {_name(least, names)} took fewest, {percent(share)} of those of {_source(least, names)}"
+        said += f"; {_name(least, names)} took the fewest: {percent(share)} of the messages of {_source(least, names)}"
     worst = listed[0]
     if worst.lag_p95_us and worst.compared >= FEWEST:
         said += f"; {_name(worst, names)} lags most behind the fastest, by {brief(duration(worst.lag_p50_us))} in the median"

@@ -42,7 +42,7 @@ NOTES = (
     f"A backlog is large if it is at least {LARGE} messages and {LARGE_TIMES} times the median of all hours of the queue. One "
     f"that was large in the same hour of at least {FEWEST_WEEKS} weeks, and of half of the weeks, comes again. Adjacent hours "
     "are one peak.",
-    "The range is that of the weeks, not a confidence interval: a change of traffic or consumers is not foreseen.",
+    "The range is that of the observed weeks, not a confidence interval; changes in traffic or consumers are not anticipated.",
 )
 
 

@@ -42,7 +42,7 @@ NOTES = (
     "A journey leads from a message to those that were made from it: copies of a topic, forwarded, moved and resubmitted ones; "
     "and to messages whose correlation id is its message id, or with the same correlation id (of at most "
     f"{MOST_ALIKE} messages). One that branches counts once for each end.",
-    "The time that messages lie among dead letters is not part of a journey's.",
+    "Time spent in a dead-letter queue is excluded.",
     f"Includes journeys of 2 to {MOST_HOPS + 1} steps whose last step ended in this range, and that began at most "
     f"{LOOK_BACK.days} days before it. Messages sent at the history level off are not included.",
 )

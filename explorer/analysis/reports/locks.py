@@ -89,7 +89,7 @@ def present(scope: Scope, values: Mapping[str, Any], tables: Tables) -> Report:
     sections = [_queues(scope, queues, by_queue)]
     if queues and queues[0].lost:
         receivers = [one for one in tables["deliveries"] if one.entity_id is None]
-        title = "Deliveries of the messages that lost most locks"
+        title = "Deliveries of the messages that lost the most locks"
         sections = [
             _by_time(scope.range, rows),
             messages_section(scope, tables["worst"], title),

@@ -39,7 +39,7 @@ NOTES = (
     "Causes are reasons without numbers and ids.",
     f"A cause is known since it was first seen in the {LOOK_BACK.days} days before the range, or in it; it is new if the history "
     f"begins at least {NEW_AFTER.days * 24} hours earlier.",
-    "Messages that a dead-letter queue, another queue or an operator has got can be found there.",
+    "Dead-lettered and moved messages can be found in the dead-letter queue or in the destination queue.",
 )
 
 

@@ -141,7 +141,7 @@ def session_sentence(sessions: Sequence[Any]) -> str:
         said.append(f"Session {still.session} stalled longest: {human(length)} from {moment(still.since)}.")
     share = most.messages / most.queue_messages
     if most.queue_sessions > 1 and share > 3 / most.queue_sessions and most.messages >= FEWEST:
-        said.append(f"Session {most.session} has most messages, {percent(share)} of its queue's.")
+        said.append(f"Session {most.session} has the most messages: {percent(share)} of its queue's.")
     return " ".join(said)
 
 

@@ -15,7 +15,7 @@ from explorer.shared.charts import WIDTHS, brief, stacked_bars
 
 MOST_ROWS = 200  # of a table on the page; a file has all of them
 NOTHING = "–"
-PREVIEWED = "The link of a setting opens the preview of changing the queue; nothing is changed by opening it."  # a note
+PREVIEWED = "The link opens a preview of the changed setting. Opening it changes nothing."  # a note
 
 
 def percent(share: float) -> str:

@@ -55,7 +55,7 @@ NOTES = (
     "Waiting is from enqueueing to the first delivery; processing is from the last delivery to the settlement by a receiver.",
     "Messages are counted in the interval in which they were enqueued.",
     "Messages that expired, were removed or still wait count as long as they could have been received (Kaplan-Meier), so an "
-    "outage shows as long waiting; a percentile that was not observed is a dash.",
+    "outage shows as long waiting; a percentile that was not reached is shown as a dash.",
     "Durations are those of bins, off by at most 1 in 32.",
 )
 LINES = [("p50", "median"), ("p95", "95 %")]

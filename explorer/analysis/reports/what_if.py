@@ -46,8 +46,8 @@ CALIBRATION = (
     Column("error", "Error", "figure"),
 )
 NOTES = (
-    "A replay is a simulation over the real arrivals, work times, failures and absences of consumers. Deliveries that there were "
-    "not are drawn from those that there were. Consumers take as many messages as they prefetch, the oldest first.",
+    "A replay is a simulation over the real arrivals, work times, failures and absences of consumers. Deliveries beyond "
+    "those observed are sampled from the observed ones. Consumers take as many messages as they prefetch, the oldest first.",
     "Bands (95 %) are from replays of resampled blocks of time. Blocks end where no message waits, so that an outage stays whole "
     "with the messages that it delayed.",
     "Messages that were in the queue before the range, priorities and sessions are not replayed. The number of consumers and the "

@@ -10,7 +10,10 @@ from explorer.shared import changes
 
 
 class Command(BaseCommand):
-    help = 'Mark that something was deployed now: charts mark the instant, and the report "Before and after" compares both sides.'
+    help = (
+        "Mark that something was deployed now: charts mark the instant, and the report "
+        '"Which change or deploy began this?" considers it.'
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("name", help='what was deployed, such as "checkout 1.4.2"')

@@ -31,9 +31,9 @@ def test_the_answer_names_who_took_fewest_and_who_lags():
     scope = a_scope("events/Subscriptions/audit", "events/Subscriptions/billing", "events", compared=SPAN.before(HOUR))
     found = shown(SLOW, {}, scope=scope, topics=[{}], sources=[{}])
     assert found.finding == (
-        "100 messages of 1 topic became 130 copies; audit took fewest, 40.0\xa0% of those of events; billing lags most behind "
-        "the fastest, by 3.0 s in the median. 10 messages were taken by none. That is 100\xa0% more than from 2026-03-01 11:00 "
-        "to 2026-03-01 12:00 (50)."
+        "100 messages of 1 topic became 130 copies; audit took the fewest: 40.0\xa0% of the messages of events; billing lags "
+        "most behind the fastest, by 3.0 s in the median. 10 messages were taken by none. That is 100\xa0% more than from "
+        "2026-03-01 11:00 to 2026-03-01 12:00 (50)."
     )
     assert [plain(one) for one in found.tables["targets"].rows[1][:9]] == ["events", "audit", 100, 40, 0.4, 60, 38, 1, 1]
     [lag] = [one for one in found.sections if one.name == "lag"]
@@ -50,7 +50,7 @@ def test_exchanges_count_only_messages_that_a_queue_took():
     scope = a_scope("a", "b", family=Family.RABBITMQ)
     exchange = {"source": "news", "source_id": None}
     found = shown(exchange, scope=scope, sources=[exchange])
-    assert found.finding == "90 messages of 1 exchange became 40 copies; a took fewest, 44.4\xa0% of those of news."
+    assert found.finding == "90 messages of 1 exchange became 40 copies; a took the fewest: 44.4\xa0% of the messages of news."
     assert fan_out.UNROUTABLE in found.notes
 
 

@@ -60,7 +60,8 @@ def test_numbers_lead_to_the_messages_that_left_with_the_value():
 def test_sessions_that_stalled_and_hot_ones():
     found = shown(values=[{}], sessions=[{}, STUCK], spells=[{}])
     assert found.finding.endswith(
-        "Session stuck stalled longest: 15 min from 2026-03-01 12:00. Session hot has most messages, 81.6\xa0% of its queue's."
+        "Session stuck stalled longest: 15 min from 2026-03-01 12:00. "
+        "Session hot has the most messages: 81.6\xa0% of its queue's."
     )
     section = found.sections[-1]
     assert [row[1] for row in section.table.rows] == ["stuck", "hot"]
