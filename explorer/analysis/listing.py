@@ -31,7 +31,6 @@ class MessagesForm(ScopeForm):
     left_start = forms.DateTimeField(required=False)
     left_end = forms.DateTimeField(required=False)
     outcome = forms.ChoiceField(required=False, choices=[("", ""), *wording.OUTCOMES.items()])
-    reason = forms.CharField(required=False, max_length=4096, strip=False)
     cause = forms.CharField(required=False, max_length=4096, strip=False)
     key = forms.CharField(required=False, max_length=200, strip=False)
     value = forms.CharField(required=False, max_length=4096, strip=False)
@@ -69,7 +68,7 @@ class MessagesForm(ScopeForm):
         if values["deliveries"]:
             receiver = values["receiver"] if "receiver" in self.data else None
             return messages.find_deliveries(ids, values["start"], values["end"], ending=values["deliveries"], receiver=receiver)
-        chosen = {name: values[name] for name in ("outcome", "reason", "order", "key", "value", "origin", "destination")}
+        chosen = {name: values[name] for name in ("outcome", "order", "key", "value", "origin", "destination")}
         chosen["cause"] = values["cause"] if "cause" in self.data else None
         return messages.find(ids, self._range("start", "end"), left=self._range("left_start", "left_end"), **chosen)
 
@@ -85,7 +84,7 @@ def messages_url(of: Mapping[str, Any], start: datetime | None, end: datetime | 
 @require_GET
 @shell.page
 def messages_behind(request: HttpRequest) -> HttpResponse:
-    """The messages behind a number: of a queue or namespace and a range, and optionally of an outcome and a reason."""
+    """The messages behind a number: of a queue or namespace and a range, and optionally of an outcome and a cause."""
     request.actor.require(Right.BROWSE, "the analyses")
     chosen = MessagesForm(request.GET)
     if not chosen.is_valid() or chosen.subject is None:
@@ -115,6 +114,6 @@ def _conditions(values: Mapping[str, Any]) -> str:
         found += f" that left the queue from {values['left_start']:%Y-%m-%d %H:%M} to {values['left_end']:%Y-%m-%d %H:%M} UTC"
     if values["key"]:
         found += f", with {dimensions.words(values['key'], values['value'])}"
-    if reason := values["reason"] or values["cause"]:
-        found += f", with the reason “{reason}”"
+    if values["cause"]:
+        found += f", with the reason “{values['cause']}”"
     return found

@@ -126,7 +126,6 @@ def find(
     *,
     left: tuple[datetime, datetime] | None = None,
     outcome: str = "",
-    reason: str = "",
     cause: str | None = None,
     key: str = "",
     value: str = "",
@@ -135,14 +134,13 @@ def find(
     order: str = "waiting",
 ) -> Found:
     """The messages of the main lists of entities, as Listed. entered, left: the ranges in which they were enqueued, and left; at
-    least one. Without `left` those that are still there count, too. outcome: a name of outcomes.COLUMNS, or "other". reason:
-    exactly this, or outcomes.NO_REASON. cause: the reason without numbers and ids; empty: without one. key, value: of dimensions.
-    origin, destination: the entity of the message that this one was made from, or became; 0: there is none."""
+    least one. Without `left` those that are still there count, too. outcome: a name of outcomes.COLUMNS, or "other". cause:
+    the reason without numbers and ids; empty: without one. key, value: of dimensions. origin, destination: the entity of the
+    message that this one was made from, or became; 0: there is none."""
     where = (ds.field("subqueue") == _MAIN) & (
         _within("enqueued_at", *entered) if entered else ds.field("enqueued_at").is_valid()
     )
     where &= _within("ended_at", *left) if left else ds.scalar(True)
-    where &= _same("reason", None if reason == outcomes.NO_REASON else reason) if reason else ds.scalar(True)
     where &= _same("cause", cause or None) if cause is not None else ds.scalar(True)
     for name, entity_id in (("from_entity_id", origin), ("to_entity_id", destination)):
         where &= _same(name, entity_id or None) if entity_id is not None else ds.scalar(True)

@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from . import measures, outcomes, roll_up, schemas
+from . import outcomes, roll_up, schemas
 
 MAIN = 0  # the sub-queue of messages that can be received
 
@@ -172,6 +172,6 @@ def micros(at: Column) -> Column:
     return F.unix_micros(at)
 
 
-def lives_measure() -> Column:
-    """Whether a row of `counts` counts lives."""
-    return F.col("measure") == measures.LIFE
+def percentile(value: Column | str, *shares: float) -> Column:
+    """The values that these shares do not exceed, as an array; NULL: there are no values. NULLs do not count."""
+    return F.percentile_approx(value, list(shares), 10_000)

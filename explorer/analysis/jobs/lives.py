@@ -30,7 +30,6 @@ MOST_CHARACTERS = 120  # of an error
 CARRIED = 0  # the kind of a carried message that nobody has
 NEXT = (1, 2, 3)  # places after an event at which an undo of it is looked for
 GENERATED = "generated"  # with which the actor of generated history begins
-LIMIT_REASONS = ("MaxDeliveryCountExceeded", "MaxDequeueCountExceeded", "delivery_limit")
 # What an event says. The columns that decide what happened are shuffled and sorted as columns of their own, the others in one
 # structure each: a row of few columns is much cheaper to copy.
 OF_EVENT = (
@@ -355,7 +354,7 @@ def _judged(attempt: dict[str, Column]) -> dict[str, Column]:
     def because(reasons: Sequence[str]) -> Column:
         return outcome.isin(*outcomes.WITH_REASON) & F.coalesce(reason.isin(*reasons), F.lit(False))
 
-    by_limit = because(LIMIT_REASONS)
+    by_limit = because(outcomes.LIMIT_REASONS)
     rejected = outcome.isin(*outcomes.WITH_REASON) & ~because(outcomes.BROKER_REASONS)
     late = F.coalesce(ended_at >= attempt["lock_ended_at"], F.lit(False))
     own = F.coalesce(attempt["ended_by"] == attempt["received_by"], F.lit(True))

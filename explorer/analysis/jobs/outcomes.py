@@ -29,6 +29,8 @@ BROKER_REASONS = (
 )
 # Reasons for which the broker or an operator took a message away: its delivery did not fail.
 TAKEN_AWAY = (*EXPIRY_REASONS, "HeaderSizeExceeded", "Requeued", "maxlen", "moved")
+# Those of them because the maximum of deliveries was reached.
+LIMIT_REASONS = ("MaxDeliveryCountExceeded", "MaxDequeueCountExceeded", "delivery_limit")
 
 # The names of outcomes in results.
 COLUMNS = {
@@ -44,5 +46,3 @@ COLUMNS = {
     "deleted": DELETED,
     "still_there": STILL_THERE,
 }
-# How results name them.
-NO_REASON = "(no reason given)"

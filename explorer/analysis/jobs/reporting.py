@@ -26,7 +26,7 @@ def run(spark: SparkSession, spec: dict, reporter: runner.Reporter) -> dict:
         reporter.step(f"Analysing: {each['title']}")
         Path(each["result"]).write_bytes(packed(tables(spark, each)))
         reporter.made(number)
-    return {"reports": len(spec["reports"])}
+    return {}
 
 
 def steps(spec: dict) -> int:

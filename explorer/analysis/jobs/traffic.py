@@ -82,11 +82,7 @@ def hours(history: History, span: Span) -> DataFrame:
     """entity_id, at: every hour of a span of each entity, from the beginning of an hour."""
     ids = F.array(*(F.lit(one).cast("long") for one in history.request.entity_ids))
     steps = F.sequence(F.lit(span.start), F.lit(span.end - timedelta(microseconds=1)), F.expr("INTERVAL 1 HOUR"))
-    return (
-        history.spark.range(1)
-        .select(F.explode(ids).alias("entity_id"), F.lit(0))
-        .select("entity_id", F.explode(steps).alias("at"))
-    )
+    return history.spark.range(1).select(F.explode(ids).alias("entity_id")).select("entity_id", F.explode(steps).alias("at"))
 
 
 def _total(name: str, inside: Column) -> Column:

@@ -21,13 +21,13 @@ from explorer.models import AnalysisRun
 from explorer.shared import shell
 
 from ..forms import analysable
-from ..reports.registry import ANALYSES, BY_SLUG, Question
+from ..reports.registry import ANALYSES, BY_SLUG, QUESTIONS, Question
 from ..reports.report import Analysis
 from ..reports.scope import Scope
 from ..subject import Subject
 from . import cards
 from .asking import Asked, asked_of, problem
-from .questions import DETAILS, PROGRESS, is_unchanged, parameters, questions, shown_details, state_of
+from .questions import DETAILS, PROGRESS, is_unchanged, parameters, shown_details, state_of
 
 OVERVIEW = "overview"  # the report whose findings come first
 NEWEST = 20  # runs
@@ -45,8 +45,8 @@ class Choice:
 
 def first_reports(*, of_entity: bool, actor: Actor) -> list[Analysis]:
     """The overview, and the first report of each question."""
-    firsts = (next(one.analyses(of_entity=of_entity), None) for one in questions())
-    found = [BY_SLUG.get(OVERVIEW), *firsts]
+    firsts = (next(one.analyses(of_entity=of_entity), None) for one in QUESTIONS)
+    found = [BY_SLUG[OVERVIEW], *firsts]
     return [one for one in found if one and one.right in actor.rights and (of_entity or not one.needs_entity)]
 
 
@@ -92,7 +92,7 @@ def _show(request: HttpRequest, asked: Asked, part: str, shown: str) -> HttpResp
 def _found(asked: Asked) -> dict[str, Any]:
     found = {one.analysis.slug: one for one in cards.answers(asked.analyses, asked.scope, asked.form)}
     of_entity = not asked.scope.is_whole
-    firsts = ((one, next(one.analyses(of_entity=of_entity), None)) for one in questions())
+    firsts = ((one, next(one.analyses(of_entity=of_entity), None)) for one in QUESTIONS)
     overview = found.get(OVERVIEW)
     results = [overview.result] if overview and overview.result else []
     return {
@@ -126,7 +126,7 @@ def _context(request: HttpRequest, of: Subject | None) -> dict[str, Any]:
         "of": of,
         "namespaces": list(_namespaces(request)),
         "queues": _suggested(of),
-        "questions": questions(),
+        "questions": QUESTIONS,
         "reports": [one for one in ANALYSES if one.right in request.actor.rights and (not of or _is_about(one, of))],
         "runs": newest[:NEWEST],
         "more": len(newest) > NEWEST,

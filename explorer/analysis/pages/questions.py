@@ -19,7 +19,7 @@ from explorer.shared import shell
 
 from ..reports import files
 from ..reports.forms import RANGES, ReportForm
-from ..reports.registry import BY_SLUG, QUESTION_BY_SLUG, QUESTIONS, Question
+from ..reports.registry import BY_SLUG, QUESTION_BY_SLUG, QUESTIONS
 from ..reports.report import Analysis
 from ..reports.scope import Scope
 from ..running import submission
@@ -170,7 +170,7 @@ def _context(page: Page, asked: Asked, *, run: AnalysisRun | None = None, answer
     return {
         "section": "insights", "page": page, "form": asked.form, "scope": asked.scope, "query": urlencode(query),
         "shared_query": urlencode(shared), "answers": answers,
-        "is_single": not page.slug, "questions": questions() if page.slug else (), "ranges": RANGES,
+        "is_single": not page.slug, "questions": QUESTIONS if page.slug else (), "ranges": RANGES,
         "own_fields": own_fields(asked.form), "of_one_queue": of_one_queue,
         "queues": _queues(asked.scope) if of_one_queue else (),
         "updated_at": min((one.made_at for one in results), default=None), "warnings": list(notes),
@@ -178,11 +178,6 @@ def _context(page: Page, asked: Asked, *, run: AnalysisRun | None = None, answer
         "problem": "" if run and not run.is_over else problem(),
         **state_of(run),
     }  # fmt: skip
-
-
-def questions() -> list[Question]:
-    """Those that a report answers."""
-    return [one for one in QUESTIONS if any(one.analyses(of_entity=True))]
 
 
 def own_fields(form: ReportForm) -> list[Any]:

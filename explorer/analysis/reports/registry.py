@@ -40,7 +40,7 @@ class Question:
 
     def analyses(self, *, of_entity: bool) -> Iterator[Analysis]:
         """Its reports. of_entity: about one queue; otherwise without those that need one."""
-        found = (BY_SLUG[slug] for slug in self.reports if slug in BY_SLUG)
+        found = (BY_SLUG[slug] for slug in self.reports)
         return (one for one in found if of_entity or not one.needs_entity)
 
 

@@ -152,8 +152,7 @@ def session_of(spark: Mapping[str, str], *, small: bool = True) -> dict[str, Any
     local = is_local(settings.SPARK_MASTER)
     return {
         "master": settings.SPARK_MASTER, "archive": settings.ARCHIVE_URL, "spark": dict(spark), "small": small,
-        "nice": settings.SPARK_NICE, "keep_seconds": settings.SPARK_KEEP_SECONDS if local else 0,
-        "keep_megabytes": settings.SPARK_KEEP_MEGABYTES,
+        "keep_seconds": settings.SPARK_KEEP_SECONDS if local else 0, "keep_megabytes": settings.SPARK_KEEP_MEGABYTES,
     }  # fmt: skip
 
 

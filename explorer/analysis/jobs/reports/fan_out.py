@@ -4,11 +4,11 @@ A copy of a topic's message names that message. RabbitMQ's copies do not: those 
 key and message id, and the first of these in one queue is a copy of the first one in another.
 """
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from .. import outcomes
-from ..history import MAIN, History, Span
+from ..history import MAIN, History, Span, percentile
 
 HANDLED = (outcomes.COMPLETED, outcomes.RECEIVED_AND_DELETED, outcomes.FORWARDED)
 SENT = 1  # the kind of the event by which a message enters a queue
@@ -96,12 +96,8 @@ def targets(copies: DataFrame) -> DataFrame:
         F.count("*").alias("taken"), F.count("handled_us").alias("handled"),
         F.count_if(F.col("result").isin(*outcomes.LOST)).alias("lost"),
         F.count_if(F.col("result") == outcomes.STILL_THERE).alias("there"), F.count_if("generated").alias("generated"),
-        _percentile("handled_us", 0.5).alias("p50_us"), _percentile("handled_us", 0.95).alias("p95_us"),
+        percentile("handled_us", 0.5)[0].alias("p50_us"), percentile("handled_us", 0.95)[0].alias("p95_us"),
         F.count_if(F.col("lag_us") == 0).alias("fastest"), F.count("lag_us").alias("compared"),
-        _percentile("lag_us", 0.5).alias("lag_p50_us"), _percentile("lag_us", 0.95).alias("lag_p95_us"),
+        percentile("lag_us", 0.5)[0].alias("lag_p50_us"), percentile("lag_us", 0.95)[0].alias("lag_p95_us"),
     )  # fmt: skip
     return found.orderBy(F.desc_nulls_last("lag_p95_us"), F.desc("taken"), "entity_id").limit(MOST_TARGETS)
-
-
-def _percentile(column: str, share: float) -> Column:
-    return F.percentile_approx(column, share, 10_000)

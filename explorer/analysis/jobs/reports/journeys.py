@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from .. import outcomes
-from ..history import MAIN, History
+from ..history import MAIN, History, percentile
 
 MOST_HOPS = 6
 MOST_ALIKE = 20  # messages with one correlation id; more do not belong together
@@ -198,8 +198,9 @@ def passes(entity_ids: list[int]) -> Column:
 def routes(found: DataFrame) -> DataFrame:
     """The routes, those with most journeys first."""
     grouped = found.groupBy("route").agg(
-        F.count("*").alias("journeys"), F.count_if("generated").alias("generated"), _percentile("length_us", 0.5).alias("p50_us"),
-        _percentile("length_us", 0.95).alias("p95_us"), F.max("length_us").alias("longest_us"),
+        F.count("*").alias("journeys"), F.count_if("generated").alias("generated"),
+        percentile("length_us", 0.5)[0].alias("p50_us"), percentile("length_us", 0.95)[0].alias("p95_us"),
+        F.max("length_us").alias("longest_us"),
     )  # fmt: skip
     return grouped.orderBy(F.desc("journeys"), F.desc("p50_us"), "route").limit(MOST_ROUTES)
 
@@ -210,9 +211,9 @@ def steps(found: DataFrame) -> DataFrame:
     takes = F.col("left_us") - F.col("since_us")
     waits = F.coalesce("received_us", "left_us") - F.col("since_us")
     return each.withColumn("takes", takes).withColumn("waits", waits).groupBy("route", "step").agg(
-        F.first("entity_id").alias("entity_id"), F.first("how").alias("how"), _percentile("since_us", 0.5).alias("begins_us"),
-        _percentile("waits", 0.5).alias("waits_us"), _percentile("takes", 0.5).alias("p50_us"),
-        _percentile("takes", 0.95).alias("p95_us"), F.sum("takes").alias("sum_us"),
+        F.first("entity_id").alias("entity_id"), F.first("how").alias("how"), percentile("since_us", 0.5)[0].alias("begins_us"),
+        percentile("waits", 0.5)[0].alias("waits_us"), percentile("takes", 0.5)[0].alias("p50_us"),
+        percentile("takes", 0.95)[0].alias("p95_us"), F.sum("takes").alias("sum_us"),
     )  # fmt: skip
 
 
@@ -225,7 +226,3 @@ def examples(found: DataFrame, listed: DataFrame) -> DataFrame:
         same = joined.where(F.col("length_us") == F.col(length)).groupBy("route").agg(F.min(one).alias("one"))
         parts.append(same.select("route", F.lit(kind).alias("kind"), "one.*"))
     return parts[0].unionByName(parts[1])
-
-
-def _percentile(column: str, share: float) -> Column:
-    return F.percentile_approx(column, share, 10_000)

@@ -3,7 +3,7 @@
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from ..history import MAIN, History, micros
+from ..history import MAIN, History, micros, percentile
 from ..kinds import Kind
 
 # Settlements of a receiver that has finished its work, in the reasons of those that were refused.
@@ -159,11 +159,6 @@ def worst(attempts: DataFrame, failed: Column) -> DataFrame:
     return theirs.where(F.col("place") <= MOST_DELIVERIES).select(
         *MESSAGE, "attempt", "outcome", "received_at", "ended_at", "receiver", "error", "lost", "well"
     )
-
-
-def percentile(value: Column, *shares: float) -> Column:
-    """The values that these shares do not exceed, as an array; NULL: there are no values. NULLs do not count."""
-    return F.percentile_approx(value, list(shares), 10_000)
 
 
 def _cause() -> Column:

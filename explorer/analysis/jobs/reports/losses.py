@@ -3,8 +3,8 @@
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from .. import outcomes
-from ..history import MAIN, History, Span, lives_measure
+from .. import outcomes, traffic
+from ..history import MAIN, History, Span
 
 MOST_ROWS = 1000  # of causes and of routes, most messages first
 KEYS = ("entity_id", "outcome", "cause")
@@ -17,7 +17,7 @@ def tables(history: History) -> dict[str, DataFrame]:
     with left (messages that left), lost, generated, begun (the first step of the known history), before (lost in the range to
     compare with; NULL: there is none)."""
     request = history.request
-    ends = history.counts().where(lives_measure() & F.col("end_step").isNotNull())
+    ends = traffic.lives(history).where(F.col("end_step").isNotNull())
     lost = ends.where(is_lost("outcome"))
     here = lost.where(request.span.has("end_step"))
     times = here.withColumn("at", history.floor("end_step")).groupBy("at", "outcome").agg(F.sum("messages").alias("messages"))

@@ -29,7 +29,6 @@ from ..constants import (
 from ..history import History, Span
 from ..kinds import Kind
 
-LOST = (outcomes.EXPIRED, outcomes.DEAD_LETTERED, outcomes.DROPPED, outcomes.MOVED, outcomes.PURGED, outcomes.DELETED)
 FEWEST_TIMES = 10  # messages in an hour whose typical duration counts
 LEAST_COUNT = 5
 LEAST_SPREAD = 8.0  # bins, a quarter of an octave
@@ -54,9 +53,7 @@ def unusual(history: History, span: Span) -> DataFrame:
     """COLUMNS: the unusual hours of a range, of those that are over."""
     whole = Span(_hour(span.start), _hour(span.end))
     if whole.start >= whole.end:
-        return history.spark.createDataFrame(
-            [], "entity_id long, metric int, at timestamp, value double, usual double, score double"
-        )
+        return history.spark.createDataFrame([], COLUMNS)
     values = by_hour(history, Span(whole.start - LOOK_BACK, whole.end))
     found = values.transform(_with_early).transform(_with_past, whole).transform(_judged)
     return found.orderBy(F.abs("score").desc(), "entity_id", "metric", "at").limit(MOST)
@@ -77,7 +74,7 @@ def _counts(history: History) -> DataFrame:
     is_life, outcome = F.col("measure") == measures.LIFE, F.col("outcome")
     is_attempt = F.col("measure") == measures.ATTEMPT
     of = {
-        ARRIVALS: ("step", is_life), LOSSES: ("end_step", is_life & outcome.isin(*LOST)),
+        ARRIVALS: ("step", is_life), LOSSES: ("end_step", is_life & outcome.isin(*outcomes.LOST)),
         FAILURES: ("end_step", is_attempt & traffic.is_failed()), LOCKS: ("end_step", is_attempt & (outcome == Kind.LOCK_LOST)),
     }  # fmt: skip
     entries = [

@@ -9,8 +9,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from .. import dimensions, outcomes
-from ..history import MAIN, History, Span, micros
-from .locks import percentile
+from ..history import MAIN, History, Span, micros, percentile
 
 FAILED = (outcomes.EXPIRED, outcomes.DEAD_LETTERED, outcomes.DROPPED, outcomes.MOVED)
 SLOW = 0.9  # slower than this share of the queue's messages

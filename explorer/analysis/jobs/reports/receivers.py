@@ -3,8 +3,8 @@
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ..history import MAIN, History
-from .locks import percentile, with_receiver
+from ..history import MAIN, History, percentile
+from .locks import with_receiver
 
 MOST_RECEIVERS = 200  # those with most deliveries
 MOST_DRAWN = 12

@@ -35,7 +35,6 @@ MOST_WORK = 800_000  # messages times replays, about
 SEARCHES = 8  # resampled histories for which the consumers that are needed are searched
 REPLAYS_OF_SEARCH = 8
 FEWEST_OF_RESAMPLE = 300  # messages
-LIMIT_REASONS = ("MaxDeliveryCountExceeded", "MaxDequeueCountExceeded", "delivery_limit")
 SETTLE_REFUSED = 23
 RESULTS = {"complete": Result.WELL, "delete": Result.WELL, "dead-letter": Result.WELL, "abandon": Result.FAILED}  # of refusals
 MINUTE = 60_000_000
@@ -282,7 +281,7 @@ def _end() -> Column:
     by_broker = F.coalesce(F.col("reason").isin(*outcomes.BROKER_REASONS), F.lit(False))
     return (
         F.when(F.col("result") == outcomes.EXPIRED, int(End.EXPIRED))
-        .when(with_reason & F.coalesce(F.col("reason").isin(*LIMIT_REASONS), F.lit(False)), int(End.LIMIT))
+        .when(with_reason & F.coalesce(F.col("reason").isin(*outcomes.LIMIT_REASONS), F.lit(False)), int(End.LIMIT))
         .when(F.col("outcome").isin(outcomes.COMPLETED, outcomes.RECEIVED_AND_DELETED), int(End.PROCESSED))
         .when(with_reason & ~by_broker, int(End.PROCESSED))  # rejected by its receiver
         .otherwise(int(End.REMOVED))
