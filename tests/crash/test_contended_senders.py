@@ -21,6 +21,7 @@ KILLS = 3
 KILLS_OF_CONTROL = 20  # at most: it ends with the first that loses something, which nearly each does
 
 
+@pytest.mark.slow
 def test_what_contended_senders_were_told_is_there_after_each_kill(on_cluster, dsn, cluster, tmp_path):
     outcome = KilledServer(cluster, dsn, tmp_path, KILLS).run()
     assert not outcome.wrong, outcome.tell()
@@ -28,6 +29,7 @@ def test_what_contended_senders_were_told_is_there_after_each_kill(on_cluster, d
         assert outcome.did[done], outcome.tell()
 
 
+@pytest.mark.slow
 def test_without_the_flush_acknowledged_messages_are_lost(on_cluster, dsn, cluster, tmp_path):
     """The control: the test above can fail."""
     outcome = KilledServer(cluster, dsn, tmp_path, KILLS_OF_CONTROL, flushes=False).run()

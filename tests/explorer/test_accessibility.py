@@ -67,7 +67,7 @@ def problems_of(page, addresses) -> dict[str, list[str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(4))  # all of them take minutes
+@pytest.mark.parametrize("part", range(4))  # all together take minutes
 def test_no_page_has_a_problem_in_light_in_dark_or_on_a_phone(part, pages, browser):
     page = browser(bypass_csp=True)  # the policy would refuse axe, and it is tested elsewhere
     addresses = [*pages.all, f"/entities/{pages.at}?tab=lost", f"/entities/{pages.shop.namespace}/none"]
