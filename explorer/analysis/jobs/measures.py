@@ -1,8 +1,8 @@
 """What a roll-up counts, and the bins of its histograms. Without PySpark, so that pages use the same definitions.
 
-A bin holds the whole numbers of microseconds from its lower bound up to the next one's. Below 32 each number has
-its own; above, each octave has 32 of equal width, so a value is off by at most 1 in 64 when its bin's middle stands for it. Bins
-follow from shifts of whole numbers alone: they are the same on every machine, and they add up over hours, days and entities.
+A bin holds the whole numbers of microseconds from its lower bound up to the next one's. Below 32 each number has its own;
+above, each octave has 32 of equal width, so a value is off by at most 1 in 64 when its bin's middle stands for it. Bins follow
+from shifts of whole numbers alone: they are the same on every machine, and they add up over hours, days and entities.
 """
 
 from datetime import timedelta
@@ -13,7 +13,7 @@ AGED = timedelta(days=7)
 
 BITS = 5  # 2^BITS bins an octave
 
-# What a row of counts counts.
+# Kinds of rows of counts: of lives, or of attempts.
 LIFE = 0
 ATTEMPT = 6
 # Measures of a life, which have histograms.

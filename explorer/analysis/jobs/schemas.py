@@ -111,8 +111,8 @@ COUNT = _columns(
     messages="long", generated="long",
 )  # fmt: skip
 
-# Histograms of a roll-up, by step of entering: of each place, a measure, a bin of its values (jobs/measures.py), and how many
-# lives have it; in the order of both.
+# Histograms of a roll-up, by step of entering. The arrays have equal lengths: an entry is a measure, a bin of its values
+# (jobs/measures.py), and the number of lives in it; they are ordered by measure and bin.
 HISTOGRAM = _columns(entity_id="long", subqueue="short", step="instant", measures="ints", bins="ints", counts="ints")
 
 # A revision of an entity's settings, in force from `since` to the next one.
