@@ -8,9 +8,10 @@ from uuid import uuid4
 
 from broker_core import namespaces
 from broker_core.common.types import EntityAddress
-from broker_core.history import archive, generation, manifest
+from broker_core.history import archive, manifest
 from broker_core.models import Entity
 from broker_core.service_bus import entities
+from explorer.analysis import generation
 
 from . import rolled_up
 
@@ -50,7 +51,7 @@ def _generate(queue: EntityAddress, messages: int) -> int:
     """Write the history of so many messages to the event table. Returns the number of events."""
     entity = Entity.objects.get(namespace__name=queue.namespace, path=queue.path)
     until = datetime.now(UTC).replace(microsecond=0)
-    return generation.generate([entity], messages=messages, days=HOURS / 24, until=until, recorded=True).events
+    return generation.record([entity], messages=messages, days=HOURS / 24, until=until).events
 
 
 def _copy_and_discard() -> None:

@@ -22,12 +22,12 @@ from django.contrib.auth import get_user_model
 from broker_core import namespaces, reads, service_bus
 from broker_core.common.errors import EntityNotFound
 from broker_core.common.types import EntityAddress, Message
-from broker_core.history import generation
 from broker_core.models import Entity
 from broker_core.reads.shared import entity_id_of
 from broker_core.service_bus import entities
 from broker_core.store import connections
 from broker_core.store.driver import run as run_steps
+from explorer.analysis import generation
 
 from . import live, measuring, overview
 
@@ -176,7 +176,7 @@ def _past(report) -> None:
     ends = [now - timedelta(hours=hours) for hours in range(HOURS - 1, -1, -1)]
     entity = Entity.objects.get(namespace__name=queue.namespace, path=queue.path)
     events = sum(
-        generation.generate([entity], messages=messages, days=1 / 24, until=end, seed=place, recorded=True).events
+        generation.record([entity], messages=messages, days=1 / 24, until=end, seed=place).events
         for place, end in enumerate(ends)
     )
     connections.current().execute("ANALYZE vitrine_message_event")

@@ -25,13 +25,12 @@ import pyarrow.parquet as pq
 from django.conf import settings
 
 from broker_core import namespaces
-from broker_core.common.types import EntityAddress
-from broker_core.history import generation
+from broker_core.common.types import Actor, EntityAddress
 from broker_core.history.storage import archive_here
 from broker_core.models import ArchiveFile, Entity
 from broker_core.service_bus import entities
+from explorer.analysis.running import additions, execution, java, pipeline
 from explorer.analysis.running import driver as drivers
-from explorer.analysis.running import execution, java, pipeline
 
 from . import duck, measuring
 
@@ -142,15 +141,18 @@ def _generated(report, events: int, *, skew: float | None = None) -> Generated:
     for number in range(QUEUES):
         entities.create_queue(EntityAddress(namespace, f"q-{number:02}"))
     queues = list(Entity.objects.filter(namespace__name=namespace).order_by("path"))
-    took, made = measuring.timed(
-        lambda: generation.generate(
-            queues, messages=int(events / EVENTS_A_MESSAGE), days=DAYS, until=_midnight(), skew=skew, seed=events
-        )
+    run = additions.request_generation(
+        queues, messages=int(events / EVENTS_A_MESSAGE), days=DAYS, until=_midnight(), skew=skew, seed=events, actor=Actor.local()
     )
-    report.line(f"generate {made.events:,} events", f"{made.events / took:,.0f}/s")
+    execution.execute(run.pk)
+    run.refresh_from_db()
+    if run.events is None or run.duration is None:
+        raise AssertionError(run.message)
+    seconds = run.duration.total_seconds()
+    report.line(f"generate {run.events:,} events, with a new driver", f"{run.events / seconds:,.0f}/s")
     here = archive_here()
     paths = ArchiveFile.objects.filter(content=ArchiveFile.EVENTS, namespace_id=queues[0].namespace_id).order_by("path")
-    return Generated(made.events, [here.address(one.path) for one in paths], [one.pk for one in queues])
+    return Generated(run.events, [here.address(one.path) for one in paths], [one.pk for one in queues])
 
 
 def _lives(report, folder: Path, of: Generated, *, shown: bool = False) -> tuple[float, Path, float]:

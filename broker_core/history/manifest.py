@@ -18,12 +18,14 @@ from django.db.models import Count, Max, Q, QuerySet, Sum
 from django.db.models.functions import Now
 
 from broker_core.common.errors import ServerBusy
-from broker_core.models import ArchiveFile, ArchiveRebuild, ArchiveSlice, ArchiveUnusedFile
+from broker_core.models import ArchiveEpoch, ArchiveFile, ArchiveRebuild, ArchiveSlice, ArchiveUnusedFile
 
-from . import schema, storage
+from . import archive, schema, storage
 from .contents import CONTENTS
 
 DERIVED = "derived"  # the folder below which jobs write
+SMALL_BYTES = 64 * 2**20  # a file below this is merged
+MERGED_ROWS = 1_600_000  # of a merged file
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,8 @@ class Change:
 
     slices: whose events they were derived from. replaces: ids of files that they take the place of. rolled_up: ids of files that
     they count. rebuilt: (day, namespace) that were derived again. step_seconds: of counts. values: of the fields of ArchiveFile.
-    rows: how many the files have together; None: it is not known.
+    rows: how many the files have together; None: it is not known. added: the files are of a slice of their own, with events that
+    were never in the event table: imported, or generated.
     """
 
     slices: Collection[int] = ()
@@ -54,6 +57,7 @@ class Change:
     step_seconds: int | None = None
     values: dict[str, Any] = field(default_factory=dict)
     rows: int | None = None
+    added: bool = False
 
 
 def state() -> ArchiveState:
@@ -106,6 +110,10 @@ def enter(folder: str, change: Change) -> list[ArchiveFile]:
         ArchiveFile.objects.filter(pk__in=change.rolled_up).update(rolled_up=True)
         for day, namespace_id in change.rebuilt:
             ArchiveRebuild.objects.filter(day=day, namespace_id=namespace_id).delete()
+        if change.added:
+            slice_id = _add_slice(sum(one.rows for one in entered))
+            for one in entered:
+                one.imported, one.slice_id = True, slice_id
         ArchiveFile.objects.bulk_create(entered)
         ArchiveUnusedFile.objects.filter(path=f"{folder}/").delete()
     return entered
@@ -136,10 +144,20 @@ def rolled_files(groups: Iterable[list[ArchiveFile]]) -> list[ArchiveFile]:
     return found
 
 
-def small_files(content: str, before: date, size: int) -> list[list[ArchiveFile]]:
-    """The files of a content to merge: of each day before a date and each namespace, if there are several below a size in bytes.
-    Of events, only those whose lives have been derived; of lives, those that are counted."""
-    candidates = ArchiveFile.objects.filter(content=content, day__lt=before, bytes__lt=size)
+def groups_to_merge(before: date) -> list[list[ArchiveFile]]:
+    """The files of events and of lives to merge: small ones of a day before a date and a namespace, if they become fewer."""
+    groups = [group for content in (ArchiveFile.EVENTS, ArchiveFile.LIVES) for group in _small_files(content, before)]
+    return [group for group in groups if len(group) > merged_files(group)]
+
+
+def merged_files(group: Sequence[ArchiveFile]) -> int:
+    """How many files a merge makes of these."""
+    return -(-sum(file.rows for file in group) // MERGED_ROWS)
+
+
+def _small_files(content: str, before: date) -> list[list[ArchiveFile]]:
+    """By day and namespace. Of events, only those whose lives have been derived; of lives, those that are counted."""
+    candidates = ArchiveFile.objects.filter(content=content, day__lt=before, bytes__lt=SMALL_BYTES)
     if content == ArchiveFile.EVENTS:
         late = list(underived().values_list("pk", flat=True))
         candidates = candidates.exclude(slice_id__in=late).exclude(slices__overlap=late)
@@ -148,7 +166,7 @@ def small_files(content: str, before: date, size: int) -> list[list[ArchiveFile]
     groups: dict[tuple[date, int, bool], list[ArchiveFile]] = {}
     for file in candidates.order_by("day", "namespace_id", "id"):
         groups.setdefault((file.day, file.namespace_id, file.imported), []).append(file)
-    return [group for group in groups.values() if len(group) > 1]
+    return list(groups.values())
 
 
 def rebuild(day: date, namespace_id: int) -> None:
@@ -160,6 +178,20 @@ def count_again(day: date, namespace_id: int) -> bool:
     """Have the lives of a day counted again. Returns whether there are any."""
     lives = ArchiveFile.objects.filter(content=ArchiveFile.LIVES, day=day, namespace_id=namespace_id)
     return lives.update(rolled_up=False) > 0
+
+
+def _add_slice(events: int) -> int:
+    """Add a finished slice, with transaction ids of its own. Returns its id."""
+    with archive.connected() as connection:
+        slice_id: int = archive.row(connection, "history_next_slice_id").id
+    epoch, _ = ArchiveEpoch.objects.get_or_create(
+        system_identifier=ArchiveEpoch.IMPORTED, defaults={"from_xid": 0, "began_at": Now()}
+    )
+    ArchiveSlice.objects.create(
+        pk=slice_id, epoch=epoch, from_xid=slice_id, to_xid=slice_id + 1, state=ArchiveSlice.DONE, opened_at=Now(), done_at=Now(),
+        events=events,
+    )  # fmt: skip
+    return slice_id
 
 
 def _entry(here: Any, path: str, change: Change) -> ArchiveFile:

@@ -74,6 +74,11 @@ class Folder:
         _flush_folder(target.parent)
         return _stored(content)
 
+    def copy(self, file: Path, path: str) -> None:
+        """Copy a file of this machine to `path`."""
+        self._make_folder((self.root / path).parent)
+        shutil.copyfile(file, self.root / path)
+
     def open(self, path: str) -> pa.NativeFile:
         """The file for reading. Raises FileNotFoundError, OSError."""
         return pa.OSFile(str(self.root / path))
@@ -122,6 +127,12 @@ class Remote:
         else:
             self._write(content, target)
         return _stored(content)
+
+    def copy(self, file: Path, path: str) -> None:
+        """As Folder.copy."""
+        target = f"{self._root}/{path}"
+        self._files.create_dir(target.rpartition("/")[0], recursive=True)
+        pafs.copy_files(str(file), target, pafs.LocalFileSystem(), self._files)
 
     def open(self, path: str) -> pa.NativeFile:
         """The file for reading. Raises FileNotFoundError, OSError."""

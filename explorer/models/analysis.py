@@ -6,7 +6,8 @@ from django.db import models
 class AnalysisRun(models.Model):
     """One run of Spark jobs.
 
-    kind: "reports" (which `request` lists), or "maintenance" (the nightly jobs). namespace, subject: what it is about, by the
+    kind: "reports" (which `request` lists), "maintenance" (the nightly jobs), or "import", "generation" and "verification", which
+    a command requests and executes. namespace, subject: what it is about, by the
     names of that time; empty: the whole archive. warm: whether a Spark driver executed it that was running already; None: it has
     not begun. expected_seconds: how long it should take, by the last run that made the same; None: not known.
     An execution holds the run's lease: `claimed_by` is its token, and `lease_until` is renewed while it runs. A run whose lease
@@ -16,6 +17,7 @@ class AnalysisRun(models.Model):
     QUEUED, RUNNING, SUCCEEDED, FAILED, CANCELLED = "queued", "running", "succeeded", "failed", "cancelled"
     STATES = [(state, state) for state in (QUEUED, RUNNING, SUCCEEDED, FAILED, CANCELLED)]
     REPORTS, MAINTENANCE = "reports", "maintenance"
+    IMPORT, GENERATION, VERIFICATION = "import", "generation", "verification"
 
     kind = models.CharField(max_length=20, default=REPORTS, editable=False)
     namespace = models.CharField(max_length=50, blank=True, default="")

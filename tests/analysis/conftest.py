@@ -13,6 +13,7 @@ from broker_core.history import archive as archiving
 from broker_core.models import ArchiveEpoch, ArchiveFile, ArchiveRebuild, ArchiveSlice, Entity
 from broker_core.service_bus import entities
 from explorer.roles import VIEWER
+from tests.history.conftest import postgres  # noqa: F401
 from tests.html import body_of
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

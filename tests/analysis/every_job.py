@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pkgutil
 from collections.abc import Mapping
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
@@ -17,7 +18,8 @@ from pyarrow import ipc
 
 from broker_core.common.types import EventKind
 from broker_core.history import ordering, schema
-from explorer.analysis.jobs import reports
+from explorer.analysis.jobs import generated, reports
+from explorer.analysis.jobs.load import LOAD
 from explorer.analysis.running.driver import Driver
 from tests.analysis.jobs.random_events import NOON, Writer, random_events
 
@@ -45,10 +47,11 @@ class Jobs:
                 return event
         raise AssertionError(log.read_text()[-3000:])
 
-    def done(self, job: str, **specification: Any) -> None:
+    def done(self, job: str, **specification: Any) -> dict[str, Any]:
         """As `run`, for a job that must succeed."""
         event = self.run(job, **specification)
         assert event["event"] == "finished", event["message"]
+        return event
 
 
 def everything(jobs: Jobs, folder: Path) -> dict[str, Rows]:
@@ -78,7 +81,36 @@ def everything(jobs: Jobs, folder: Path) -> dict[str, Rows]:
     for request in asked:
         packed = msgpack.unpackb(Path(request["result"]).read_bytes())
         found |= {f"{request['title']} {name}": rows_in(ipc.open_stream(data).read_all()) for name, data in packed.items()}
-    return found
+    verified = jobs.done(
+        "verification", events=events, lives=[one for each in derived for one in files(each, "lives")], open=carried
+    )
+    assert verified["messages"] > 100 and verified["wrong"] == []
+    return found | {"imported": _imported(jobs, folder), "generated": _generated(jobs, folder)}
+
+
+def _imported(jobs: Jobs, folder: Path) -> Rows:
+    """The events of a file of 3,000 messages."""
+    file, output = folder / "old.csv", folder / "imported"
+    end = "2026-03-{day:02}T12:00:00Z,2026-03-{day:02}T12:00:0{second}Z,completed,message {number}"
+    rows = (end.format(day=1 + number % 3, second=number % 10, number=number) for number in range(3000))
+    file.write_text("\n".join(["enqueued_at,ended_at,outcome,message_id", *rows]))
+    columns = ["enqueued_at", "ended_at", "outcome", "message_id"]
+    asked: dict[str, Any] = {"file": str(file), "form": "csv", "columns": columns, "numbers_from": 5, "not_before": None}
+    checked = jobs.done("importing", **asked)
+    assert (checked["rows"], checked["refusal"]) == (3000, None)
+    jobs.done("importing", **asked, entity_id=7, namespace_id=1, output=str(output), partitions=2)
+    return rows_of(output, "events")
+
+
+def _generated(jobs: Jobs, folder: Path) -> Rows:
+    """The events of two queues with a day of load."""
+    output, queues = folder / "generated", [generated.Queue(number, f"q-{number}", 1) for number in (1, 2)]
+    done = jobs.done(
+        "generation", queues=[asdict(one) for one in queues], loads=[asdict(LOAD)] * 2, messages=[300, 200], days=1.0,
+        until=NOON.isoformat(), seed=3, namespace_id=1, output=str(output), partitions=2,
+    )  # fmt: skip
+    assert [one["path"] for one in done["truths"]] == ["q-1", "q-2"]
+    return rows_of(output, "events")
 
 
 def a_report(folder: Path, name: str, given: Mapping[str, list[str]], rolled: list[str]) -> dict[str, Any]:

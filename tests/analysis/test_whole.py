@@ -8,9 +8,10 @@ from django.db import connection
 
 from broker_core import namespaces, service_bus
 from broker_core.common.types import Actor, EntityAddress, Message, Right
-from broker_core.history import archive, generation, storage
+from broker_core.history import archive, storage
 from broker_core.models import ArchiveFile, ArchiveSlice, Entity
 from broker_core.service_bus import entities
+from explorer.analysis import generation
 from explorer.analysis.pages.asking import asked_of
 from explorer.analysis.reports.registry import ANALYSES, BY_SLUG
 from explorer.analysis.reports.tables import Tables
@@ -44,7 +45,7 @@ def orders(archive, settings, tmp_path):
     namespaces.ensure_namespace("demo")
     entities.create_queue(ORDERS)
     queue, until = Entity.objects.get(path="orders"), datetime.now(UTC).replace(microsecond=0)
-    generation.generate([queue], messages=2_000, days=1 / 8, until=until, recorded=True)
+    generation.record([queue], messages=2_000, days=1 / 8, until=until)
     service_bus.send(ORDERS, [Message(b"x", message_id=str(i)) for i in range(10)])
     service_bus.complete(ORDERS, [message.lock_token for message in service_bus.receive(ORDERS, 3)])
     service_bus.dead_letter(ORDERS, [message.lock_token for message in service_bus.receive(ORDERS, 2)], reason="Bad")

@@ -202,19 +202,21 @@ def test_days_to_count_and_their_counts(archive_folder, postgres):
     assert len(manifest.days_to_roll_up(None)) == 1
 
 
-def test_files_to_merge_are_small_of_past_days_and_done_with(archive_folder, slices, happened, queue):
+def test_files_to_merge_are_small_of_past_days_and_done_with(archive_folder, slices, happened, queue, monkeypatch):
     happened(EventKind.SENT, 3)
     archive.archive_events()
     today = ArchiveFile.objects.filter(content="events").latest("day").day
-    tomorrow, size = today + timedelta(days=1), 10**6
-    assert manifest.small_files("events", tomorrow, size) == [], "no lives have been derived from them"
+    tomorrow = today + timedelta(days=1)
+    assert manifest.groups_to_merge(tomorrow) == [], "no lives have been derived from them"
     ArchiveSlice.objects.filter(pk__in=slices).update(derived=True)
-    [group] = manifest.small_files("events", tomorrow, size)
+    [group] = manifest.groups_to_merge(tomorrow)
     assert [file.slice_id for file in group] == slices
-    assert manifest.small_files("events", today, size) == manifest.small_files("events", tomorrow, 10) == []
+    assert manifest.groups_to_merge(today) == []
     for name in ("a", "b", "c"):
         entered_file(archive_folder, f"{name}.parquet", folder=f"derived/{name}")
     lives = ArchiveFile.objects.filter(content="lives").order_by("pk")
-    assert manifest.small_files("lives", tomorrow, size) == [], "they are not counted"
+    assert manifest.groups_to_merge(tomorrow) == [group], "they are not counted"
     ArchiveFile.objects.filter(pk__in=[file.pk for file in lives[:2]]).update(rolled_up=True)
-    assert manifest.small_files("lives", tomorrow, size) == [list(lives[:2])]
+    assert manifest.groups_to_merge(tomorrow) == [group, list(lives[:2])]
+    monkeypatch.setattr(manifest, "SMALL_BYTES", 10)
+    assert manifest.groups_to_merge(tomorrow) == []

@@ -237,7 +237,7 @@ UPDATE vitrine_entity_counter SET next_number = next_number + %(count)s
 RETURNING next_number - %(count)s AS first_number;
 
 -- name: history_copy_events
--- Write generated events, given as CSV (broker_core/history/generation.py).
+-- Write generated events, given as CSV (explorer/analysis/generation.py).
 COPY vitrine_message_event (recorded_at, at, entity_id, subqueue, sequence_number, kind, message_id, delivery_count, locked_until,
                             actor, reason, enqueued_at, first_received_at, last_received_at, session_id, size, time_to_live,
                             application_properties, details)

@@ -37,3 +37,5 @@ TERMINAL = (
 LIFE_ENDS = (*(kind for kind in TERMINAL if kind != Kind.ACTIVATED), Kind.DEAD_LETTERED)
 BEGINNINGS = (Kind.SENT, Kind.SCHEDULED, Kind.PUBLISHED)
 NO_CHANGE = (Kind.RENEWED, Kind.DUPLICATE_DROPPED, Kind.SETTLE_REFUSED)  # a delivery goes on
+
+GENERATED = "generated"  # with which the actor of generated history begins

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
 from . import chosen, outcomes, schemas, stored
-from .kinds import BEGINNINGS, LIFE_ENDS, NO_CHANGE, TERMINAL, Kind
+from .kinds import BEGINNINGS, GENERATED, LIFE_ENDS, NO_CHANGE, TERMINAL, Kind
 from .runner import Reporter
 
 STEPS = 2
@@ -29,7 +29,6 @@ MESSAGE = ("entity_id", "sequence_number")
 MOST_CHARACTERS = 120  # of an error
 CARRIED = 0  # the kind of a carried message that nobody has
 NEXT = (1, 2, 3)  # places after an event at which an undo of it is looked for
-GENERATED = "generated"  # with which the actor of generated history begins
 # What an event says. The columns that decide what happened are shuffled and sorted as columns of their own, the others in one
 # structure each: a row of few columns is much cheaper to copy.
 OF_EVENT = (

@@ -15,6 +15,8 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from . import schemas
 
+NEAR = 1_000_000  # numbers of messages that are in one file
+
 
 def read(spark: SparkSession, columns: StructType, addresses: Sequence[str]) -> DataFrame:
     """The rows of files, with `day` (ISO 8601) and `namespace` of each from its path."""
@@ -31,6 +33,17 @@ def write(rows: DataFrame, folder: str, by: Sequence[str], mode: str = "error") 
     first = next(name for name in rows.columns if name not in by)
     marked = rows.withColumn(first, F.col(first).alias(first, metadata={"vitrine.version": schemas.VERSION}))
     marked.write.mode(mode).partitionBy(*by).parquet(folder)
+
+
+def write_events(rows: DataFrame, spec: dict) -> None:
+    """Write schemas.EVENT, of which columns may be missing, in files of the days on which they were recorded. spec: output (a
+    folder), namespace_id, and how many partitions. Messages of near numbers are in one file."""
+    lacking = {one.name: F.lit(None).cast(one.dataType) for one in schemas.EVENT if one.name not in rows.columns}
+    by = {"content": F.lit("events"), "day": F.to_date("recorded_at"), "namespace": F.lit(spec["namespace_id"])}
+    near = F.floor(F.col("sequence_number") / NEAR)
+    placed = rows.withColumns(lacking | by).repartition(spec["partitions"], "day", "entity_id", near)
+    ordered = placed.sortWithinPartitions("day", "entity_id", "sequence_number", "event_id")
+    write(ordered.select(*schemas.EVENT.names, *by), spec["output"], by=list(by))
 
 
 def _of_path(name: str) -> Column:

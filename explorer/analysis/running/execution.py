@@ -44,7 +44,8 @@ class Stopped(Exception):
 
 
 class CannotRun(Exception):
-    """The run cannot be executed on this machine. The text says what is missing and what to do."""
+    """The run cannot be executed: something is missing on this machine, or what it was given is wrong. The text says what, and
+    what to do."""
 
 
 class JobFailed(Exception):
@@ -160,17 +161,14 @@ def remove_old_folders(age: timedelta) -> None:
 
 
 def _execute(held: runs.Claim, run: AnalysisRun, folder: RunFolder, should_stop: Callable[[], bool]) -> None:
-    from . import pipeline  # it imports this module
+    from . import kinds  # it imports this module
 
     java_home = java.find()
     if importlib.util.find_spec("pyspark") is None:
         raise CannotRun("PySpark is not installed: run `pip install -r requirements-spark.txt` (520 MB), then start again.")
     folder.make()
     jobs = Jobs(held, folder, java_home, should_stop)
-    jobs.say("Archiving the newest events")
-    for note in archive_newest():
-        jobs.note(note)
-    pipeline.KINDS[run.kind](jobs, run)
+    kinds.KINDS[run.kind](jobs, run)
 
 
 def archive_newest() -> list[str]:

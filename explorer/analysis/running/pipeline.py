@@ -7,7 +7,7 @@ pages. A job's output is in a folder of its own, which the manifest names when t
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -30,7 +30,6 @@ from . import execution, runs, submission
 
 LOOK_BACK = timedelta(days=7)  # messages without an event for so long are not carried; a life is complete within it
 ROWS_OF_PARTITION = 400_000
-SIZE = 64 * 2**20  # bytes below which files of a day are merged
 MOST_TRIES = 3  # to derive what another run may derive at the same time
 KEPT = timedelta(days=30)  # a stored result that nobody opened for so long is deleted, and the files of an older run
 DAMAGED = "{file} It is left out. Run `manage.py verify_archive --repair`, then refresh."
@@ -68,16 +67,16 @@ def roll_up(jobs: execution.Jobs, *, before: date) -> int:
 def compact(jobs: execution.Jobs, *, before: date) -> int:
     """Merge the small files of days before a date. Returns how many files were merged."""
     merged = 0
-    for content in (ArchiveFile.EVENTS, ArchiveFile.LIVES):
-        for group in manifest.small_files(content, before, SIZE):
-            if len(group) > _merged_files(group) and len(intact(jobs, group)) == len(group):
-                _merge(jobs, group)
-                merged += len(group)
+    for group in manifest.groups_to_merge(before):
+        if len(intact(jobs, group)) == len(group):
+            _merge(jobs, group)
+            merged += len(group)
     return merged
 
 
 def maintain(jobs: execution.Jobs, run: AnalysisRun) -> None:
     """The nightly run."""
+    _archive_newest(jobs)
     today = datetime.now(UTC).date()
     jobs.expect(_underived_events())
     events = derive(jobs)
@@ -90,6 +89,7 @@ def maintain(jobs: execution.Jobs, run: AnalysisRun) -> None:
 
 def report(jobs: execution.Jobs, run: AnalysisRun) -> None:
     """Make the tables of reports, from all events that there are. Each is stored as soon as it is made."""
+    _archive_newest(jobs)
     asked = [(BY_SLUG[slug], key) for slug, key in zip(run.request["reports"], run.request["keys"], strict=True)]
     scopes = {one.slug: submission.asked_scope(one, run.request["query"]) for one, _ in asked}
     jobs.expect(_underived_events() + max(_rows(one, scopes[one.slug][0]) for one, _ in asked))
@@ -115,12 +115,6 @@ def report(jobs: execution.Jobs, run: AnalysisRun) -> None:
 
     jobs.run("reporting", {"reports": requests}, store)
     runs.succeed(jobs.held, events=events)
-
-
-# By kind of run (AnalysisRun.kind).
-KINDS: Mapping[str, Callable[[execution.Jobs, AnalysisRun], None]] = {
-    AnalysisRun.REPORTS: report, AnalysisRun.MAINTENANCE: maintain,
-}  # fmt: skip
 
 
 def request_of(analysis: Analysis, scope: Scope, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -175,6 +169,12 @@ def addresses(files: Iterable[ArchiveFile]) -> list[str]:
     return [here.address(file.path) for file in files]
 
 
+def _archive_newest(jobs: execution.Jobs) -> None:
+    jobs.say("Archiving the newest events")
+    for note in execution.archive_newest():
+        jobs.note(note)
+
+
 def _wanted(analysis: Analysis, scope: Scope) -> dict[str, list[ArchiveFile]]:
     """The files of each content that a report needs. Counts need the lives that they do not have yet, and open messages."""
     first, end = min(one.start for one in scope.ranges), max(scope.range.end, scope.now)
@@ -210,7 +210,7 @@ def _derive(jobs: execution.Jobs) -> int:
         specification = {"open": addresses(carried), "keep_after": (datetime.now(UTC) - LOOK_BACK).isoformat()}
         mine = [one for one in new if one.slice_id in ready]
         change = Change(slices=ready, replaces=[one.pk for one in before])
-        _lives(jobs, mine, specification, change, _partitions(events + sum(one.rows for one in carried)))
+        _lives(jobs, mine, specification, change, partitions_of(events + sum(one.rows for one in carried)))
     for one in ArchiveRebuild.objects.order_by("day"):
         _derive_again(jobs, one.day, one.namespace_id)
     return events
@@ -219,7 +219,7 @@ def _derive(jobs: execution.Jobs) -> int:
 def _lives(
     jobs: execution.Jobs, events: Sequence[ArchiveFile], specification: Mapping[str, Any], change: Change, partitions: int
 ) -> None:
-    folder = _folder(jobs)
+    folder = new_folder(jobs)
     keys = {str(entity_id): keys for entity_id, keys in properties.all_chosen().items()}
     day = datetime.now(UTC).date().isoformat()
     jobs.run(
@@ -248,13 +248,13 @@ def _derive_again(jobs: execution.Jobs, day: date, namespace_id: int) -> None:
     }
     here = [file for file in files if file.day == day]
     if here:
-        _lives(jobs, here, specification, change, _partitions(sum(file.rows for file in files)))
+        _lives(jobs, here, specification, change, partitions_of(sum(file.rows for file in files)))
     else:  # its events are gone: no lives can be derived
         ArchiveRebuild.objects.filter(day=day, namespace_id=namespace_id).delete()
 
 
 def _count(jobs: execution.Jobs, groups: Sequence[list[ArchiveFile]], step: timedelta) -> None:
-    folder, files = _folder(jobs), [file for group in groups for file in group]
+    folder, files = new_folder(jobs), [file for group in groups for file in group]
     change = Change(
         replaces=[file.pk for file in manifest.rolled_files(groups)], rolled_up=[file.pk for file in files],
         step_seconds=int(step.total_seconds()),
@@ -267,24 +267,19 @@ def _count(jobs: execution.Jobs, groups: Sequence[list[ArchiveFile]], step: time
 
 
 def _merge(jobs: execution.Jobs, group: Sequence[ArchiveFile]) -> None:
-    folder, first = _folder(jobs), group[0]
+    folder, first = new_folder(jobs), group[0]
     slices = sorted({slice_id for file in group for slice_id in file.slice_ids})
     values = {"imported": first.imported, "slices": slices, "rolled_up": first.rolled_up}
     specification = {
         "content": first.content, "files": addresses(group), "output": storage.archive_here().address(folder),
-        "partitions": _merged_files(group),
+        "partitions": manifest.merged_files(group),
     }  # fmt: skip
     jobs.run("compact", specification)
     rows = sum(file.rows for file in group)
     manifest.enter(folder, Change(replaces=[file.pk for file in group], values=values, rows=rows))
 
 
-def _merged_files(group: Sequence[ArchiveFile]) -> int:
-    """How many files a merge makes of these."""
-    return -(-sum(file.rows for file in group) // (4 * ROWS_OF_PARTITION))
-
-
-def _folder(jobs: execution.Jobs) -> str:
+def new_folder(jobs: execution.Jobs) -> str:
     """A new folder of the archive for the output of a job."""
     folder = f"{manifest.DERIVED}/run-{jobs.held.run_id}-{uuid.uuid4().hex[:12]}"
     manifest.note_folder(folder)
@@ -295,7 +290,7 @@ def _underived_events() -> int:
     return manifest.underived().aggregate(events=Sum("events"))["events"] or 0
 
 
-def _partitions(rows: int) -> int:
+def partitions_of(rows: int) -> int:
     return max(1, -(-rows // ROWS_OF_PARTITION), min(2, rows // 20_000))
 
 

@@ -146,10 +146,11 @@ def maintain(*, actor: Actor, submit: bool = True) -> AnalysisRun | None:
 
 
 def pipeline_is_due() -> bool:
-    """Whether events are to be derived, or days to be counted."""
+    """Whether events are to be derived, days to be counted, or files to be merged."""
     if manifest.underived().exists() or ArchiveRebuild.objects.exists():
         return True
-    return bool(manifest.days_to_roll_up(datetime.now(UTC).date()))
+    today = datetime.now(UTC).date()
+    return bool(manifest.days_to_roll_up(today) or manifest.groups_to_merge(today))
 
 
 def _runs(analyses: Iterable[Analysis], scope: Scope, form: ReportForm) -> QuerySet[AnalysisRun]:

@@ -1,10 +1,9 @@
 """manage.py maintain_history: derives, counts and merges the archived history at once, as the nightly task does."""
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand
 
 from broker_core.common.types import Actor
-from explorer.analysis.running import execution, submission
-from explorer.models import AnalysisRun
+from explorer.analysis.running import commands, submission
 
 
 class Command(BaseCommand):
@@ -15,8 +14,5 @@ class Command(BaseCommand):
         if run is None:
             self.stdout.write("There is nothing to derive or count, or another run does it.")
             return
-        execution.execute(run.pk)
-        run.refresh_from_db()
-        if run.state != AnalysisRun.SUCCEEDED:
-            raise CommandError(run.message)
+        commands.executed(run)
         self.stdout.write("\n".join([*run.notes, run.message]))

@@ -6,10 +6,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from broker_core.common.types import Actor, EntityAddress
-from broker_core.history import archive, generation, properties
-from broker_core.history.load import Incident, Load
+from broker_core.history import archive, properties
 from broker_core.models import Entity, EntityCounter
 from broker_core.service_bus import entities
+from explorer.analysis import generation
+from explorer.analysis.jobs.load import Incident, Load
 from explorer.shared import changes
 
 MESSAGES, DAYS = 60_000, 3.0  # so that the last day can be compared with what is usual
@@ -42,8 +43,8 @@ def generate(namespace: str, *, messages: int = MESSAGES, days: float = DAYS) ->
     _change_setting(EntityAddress(namespace, CHANGED), found[CHANGED], until - timedelta(days=days), until - CHANGED_BEFORE)
     began = until - timedelta(seconds=INCIDENT.begins)
     changes.mark_deploy(DEPLOY, [namespace], actor=OPERATOR, at=began - DEPLOYED_BEFORE)
-    loads = [load.under_settings_of(found[path]) for path, load in LOADS.items()]
-    return generation.generate(queues, messages=messages, days=days, until=until, load=loads, recorded=True)
+    loads = [generation.under_settings_of(load, found[path]) for path, load in LOADS.items()]
+    return generation.record(queues, messages=messages, days=days, until=until, load=loads)
 
 
 def _change_setting(address: EntityAddress, queue: Entity, begun: datetime, changed: datetime) -> None:

@@ -6,11 +6,12 @@ from typing import cast
 import pytest
 
 from broker_core.common.errors import ServerBusy
+from broker_core.history import manifest
 from broker_core.models import ArchiveEpoch, ArchiveFile, ArchiveRebuild, ArchiveSlice
-from explorer.analysis.running import execution, pipeline
+from explorer.analysis.running import execution, pipeline, submission
 
 DAY = date(2026, 3, 1)
-MOST = 4 * pipeline.ROWS_OF_PARTITION  # rows of a merged file
+MOST = manifest.MERGED_ROWS
 
 
 @pytest.mark.parametrize(
@@ -25,6 +26,7 @@ def test_files_are_merged_if_there_are_fewer_afterwards(transactional_db, monkey
     merged = []
     monkeypatch.setattr(pipeline, "intact", lambda _, files: list(files))
     monkeypatch.setattr(pipeline, "_merge", lambda _, group: merged.append([file.rows for file in group]))
+    assert submission.pipeline_is_due() == merges, "also if there is nothing else to do"
     assert pipeline.compact(None, before=DAY + timedelta(days=1)) == len(rows) * merges
     assert merged == [list(rows)] * merges
     ArchiveFile.objects.all().delete()

@@ -25,6 +25,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from .. import measures, outcomes, replaying, roll_up, simulation
+from ..by_value import modules
 from ..history import MAIN, History, Span, micros
 from ..replaying import RESAMPLES, CannotReplay, Delivery, End, Life, Refusal, Replayable, Traits
 from ..simulation import Result, Setting
@@ -177,14 +178,8 @@ def outcome_row(setting: int, resample: int, outcome: simulation.Outcome | None,
 def by_value(work: Work) -> bytes:
     """What a process without this package can run: pickle.loads gives a function of (setting, resample) that returns a row of
     OUTCOME. Workers of a cluster have no other part of it."""
-    modules = (simulation, replaying, sys.modules[__name__])
-    for module in modules:
-        cloudpickle.register_pickle_by_value(module)
-    try:
+    with modules(simulation, replaying, sys.modules[__name__]):
         return cloudpickle.dumps(lambda setting, resample: outcome_row(setting, resample, *replayed(work, setting, resample)))
-    finally:
-        for module in modules:
-            cloudpickle.unregister_pickle_by_value(module)
 
 
 def _outcomes(history: History, work: Work) -> DataFrame:

@@ -1,4 +1,4 @@
-"""manage.py verify_archive [--deep] [--repair]: compares the archive's files with the manifest."""
+"""manage.py verify_archive [--deep] [--lives] [--repair]: compares files with the manifest, and lives with events."""
 
 from collections.abc import Sequence
 
@@ -7,8 +7,11 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from broker_core.common.errors import BrokerError
+from broker_core.common.types import Actor
 from broker_core.history import archive, cleanup, manifest, verification
 from broker_core.models import ArchiveFile, ArchiveUnusedFile
+from explorer.analysis.running import commands
+from explorer.analysis.running.verification import request_verification
 
 LOCK_SECONDS = 60.0
 AGAIN = {
@@ -26,17 +29,24 @@ class Command(BaseCommand):
     def add_arguments(self, parser):
         parser.add_argument("--deep", action="store_true", help="also read each file whole and compare its checksum")
         parser.add_argument(
+            "--lives",
+            action="store_true",
+            help="if all are intact, also compare lives and deliveries with events. Uses Spark",
+        )
+        parser.add_argument(
             "--repair",
             action="store_true",
             help="write damaged files of events again, from those still in the database; have the others made again from events",
         )
 
-    def handle(self, *, deep, repair, **options):
+    def handle(self, *, deep, lives, repair, **options):
         found = list(verification.damages(verification.finished_files(), deep=deep))
         for damage in found:
             self.stdout.write(str(damage))
         if not found:
             self.stdout.write("The archive is intact.")
+            if lives:
+                self._compare_lives(repair)
             return
         if not repair:
             raise CommandError(f"{len(found):,} damaged files. --repair makes them again where the events still exist.")
@@ -45,6 +55,12 @@ class Command(BaseCommand):
             if file.content in AGAIN:
                 self._make_again(file)
         self._repair_events([file for file in files if file.content == ArchiveFile.EVENTS])
+
+    def _compare_lives(self, repair: bool) -> None:
+        run = commands.executed(request_verification(repair=repair, actor=Actor.local()))
+        self.stdout.write("\n".join([*run.notes, run.message]))
+        if run.notes and not repair:
+            raise CommandError("Lives differ from their events. --repair has those of these days derived again.")
 
     def _make_again(self, file: ArchiveFile) -> None:
         """Remove a file from the manifest, and have it made again."""

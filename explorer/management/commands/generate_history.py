@@ -1,21 +1,22 @@
 """manage.py generate_history: writes the history of a realistic load to the archive, with known parameters."""
 
-import time
 from datetime import UTC, datetime
 
 from django.core.management.base import BaseCommand, CommandError
 
 from broker_core import namespaces
 from broker_core.common.errors import BrokerError
-from broker_core.common.types import EntityAddress
+from broker_core.common.types import Actor, EntityAddress
 from broker_core.models import Entity
 from broker_core.service_bus import entities
+from explorer.analysis.running import commands
+from explorer.analysis.running.additions import request_generation
 
 
 class Command(BaseCommand):
     help = (
         "Write generated history straight to the archive: messages by a daily rhythm with bursts, work with a heavy tail, poison "
-        "messages, and outages of consumers. The parameters are written beside it. Messages are marked as generated."
+        "messages, and outages of consumers. The parameters are written beside it. Messages are marked as generated. Uses Spark."
     )
 
     def add_arguments(self, parser):
@@ -30,27 +31,16 @@ class Command(BaseCommand):
     def handle(self, *, namespace, queues, messages, days, until, skew, seed, **options):
         if queues < 1 or messages < queues or days <= 0 or not 0 < (1 if skew is None else skew) <= 1:
             raise CommandError("Give at least one queue, one message for each, more than 0 days, and a skew above 0 and up to 1.")
-        from broker_core.history import generation  # NumPy and Arrow are loaded only when they are needed
-
         until = until or datetime.now(UTC)
         try:
             found = self._queues(namespace, queues)
+            run = request_generation(
+                found, messages=messages, days=days, until=until if until.tzinfo else until.replace(tzinfo=UTC), skew=skew,
+                seed=seed, actor=Actor.local(),
+            )  # fmt: skip
         except BrokerError as problem:
             raise CommandError(str(problem)) from None
-        began = time.perf_counter()
-        done = generation.generate(
-            found,
-            messages=messages,
-            days=days,
-            until=until if until.tzinfo else until.replace(tzinfo=UTC),
-            skew=skew,
-            seed=seed,
-        )
-        took = time.perf_counter() - began
-        self.stdout.write(
-            f"{done.messages:,} messages with {done.events:,} events in {took:.1f} s ({done.events / took:,.0f} events/s), "
-            f"{done.added.files if done.added else 0:,} files. The parameters are in {done.parameters} of the archive."
-        )
+        self.stdout.write(commands.executed(run).message)
 
     def _queues(self, namespace: str, count: int) -> list[Entity]:
         namespaces.ensure_namespace(namespace)

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
 
-from broker_core.common.types import EventKind
-from broker_core.models import Entity
+from .kinds import Kind
 
 SECOND = 1_000_000  # in microseconds
 STEP = 10  # seconds in which the rate of arrivals does not change
@@ -30,9 +29,7 @@ REGIONS = ("eu",) * 9 + ("us",) * 8 + ("asia",) * 3  # a message's property, by 
 HOT = "asia"
 SESSIONS = 40  # of a queue that requires sessions; the first ones have most messages
 REASONS = ("Order 4711 has no customer", "Order 4712 has no customer", "PaymentRejected")
-_COMPLETED, _REJECTED, _ABANDONED, _LOST = map(
-    int, (EventKind.COMPLETED, EventKind.DEAD_LETTERED, EventKind.ABANDONED, EventKind.LOCK_LOST)
-)  # how an attempt ended
+_COMPLETED, _REJECTED, _ABANDONED, _LOST = Kind.COMPLETED, Kind.DEAD_LETTERED, Kind.ABANDONED, Kind.LOCK_LOST  # of an attempt
 COMPLETED, REJECTED, SPENT, EXPIRED = range(4)  # how a message ended in the main list; SPENT: at its maximum delivery count
 
 
@@ -89,15 +86,6 @@ class Load:
     absences: tuple[float, float] | None = None
     incident: Incident | None = None
 
-    def under_settings_of(self, entity: Entity) -> Load:
-        """The same load under the queue's lock duration, maximum delivery count, and expiry."""
-        ttl = entity.default_message_time_to_live
-        return replace(
-            self, lock=entity.lock_duration.total_seconds(), max_deliveries=entity.max_delivery_count,
-            time_to_live=None if ttl is None else ttl.total_seconds(),
-            dead_letters_expired=entity.dead_lettering_on_message_expiration,
-        )  # fmt: skip
-
 
 LOAD = Load()
 
@@ -133,8 +121,8 @@ class Played:
     By message, in the order of arrival: enqueued, ended (when it left the main list), fate, joined (whether the event that ended
     it is of the transaction of the event before it), deliveries, own_time_to_live (0: none), region, session, size.
     By attempt, ordered by message: message (its place), attempt (from 1), received, locked_until, released (when its end was
-    recorded), how (an EventKind), noticed (its lock had ended, which the next receive found), consumer (from 0), refused_at (when
-    the consumer tried to complete after its lock had ended; 0: it did not, or after the end of the history).
+    recorded), how (a kind of event), noticed (its lock had ended, which the next receive found), consumer (from 0), refused_at
+    (when the consumer tried to complete after its lock had ended; 0: it did not, or after the end of the history).
     """
 
     truth: Truth
@@ -190,9 +178,7 @@ class _Queue:
         truth.attempts, truth.poison = len(how), int(poison.sum())
         truth.completed, truth.rejected, spent, truth.expired = np.bincount(fate, minlength=4).tolist()
         truth.dead_lettered = truth.rejected + spent + (truth.expired if self._load.dead_letters_expired else 0)
-        truth.abandoned, truth.locks_lost = (
-            int(np.count_nonzero(how == one)) for one in (EventKind.ABANDONED, EventKind.LOCK_LOST)
-        )
+        truth.abandoned, truth.locks_lost = (int(np.count_nonzero(how == one)) for one in (Kind.ABANDONED, Kind.LOCK_LOST))
         truth.refused = int(np.count_nonzero(attempts["refused_at"]))
 
     def _rhythm(self) -> np.ndarray:

@@ -1,23 +1,20 @@
 """Generated history: its form, that it is consistent, and that its parameters are those that were drawn."""
 
-import json
 from collections import defaultdict
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from io import StringIO
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from django.core.management import CommandError, call_command
 
 from broker_core import namespaces, service_bus
 from broker_core.common.types import Actor, EntityAddress, Message, QueueSettings, Right
 from broker_core.common.types import EventKind as Kind
-from broker_core.history import archive, generation, load, retention, schema, verification
-from broker_core.models import ArchiveFile, Entity, EntityCounter
+from broker_core.history import archive, schema
+from broker_core.models import Entity, EntityCounter, Namespace
 from broker_core.service_bus import entities
 from broker_core.sweeps import end_locks, expire_messages
+from explorer.analysis import generation
+from explorer.analysis.jobs import generated, load
 
 from . import generated_events
 
@@ -28,9 +25,19 @@ LOAD = load.Load(
 )  # fmt: skip
 
 
-def read(folder, content: str = "events") -> pa.Table:
-    files = ArchiveFile.objects.filter(content=content)
-    return pa.concat_tables([pq.read_table(folder / file.path) for file in files])
+def drawn(queues, *, messages, load=LOAD, days=1.0, seed=0, skew=None, archived=True):
+    """The generated events as rows, and the truths."""
+    events, truths = generation.made(
+        queues, messages=messages, days=days, until=UNTIL, load=load, skew=skew, seed=seed, archived=archived
+    )
+    return [row for table in events.by_time() for row in table.to_pylist()], truths
+
+
+@pytest.fixture
+def queue(postgres):
+    entity = Entity.objects.create(namespace=Namespace.objects.create(name="generation-tests"), path="orders")
+    EntityCounter.objects.create(entity=entity)
+    return entity
 
 
 def another(queue, path="other", **settings):
@@ -39,35 +46,34 @@ def another(queue, path="other", **settings):
     return other
 
 
-def test_the_events_in_files_are_consistent_and_as_the_parameters_say(archive_folder, queue):
+@pytest.mark.parametrize("archived", [False, True])
+def test_events_are_consistent_and_as_the_parameters_say(queue, archived):
     other, buries = another(queue, requires_session=True), replace(LOAD, dead_letters_expired=True)
-    done = generation.generate([queue, other], messages=6000, days=2, until=UNTIL, load=[LOAD, buries], skew=0.75, seed=3)
-    rows = read(archive_folder).to_pylist()
-    kinds = generated_events.check(rows, dict(zip([queue.pk, other.pk], done.truths, strict=True)))
-    facts = json.loads((archive_folder / done.parameters).read_text())
-    assert [one["messages"] for one in facts["queues"]] == [4500, 1500] and facts["queues"][0]["load"]["fails"] == 0.1
-    assert kinds[queue.pk][Kind.EXPIRED] == done.truths[0].expired > 0
-    assert kinds[other.pk][Kind.EXPIRED] == 0 < done.truths[1].expired
-    assert all(one.locks_lost and one.rejected and one.poison and one.outages for one in done.truths)
-    assert len(rows) == done.events and {row["event_id"] for row in rows} == set(range(1, done.events + 1))
+    rows, truths = drawn([queue, other], messages=6000, days=2, load=[LOAD, buries], skew=0.75, seed=3, archived=archived)
+    kinds = generated_events.check(rows, dict(zip([queue.pk, other.pk], truths, strict=True)))
+    assert [one.messages for one in truths] == [4500, 1500]
+    assert kinds[queue.pk][Kind.EXPIRED] == truths[0].expired > 0
+    assert kinds[other.pk][Kind.EXPIRED] == 0 < truths[1].expired
+    assert all(one.locks_lost and one.rejected and one.poison and one.outages for one in truths)
+    assert {row["event_id"] for row in rows} == set(range(1, len(rows) + 1))
     ordered = sorted(rows, key=lambda row: row["event_id"])
     assert [row["at"] for row in ordered] == sorted(row["at"] for row in ordered) and ordered[-1]["at"] <= UNTIL
     assert {row["session_id"] is None for row in rows if row["kind"] == Kind.SENT and row["entity_id"] == other.pk} == {False}
     own = [row for row in rows if row["time_to_live_us"] is not None]
     assert own and {row["kind"] for row in own} == {Kind.SENT} and {row["time_to_live_us"] for row in own} == {60_000_000}
     assert {row["entity_time_to_live_us"] for row in rows} == {600_000_000}
-    assert list(verification.damages(verification.finished_files(), deep=True)) == []
 
 
-def test_each_transaction_has_an_id_and_events_of_one_message(archive_folder, queue):
-    generation.generate([queue], messages=3000, days=1, until=UNTIL, load=LOAD)
+@pytest.mark.parametrize("archived", [False, True])
+def test_each_transaction_has_an_id_and_events_of_one_message(queue, archived):
     transactions = defaultdict(list)
-    for row in sorted(read(archive_folder).to_pylist(), key=lambda row: row["event_id"]):
+    for row in drawn([queue], messages=3000, archived=archived)[0]:
         transactions[row["xid"]].append(row)
     together = [rows for rows in transactions.values() if len(rows) > 1]
     found = {tuple(Kind(row["kind"]).name for row in rows) for rows in together}
-    assert found >= {("LOCK_LOST", "RECEIVED"), ("ABANDONED", "DEAD_LETTERED"), ("LOCK_LOST", "DEAD_LETTERED")}
-    assert ("RECEIVED", "LOCK_LOST") not in found, "in files, the events of a message are in order"
+    assert found >= {("ABANDONED", "DEAD_LETTERED"), ("LOCK_LOST", "DEAD_LETTERED")}
+    noticed = {("LOCK_LOST", "RECEIVED"), ("RECEIVED", "LOCK_LOST")}
+    assert found & noticed == {("LOCK_LOST", "RECEIVED") if archived else ("RECEIVED", "LOCK_LOST")}, "in files, in order"
     for first, second in together:
         assert (first["at"], first["sequence_number"]) == (second["at"], second["sequence_number"])
         assert second["event_id"] == first["event_id"] + 1
@@ -75,12 +81,12 @@ def test_each_transaction_has_an_id_and_events_of_one_message(archive_folder, qu
             assert first["locked_until"] <= first["at"] < second["locked_until"], "an earlier lock"
 
 
-def test_consumers_work_on_one_message_at_a_time_and_are_away_in_outages(archive_folder, queue):
+def test_consumers_work_on_one_message_at_a_time_and_are_away_in_outages(queue):
     busy = replace(LOAD, consumers=3, incident=load.Incident(20_000, 4000, absence=1000))
-    [truth] = generation.generate([queue], messages=3000, days=1, until=UNTIL, load=busy).truths
+    rows, [truth] = drawn([queue], messages=3000, load=busy)
     held = defaultdict(list)
-    for rows in generated_events.by_message(read(archive_folder).to_pylist()).values():
-        for receipt, end in generated_events.deliveries(rows):
+    for each in generated_events.by_message(rows).values():
+        for receipt, end in generated_events.deliveries(each):
             held[receipt["actor"]].append((receipt["at"], min(end["at"], receipt["locked_until"])))
     assert len(held) == truth.consumers == 3
     for each in map(sorted, held.values()):
@@ -90,7 +96,7 @@ def test_consumers_work_on_one_message_at_a_time_and_are_away_in_outages(archive
     assert truth.outages and not any(since + late < at < until for since, until in truth.outages for at in begins)
 
 
-def test_the_columns_are_those_that_the_broker_writes(archive_folder, postgres):
+def test_the_columns_are_those_that_the_broker_writes(postgres):
     """For each kind of event, and each reason, the same columns have values: in generated events, and in the broker's own."""
     namespaces.create_namespace("played")
     namespaces.pause_clock("played")
@@ -107,25 +113,24 @@ def test_the_columns_are_those_that_the_broker_writes(archive_folder, postgres):
         Kind.EXPIRED
     }
     given = replace(LOAD, work=4.0, fails=0.3, own_share=1.0, poison=0.1)
-    generation.generate([queue], messages=3000, days=1, until=UNTIL, load=replace(given, dead_letters_expired=True))
-    generated = read(archive_folder).to_pylist()
+    made_, _ = drawn([queue], messages=3000, load=replace(given, dead_letters_expired=True))
     ignored = {"details", "session_id"}  # only generated messages are marked
 
     def shapes(rows):
         shapes_ = defaultdict(set)
         for row in rows:
-            reason = row["reason"] if row["reason"] in (*generation.REASONS, None) else "rejected"
+            reason = row["reason"] if row["reason"] in (*generated.REASONS, None) else "rejected"
             empty = row["kind"] == Kind.RECEIVED or row["first_received_at"] is None
             shapes_[row["kind"], reason, row["subqueue"], empty].add(
-                frozenset(name for name in schema.EVENT.names if row[name] is not None and name not in ignored)
+                frozenset(name for name in schema.EVENT.names if row.get(name) is not None and name not in ignored)
             )
         return shapes_
 
-    ours, theirs = shapes(generated), shapes(found)
+    ours, theirs = shapes(made_), shapes(found)
     for one in theirs.keys() & ours.keys():
         assert ours[one] == theirs[one], (Kind(one[0]).name, one[1:])
     assert len(theirs.keys() & ours.keys()) >= 10
-    for rows in (found, generated):
+    for rows in (found, made_):
         pairs = {(Kind(row["kind"]).name, row["reason"]) for row in rows}
         assert ("DEAD_LETTERED", "MaxDeliveryCountExceeded") in pairs and ("DEAD_LETTERED", "TTLExpiredException") in pairs
 
@@ -162,40 +167,32 @@ def _play_on_broker(address):
     service_bus.purge(address.dead_letter)
 
 
-def test_waiting_is_what_the_parameters_say(archive_folder, queue):
+def test_waiting_is_what_the_parameters_say(queue):
     """What waited longer is known exactly if no message expired; with outages some wait for minutes."""
     calm = load.Load(outages=0, bursts=0, poison=0, fails=0, time_to_live=None, own_time_to_live=None)
     for given in (calm, load.Load(outages=4, time_to_live=None, own_time_to_live=None)):
-        ArchiveFile.objects.all().delete()
-        [truth] = generation.generate([queue], messages=4000, days=2, until=UNTIL, load=given).truths
-        waited = [
-            (rows[1]["at"] - rows[0]["at"]).total_seconds()
-            for rows in generated_events.by_message(read(archive_folder).to_pylist()).values()
-        ]
+        events, [truth] = drawn([queue], messages=4000, days=2, load=given)
+        waited = [(rows[1]["at"] - rows[0]["at"]).total_seconds() for rows in generated_events.by_message(events).values()]
         for longer, count in truth.longer_than.items():
             assert abs(sum(one > longer for one in waited) - count) <= truth.not_ended
         assert (truth.longer_than[60] > 50) == bool(truth.outages)
 
 
-def test_the_same_seed_gives_the_same_and_numbers_go_on(archive_folder, queue, monkeypatch):
-    monkeypatch.setattr(generation, "FILE_BLOCK", 100)
-    parts = [generation.generate([queue], messages=1000, days=1, until=UNTIL, seed=seed) for seed in (1, 1, 2)]
-    rows = [
-        [row for file in ArchiveFile.objects.filter(slice_id=part.added.slice_id).order_by("id")
-         for row in pq.read_table(archive_folder / file.path).to_pylist()] for part in parts
-    ]  # fmt: skip
-    sent = [[(row["sequence_number"], row["at"]) for row in each if row["kind"] == Kind.SENT] for each in rows]
-    assert [number for each in sent for number, _ in each] == list(range(1, sum(map(len, sent)) + 1))
-    first, second, other = ([row["at"] for row in each] for each in rows)
+def test_the_same_seed_gives_the_same_and_numbers_go_on(queue):
+    parts = [drawn([queue], messages=1000, seed=seed, load=load.LOAD)[0] for seed in (1, 1, 2)]
+    sent = [[(row["sequence_number"], row["at"]) for row in each if row["kind"] == Kind.SENT] for each in parts]
+    numbers = [number for each in sent for number, _ in each]
+    assert numbers == sorted(set(numbers)) and [each[0][0] for each in sent] == [1, 1001, 2001]
+    first, second, other = ([row["at"] for row in each] for each in parts)
     assert first == second != other
 
 
-def test_an_incident_a_weekend_and_an_earlier_lock_show(archive_folder, queue):
+def test_an_incident_a_weekend_and_an_earlier_lock_show(queue):
     incident = load.Incident(begins=36_000, seconds=7200, absence=1200)
     given = replace(LOAD, incident=incident, earlier_lock=(86_400, 20), time_to_live=None, own_time_to_live=None, outages=0)
-    generation.generate([queue], messages=20_000, days=4, until=UNTIL, load=given)  # the last two days are a weekend
+    events, _ = drawn([queue], messages=20_000, days=4, load=given)  # the last two days are a weekend
     begins, failed, entered, locks = UNTIL - timedelta(seconds=36_000), [[], []], defaultdict(int), defaultdict(set)
-    for rows in generated_events.by_message(read(archive_folder).to_pylist()).values():
+    for rows in generated_events.by_message(events).values():
         at = rows[0]["at"]
         entered[at.weekday()] += 1
         failed[begins <= at < begins + timedelta(seconds=7200)].append(len(generated_events.deliveries(rows)) > 1)
@@ -213,16 +210,16 @@ def recorded(postgres, queue):
     queues = [queue, another(queue)]
     until = datetime.now(UTC).replace(microsecond=0)
     given = [LOAD, replace(LOAD, dead_letters_expired=True)]
-    yield queues, generation.generate(queues, messages=3000, days=1, until=until, load=given, recorded=True)
+    yield queues, generation.record(queues, messages=3000, days=1, until=until, load=given)
     postgres.execute("TRUNCATE vitrine_traffic")
 
 
-def test_the_events_in_the_table_are_consistent_and_in_several_transactions(postgres, recorded, archive_folder):
+def test_the_events_in_the_table_are_consistent_and_in_several_transactions(postgres, recorded):
     queues, done = recorded
     with archive.connected() as connection:
         rows = archive.read_arrow(connection, "history_slice_events", from_xid=0, to_xid=2**62).to_pylist()
     generated_events.check(rows, {queue.pk: truth for queue, truth in zip(queues, done.truths, strict=True)})
-    assert len(rows) == done.events and len({row["xid"] for row in rows}) == -(-done.events // generation.TABLE_BLOCK) > 1
+    assert len(rows) == done.events and len({row["xid"] for row in rows}) == -(-done.events // generated.BLOCK) > 1
     assert all(row["recorded_at"] == row["at"] for row in rows)
     in_order = [row["at"] for row in sorted(rows, key=lambda row: row["event_id"])]
     assert in_order == sorted(in_order)
@@ -242,18 +239,3 @@ def test_generated_messages_are_counted_in_the_traffic(postgres, recorded):
         assert found[queue.pk] == [sent, one.completed, one.dead_lettered, expired, one.attempts, one.abandoned, 0, 0]
     whole = [sum(each) for each in zip(*(found[queue.pk] for queue in queues), strict=True)]
     assert found[-queues[0].namespace_id] == whole
-
-
-def test_generated_events_do_not_keep_days_in_the_event_table(archive_folder, queue, happened):
-    generation.generate([queue], messages=50, days=1, until=UNTIL)
-    retention.create_partitions(UNTIL.date() - timedelta(days=1), days_ahead=0)
-    assert retention.drop_old_partitions(UNTIL.date() + timedelta(days=30)).unarchived == ()
-
-
-def test_the_command_creates_what_is_missing(archive_folder, postgres):
-    printed = StringIO()
-    call_command("generate_history", "made", "--queues=2", "--messages=300", "--days=0.5", stdout=printed)
-    assert "messages with" in printed.getvalue() and "parameters/slice-" in printed.getvalue()
-    assert Entity.objects.filter(namespace__name="made", path__startswith="generated-").count() == 2
-    with pytest.raises(CommandError, match="at least one queue"):
-        call_command("generate_history", "made", "--queues=0")

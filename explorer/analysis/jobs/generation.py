@@ -1,0 +1,70 @@
+"""Job "generation": generates the history of a load with known parameters (load.py) as events in files, a task for each queue.
+
+Specification: queues (generated.Queue as objects), loads (load.Load as objects, of each queue), messages (of each), days, until
+(ISO 8601), seed, namespace_id, output (a folder to write), partitions. The result has `truths` (load.Truth as objects), by queue.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+from pyspark.accumulators import AccumulatorParam
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from . import by_value, generated, kinds, load, schemas, stored
+from .runner import Reporter
+
+STEPS = 2
+IDS = 1 << 40  # so many ids of events are reserved for each queue
+COLUMNS = StructType([one for one in schemas.EVENT if one.name in generated.EVENT.names])
+
+
+class Truths(AccumulatorParam[dict]):
+    """Adds up dictionaries; a task that is repeated gives the same again."""
+
+    def zero(self, value: dict) -> dict:
+        return {}
+
+    def addInPlace(self, value1: dict, value2: dict) -> dict:
+        return value1 | value2
+
+
+def run(spark: SparkSession, spec: dict, reporter: Reporter) -> dict:
+    queues = [generated.Queue(**one) for one in spec["queues"]]
+    loads = [load_of(one) for one in spec["loads"]]
+    days, until, seed, messages = spec["days"], datetime.fromisoformat(spec["until"]), spec["seed"], spec["messages"]
+    with by_value.modules(kinds, load, generated, sys.modules[__name__]):  # the last for Truths
+        truths = spark.sparkContext.accumulator({}, Truths())
+
+        def events(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for place in (place for batch in batches for place in batch.column(0).to_pylist()):
+                queue = queues[place]
+                played = generated.played(queue, place, messages[place], days, until, loads[place], seed)
+                truths.add({place: asdict(played.truth)})
+                for table in generated.Events([queue], [played], archived=True, first_id=place * IDS + 1).by_time():
+                    yield from table.to_batches()
+
+        reporter.step(f"Generating the history of {len(queues):,} queues")
+        rows = spark.range(0, len(queues), numPartitions=len(queues)).mapInArrow(events, COLUMNS)
+        stored.write_events(rows, spec)
+    return {"truths": [_plain(truths.value[place]) for place in range(len(queues))]}
+
+
+def load_of(values: dict[str, Any]) -> load.Load:
+    """A load from what JSON made of it."""
+    given: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    if given.get("incident"):
+        given["incident"] = load.Incident(**given["incident"])
+    return load.Load(**given)
+
+
+def _plain(truth: dict[str, Any]) -> dict[str, Any]:
+    """A truth for JSON."""
+    outages = [[one.isoformat() for one in pair] for pair in truth["outages"]]
+    return truth | {"outages": outages, "longer_than": list(truth["longer_than"].items())}
