@@ -1,6 +1,7 @@
 """The whole way: broker, archive, jobs in Spark's child process, stored results. SQL over the event table is the judge."""
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -124,3 +125,11 @@ def test_all_reports_are_made_from_every_event_and_again_after_the_night(orders,
     assert sum(count for (measure, _), count in changed.items() if measure == 1) == 2, "two more were received"
     counted = {key: count for key, count in changed.items() if count and key[0] == 3}
     assert sum(counted.values()) == 2, "and processed; rolled-up and other histograms add up"
+
+    columns = ("sequence_number", "deliveries", "enqueued_at", "time_to_live_us")
+    kept = sorted(rows_of(orders, "open", *columns), key=str)
+    lost = ArchiveFile.objects.get(content="open", namespace_id=orders.namespace_id)
+    Path(storage.archive_here().address(lost.path)).write_bytes(b"")
+    run = made(submission.maintain(actor=OPERATOR))
+    assert run.notes == [] and not ArchiveFile.objects.filter(pk=lost.pk).exists()
+    assert sorted(rows_of(orders, "open", *columns), key=str) == kept, "made again from events"

@@ -12,7 +12,7 @@ from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-from django.db.models import Sum
+from django.db.models import QuerySet, Sum
 from django.db.models.functions import Now
 
 from broker_core.common.errors import ServerBusy
@@ -204,13 +204,15 @@ def _derive(jobs: execution.Jobs) -> int:
     }
     ready = [pk for pk in slices if pk not in damaged]
     events = sum(one.events or 0 for pk, one in slices.items() if pk in ready)
-    if ready:
-        before = list(ArchiveFile.objects.filter(content=ArchiveFile.OPEN))
-        carried = intact(jobs, before)
-        specification = {"open": addresses(carried), "keep_after": (datetime.now(UTC) - LOOK_BACK).isoformat()}
-        mine = [one for one in new if one.slice_id in ready]
-        change = Change(slices=ready, replaces=[one.pk for one in before])
-        _lives(jobs, mine, specification, change, partitions_of(events + sum(one.rows for one in carried)))
+    carried = list(ArchiveFile.objects.filter(content=ArchiveFile.OPEN))
+    lost = any(verification.damages(carried))
+    if ready or lost:
+        since, mine = datetime.now(UTC) - LOOK_BACK, [one for one in new if one.slice_id in ready]
+        # Instead of a damaged file of carried messages, the events for which they are carried.
+        past = intact(jobs, derived_events().filter(day__gte=since.date())) if lost else carried
+        known = {"earlier" if lost else "open": addresses(past), "keep_after": since.isoformat()}
+        change = Change(slices=ready, replaces=[one.pk for one in carried])
+        _lives(jobs, mine, known, change, partitions_of(events + sum(one.rows for one in past)))
     for one in ArchiveRebuild.objects.order_by("day"):
         _derive_again(jobs, one.day, one.namespace_id)
     return events
@@ -232,9 +234,7 @@ def _lives(
 
 def _derive_again(jobs: execution.Jobs, day: date, namespace_id: int) -> None:
     """Derive the lives of a day again from its events, with those of the days before it; not while some of these are damaged."""
-    of = ArchiveFile.objects.filter(content=ArchiveFile.EVENTS, namespace_id=namespace_id, day__lte=day, day__gte=day - LOOK_BACK)
-    late = list(manifest.underived().values_list("pk", flat=True))  # damaged, and derived when they are not
-    given = list(of.exclude(slice_id__in=late).exclude(slices__overlap=late))
+    given = list(derived_events().filter(namespace_id=namespace_id, day__lte=day, day__gte=day - LOOK_BACK))
     files = intact(jobs, given)
     if len(files) < len(given):
         return
@@ -251,6 +251,12 @@ def _derive_again(jobs: execution.Jobs, day: date, namespace_id: int) -> None:
         _lives(jobs, here, specification, change, partitions_of(sum(file.rows for file in files)))
     else:  # its events are gone: no lives can be derived
         ArchiveRebuild.objects.filter(day=day, namespace_id=namespace_id).delete()
+
+
+def derived_events() -> QuerySet[ArchiveFile]:
+    """The files of events from which lives were derived; others are damaged, and derived when they are not."""
+    late = list(manifest.underived().values_list("pk", flat=True))
+    return ArchiveFile.objects.filter(content=ArchiveFile.EVENTS).exclude(slice_id__in=late).exclude(slices__overlap=late)
 
 
 def _count(jobs: execution.Jobs, groups: Sequence[list[ArchiveFile]], step: timedelta) -> None:

@@ -17,8 +17,8 @@ from kombu.exceptions import KombuError
 
 from broker_core.common.errors import BrokerError, InvalidArgument
 from broker_core.common.types import Actor, Right
-from broker_core.history import manifest
-from broker_core.models import ArchiveRebuild
+from broker_core.history import manifest, verification
+from broker_core.models import ArchiveFile, ArchiveRebuild
 from explorer.models import AnalysisResult, AnalysisRun
 
 from .. import tasks
@@ -146,8 +146,10 @@ def maintain(*, actor: Actor, submit: bool = True) -> AnalysisRun | None:
 
 
 def pipeline_is_due() -> bool:
-    """Whether events are to be derived, days to be counted, or files to be merged."""
+    """Whether events are to be derived, days to be counted, or files to be merged or made again."""
     if manifest.underived().exists() or ArchiveRebuild.objects.exists():
+        return True
+    if any(verification.damages(ArchiveFile.objects.filter(content=ArchiveFile.OPEN))):
         return True
     today = datetime.now(UTC).date()
     return bool(manifest.days_to_roll_up(today) or manifest.groups_to_merge(today))

@@ -35,10 +35,8 @@ def request_verification(*, repair: bool, actor: Actor) -> AnalysisRun:
 
 
 def verify(jobs: Jobs, run: AnalysisRun) -> None:
-    late = list(manifest.underived().values_list("pk", flat=True))
-    events = ArchiveFile.objects.filter(content=ArchiveFile.EVENTS).exclude(slice_id__in=late).exclude(slices__overlap=late)
-    asked = {"events": events, **{one: ArchiveFile.objects.filter(content=one) for one in (ArchiveFile.LIVES, ArchiveFile.OPEN)}}
-    files = {content: list(found) for content, found in asked.items()}
+    files = {one: list(ArchiveFile.objects.filter(content=one)) for one in (ArchiveFile.LIVES, ArchiveFile.OPEN)}
+    files[ArchiveFile.EVENTS] = list(pipeline.derived_events())
     if any(len(pipeline.intact(jobs, found)) < len(found) for found in files.values()):
         raise CannotRun("Files are damaged or missing: run `manage.py verify_archive --repair` first, then compare lives again.")
     jobs.expect(sum(one.rows for one in files[ArchiveFile.EVENTS]))

@@ -17,7 +17,6 @@ LOCK_SECONDS = 60.0
 AGAIN = {
     ArchiveFile.SETTINGS: "will be written again, with the settings still in the database, by the next nightly task",
     ArchiveFile.LIVES: "will be derived again from the events of the day by the next analysis",
-    ArchiveFile.OPEN: "was removed: messages that had not ended have lives without a beginning",
     **dict.fromkeys(ArchiveFile.ROLLED, "will be counted again by the next nightly task"),
 }
 NOT_AGAIN = "was removed: the lives of its day were deleted, so that they cannot be counted again"
@@ -52,6 +51,8 @@ class Command(BaseCommand):
             raise CommandError(f"{len(found):,} damaged files. --repair makes them again where the events still exist.")
         files = [damage.file for damage in found]
         for file in files:
+            if file.content == ArchiveFile.OPEN:
+                self.stdout.write(f"{file.path} will be made again from the events of seven days by the next analysis.")
             if file.content in AGAIN:
                 self._make_again(file)
         self._repair_events([file for file in files if file.content == ArchiveFile.EVENTS])
