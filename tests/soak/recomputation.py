@@ -118,6 +118,17 @@ class Comparison:
         self._compare("lives", lives, self.lives, ("ended_at", "outcome"))
         self._compare("attempts", tried, self.attempts, ("ended_at", "received_at", "outcome"))
         self._invariants(tried)
+        self._verified()
+
+    def _verified(self) -> None:
+        """What `verify_archive --lives` says of the same."""
+        from explorer.analysis.running import commands, verification
+
+        from .calls import OPERATOR
+
+        run = commands.executed(verification.request_verification(repair=False, actor=OPERATOR))
+        self.findings.did["verified messages"] = int(run.message.split()[0].replace(",", ""))
+        self.findings.wrong += run.notes
 
     def _recompute(self) -> None:
         """By increments. The next one does not know what had ended, so that an undo begins another life (docs/history.md)."""
