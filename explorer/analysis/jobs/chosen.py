@@ -34,16 +34,19 @@ def values(keys: Sequence[str]) -> Column:
     return F.when(F.size(known) > 0, F.to_json(F.map_from_entries(known)))
 
 
-def with_origins(copies: DataFrame, begun: DataFrame, keys: Keys) -> DataFrame:
-    """The messages of entities with keys that began without properties: entity_id, sequence_number and `inherited`, the values
-    of the message that each was made from, directly or over others. copies, begun: first events, as schemas.EVENT."""
-    looking = copies.where(
-        F.col("entity_id").isin([int(one) for one in keys]) & _bare() & F.col("linked_sequence_number").isNotNull()
-    )
-    looking = looking.select(
+def bare_copies(begun: DataFrame, keys: Keys) -> DataFrame:
+    """The messages of entities with keys that were made from others and began without properties: of_entity, of_number, and
+    entity_id and sequence_number of the other. begun: first events, as schemas.EVENT."""
+    is_bare = F.col("entity_id").isin([int(one) for one in keys]) & _bare() & F.col("linked_sequence_number").isNotNull()
+    return begun.where(is_bare).select(
         F.col("entity_id").alias("of_entity"), F.col("sequence_number").alias("of_number"),
         F.col("linked_entity_id").alias("entity_id"), F.col("linked_sequence_number").alias("sequence_number"),
     )  # fmt: skip
+
+
+def with_origins(looking: DataFrame, begun: DataFrame, keys: Keys) -> DataFrame:
+    """entity_id, sequence_number and `inherited` of messages: the values of the message that each was made from, directly or over
+    others. looking: as bare_copies. begun: first events, as schemas.EVENT."""
     origins = begun.select(
         "entity_id", "sequence_number", "application_properties", "properties",
         F.col("linked_entity_id").alias("next_entity"), F.col("linked_sequence_number").alias("next_number"),

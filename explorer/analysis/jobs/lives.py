@@ -210,7 +210,10 @@ def _with_inherited(spark: SparkSession, spec: dict, known: DataFrame) -> DataFr
     if not keys:
         return known
     begun = stored.read(spark, schemas.EVENT, spec["events"]).where(F.col("kind").isin(*BEGINNINGS))
-    inherited = chosen.with_origins(begun, begun, keys)
+    looking = chosen.bare_copies(begun, keys)
+    if looking.isEmpty():  # mostly; finding out costs much less than the joins
+        return known
+    inherited = chosen.with_origins(looking, begun, keys)
     found = known.join(inherited, list(MESSAGE), "left")
     return found.withColumn(
         "chosen_properties", F.coalesce("chosen_properties", F.when(F.col("kind").isin(*BEGINNINGS), F.col("inherited")))
