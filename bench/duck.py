@@ -11,7 +11,7 @@ import duckdb
 
 from explorer.analysis.jobs import outcomes
 from explorer.analysis.jobs.kinds import BEGINNINGS, LIFE_ENDS, NO_CHANGE, TERMINAL, Kind
-from explorer.analysis.jobs.lives import LIMIT_REASONS
+from explorer.analysis.jobs.outcomes import LIMIT_REASONS
 
 THREADS = 2
 BIN = """

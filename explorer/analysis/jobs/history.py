@@ -132,7 +132,7 @@ class History:
 
     def floor(self, column: str) -> Column:
         """The start of the chart interval in which an instant is. Weeks begin on Monday."""
-        return floor(F.col(column), self.request.step)
+        return roll_up.floor(column, self.request.step)
 
     def _lives(self, *, late: bool) -> DataFrame:
         """late: only those that no roll-up counts yet."""
@@ -159,12 +159,6 @@ class History:
         else:
             rows = self.spark.createDataFrame([], columns).where(F.lit(False))  # so that the optimizer leaves it out
         return self._of_entities(rows)
-
-
-def floor(at: Column, step: timedelta) -> Column:
-    """The start of the interval in which an instant is. Intervals are counted from a Monday."""
-    seconds, monday = int(step.total_seconds()), 4 * 86_400
-    return F.timestamp_seconds(F.floor((F.unix_seconds(at) - monday) / seconds) * seconds + monday)
 
 
 def micros(at: Column) -> Column:

@@ -1,18 +1,20 @@
 """The outcomes of messages: codes of the events that end a life, and what reasons say about them. Without PySpark, so that pages
 use the same definitions as jobs."""
 
-COMPLETED = 6
-DEAD_LETTERED = 10
-EXPIRED = 11
-CANCELLED = 13
-PURGED = 14
-RESUBMITTED = 15
-DELETED = 16
-FORWARDED = 17
-RECEIVED_AND_DELETED = 18
-PUBLISHED = 20
-DROPPED = 21
-MOVED = 22
+from .kinds import Kind
+
+COMPLETED = Kind.COMPLETED
+DEAD_LETTERED = Kind.DEAD_LETTERED
+EXPIRED = Kind.EXPIRED
+CANCELLED = Kind.CANCELLED
+PURGED = Kind.PURGED
+RESUBMITTED = Kind.RESUBMITTED
+DELETED = Kind.DELETED
+FORWARDED = Kind.FORWARDED
+RECEIVED_AND_DELETED = Kind.RECEIVED_AND_DELETED
+PUBLISHED = Kind.PUBLISHED
+DROPPED = Kind.DROPPED
+MOVED = Kind.MOVED
 STILL_THERE = 0  # the message had not left when the analysis began
 
 # Outcomes of messages that were lost: no receiver processed them where they were.

@@ -100,10 +100,10 @@ def entered(lives: DataFrame) -> DataFrame:
     return lives.where(F.col("enqueued_at").isNotNull() & (F.col("outcome") != outcomes.CANCELLED))
 
 
-def floor(column: str, step: timedelta) -> Column:
-    """The start of the step in which an instant is."""
-    seconds = int(step.total_seconds())
-    return F.timestamp_seconds(F.floor(F.unix_seconds(column) / seconds) * seconds)
+def floor(at: Column | str, step: timedelta) -> Column:
+    """The start of the step in which an instant is. Steps are counted from a Monday."""
+    seconds, monday = int(step.total_seconds()), 4 * 86_400
+    return F.timestamp_seconds(F.floor((F.unix_seconds(at) - monday) / seconds) * seconds + monday)
 
 
 def bin_of(value: Column) -> Column:

@@ -9,9 +9,9 @@ from pyspark.sql import functions as F
 
 from .. import outcomes
 from ..history import MAIN, History, Span, percentile
+from ..kinds import Kind
 
 HANDLED = (outcomes.COMPLETED, outcomes.RECEIVED_AND_DELETED, outcomes.FORWARDED)
-SENT = 1  # the kind of the event by which a message enters a queue
 SOURCE = ("source", "source_id")  # the exchange (its name) or the topic (its id); the other one is NULL
 MOST_TARGETS = 1000
 
@@ -67,7 +67,7 @@ def of_exchanges(history: History, span: Span) -> DataFrame:
     events = history.events()
     if history.request.values.get("family", "rabbitmq") != "rabbitmq":
         events = events.where(F.lit(False))
-    named = events.where((F.col("kind") == SENT) & span.has("at") & F.col("properties").contains('"exchange"')).select(
+    named = events.where((F.col("kind") == Kind.SENT) & span.has("at") & F.col("properties").contains('"exchange"')).select(
         F.get_json_object("properties", "$.exchange").alias("source"),
         F.get_json_object("properties", "$.routing_key").alias("routing_key"),
         *("entity_id", "sequence_number", "xid", "message_id"),

@@ -13,11 +13,11 @@ from pyspark.sql import functions as F
 
 from .. import outcomes
 from ..history import MAIN, History, percentile
+from ..kinds import Kind
 
 MOST_HOPS = 6
 MOST_ALIKE = 20  # messages with one correlation id; more do not belong together
 MOST_ROUTES = 200
-SENT, PUBLISHED = 1, outcomes.PUBLISHED  # kinds of events of messages that were sent
 MESSAGE = ("entity_id", "sequence_number")
 PARENT = ("parent_id", "parent_number")
 HOW = {
@@ -96,7 +96,7 @@ def parents_of(history: History) -> DataFrame:
 def correlations(events: DataFrame, lives: DataFrame) -> DataFrame:
     """entity_id, sequence_number, parent_id, parent_number: of messages with a correlation id, the one with that message id, else
     the one before with the same correlation id, if few have it."""
-    named = events.where(F.col("kind").isin(SENT, PUBLISHED) & F.col("properties").contains('"correlation_id"')).select(
+    named = events.where(F.col("kind").isin(Kind.SENT, Kind.PUBLISHED) & F.col("properties").contains('"correlation_id"')).select(
         F.get_json_object("properties", "$.correlation_id").alias("key"), "at", *MESSAGE
     )
     named = named.where(F.col("key") != "")

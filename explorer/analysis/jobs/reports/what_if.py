@@ -27,6 +27,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 from .. import measures, outcomes, replaying, roll_up, simulation
 from ..by_value import modules
 from ..history import MAIN, History, Span, micros
+from ..kinds import Kind
 from ..replaying import RESAMPLES, CannotReplay, Delivery, End, Life, Refusal, Replayable, Traits
 from ..simulation import Result, Setting
 
@@ -36,7 +37,6 @@ MOST_WORK = 800_000  # messages times replays, about
 SEARCHES = 8  # resampled histories for which the consumers that are needed are searched
 REPLAYS_OF_SEARCH = 8
 FEWEST_OF_RESAMPLE = 300  # messages
-SETTLE_REFUSED = 23
 RESULTS = {"complete": Result.WELL, "delete": Result.WELL, "dead-letter": Result.WELL, "abandon": Result.FAILED}  # of refusals
 MINUTE = 60_000_000
 NOW, CHOSEN, VARIED = "now", "chosen", "varied"  # roles of settings
@@ -222,7 +222,7 @@ def _read(history: History) -> tuple[dict[str, Any], Replayable]:
     place = Placed(parts or [request.span])
     arrived = {row["number"]: row["arrived"] for row in rows}
     made = of_chosen.where(F.col("lost") | F.col("failed") | F.col("well") | F.col("rejected") | F.col("let_go"))
-    events = history.events().where((F.col("kind") == SETTLE_REFUSED) & (F.col("subqueue") == MAIN))
+    events = history.events().where((F.col("kind") == Kind.SETTLE_REFUSED) & (F.col("subqueue") == MAIN))
     refused = events.where(F.col("reason").isin(*RESULTS) & (F.col("at") >= F.lit(request.span.start)))
     refused = refused.join(chosen.select("sequence_number"), "sequence_number", "left_semi")
     deliveries = [
