@@ -236,7 +236,7 @@ def _first_job(jobs: Jobs, folder: Path, file: str) -> float:
 def _of_lives(files: Sequence[str], carried: Sequence[str], output: Path, events: int) -> dict[str, Any]:
     """The specification of the job "lives"."""
     return {
-        "events": list(files), "open": list(carried), "output": str(output), "partitions": pipeline._partitions(events),
+        "events": list(files), "open": list(carried), "output": str(output), "partitions": pipeline.partitions_of(events),
         "today": datetime.now(UTC).date().isoformat(),
     }  # fmt: skip
 
