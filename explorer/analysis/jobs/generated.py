@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from .kinds import GENERATED, Kind
 from .load import EXPIRED, REGIONS, REJECTED, SECOND, SESSIONS, SPENT, Load, Played, play
 
-BLOCK = 5_000  # events that are one table
+BLOCK = 5_000  # events of a table, which is a transaction where they are recorded
 SENDER, BROKER, OPERATOR = (f"{GENERATED}:{name}" for name in ("sender", "broker", "operator"))
 REASONS = ("MaxDeliveryCountExceeded", "TTLExpiredException", "complete")  # of dead letters, and of a refused settlement
 _LIMIT, _TOO_LATE, _COMPLETE = range(3)
@@ -94,11 +94,11 @@ class Events:
         self._xid[self._order] = first_id - 1 + np.cumsum(~self._joined[self._order])
         self._event_id[self._order] = first_id + np.arange(self.count)
 
-    def by_time(self) -> Iterator[pa.Table]:
-        """Rows of EVENT, ordered by event id, in blocks: no transaction's events are divided."""
+    def by_time(self, block: int = BLOCK) -> Iterator[pa.Table]:
+        """Rows of EVENT, ordered by event id, about so many at a time: no transaction's events are divided."""
         begin = 0
         while begin < self.count:
-            end = min(begin + BLOCK, self.count)
+            end = min(begin + block, self.count)
             while end < self.count and self._joined[self._order[end]]:
                 end += 1
             yield self._table(self._order[begin:end])

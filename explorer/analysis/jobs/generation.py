@@ -22,6 +22,7 @@ from .runner import Reporter
 
 STEPS = 2
 IDS = 1 << 40  # so many ids of events are reserved for each queue
+BATCH = 100_000  # events that a worker hands over at a time
 COLUMNS = StructType([one for one in schemas.EVENT if one.name in generated.EVENT.names])
 
 
@@ -47,7 +48,8 @@ def run(spark: SparkSession, spec: dict, reporter: Reporter) -> dict:
                 queue = queues[place]
                 played = generated.played(queue, place, messages[place], days, until, loads[place], seed)
                 truths.add({place: asdict(played.truth)})
-                for table in generated.Events([queue], [played], archived=True, first_id=place * IDS + 1).by_time():
+                made = generated.Events([queue], [played], archived=True, first_id=place * IDS + 1)
+                for table in made.by_time(BATCH):
                     yield from table.to_batches()
 
         reporter.step(f"Generating the history of {len(queues):,} queues")

@@ -16,6 +16,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from . import schemas
 
 NEAR = 1_000_000  # numbers of messages that are in one file
+GROUP_BYTES = 16 * 2**20  # of a row group: a task writes several files at once, and holds a group of each in memory
 
 
 def read(spark: SparkSession, columns: StructType, addresses: Sequence[str]) -> DataFrame:
@@ -32,7 +33,7 @@ def write(rows: DataFrame, folder: str, by: Sequence[str], mode: str = "error") 
     not exist yet."""
     first = next(name for name in rows.columns if name not in by)
     marked = rows.withColumn(first, F.col(first).alias(first, metadata={"vitrine.version": schemas.VERSION}))
-    marked.write.mode(mode).partitionBy(*by).parquet(folder)
+    marked.write.mode(mode).partitionBy(*by).option("parquet.block.size", GROUP_BYTES).parquet(folder)
 
 
 def write_events(rows: DataFrame, spec: dict) -> None:

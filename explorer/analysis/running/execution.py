@@ -128,7 +128,7 @@ def execute(run_id: int, *, should_stop: Callable[[], bool] = lambda: False) -> 
     except runs.ClaimLost:
         pass
     except Cancelled:
-        _end(held, AnalysisRun.CANCELLED, "Cancelled. Reports that were finished are kept, the others were discarded.")
+        _end(held, AnalysisRun.CANCELLED, "Cancelled. What was finished is kept, the rest was discarded.")
     except Stopped:
         _end(held, AnalysisRun.FAILED, "The worker was stopped before the analysis finished. Start the analysis again.")
     except (CannotRun, JobFailed, java.JavaNotFound, BrokerError) as problem:

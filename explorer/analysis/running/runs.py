@@ -19,7 +19,7 @@ LEASE = timedelta(seconds=30)
 RENEW_SECONDS = 5
 LOG_TAIL_CHARACTERS = 12_000
 OPEN = (AnalysisRun.QUEUED, AnalysisRun.RUNNING)
-WORKER_ENDED = "The worker stopped before the analysis finished. Finished reports are kept. Start the analysis again."
+WORKER_ENDED = "The worker stopped before the analysis finished. What was finished is kept. Start the analysis again."
 
 
 class ClaimLost(Exception):
