@@ -35,6 +35,7 @@ from . import pipeline, runs
 from .execution import CannotRun, Jobs
 
 EVENTS_A_MESSAGE = 3.2  # of generated history, about
+BYTES_A_ROW = 100  # of a file to import, about
 CHUNK = 2**20  # bytes
 
 
@@ -74,6 +75,7 @@ def import_history(jobs: Jobs, run: AnalysisRun) -> None:
     """Check the rows, take numbers for them, and write their events."""
     entity, file = Entity.objects.select_related("namespace").get(pk=run.request["entity_id"]), Path(run.request["file"])
     asked = _format(file) | _kept(entity) | {"file": _address(jobs, file), "numbers_from": _next_number(entity)}
+    jobs.expect(2 * file.stat().st_size // BYTES_A_ROW)  # events; both jobs use one driver
     checked = jobs.run("importing", asked)
     if checked["refusal"]:
         raise CannotRun(checked["refusal"])
@@ -82,10 +84,9 @@ def import_history(jobs: Jobs, run: AnalysisRun) -> None:
     last = checked["last_number"] or asked["numbers_from"] + checked["rows"] - 1
     if reserve(entity, last + 1 - asked["numbers_from"]) != asked["numbers_from"]:
         raise CannotRun(f"{entity} has got messages meanwhile, so that numbers are taken. Start the import again.")
-    files = _add(jobs, "importing", entity.namespace_id, 2 * checked["rows"], asked | {"entity_id": entity.pk})
-    runs.succeed(
-        jobs.held, message=f"{checked['rows']:,} messages were added to the history of {entity}, in {len(files):,} files."
-    )
+    _, files = _add(jobs, "importing", asked | {"entity_id": entity.pk}, entity.namespace_id, rows=2 * checked["rows"])
+    said = f"{checked['rows']:,} messages were added to the history of {entity}, in {len(files):,} files."
+    runs.succeed(jobs.held, message=said)
 
 
 def generate_history(jobs: Jobs, run: AnalysisRun) -> None:
@@ -95,16 +96,14 @@ def generate_history(jobs: Jobs, run: AnalysisRun) -> None:
         queue_of(entities[pk], reserve(entities[pk], count))
         for pk, count in zip(request["queues"], request["messages"], strict=True)
     ]
-    estimated = round(sum(request["messages"]) * EVENTS_A_MESSAGE)
-    folder = pipeline.new_folder(jobs)
-    jobs.expect(estimated)
     specification = {
         **{name: request[name] for name in ("loads", "messages", "days", "until", "seed")},
-        "queues": [asdict(one) for one in queues], "namespace_id": entities[request["queues"][0]].namespace_id,
-        "output": storage.archive_here().address(folder), "partitions": pipeline.partitions_of(estimated),
-    }  # fmt: skip
-    truths = jobs.run("generation", specification)["truths"]
-    files = manifest.enter(folder, Change(added=True))
+        "queues": [asdict(one) for one in queues],
+    }
+    estimated, namespace_id = round(sum(request["messages"]) * EVENTS_A_MESSAGE), entities[request["queues"][0]].namespace_id
+    jobs.expect(estimated)
+    done, files = _add(jobs, "generation", specification, namespace_id, estimated=estimated)
+    truths = done["truths"]
     facts = {"seed": request["seed"], "days": request["days"], "until": request["until"]}
     each = [truth | {"load": load} for truth, load in zip(truths, request["loads"], strict=True)]
     path = f"parameters/run-{run.pk:010d}.json"
@@ -114,12 +113,15 @@ def generate_history(jobs: Jobs, run: AnalysisRun) -> None:
     runs.succeed(jobs.held, message=f"{said} The parameters are in {path} of the archive.", events=events)
 
 
-def _add(jobs: Jobs, job: str, namespace_id: int, rows: int, specification: dict[str, Any]) -> list[ArchiveFile]:
-    folder = pipeline.new_folder(jobs)
-    jobs.expect(rows)
-    output = {"output": storage.archive_here().address(folder), "partitions": pipeline.partitions_of(rows)}
-    jobs.run(job, specification | output | {"namespace_id": namespace_id})
-    return manifest.enter(folder, Change(added=True, rows=rows))
+def _add(
+    jobs: Jobs, job: str, specification: dict[str, Any], namespace_id: int, *, rows: int | None = None, estimated: int = 0
+) -> tuple[dict[str, Any], list[ArchiveFile]]:
+    """Have a job write events, and enter its files. rows: how many there will be, or else estimated: about how many. Returns what
+    the job says, and the files."""
+    folder, count = pipeline.new_folder(jobs), rows or estimated
+    output = {"output": storage.archive_here().address(folder), "partitions": pipeline.partitions_of(count)}
+    done = jobs.run(job, specification | output | {"namespace_id": namespace_id})
+    return done, manifest.enter(folder, Change(added=True, rows=rows))
 
 
 def _next_number(entity: Entity) -> int:
