@@ -27,8 +27,8 @@ ROW = "2026-03-01T12:00:00Z,2026-03-01T12:00:02Z,completed"
 
 
 @pytest.fixture(autouse=True)
-def place(archive, settings, tmp_path):
-    """An archive, and a folder for runs whose driver stays for the next one."""
+def place(postgres, archive, settings, tmp_path):
+    """An archive of no events of other tests, and a folder for runs whose driver stays for the next one."""
     settings.ARCHIVE_URL = str(archive / "archive")
     settings.RUNS_FOLDER, settings.SPARK_MASTER, settings.SPARK_KEEP_SECONDS = tmp_path / "runs", "local[2]", 60
     yield

@@ -4,6 +4,7 @@ import json
 
 from explorer.analysis.jobs import outcomes
 from explorer.analysis.jobs.history import Span
+from explorer.analysis.jobs.kinds import Kind
 from explorer.analysis.jobs.reports import fan_out
 
 from .rows import HOUR, MINUTE, NOON, SECOND, a_request, history, listed
@@ -46,7 +47,7 @@ def test_what_subscriptions_take_and_how_far_they_lag(spark):
 
 def sent(entity_id: int, number: int, xid: int, key: str = "k", exchange: str = "news", minute: int = 0):
     properties = json.dumps({"exchange": exchange, "routing_key": key})
-    return {"entity_id": entity_id, "sequence_number": number, "kind": fan_out.SENT, "xid": xid, "properties": properties,
+    return {"entity_id": entity_id, "sequence_number": number, "kind": Kind.SENT, "xid": xid, "properties": properties,
             "at": NOON + minute * MINUTE}  # fmt: skip
 
 

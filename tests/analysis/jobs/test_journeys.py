@@ -4,6 +4,7 @@ import json
 
 from explorer.analysis.jobs import outcomes
 from explorer.analysis.jobs.history import Span
+from explorer.analysis.jobs.kinds import Kind
 from explorer.analysis.jobs.reports import journeys
 
 from .rows import HOUR, NOON, SECOND, a_request, frame, history, listed
@@ -79,7 +80,7 @@ def test_messages_that_lead_in_a_circle_or_to_themselves_end(spark):
 
 def sent(entity_id: int, number: int, correlation, second: int = 0):
     properties = json.dumps({"correlation_id": correlation})
-    return {"entity_id": entity_id, "sequence_number": number, "kind": journeys.SENT, "properties": properties,
+    return {"entity_id": entity_id, "sequence_number": number, "kind": Kind.SENT, "properties": properties,
             "at": NOON + second * SECOND}  # fmt: skip
 
 
