@@ -9,7 +9,8 @@ from broker_core.history import archive
 from broker_core.models import Entity
 from explorer.service_bus.demo import history, shop
 from explorer.shared import changes
-from tests.history import archived_settings, generated_events
+from tests.analysis import generated_events
+from tests.history import archived_settings
 
 NAMESPACE = "demo-history-tests"
 

@@ -4,11 +4,8 @@ from datetime import UTC, datetime
 
 from django.core.management.base import BaseCommand, CommandError
 
-from broker_core import namespaces
 from broker_core.common.errors import BrokerError
-from broker_core.common.types import Actor, EntityAddress
-from broker_core.models import Entity
-from broker_core.service_bus import entities
+from broker_core.common.types import Actor
 from explorer.analysis.running import commands
 from explorer.analysis.running.additions import request_generation
 
@@ -20,7 +17,7 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser):
-        parser.add_argument("namespace", help="a Service Bus namespace; it and its queues are created if missing")
+        parser.add_argument("namespace", help="it and its queues are created if missing; a new one is of Service Bus")
         parser.add_argument("--queues", type=int, default=5, help="their names are generated-1 and so on (default: 5)")
         parser.add_argument("--messages", type=int, default=1_000_000, help="of all queues (default: 1,000,000)")
         parser.add_argument("--days", type=float, default=7.0, help="before the end (default: 7)")
@@ -33,7 +30,7 @@ class Command(BaseCommand):
             raise CommandError("Give at least one queue, one message for each, more than 0 days, and a skew above 0 and up to 1.")
         until = until or datetime.now(UTC)
         try:
-            found = self._queues(namespace, queues)
+            found = [commands.queue_of(namespace, f"generated-{number}", create=True) for number in range(1, queues + 1)]
             run = request_generation(
                 found, messages=messages, days=days, until=until if until.tzinfo else until.replace(tzinfo=UTC), skew=skew,
                 seed=seed, actor=Actor.local(),
@@ -41,11 +38,3 @@ class Command(BaseCommand):
         except BrokerError as problem:
             raise CommandError(str(problem)) from None
         self.stdout.write(commands.executed(run).message)
-
-    def _queues(self, namespace: str, count: int) -> list[Entity]:
-        namespaces.ensure_namespace(namespace)
-        paths = [f"generated-{number}" for number in range(1, count + 1)]
-        for path in paths:
-            entities.ensure_queue(EntityAddress(namespace, path))
-        found = Entity.objects.filter(namespace__name__iexact=namespace, path__in=paths, deleted_at=None)
-        return sorted(found, key=lambda entity: paths.index(entity.path))

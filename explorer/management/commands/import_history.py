@@ -4,11 +4,8 @@ from pathlib import Path
 
 from django.core.management.base import BaseCommand, CommandError
 
-from broker_core import namespaces
 from broker_core.common.errors import BrokerError
-from broker_core.common.types import Actor, EntityAddress
-from broker_core.models import Entity
-from broker_core.service_bus import entities
+from broker_core.common.types import Actor
 from explorer.analysis.jobs.message_files import COLUMNS
 from explorer.analysis.running import commands
 from explorer.analysis.running.additions import request_import
@@ -20,25 +17,17 @@ class Command(BaseCommand):
     def add_arguments(self, parser):
         parser.add_argument("file", type=Path, help=f"its columns: {', '.join(COLUMNS)} (docs/history.md)")
         parser.add_argument("queue", help="the namespace and queue, as in shop/orders")
-        parser.add_argument("--create", action="store_true", help="create a missing namespace and queue, of Service Bus")
+        parser.add_argument(
+            "--create", action="store_true", help="create a missing queue, and its namespace (of Service Bus)"
+        )
 
     def handle(self, *, file, queue, create, **options):
         namespace, _, path = queue.partition("/")
         if not file.is_file():
             raise CommandError(f"Nothing was imported. There is no file {file}.")
         try:
-            if create:
-                namespaces.ensure_namespace(namespace)
-                if not self._found(namespace, path):
-                    entities.create_queue(EntityAddress(namespace, path))
-            entity = self._found(namespace, path)
-            if entity is None:
-                raise CommandError(f"There is no {queue}. Check its name, or add --create.")
+            entity = commands.queue_of(namespace, path, create=create)
             run = commands.executed(request_import(file, entity, actor=Actor.local()))
         except (BrokerError, CommandError) as problem:
             raise CommandError(f"Nothing was imported. {problem}") from None
         self.stdout.write(run.message)
-
-    @staticmethod
-    def _found(namespace: str, path: str) -> Entity | None:
-        return Entity.objects.filter(namespace__name__iexact=namespace, path__iexact=path, deleted_at=None).first()
