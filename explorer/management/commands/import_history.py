@@ -17,9 +17,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser):
         parser.add_argument("file", type=Path, help=f"its columns: {', '.join(COLUMNS)} (docs/history.md)")
         parser.add_argument("queue", help="the namespace and queue, as in shop/orders")
-        parser.add_argument(
-            "--create", action="store_true", help="create a missing queue, and its namespace (of Service Bus)"
-        )
+        parser.add_argument("--create", action="store_true", help="create a missing queue, and its namespace (of Service Bus)")
 
     def handle(self, *, file, queue, create, **options):
         namespace, _, path = queue.partition("/")
