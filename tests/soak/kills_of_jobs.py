@@ -204,12 +204,12 @@ def make_history(dice: random.Random) -> None:
 
 def execute(kind: str) -> Any:
     """A run that consists of one kind of job. Returns it as it has ended."""
-    from explorer.analysis.running import execution, pipeline
+    from explorer.analysis.running import execution, kinds
 
     from .calls import OPERATOR
 
     run = _requested(kind, OPERATOR)
-    with patch.dict(pipeline.KINDS, {name: _only(name) for name in ("lives", "roll_up", "compact")}):
+    with patch.dict(kinds.KINDS, {name: _only(name) for name in ("lives", "roll_up", "compact")}):
         execution.execute(run.pk)
     run.refresh_from_db()
     return run
