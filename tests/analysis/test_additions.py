@@ -57,7 +57,7 @@ def refusal(file, lines) -> str:
 
 @pytest.mark.slow
 def test_an_import_is_derived_verified_and_repaired(orders, tmp_path):
-    file = tmp_path / "old.csv"
+    file = tmp_path / "_old [1].csv"  # Spark would skip it, and take the brackets as a pattern
     file.write_text("\n".join([HEAD, *ROWS]))
     said = called("import_history", str(file), "old/orders", "--create")
     assert said == "3 messages were added to the history of old/orders, in 2 files.\n"
@@ -67,7 +67,7 @@ def test_an_import_is_derived_verified_and_repaired(orders, tmp_path):
     assert list(verification.damages(verification.finished_files(), deep=True)) == []
     assert EntityCounter.objects.get(entity=orders).next_number == 4 and not ArchiveUnusedFile.objects.exists()
     run = AnalysisRun.objects.get()
-    assert (run.kind, run.subject, run.namespace) == ("import", "Import of old.csv into old/orders", "old")
+    assert (run.kind, run.subject, run.namespace) == ("import", "Import of _old [1].csv into old/orders", "old")
 
     refused = refusal(file, [HEADER, ROW, ROW.replace("completed", "done")])
     assert refused.startswith("Nothing was imported. Row 2, column outcome: 'done' is none of ")
@@ -80,7 +80,7 @@ def test_an_import_is_derived_verified_and_repaired(orders, tmp_path):
     _leave_out_a_life()
     with pytest.raises(CommandError, match="Lives differ from their events. --repair has those of these days derived again."):
         call_command("verify_archive", "--lives", stdout=StringIO())
-    assert "2026-03-02: 1 messages have another number of ends than lives, such as number" in called(
+    assert "2026-03-02: 1 message has another number of ends than lives, such as number" in called(
         "verify_archive", "--lives", "--repair"
     )
     assert [one.day.day for one in ArchiveRebuild.objects.all()] == [2]
@@ -150,9 +150,9 @@ def test_a_file_on_a_cluster_is_copied_to_the_archive(settings, monkeypatch, tmp
     settings.SPARK_MASTER = "spark://127.0.0.1:7077"
     (tmp_path / "old.csv").write_text(HEADER)
     monkeypatch.setattr(additions.pipeline, "new_folder", lambda jobs: "derived/run-1-x")
-    address = additions._address(None, tmp_path / "old.csv")
-    assert address == storage.archive_here().address("derived/run-1-x/old.csv")
-    with storage.archive_here().open("derived/run-1-x/old.csv") as copied:
+    address = additions._address(None, tmp_path / "old.csv", "csv")
+    assert address == storage.archive_here().address("derived/run-1-x/import.csv")
+    with storage.archive_here().open("derived/run-1-x/import.csv") as copied:
         assert copied.read().decode() == HEADER
 
 

@@ -74,7 +74,8 @@ def request_generation(
 def import_history(jobs: Jobs, run: AnalysisRun) -> None:
     """Check the rows, take numbers for them, and write their events."""
     entity, file = Entity.objects.select_related("namespace").get(pk=run.request["entity_id"]), Path(run.request["file"])
-    asked = _format(file) | _kept(entity) | {"file": _address(jobs, file), "numbers_from": _next_number(entity)}
+    asked = _format(file) | _kept(entity)
+    asked |= {"file": _address(jobs, file, asked["form"]), "numbers_from": _next_number(entity)}
     jobs.expect(2 * file.stat().st_size // BYTES_A_ROW)  # events; both jobs use one driver
     checked = jobs.run("importing", asked)
     if checked["refusal"]:
@@ -140,13 +141,17 @@ def _kept(entity: Entity) -> dict[str, Any]:
     return {"not_before": first.isoformat(), "kept": kept}
 
 
-def _address(jobs: Jobs, file: Path) -> str:
-    """Where Spark opens a file of this machine. Workers of a cluster need a copy in the archive, which is deleted later."""
+def _address(jobs: Jobs, file: Path, form: str) -> str:
+    """Where Spark opens a file of this machine, under a plain name: Spark skips names that begin with _ or a dot, and takes
+    brackets as patterns. Workers of a cluster need a copy in the archive, which is deleted later."""
+    name = f"import.{form}"
     if is_local(settings.SPARK_MASTER):
-        return str(file)
+        link = jobs.folder.scratch / name
+        link.symlink_to(file)
+        return str(link)
     folder, here = pipeline.new_folder(jobs), storage.archive_here()
-    here.copy(file, f"{folder}/{file.name}")
-    return here.address(f"{folder}/{file.name}")
+    here.copy(file, f"{folder}/{name}")
+    return here.address(f"{folder}/{name}")
 
 
 def _format(file: Path) -> dict[str, Any]:
