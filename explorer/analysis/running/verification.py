@@ -14,12 +14,12 @@ from explorer.models import AnalysisRun
 from . import pipeline, runs
 from .execution import CannotRun, Jobs
 
-# By rule (jobs.verification.RULES): what messages that do not keep it have.
+# By rule (jobs.verification.RULES): what a message that does not keep it has.
 SAID = {
-    "twice": "have an event twice",
-    "receipts": "have receives without a delivery, or deliveries without a receive",
-    "losses": "have another number of lost locks than their deliveries",
-    "ends": "have another number of ends than lives",
+    "twice": "an event twice",
+    "receipts": "receives without a delivery, or deliveries without a receive",
+    "losses": "another number of lost locks than its deliveries",
+    "ends": "another number of ends than lives",
 }
 REPAIRED = "Lives of days with differences are derived again from events by the next analysis."
 
@@ -44,7 +44,8 @@ def verify(jobs: Jobs, run: AnalysisRun) -> None:
     paths = {one.pk: str(one) for one in Entity.objects.filter(pk__in=[one["entity_id"] for one in done["wrong"]])}
     for one in done["wrong"]:
         such = f"such as number {one['sequence_number']} of {paths.get(one['entity_id'], one['entity_id'])}"
-        jobs.note(f"{one['day']}: {one['messages']:,} messages {SAID[one['rule']]}, {such}.")
+        messages = "1 message has" if one["messages"] == 1 else f"{one['messages']:,} messages each have"
+        jobs.note(f"{one['day']}: {messages} {SAID[one['rule']]}, {such}.")
         if run.request["repair"]:
             manifest.rebuild(date.fromisoformat(one["day"]), one["namespace"])
     said = f"{done['messages']:,} messages were compared with their events."
