@@ -50,6 +50,20 @@ class WaitKind(IntEnum):
     MESSAGES_OF_SESSION = 3
 
 
+class UseKind(IntEnum):
+    """The activity that keeps an entity from being deleted on idle (SB-190 to SB-192)."""
+
+    CREATE = 0
+    SEND = 1
+    RECEIVE = 2  # also a receiver that waits (SB-195)
+    PEEK = 3
+    CHANGE = 4  # of its settings, or an added rule
+    ACTIVATE = 5  # a scheduled message became active
+    CANCEL = 6  # a scheduled message was cancelled, deleted or moved away
+    RESUBMIT = 7  # of dead letters
+    RESTORE = 8  # an operation was undone
+
+
 class HoldKind(IntEnum):
     """Why a storage queue's message is invisible until its visible_at. Stored with the message and used by the ledger."""
 

@@ -22,6 +22,7 @@ CREATE TABLE vitrine_entity_activity (
     entity_id        bigint PRIMARY KEY,
     last_activity_at timestamptz NOT NULL,            -- the namespace's clock; written at most every 20 s
     last_receive_at  timestamptz,
+    last_use         smallint,                        -- what the last activity was (UseKind); NULL: unknown
     waiting_until    timestamptz                      -- real time until which a receiver may wait
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
 

@@ -20,7 +20,17 @@ from uuid import UUID
 from psycopg import _queries
 
 from broker_core.common.arguments import wrong_kind
-from broker_core.common.types import BodyKind, EventKind, HistoryLevel, HoldKind, LedgerState, MessageState, SubQueue, WaitKind
+from broker_core.common.types import (
+    BodyKind,
+    EventKind,
+    HistoryLevel,
+    HoldKind,
+    LedgerState,
+    MessageState,
+    SubQueue,
+    UseKind,
+    WaitKind,
+)
 
 PACKAGE = Path(__file__).parents[1]
 # The prefixes of names in statements, each with its enum: @STATE_ACTIVE is MessageState.ACTIVE.
@@ -35,6 +45,7 @@ NAMED: Mapping[str, type[IntEnum]] = MappingProxyType(
         "HISTORY": HistoryLevel,
         "BODY": BodyKind,
         "WAIT": WaitKind,
+        "USE": UseKind,
     }
 )
 _SECTION = re.compile(r"^-- (name|fragment): (\w+)\n", re.MULTILINE)

@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from broker_core import namespaces, queue_storage, rabbitmq, reads, service_bus, sweeps
 from broker_core import operations as core
-from broker_core import queue_storage, rabbitmq, reads, service_bus, sweeps
 from broker_core.common.errors import EntityNotFound, InvalidArgument, NotAllowed
 from broker_core.common.types import Actor, EntityAddress, EventKind, Family, Message, Right, SubQueue
 from broker_core.operations import Kind, State
@@ -75,6 +75,38 @@ def test_what_is_removed_is_seen_by_nobody_and_returns_as_it_was(queue, kind, re
     assert kinds_of(queue, 1)[-1][0] is EventKind.RESTORED
     assert [m.delivery_count for m in service_bus.receive(queue, 5)] == [1, 0, 0]
     ledger_is_right()
+
+
+@pytest.mark.parametrize("restored", [False, True])
+def test_hiding_scheduled_messages_and_restoring_messages_are_activity(namespace, restored):
+    """SB-190, SB-918: the queue is not deleted at the instant at which its scheduled message goes, nor with what returned."""
+    minute = timedelta(minutes=1)
+    queue = entities.create_queue(EntityAddress(namespace, "brief"), auto_delete_on_idle=5 * minute).address
+    service_bus.send(queue, [Message(b"a", scheduled_enqueue_at=now(queue) + timedelta(hours=1))])
+    namespaces.step_clock(namespace, 10 * minute)
+    done = start(Kind.PURGE, queue, tab="scheduled")
+    assert done.done == 1 and sweeps.delete_idle_entities() == {}
+    namespaces.step_clock(namespace, 5 * minute)
+    if restored:
+        assert undo(done).undone == 1
+        service_bus.cancel_scheduled(queue, [1])
+        namespaces.step_clock(namespace, 5 * minute)
+        assert sweeps.delete_idle_entities() == {}
+    namespaces.step_clock(namespace, timedelta(seconds=20))
+    assert sweeps.delete_idle_entities() == {"deleted": [str(queue)]}
+
+
+def test_undoing_a_move_of_scheduled_messages_is_activity_of_the_destination(namespace):
+    minute = timedelta(minutes=1)
+    source = entities.create_queue(EntityAddress(namespace, "source")).address
+    brief = entities.create_queue(EntityAddress(namespace, "brief"), auto_delete_on_idle=5 * minute).address
+    service_bus.send(source, [Message(b"a", scheduled_enqueue_at=now(source) + timedelta(hours=1))])
+    moved = start(Kind.MOVE, source, tab="scheduled", options={"to": "brief"})
+    assert moved.done == 1
+    namespaces.step_clock(namespace, 10 * minute)
+    assert undo(moved).undone == 1 and sweeps.delete_idle_entities() == {}
+    namespaces.step_clock(namespace, timedelta(minutes=5, seconds=20))
+    assert sweeps.delete_idle_entities() == {"deleted": [str(brief)]}
 
 
 def test_an_archive_can_be_restored_without_a_time_limit(queue):

@@ -7,7 +7,7 @@ import pytest
 
 from broker_core import service_bus, sweeps
 from broker_core.common.errors import EntityNotFound
-from broker_core.common.types import EntityAddress, Message
+from broker_core.common.types import EntityAddress, Message, MessageState
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.filters import Rule, compile_filter
 from broker_core.store import connections
@@ -149,3 +149,83 @@ def test_a_receiver_that_waits_keeps_its_subscription_and_the_topic(brief_topic,
     assert is_there(brief_topic)
     assert is_there(waited_on)
     waiter.join()
+
+
+# What ends the protection by scheduled messages, and what counts as a send (docs/design.md D19)
+
+
+@pytest.fixture
+def brief(make_queue):
+    """A queue that goes after five idle minutes."""
+    return make_queue(auto_delete_on_idle=5 * MIN)
+
+
+def schedule(address, after):
+    return service_bus.send(address, [Message(b"later", scheduled_enqueue_at=now(address) + after)])
+
+
+def is_idle_from_now_on(address, step):
+    """Whether the entity's idleness begins now: it is there for five more minutes, and then goes."""
+    if not is_there(address):
+        return False
+    step(5 * MIN)
+    was_there = is_there(address)
+    step(timedelta(seconds=20))
+    return was_there and not is_there(address)
+
+
+@pytest.mark.parametrize("past", [timedelta(0), timedelta(hours=3)])
+def test_a_queue_is_idle_only_after_its_last_scheduled_message_has_appeared(brief, step, past):
+    """SB-918. past: how long the message has been due when it is activated."""
+    schedule(brief, timedelta(hours=1)), schedule(brief, timedelta(hours=2))
+    step(timedelta(hours=2) + past)
+    assert sweeps.activate_scheduled() == {"activated": 2}
+    assert is_idle_from_now_on(brief, step)
+
+
+def test_a_topic_is_idle_only_after_its_last_scheduled_message_has_appeared(brief_topic, step):
+    schedule(brief_topic, timedelta(hours=2))
+    step(timedelta(hours=2))
+    assert sweeps.activate_scheduled() == {"activated": 1}
+    assert is_idle_from_now_on(brief_topic, step)
+
+
+def test_a_queue_is_idle_only_after_its_last_scheduled_message_was_cancelled(brief, step):
+    """SB-918."""
+    numbers = schedule(brief, timedelta(hours=2))
+    step(timedelta(hours=1))
+    service_bus.cancel_scheduled(brief, numbers)
+    assert is_idle_from_now_on(brief, step)
+
+
+@pytest.mark.parametrize(
+    "take_away",
+    [
+        lambda queue, numbers: service_bus.purge(queue, states=[MessageState.SCHEDULED]),
+        lambda queue, numbers: service_bus.move(queue, numbers, "other", states=[MessageState.SCHEDULED]),
+    ],
+)
+def test_a_queue_is_idle_only_after_its_last_scheduled_message_was_taken_away(brief, step, take_away):
+    entities.create_queue(EntityAddress(brief.namespace, "other"))
+    numbers = schedule(brief, timedelta(hours=2))
+    step(timedelta(hours=1))
+    take_away(brief, numbers)
+    assert is_idle_from_now_on(brief, step)
+
+
+def test_purging_other_messages_is_no_activity(brief, step):
+    service_bus.send(brief, [Message()])
+    step(4 * MIN)
+    service_bus.purge(brief)
+    step(timedelta(seconds=80))
+    assert not is_there(brief)
+
+
+def test_a_resubmitted_dead_letter_counts_as_a_send(brief, step):
+    """SB-105, SB-190."""
+    service_bus.send(brief, [Message(b"a")])
+    [message] = service_bus.receive(brief)
+    service_bus.dead_letter(brief, [message.lock_token], "test")
+    step(5 * MIN)
+    service_bus.resubmit(brief, [message.sequence_number])
+    assert is_idle_from_now_on(brief, step)

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import threading
 import uuid
 from datetime import UTC, datetime, timedelta
@@ -415,3 +416,16 @@ def stored(queue):
         [entity_id(queue)],
     )
     return [row[0] for row in rows]
+
+
+@pytest.mark.parametrize("is_manual", [False, True])
+def test_an_old_file_is_not_deleted_on_idle_at_its_import(broker_database, is_manual):
+    """SB-190: idleness begins with the import, except with a manual clock, which continues from the exported time."""
+    namespace, name = f"e-{uuid.uuid4().hex[:10]}", f"c-{uuid.uuid4().hex[:10]}"
+    namespaces.create_namespace(namespace)
+    if is_manual:
+        namespaces.pause_clock(namespace)
+    entities.create_queue(EntityAddress(namespace, "brief"), auto_delete_on_idle=timedelta(minutes=5))
+    lines = [re.sub(r'"last_activity_at":"\d{4}', '"last_activity_at":"2020', line) for line in exported(namespace)]
+    import_(lines, name=name)
+    assert sweeps.delete_idle_entities(namespace=name) == ({"deleted": [f"{name}/brief"]} if is_manual else {})

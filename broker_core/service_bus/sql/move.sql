@@ -41,6 +41,12 @@ counted AS (
     SELECT %(entity_id)s, @SUBQUEUE_MAIN, @STATE_ACTIVE, count(*), NULL FROM active HAVING count(*) > 0),
 stored AS (SELECT entity_id, subqueue, state, session_id, sequence_number FROM active),
 -- include: sessions_of_stored
+,
+touched AS (  -- idleness begins when the last scheduled message has appeared (SB-918)
+    UPDATE vitrine_entity_activity SET last_activity_at = (SELECT now FROM entity), last_use = @USE_ACTIVATE
+     WHERE
+           -- include: unless_touched
+       AND EXISTS (SELECT FROM due))
 SELECT count(*) AS done,
        -- include: waiting
   FROM active
@@ -71,7 +77,12 @@ events AS (
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, bytes, op)
     SELECT %(entity_id)s::bigint, @SUBQUEUE_MAIN, @STATE_SCHEDULED, -count(*), -sum(size), @OP_CANCELLED FROM cancelled
-    HAVING count(*) > 0)
+    HAVING count(*) > 0),
+touched AS (  -- idleness begins when the last scheduled message was cancelled (SB-918)
+    UPDATE vitrine_entity_activity SET last_activity_at = (SELECT now FROM entity), last_use = @USE_CANCEL
+     WHERE
+           -- include: unless_touched
+       AND EXISTS (SELECT FROM cancelled))
 SELECT sequence_number, (SELECT count(*) FROM cancelled) > 0 AS done FROM wanted
  WHERE (SELECT CASE WHEN count(*) IN (0, (SELECT count(*) FROM wanted)) THEN true ELSE vitrine_try_again() END FROM cancelled);
 
@@ -148,6 +159,11 @@ counted AS (
     SELECT %(entity_id)s::bigint, @SUBQUEUE_DEAD_LETTER, state, -count(*), -sum(size), @OP_RESUBMITTED FROM taken GROUP BY state
     UNION ALL
     SELECT %(entity_id)s, @SUBQUEUE_MAIN, @STATE_ACTIVE, count(*), 0, @OP_SENT FROM stored HAVING count(*) > 0),
+touched AS (
+    UPDATE vitrine_entity_activity SET last_activity_at = (SELECT now FROM entity), last_use = @USE_RESUBMIT
+     WHERE
+           -- include: unless_touched
+       AND EXISTS (SELECT FROM chosen)),
 -- include: sessions_of_stored
 SELECT t.sequence_number AS old_number, n.first + t.place AS new_number, (SELECT forward_to IS NOT NULL FROM entity) AS forwards,
        -- include: waiting
@@ -163,7 +179,7 @@ SELECT coalesce(max(size - octet_length(body)), 0) AS size FROM vitrine_message
 
 -- name: purge
 -- Delete up to max_count messages of one list, lowest number first, enqueued before an instant if one is given; locked ones stay
--- (SB-150, SB-151).
+-- (SB-150, SB-151). To delete scheduled ones is activity, as cancelling them is (SB-918).
 WITH
 -- include: entity
 ,
@@ -186,7 +202,12 @@ events AS (
       FROM purged AS p, entity AS e WHERE e.history_level > @HISTORY_OFF),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, bytes, op)
-    SELECT %(entity_id)s::bigint, %(subqueue)s, %(state)s, -count(*), -sum(size), @OP_PURGED FROM purged HAVING count(*) > 0)
+    SELECT %(entity_id)s::bigint, %(subqueue)s, %(state)s, -count(*), -sum(size), @OP_PURGED FROM purged HAVING count(*) > 0),
+touched AS (
+    UPDATE vitrine_entity_activity SET last_activity_at = (SELECT now FROM entity), last_use = @USE_CANCEL
+     WHERE
+           -- include: unless_touched
+       AND %(state)s = @STATE_SCHEDULED AND EXISTS (SELECT FROM chosen))
 SELECT count(*) AS done FROM purged;
 
 -- name: lock_to_move
@@ -202,7 +223,8 @@ SELECT m.*, e.now, e.path AS path, e.default_message_time_to_live, e.namespace_i
  ORDER BY m.sequence_number FOR UPDATE OF m;
 
 -- name: remove_moved
--- Remove messages that an operator moved, and that this transaction stored at their destination.
+-- Remove messages that an operator moved, and that this transaction stored at their destination. To move scheduled ones away is
+-- activity, as cancelling them is (SB-918).
 WITH
 -- include: entity
 ,
@@ -222,5 +244,6 @@ events AS (
       FROM removed AS g, entity AS e WHERE e.history_level > @HISTORY_OFF),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, bytes, op)
-    SELECT %(entity_id)s::bigint, %(subqueue)s::smallint, state, -count(*), -sum(size), @OP_MOVED FROM removed GROUP BY state)
+    SELECT %(entity_id)s::bigint, %(subqueue)s::smallint, state, -count(*), -sum(size), @OP_MOVED FROM removed GROUP BY state),
+-- include: touched_by_cancel
 SELECT count(*) AS done FROM removed;

@@ -455,7 +455,7 @@ found.enqueued_sequence_number, found.encoded, e.default_message_time_to_live
 WITH
 -- include: entity
 ,
--- include: touched_by_send
+-- include: touched_by_peek
 SELECT
        -- include: peeked
   FROM entity AS e, (

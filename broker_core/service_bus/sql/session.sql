@@ -335,7 +335,7 @@ SELECT s.session_id, m.first_number, s.locked_until, s.locked_by, octet_length(s
 WITH
 -- include: entity
 ,
--- include: touched_by_send
+-- include: touched_by_peek
 SELECT
        -- include: peeked
   FROM entity AS e, (

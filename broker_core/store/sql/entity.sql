@@ -11,8 +11,10 @@ e.default_message_time_to_live,
        e.effective, e.owner_id, e.created_at, e.updated_at
 
 -- fragment: touched_by_change
-INSERT INTO vitrine_entity_activity AS a (entity_id, last_activity_at) SELECT changed.id, clock.now FROM changed, clock
-ON CONFLICT (entity_id) DO UPDATE SET last_activity_at = greatest(a.last_activity_at, excluded.last_activity_at)
+INSERT INTO vitrine_entity_activity AS a (entity_id, last_activity_at, last_use)
+SELECT changed.id, clock.now, @USE_CHANGE FROM changed, clock
+ON CONFLICT (entity_id) DO UPDATE SET last_activity_at = greatest(a.last_activity_at, excluded.last_activity_at),
+                                      last_use = excluded.last_use
 
 -- name: create_namespace
 -- No row: the name is taken; names are case-insensitive.
@@ -133,7 +135,9 @@ entity AS (
 counter AS (INSERT INTO vitrine_entity_counter (entity_id) SELECT id FROM entity),
 heads AS (INSERT INTO vitrine_queue_head (entity_id, subqueue) SELECT id, s
             FROM entity, generate_series(@SUBQUEUE_MAIN, @SUBQUEUE_TRANSFER) AS s),
-activity AS (INSERT INTO vitrine_entity_activity (entity_id, last_activity_at) SELECT entity.id, clock.now FROM entity, clock)
+activity AS (
+    INSERT INTO vitrine_entity_activity (entity_id, last_activity_at, last_use)
+    SELECT entity.id, clock.now, @USE_CREATE FROM entity, clock)
 SELECT
 -- include: entity_columns
   FROM entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id;
@@ -425,7 +429,8 @@ due AS MATERIALIZED (
 marked AS (
     UPDATE vitrine_entity_activity AS a
        SET waiting_until = clock_timestamp() + %(seconds)s * interval '1 s',
-           last_activity_at = greatest(a.last_activity_at, d.now), last_receive_at = greatest(a.last_receive_at, d.now)
+           last_activity_at = greatest(a.last_activity_at, d.now), last_receive_at = greatest(a.last_receive_at, d.now),
+           last_use = @USE_RECEIVE
       FROM due AS d WHERE a.ctid = d.tid RETURNING a.entity_id)
 SELECT e.place,
        EXISTS (SELECT FROM marked WHERE entity_id = e.id)

@@ -111,10 +111,14 @@ WITH entity AS (
 counter AS (UPDATE vitrine_entity_counter SET next_number = %(next_number)s, copies_bound = 2::bigint ^ 60
              WHERE entity_id = %(entity_id)s),
 activity AS (
-    UPDATE vitrine_entity_activity
-       SET last_activity_at = coalesce(%(last_activity_at)s::timestamptz, last_activity_at),
+    -- With a manual clock, which continues, so does its idleness; otherwise this begins with the import, so that an old file is
+    -- not deleted at once.
+    UPDATE vitrine_entity_activity AS a
+       SET last_activity_at = CASE WHEN n.clock_base_at IS NULL THEN a.last_activity_at
+                                   ELSE coalesce(%(last_activity_at)s::timestamptz, a.last_activity_at) END,
            last_receive_at = %(last_receive_at)s::timestamptz
-     WHERE entity_id = %(entity_id)s),
+      FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
+     WHERE a.entity_id = %(entity_id)s AND e.id = %(entity_id)s),
 bindings AS (
     INSERT INTO vitrine_celery_binding (entity_id, exchange, routing_key)
     SELECT %(entity_id)s::bigint, t.exchange, t.routing_key

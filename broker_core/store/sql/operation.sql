@@ -104,11 +104,12 @@ SELECT id FROM vitrine_operation
 ((m.locked_until IS NULL OR m.locked_until <= e.now) AND m.owner_id IS NULL AND (m.hold_kind IS NULL OR m.visible_at <= e.now))
 
 -- fragment: operated_entity
-entity AS MATERIALIZED (SELECT id, now, history_level, requires_session FROM vitrine_entity_now WHERE id = %(entity_id)s)
+entity AS MATERIALIZED (SELECT id, family, now, history_level, requires_session FROM vitrine_entity_now WHERE id = %(entity_id)s)
 
 -- name: hide
 -- Move these messages of one list out of the entity, to where only an undo finds them. Messages that somebody holds stay, unless
--- `held_too`. A message that is in no row of the result was not in the list.
+-- `held_too`. A message that is in no row of the result was not in the list. To hide scheduled ones is activity, as cancelling
+-- them is (SB-918).
 WITH
 -- include: operated_entity
 ,
@@ -139,7 +140,8 @@ counted AS (
       FROM gone GROUP BY state
     UNION ALL
     SELECT %(entity_id)s, %(subqueue)s, hold_kind, visible_at, -count(*), 0, NULL FROM gone, entity AS e
-     WHERE hold_kind IS NOT NULL AND visible_at > e.now GROUP BY hold_kind, visible_at)
+     WHERE hold_kind IS NOT NULL AND visible_at > e.now GROUP BY hold_kind, visible_at),
+-- include: touched_by_cancel
 SELECT sequence_number, free, locked_by FROM chosen
  WHERE (SELECT CASE WHEN (SELECT count(*) FROM gone) = (SELECT count(*) FROM chosen WHERE free) THEN true
                     ELSE vitrine_try_again() END)
@@ -255,7 +257,14 @@ events AS (
       FROM gone AS g JOIN vitrine_entity_now AS e ON e.id = g.entity_id WHERE e.history_level > @HISTORY_OFF),
 counted AS (
     INSERT INTO vitrine_count_delta (entity_id, subqueue, state, n, bytes, op)
-    SELECT entity_id, subqueue, state, -count(*), -sum(size), @OP_PURGED FROM gone GROUP BY 1, 2, 3)
+    SELECT entity_id, subqueue, state, -count(*), -sum(size), @OP_PURGED FROM gone GROUP BY 1, 2, 3),
+touched AS (  -- to take scheduled ones away is activity, as in `hide`
+    UPDATE vitrine_entity_activity AS a SET last_activity_at = greatest(a.last_activity_at, e.now), last_use = @USE_CANCEL
+      FROM vitrine_entity_now AS e
+     WHERE a.entity_id = e.id
+       AND a.ctid = ANY (ARRAY(SELECT ctid FROM vitrine_entity_activity
+                                WHERE entity_id IN (SELECT entity_id FROM gone WHERE state = @STATE_SCHEDULED)
+                                  FOR UPDATE SKIP LOCKED)))
 SELECT original FROM whole
  WHERE (SELECT CASE WHEN (SELECT count(*) FROM gone) = (SELECT count(*) FROM present JOIN whole USING (original))
                     THEN true ELSE vitrine_try_again() END)
@@ -263,7 +272,7 @@ SELECT original FROM whole
 
 -- name: restore
 -- Return hidden messages to their list, with their numbers and all that they had. Their numbers may lie below the bounds of the
--- list, which are lowered. Without an entity nothing happens.
+-- list, which are lowered. Counts as a send (SB-190). Without an entity nothing happens.
 WITH
 -- include: operated_entity
 ,
@@ -310,7 +319,12 @@ counted AS (
     SELECT entity_id, subqueue, state, NULL::timestamptz, count(*), sum(size), @OP_RESTORED::smallint FROM stored GROUP BY 1, 2, 3
     UNION ALL
     SELECT entity_id, subqueue, hold_kind, visible_at, count(*), 0, NULL FROM stored, entity AS e
-     WHERE hold_kind IS NOT NULL AND visible_at > e.now GROUP BY 1, 2, 3, 4)
+     WHERE hold_kind IS NOT NULL AND visible_at > e.now GROUP BY 1, 2, 3, 4),
+touched AS (  -- to get a message is no use of a queue of RabbitMQ (RMQ-041)
+    UPDATE vitrine_entity_activity SET last_activity_at = (SELECT now FROM entity), last_use = @USE_RESTORE
+     WHERE
+           -- include: unless_touched
+       AND (SELECT family FROM entity) <> 'rabbitmq')
 SELECT (SELECT count(*) FROM stored) AS done, (SELECT count(*) FROM entity) > 0 AS is_there,
        -- include: waiting
 ;

@@ -1226,7 +1226,16 @@ SELECT what, at, number
             -- include: unused_since
             + e.auto_delete_on_idle AS at) AS q
       WHERE e.family = 'rabbitmq' AND q.at > e.now
-        AND NOT EXISTS (SELECT FROM vitrine_consumer AS c WHERE c.queue_id = e.id))) AS x
+        AND NOT EXISTS (SELECT FROM vitrine_consumer AS c WHERE c.queue_id = e.id))
+    UNION ALL
+    (SELECT 'queue', q.at, NULL
+       FROM entity AS e JOIN vitrine_entity_activity AS a ON a.entity_id = e.id
+      CROSS JOIN LATERAL (SELECT
+            -- include: idle_at
+            AS at) AS q
+      WHERE e.family = 'service_bus' AND q.at > e.now AND (
+            -- include: kept_from_idleness
+            ) IS NULL)) AS x
  WHERE at IS NOT NULL
  ORDER BY at, number LIMIT %(max_count)s;
 

@@ -14,20 +14,42 @@ entity AS MATERIALIZED (
            forward_dead_lettered_messages_to, requires_session, expires_whole_sessions, duplicate_detection_history_time_window
       FROM vitrine_entity_now WHERE id = %(entity_id)s)
 
+-- fragment: unless_touched
+-- The row of the entity's activity, unless activity was recorded within the last 20 s or another transaction is changing it. So
+-- activity is recorded (SB-190) at most every 20 s and without waiting for a lock.
+ctid = ANY (ARRAY(
+       SELECT ctid FROM vitrine_entity_activity
+        WHERE entity_id = %(entity_id)s AND last_activity_at < (SELECT now FROM entity) - interval '20 s'
+          FOR UPDATE SKIP LOCKED))
+
 -- fragment: touched_by_send
--- Record activity for auto-delete (SB-190), at most every 20 s and without waiting for a lock.
 touched AS (
-    UPDATE vitrine_entity_activity SET last_activity_at = (SELECT now FROM entity)
-     WHERE ctid = ANY (ARRAY(
-           SELECT ctid FROM vitrine_entity_activity
-            WHERE entity_id = %(entity_id)s AND last_activity_at < (SELECT now FROM entity) - interval '20 s'
-              FOR UPDATE SKIP LOCKED)))
+    UPDATE vitrine_entity_activity SET last_activity_at = (SELECT now FROM entity), last_use = @USE_SEND
+     WHERE
+           -- include: unless_touched
+)
+
+-- fragment: touched_by_peek
+touched AS (
+    UPDATE vitrine_entity_activity SET last_activity_at = (SELECT now FROM entity), last_use = @USE_PEEK
+     WHERE
+           -- include: unless_touched
+)
+
+-- fragment: touched_by_cancel
+-- Messages of these states left the entity; if they may have been scheduled, idleness begins now (SB-918).
+touched AS (
+    UPDATE vitrine_entity_activity SET last_activity_at = (SELECT now FROM entity), last_use = @USE_CANCEL
+     WHERE
+           -- include: unless_touched
+       AND @STATE_SCHEDULED = ANY (%(states)s::smallint[]))
 
 -- fragment: touched_by_receive
 -- Record a receive as activity (SB-190) and as what expiry on activity waits for (SB-902): at most every 20 s, and without
 -- waiting.
 touched AS (
-    UPDATE vitrine_entity_activity SET last_activity_at = (SELECT now FROM entity), last_receive_at = (SELECT now FROM entity)
+    UPDATE vitrine_entity_activity
+       SET last_activity_at = (SELECT now FROM entity), last_receive_at = (SELECT now FROM entity), last_use = @USE_RECEIVE
      WHERE ctid = ANY (ARRAY(
            SELECT ctid FROM vitrine_entity_activity
             WHERE entity_id = (SELECT id FROM entity)

@@ -466,28 +466,55 @@ greatest(a.last_activity_at, (SELECT pg_postmaster_start_time() FROM vitrine_ent
  + e.auto_delete_on_idle <= e.now
  AND NOT EXISTS (SELECT FROM vitrine_consumer AS c WHERE c.queue_id = e.id))
 
+-- fragment: idle_at
+-- When entity `e` of Service Bus, with its activity `a`, will have been idle for its auto-delete interval. Activity of a
+-- subscription is activity of its topic (SB-191). Activity is written at most every 20 s, which are added so that none is deleted
+-- early (SB-194).
+greatest(a.last_activity_at, (SELECT max(x.last_activity_at)
+                                FROM vitrine_entity AS s JOIN vitrine_entity_activity AS x ON x.entity_id = s.id
+                               WHERE s.topic_id = e.id AND s.deleted_at IS NULL))
++ e.auto_delete_on_idle + interval '20 s'
+
+-- fragment: kept_from_idleness
+-- Why entity `e` is not idle, whatever its last activity: it forwards (SB-193), its receiver waits (SB-195), it has scheduled
+-- messages (SB-918), or a subscription of the topic forwards or has a waiting receiver (SB-191). NULL: for no such reason.
+CASE WHEN e.forward_to IS NOT NULL THEN 'forwards'
+     WHEN a.waiting_until > clock_timestamp() THEN 'waiting'
+     WHEN EXISTS (SELECT FROM vitrine_message WHERE entity_id = e.id AND state = @STATE_SCHEDULED) THEN 'scheduled'
+     ELSE (SELECT CASE WHEN bool_or(s.forward_to IS NOT NULL) THEN 'subscription forwards'
+                       WHEN bool_or(x.waiting_until > clock_timestamp()) THEN 'subscription waiting' END
+             FROM vitrine_entity AS s JOIN vitrine_entity_activity AS x ON x.entity_id = s.id
+            WHERE s.topic_id = e.id AND s.deleted_at IS NULL) END
+
+-- fragment: idle_for_too_long
+-- Entity `e` of Service Bus, with its activity `a`, had no activity for its auto-delete interval (SB-190 to SB-195). Messages
+-- arriving in a subscription are not activity of it (SB-919).
+(e.auto_delete_on_idle IS NOT NULL AND
+ -- include: idle_at
+ <= e.now
+ AND (
+ -- include: kept_from_idleness
+ ) IS NULL)
+
 -- name: idle_entities
--- Entities without activity for their auto-delete interval (SB-190 to SB-194). Activity is written at most every 20 s, which are
--- added so that none is deleted early. Scheduled messages (SB-918) and waiting receivers (SB-195) keep an entity. Messages
--- arriving in a subscription are not activity of it (SB-919). Activity of a subscription is activity of its topic (SB-191); a
--- forwarding entity is never idle (SB-193).
+-- Entities that are to be deleted since they were not used.
 SELECT e.id AS entity_id, e.family, e.namespace_name, e.path
   FROM vitrine_entity_now AS e JOIN vitrine_entity_activity AS a ON a.entity_id = e.id
- WHERE e.auto_delete_on_idle IS NOT NULL AND e.forward_to IS NULL AND e.family <> 'rabbitmq'
-   AND a.last_activity_at + e.auto_delete_on_idle + interval '20 s' <= e.now
-   AND coalesce(a.waiting_until <= clock_timestamp(), true)
-   AND NOT EXISTS (SELECT FROM vitrine_message WHERE entity_id = e.id AND state = @STATE_SCHEDULED)
-   AND NOT EXISTS (
-       SELECT FROM vitrine_entity AS s JOIN vitrine_entity_activity AS x ON x.entity_id = s.id
-        WHERE s.topic_id = e.id AND s.deleted_at IS NULL
-          AND (s.forward_to IS NOT NULL OR x.last_activity_at + e.auto_delete_on_idle + interval '20 s' > e.now
-               OR x.waiting_until > clock_timestamp()))
+ WHERE e.auto_delete_on_idle IS NOT NULL AND e.family = 'service_bus' AND
+       -- include: idle_for_too_long
 UNION ALL
 -- RabbitMQ queues: their last use is written exactly, and only if they expire.
 SELECT e.id, e.family, e.namespace_name, e.path
   FROM vitrine_entity_now AS e JOIN vitrine_entity_activity AS a ON a.entity_id = e.id
  WHERE e.family = 'rabbitmq' AND
        -- include: unused_for_too_long
+;
+
+-- name: is_idle
+-- Whether an entity of Service Bus is still idle for too long. No row: it is not, or does not exist.
+SELECT e.id FROM vitrine_entity_now AS e JOIN vitrine_entity_activity AS a ON a.entity_id = e.id
+ WHERE e.id = %(entity_id)s AND
+       -- include: idle_for_too_long
 ;
 
 -- name: deleted_entities
