@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Any
 
 from broker_core.common.errors import InvalidArgument, NotAllowed
 from broker_core.common.family import FamilyDefinition
-from broker_core.common.types import Actor, EntityAddress, EntityKind, Family, Tier
+from broker_core.common.types import Actor, EntityKind, Family, Tier
 from broker_core.namespaces import Namespace, create_namespace, delete_namespace
 from broker_core.runtime.configured_limits import limits
 from broker_core.service_bus.entities.kinds import from_row
@@ -17,6 +16,7 @@ from broker_core.store.statements import call
 
 from . import shared_access, sweeps, tidying, transfer
 from .entities import create_queue, delete_entity
+from .entities.lifecycle import delete_idle
 from .rules import display_state, explaining
 
 
@@ -48,11 +48,6 @@ def _create_namespace(name: str, description: str, tier: Tier, actor: Actor) -> 
     return create_namespace(name, description, tier=tier, actor=actor)
 
 
-def _delete_idle(row: Any) -> Steps[bool]:
-    yield from delete_entity.steps(EntityAddress(row.namespace_name, row.path), actor=Actor.local("broker"))
-    return True
-
-
 SERVICE_BUS = FamilyDefinition(
     family=Family.SERVICE_BUS,
     title="Service Bus",
@@ -64,7 +59,7 @@ SERVICE_BUS = FamilyDefinition(
     life_ends_at=_life_ends_at,
     has_expired=lambda entity: entity.expired,
     expire=tidying.expire,
-    delete_idle=_delete_idle,
+    delete_idle=delete_idle,
     create_namespace=_create_namespace,
     delete_namespace=delete_namespace,
     queue_noun="queue",

@@ -14,6 +14,7 @@ from itertools import groupby
 from typing import Any
 
 from broker_core.common.errors import BrokerError
+from broker_core.common.sweep_refusals import Refusals
 from broker_core.common.types import BROKER, EntityKind, EntityStatus, SubQueue
 from broker_core.runtime.waiting import wake
 from broker_core.service_bus.rules.forwarding import (
@@ -46,10 +47,10 @@ def wake_and_forward(stored: Stored) -> Steps[None]:
         yield AfterCommit(forward_on(stored.forwards))
 
 
-def forward_on(entity_ids: Iterable[int]) -> Steps:
+def forward_on(entity_ids: Iterable[int], refusals: Refusals | None = None) -> Steps:
     """Forward the messages of these entities, and on from their destinations. Never fails; the next sweep forwards what is left.
 
-    Returns how many messages were moved.
+    refusals: where a sweep counts what was refused. Returns how many messages were moved.
     """
     left, total = list(dict.fromkeys(entity_ids)), 0
     for _ in range(ROUNDS):
@@ -60,6 +61,8 @@ def forward_on(entity_ids: Iterable[int]) -> Steps:
             done, further = yield from forward_from(entity_id)
         except BrokerError as exc:
             log.warning("entity %s could not forward now: %s", entity_id, exc)
+            if refusals is not None:
+                refusals.add(f"entity {entity_id}", exc)
             continue
         total += done
         left += [i for i in further if i not in left]

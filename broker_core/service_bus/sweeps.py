@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from broker_core.common.family import Sweep
+from broker_core.common.sweep_refusals import Refusals
 from broker_core.runtime.pacing import BATCH, SWEEP_SECONDS
 from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
@@ -18,11 +19,11 @@ SEEN_BATCH = 5_000
 @use_case(namespace=WHOLE_DATABASE)
 def forward_messages(*, seconds_at_most: float = SWEEP_SECONDS) -> Steps:
     """Forward messages whose forwarding failed, or was interrupted, when they were stored (SB-170, SB-178, SB-166)."""
-    deadline, total = time.monotonic() + seconds_at_most, 0
+    deadline, total, refusals = time.monotonic() + seconds_at_most, 0, Refusals()
     for entity_id in {row.entity_id: None for row in (yield call("entities_with_transfers"))}:
         if time.monotonic() < deadline:
-            total += yield from forwarding.forward_on([entity_id])
-    return {"forwarded": total}
+            total += yield from forwarding.forward_on([entity_id], refusals)
+    return {"forwarded": total} | refusals.outcome()
 
 
 @use_case(namespace=WHOLE_DATABASE)

@@ -14,6 +14,7 @@ from typing import Any
 
 from broker_core.common.errors import BrokerError
 from broker_core.common.family import definition_of, installed
+from broker_core.common.sweep_refusals import Refusals
 from broker_core.common.types import EntityAddress, SubQueue
 from broker_core.runtime.pacing import BATCH, SWEEP_SECONDS, advance_head
 from broker_core.store.driver import Atomically, Steps
@@ -83,17 +84,20 @@ def advance_heads() -> Steps:
 
 @use_case
 def delete_idle_entities(*, namespace: str | None = None) -> Steps:
-    """Delete entities that were idle for their auto-delete interval (SB-190, SB-194, RMQ-040). namespace: only in this one."""
+    """Delete entities that were idle for their auto-delete interval (SB-190, SB-194, RMQ-040), also protected ones (SB-197).
+    namespace: only in this one."""
     deleted: list[str] = []
+    refusals = Refusals()
     for row in (yield call("idle_entities")):
         if namespace not in (None, row.namespace_name):
             continue
+        address = EntityAddress(row.namespace_name, row.path)
         try:
             if (yield from definition_of(row.family).delete_idle(row)):
-                deleted.append(str(EntityAddress(row.namespace_name, row.path)))
-        except BrokerError:  # used or deleted meanwhile
-            continue
-    return {"deleted": deleted} if deleted else {}
+                deleted.append(str(address))
+        except BrokerError as refusal:
+            refusals.add(str(address), refusal)
+    return ({"deleted": deleted} if deleted else {}) | refusals.outcome()
 
 
 @use_case(namespace=WHOLE_DATABASE)

@@ -17,6 +17,7 @@ from django.utils import timezone
 from broker_core import namespaces, reads
 from broker_core.common.errors import BrokerError, EntityExists, EntityNotFound, NotAllowed
 from broker_core.common.family import definition_of
+from broker_core.common.sweep_refusals import Refusals
 from broker_core.common.types import Actor, EntityKind, Family, Right, Tier
 from broker_core.store import connections
 from explorer.models import Sandbox
@@ -136,8 +137,8 @@ def delete_namespace(name: str, family: str) -> None:
 
 
 def remove_old() -> dict[str, int]:
-    """Remove the sandboxes that are older than a day. One that cannot be removed now is left to the next run."""
-    removed = 0
+    """Remove the sandboxes that are older than a day. One that cannot be removed now is counted, and left to the next run."""
+    removed, refusals = 0, Refusals()
     for sandbox in Sandbox.objects.filter(created_at__lt=timezone.now() - LIFETIME):
         try:
             with transaction.atomic():
@@ -145,7 +146,8 @@ def remove_old() -> dict[str, int]:
                 if locked is None:
                     continue
                 remove(locked)
-        except BrokerError:
+        except BrokerError as refusal:
+            refusals.add(sandbox.namespace, refusal)
             continue
         removed += 1
-    return {"removed": removed} if removed else {}
+    return ({"removed": removed} if removed else {}) | refusals.outcome()

@@ -22,7 +22,7 @@ ONE_DAY = timedelta(days=1)  # the period of a crontab schedule
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """One sweep. lateness: why it is late, in words; empty: it is not."""
+    """One sweep. lateness: why it is late, in words; empty: it is not. is_refused: whether its last run was refused something."""
 
     name: str
     description: str
@@ -30,6 +30,7 @@ class Sweep:
     enabled: bool
     last: SweepRun | None
     did: str
+    is_refused: bool
     lateness: str
 
 
@@ -58,6 +59,7 @@ _RESULTS = {  # by name of a count, the text for one and for several
     "events": ("event archived", "events archived"),
     "slices": ("slice written", "slices written"),
     "ended": ("analysis ended", "analyses ended"),
+    "refused": ("refusal", "refusals"),
 }
 
 
@@ -66,6 +68,7 @@ def sweep(task: PeriodicTask, last: SweepRun | None, now: datetime) -> Sweep:
     every = human(period) if task.interval else "once a day" if task.crontab else str(task.schedule)
     return Sweep(
         task.name, task.description, every, task.enabled, last, did(last.outcome) if last else "",
+        bool(last and last.outcome.get("refused")),
         lateness(last, period, now, task.enabled, task.date_changed),
     )  # fmt: skip
 
@@ -85,8 +88,11 @@ def lateness(last: SweepRun | None, period: timedelta, now: datetime, enabled: b
 
 
 def did(outcome: Mapping) -> str:
-    """The results of a run in words: its counts above zero."""
-    return ", ".join(_did(name, value) for name, value in outcome.items() if value) or "idle"
+    """The results of a run in words: its counts above zero, and what it was refused, with the first reasons."""
+    counts = [_did(name, value) for name, value in outcome.items() if value and name not in ("refused", "reasons")]
+    if outcome.get("refused"):
+        counts.append(f"{_did('refused', outcome['refused'])} ({'; '.join(outcome['reasons'])})")
+    return ", ".join(counts) or "idle"
 
 
 def _did(name: str, value: object) -> str:

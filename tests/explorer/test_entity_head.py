@@ -1,5 +1,6 @@
 """The head of entity pages, which all families share: pausing, protection, the history of settings, and who receives."""
 
+import re
 import uuid
 from datetime import UTC, datetime, timedelta
 
@@ -100,6 +101,17 @@ def test_an_entity_without_receivers_is_not_in_the_colour_of_active_ones(one_of_
         assert 'class="idle" href="?tab=' in body_of(client.get(f"/entities/{address}"))
     service_bus.receive(one_of_each[0], 1)
     assert "receivers active" in (page := body_of(client.get(f"/entities/{one_of_each[0]}"))) and 'class="idle"' not in page
+
+
+def test_the_settings_say_that_protection_does_not_prevent_deletion_on_idle(one_of_each, as_):
+    """SB-197, RMQ-040; a storage queue is never deleted on idle."""
+    queue, jobs, rabbits = one_of_each
+    for url, said in (
+        (f"/settings/{queue}", ["auto-delete on idle"]),
+        (f"/settings/{jobs}", []),
+        (f"/entities/{rabbits}?tab=in-force", ["expiry of unused queues (x-expires)"]),
+    ):
+        assert re.findall(r"Protection does not prevent ([^.]+)\.", body_of(as_("administrator").get(url))) == said
 
 
 def test_a_viewer_cannot_pause_and_an_unknown_status_is_refused(one_of_each, as_):

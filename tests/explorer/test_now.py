@@ -296,3 +296,13 @@ def test_system_lists_the_runs_that_did_something_only(broker_database, as_):
             [outcome],
         )
     assert [did for _, _, did in as_("viewer").get("/system/").context["recent"]] == ["2 messages expired"]
+
+
+def test_system_shows_what_a_sweep_was_refused(broker_database, as_):
+    connections.current().execute(
+        "INSERT INTO vitrine_sweep_run (name, started_at, finished_at, outcome, error) "
+        "VALUES ('forward_messages', now(), now(), %s, '')",
+        ['{"forwarded": 0, "refused": 2, "reasons": ["shop/orders: in use"]}'],
+    )
+    html = body_of(as_("viewer").get("/system/"))
+    assert html.count("2 refusals (shop/orders: in use)") == 2, "with the task, and in the latest work"

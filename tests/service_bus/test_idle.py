@@ -5,12 +5,16 @@ from datetime import timedelta
 
 import pytest
 
-from broker_core import service_bus, sweeps
-from broker_core.common.errors import EntityNotFound
+from broker_core import namespaces, service_bus, sweeps
+from broker_core.common.errors import EntityNotFound, NotAllowed
+from broker_core.common.family import definition_of
 from broker_core.common.types import EntityAddress, Message, MessageState
 from broker_core.service_bus import entities
+from broker_core.service_bus.entities.rows import lock_entity
 from broker_core.service_bus.rules.filters import Rule, compile_filter
 from broker_core.store import connections
+from broker_core.store.driver import run
+from broker_core.store.statements import call
 from tests.looking import now
 
 MIN = timedelta(minutes=1)
@@ -164,6 +168,13 @@ def schedule(address, after):
     return service_bus.send(address, [Message(b"later", scheduled_enqueue_at=now(address) + after)])
 
 
+def idle_entities():
+    def steps():
+        return (yield call("idle_entities"))
+
+    return run(steps())
+
+
 def is_idle_from_now_on(address, step):
     """Whether the entity's idleness begins now: it is there for five more minutes, and then goes."""
     if not is_there(address):
@@ -229,3 +240,50 @@ def test_a_resubmitted_dead_letter_counts_as_a_send(brief, step):
     step(5 * MIN)
     service_bus.resubmit(brief, [message.sequence_number])
     assert is_idle_from_now_on(brief, step)
+
+
+def test_an_idle_check_of_an_entity_that_was_used_since_deletes_nothing(brief, step):
+    """The sweep found it idle; then a message was sent."""
+    step(timedelta(minutes=6))
+    [row] = idle_entities()
+    service_bus.send(brief, [Message(b"just in time")])
+    assert run(definition_of(row.family).delete_idle(row)) is False
+    assert is_there(brief)
+
+
+def test_an_idle_check_does_not_delete_another_entity_of_that_name(brief, step):
+    step(timedelta(minutes=6))
+    [row] = idle_entities()
+    entities.delete_queue(brief)
+    assert run(definition_of(row.family).delete_idle(row)) is False
+    entities.create_queue(brief)
+    assert run(definition_of(row.family).delete_idle(row)) is False
+    assert is_there(brief)
+
+
+def test_a_protected_entity_is_deleted_on_idle(brief, topic, subscription, step):
+    """SB-197."""
+    for address in (brief, subscription):
+        namespaces.set_protected(address, True)
+    step(timedelta(minutes=5, seconds=20))
+    assert sweeps.delete_idle_entities() == {"deleted": sorted(map(str, (brief, subscription)))}
+
+
+def test_a_topic_with_a_protected_subscription_is_deleted_on_idle(brief_topic, step):
+    namespaces.set_protected(brief_topic.subscription("s"), True)
+    step(timedelta(minutes=5, seconds=20))
+    assert not is_there(brief_topic)
+
+
+def test_what_a_sweep_was_refused_is_counted_and_stops_nothing_else(make_queue, step, monkeypatch):
+    queues = [make_queue(auto_delete_on_idle=5 * MIN) for _ in range(5)]
+    step(timedelta(minutes=5, seconds=20))
+
+    def locked(address, kind):
+        if address != queues[1]:
+            raise NotAllowed("no")
+        return (yield from lock_entity(address, kind))
+
+    monkeypatch.setattr("broker_core.service_bus.entities.lifecycle.lock_entity", locked)
+    reasons = [f"{queue}: no" for queue in (queues[0], *queues[2:4])]
+    assert sweeps.delete_idle_entities() == {"deleted": [str(queues[1])], "refused": 4, "reasons": reasons}

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from broker_core.common.arguments import require_kind
-from broker_core.common.errors import EntityExists, InvalidArgument, NotAllowed
+from broker_core.common.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed
 from broker_core.common.types import (
     SUBSCRIPTIONS,
     Actor,
@@ -358,14 +358,39 @@ def _delete(kind: EntityKind | None, address: EntityAddress, actor: Actor | None
         yield from namespace_to_configure(address, actor)
         current = yield from lock_entity(address, kind)
         yield from require_unprotected([current.id])
-        yield call("delete_entities", entity_ids=[current.id], actor=str(actor))
-        if current.kind is TOPIC:  # the topic first: publishing locks its counter before its subscriptions'
-            yield from _delete_subscriptions(current, actor)
-        elif current.kind is SUBSCRIPTION:
-            yield from fanout_changed(current.topic_id)
-        yield from wake([current.id])  # waiting calls are refused
+        yield from _delete_locked(current, actor)
 
     yield Atomically(steps())
+
+
+def delete_idle(row: Any) -> Steps[bool]:
+    """Delete an entity that a sweep found idle, unless it was used or replaced in the meantime; also a protected one, since
+    protection, like a delete lock of the service, does not concern expiry (SB-197). row: of `idle_entities`. Returns whether it
+    was deleted."""
+    address, actor = EntityAddress(row.namespace_name, row.path), Actor.local("broker")
+
+    def steps() -> Steps:
+        yield from namespace_to_configure(address, actor)
+        current = yield from lock_entity(address, None)
+        if current.id != row.entity_id or not (yield call("is_idle", entity_id=current.id)):
+            return False
+        yield from _delete_locked(current, actor)
+        return True
+
+    try:
+        return (yield Atomically(steps()))
+    except EntityNotFound:
+        return False
+
+
+def _delete_locked(current: Entity, actor: Actor) -> Steps[None]:
+    """Delete an entity whose row is locked."""
+    yield call("delete_entities", entity_ids=[current.id], actor=str(actor))
+    if isinstance(current, Topic):  # the topic first: publishing locks its counter before its subscriptions'
+        yield from _delete_subscriptions(current, actor)
+    elif isinstance(current, Subscription):
+        yield from fanout_changed(current.topic_id)
+    yield from wake([current.id])  # waiting calls are refused
 
 
 def _delete_subscriptions(topic: Topic, actor: Actor) -> Steps[None]:
