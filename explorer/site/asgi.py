@@ -1,4 +1,4 @@
-"""The ASGI application: Django for pages, the broker's HTTP front ends, and WebSockets for the live feed."""
+"""The ASGI application: Django for pages, the broker's HTTP front ends, the health check, and WebSockets for the live feed."""
 
 import os
 
@@ -14,10 +14,12 @@ from django.conf import settings  # noqa: E402
 from broker_core.store import aio  # noqa: E402
 from explorer.live.routing import websocket_urlpatterns  # noqa: E402
 
+from . import health  # noqa: E402
 from .bodies import bounded_bodies  # noqa: E402
 from .front_ends import FRONT_ENDS  # noqa: E402
+from .page_limits import limited_pages  # noqa: E402
 
-pages = bounded_bodies(django_application)
+pages = bounded_bodies(limited_pages(django_application))
 
 
 def under_prefix(app, prefix):
@@ -33,8 +35,8 @@ def under_prefix(app, prefix):
 
 
 async def http(scope, receive, send):
-    """Dispatch to the front end with this path, else to Django. Front ends get the header names as they were sent."""
-    application = next((one.application for one in FRONT_ENDS if one.is_mounted(scope)), pages)
+    """Dispatch to what is mounted at this path, else to Django. Front ends get the header names as they were sent."""
+    application = next((mounted.application for mounted in (*FRONT_ENDS, health) if mounted.is_mounted(scope)), pages)
     await application(scope, receive, send)
 
 

@@ -1,4 +1,4 @@
-"""URLs of the ready-made site: the explorer with its sign-in, the admin, and the health check."""
+"""URLs of the ready-made site: the explorer with its sign-in, and the admin."""
 
 from django.contrib import admin
 from django.urls import include, path
@@ -6,12 +6,9 @@ from django.urls import include, path
 from explorer import urls as explorer_urls
 from explorer.shared import sign_in
 
-from . import health
-
 explorer_with_sign_in = [*sign_in.urlpatterns, *explorer_urls.urlpatterns]
 
 urlpatterns = [
-    path("healthz", health.healthz, name="healthz"),
     path("admin/login/", sign_in.admin_sign_in),
     path("admin/", admin.site.urls),
     path("", include((explorer_with_sign_in, "explorer"))),

@@ -1,27 +1,24 @@
-"""What every answer carries, the pages for mistakes, and the state of the parts."""
+"""What every answer carries, and the pages for mistakes."""
 
-import json
 import tomllib
-from datetime import timedelta
 
 import pytest
 from django.conf import settings
-from django.db import OperationalError, connection
+from django.db import OperationalError
 from django.test import RequestFactory
-from django.utils import timezone
+from django.urls import clear_url_caches, path
 
 from broker_core.common.errors import BrokerUnavailable, StorageFull
-from broker_core.models import SweepRun
-from explorer.site import errors, health
+from explorer.site import errors, urls
 
 
 def policy(answer) -> dict[str, str]:
     return dict(part.strip().split(" ", 1) for part in answer.headers["Content-Security-Policy"].split(";") if part.strip())
 
 
-@pytest.mark.parametrize("path", ["/sign-in/", "/nowhere-at-all", "/admin/", "/healthz"])
-def test_every_answer_has_the_strict_policy(client, db, path):
-    assert policy(client.get(path)) == {
+@pytest.mark.parametrize("url", ["/sign-in/", "/nowhere-at-all", "/admin/"])
+def test_every_answer_has_the_strict_policy(client, db, url):
+    assert policy(client.get(url)) == {
         "default-src": "'none'",
         "script-src": "'self'",
         "style-src": "'self'",
@@ -58,11 +55,11 @@ def test_a_failure_shows_no_stack_trace(client, monkeypatch, problem, status, sa
     def fails(*args, **kwargs):
         raise problem
 
-    monkeypatch.setattr("explorer.site.health._java", fails)
-    monkeypatch.setattr("explorer.site.health._database", dict)
-    monkeypatch.setattr("explorer.site.health._sweeps", lambda now: {})
+    monkeypatch.setattr(urls, "urlpatterns", [path("fails", fails), *urls.urlpatterns])
+    clear_url_caches()
     client.raise_request_exception = False
-    answer = client.get("/healthz")
+    answer = client.get("/fails")
+    clear_url_caches()
     assert answer.status_code == status
     assert says in answer.content.decode()
     assert "Traceback" not in answer.content.decode()
@@ -82,35 +79,6 @@ def test_a_script_gets_only_the_notice():
     answer = errors.page(RequestFactory().get("/", headers={"HX-Request": "true"}), 503, "Heading", "What to do")
     assert b"What to do" in answer.content
     assert b"<html" not in answer.content
-
-
-def test_health_names_each_part(client, db):
-    now = timezone.now()
-    SweepRun.objects.create(name="end_locks", started_at=now, finished_at=now)
-    answer = client.get("/healthz")
-    parts = json.loads(answer.content)["parts"]
-    assert answer.status_code == 200
-    assert {"web", "database", "worker", "beat", "java", "disk"} <= set(parts)
-    assert parts["database"]["version"] == str(connection.pg_version // 10000) + "." + str(connection.pg_version % 10000)
-    assert parts["worker"]["state"] == parts["beat"]["state"] == "ok"
-
-
-@pytest.mark.parametrize(
-    ("age", "state"), [(timedelta(seconds=30), "ok"), (timedelta(seconds=31), "late"), (None, "not seen yet")]
-)
-def test_a_part_is_late_after_its_time(age, state):
-    now = timezone.now()
-    assert health._state(None if age is None else now - age, now, timedelta(seconds=30))["state"] == state
-
-
-def test_health_says_when_the_database_is_away(client, monkeypatch):
-    def away():
-        raise OperationalError("connection refused")
-
-    monkeypatch.setattr(health, "_database", away)
-    answer = client.get("/healthz")
-    assert answer.status_code == 503
-    assert json.loads(answer.content)["parts"]["database"]["state"] == "down"
 
 
 def test_the_sidebar_names_the_version_of_the_project(client, person):
