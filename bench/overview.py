@@ -18,8 +18,8 @@ from broker_core.common.types import EntityAddress
 from broker_core.reads import EntityFilter
 from broker_core.store import connections
 from broker_core.store.statements import SQL
-from explorer.shared import now as now_page
-from explorer.shared import overview as entities_page
+from explorer.pages import now as now_page
+from explorer.pages import overview as entities_page
 
 from . import measuring
 from .measuring import empty

@@ -12,9 +12,8 @@ class ExplorerConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from explorer.shared import sign_in_limits  # noqa: F401  records sign-ins
-
         from . import families  # noqa: F401  registers the families' pages
+        from .people import sign_in_limits  # noqa: F401  records sign-ins
 
         request_finished.connect(_leave_broker_connections, dispatch_uid="explorer.leave_broker_connections")
 

@@ -3,7 +3,8 @@
 from explorer.queue_storage.family import QUEUE_STORAGE
 from explorer.rabbitmq.family import RABBITMQ
 from explorer.service_bus.family import SERVICE_BUS
-from explorer.shared.family import register
+
+from .frames.family import register
 
 for pages in (
     SERVICE_BUS,

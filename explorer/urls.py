@@ -3,22 +3,20 @@
 from django.urls import path
 from django.views.generic import RedirectView
 
-from explorer.shared.by_family import by_family
-from explorer.shared.family import installed
-
 from . import addresses
 from .analysis import listing
 from .analysis.pages import archived_properties, deploys, landing, questions, runs
 from .dead_letters import group, inbox
 from .demo import pages as demonstration
+from .frames import columns
+from .frames.by_family import by_family
+from .frames.family import installed
 from .lessons import pages as lessons
 from .map import pages as live_map
 from .operations import pages as operating
 from .operations import transfer
-from .shared import (
+from .pages import (
     audit_log,
-    clocks,
-    columns,
     compare,
     configuration,
     deleted,
@@ -31,7 +29,6 @@ from .shared import (
     now,
     overview,
     pausing,
-    preferences,
     protection,
     revisions,
     saved_filters,
@@ -40,6 +37,8 @@ from .shared import (
     system,
     tail,
 )
+from .people import preferences
+from .time_bar import clocks
 from .time_travel.pages import or_past
 
 app_name = "explorer"

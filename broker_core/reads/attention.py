@@ -1,4 +1,4 @@
-"""Entities that may need a person: the facts of each, from which the explorer's rules decide (explorer/shared/attention.py)."""
+"""Entities that may need a person: the facts of each, from which the explorer's rules decide (explorer/pages/attention.py)."""
 
 from __future__ import annotations
 

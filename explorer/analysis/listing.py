@@ -13,8 +13,8 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET
 
 from broker_core.common.types import EntityAddress, EventKind, Right
-from explorer.shared import shell
-from explorer.shared.timeline import words
+from explorer.frames import shell
+from explorer.frames.timeline import words
 
 from . import dimensions, messages, wording
 from .forms import ScopeForm

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from django.urls import reverse
 
 from broker_core.models import Entity, Namespace
-from explorer.shared.family import FamilyPages, pages_of
+from explorer.frames.family import FamilyPages, pages_of
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 
 from broker_core.common.types import EventKind, Family
 from broker_core.reads import Capped, Event, MessageRow, SessionRow
-from explorer.shared import presenters, timeline
-from explorer.shared.presenters import Deadline
-from explorer.shared.values import Badge, Lane
+from explorer.frames import presenters, timeline
+from explorer.frames.presenters import Deadline
+from explorer.frames.values import Badge, Lane
 
 MOST = 40  # chips of a lane
 MOST_LEFT = 14  # chips of those that left

@@ -8,7 +8,7 @@ from typing import Any
 from django.http import HttpRequest
 
 from broker_core.reads import EntityRow, Event, MessageRow
-from explorer.shared.shell import BadQuery
+from explorer.frames.shell import BadQuery
 
 from .reading import board_of, message_url
 

@@ -10,8 +10,8 @@ from django.urls import reverse
 from broker_core import reads
 from broker_core.common.types import TERMINAL_KINDS, Actor, EventKind
 from broker_core.reads import Capped, EntityRow, Event, EventFilter, MessageFilter, MessageRow
-from explorer.shared.family import pages_of
-from explorer.shared.values import Lane
+from explorer.frames.family import pages_of
+from explorer.frames.values import Lane
 
 from . import lanes
 from .lanes import Board, Box, ShownLane

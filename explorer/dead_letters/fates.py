@@ -8,7 +8,7 @@ from datetime import datetime
 
 from broker_core.common.types import EventKind
 from broker_core.reads import Event, LinkedMessage
-from explorer.shared.presenters import actor_name
+from explorer.frames.presenters import actor_name
 
 _LEAVES = (EventKind.RESUBMITTED, EventKind.MOVED)
 _GOOD = {

@@ -21,14 +21,14 @@ from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.operations import NOT_THERE, Kind, Operation, Selection, State
 from broker_core.reads import EntityRow, MessageDetail, MessageRow, Page, Tab, parse_filter
 from explorer import operations
+from explorer.frames import filtering
+from explorer.frames.family import FamilyOperations, pages_of
+from explorer.frames.presenters import SUBQUEUES, plural
+from explorer.frames.shell import Act, about, act, cleaned, page, show, wants_fragment
+from explorer.frames.split import is_for_pane
 from explorer.live.page import Live, LiveRequest, live
 from explorer.operations.presenters import Line, undo_report, undo_url
 from explorer.operations.selecting import tab_of
-from explorer.shared import filtering
-from explorer.shared.family import FamilyOperations, pages_of
-from explorer.shared.presenters import SUBQUEUES, plural
-from explorer.shared.shell import Act, about, act, cleaned, page, show, wants_fragment
-from explorer.shared.split import is_for_pane
 
 from . import notes, repairs
 from .fates import Fate, fate

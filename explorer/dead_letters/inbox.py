@@ -15,11 +15,11 @@ from broker_core import reads
 from broker_core.common.types import EntityAddress, Family
 from broker_core.reads import DeadGroup, EntityFilter
 from explorer import sandbox_names
+from explorer.frames.forms.queries import families, filter_field
+from explorer.frames.presenters import SUBQUEUE_SLUGS
+from explorer.frames.shell import cleaned, page, show
 from explorer.live.page import Live, live
 from explorer.models import DeadLetterNote
-from explorer.shared.forms.queries import families, filter_field
-from explorer.shared.presenters import SUBQUEUE_SLUGS
-from explorer.shared.shell import cleaned, page, show
 
 from . import notes
 

@@ -14,9 +14,9 @@ from broker_core import reads
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import Actor
 from broker_core.operations import Selection, entity_status
+from explorer.bodies.display import pretty_json
 from explorer.operations.patching import merged, parsed_json, patched
 from explorer.operations.selecting import count, matching_part
-from explorer.shared.bodies import pretty_json
 
 CHECK_SECONDS = 1.0
 CHECK_PAGE, CHECK_BYTES = 500, 4 * 2**20

@@ -15,9 +15,9 @@ from django.views.decorators.http import require_http_methods, require_POST
 from broker_core.common.durations import human
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import Actor, Right
+from explorer.frames import background_tasks
+from explorer.frames.shell import act, notify_error, page, show
 from explorer.models import Demonstration, Fault, FaultKind
-from explorer.shared import sweeps
-from explorer.shared.shell import act, notify_error, page, show
 
 from . import faults
 from .parts import Program, existing, programs
@@ -101,7 +101,7 @@ def faults_on_demand(request: HttpRequest) -> HttpResponse:
         (part.NAMESPACE, "programs", [_program(name, does, running) for name, does in sorted(part.DOES.items())])
         for part in sorted(existing(), key=lambda part: part.NAMESPACE)
     ]
-    tasks = [_target(one.name, one.name, [FaultKind.STOPPED], running) for one in sweeps.listed({}, timezone.now())]
+    tasks = [_target(one.name, one.name, [FaultKind.STOPPED], running) for one in background_tasks.listed({}, timezone.now())]
     context = {
         "section": "now",
         "now": timezone.now(),

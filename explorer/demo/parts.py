@@ -8,7 +8,7 @@ from random import Random
 from typing import Protocol, cast
 
 from broker_core import namespaces
-from explorer.shared.family import installed
+from explorer.frames.family import installed
 
 Turns = Generator[float, None, None]
 """A running program: each step acts, then yields the number of seconds until its next step."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from django.db import transaction
 
-from explorer import people
 from explorer.models import Demonstration
-from explorer.roles import ADMINISTRATOR, OPERATOR, VIEWER
+from explorer.people import users
+from explorer.people.roles import ADMINISTRATOR, OPERATOR, VIEWER
 
 from .parts import parts
 
@@ -20,4 +20,4 @@ def set_up_once() -> None:
         if is_new:
             for part in parts():
                 part.seed()
-            people.ensure(PEOPLE)
+            users.ensure(PEOPLE)

@@ -12,8 +12,8 @@ from typing import Any
 from broker_core.common.errors import EntityNotFound
 from broker_core.common.types import Actor, Family
 from broker_core.reads import EntityRow, Event
+from explorer.frames.family import installed, pages_of
 from explorer.models import FaultKind
-from explorer.shared.family import installed, pages_of
 
 from .lesson import Action, Effect, Lesson, load
 from .stage import COMMON, Stage

@@ -18,13 +18,13 @@ from broker_core.common.types import EntityAddress, EntityKind, Family, Right
 from broker_core.reads import EntityRow, Event, MessageRow
 from broker_core.store import connections
 from explorer import audit, board, time_bar
+from explorer.frames import timeline
+from explorer.frames.family import installed, pages_of
+from explorer.frames.shell import Act, act, notify, notify_error, page, show, wants_fragment
 from explorer.live.page import Live, LiveRequest, live, refresh_seconds
 from explorer.models import LessonProgress, Sandbox
-from explorer.roles import actor_for
-from explorer.shared import timeline
-from explorer.shared.clocks import view_of
-from explorer.shared.family import installed, pages_of
-from explorer.shared.shell import Act, act, notify, notify_error, page, show, wants_fragment
+from explorer.people.roles import actor_for
+from explorer.time_bar.clocks import view_of
 
 from . import catalog, faults, following, sandboxes, scenario, words
 from .lesson import Expect, Lesson, Look, Step

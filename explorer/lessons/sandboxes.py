@@ -1,5 +1,5 @@
-"""Sandboxes: namespaces that belong to one person, who has all rights in them (explorer/roles.py). A sweep removes them after a
-day; several people do not disturb each other, because each has a namespace and a clock of its own."""
+"""Sandboxes: namespaces that belong to one person, who has all rights in them (explorer/people/roles.py). A sweep removes them after
+a day; several people do not disturb each other, because each has a namespace and a clock of its own."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from broker_core.common.sweep_refusals import Refusals
 from broker_core.common.types import Actor, EntityKind, Family, Right, Tier
 from broker_core.store import connections
 from explorer.models import Sandbox
-from explorer.roles import actor_for
+from explorer.people.roles import actor_for
 from explorer.sandbox_names import PREFIX, may_be_one
 
 from . import catalog

@@ -17,8 +17,8 @@ from broker_core.common.types import BROKER, Actor, EntityAddress, EventKind, Fa
 from broker_core.operations import Kind
 from broker_core.reads import Event, News, Position
 from explorer import operations
-from explorer.shared.family import pages_of
-from explorer.shared.presenters import plural
+from explorer.frames.family import pages_of
+from explorer.frames.presenters import plural
 
 from .lesson import Action, Do, Expect, as_table
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from broker_core.common.types import Family
-from explorer.shared.family import pages_of
-from explorer.shared.glossary import Term, find
+from explorer.frames.family import pages_of
+from explorer.pages.glossary import Term, find
 
 from .lesson import TERM
 

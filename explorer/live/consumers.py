@@ -22,7 +22,7 @@ from django.contrib.auth import get_user
 from broker_core.common.errors import BrokerError
 from broker_core.common.types import Actor
 from explorer import sandbox_names
-from explorer.roles import actor_for
+from explorer.people.roles import actor_for
 
 from .feed import Feed, refused
 from .page import View

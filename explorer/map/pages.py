@@ -23,13 +23,13 @@ from broker_core.runtime.entity_cache import BoundedCache
 from broker_core.store import connections
 from explorer import sandbox_names
 from explorer.demo.pages import faults_of_programs
+from explorer.frames import figures, presenters
+from explorer.frames.family import pages_of
+from explorer.frames.forms.queries import Names
+from explorer.frames.shell import cleaned, draws, page, show
 from explorer.lessons import faults as faults_of_sandboxes
 from explorer.live.page import Live, LiveRequest, live
-from explorer.shared import figures, presenters
-from explorer.shared.family import pages_of
-from explorer.shared.forms.queries import Names
-from explorer.shared.insights import ScopeQuery
-from explorer.shared.shell import cleaned, draws, page, show
+from explorer.pages.insights import ScopeQuery
 
 from .graph import Edge, Graph, Kind
 from .layout import ENTITY_WIDTH, Box, Drawing, Line, placed

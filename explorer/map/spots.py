@@ -12,9 +12,9 @@ from broker_core.common.types import Actor, EntityAddress
 from broker_core.reads import Counted, EntityFilter, Flows, Item
 from broker_core.store import connections
 from explorer import sandbox_names
-from explorer.shared import figures
-from explorer.shared.family import pages_of
-from explorer.shared.presenters import is_neglected
+from explorer.frames import figures
+from explorer.frames.family import pages_of
+from explorer.frames.presenters import is_neglected
 
 from .graph import Place, Spot
 

@@ -8,7 +8,7 @@ from broker_core import operations as core
 from broker_core.common.types import Right
 from broker_core.operations import Operation
 from explorer import sandbox_names
-from explorer.roles import actor_for
+from explorer.people.roles import actor_for
 
 
 def find_operation(request: HttpRequest, operation_id: int) -> Operation:

@@ -17,8 +17,8 @@ from broker_core.common.types import Actor, BodyKind
 from broker_core.operations import Batch, Places, Selection, Skip
 from broker_core.reads import MessageDetail
 from broker_core.store.driver import Steps
-from explorer.shared.csv_file import csv_line
-from explorer.shared.family import FamilyOperations
+from explorer.frames.csv_file import csv_line
+from explorer.frames.family import FamilyOperations
 
 from .selecting import matching_part
 

@@ -14,10 +14,10 @@ from broker_core.common.errors import InvalidArgument, NotAuthorized
 from broker_core.common.types import Actor, EntityAddress, EntityKind, Right
 from broker_core.operations import Kind
 from explorer import audit, sandbox_names
+from explorer.frames import shell
+from explorer.frames.actions import selected_numbers
+from explorer.frames.presenters import numbered
 from explorer.live.page import Live, live
-from explorer.shared import shell
-from explorer.shared.actions import selected_numbers
-from explorer.shared.presenters import numbered
 
 from . import control, presenters
 from .finding import find_operation

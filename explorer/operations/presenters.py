@@ -16,8 +16,8 @@ from broker_core.common.durations import human
 from broker_core.common.types import Actor
 from broker_core.operations import Kind, Operation, Selection, State
 from broker_core.reads import EntityRow
-from explorer.shared.family import pages_of
-from explorer.shared.presenters import plural
+from explorer.frames.family import pages_of
+from explorer.frames.presenters import plural
 
 from .forms import FORMS
 from .selecting import count, selection

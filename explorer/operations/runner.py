@@ -14,7 +14,7 @@ from broker_core.common.types import Actor, Right
 from broker_core.operations import UNDO_TIME, Batch, ClaimLost, Kind, Operation, Outcome, Skip, State
 from broker_core.store import connections
 from broker_core.store.driver import Steps
-from explorer.shared.family import pages_of
+from explorer.frames.family import pages_of
 
 from .message_files import json_line, send
 from .patching import patched

@@ -14,7 +14,7 @@ from broker_core.common.types import Actor, EntityAddress, Family, MessageState,
 from broker_core.operations import Kind, Operation, Place, Selection, entity_status, next_lines
 from broker_core.reads import MessageFilter, Tab
 from broker_core.reads.filters import parse_filter
-from explorer.shared.family import pages_of
+from explorer.frames.family import pages_of
 
 COUNT_SECONDS = 2.0  # of counting what a filter matches
 COUNT_PAGE = 1_000

@@ -13,7 +13,7 @@ from broker_core.common.errors import BrokerError, InvalidArgument
 from broker_core.common.types import Actor, Right
 from broker_core.operations import Kind, Operation, Selection
 from broker_core.reads import EntityRow
-from explorer.shared.family import pages_of
+from explorer.frames.family import pages_of
 
 from . import runner
 from .patching import check_patch

@@ -17,11 +17,11 @@ from broker_core import reads
 from broker_core.common.types import EntityAddress, Right
 from broker_core.operations import Kind
 from explorer import audit
-from explorer.shared import shell
-from explorer.shared.family import pages_of
-from explorer.shared.forms.text_file import TextFileForm
-from explorer.shared.message import one_by_one
-from explorer.shared.presenters import plural
+from explorer.frames import shell
+from explorer.frames.family import pages_of
+from explorer.frames.forms.text_file import TextFileForm
+from explorer.frames.presenters import plural
+from explorer.pages.message import one_by_one
 
 from . import presenters
 from .finding import find_operation

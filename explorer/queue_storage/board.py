@@ -7,9 +7,9 @@ from broker_core.common.errors import EntityNotFound
 from broker_core.common.types import Actor, EntityAddress, HoldKind
 from broker_core.queue_storage.rules.display_state import DisplayState
 from broker_core.reads import EXPIRED, EntityRow, MessageRow, Tab
-from explorer.shared import figures
-from explorer.shared.presenters import actor_name
-from explorer.shared.values import BoardPages, Lane
+from explorer.frames import figures
+from explorer.frames.presenters import actor_name
+from explorer.frames.values import BoardPages, Lane
 
 from . import counts
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from broker_core.reads import Counted
-from explorer.shared.family import CommonCounts
-from explorer.shared.figures import DEAD, EXPIRED, at_hand
-from explorer.shared.values import Figure
+from explorer.frames.family import CommonCounts
+from explorer.frames.figures import DEAD, EXPIRED, at_hand
+from explorer.frames.values import Figure
 
 
 def total(entity: Counted) -> int:

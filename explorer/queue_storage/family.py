@@ -10,8 +10,8 @@ from django.urls import reverse
 from broker_core import queue_storage
 from broker_core.common.types import Family
 from broker_core.queue_storage.rules.options import from_json
-from explorer.shared.family import FamilyPages, LimitPages, LockPages, MessagePage, NamespacePages, NewEntity, PageTexts
-from explorer.shared.presenters import property_name
+from explorer.frames.family import FamilyPages, LimitPages, LockPages, MessagePage, NamespacePages, NewEntity, PageTexts
+from explorer.frames.presenters import property_name
 
 from . import accounts, board, counts, message, message_facts, presenters, putting, queue, receiver, settings, urls
 from .operations import OPERATIONS

@@ -16,8 +16,8 @@ from broker_core.queue_storage.rules.limits import (
     MOST_MESSAGES,
     SHORTEST_LEASE,
 )
-from explorer.shared.forms.fields import with_unix_newlines
-from explorer.shared.forms.placeholders import fill_field
+from explorer.frames.forms.fields import with_unix_newlines
+from explorer.frames.forms.placeholders import fill_field
 
 _TEXT = forms.Textarea({"rows": 6, "class": "mono", "spellcheck": "false"})
 MAX_COPIES = 1000

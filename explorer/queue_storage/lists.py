@@ -11,13 +11,13 @@ from broker_core import queue_storage, reads
 from broker_core.common.types import Actor, EntityAddress, HoldKind
 from broker_core.queue_storage.rules.names import origin_of
 from broker_core.reads import EXPIRED, Capped, EntityRow, Tab
+from explorer.frames import figures
+from explorer.frames.filtering import filter_of, listed
+from explorer.frames.forms.queries import HISTORY, ORDERS, RECEIVERS, StorageQuery
+from explorer.frames.history import history
+from explorer.frames.lists import TabView
+from explorer.frames.receivers import MOST_HELD, receivers_of
 from explorer.operations.presenters import offers
-from explorer.shared import figures
-from explorer.shared.filtering import filter_of, listed
-from explorer.shared.forms.queries import HISTORY, ORDERS, RECEIVERS, StorageQuery
-from explorer.shared.history import history
-from explorer.shared.lists import TabView
-from explorer.shared.receivers import MOST_HELD, receivers_of
 
 from . import counts
 

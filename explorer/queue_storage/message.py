@@ -11,14 +11,14 @@ from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.queue_storage.rules.display_state import DisplayState
 from broker_core.queue_storage.rules.names import requeued_to
 from broker_core.reads import Explanation, MessageDetail, MessageRow, Tab
-from explorer.shared import releasing
-from explorer.shared.actions import Action
-from explorer.shared.family import MessageRecord
-from explorer.shared.filtering import in_query
-from explorer.shared.forms.queries import HISTORY, RECEIVERS, StorageQuery
-from explorer.shared.lists import neighbour
-from explorer.shared.presenters import actor_name
-from explorer.shared.shell import Act, act
+from explorer.frames import releasing
+from explorer.frames.actions import Action
+from explorer.frames.family import MessageRecord
+from explorer.frames.filtering import in_query
+from explorer.frames.forms.queries import HISTORY, RECEIVERS, StorageQuery
+from explorer.frames.lists import neighbour
+from explorer.frames.presenters import actor_name
+from explorer.frames.shell import Act, act
 
 from . import lists
 from .queue import requeued

@@ -11,9 +11,9 @@ from broker_core.queue_storage import CameFrom
 from broker_core.queue_storage.rules.display_state import DisplayState
 from broker_core.queue_storage.rules.explaining import Code
 from broker_core.reads import EntityRow, Explanation, MessageDetail
-from explorer.shared.family import MessageRecord
-from explorer.shared.presenters import absolute, actor_name, filesize, plural, time_of_day
-from explorer.shared.values import Fact, StateLine
+from explorer.frames.family import MessageRecord
+from explorer.frames.presenters import absolute, actor_name, filesize, plural, time_of_day
+from explorer.frames.values import Fact, StateLine
 
 from .presenters import badge
 from .rows import why_moved

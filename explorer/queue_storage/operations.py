@@ -14,7 +14,7 @@ from broker_core.operations import NOT_THERE, Batch, Outcome, Place, Skip
 from broker_core.queue_storage.rules.limits import TEXT_BYTES
 from broker_core.queue_storage.rules.messages import encode_text
 from broker_core.store.driver import Steps
-from explorer.shared.family import FamilyOperations
+from explorer.frames.family import FamilyOperations
 
 from .lists import LISTS
 

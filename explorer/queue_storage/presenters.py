@@ -5,8 +5,8 @@ from __future__ import annotations
 from broker_core.common.types import EventKind
 from broker_core.queue_storage.rules.display_state import DisplayState
 from broker_core.reads import MessageRow
-from explorer.shared.family import EventTexts
-from explorer.shared.values import Badge
+from explorer.frames.family import EventTexts
+from explorer.frames.values import Badge
 
 _BADGES = {
     DisplayState.VISIBLE: Badge("visible", "active", "active"),

@@ -12,11 +12,12 @@ from broker_core.common.durations import human
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import EntityAddress, Family, Right
 from broker_core.reads import EntityRow
-from explorer.shared import message_templates, presenters
-from explorer.shared.copying import original_of, text_to_copy
-from explorer.shared.forms.placeholders import filler
-from explorer.shared.message_templates import Sender
-from explorer.shared.shell import Act, about, act, address_of, show, wants_fragment
+from explorer.frames import presenters
+from explorer.frames.copying import original_of, text_to_copy
+from explorer.frames.forms.placeholders import filler
+from explorer.frames.shell import Act, about, act, address_of, show, wants_fragment
+from explorer.pages import message_templates
+from explorer.pages.message_templates import Sender
 
 from .forms import PutForm
 

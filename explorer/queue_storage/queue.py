@@ -13,14 +13,14 @@ from broker_core.common.types import EntityAddress, EventKind, Family
 from broker_core.queue_storage.reading import queue_facts
 from broker_core.reads import EntityRow
 from explorer import board, time_bar
+from explorer.frames import split, timeline
+from explorer.frames.filtering import status_of
+from explorer.frames.forms.queries import HISTORY, RECEIVERS, StorageQuery
+from explorer.frames.glance import TRAFFIC_MINUTES, spark
+from explorer.frames.head import HEAD, Tag, page_url
+from explorer.frames.presenters import plural
+from explorer.frames.shell import about, address_of, cleaned, draws, show
 from explorer.live.page import FILTERED_SECONDS, HEAD_SECONDS, HISTORY_SECONDS, Live, live, refresh_seconds
-from explorer.shared import split, timeline
-from explorer.shared.filtering import status_of
-from explorer.shared.forms.queries import HISTORY, RECEIVERS, StorageQuery
-from explorer.shared.glance import TRAFFIC_MINUTES, spark
-from explorer.shared.head import HEAD, Tag, page_url
-from explorer.shared.presenters import plural
-from explorer.shared.shell import about, address_of, cleaned, draws, show
 
 from . import lists
 from .head import head

@@ -15,11 +15,11 @@ from broker_core.queue_storage.rules.display_state import DisplayState
 from broker_core.queue_storage.rules.messages import number_of
 from broker_core.reads import MessageRow, Tab
 from broker_core.reads.conditions import Pattern, Text
+from explorer.bodies.display import LOOKED_AT, preview_of
+from explorer.frames import figures
+from explorer.frames.presenters import plural
+from explorer.frames.shell import Act, about, act, address_of, show, wants_fragment
 from explorer.live.page import live, of_receiver
-from explorer.shared import figures
-from explorer.shared.bodies import LOOKED_AT, preview_of
-from explorer.shared.presenters import plural
-from explorer.shared.shell import Act, about, act, address_of, show, wants_fragment
 
 from .forms import GetForm, ReceiptForm
 

@@ -12,7 +12,7 @@ from broker_core.queue_storage.rules.display_state import DisplayState
 from broker_core.queue_storage.rules.explaining import Code, QueueFacts, explain
 from broker_core.queue_storage.rules.names import REQUEUED, SPENT
 from broker_core.reads import MessageRow
-from explorer.shared.presenters import Deadline
+from explorer.frames.presenters import Deadline
 
 _BECAUSE = {
     DisplayState.DELAYED: "put with a delay",

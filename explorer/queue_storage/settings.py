@@ -16,9 +16,9 @@ from broker_core.common.durations import human
 from broker_core.common.types import EntityAddress, Family, HistoryLevel, Right
 from broker_core.queue_storage.forms import QueueOptionsForm, as_lines
 from broker_core.queue_storage.rules.options import from_json
-from explorer.shared.revisions import wanted_revision
-from explorer.shared.settings_page import SettingsPage, change_settings, delete_entity, proposed, to_entity
-from explorer.shared.shell import act, address_of, page, show_form
+from explorer.frames.settings_page import SettingsPage, change_settings, delete_entity, proposed, to_entity
+from explorer.frames.shell import act, address_of, page, show_form
+from explorer.pages.revisions import wanted_revision
 
 from .forms import NewQueueForm
 

@@ -10,7 +10,7 @@ from django.utils.html import format_html
 from broker_core.queue_storage import CameFrom
 from broker_core.queue_storage.rules.explaining import QueueFacts
 from broker_core.reads import MessageRow
-from explorer.shared import presenters
+from explorer.frames import presenters
 
 from . import rows
 

@@ -7,7 +7,7 @@ from django.urls import reverse
 from broker_core.common.types import Actor
 from broker_core.rabbitmq.rules.display_state import DisplayState
 from broker_core.reads import EXPIRED, EntityRow, MessageRow, Tab
-from explorer.shared.values import BoardPages, Lane
+from explorer.frames.values import BoardPages, Lane
 
 UNACKED = 10  # in MessageFilter.holds
 

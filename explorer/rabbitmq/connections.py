@@ -14,8 +14,8 @@ from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import Actor
 from broker_core.rabbitmq.messages import browsing
 from broker_core.rabbitmq.messages.browsing import ConnectionRow, ConsumerRow, HeldInQueue
+from explorer.frames.shell import Act, act, notify_error, page
 from explorer.live.page import Live, live
-from explorer.shared.shell import Act, act, notify_error, page
 
 from .shared import draw, vhost_of
 

@@ -14,8 +14,8 @@ from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import Right
 from broker_core.rabbitmq.definitions import Result
 from broker_core.rabbitmq.messages import browsing
+from explorer.frames.shell import act, page
 from explorer.rabbitmq.forms.policy import ImportForm
-from explorer.shared.shell import act, page
 
 from .shared import draw, vhost_of
 

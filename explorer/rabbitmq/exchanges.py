@@ -15,11 +15,11 @@ from broker_core.common.types import Right
 from broker_core.rabbitmq import RoutingDraft
 from broker_core.rabbitmq.rules.exchanges import BindingDef
 from broker_core.rabbitmq.topology.catalog import StoredBinding, StoredExchange
+from explorer.frames.forms.typed_name import TypedNameForm
+from explorer.frames.routes import ShownReplay
+from explorer.frames.shell import Act, May, act, cleaned, notify_error, page
 from explorer.rabbitmq.forms.keys import EXCHANGE_TYPES
 from explorer.rabbitmq.forms.topology import BindingForm, DeleteForm, ExchangeForm, ListQuery, UnbindForm
-from explorer.shared.forms.typed_name import TypedNameForm
-from explorer.shared.routes import ShownReplay
-from explorer.shared.shell import Act, May, act, cleaned, notify_error, page
 
 from . import presenters
 from .head import exchange_head

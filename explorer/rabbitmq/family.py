@@ -9,7 +9,7 @@ from django.urls import include, path, reverse
 
 from broker_core import rabbitmq
 from broker_core.common.types import Family
-from explorer.shared.family import FamilyPages, LimitPages, LockPages, MessagePage, NewEntity, PageTexts
+from explorer.frames.family import FamilyPages, LimitPages, LockPages, MessagePage, NewEntity, PageTexts
 
 from . import board, message, message_facts, policies, queue, queues, states
 from .operations import OPERATIONS

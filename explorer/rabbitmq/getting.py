@@ -15,9 +15,9 @@ from broker_core import rabbitmq, reads
 from broker_core.common.types import EntityAddress, Right
 from broker_core.rabbitmq.rules import table
 from broker_core.reads import EntityRow, NamespaceRow
+from explorer.bodies import display
+from explorer.frames.shell import Act, act, page, wants_fragment
 from explorer.rabbitmq.forms.topology import ACK_MODES, HOLD, ConsumeForm, GetForm
-from explorer.shared import bodies
-from explorer.shared.shell import Act, act, page, wants_fragment
 
 from . import manual_consuming, presenters
 from .presenters import Argument, Death
@@ -44,7 +44,7 @@ class Got:
     properties: list[tuple[str, str]]
     headers: list[Argument]
     deaths: list[Death]
-    body: bodies.Readable | None
+    body: display.Readable | None
 
 
 @page
@@ -150,5 +150,5 @@ def _shown(delivery: Any, request: HttpRequest) -> Got:
         properties=presenters.properties(properties),
         headers=presenters.headers(headers),
         deaths=presenters.deaths(headers.get("x-death")),
-        body=bodies.readable(bytes(body[:PREVIEW_BYTES]), len(body), properties.content_type) if visible else None,
+        body=display.readable(bytes(body[:PREVIEW_BYTES]), len(body), properties.content_type) if visible else None,
     )

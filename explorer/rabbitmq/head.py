@@ -10,10 +10,10 @@ from django.utils.http import urlencode
 from broker_core.rabbitmq.messages.browsing import QueueHead
 from broker_core.rabbitmq.topology.catalog import StoredExchange, StoredQueue
 from broker_core.reads import EntityRow
-from explorer.shared.glance import Glance, Spark
-from explorer.shared.head import ADMINISTRATOR, OPERATOR, Head, Link, Tag, link, menu, operate_url, page_url, pause_parts
-from explorer.shared.presenters import plural
-from explorer.shared.shell import May
+from explorer.frames.glance import Glance, Spark
+from explorer.frames.head import ADMINISTRATOR, OPERATOR, Head, Link, Tag, link, menu, operate_url, page_url, pause_parts
+from explorer.frames.presenters import plural
+from explorer.frames.shell import May
 
 from . import presenters
 from .shared import DEFAULT_EXCHANGE, exchange_slug

@@ -31,7 +31,7 @@ from broker_core.rabbitmq.messages.browsing import ConnectionRow
 from broker_core.rabbitmq.messages.delivering import Delivery
 from broker_core.rabbitmq.rules.errors import AmqpError
 from broker_core.store.connections import close_all_of_this_thread
-from explorer.roles import actors_now
+from explorer.people.roles import actors_now
 
 log = logging.getLogger(__name__)
 IDLE_MINUTES = 30  # real time since the user's last action

@@ -22,10 +22,10 @@ from broker_core.rabbitmq.messages.browsing import ConnectionRow, HeldInQueue
 from broker_core.rabbitmq.messages.delivering import Delivery
 from broker_core.reads import EntityRow
 from broker_core.store import connections
+from explorer.frames.presenters import plural
+from explorer.frames.shell import Act, act
+from explorer.people.roles import actor_for
 from explorer.rabbitmq.forms.topology import ConsumeForm
-from explorer.roles import actor_for
-from explorer.shared.presenters import plural
-from explorer.shared.shell import Act, act
 
 from . import manual_consumers
 from .manual_consumers import ManualChannel, ManualConsumer

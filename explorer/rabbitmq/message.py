@@ -19,15 +19,15 @@ from broker_core.rabbitmq.messages.moving import Why
 from broker_core.rabbitmq.rules.deaths import BEFORE_MOVE, X_DEATH
 from broker_core.rabbitmq.rules.errors import AmqpError
 from broker_core.reads import Explanation, MessageDetail, Tab
+from explorer.frames import releasing
+from explorer.frames.actions import Action
+from explorer.frames.family import MessageRecord
+from explorer.frames.filtering import in_query
+from explorer.frames.lists import neighbour
+from explorer.frames.shell import Act, act
 from explorer.operations.presenters import report, undo_url
 from explorer.rabbitmq.forms.move import in_words
 from explorer.rabbitmq.forms.topology import QueueQuery
-from explorer.shared import releasing
-from explorer.shared.actions import Action
-from explorer.shared.family import MessageRecord
-from explorer.shared.filtering import in_query
-from explorer.shared.lists import neighbour
-from explorer.shared.shell import Act, act
 
 from . import presenters
 from .moving import move_back

@@ -12,9 +12,9 @@ from broker_core.common.types import Actor
 from broker_core.rabbitmq.rules.display_state import DisplayState
 from broker_core.rabbitmq.rules.explaining import Code
 from broker_core.reads import EntityRow, Explanation, MessageDetail, MessageRow
-from explorer.shared.family import MessageRecord
-from explorer.shared.presenters import filesize, plural, time_of_day
-from explorer.shared.values import Fact, StateLine
+from explorer.frames.family import MessageRecord
+from explorer.frames.presenters import filesize, plural, time_of_day
+from explorer.frames.values import Fact, StateLine
 
 from . import manual_consumers
 from .states import badge

@@ -16,13 +16,13 @@ from broker_core.operations import Kind, Operation
 from broker_core.rabbitmq.messages.moving import Back, DeadLetterOrigin, Left, MoveGroup, MovePreview, Target, ToQueue
 from broker_core.reads import EntityRow, MessageFilter, Tab
 from explorer import operations
+from explorer.frames.actions import selected_numbers
+from explorer.frames.filtering import filter_of
+from explorer.frames.presenters import numbered
+from explorer.frames.shell import Act, BadQuery, act, cleaned, page, wants_fragment
 from explorer.operations.presenters import page_of, report, undo_url
 from explorer.rabbitmq.forms.move import BACK, MoveForm, group_text, in_words
 from explorer.rabbitmq.forms.topology import QueueQuery
-from explorer.shared.actions import selected_numbers
-from explorer.shared.filtering import filter_of
-from explorer.shared.presenters import numbered
-from explorer.shared.shell import Act, BadQuery, act, cleaned, page, wants_fragment
 
 from .exchanges import MOST_OFFERED
 from .operations import target_json

@@ -16,8 +16,8 @@ from broker_core.rabbitmq.messages import properties
 from broker_core.rabbitmq.messages.moving import Target
 from broker_core.reads import EXPIRED
 from broker_core.store.driver import Steps
+from explorer.frames.family import FamilyOperations
 from explorer.rabbitmq.forms.move import in_words, read_group
-from explorer.shared.family import FamilyOperations
 
 from .shared import link
 

@@ -19,10 +19,10 @@ from broker_core.rabbitmq import RoutingDraft
 from broker_core.rabbitmq.policy_preview import PolicyPreview, QueueChange
 from broker_core.rabbitmq.rules.errors import InvalidPolicy
 from broker_core.rabbitmq.rules.policies import Policy
+from explorer.frames.presenters import effects_text, plural
+from explorer.frames.shell import Act, act, page
 from explorer.rabbitmq.forms.keys import APPLY_TO, BY_EFFECTIVE, BY_POLICY, shown
 from explorer.rabbitmq.forms.policy import PolicyForm, initial_of
-from explorer.shared.presenters import effects_text, plural
-from explorer.shared.shell import Act, act, page
 
 from . import presenters
 from .policy_effects import Ruling, rulings, things_of

@@ -14,14 +14,14 @@ from broker_core.common.errors import BrokerError
 from broker_core.common.types import EntityAddress, Family, Right
 from broker_core.rabbitmq.messages.publishing import Properties, Publication, Published
 from broker_core.rabbitmq.topology.catalog import StoredExchange
+from explorer.frames.copying import as_typed, body_to_copy, original_of
+from explorer.frames.forms.placeholders import filler
+from explorer.frames.routes import ShownStep
+from explorer.frames.shell import Act, act, page
+from explorer.pages import message_templates
+from explorer.pages.message_templates import Sender
 from explorer.rabbitmq.forms.table import rows_of
 from explorer.rabbitmq.forms.topology import PublishForm
-from explorer.shared import message_templates
-from explorer.shared.copying import as_typed, body_to_copy, original_of
-from explorer.shared.forms.placeholders import filler
-from explorer.shared.message_templates import Sender
-from explorer.shared.routes import ShownStep
-from explorer.shared.shell import Act, act, page
 
 from . import presenters
 from .exchanges import exchange_crumb

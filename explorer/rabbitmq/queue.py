@@ -19,17 +19,17 @@ from broker_core.rabbitmq.topology.catalog import StoredQueue
 from broker_core.rabbitmq.transfer import ARGUMENT, DEFINITION
 from broker_core.reads import EXPIRED, EntityRow, MessageRow, Tab
 from explorer import board, time_bar
+from explorer.frames import split, timeline
+from explorer.frames.filtering import filter_of, listed
+from explorer.frames.glance import TRAFFIC_MINUTES, spark
+from explorer.frames.head import HEAD
+from explorer.frames.history import history
+from explorer.frames.lists import TabView
+from explorer.frames.shell import Act, May, act, cleaned, draws, notify_error, page
 from explorer.live.page import FILTERED_SECONDS, HEAD_SECONDS, Live, live, refresh_seconds
 from explorer.operations.presenters import offers
 from explorer.rabbitmq.forms.keys import APPLY_TO, BY_ARGUMENT, BY_EFFECTIVE, BY_POLICY, shown
 from explorer.rabbitmq.forms.topology import ORDERS, BindingForm, OptionsForm, QueueQuery
-from explorer.shared import split, timeline
-from explorer.shared.filtering import filter_of, listed
-from explorer.shared.glance import TRAFFIC_MINUTES, spark
-from explorer.shared.head import HEAD
-from explorer.shared.history import history
-from explorer.shared.lists import TabView
-from explorer.shared.shell import Act, May, act, cleaned, draws, notify_error, page
 
 from . import presenters
 from .exchanges import MOST_OFFERED, bound, lines_of, unbind

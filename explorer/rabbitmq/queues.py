@@ -14,11 +14,11 @@ from broker_core import operations, rabbitmq, reads
 from broker_core.common.types import Actor, EntityAddress, Family, Right
 from broker_core.rabbitmq.messages import browsing
 from broker_core.reads import EntityRow
+from explorer.frames import presenters as presenters_of_all
+from explorer.frames.forms.typed_name import TypedNameForm
+from explorer.frames.shell import act, cleaned, page, show_form
 from explorer.live.page import FOLLOW_SECONDS, Live, live
 from explorer.rabbitmq.forms.topology import DeleteForm, ListQuery, QueueForm, WhereForm
-from explorer.shared import presenters as presenters_of_all
-from explorer.shared.forms.typed_name import TypedNameForm
-from explorer.shared.shell import act, cleaned, page, show_form
 
 from . import presenters
 from .presenters import Tag

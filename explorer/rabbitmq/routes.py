@@ -11,7 +11,7 @@ from broker_core import rabbitmq
 from broker_core.common.routes import RouteStep, StepKind, Verdict
 from broker_core.common.types import Actor, EntityAddress
 from broker_core.rabbitmq import RoutingDraft
-from explorer.shared.routes import ShownReplay, ShownStep, nested, replayed
+from explorer.frames.routes import ShownReplay, ShownStep, nested, replayed
 
 from . import presenters
 from .shared import exchange_slug, link

@@ -13,9 +13,9 @@ from broker_core import reads
 from broker_core.common.errors import EntityNotFound, NotAllowed
 from broker_core.common.types import Actor, Family, Right
 from broker_core.reads import NamespaceRow
+from explorer.frames.filtering import status_of
+from explorer.frames.shell import Act, show
 from explorer.live.page import Live
-from explorer.shared.filtering import status_of
-from explorer.shared.shell import Act, show
 
 DEFAULT_EXCHANGE = "amq.default"  # the default exchange in URLs, as in RabbitMQ's management UI
 

@@ -6,9 +6,9 @@ from broker_core.common.types import EventKind
 from broker_core.rabbitmq.rules.deaths import MOVED
 from broker_core.rabbitmq.rules.display_state import DisplayState
 from broker_core.reads import EntityRow, MessageRow
-from explorer.shared.family import CommonCounts, EventTexts
-from explorer.shared.figures import DEAD
-from explorer.shared.values import Badge, Figure
+from explorer.frames.family import CommonCounts, EventTexts
+from explorer.frames.figures import DEAD
+from explorer.frames.values import Badge, Figure
 
 _BADGES = {
     DisplayState.READY: Badge("ready", "active", "active"),

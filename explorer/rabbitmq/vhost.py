@@ -15,11 +15,11 @@ from broker_core.common.durations import human
 from broker_core.common.types import Actor, Right
 from broker_core.rabbitmq.messages import browsing
 from broker_core.reads import EntityRow
+from explorer.frames.forms.typed_name import TypedNameForm
+from explorer.frames.presenters import rate
+from explorer.frames.shell import act, page, show_form
 from explorer.live.page import FOLLOW_SECONDS, Live, live
 from explorer.rabbitmq.forms.topology import VhostForm
-from explorer.shared.forms.typed_name import TypedNameForm
-from explorer.shared.presenters import rate
-from explorer.shared.shell import act, page, show_form
 
 from . import presenters
 from .policy_effects import Ruling, rulings, things_of

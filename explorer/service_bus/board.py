@@ -5,8 +5,8 @@ from __future__ import annotations
 from broker_core.common.types import Actor, EntityKind, MessageState, SubQueue
 from broker_core.reads import EntityRow, MessageRow, Tab
 from broker_core.service_bus.rules.display_state import failures, is_locked
-from explorer.shared.presenters import actor_name
-from explorer.shared.values import BoardPages, Lane
+from explorer.frames.presenters import actor_name
+from explorer.frames.values import BoardPages, Lane
 
 _NO_REASON = "no reason given"
 

@@ -14,26 +14,18 @@ from broker_core.reads import EntityRow, Tab
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.entity_settings import SERVICE_NAMES
 from explorer import board, time_bar
+from explorer.frames import split, timeline
+from explorer.frames.filtering import filter_of, listed, status_of
+from explorer.frames.forms.queries import HISTORY, ORDERS, RECEIVERS, RULES, SESSIONS, SUBSCRIPTIONS, EntityQuery
+from explorer.frames.glance import TRAFFIC_MINUTES, spark
+from explorer.frames.head import HEAD
+from explorer.frames.history import history
+from explorer.frames.lists import TabView
+from explorer.frames.presenters import plural
+from explorer.frames.receivers import MOST_HELD, receivers_of
+from explorer.frames.shell import BadQuery, about, address_of, cleaned, draws, page, show
 from explorer.live.page import FILTERED_SECONDS, HEAD_SECONDS, HISTORY_SECONDS, Live, live, refresh_seconds
 from explorer.operations.presenters import offers
-from explorer.shared import split, timeline
-from explorer.shared.filtering import filter_of, listed, status_of
-from explorer.shared.forms.queries import HISTORY, ORDERS, RECEIVERS, RULES, SESSIONS, SUBSCRIPTIONS, EntityQuery
-from explorer.shared.glance import TRAFFIC_MINUTES, spark
-from explorer.shared.head import HEAD
-from explorer.shared.history import history
-from explorer.shared.lists import TabView
-from explorer.shared.presenters import plural
-from explorer.shared.receivers import MOST_HELD, receivers_of
-from explorer.shared.shell import (
-    BadQuery,
-    about,
-    address_of,
-    cleaned,
-    draws,
-    page,
-    show,
-)
 
 from .head import head, source_words
 

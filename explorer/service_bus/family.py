@@ -10,9 +10,9 @@ from django.urls import reverse
 from broker_core import service_bus
 from broker_core.common.types import EntityKind, Family
 from broker_core.service_bus import entities
-from explorer.shared import timeline
-from explorer.shared.family import FamilyPages, LimitPages, LockPages, MessagePage, NamespacePages, NewEntity, PageTexts
-from explorer.shared.presenters import property_name
+from explorer.frames import timeline
+from explorer.frames.family import FamilyPages, LimitPages, LockPages, MessagePage, NamespacePages, NewEntity, PageTexts
+from explorer.frames.presenters import property_name
 
 from . import board, entity, message, message_facts, namespaces, presenters, receiver, send, settings, settling, urls
 from .operations import OPERATIONS

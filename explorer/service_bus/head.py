@@ -8,9 +8,9 @@ from broker_core.common.durations import human
 from broker_core.common.types import EntityAddress, EntityKind
 from broker_core.reads import EntityRow
 from broker_core.service_bus.rules.entity_settings import SERVICE_NAMES
-from explorer.shared.glance import Glance, Spark
-from explorer.shared.head import OPERATOR, Head, Link, Tag, link, menu, operate_url, page_url, pause_parts
-from explorer.shared.shell import May
+from explorer.frames.glance import Glance, Spark
+from explorer.frames.head import OPERATOR, Head, Link, Tag, link, menu, operate_url, page_url, pause_parts
+from explorer.frames.shell import May
 
 _SOURCES = {"default": "default", "entity": "set on this {}"}
 _SHOWN = {

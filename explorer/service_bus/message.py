@@ -10,15 +10,15 @@ from broker_core import reads, service_bus
 from broker_core.common.types import Actor, EntityAddress, MessageState, Right, SubQueue
 from broker_core.reads import Explanation, MessageDetail, MessageRow, Tab
 from broker_core.service_bus.rules.display_state import DisplayState
+from explorer.frames import releasing
+from explorer.frames.actions import Action
+from explorer.frames.family import MessageRecord
+from explorer.frames.filtering import in_query
+from explorer.frames.forms.queries import MESSAGE_TABS, EntityQuery
+from explorer.frames.lists import neighbour
+from explorer.frames.presenters import actor_name
+from explorer.frames.shell import Act, act
 from explorer.service_bus.forms.receiver import SettleForm
-from explorer.shared import releasing
-from explorer.shared.actions import Action
-from explorer.shared.family import MessageRecord
-from explorer.shared.filtering import in_query
-from explorer.shared.forms.queries import MESSAGE_TABS, EntityQuery
-from explorer.shared.lists import neighbour
-from explorer.shared.presenters import actor_name
-from explorer.shared.shell import Act, act
 
 from . import settling
 from .entity import is_newest_first, list_of, resubmitted

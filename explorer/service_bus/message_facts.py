@@ -11,9 +11,9 @@ from broker_core.common.types import Actor, EntityAddress, MessageState, SubQueu
 from broker_core.reads import EntityRow, Explanation, MessageDetail, MessageRow
 from broker_core.service_bus.rules.display_state import DisplayState
 from broker_core.service_bus.rules.explaining import Code
-from explorer.shared.family import MessageRecord
-from explorer.shared.presenters import actor_name, filesize, is_neglected, time_of_day
-from explorer.shared.values import Fact, StateLine
+from explorer.frames.family import MessageRecord
+from explorer.frames.presenters import actor_name, filesize, is_neglected, time_of_day
+from explorer.frames.values import Fact, StateLine
 
 from .presenters import badge, deliveries
 

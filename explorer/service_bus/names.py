@@ -9,8 +9,8 @@ from django.views.decorators.http import require_GET
 from broker_core import reads
 from broker_core.common.types import Actor, EntityKind
 from broker_core.service_bus.rules.entity_settings import FORWARDS
-from explorer.shared.lists import MOST_LISTED
-from explorer.shared.shell import page
+from explorer.frames.lists import MOST_LISTED
+from explorer.frames.shell import page
 
 __all__ = ["MOST_LISTED", "names", "targets", "topics"]
 

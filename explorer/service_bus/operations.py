@@ -13,7 +13,7 @@ from broker_core.operations import NOT_THERE, Batch, Outcome, Place, Skip
 from broker_core.reads import Tab
 from broker_core.service_bus.rules.messages import prepare
 from broker_core.store.driver import Steps
-from explorer.shared.family import FamilyOperations
+from explorer.frames.family import FamilyOperations
 
 
 def _resubmit(batch: Batch) -> Steps:

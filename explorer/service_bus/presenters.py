@@ -9,9 +9,9 @@ from broker_core.common.types import EntityKind, SubQueue
 from broker_core.reads import MessageRow
 from broker_core.service_bus.rules.display_state import DisplayState
 from broker_core.service_bus.rules.filters import FalseFilter, Filter, SqlFilter, TrueFilter
-from explorer.shared.family import CommonCounts
-from explorer.shared.figures import DEAD, EXPIRED, if_it_holds
-from explorer.shared.values import Badge, Figure
+from explorer.frames.family import CommonCounts
+from explorer.frames.figures import DEAD, EXPIRED, if_it_holds
+from explorer.frames.values import Badge, Figure
 
 _BADGES = {
     DisplayState.AVAILABLE: Badge("active", "active", "active"),

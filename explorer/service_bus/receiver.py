@@ -12,11 +12,11 @@ from broker_core import reads, service_bus
 from broker_core.common.errors import InvalidArgument, NotAllowed
 from broker_core.common.types import Actor, EntityAddress, StoredMessage, SubQueue
 from broker_core.reads import MessageRow, Tab
+from explorer.bodies.display import LOOKED_AT, preview, preview_of
+from explorer.frames.presenters import SUBQUEUES, numbered, plural
+from explorer.frames.shell import Act, act, address_of, page, show, wants_fragment
 from explorer.live.page import live, of_receiver
 from explorer.service_bus.forms.receiver import AcceptForm, ReceiveDeferredForm, ReceiveForm, SettleForm
-from explorer.shared.bodies import LOOKED_AT, preview, preview_of
-from explorer.shared.presenters import SUBQUEUES, numbered, plural
-from explorer.shared.shell import Act, act, address_of, page, show, wants_fragment
 
 from . import sessions, settling
 

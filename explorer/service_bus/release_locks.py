@@ -8,8 +8,8 @@ from django.views.decorators.http import require_http_methods
 
 from broker_core import reads, service_bus
 from broker_core.common.types import Right
-from explorer.shared.presenters import plural
-from explorer.shared.shell import Act, about, act, address_of, page, show
+from explorer.frames.presenters import plural
+from explorer.frames.shell import Act, about, act, address_of, page, show
 
 
 @page

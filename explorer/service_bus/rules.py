@@ -17,10 +17,10 @@ from broker_core.reads import EntityRow
 from broker_core.service_bus import PublishedMessage, RuleDraft, entities
 from broker_core.service_bus.routing import TEXTS
 from broker_core.service_bus.rules.filters import Rule
+from explorer.frames.forms.queries import RULES
+from explorer.frames.routes import ShownReplay, nested, replayed
+from explorer.frames.shell import Act, about, act, address_of, page, show, show_form
 from explorer.service_bus.forms.rule import RuleForm, RuleTestForm
-from explorer.shared.forms.queries import RULES
-from explorer.shared.routes import ShownReplay, nested, replayed
-from explorer.shared.shell import Act, about, act, address_of, page, show, show_form
 from explorer.templatetags.explorer import message_url
 
 from .tags import rule_words

@@ -13,11 +13,12 @@ from broker_core.common.errors import NotAllowed
 from broker_core.common.types import EntityAddress, EntityKind, Family, HistoryLevel, Right
 from broker_core.common.values import text_of
 from broker_core.reads import EntityRow
+from explorer.frames import presenters
+from explorer.frames.copying import original_of, text_to_copy
+from explorer.frames.shell import Act, about, act, address_of, page, show, wants_fragment
+from explorer.pages import message_templates
+from explorer.pages.message_templates import Sender
 from explorer.service_bus.forms.send import CONTENT_TYPES, SendForm
-from explorer.shared import message_templates, presenters
-from explorer.shared.copying import original_of, text_to_copy
-from explorer.shared.message_templates import Sender
-from explorer.shared.shell import Act, about, act, address_of, page, show, wants_fragment
 
 from .presenters import short_time_to_live_warning
 

@@ -13,9 +13,9 @@ from broker_core import reads, service_bus
 from broker_core.common.errors import BrokerError, InvalidArgument
 from broker_core.common.types import Actor, EntityAddress, Session, StoredMessage
 from broker_core.reads import SessionRow
+from explorer.frames.presenters import plural
+from explorer.frames.shell import Act, act
 from explorer.service_bus.forms.receiver import AcceptForm, ReceiveDeferredForm, SessionForm
-from explorer.shared.presenters import plural
-from explorer.shared.shell import Act, act
 
 _UNKNOWN = datetime.max.replace(tzinfo=UTC)
 LARGEST_STATE = 64 * 1024  # bytes; a larger state is not put into the form

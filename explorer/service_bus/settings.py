@@ -20,10 +20,10 @@ from broker_core.common.types import Actor, EntityAddress, EntityKind, EntitySta
 from broker_core.service_bus import entities, preview
 from broker_core.service_bus.rules.entity_settings import FIXED, MAY_BE_NEVER, SERVICE_NAMES, SETTINGS_OF, SETTINGS_TYPE
 from broker_core.service_bus.rules.filters import Rule, compile_filter, filter_from_json
+from explorer.frames.settings_page import SettingsPage, change_settings, delete_entity, proposed
+from explorer.frames.shell import Act, act, address_of, page, show_form
+from explorer.pages.revisions import wanted_revision
 from explorer.service_bus.forms.entity import EntitySettingsForm, NewEntityForm, NewSubscriptionForm
-from explorer.shared.revisions import wanted_revision
-from explorer.shared.settings_page import SettingsPage, change_settings, delete_entity, proposed
-from explorer.shared.shell import Act, act, address_of, page, show_form
 
 from . import names
 from .presenters import filter_text

@@ -9,8 +9,8 @@ from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import Actor, EntityAddress, SettleReport, SubQueue, sequence_number_of
 from broker_core.reads import MessageRow
 from broker_core.service_bus.rules.display_state import DisplayState
+from explorer.frames.shell import Act, act
 from explorer.service_bus.forms.receiver import SettleForm
-from explorer.shared.shell import Act, act
 
 SETTLEMENTS = {
     "renew": "Lock of message {} renewed.",

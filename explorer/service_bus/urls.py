@@ -6,7 +6,7 @@ from django.urls import path
 
 from broker_core.common.types import Family
 from explorer.addresses import ENTITY
-from explorer.shared.by_family import only_of
+from explorer.frames.by_family import only_of
 
 from . import names, release_locks, rules, settings
 

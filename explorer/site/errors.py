@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from broker_core.common.errors import BrokerUnavailable, ServerBusy, StorageFull
-from explorer.shared.shell import as_notice
+from explorer.frames.shell import as_notice
 
 DATABASE_UNAVAILABLE = (OperationalError, InterfaceError, BrokerUnavailable, ServerBusy)
 DISK_IS_FULL = "53100"  # PostgreSQL's code

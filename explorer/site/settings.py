@@ -30,10 +30,10 @@ ANALYSIS_FRESH_SECONDS = whole_number("ANALYSIS_FRESH_SECONDS", environment.get(
 VITRINE_PUBLIC_URL = environment.get("VITRINE_PUBLIC_URL", "").rstrip("/")
 BEHIND_TLS = VITRINE_PUBLIC_URL.startswith("https://")
 VITRINE_LIMITS = environment.get("VITRINE_LIMITS") or "strict"
-VITRINE_ACTOR_FOR = "explorer.roles.actor_for"  # how the broker's admin gets the actor of a user
+VITRINE_ACTOR_FOR = "explorer.people.roles.actor_for"  # how the broker's admin gets the actor of a user
 VITRINE_ENVIRONMENT = environment.get("VITRINE_ENVIRONMENT", "").strip()
 VITRINE_ENVIRONMENT_COLOR = environment.get("VITRINE_ENVIRONMENT_COLOR", "").strip().lower()
-VITRINE_BODY_FORMATTER = environment.get("VITRINE_BODY_FORMATTER", "").strip()  # see explorer/shared/bodies.py
+VITRINE_BODY_FORMATTER = environment.get("VITRINE_BODY_FORMATTER", "").strip()  # see explorer/bodies/display.py
 VITRINE_DEMO = flag(environment.get("VITRINE_DEMO"), default=True)
 
 # --- limits of requests: see explorer/site/bounded_http.py and bodies.py ----------------------------------------------
@@ -78,7 +78,7 @@ LOGIN_URL = "explorer:sign_in"
 LOGIN_REDIRECT_URL = "explorer:now"
 LOGOUT_REDIRECT_URL = "explorer:sign_in"
 CSRF_FAILURE_VIEW = "explorer.site.errors.csrf_failure"
-AUTHENTICATION_BACKENDS = ["explorer.shared.sign_in_limits.LimitedPasswords"]
+AUTHENTICATION_BACKENDS = ["explorer.people.sign_in_limits.LimitedPasswords"]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},

@@ -4,7 +4,7 @@ from django.contrib import admin
 from django.urls import include, path
 
 from explorer import urls as explorer_urls
-from explorer.shared import sign_in
+from explorer.people import sign_in
 
 explorer_with_sign_in = [*sign_in.urlpatterns, *explorer_urls.urlpatterns]
 

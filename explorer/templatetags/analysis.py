@@ -11,11 +11,11 @@ from broker_core.history import properties
 from broker_core.reads import EntityRow
 from explorer.analysis import forms, wording
 from explorer.analysis.pages import cards
-from explorer.shared import charts
-from explorer.shared.family import pages_of
+from explorer.charts import series
+from explorer.frames.family import pages_of
 
 register = template.Library()
-register.filter("brief", charts.brief)
+register.filter("brief", series.brief)
 register.filter("human", human)
 register.filter("readings", cards.readings)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from django import template
 
 from broker_core.common.errors import BrokerError
-from explorer.shared import presenters
-from explorer.shared.clocks import STEPS, ClockView, view_of
+from explorer.frames import presenters
+from explorer.time_bar.clocks import STEPS, ClockView, view_of
 
 register = template.Library()
 

@@ -11,10 +11,10 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
 from broker_core.reads import EntityRow, Recent, Tally
-from explorer.shared import presenters
-from explorer.shared.family import pages_of
-from explorer.shared.overview import Column, Line
-from explorer.shared.values import Figure
+from explorer.frames import presenters
+from explorer.frames.family import pages_of
+from explorer.frames.values import Figure
+from explorer.pages.overview import Column, Line
 
 from .explorer import address_url, ago, figure, thousands
 

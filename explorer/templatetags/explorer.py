@@ -20,13 +20,14 @@ from broker_core.common.durations import format_iso, human
 from broker_core.common.explanations import Reason
 from broker_core.common.types import EntityAddress, Family, HistoryLevel
 from broker_core.reads import FoundMessage, MessageRow
-from explorer.shared import glossary, presenters, shell, timeline
-from explorer.shared import navigation as places
-from explorer.shared.columns import Columns
-from explorer.shared.family import FamilyPages, NewEntity, installed, pages_of
-from explorer.shared.invisible import visible
-from explorer.shared.preferences import Preferences
-from explorer.shared.values import status_of
+from explorer.bodies.invisible import visible
+from explorer.frames import navigation as places
+from explorer.frames import presenters, shell, timeline
+from explorer.frames.columns import Columns
+from explorer.frames.family import FamilyPages, NewEntity, installed, pages_of
+from explorer.frames.values import status_of
+from explorer.pages import glossary
+from explorer.people.preferences import Preferences
 
 LONGEST_CELL = 60  # characters of a column that a person added
 
@@ -359,7 +360,7 @@ def version() -> str:
 
 @register.simple_tag
 def role_of(user) -> str:
-    from explorer.roles import role_name
+    from explorer.people.roles import role_name
 
     return role_name(user)
 

@@ -8,9 +8,10 @@ from datetime import datetime, timedelta
 
 from broker_core.common.types import EventKind, Family
 from broker_core.reads import Change, ClockReading, Event, NextChange
-from explorer.shared import time_scale as scale
-from explorer.shared import timeline
-from explorer.shared.clocks import happens
+from explorer.frames import timeline
+
+from . import time_scale as scale
+from .clocks import happens
 
 SPEEDS = (0.1, 1.0, 10.0, 60.0)
 STEPS = ("1 s", "10 s", "1 min")

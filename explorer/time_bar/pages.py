@@ -11,7 +11,7 @@ from django.http import HttpRequest
 from broker_core import reads
 from broker_core.common.types import Right
 from broker_core.reads import EntityRow, Event, EventFilter
-from explorer.shared.shell import draws
+from explorer.frames.shell import draws
 
 from .bar import TimeBar, coming, past
 

@@ -17,12 +17,12 @@ from broker_core.reads import EntityRow, MessageRow, Past
 from explorer import board, time_bar
 from explorer.board.lanes import MOST, Board
 from explorer.board.reading import Content, built, message_url
+from explorer.frames.family import pages_of
+from explorer.frames.shell import BadQuery, address_of, page, show
+from explorer.frames.values import Lane
 from explorer.live.page import LiveRequest
-from explorer.shared import time_scale
-from explorer.shared.family import pages_of
-from explorer.shared.revisions import words_of
-from explorer.shared.shell import BadQuery, address_of, page, show
-from explorer.shared.values import Lane
+from explorer.pages.revisions import words_of
+from explorer.time_bar import time_scale
 
 MOST_LISTED = 200
 AT, AGO = "at", "ago"  # parameters: the instant, or a place on the time bar

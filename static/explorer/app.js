@@ -255,7 +255,7 @@
     const { timeSlider: way, near, reach } = event.target.dataset ?? {};
     if (!way) return;
     const share = event.target.value / event.target.max;
-    const seconds = near * Math.expm1(Math.log1p(reach / near) * share); // as in explorer/shared/time_scale.py
+    const seconds = near * Math.expm1(Math.log1p(reach / near) * share); // as in explorer/time_bar/time_scale.py
     const [minutes, rest] = [Math.floor(seconds / 60), seconds < 10 ? seconds.toFixed(1) : Math.floor(seconds % 60)];
     const text = `${minutes ? `${minutes} min ` : ""}${rest} s`;
     $("output", event.target.form).textContent = way === "ago" ? `${text} ago` : `in ${text}`;

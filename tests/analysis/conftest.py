@@ -12,7 +12,7 @@ from broker_core.common.types import EntityAddress, Message
 from broker_core.history import archive as archiving
 from broker_core.models import ArchiveEpoch, ArchiveFile, ArchiveRebuild, ArchiveSlice, Entity
 from broker_core.service_bus import entities
-from explorer.roles import VIEWER
+from explorer.people.roles import VIEWER
 from tests.history.conftest import postgres  # noqa: F401
 from tests.html import body_of
 

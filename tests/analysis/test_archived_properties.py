@@ -17,7 +17,7 @@ from broker_core.models import Entity
 from broker_core.service_bus import entities
 from broker_core.store import connections
 from explorer.models import AuditRecord, Sandbox
-from explorer.roles import ADMINISTRATOR, OPERATOR
+from explorer.people.roles import ADMINISTRATOR, OPERATOR
 from tests.eventually import eventually
 from tests.html import body_of
 

@@ -10,9 +10,9 @@ from broker_core import namespaces
 from broker_core.common.types import EntityAddress
 from broker_core.models import Entity
 from broker_core.service_bus import entities
+from explorer.charts import changes
 from explorer.models import AuditRecord, Sandbox
-from explorer.roles import OPERATOR
-from explorer.shared import changes
+from explorer.people.roles import OPERATOR
 from tests.html import body_of
 
 from .test_pages import signed_in

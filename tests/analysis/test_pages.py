@@ -18,7 +18,7 @@ from broker_core.store import connections
 from explorer.analysis.pages import asking, landing
 from explorer.analysis.reports.registry import BY_SLUG, QUESTIONS
 from explorer.models import AnalysisResult, AnalysisRun, AuditRecord
-from explorer.roles import OPERATOR, VIEWER
+from explorer.people.roles import OPERATOR, VIEWER
 from tests.html import body_of
 
 from .stored import a_run_of, a_stored_result

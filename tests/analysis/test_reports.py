@@ -20,7 +20,7 @@ from explorer.analysis.reports.report import Column, Figure, Link, Report, Secti
 from explorer.analysis.reports.scope import Range, floor
 from explorer.analysis.running import submission
 from explorer.models import AnalysisResult
-from explorer.roles import ADMINISTRATOR
+from explorer.people.roles import ADMINISTRATOR
 from explorer.site import urls
 from tests.html import body_of
 

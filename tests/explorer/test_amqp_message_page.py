@@ -8,8 +8,8 @@ from hypothesis import given
 from broker_core import service_bus
 from broker_core.common.types import BodyKind, Message
 from broker_core.common.values import Typed
+from explorer.bodies.display import readable
 from explorer.service_bus.amqp_fields import amqp_fields
-from explorer.shared.bodies import readable
 from tests import amqp_values
 from tests.html import body_of
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from broker_core.common.types import EntityAddress, EntityKind, EntityStatus, Family, HistoryLevel
 from broker_core.reads import Capped, ClockReading, Counts, EntityRow, Facts, TopReason
-from explorer.shared import attention
-from explorer.shared.attention import RULES, THRESHOLDS, Severity, Task
+from explorer.pages import attention
+from explorer.pages.attention import RULES, THRESHOLDS, Severity, Task
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 CLOCK = ClockReading(NOON, NOON, 1.0, is_manual=False)

@@ -12,13 +12,13 @@ import pytest
 from broker_core.common.amqp_message import encode_body
 from broker_core.common.types import BodyKind
 from broker_core.reads import Body
-from explorer.shared import bodies, body_tree, decoding, protobuf
+from explorer.bodies import decoding, display, protobuf, tree
 
 ORDER = b'{"order": 12345678901234567890123, "lines": [{"sku": "a"}, {}], "note": null}'
 
 
 def seen(content, mode="", *, total=None, content_type=None):
-    return bodies.view(Body(content, 0, len(content) if total is None else total, BodyKind.DATA, content_type), mode)
+    return display.view(Body(content, 0, len(content) if total is None else total, BodyKind.DATA, content_type), mode)
 
 
 def plain(tree):
@@ -120,7 +120,7 @@ def test_what_only_begins_like_messagepack_is_bytes(content):
 
 def test_a_compressed_bomb_is_cut_and_that_is_said():
     shown = seen(gzip.compress(b"0" * 50_000_000))
-    assert len(shown.text) <= bodies.SHOWN_ON_DEMAND and "262,144 bytes" in shown.note
+    assert len(shown.text) <= display.SHOWN_ON_DEMAND and "262,144 bytes" in shown.note
     assert decoding.decoded(gzip.compress(gzip.compress(gzip.compress(gzip.compress(b"x")))), 1000).layers == ("gzip",) * 3
 
 
@@ -137,10 +137,10 @@ def test_invalid_utf_8_is_shown_as_bytes_and_on_demand_as_text_with_marks():
 
 
 def test_each_bound_of_a_tree_is_its_own():
-    lines = body_tree.json_lines(json.dumps(list(range(body_tree.MOST_LINES - 2))))
-    assert len(lines) == body_tree.MOST_LINES
-    with pytest.raises(body_tree.TooLarge):
-        body_tree.json_lines(json.dumps(list(range(body_tree.MOST_LINES))))
+    lines = tree.json_lines(json.dumps(list(range(tree.MOST_LINES - 2))))
+    assert len(lines) == tree.MOST_LINES
+    with pytest.raises(tree.TooLarge):
+        tree.json_lines(json.dumps(list(range(tree.MOST_LINES))))
 
 
 def masked(content: bytes, content_type: str | None) -> bytes:
@@ -152,17 +152,17 @@ def masked(content: bytes, content_type: str | None) -> bytes:
 @pytest.mark.parametrize("mode", ["", "raw", "hex"])
 def test_a_function_of_the_site_changes_what_is_shown_of_a_body(settings, mode):
     settings.VITRINE_BODY_FORMATTER = f"{__name__}.masked"
-    shown = bodies.view(Body(b'{"card": 4711}', 0, 14, BodyKind.DATA, None), mode)
+    shown = display.view(Body(b'{"card": 4711}', 0, 14, BodyKind.DATA, None), mode)
     assert "4711" not in f"{shown.text}{shown.tree}{shown.source}" and "***" in f"{shown.text}{shown.tree}"
     value = encode_body(BodyKind.VALUE, {"card": "4711"})
-    assert "4711" not in bodies.view(Body(value, 0, len(value), BodyKind.VALUE, None), mode).text
-    assert "4711" not in bodies.preview(b"4711", 4, None)
-    assert bodies.view(Body(b"4711 and mo", 0, 99, BodyKind.DATA, None), "raw").note.startswith("The first 11 of 99")
+    assert "4711" not in display.view(Body(value, 0, len(value), BodyKind.VALUE, None), mode).text
+    assert "4711" not in display.preview(b"4711", 4, None)
+    assert display.view(Body(b"4711 and mo", 0, 99, BodyKind.DATA, None), "raw").note.startswith("The first 11 of 99")
 
 
 def test_a_function_that_fails_shows_nothing_of_the_body(settings):
     settings.VITRINE_BODY_FORMATTER = f"{__name__}.masked"
-    shown = bodies.view(Body(b"secret fail", 0, 11, BodyKind.DATA, None))
+    shown = display.view(Body(b"secret fail", 0, 11, BodyKind.DATA, None))
     assert "secret" not in shown.text and shown.text.startswith("The formatter of bodies failed")
 
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from explorer.shared import charts
+from explorer.charts import series
 
 HOURS = [datetime(2026, 3, 1, hour, tzinfo=UTC) for hour in range(22)]
 
@@ -14,8 +14,8 @@ HOURS = [datetime(2026, 3, 1, hour, tzinfo=UTC) for hour in range(22)]
     ("value", "top"), [(0, 4), (3, 4), (4, 4), (5, 5), (9, 10), (10, 10), (11, 20), (41, 50), (620, 800), (1001, 2000)]
 )
 def test_an_axis_ends_at_a_round_number_and_its_ticks_are_whole(value, top):
-    assert charts.nice_ceiling(value) == top
-    ticks = charts.count_ticks(top)
+    assert series.nice_ceiling(value) == top
+    ticks = series.count_ticks(top)
     assert (ticks[0], ticks[-1]) == (0, top)
     assert len({b - a for a, b in zip(ticks, ticks[1:], strict=False)}) == 1
 
@@ -34,7 +34,7 @@ def test_an_axis_ends_at_a_round_number_and_its_ticks_are_whole(value, top):
     ],
 )
 def test_a_duration_in_one_unit(duration, text):
-    assert charts.brief(duration) == text
+    assert series.brief(duration) == text
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_a_duration_in_one_unit(duration, text):
     ],
 )
 def test_a_logarithmic_axis_encloses_its_values(least, most, first, last):
-    ticks = [charts.DURATION_TICKS[tick] for tick in charts.duration_ticks(least, most)]
+    ticks = [series.DURATION_TICKS[tick] for tick in series.duration_ticks(least, most)]
     assert (ticks[0], ticks[-1]) == (first, last)
 
 
@@ -57,8 +57,8 @@ def heights(path: str) -> list[float]:
 
 
 def test_bars_stand_on_each_other_in_proportion():
-    chart = charts.stacked_bars(HOURS[:2], {"a": [4, 2], "b": [0, 2]}, ["", ""], "column")
-    full = charts.HEIGHT - charts.TOP - charts.BOTTOM
+    chart = series.stacked_bars(HOURS[:2], {"a": [4, 2], "b": [0, 2]}, ["", ""], "column")
+    full = series.HEIGHT - series.TOP - series.BOTTOM
     below, above = chart.shapes
     assert heights(below.path) == [full, full / 2]
     assert heights(above.path) == [full / 2]
@@ -69,24 +69,24 @@ def test_bars_stand_on_each_other_in_proportion():
 def test_labels_of_a_logarithmic_axis_do_not_overlap():
     """One day is near 10 h, and one minute near 10 s."""
     span = [timedelta(milliseconds=0.1), timedelta(days=1)]
-    ticks = charts.duration_lines(HOURS[:2], {"p50": span}, [""] * 2, "column").y_ticks
+    ticks = series.duration_lines(HOURS[:2], {"p50": span}, [""] * 2, "column").y_ticks
     assert [tick.text for tick in ticks][-3:] == ["10 min", "1 h", "1 day"]
     assert all(below.at - above.at >= 11 for below, above in zip(ticks, ticks[1:], strict=False))
 
 
 def test_a_line_is_interrupted_where_nothing_was_measured():
     second = timedelta(seconds=1)
-    [shape] = charts.duration_lines(HOURS[:5], {"p50": [second, second, None, second, None]}, [""] * 5, "column").shapes
+    [shape] = series.duration_lines(HOURS[:5], {"p50": [second, second, None, second, None]}, [""] * 5, "column").shapes
     assert re.findall(r"[MLH]", shape.path) == ["M", "L", "M", "H"]
 
 
-@pytest.mark.parametrize("variant", [*charts.WIDTHS, *charts.COLUMN_WIDTHS])
+@pytest.mark.parametrize("variant", [*series.WIDTHS, *series.COLUMN_WIDTHS])
 @pytest.mark.parametrize("count", [1, 2, 22])
 def test_labels_of_time_have_room_and_stay_inside(variant, count):
-    chart = charts.stacked_bars(HOURS[:count], {"a": [1] * count}, [""] * count, variant)
+    chart = series.stacked_bars(HOURS[:count], {"a": [1] * count}, [""] * count, variant)
     positions = [tick.at for tick in chart.x_ticks]
     assert positions
-    assert all(b - a >= charts.CHARACTER * 6 for a, b in zip(positions, positions[1:], strict=False))
+    assert all(b - a >= series.CHARACTER * 6 for a, b in zip(positions, positions[1:], strict=False))
     assert positions[-1] <= chart.width - 20 or len(positions) == 1
 
 
@@ -111,21 +111,21 @@ def test_labels_of_time_have_room_and_stay_inside(variant, count):
 )
 def test_labels_of_time_are_at_round_times_and_tell_a_new_day(first, length, count, texts):
     starts = [first + i * length for i in range(count)]
-    found = [tick.text for tick in charts.stacked_bars(starts, {"a": [1] * count}, [""] * count, "column").x_ticks]
+    found = [tick.text for tick in series.stacked_bars(starts, {"a": [1] * count}, [""] * count, "column").x_ticks]
     assert found == texts
 
 
 def test_columns_too_narrow_to_point_at_have_no_tip():
     many = [HOURS[0] + timedelta(minutes=i) for i in range(400)]
-    assert charts.stacked_bars(many, {"a": [1] * 400}, ["tip"] * 400, "column").spots == ()
-    assert charts.stacked_bars(HOURS, {"a": [1] * 22}, ["tip"] * 22, "narrow").spots[0].text == "tip"
+    assert series.stacked_bars(many, {"a": [1] * 400}, ["tip"] * 400, "column").spots == ()
+    assert series.stacked_bars(HOURS, {"a": [1] * 22}, ["tip"] * 22, "narrow").spots[0].text == "tip"
 
 
 def test_no_values_draw_an_empty_chart():
-    assert charts.duration_lines(HOURS[:1], {"p50": [None]}, [""], "narrow").shapes[0].path == ""
-    assert charts.stacked_bars([], {"a": []}, [], "column").x_ticks == ()
+    assert series.duration_lines(HOURS[:1], {"p50": [None]}, [""], "narrow").shapes[0].path == ""
+    assert series.stacked_bars([], {"a": []}, [], "column").x_ticks == ()
 
 
 def test_the_circles_of_marks_at_the_same_place_are_below_each_other():
-    marks = charts.placed_marks([(10.0, "A", "a"), (12.0, "B", "b"), (20.0, "C", "c"), (80.0, "D", "d")])
+    marks = series.placed_marks([(10.0, "A", "a"), (12.0, "B", "b"), (20.0, "C", "c"), (80.0, "D", "d")])
     assert [mark.y for mark in marks] == [0, 17, 34, 0]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from explorer.shared.csv_file import csv_file
+from explorer.frames.csv_file import csv_file
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 

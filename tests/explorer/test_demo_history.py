@@ -7,8 +7,8 @@ import pytest
 from broker_core.common.types import EventKind as Kind
 from broker_core.history import archive
 from broker_core.models import Entity
+from explorer.charts import changes
 from explorer.service_bus.demo import history, shop
-from explorer.shared import changes
 from tests.analysis import generated_events
 from tests.history import archived_settings
 

@@ -8,8 +8,8 @@ from broker_core import namespaces, rabbitmq, reads, service_bus
 from broker_core.common.types import EntityAddress, Message
 from broker_core.rabbitmq.rules.policies import Policy
 from broker_core.service_bus import entities, preview
+from explorer.frames.presenters import effects_text
 from explorer.models import AuditRecord
-from explorer.shared.presenters import effects_text
 from tests.fixtures import vhost  # noqa: F401 - fixture
 from tests.rabbitmq import rabbits
 

@@ -9,7 +9,7 @@ from broker_core import queue_storage, rabbitmq, reads, service_bus
 from broker_core.common.types import EntityAddress, Message
 from broker_core.reads import EntityFilter, entity_lists
 from broker_core.service_bus import entities
-from explorer.shared import overview
+from explorer.pages import overview
 from tests.fixtures import vhost  # noqa: F401 - fixture
 from tests.html import body_of
 from tests.rabbitmq import rabbits

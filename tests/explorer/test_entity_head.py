@@ -10,11 +10,11 @@ from broker_core import queue_storage, rabbitmq, reads, service_bus
 from broker_core.common.types import EntityAddress, EntityKind, EntityStatus, EventKind, Message
 from broker_core.reads import Event
 from broker_core.service_bus import entities
+from explorer.frames.head import pauses
+from explorer.frames.receivers import summarised
 from explorer.models import AuditRecord
+from explorer.pages.revisions import Change, differences
 from explorer.service_bus.entity import is_newest_first, tab_views
-from explorer.shared.head import pauses
-from explorer.shared.receivers import summarised
-from explorer.shared.revisions import Change, differences
 
 from .conftest import WORKER
 

@@ -10,7 +10,7 @@ from django.template.loader import get_template
 from broker_core.common.family import installed as installed_in_the_broker
 from broker_core.common.types import Family
 from explorer.demo.parts import parts
-from explorer.shared.family import _registered, installed, pages_of
+from explorer.frames.family import _registered, installed, pages_of
 
 ROOT = Path(__file__).parents[2]
 NAMES = "|".join(Family)

@@ -10,8 +10,9 @@ import pytest
 from broker_core import service_bus, sweeps
 from broker_core.common.types import Message
 from broker_core.reads import Times, TrafficPoint
+from explorer.charts import traffic
 from explorer.models import AuditRecord
-from explorer.shared import insights, traffic_charts
+from explorer.pages import insights
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -36,13 +37,13 @@ def panel(name, made):
     [(600, 10, "second"), (10, 10, "minute"), (0, 10, "minute"), (1, 600, "hour"), (1, 43_200, "day")],
 )
 def test_rates_have_a_unit_in_which_they_are_numbers_to_read(sent, seconds, unit):
-    assert traffic_charts.rate_unit(points(sent, sent, seconds=seconds))[1] == unit
+    assert traffic.rate_unit(points(sent, sent, seconds=seconds))[1] == unit
 
 
 def test_the_interval_under_way_is_hatched_and_a_rate_of_it_needs_a_quarter_of_it():
     some = points(60, 60, 30)
     early, late = (
-        panel("rates", traffic_charts.panels(some, now=some[-1].at + timedelta(seconds=passed))).charts[0] for passed in (5, 30)
+        panel("rates", traffic.panels(some, now=some[-1].at + timedelta(seconds=passed))).charts[0] for passed in (5, 30)
     )
     assert len(early.bands) == len(late.bands) == 1
 
@@ -55,29 +56,29 @@ def test_the_interval_under_way_is_hatched_and_a_rate_of_it_needs_a_quarter_of_i
 def test_the_key_says_the_latest_rates_in_the_charts_unit_and_the_caption_the_totals():
     some = points(600, 276, 90)
     for passed, sent, completed in ((5, "4.6/s", "2.3/s"), (30, "3.0/s", "1.5/s")):
-        rates = panel("rates", traffic_charts.panels(some, now=some[-1].at + timedelta(seconds=passed)))
+        rates = panel("rates", traffic.panels(some, now=some[-1].at + timedelta(seconds=passed)))
         assert [(line.value, line.word) for line in rates.lines] == [(sent, "in"), (completed, "out")]
         assert rates.title == "Messages per second" and rates.sentence == "966 in and 483 out in 3 min"
-    idle = panel("rates", traffic_charts.panels(points(0, 0), now=START))
+    idle = panel("rates", traffic.panels(points(0, 0), now=START))
     assert [line.value for line in idle.lines] == ["0/min", "0/min"]
 
 
 def test_times_are_percentiles_of_all_and_of_each_interval():
     slow, quick = Times(20, 10, (0,) * 27 + (2,)), Times(0.02, 0.002, (0, 0, 0, 10))
     some = points(1, 1, waiting=[slow, quick])
-    waiting = panel("waiting", traffic_charts.panels(some, now=START))
+    waiting = panel("waiting", traffic.panels(some, now=START))
     assert [line.value for line in waiting.lines] == ["2.5 ms", "10 s", "10 s"]
-    assert panel("processing", traffic_charts.panels(some, now=START)).note == "No completed messages in 2 min."
+    assert panel("processing", traffic.panels(some, now=START)).note == "No completed messages in 2 min."
 
 
 def test_the_table_has_the_numbers_of_the_charts():
     some = points(5, 7, active=[4, 9], dead=[0, 2])
-    newest, oldest = traffic_charts.rows(some)
-    names = [column.name for column in traffic_charts.COLUMNS]
+    newest, oldest = traffic.rows(some)
+    names = [column.name for column in traffic.COLUMNS]
     for row, point in ((oldest, some[0]), (newest, some[1])):
         for name in ("sent", "completed", "active", "dead"):
             assert row.values[names.index(name)] == getattr(point, name)
-    drawn = {name for one in traffic_charts.panels(some, now=START) for name in one.columns.split()}
+    drawn = {name for one in traffic.panels(some, now=START) for name in one.columns.split()}
     assert drawn <= set(names)
 
 
@@ -85,7 +86,7 @@ def test_only_the_newest_changes_are_marked():
     records = [
         SimpleNamespace(at=START + timedelta(minutes=i), action="a", namespace="n", path="p", actor="user:a") for i in range(30)
     ]
-    marks = traffic_charts.marked(reversed(records))
+    marks = traffic.marked(reversed(records))
     assert [marks[0].at, marks[-1].at] == [records[10].at, records[-1].at]
     assert marks[0].letter == "A"
 

@@ -33,6 +33,9 @@ from broker_core.store import connections, driver
 from broker_core.store.statements import SQL
 from explorer import audit
 from explorer import operations as bulk
+from explorer.frames import navigation
+from explorer.frames.family import pages_of
+from explorer.frames.recent import Recent
 from explorer.lessons import catalog, following, lesson, pages, sandboxes, words
 from explorer.lessons.scenario import in_words
 from explorer.lessons.stage import Stage
@@ -40,10 +43,8 @@ from explorer.live.page import View, comparable
 from explorer.models import AuditRecord, FollowerAnswer, LessonProgress, Sandbox
 from explorer.operations import runner
 from explorer.operations.starting import DIRECT
-from explorer.roles import actor_for
-from explorer.shared import navigation, tail
-from explorer.shared.family import pages_of
-from explorer.shared.recent import Recent
+from explorer.pages import tail
+from explorer.people.roles import actor_for
 from tests.eventually import eventually
 from tests.html import body_of
 

@@ -26,6 +26,7 @@ from broker_core.history.feed import Follower, NewEvents
 from broker_core.reads import ClockReading
 from broker_core.service_bus import entities
 from broker_core.store.connections import Database
+from explorer.frames.presenters import epoch_ms
 from explorer.live import feed as feeds
 from explorer.live import page
 from explorer.live.consumers import LiveConsumer
@@ -34,7 +35,6 @@ from explorer.live.page import REFRESH_SECONDS
 from explorer.queue_storage.rows import Progress
 from explorer.queue_storage.tags import progress
 from explorer.service_bus import entity as entity_page
-from explorer.shared.presenters import epoch_ms
 from explorer.templatetags.explorer import ago, countdown
 from explorer.templatetags.live import live_address
 from tests.eventually import eventually

@@ -22,8 +22,8 @@ from explorer.map import layout, pages, spots
 from explorer.map.graph import Graph, Kind, Node, Spot, group_of
 from explorer.map.layout import RECEIVER_WIDTH, SENDER_WIDTH, Box
 from explorer.map.pages import draw
-from explorer.roles import actor_for
-from explorer.shared import now
+from explorer.pages import now
+from explorer.people.roles import actor_for
 
 DB = Database()
 

@@ -20,9 +20,9 @@ from broker_core.operations import Kind, batches, exporting
 from broker_core.rabbitmq import Properties, Publication
 from broker_core.service_bus import entities
 from broker_core.store import connections
+from explorer.frames.family import pages_of
 from explorer.models import AuditRecord
 from explorer.operations import runner
-from explorer.shared.family import pages_of
 from tests.html import body_of
 
 from .conftest import WORKER

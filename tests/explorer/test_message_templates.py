@@ -10,7 +10,7 @@ from broker_core import reads
 from broker_core.common.types import EntityAddress
 from broker_core.service_bus import entities
 from explorer.models import AuditRecord, MessageTemplate
-from explorer.shared.message_templates import LARGEST
+from explorer.pages.message_templates import LARGEST
 from tests.html import body_of
 
 from .conftest import FRAGMENT
@@ -326,7 +326,7 @@ def test_many_templates_are_listed_in_pages(queue, as_, monkeypatch):
     otto = as_()
     for name in ("Three", "One", "Two"):
         save(otto, queue, name)
-    monkeypatch.setattr("explorer.shared.message_templates.ROWS", 2)
+    monkeypatch.setattr("explorer.pages.message_templates.ROWS", 2)
     first, second = (body_of(otto.get(f"/templates/?page={number}")) for number in (1, 2))
     assert "1 to 2 of 3" in first and 'rel="next"' in first and "One" in first and ">Two<" not in first
     assert "3 to 3 of 3" in second and ">Two<" in second and 'rel="prev"' in second

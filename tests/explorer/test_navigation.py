@@ -11,8 +11,9 @@ from django.template.loader import render_to_string
 from django.test import Client
 from django.urls import resolve, reverse
 
-from explorer.shared import glossary, navigation, recent, shell
-from explorer.shared.navigation import PLACES, Place
+from explorer.frames import navigation, recent, shell
+from explorer.frames.navigation import PLACES, Place
+from explorer.pages import glossary
 
 from .conftest import FRAGMENT
 

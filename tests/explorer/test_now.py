@@ -12,10 +12,12 @@ from broker_core.reads import Times, TrafficPoint
 from broker_core.service_bus import entities
 from broker_core.store import connections, driver
 from explorer import audit
+from explorer.charts import sparklines
+from explorer.frames import navigation, recent
 from explorer.live.page import View
 from explorer.map import pages as live_map
-from explorer.roles import actor_for
-from explorer.shared import navigation, now, recent, small_charts
+from explorer.pages import now
+from explorer.people.roles import actor_for
 from tests.fixtures import vhost  # noqa: F401 - fixture
 from tests.rabbitmq import rabbits
 
@@ -211,7 +213,7 @@ def point(second, **values):
 
 def test_points_are_added_up_by_whole_minutes():
     points = [point(s, sent=1, completed=2, active=s, dead=1, waiting=Times(1.0, 1.0, (0, 1))) for s in range(30, 150, 10)]
-    first, last = small_charts.minutes([*points[:-1], point(140, partial=True)])
+    first, last = sparklines.minutes([*points[:-1], point(140, partial=True)])
     assert (first.at, first.sent, first.completed, first.active, first.waited.count) == (
         NOON + timedelta(minutes=1),
         6,
@@ -224,7 +226,7 @@ def test_points_are_added_up_by_whole_minutes():
 
 def test_the_four_charts_say_their_numbers():
     points = [point(s, sent=2, completed=1, active=7, dead=s // 60, partial=s == 1790) for s in range(0, 1800, 10)]
-    rates, backlog, wait, dead = small_charts.four(points)
+    rates, backlog, wait, dead = sparklines.four(points)
     assert [(one.value, one.word) for one in rates.legend] == [("12", "in"), ("6", "out")]
     assert backlog.legend[0].value == "7" and [t.text for t in backlog.y_ticks] == ["0", "4", "8"]
     assert wait.series == () and wait.legend[0].value == "–"
@@ -235,11 +237,11 @@ def test_the_four_charts_say_their_numbers():
 
 @pytest.mark.parametrize("numbers", [(), (0, 0)])
 def test_without_numbers_there_is_no_trend(numbers):
-    assert small_charts.trend(numbers, "Messages") is None
+    assert sparklines.trend(numbers, "Messages") is None
 
 
 def test_a_trend_ends_at_its_last_number():
-    found = small_charts.trend((0, 2, 1), "Dead letters")
+    found = sparklines.trend((0, 2, 1), "Dead letters")
     assert (found.x, found.y) == (120.0, 12.0) and found.words == "Dead letters in the last 3 minutes: from 0 to 1"
 
 

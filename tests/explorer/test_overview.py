@@ -10,8 +10,9 @@ from django.urls import reverse
 from broker_core import reads, service_bus
 from broker_core.common.types import EntityKind, Message
 from broker_core.reads import EntityFilter
-from explorer.shared import figures, now, overview, presenters
-from explorer.shared.recent import CacheByKey
+from explorer.frames import figures, presenters
+from explorer.frames.recent import CacheByKey
+from explorer.pages import now, overview
 from tests.html import body_of
 
 pytestmark = pytest.mark.django_db

@@ -91,7 +91,7 @@ def test_a_large_body_is_shown_on_demand(pages, as_):
 
 
 def test_a_body_goes_out_in_chunks_as_they_are_read(pages, as_, monkeypatch):
-    monkeypatch.setattr("explorer.shared.message.DOWNLOAD_CHUNK", 30_000)
+    monkeypatch.setattr("explorer.pages.message.DOWNLOAD_CHUNK", 30_000)
     [number] = service_bus.send(pages.shop, [Message(body=b"x" * 100_000)])
     client = as_("operator", client=AsyncClient())
 
@@ -433,7 +433,7 @@ def test_the_audit_pages_and_filters(pages, as_):
 
 
 def test_typed_values_are_sent_as_typed(shop):
-    from explorer.shared.forms.typed import typed_value
+    from explorer.frames.forms.typed import typed_value
 
     assert repr(typed_value("x", "long", "7")) == repr(Typed("long", 7))
     assert typed_value("x", "binary", "aGk=").value == b"hi"

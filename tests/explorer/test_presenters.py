@@ -11,8 +11,9 @@ from broker_core.queue_storage.rules.display_state import DisplayState as Storag
 from broker_core.rabbitmq.rules.display_state import DisplayState as RabbitDisplayState
 from broker_core.reads import Capped, Counts, Event, LinkedMessage, TrafficPoint
 from broker_core.service_bus.rules.display_state import DisplayState
+from explorer.bodies import display
+from explorer.frames import background_tasks, glance, presenters, timeline
 from explorer.service_bus import presenters as service_bus_presenters
-from explorer.shared import bodies, glance, presenters, sweeps, timeline
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 ORDERS = EntityAddress("demo", "orders")
@@ -159,13 +160,13 @@ def test_a_time_to_live_too_short_to_be_seen_warns(time_to_live, waiting, warns)
     ],
 )
 def test_json_is_indented_without_touching_numbers_escapes_or_repeated_keys(text, expected):
-    assert bodies.pretty_json(text) == expected
+    assert display.pretty_json(text) == expected
 
 
 def test_xml_is_indented_and_entities_are_never_expanded():
-    assert bodies.pretty_xml("<a><b>1</b></a>") == "<a>\n  <b>1</b>\n</a>"
-    assert bodies.pretty_xml('<!DOCTYPE a [<!ENTITY x "y">]><a>&x;</a>') is None
-    assert bodies.pretty_xml("<a") is None
+    assert display.pretty_xml("<a><b>1</b></a>") == "<a>\n  <b>1</b>\n</a>"
+    assert display.pretty_xml('<!DOCTYPE a [<!ENTITY x "y">]><a>&x;</a>') is None
+    assert display.pretty_xml("<a") is None
 
 
 @pytest.mark.parametrize(
@@ -177,7 +178,7 @@ def test_xml_is_indented_and_entities_are_never_expanded():
     ],
 )
 def test_what_indenting_would_make_a_thousand_times_longer_is_shown_as_it_is(text):
-    assert bodies.readable(text.encode(), len(text), None) == bodies.Readable("text", text)
+    assert display.readable(text.encode(), len(text), None) == display.Readable("text", text)
 
 
 @pytest.mark.parametrize(
@@ -185,17 +186,17 @@ def test_what_indenting_would_make_a_thousand_times_longer_is_shown_as_it_is(tex
     [(b'{"a": 1}', "JSON"), (b"<a/>", "XML"), (b"hello", "text"), (b"\xff\xfe", "bytes"), (b"a\x00b", "bytes"), (b"", "nothing")],
 )
 def test_the_form_of_a_body_is_found_from_its_bytes(content, form):
-    assert bodies.readable(content, len(content), None).form == form
+    assert display.readable(content, len(content), None).form == form
 
 
 def test_a_cut_inside_a_character_is_still_text():
     content = "é".encode() * 10
-    shown = bodies.readable(content[:-1], 1000, None)
+    shown = display.readable(content[:-1], 1000, None)
     assert shown.form == "text" and shown.text == "é" * 9 and "1,000 bytes" in shown.note
 
 
 def test_hex_dump_shows_sixteen_bytes_a_line():
-    assert bodies.hex_dump(bytes(range(17))).splitlines()[1].startswith("00000010  10")
+    assert display.hex_dump(bytes(range(17))).splitlines()[1].startswith("00000010  10")
 
 
 # Timeline
@@ -341,8 +342,8 @@ def test_a_chart_adds_up_minutes_of_which_the_last_is_whole():
 )  # fmt: skip
 def test_a_sweep_is_late_after_two_turns_and_some_grace(last_at, error, enabled, late):
     last: Any = None if last_at is None else SimpleNamespace(started_at=NOON + seconds(last_at), error=error)
-    assert bool(sweeps.lateness(last, seconds(5), NOON, enabled, NOON - timedelta(days=1))) is late
+    assert bool(background_tasks.lateness(last, seconds(5), NOON, enabled, NOON - timedelta(days=1))) is late
 
 
 def test_a_sweep_whose_first_turn_is_still_to_come_is_not_late():
-    assert sweeps.lateness(None, seconds(5), NOON, True, NOON - seconds(3)) == ""
+    assert background_tasks.lateness(None, seconds(5), NOON, True, NOON - seconds(3)) == ""

@@ -9,7 +9,7 @@ from broker_core import namespaces, service_bus
 from broker_core.common.types import EntityAddress, Message
 from broker_core.reads import searching
 from broker_core.service_bus import entities
-from explorer.shared import search
+from explorer.pages import search
 
 QUEUE = EntityAddress("search", "orders")
 

@@ -13,10 +13,10 @@ from broker_core.common.types import Actor, EntityAddress, Family, HoldKind, Rig
 from broker_core.queue_storage.rules.explaining import QueueFacts
 from broker_core.reads import MessageFilter, Tab
 from broker_core.service_bus import entities
+from explorer.frames import presenters
 from explorer.models import AuditRecord
 from explorer.queue_storage import lists, rows
 from explorer.queue_storage.forms import QueueOptionsForm
-from explorer.shared import presenters
 from tests.html import body_of
 
 from .conftest import FRAGMENT, WORKER

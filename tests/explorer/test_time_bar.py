@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from broker_core import namespaces, reads, service_bus
 from broker_core.common.types import EventKind, Family, Message
 from broker_core.reads import Change, NextChange
-from explorer.shared import time_scale
+from explorer.time_bar import time_scale
 from explorer.time_bar.bar import coming, past
 
 from .conftest import WORKER

@@ -10,7 +10,7 @@ from broker_core.common.types import Actor, EntityAddress, EventKind, HistoryLev
 from broker_core.queue_storage.rules.errors import PopReceiptMismatch
 from broker_core.runtime.refusals import Allowance
 from broker_core.service_bus import entities
-from explorer.shared.timeline import autopsy
+from explorer.frames.timeline import autopsy
 from tests.fixtures import account, broker_database, namespace  # noqa: F401 - fixtures
 
 SLOW, FAST = (Actor("process", name, Right.ALL) for name in ("slow", "fast"))

@@ -5,7 +5,7 @@ Browser tests have modules of their own: their event loop ends with the module.
 
 import pytest
 
-from explorer.shared.sign_in import link_for
+from explorer.people.sign_in import link_for
 
 
 def test_the_link_signs_in_by_opening_it(live_site, person, browser_page):

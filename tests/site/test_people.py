@@ -5,10 +5,10 @@ from django.contrib.auth import get_user_model
 from django.core.management import CommandError, call_command
 
 from broker_core.common.types import Right
-from explorer import people
 from explorer.demo import set_up
 from explorer.models import AuditRecord
-from explorer.roles import actor_for, role_name
+from explorer.people import users
+from explorer.people.roles import actor_for, role_name
 
 
 def user(name: str):
@@ -73,7 +73,7 @@ def test_a_link_for_nobody_in_particular_is_an_administrators(person, capsys):
     ada = person("administrator", username="ada")
     call_command("sign_in_link")
     assert "/sign-in/" in capsys.readouterr().out
-    assert people.administrators().first() == ada
+    assert users.administrators().first() == ada
 
 
 def test_a_link_for_somebody_who_is_missing_says_how_to_create_them(db):

@@ -6,8 +6,8 @@ from django.core.management import CommandError, call_command
 from django.urls import reverse
 
 from broker_core.common.types import Right
-from explorer.roles import actor_for, role_name
-from explorer.shared import sign_in
+from explorer.people import sign_in
+from explorer.people.roles import actor_for, role_name
 
 
 def test_opening_the_link_signs_nobody_in_and_does_not_use_it_up(client, person):

@@ -10,8 +10,8 @@ from django.urls import reverse
 from django.utils import timezone
 
 from explorer.models import AuditRecord
-from explorer.shared import sign_in, sign_in_limits
-from explorer.shared.sign_in_limits import TRIES, TRIES_PER_ACCOUNT, TRIES_PER_ADDRESS, WINDOW
+from explorer.people import sign_in, sign_in_limits
+from explorer.people.sign_in_limits import TRIES, TRIES_PER_ACCOUNT, TRIES_PER_ADDRESS, WINDOW
 
 PASSWORD = "open sesame 7"
 HOME, ELSEWHERE = "192.0.2.1", "203.0.113.9"

@@ -12,9 +12,9 @@ from django.views.decorators.http import require_http_methods
 from broker_core import reads
 from broker_core.common.types import Right
 from broker_core.history import properties
+from explorer.frames import shell
 from explorer.operations.presenters import local
-from explorer.roles import actor_for
-from explorer.shared import shell
+from explorer.people.roles import actor_for
 
 from ..forms import ScopeForm
 

@@ -8,7 +8,8 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
 from broker_core.common.types import Right
-from explorer.shared import changes, shell
+from explorer.charts import changes
+from explorer.frames import shell
 
 from ..forms import ScopeForm
 

@@ -17,8 +17,8 @@ from broker_core.common.types import Actor, Right
 from broker_core.history import archive, manifest
 from broker_core.models import Entity
 from explorer import sandbox_names
+from explorer.frames import shell
 from explorer.models import AnalysisRun
-from explorer.shared import shell
 
 from ..forms import analysable
 from ..reports.registry import ANALYSES, BY_SLUG, QUESTIONS, Question

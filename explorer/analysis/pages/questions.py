@@ -14,8 +14,8 @@ from django.utils.text import slugify
 from django.views.decorators.http import require_http_methods
 
 from broker_core.common.types import Right
+from explorer.frames import shell
 from explorer.models import AnalysisRun
-from explorer.shared import shell
 
 from ..reports import files
 from ..reports.forms import RANGES, ReportForm

@@ -12,9 +12,9 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 
 from broker_core.common.types import Right
+from explorer.frames import shell
 from explorer.models import AnalysisRun
 from explorer.operations.presenters import local
-from explorer.shared import shell
 
 from ..reports.registry import BY_SLUG
 from ..running import runs

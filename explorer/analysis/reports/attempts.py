@@ -8,9 +8,9 @@ from itertools import groupby
 from typing import Any
 
 from broker_core.common.types import EventKind
-from explorer.shared.charts import WIDTHS, brief
-from explorer.shared.presenters import actor_name
-from explorer.shared.timeline import words
+from explorer.charts.series import WIDTHS, brief
+from explorer.frames.presenters import actor_name
+from explorer.frames.timeline import words
 
 from ..survival import FEWEST, Z95
 from .drawings import gantt

@@ -1,6 +1,6 @@
 """Computes the geometry of the charts that only reports have: heat maps, Gantt charts, bars by category.
 
-Pure. Lengths and widths are those of explorer.shared.charts.
+Pure. Lengths and widths are those of explorer.charts.series.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from explorer.shared.charts import (
+from explorer.charts.series import (
     BOTTOM,
     FLOOR,
     HEIGHT,

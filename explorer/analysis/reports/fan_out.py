@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from explorer.shared.charts import WIDTHS, brief
+from explorer.charts.series import WIDTHS, brief
 
 from ..listing import messages_url
 from ..survival import FEWEST, CannotTell

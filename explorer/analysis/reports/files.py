@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from django.http import HttpResponse
 
-from explorer.shared.csv_file import csv_file
+from explorer.frames.csv_file import csv_file
 
 from .report import KINDS, Table, plain
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from explorer.shared.charts import WIDTHS, brief, count_lines
+from explorer.charts.series import WIDTHS, brief, count_lines
 
 from ..listing import messages_url
 from .forms import ReportForm

@@ -12,8 +12,8 @@ from typing import Any
 from django import forms
 from django.urls import reverse
 
-from explorer.shared.charts import WIDTHS, brief, count_lines, duration_lines
-from explorer.shared.presenters import actor_name
+from explorer.charts.series import WIDTHS, brief, count_lines, duration_lines
+from explorer.frames.presenters import actor_name
 
 from ..jobs import measures
 from ..listing import messages_url

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from explorer.shared.charts import WIDTHS, brief
+from explorer.charts.series import WIDTHS, brief
 
 from .drawings import gantt
 from .forms import ReportForm

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from broker_core.common.durations import human
-from explorer.shared.charts import brief
+from explorer.charts.series import brief
 
 from ..listing import messages_url
 from .attempts import messages_section, receiver_name

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from explorer.shared.charts import WIDTHS, brief
+from explorer.charts.series import WIDTHS, brief
 
 from ..jobs import constants, measures
 from ..jobs.constants import HOUR

@@ -11,7 +11,7 @@ from django import forms
 
 from broker_core.common.durations import human
 from broker_core.form_fields import DurationField
-from explorer.shared.charts import WIDTHS
+from explorer.charts.series import WIDTHS
 
 from ..jobs.constants import BY_WEEK, WEEK
 from ..jobs.measures import lower_bound

@@ -11,7 +11,7 @@ from typing import Any
 from django.urls import reverse
 
 from broker_core.common.durations import human
-from explorer.shared.charts import WIDTHS
+from explorer.charts.series import WIDTHS
 
 from .. import dimensions
 from ..listing import messages_url

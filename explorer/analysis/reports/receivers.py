@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from explorer.shared.charts import WIDTHS, brief
+from explorer.charts.series import WIDTHS, brief
 
 from ..listing import messages_url
 from ..survival import FEWEST

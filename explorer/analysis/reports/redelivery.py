@@ -8,8 +8,8 @@ from datetime import timedelta
 from typing import Any
 
 from broker_core.common.types import EventKind, Family
-from explorer.shared.charts import WIDTHS
-from explorer.shared.timeline import words
+from explorer.charts.series import WIDTHS
+from explorer.frames.timeline import words
 
 from ..survival import FEWEST
 from .attempts import messages_section, wilson

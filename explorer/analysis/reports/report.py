@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from broker_core.common.durations import human
 from broker_core.common.types import Right
-from explorer.shared.charts import WIDTHS, brief, stacked_bars
+from explorer.charts.series import WIDTHS, brief, stacked_bars
 
 MOST_ROWS = 200  # of a table on the page; a file has all of them
 NOTHING = "–"

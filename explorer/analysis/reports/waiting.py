@@ -7,7 +7,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
-from explorer.shared.charts import WIDTHS, brief, share_curve
+from explorer.charts.series import WIDTHS, brief, share_curve
 
 from ..jobs.measures import middle
 from ..listing import messages_url

@@ -13,8 +13,8 @@ from django import forms
 
 from broker_core.common.durations import human
 from broker_core.form_fields import DurationField
-from explorer.shared.charts import WIDTHS, brief
-from explorer.shared.family import LimitPages
+from explorer.charts.series import WIDTHS, brief
+from explorer.frames.family import LimitPages
 
 from ..jobs.replaying import BACKLOG, amount_band, share_band
 from ..survival import CannotTell, Curve, Estimate

@@ -19,8 +19,8 @@ from broker_core.common.errors import ServerBusy
 from broker_core.history import manifest, properties, storage, verification
 from broker_core.history.manifest import Change
 from broker_core.models import ArchiveFile, ArchiveRebuild, Entity
+from explorer.charts import changes
 from explorer.models import AnalysisResult, AnalysisRun
-from explorer.shared import changes
 
 from ..jobs.measures import AGED, COARSE, STEP
 from ..reports.registry import BY_SLUG

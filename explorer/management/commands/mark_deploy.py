@@ -6,7 +6,7 @@ from broker_core import namespaces
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import Actor, Right
 from explorer import sandbox_names
-from explorer.shared import changes
+from explorer.charts import changes
 
 
 class Command(BaseCommand):

@@ -4,8 +4,8 @@ from django.contrib.auth import get_user_model
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from explorer import people
-from explorer.roles import RIGHTS
+from explorer.people import users
+from explorer.people.roles import RIGHTS
 
 
 class Command(BaseCommand):
@@ -21,8 +21,8 @@ class Command(BaseCommand):
         except ValidationError as problem:
             raise CommandError(f"{name!r} is not a valid name: {' '.join(problem.messages)}") from problem
         try:
-            is_new = people.set_role(name, role)
-        except people.LastAdministrator as problem:
+            is_new = users.set_role(name, role)
+        except users.LastAdministrator as problem:
             raise CommandError(str(problem)) from problem
         self.stdout.write(f"{'Created' if is_new else 'Changed'} {name}: role {role}.")
         if is_new:

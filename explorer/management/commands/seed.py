@@ -10,7 +10,7 @@ from django.db import transaction
 from broker_core import namespaces
 from explorer.demo.set_up import set_up_once
 from explorer.models import AuditRecord
-from explorer.roles import ADMINISTRATOR, OPERATOR, SEE_BODIES, VIEWER
+from explorer.people.roles import ADMINISTRATOR, OPERATOR, SEE_BODIES, VIEWER
 
 ADMIN = "admin"
 CONFIGURED_IN_ADMIN = ("auth", "broker_core", "django_celery_beat", "explorer")  # apps

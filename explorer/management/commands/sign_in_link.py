@@ -5,8 +5,8 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import AbstractUser
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from explorer import people
-from explorer.shared.sign_in import link_for
+from explorer.people import users
+from explorer.people.sign_in import link_for
 
 
 def address(port: int | None = None) -> str:
@@ -27,7 +27,7 @@ class Command(BaseCommand):
 
 def _user(name: str | None) -> AbstractUser:
     if name is None:
-        found = people.administrators().first()
+        found = users.administrators().first()
         if found is None:
             raise CommandError("There is no administrator yet. Run manage.py seed.")
         return found

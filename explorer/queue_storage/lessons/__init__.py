@@ -12,10 +12,10 @@ from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import Actor, EventKind
 from broker_core.queue_storage.putting import DEFAULT_LIFE
 from broker_core.reads import EntityRow, Event
+from explorer.frames.presenters import plural
 from explorer.lessons.lesson import Action, Effect, seconds
 from explorer.lessons.stage import Stage, actor_argument, body_argument, body_of, is_unrepeatable, operation
 from explorer.models import FaultKind
-from explorer.shared.presenters import plural
 
 Given = Mapping[str, Any]
 _NONE = UUID(int=0)

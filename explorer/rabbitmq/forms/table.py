@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from broker_core.common.errors import InvalidArgument
-from explorer.shared.forms.typed import Row, TypedRows
+from explorer.frames.forms.typed import Row, TypedRows
 
 TYPES = ("string", "number", "boolean", "list", "table", "timestamp", "void")
 

@@ -16,9 +16,9 @@ from django.forms import BoundField
 
 from broker_core.common.durations import parse_human_or_iso
 from broker_core.common.errors import InvalidArgument
+from explorer.frames.forms.placeholders import fill_field
+from explorer.frames.forms.queries import by_field, outcome_field
 from explorer.rabbitmq.manual_consumers import MOST_PREFETCH
-from explorer.shared.forms.placeholders import fill_field
-from explorer.shared.forms.queries import by_field, outcome_field
 
 from .keys import EXCHANGE_TYPES, QUEUE_ARGUMENTS, Key, Unit
 from .table import TableRows

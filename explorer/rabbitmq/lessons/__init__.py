@@ -12,10 +12,10 @@ from broker_core.rabbitmq.messages.properties import Properties
 from broker_core.rabbitmq.messages.publishing import Publication
 from broker_core.rabbitmq.rules.policies import Policy
 from broker_core.reads import EntityRow, Event
+from explorer.frames.presenters import plural
 from explorer.lessons.lesson import Action, Effect, seconds
 from explorer.lessons.stage import Stage, actor_argument, body_argument, body_of, is_unrepeatable, operation
 from explorer.models import FaultKind
-from explorer.shared.presenters import plural
 
 Given = Mapping[str, Any]
 _SETTLED = {"ack": "acknowledged", "requeue": "requeued", "reject": "rejected", "lose": "lost"}

@@ -11,7 +11,7 @@ from broker_core.models import Entity, EntityCounter
 from broker_core.service_bus import entities
 from explorer.analysis import generation
 from explorer.analysis.jobs.load import Incident, Load
-from explorer.shared import changes
+from explorer.charts import changes
 
 MESSAGES, DAYS = 60_000, 3.0  # so that the last day can be compared with what is usual
 INCIDENT = Incident(begins=29_400, seconds=4200, absence=3900)  # within the last day; consumers are back shortly before its end

@@ -7,7 +7,7 @@ import re
 from django import forms
 
 from broker_core.common.errors import InvalidArgument
-from explorer.shared.forms.typed import typed_value
+from explorer.frames.forms.typed import typed_value
 
 MAX_AT_ONCE = 32
 REASON_LENGTH = 4096

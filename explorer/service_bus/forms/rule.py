@@ -21,8 +21,8 @@ from broker_core.service_bus.rules.filters import (
     compile_filter,
 )
 from broker_core.service_bus.rules.filters.correlation import FIELDS
-from explorer.shared.forms.typed import TypedRows, rows_of
-from explorer.shared.presenters import property_name
+from explorer.frames.forms.typed import TypedRows, rows_of
+from explorer.frames.presenters import property_name
 
 KINDS = (
     ("sql", "SQL filter"),

@@ -10,9 +10,9 @@ from django import forms
 
 from broker_core.common.types import Message
 from broker_core.form_fields import DurationField
-from explorer.shared.forms.fields import MomentField, with_unix_newlines
-from explorer.shared.forms.placeholders import fill_field, filler
-from explorer.shared.forms.typed import TypedRows
+from explorer.frames.forms.fields import MomentField, with_unix_newlines
+from explorer.frames.forms.placeholders import fill_field, filler
+from explorer.frames.forms.typed import TypedRows
 
 MAX_COPIES = 1000
 TEXT_FIELDS = (

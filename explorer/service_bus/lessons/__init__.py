@@ -27,10 +27,10 @@ from broker_core.reads import EntityRow, Event
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.entity_settings import FIXED
 from broker_core.service_bus.rules.filters import CorrelationFilter, Rule, compile_action, compile_filter
+from explorer.frames.presenters import plural
 from explorer.lessons.lesson import Action, Effect, as_value, seconds
 from explorer.lessons.stage import Stage, actor_argument, body_argument, body_of, is_unrepeatable, operation
 from explorer.models import FaultKind
-from explorer.shared.presenters import plural
 
 Given = Mapping[str, Any]
 _THEN: dict[str, tuple[Callable[..., Any], str]] = {

@@ -7,7 +7,7 @@ import pytest
 from explorer.analysis.reports.attempts import wilson
 from explorer.analysis.reports.drawings import gantt, named_heat_map
 from explorer.analysis.reports.scope import Range
-from explorer.shared.charts import WIDTHS
+from explorer.charts.series import WIDTHS
 
 from .scopes import HOUR, SPAN
 

@@ -1,0 +1,1 @@
+"""How bodies of messages are decoded and shown."""

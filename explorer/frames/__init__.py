@@ -1,0 +1,1 @@
+"""What pages are built from: the shell, lists and their filters, the split view, a message, settings."""

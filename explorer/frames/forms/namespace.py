@@ -1,0 +1,26 @@
+"""The form that creates a namespace or a storage account."""
+
+from __future__ import annotations
+
+from django import forms
+
+from broker_core.common.types import Tier
+from explorer.frames.family import installed
+
+
+def _families() -> list[tuple[str, str]]:
+    """The families whose namespaces are created on the shared page."""
+    return [(str(one.family), f"{one.title}: a {one.container_noun}") for one in installed() if one.namespaces]
+
+
+class NamespaceForm(forms.Form):
+    family = forms.ChoiceField(choices=_families, label="Family", widget=forms.RadioSelect)
+    name = forms.CharField(
+        max_length=260, label="Name", help_text="For a storage account: 3 to 24 lower-case letters and digits.",
+        widget=forms.TextInput({"autocomplete": "off", "spellcheck": "false"}),
+    )  # fmt: skip
+    description = forms.CharField(required=False, label="Description", widget=forms.TextInput({"autocomplete": "off"}))
+    tier = forms.ChoiceField(
+        choices=[(str(tier), str(tier)) for tier in Tier], initial=str(Tier.STANDARD), label="Tier",
+        help_text="For a Service Bus namespace: determines features and size limits of its entities.",
+    )  # fmt: skip

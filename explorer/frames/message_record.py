@@ -1,0 +1,209 @@
+"""Everything that the page and the pane of a message show: both are rendered from this one context."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django.http import HttpRequest
+
+from broker_core import reads
+from broker_core.common.errors import BrokerError, EntityNotFound, InvalidArgument, MessageNotFound
+from broker_core.common.types import EntityAddress, EventKind, Right
+from broker_core.reads import DeletedEntity, EntityRow, Event, MessageDetail
+from explorer.bodies import display
+
+from . import history, related, timeline
+from .family import MessagePage, MessageRecord, pages_of
+from .forms.queries import HISTORY
+from .presenters import actor_name, typed_text
+from .shell import May, about
+from .values import Act, Badge, Fact, StateLine
+
+_MAIN_PROPERTIES = ("subject", "content_type", "correlation_id")
+
+
+class MessageGone(MessageNotFound):
+    """There is neither the message nor any event of it: it never existed, or its history was removed."""
+
+    def __init__(self, address: EntityAddress, number: int):
+        super().__init__(str(address), [number], "message")
+
+
+def context_of(request: HttpRequest, address: EntityAddress, number: int, done: Act = Act()) -> dict[str, Any]:
+    """The context of a message. Raises EntityNotFound or MessageGone if nothing is known of it."""
+    entity, deleted = _entity(request, address)
+    actor = request.actor
+    detail = reads.message(entity.address, number, actor=actor) if isinstance(entity, EntityRow) else None
+    events = reads.timeline(entity.id, number, actor=actor)
+    here = [event for event in events if (event.entity_id, event.sequence_number) == (entity.id, number)]
+    own = [event for event in here if event.kind != EventKind.SETTLE_REFUSED]  # those that changed it
+    if detail is None and not own:
+        raise MessageGone(entity.address, number)
+    record = MessageRecord(entity.address, number, detail, own)
+    of_family = pages_of(entity.family).message
+    explanation = of_family.explain(entity.address, number, actor) if detail else None
+    line = (
+        of_family.state_line(detail, explanation, entity, actor) if detail and isinstance(entity, EntityRow)
+        else gone_line(own[-1], entity, of_family, actor)
+    )  # fmt: skip
+    sent = detail.application_properties if detail else own[0].application_properties
+    stored = stored_properties(record)
+    message_id = record.row.message_id if record.row else own[0].message_id
+    facts = [*of_family.facts(record), *properties(stored, of_family)]
+    return {
+        **about(request, entity),  # type: ignore[arg-type]
+        "may": May(actor.rights & ~(Right.SEND | Right.LISTEN | Right.OPERATE | Right.MANAGE)) if deleted else May(actor.rights),
+        "deleted": deleted,
+        "number": number,
+        "detail": detail,
+        "row": record.row,
+        "first": record.first,
+        "last": record.last,
+        "message_id": message_id,
+        "gone_at": None if detail else deleted.deleted_at if deleted and not gone_before(own[-1]) else own[-1].at,
+        "state": line,
+        "reasons": [reason for reason in explanation.reasons if reason.code not in line.covers] if explanation else [],
+        "explanation": explanation,
+        "entries": timeline.entries(events, entity.id, number, entity.family),
+        "late": late_settlement(here, actor),
+        "now": timeline.present(own, record.row, entity.family) if record.row else [],
+        "facts": facts,
+        "properties": [*_identity(number, message_id), *facts],
+        "application_properties": [(name, kind, *_shown(kind, text)) for name, (kind, text) in sent.items()],
+        "stored_headers": sent,
+        "anchors": of_family.anchors(sent),
+        "related": [
+            *related.lineage(events, entity.id, number),
+            *related.by_properties(stored, message_id, entity.address, _exists(request), _session_id(record)),
+        ],
+        "actions": of_family.actions(detail, actor) if detail else [],
+        "is_held": detail is not None and of_family.is_held_by(detail.row, actor),
+        "error": done.error,
+        **_body(request, entity.address, number, detail),
+    }  # fmt: skip
+
+
+def _entity(request: HttpRequest, address: EntityAddress) -> tuple[EntityRow | DeletedEntity, DeletedEntity | None]:
+    """The entity, or the deleted one whose message it is. The query's `of` is the id of the entity that is meant."""
+    wanted = request.GET.get("of", "")
+    entity_id = int(wanted) if wanted.isascii() and wanted.isdecimal() and len(wanted) < 19 else None
+    try:
+        entity = reads.entity(address, actor=request.actor)
+        if entity_id in (None, entity.id):
+            return entity, None
+    except EntityNotFound:
+        entity = None
+    deleted = reads.deleted_entity(address, entity_id=entity_id, actor=request.actor)
+    if deleted is not None:
+        return deleted, deleted
+    if entity is None:
+        raise EntityNotFound(str(address))
+    return entity, None
+
+
+def gone_before(last: Event) -> bool:
+    """Whether the message had left its entity before that was deleted."""
+    return last.kind.is_terminal and last.kind != EventKind.DELETED
+
+
+def late_settlement(events: Sequence[Event], actor: Any) -> str:
+    """The last settlement of a message that was refused, explained; empty: none was."""
+    refused = next((event for event in reversed(events) if event.kind == EventKind.SETTLE_REFUSED), None)
+    if refused is None:
+        return ""
+    found = timeline.autopsy(refused, events)
+    who = actor_name(refused.actor, actor) or "a receiver"
+    history = f" The lock was {found.history}." if found.history else ""
+    return f"{found.title}, {who} at {refused.at:%H:%M:%S} UTC.{history}"
+
+
+def gone_line(last: Event, entity: EntityRow | DeletedEntity, of_family: MessagePage, actor: Any) -> StateLine:
+    """The state line of a message that is gone, from its last event."""
+    words = timeline.words(last.kind, entity.family, last.reason)
+    who = actor_name(last.actor, actor)
+    by = f" by {who}" if who else ""
+    said = Badge(words.word, "gone", words.icon)
+    if last.kind == EventKind.PUBLISHED:
+        return StateLine(
+            said, f"Published{by}", "Topics do not store messages: each matching subscription has a copy of its own."
+        )
+    if isinstance(entity, DeletedEntity):
+        ended, name = gone_before(last), actor_name(entity.deleted_by, actor)
+        deleter = f" by {name}" if name else ""
+        title = f"{words.word.capitalize()}{by}" if ended else f"Deleted with its {entity.kind}{deleter}"
+        return StateLine(said, title, f"The {entity.kind} was deleted. This is the record of the message.")
+    if not last.kind.is_terminal:
+        return StateLine(said, "No longer here", f"The last known event is: {words.word}{by}.")
+    text = f"It is no longer in the {entity.kind}. This is its record, kept as long as its events are."
+    return StateLine(said, f"{words.word.capitalize()}{by}", text)
+
+
+def stored_properties(record: MessageRecord) -> Mapping[str, Any]:
+    """The properties as stored: of the message, or of its first event if the message is gone."""
+    if record.detail:
+        return record.detail.broker_properties
+    return record.first.properties if record.first else {}
+
+
+def properties(stored: Mapping[str, Any], of_family: MessagePage) -> list[Fact]:
+    """Properties by the family's names."""
+    names = [*_MAIN_PROPERTIES, *(n for n in stored if n not in _MAIN_PROPERTIES)]
+    given = [(name, stored[name]) for name in names if stored.get(name) not in (None, "")]
+    name_of, text_of = of_family.property_name, of_family.property_text
+    return [Fact(name_of(name), *text_of(name, _listed(value)), is_code=True) for name, value in given]
+
+
+def _identity(number: int, message_id: str | None) -> list[Fact]:
+    return [Fact("Sequence number", str(number)), *([Fact("Message ID", message_id, is_code=True)] if message_id else [])]
+
+
+def _session_id(record: MessageRecord) -> str | None:
+    return record.row.session_id if record.row else record.first.session_id if record.first else None
+
+
+def _listed(value: Any) -> Any:
+    return ", ".join(value) if isinstance(value, list) else value
+
+
+def _shown(kind: str, text: Any) -> tuple[Any, str]:
+    return typed_text(kind, text) if isinstance(text, str) else (text, "")
+
+
+def _exists(request: HttpRequest) -> Any:
+    def exists(address: EntityAddress) -> bool:
+        try:
+            reads.counts(address, actor=request.actor)
+        except (EntityNotFound, InvalidArgument):
+            return False
+        return True
+
+    return exists
+
+
+def _body(request: HttpRequest, address: EntityAddress, number: int, detail: MessageDetail | None) -> dict:
+    """Context for the body: a large one is shown on demand only. Without the right to see bodies, none is shown."""
+    if detail is None or Right.SEE_BODIES not in request.actor.rights:
+        return {"body": None}
+    mode = request.GET.get("body", "")
+    if detail.body_size > display.SHOWN_AT_ONCE and mode not in ("show", "raw", "hex"):
+        return {"body": None, "body_is_large": True}
+    found = reads.body(address, number, length=display.SHOWN_ON_DEMAND, actor=request.actor)
+    if found is None:
+        return {"body": None}
+    return {"body": display.view(found, mode if mode in display.MODES else ""), "body_modes": display.MODES}
+
+
+def neighbours(request: HttpRequest, context: Mapping[str, Any]) -> dict[str, int | None]:
+    """The numbers of the previous and the next message in the list and filter that the query names."""
+    if context["deleted"]:
+        return {}
+    if request.GET.get("tab") == HISTORY:
+        previous, following = history.beside(request.GET, context["entity"], context["number"], request.actor)
+        return {"previous_number": previous, "next_number": following}
+    record = MessageRecord(context["address"], context["number"], context["detail"], ())
+    beside = pages_of(context["entity"].family).message.beside
+    try:
+        return {f"{side}_number": beside(request.GET, record, side, request.actor) for side in ("previous", "next")}
+    except BrokerError:  # the query is none of this list, or not for this user
+        return {}

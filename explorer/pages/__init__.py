@@ -1,0 +1,1 @@
+"""Pages that every family has."""

@@ -1,0 +1,49 @@
+"""The page of the audit: user actions in the explorer, including refused ones."""
+
+from __future__ import annotations
+
+from django.db.models import Case, Func, QuerySet, Value, When
+from django.db.models.functions import Lower
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.http import require_GET
+
+from broker_core.common.types import Right
+from explorer import sandbox_names
+from explorer.frames.forms.queries import AuditQuery
+from explorer.frames.shell import cleaned, page, show
+from explorer.models import AuditRecord
+
+ROWS = 50
+
+
+@page
+@require_GET
+def audit_log(request: HttpRequest) -> HttpResponse:
+    request.actor.require(Right.BROWSE, "the audit")
+    form = AuditQuery(request.GET)
+    query = cleaned(form)
+    hidden = sandbox_names.hidden_sandboxes(request.user, request.actor, own=True)
+    rows = list(matching(query, hidden)[: ROWS + 1])
+    shown = rows[:ROWS]
+    context = {
+        "section": "audit", "form": form, "records": shown, "filtered": any(query[n] for n in ("actor", "queue", "outcome")),
+        "older": shown[-1].pk if len(rows) > ROWS else None,
+    }  # fmt: skip
+    return show(request, "audit", context)
+
+
+def matching(query: dict, hidden: tuple[str, ...] = ()) -> QuerySet[AuditRecord]:
+    """The matching records, newest first, without those about the `hidden` namespaces. `before`: the last row of the previous
+    page. An action on a namespace as a whole names it at the beginning of its target."""
+    found = AuditRecord.objects.order_by("-id")
+    if hidden:
+        first_word = Func(Lower("target"), Value("[^[:alnum:].-].*"), Value(""), function="regexp_replace")
+        found = found.annotate(place=Case(When(namespace="", then=first_word), default=Lower("namespace")))
+        found = found.exclude(place__in=[name.lower() for name in hidden])
+    if query["actor"]:
+        found = found.filter(actor__icontains=query["actor"])
+    if query["queue"]:
+        found = found.filter(path__icontains=query["queue"])
+    if query["outcome"]:
+        found = found.filter(outcome=query["outcome"])
+    return found.filter(pk__lt=query["before"]) if query["before"] else found

@@ -1,0 +1,85 @@
+"""The page of an entity that was deleted: a record of it, with its history and its last settings. Nothing can be changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.http import require_GET
+
+from broker_core import reads
+from broker_core.common.errors import EntityNotFound
+from broker_core.common.types import BROKER, TERMINAL_KINDS, EntityAddress, Right
+from broker_core.reads import DeletedEntity, EventFilter
+from explorer.frames.forms.queries import DeletedQuery
+from explorer.frames.lists import TabView
+from explorer.frames.shell import May, address_of, cleaned, page, show
+from explorer.live.page import LiveRequest
+
+HISTORY, SETTINGS = "history", "settings"
+
+
+def or_record(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+    """The view of an entity's page, which shows the record of a deleted entity where the view finds none. The query's `of` is the
+    id of the entity that is meant, as another one may have its name."""
+
+    def shown(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
+        if isinstance(request, LiveRequest) or request.method != "GET":
+            return view(request, namespace=namespace, path=path)
+        if "of" in request.GET:
+            found = record(request, namespace=namespace, path=path)
+            return view(request, namespace=namespace, path=path) if found.status_code == 404 else found
+        answer = view(request, namespace=namespace, path=path)
+        if answer.status_code != 404:
+            return answer
+        found = record(request, namespace=namespace, path=path)
+        return answer if found.status_code == 404 else found
+
+    shown.is_live = getattr(view, "is_live", False)  # type: ignore[attr-defined]
+    return shown
+
+
+@page
+@require_GET
+def record(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
+    address = address_of(namespace, path)
+    query = cleaned(DeletedQuery(request.GET))
+    deleted = reads.deleted_entity(address, entity_id=query["of"], actor=request.actor)
+    if deleted is None:
+        return HttpResponse(status=404)
+    tab = query["tab"] if query["tab"] in (HISTORY, SETTINGS) else HISTORY
+    context: dict[str, Any] = {
+        "section": "entities",
+        "may": May(request.actor.rights & ~(Right.SEND | Right.LISTEN | Right.OPERATE | Right.MANAGE)),
+        "entity": deleted,
+        "deleted": deleted,
+        "address": deleted.address,
+        "clock": deleted.clock,
+        "deleted_by": _person(deleted.deleted_by),
+        "replaced": _exists(deleted.address, request),
+        "tab": tab,
+        "tabs": [TabView(slug, slug, icon, None, slug == tab) for slug, icon in ((HISTORY, "gone"), (SETTINGS, "gear"))],
+        "settings": _settings(deleted),
+    }
+    if tab == HISTORY:
+        wanted = EventFilter(entity_id=deleted.id, kinds=tuple(TERMINAL_KINDS))
+        context["events"] = reads.events(wanted, cursor=query["cursor"] or None, actor=request.actor)
+    return show(request, "deleted_entity", context)
+
+
+def _settings(deleted: DeletedEntity) -> list[tuple[str, Any]]:
+    return [(name.replace("_", " ").replace("-", " ").capitalize(), value) for name, value in deleted.settings.items()]
+
+
+def _exists(address: EntityAddress, request: HttpRequest) -> bool:
+    """Whether another entity has the name now."""
+    try:
+        reads.entity(address, actor=request.actor)
+    except EntityNotFound:
+        return False
+    return True
+
+
+def _person(actor: str) -> str:
+    return {BROKER: "the broker, as it was not used"}.get(actor, actor.removeprefix("user:") or "an unknown actor")

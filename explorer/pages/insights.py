@@ -1,0 +1,125 @@
+"""Insights: traffic, backlog, times and failures of an entity, a namespace or all of them, over 5 minutes to 90 days."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django import forms
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.http import require_GET
+
+from broker_core import reads
+from broker_core.common.errors import BrokerError, EntityNotFound
+from broker_core.common.types import Actor, EntityAddress
+from broker_core.reads import EntityRow, TrafficPoint
+from broker_core.store import connections
+from explorer import sandbox_names
+from explorer.charts import changes, traffic
+from explorer.demo import pages
+from explorer.frames.csv_file import csv_file
+from explorer.frames.shell import cleaned, page, show
+from explorer.live.page import Live, live
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A choice of range. refresh_seconds: between two live drawings; 0: the page is not live."""
+
+    name: str
+    title: str
+    minutes: int
+    refresh_seconds: float = 0.0
+
+
+RANGES = (
+    Range("5m", "5 min", 5, 5.0),
+    Range("1h", "1 hour", 60, 20.0),
+    Range("1d", "1 day", 1440),
+    Range("7d", "7 days", 7 * 1440),
+    Range("90d", "90 days", 90 * 1440),
+)
+DEFAULT = RANGES[1]
+DEMO = "demo"  # the namespace of the demo whose history is generated
+
+
+class ScopeQuery(forms.Form):
+    """entity: an address. namespace: if no entity is given; empty: all of them."""
+
+    namespace = forms.CharField(required=False, max_length=50)
+    entity = forms.CharField(required=False, max_length=330)
+
+    def clean_entity(self) -> EntityAddress | None:
+        try:
+            return EntityAddress.parse(self.cleaned_data["entity"]) if self.cleaned_data["entity"] else None
+        except BrokerError as exc:
+            raise forms.ValidationError(str(exc)) from exc
+
+
+class InsightsQuery(ScopeQuery):
+    range = forms.ChoiceField(required=False, choices=[(one.name, one.title) for one in RANGES])
+    format = forms.ChoiceField(required=False, choices=[("", "page"), ("csv", "CSV")])
+
+
+@live
+@page
+@require_GET
+def insights(request: HttpRequest) -> HttpResponse:
+    query = cleaned(InsightsQuery(request.GET))
+    shown = next((one for one in RANGES if one.name == query["range"]), DEFAULT)
+    namespaces = [n for n in reads.namespaces(actor=request.actor) if not n.is_system or n.name == query["namespace"]]
+    namespaces = sandbox_names.without(namespaces, keep=query["entity"].namespace if query["entity"] else query["namespace"])
+    entity, here = _scope(query, namespaces, request.actor)
+    points = _points(entity, here, shown, request.actor)
+    if query["format"] == "csv":
+        return csv_file(f"vitrine-traffic-{shown.name}.csv", traffic.csv_rows(points))
+    marks = traffic.marked(changes.latest(points[0].at, namespace=here, entity=entity.address if entity else None))
+    context = {
+        "section": "insights",
+        "ranges": RANGES,
+        "shown": shown,
+        "entity": entity,
+        "clock": entity.clock if entity else None,
+        "here": here,
+        "namespaces": namespaces,
+        "panels": traffic.panels(points, marks, holds_messages=entity is None or entity.holds_messages),
+        "marks": marks,
+        "rows": traffic.rows(points),
+        "columns": traffic.COLUMNS,
+        "seconds": points[0].seconds,
+        "generated_until": _generated_until(here, points[0].at),
+    }
+    if not shown.refresh_seconds:
+        return show(request, "insights", context)
+    fragments = {"explorer/_insights.html": shown.refresh_seconds}
+    drawn = Live(fragments, entities=[entity] if entity else (), refresh_seconds=shown.refresh_seconds)
+    return show(request, "insights", context, live=drawn)
+
+
+def _generated_until(namespace: str | None, since: datetime) -> datetime | None:
+    """When the demo was set up, if the charts show its traffic of before, which was generated; else None."""
+    demo = pages.shown() if namespace in (None, DEMO) else None
+    return demo.set_up_at if demo and since < demo.set_up_at else None
+
+
+def _scope(query: Mapping[str, Any], namespaces: list[reads.NamespaceRow], actor: Actor) -> tuple[EntityRow | None, str | None]:
+    """The entity, if one is given, and the namespace; None: all. Raises EntityNotFound."""
+    if address := query["entity"]:
+        with connections.of(address.namespace):
+            entity = reads.entity(address, actor=actor)
+        return entity, entity.address.namespace
+    if not query["namespace"]:
+        return None, None
+    here = next((n.name for n in namespaces if n.name.lower() == query["namespace"].lower()), None)
+    if here is None:
+        raise EntityNotFound(query["namespace"], "namespace")
+    return None, here
+
+
+def _points(entity: EntityRow | None, namespace: str | None, shown: Range, actor: Actor) -> list[TrafficPoint]:
+    if entity:
+        with connections.of(entity.address.namespace):
+            return reads.traffic(entity.address, shown.minutes, actor=actor)
+    return reads.namespace_traffic(namespace, shown.minutes, actor=actor)

@@ -1,0 +1,75 @@
+"""Creates and deletes namespaces of families that do not have their own pages for this."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods
+
+from broker_core import namespaces, reads
+from broker_core.common.errors import InvalidArgument
+from broker_core.common.types import Actor, Right
+from explorer.frames.family import installed, pages_of
+from explorer.frames.forms.namespace import NamespaceForm
+from explorer.frames.forms.typed_name import TypedNameForm
+from explorer.frames.shell import Act, act, page, show_form
+
+_FIELDS = {"namespace": "name", "account": "name"}  # argument names of errors whose form field has another name
+
+
+@page
+@require_http_methods(["GET", "POST"])
+def create(request: HttpRequest) -> HttpResponse:
+    """`?family=` preselects the family."""
+    request.actor.require(Right.MANAGE, "namespaces")
+    chosen = request.GET.get("family", installed()[0].family)
+    form = NamespaceForm(request.POST if request.method == "POST" else None, initial={"family": chosen})
+    if not form.is_valid():
+        return show_form(request, "namespace_new", form)
+    given = form.cleaned_data
+    pages = pages_of(given["family"])
+    kind, own = pages.container_noun, pages.namespaces
+    if own is None:
+        raise InvalidArgument("family", f"A {kind} has a page of its own.")
+    done = act(
+        request, f"create {kind}", None, lambda: own.create(given, request.actor), target=given["name"],
+        says=lambda made: f"Created the {kind} {made.name}.",
+    )  # fmt: skip
+    if done.error:
+        return show_form(request, "namespace_new", form, done=done, fields=_FIELDS)
+    return HttpResponseRedirect(reverse("explorer:namespace", args=[given["name"]]))
+
+
+@page
+@require_http_methods(["GET", "POST"])
+def delete(request: HttpRequest, namespace: str) -> HttpResponse:
+    """The user types the name to confirm. The page shows the contents if the family deletes them with the namespace."""
+    here = namespaces.get_namespace(namespace, actor=request.actor)
+    pages = pages_of(here.family)
+    own = pages.namespaces
+    if own is None:
+        return HttpResponseRedirect(reverse(f"explorer:{pages.namespace_urls['namespace_delete']}", args=(here.name,)))
+    request.actor.require(Right.MANAGE, here.name)
+    form = TypedNameForm(request.POST if request.method == "POST" else None, expected=here.name)
+    if not form.is_valid():
+        return _ask(request, here, form)
+    done = act(
+        request,
+        f"delete {pages.container_noun}",
+        None,
+        lambda: own.delete(here, request.actor),
+        target=here.name,
+        says=lambda said: said,
+    )
+    return _ask(request, here, form, done) if done.error else HttpResponseRedirect(reverse("explorer:entities"))
+
+
+def _ask(request: HttpRequest, here: namespaces.Namespace, form: TypedNameForm, done: Act = Act()) -> HttpResponse:
+    pages = pages_of(here.family).namespaces
+    contents = pages.contents(here, request.actor) if pages else None
+    entities = 0 if contents is not None else _entities_in(here, request.actor)
+    return show_form(request, "namespace_delete", form, done=done, here=here, contents=contents, entities=entities)
+
+
+def _entities_in(here: namespaces.Namespace, actor: Actor) -> int:
+    return next((one.entities for one in reads.namespaces(actor=actor) if one.name == here.name), 0)

@@ -1,0 +1,235 @@
+"""Now, the first page: the health of the broker in a sentence, what needs a person, and the last half hour."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from django.utils.http import urlencode
+from django.views.decorators.http import require_GET
+
+from broker_core import reads
+from broker_core.common.errors import EntityNotFound
+from broker_core.common.types import Right, SubQueue
+from broker_core.reads import EntityFilter, EntityRow
+from explorer import sandbox_names
+from explorer.charts import changes, sparklines, traffic
+from explorer.demo import pages as demonstration
+from explorer.frames import background_tasks, figures, navigation, presenters
+from explorer.frames.family import pages_of
+from explorer.frames.forms.queries import NowQuery
+from explorer.frames.recent import LARGE, CacheByKey, Recent
+from explorer.frames.shell import cleaned, draws, page, show
+from explorer.live.page import Live, live
+from explorer.map import pages as live_map
+
+from . import attention
+from .attention import Item, Severity
+
+SHOWN = 5  # entries of the attention list: with any number of entities, the page is one screen
+MOST = 100  # entries of the whole list
+CANDIDATES = 20  # entities of each sort of candidates for the short list
+MARKS = 3  # changes that are marked in the charts
+HEALTH, CHARTS = "explorer/_now.html", "explorer/_now_charts.html"
+HEALTH_SECONDS, CHARTS_SECONDS = 1.0, 5.0  # between two drawings
+REFRESH_SECONDS = 2.0  # without an event of an entity that is listed
+
+_late_tasks = Recent(background_tasks.tasks)
+health: CacheByKey[tuple[reads.Candidates, reads.Tallies]] = CacheByKey()
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What a person can do about an entry."""
+
+    word: str
+    url: str
+    icon: str
+    is_main: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An entry of the attention list. css: its colour. why: where its rule is explained."""
+
+    item: Item
+    css: str
+    icon: str
+    url: str
+    action: Action
+    why: str
+    trend: sparklines.Trend | None
+    bar: tuple[tuple[float, float], ...]
+
+    @property
+    def name(self) -> str:
+        """For screen readers, so that no two links of the list have the same name."""
+        entity = self.item.entity
+        return f"{entity.address.namespace}/{presenters.shown_path(entity.address)}" if entity else self.item.name
+
+    @property
+    def key(self) -> str:
+        """Of its element, so that a live update finds it."""
+        return f"{self.item.rule}-{self.item.entity.id if self.item.entity else self.item.name.replace(' ', '-')}"
+
+
+@live
+@page
+@require_GET
+def now(request: HttpRequest) -> HttpResponse:
+    query = cleaned(NowQuery(request.GET))
+    namespace, is_whole = _namespace(query["namespace"], request), query["list"] == "all"
+    context: dict[str, Any] = {"section": "now", "namespace": namespace, "is_whole": is_whole}
+    listed: Sequence[Item] = ()
+    if draws(request, HEALTH):
+        found, tallies, age = _read_health(request, namespace, MOST if is_whole else CANDIDATES)
+        items = attention.attention(found.facts, () if namespace else _late_tasks.get())
+        listed = items[: MOST if is_whole else SHOWN]
+        more = max(found.entities - len(found.facts), 0)
+        context |= {
+            "sentence": attention.sentence(len(items), at_least=bool(items and more)),
+            "entries": [_entry(item, request, is_first=i == 0) for i, item in enumerate(listed)],
+            "others": len(items) - len(listed) + more,
+            "others_known": not more,
+            "totals": _totals(namespace, found, tallies),
+            "counted": presenters.age_in_words(age) if age is not None else "",
+        }
+    if draws(request, CHARTS) and not is_whole:
+        points = reads.namespace_traffic(namespace, small_charts_minutes(), actor=request.actor)
+        marks = traffic.marked(changes.latest(points[0].at, namespace=namespace)[:MARKS]) if points else []
+        context |= {"charts": sparklines.four(points, marks), "marks": marks}
+        context["insights"] = f"{reverse('explorer:insights')}?{urlencode({'namespace': namespace or ''})}"
+    fragments = {HEALTH: HEALTH_SECONDS, navigation.COUNTS: HEALTH_SECONDS}
+    watched: list[EntityRow | reads.Name] = [item.entity for item in listed if item.entity]
+    picture = None
+    if not is_whole:
+        context |= live_map.on_now(request, namespace)
+        fragments |= {CHARTS: CHARTS_SECONDS} | live_map.FRAGMENTS
+        if picture := context["map"]:
+            watched += picture.spots.names
+    shown_live = Live(
+        fragments, entities=watched, refresh_seconds=REFRESH_SECONDS, least_seconds=live_map.FRAMES_SECONDS,
+        ways=picture.ways if picture else None, personal=sandbox_names.may_be_one(namespace),
+    )  # fmt: skip
+    context["demonstration"] = demonstration.shown() if namespace in (None, "demo") else None
+    return show(request, "now", context, live=shown_live)
+
+
+def _read_health(
+    request: HttpRequest, namespace: str | None, most: int
+) -> tuple[reads.Candidates, reads.Tallies, timedelta | None]:
+    """What may need a person, the sums of all entities, and their age if they were kept."""
+    actor = request.actor
+
+    def read() -> tuple[reads.Candidates, reads.Tallies]:
+        hidden = sandbox_names.may_be_one(namespace)
+        wanted, limits = EntityFilter(namespace=namespace, include_hidden=hidden), attention.THRESHOLDS
+        found = reads.attention(
+            wanted, many_dead=limits.many_dead, new_minutes=attention.NEW_MINUTES, older_than=limits.old_at_least,
+            fuller_than=limits.quota_share, most=most, actor=actor,
+        )  # fmt: skip
+        return found, reads.tallies(wanted, actor=actor)
+
+    if navigation.counts(request).get("entities", 0) <= LARGE:
+        return *read(), None
+    (found, tallies), age = health.get((namespace, most), read)
+    return found, tallies, age
+
+
+def small_charts_minutes() -> int:
+    return reads.RECENT_MINUTES + 1  # the first one may have begun before
+
+
+def _namespace(name: str, request: HttpRequest) -> str | None:
+    if not name:
+        return None
+    found = next((one.name for one in reads.namespaces(actor=request.actor) if one.name.lower() == name.lower()), None)
+    if found is None:
+        raise EntityNotFound(name, "namespace")
+    return found
+
+
+_MAIN = {  # by rule: the word and the icon of its action, and of its entry
+    "dead": ("Review", "forward", "dead"),
+    "poison": ("Review", "forward", "dead"),
+    "receivers": ("Receive", "down", "warning"),
+    "old": ("Open queue", "forward", "warning"),
+    "disabled": ("Open settings", "gear", "warning"),
+    "quota": ("Open queue", "forward", "warning"),
+    "task": ("Open System", "system", "warning"),
+}
+_PAGES = {"receivers": "receiver", "disabled": "entity_settings"}  # instead of the entity's page, if the family has it
+_RIGHTS = {"receivers": Right.LISTEN, "disabled": Right.MANAGE}
+
+
+def _entry(item: Item, request: HttpRequest, *, is_first: bool) -> Entry:
+    word, icon, mark = _MAIN[item.rule]
+    entity, url = item.entity, reverse("explorer:system")
+    target = url
+    if entity is not None:
+        pages, args = pages_of(entity.family), (entity.address.namespace, entity.address.path)
+        url = target = reverse("explorer:entity", args=args)
+        if item.rule in ("dead", "poison"):
+            target = _group_url(entity, item)
+            word = "Open group" if item.share else word
+        own_page, right = _PAGES.get(item.rule), _RIGHTS.get(item.rule, Right.BROWSE)
+        if own_page and own_page in pages.views and right in request.actor.rights:
+            target = reverse(f"explorer:{own_page}", args=("main", *args) if own_page == "receiver" else args)
+        elif own_page:
+            word, icon = "Open queue", "forward"
+    parts, bar, at = item.share.parts if item.share else (), [], 0.0
+    for part in parts:
+        bar.append((round(at * 100, 2), round(max(part * 100 - 1, 0.5), 2)))
+        at += part
+    return Entry(
+        item, "needs-dead" if item.severity is Severity.BAD else "needs-warn", mark, url,
+        Action(word, target, icon, is_first), f"{reverse('explorer:help')}#attention-{item.rule}",
+        sparklines.trend(item.trend, "Dead letters" if item.rule == "dead" else "Messages"), tuple(bar),
+    )  # fmt: skip
+
+
+def _group_url(entity: EntityRow, item: Item) -> str:
+    """The dead letters with the reason that the entry names, or all of the entity's."""
+    subqueue = SubQueue.MAIN
+    if item.rule == "dead":
+        subqueue = SubQueue.DEAD_LETTER if entity.counts.dead_letter else SubQueue.TRANSFER_DEAD_LETTER
+    args = (presenters.SUBQUEUE_SLUGS[subqueue], entity.address.namespace, entity.address.path)
+    query = f"?{urlencode({'filter': reads.exactly('reason', item.share.label)})}" if item.share else ""
+    return reverse("explorer:dead_letter_group", args=args) + query
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """A number in the line below the sentence. before, after: the words around it."""
+
+    name: str
+    text: str
+    after: str
+    url: str
+    before: str = ""
+    is_red: bool = False
+
+
+def _totals(namespace: str | None, found: reads.Candidates, tallies: reads.Tallies) -> list[Total]:
+    counted = {figure.name: count for figure, count in figures.sums(figures.SEVERAL, tallies.rows)}
+    entities = reverse("explorer:namespace", args=[namespace]) if namespace else reverse("explorer:entities")
+    sent = sum(row.sent_rate for row in tallies.rows if row.holds_messages)
+    completed = sum(row.completed_rate for row in tallies.rows)
+    failed = reverse("explorer:dead_letters") + (f"?{urlencode({'q': f'{namespace}/'})}" if namespace else "")
+    dead = counted["dead"]
+    totals = [
+        Total("entities", f"{tallies.entities:,}", "entity" if tallies.entities == 1 else "entities", entities),
+        Total("sent", presenters.rate(sent), "in", f"{entities}?sort=-sent"),
+        Total("completed", presenters.rate(completed), "out", f"{entities}?sort=-completed"),
+        Total("available", f"{counted['available']:,}", "available", f"{entities}?sort=-available"),
+        Total("held", f"{counted['held']:,}", "locked", f"{entities}?sort=-held"),
+        Total("dead", f"{dead:,}", "dead letter" if dead == 1 else "dead letters", failed, is_red=dead > 0),
+    ]
+    if found.oldest_received is not None:
+        age = presenters.age(found.oldest_received)
+        totals.append(Total("oldest", age, "", f"{entities}?sort=oldest", "oldest with a receiver"))
+    return totals

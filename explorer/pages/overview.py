@@ -1,0 +1,375 @@
+"""The overview: all entities, or those of a namespace, in one table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
+from django.views.decorators.http import require_GET
+
+from broker_core import reads
+from broker_core.common.errors import EntityNotFound
+from broker_core.common.family import installed
+from broker_core.common.types import Actor, EntityKind, Family
+from broker_core.reads import EntityFilter, EntityRow, Tally
+from broker_core.store import connections
+from broker_core.store.connections import Database
+from explorer import sandbox_names
+from explorer.demo import pages
+from explorer.frames import figures, presenters
+from explorer.frames.forms.queries import KINDS, OverviewQuery
+from explorer.frames.recent import LARGE, CacheByKey
+from explorer.frames.shell import cleaned, page, show, wants_fragment
+from explorer.frames.values import Figure
+from explorer.live.page import FOLLOW_SECONDS, Live, LiveRequest, live
+from explorer.people.preferences import ONE_YEAR
+
+TABLE_SECONDS = 1.0  # between two drawings of the table
+ROWS = 100  # items of a page, and entities of an open group: rendering a row takes longer than reading it
+OLDEST_BELOW = 2_000  # groups show their oldest message if there are at most so many entities
+COOKIE = "vitrine_entities"
+_UNFILTERED = {"q": "", "kind": "", "family": "", "within": ""}
+_KIND_WORDS = {EntityKind.QUEUE: "queue", EntityKind.TOPIC: "topic", EntityKind.SUBSCRIPTION: "subscription"}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column. href: this page sorted by it, in reverse if it already is; empty: it cannot be sorted. figure: of its counts."""
+
+    name: str
+    title: str
+    hint: str
+    css: str
+    href: str = ""
+    direction: str = ""
+    figure: Figure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """A total. name: suffix of its element's id. css: a colour for a number that needs attention. href: what it is the sum of."""
+
+    name: str
+    word: str
+    text: str
+    css: str = ""
+    href: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A row of the table: a namespace, a group, or an entity.
+
+    level: its depth. item: of a group. toggle: the link that opens or closes it. more: how many entities of an open group are
+    left out. beneath: a subscription below its topic.
+    """
+
+    level: int
+    namespace: reads.NamespaceRow | None = None
+    item: reads.Item | None = None
+    entity: EntityRow | None = None
+    parts: tuple[Tally, ...] = ()
+    toggle: str = ""
+    more: int = 0
+    beneath: bool = False
+    prefix: str = ""
+    recent: reads.Recent | None = None
+
+
+_NAME = ("name", "Name", "Namespace and name; subscriptions are listed below their topic", "name-column")
+_TREND = ("trend", "Last 30 min", "Messages in (line) and out (dashed) in each of the last 30 minutes", "trend narrow-hide")
+_AFTER = (
+    ("sent", "In", "Sent in the last minute", "num rate"),
+    ("completed", "Out", "Completed in the last minute", "num rate"),
+    ("oldest", "Oldest", "Age of the oldest message", "num"),
+    ("receivers", "Receivers", "Who receives", "nowrap"),
+    ("received", "Last receive", "When a receiver last asked for a message", "num"),
+    ("stored", "Stored", "Bytes of all messages, including dead letters", "num"),
+)
+_UNSORTED = ("trend", "receivers", "received", "stored")
+_HIDDEN_AT_FIRST = ("deferred", "extended", "rescheduled", "total", "received", "stored")
+
+
+@live
+@page
+@require_GET
+def overview(request: HttpRequest, namespace: str | None = None) -> HttpResponse:
+    query = cleaned(OverviewQuery(request.GET))
+    if "remember" in request.GET and not isinstance(request, LiveRequest):
+        return _remember(request)
+    if (remembered := _remembered(request)) is not None:
+        return HttpResponseRedirect(f"?{remembered}")
+    namespaces = reads.namespaces(actor=request.actor)
+    here = next((n for n in namespaces if namespace and n.name.lower() == namespace.lower()), None)
+    if namespace and here is None:
+        raise EntityNotFound(namespace, "namespace")
+    hidden = sandbox_names.hidden_sandboxes(request.user, request.actor, own=True) if query["all"] and here is None else ()
+    wanted = filter_of(query, here, hidden)
+    sort = query["sort"] or "name"
+    first = ((query["page"] or 1) - 1) * ROWS
+    found, age = _tree(request.actor, query, wanted, sort, first, sum(n.entities for n in namespaces))
+    lines = lines_of(found, {n.name: n for n in namespaces}, here, request.GET, request.actor)
+    on_page = [line.entity for line in lines if line.entity]
+    counted = figures_of(here, found.totals.rows)
+    every = columns(request.GET, sort, counted)
+    context = {
+        "section": "entities",
+        "namespace": namespace,
+        "namespaces": [n for n in namespaces if n.name not in hidden]
+        if query["all"]
+        else sandbox_names.without(n for n in namespaces if not n.is_system),
+        "here": here,
+        "heading": (sandbox_names.title(request.user, here.name) or here.name) if here else "All entities",
+        "clock": here.clock if here else None,
+        "query": query,
+        "sort": sort,
+        "every_column": every[1:],
+        "figures": counted,
+        "columns": shown_columns(every, query["columns"]),
+        "kinds": KINDS,
+        "families": families_among(namespaces),
+        "lines": lines,
+        "entities": on_page,
+        "matching": found.totals.entities,
+        "row_count": found.count,
+        "first": first + 1,
+        "last": min(found.count, first + ROWS),
+        "page_before": first // ROWS,
+        "page_after": first // ROWS + 2 if found.count > first + ROWS else None,
+        "totals": linked(totals(found.totals.rows, counted), request.GET),
+        "any_entity": lines or reads.list_entities(filter_of(query | _UNFILTERED, here, hidden), limit=1, actor=request.actor),
+        "found": found.totals,
+        "counted": presenters.age_in_words(age) if age is not None else "",
+    }
+    fragments = {"explorer/_overview_table.html": TABLE_SECONDS if sort in ("name", "-name") else FOLLOW_SECONDS}
+    if here:
+        fragments["explorer/overview.html#clock"] = 0.0
+    personal = query["all"] and here is None and sandbox_names.hides_others(request.user, request.actor)
+    shown_live = Live(
+        fragments, entities=on_page, personal=personal
+    )  # the sums of entities on other pages follow after REFRESH_SECONDS
+    if not isinstance(request, LiveRequest):
+        context["demonstration"] = pages.shown() if namespace in (None, "demo") else None
+    return show(request, "overview", context, fragment="_overview_table", live=shown_live)
+
+
+def _remembered(request: HttpRequest) -> str | None:
+    """The query of the order and columns that this person chose last, if the link says nothing of them; else None."""
+    named = {"sort", "columns"} & request.GET.keys()
+    if isinstance(request, LiveRequest) or wants_fragment(request) or named or COOKIE not in request.COOKIES:
+        return None
+    chosen = QueryDict(request.COOKIES[COOKIE])
+    if not chosen or not OverviewQuery(chosen).is_valid():
+        return None
+    query = request.GET.copy()
+    for name in ("sort", "columns"):
+        if name in chosen:
+            query.setlist(name, chosen.getlist(name))
+    return query.urlencode()
+
+
+def _remember(request: HttpRequest) -> HttpResponse:
+    """Store the order and the columns of this link for the next time, and go to the page without `remember`."""
+    query = request.GET.copy()
+    query.pop("remember", None)
+    chosen = QueryDict(mutable=True)
+    for name in ("sort", "columns"):
+        if name in query:
+            chosen.setlist(name, query.getlist(name))
+    response = HttpResponseRedirect(f"?{query.urlencode()}")
+    response.set_cookie(COOKIE, chosen.urlencode(), max_age=ONE_YEAR, samesite="Lax", httponly=True, secure=request.is_secure())
+    return response
+
+
+trees: CacheByKey[reads.Tree] = CacheByKey()
+
+
+def _tree(
+    actor: Actor, query: Mapping[str, Any], wanted: EntityFilter, sort: str, first: int, entities: int
+) -> tuple[reads.Tree, timedelta | None]:
+    """The page of items, and its age if it was kept. Of several databases, each gives its first ones, and the page is cut from
+    all. entities: how many there are in all namespaces."""
+    several = connections.are_several() and wanted.namespace is None
+    grouped, toggled = not query["q"], tuple(query["toggle"])
+
+    def read() -> reads.Tree:
+        found = reads.tree(
+            wanted,
+            sort=sort,
+            grouped=grouped,
+            toggled=toggled,
+            open_below=ROWS,
+            first=0 if several else first,
+            limit=first + ROWS if several else ROWS,
+            max_children=ROWS,
+            with_oldest=entities <= OLDEST_BELOW,
+            actor=actor,
+        )
+        return replace(found, items=found.items[first : first + ROWS]) if several else found
+
+    return trees.get((wanted, sort, grouped, toggled, first), read) if entities > LARGE else (read(), None)
+
+
+def lines_of(
+    found: reads.Tree,
+    namespaces: Mapping[str, reads.NamespaceRow],
+    here: reads.NamespaceRow | None,
+    params: QueryDict,
+    actor: Actor,
+) -> list[Line]:
+    """The rows of the table: in the order of names below a row of their namespace, unless only one is shown."""
+    ids: dict[Database, list[int]] = {}
+    for item in found.items:
+        of_database = ids.setdefault(connections.database_of(item.namespace), [])
+        of_database += item.children if item.prefix is not None else [item.id or 0]
+    rows: dict[tuple[str, int], EntityRow] = {}
+    recent: dict[tuple[str, int], reads.Recent] = {}
+    for database, of_database in ids.items():
+        with connections.using(database):
+            rows |= {(database.alias, row.id): row for row in reads.entities_by_id(of_database, actor=actor)}
+            recent |= {(database.alias, key): value for key, value in reads.recent_traffic(of_database, actor=actor).items()}
+    has_heads = here is None and len(found.namespaces) > 1
+    made: list[Line] = []
+    level, last = 0, None
+    for item in found.items:
+        if has_heads and item.namespace != last and item.namespace in namespaces:
+            made.append(Line(0, namespace=namespaces[item.namespace], parts=found.namespaces.get(item.namespace, ())))
+            level, last = 1, item.namespace
+        alias = connections.database_of(item.namespace).alias
+        if item.prefix is None:
+            made += _entity_lines([item.id or 0], alias, rows, recent, level, "", made)
+            continue
+        made.append(Line(level, item=item, parts=item.parts, toggle=_toggled(params, f"{item.namespace}/{item.prefix}")))
+        if item.is_open:
+            made += _entity_lines(item.children, alias, rows, recent, level + 1, item.prefix, made)
+            if item.entities > len(item.children):
+                made.append(Line(level + 1, item=item, more=item.entities - len(item.children)))
+    return made
+
+
+def _toggled(params: QueryDict, group: str) -> str:
+    """This page with a group opened, or closed if it is open."""
+    query = params.copy()
+    given = query.getlist("toggle")
+    query.setlist("toggle", [one for one in given if one != group] if group in given else [*given, group])
+    return f"?{query.urlencode()}"
+
+
+def _entity_lines(
+    ids: Iterable[int],
+    alias: str,
+    rows: Mapping[tuple[str, int], EntityRow],
+    recent: Mapping[tuple[str, int], reads.Recent],
+    level: int,
+    prefix: str,
+    before: Sequence[Line],
+) -> list[Line]:
+    """The lines of these entities. A subscription right below its topic, or below another one of it, shows its own name only."""
+    made: list[Line] = []
+    last = before[-1] if before else None
+    for number in ids:
+        entity = rows.get((alias, number))
+        if entity is None:  # deleted meanwhile
+            continue
+        beneath = last is not None and last.entity is not None and _is_beneath(entity, last.entity, last.beneath)
+        last = Line(level, entity=entity, beneath=beneath, prefix=prefix, recent=recent.get((alias, number), reads.Recent()))
+        made.append(last)
+    return made
+
+
+def _is_beneath(entity: EntityRow, above: EntityRow, above_is_beneath: bool) -> bool:
+    if entity.topic_id is None:
+        return False
+    return entity.topic_id == above.id or (above_is_beneath and entity.topic_id == above.topic_id)
+
+
+def shown_columns(every: Sequence[Column], chosen: Sequence[str]) -> list[Column]:
+    """The chosen columns, or those that are shown at first; the name always."""
+    shown = [one for one in every[1:] if one.name in chosen] or [one for one in every[1:] if one.name not in _HIDDEN_AT_FIRST]
+    return [every[0], *shown]
+
+
+def linked(sums: Iterable[Sum], params: QueryDict) -> list[Sum]:
+    """The totals as links: to the entities of a kind, or to all sorted by that number."""
+    made = []
+    for one in sums:
+        query = params.copy()
+        query.pop("page", None)
+        if one.name.removesuffix("s") in _KIND_WORDS.values():
+            query["kind"] = one.name.removesuffix("s")
+        else:
+            query["sort"] = f"-{one.name}"
+        made.append(replace(one, href=f"?{query.urlencode()}"))
+    return made
+
+
+def filter_of(query: Mapping[str, Any], here: reads.NamespaceRow | None, hidden: tuple[str, ...] = ()) -> EntityFilter:
+    """Vitrine's own entities and those of sandboxes are left out, unless their namespace is shown."""
+    return EntityFilter(
+        namespace=here.name if here else None,
+        kind=EntityKind(query["kind"]) if query["kind"] else None,
+        family=Family(query["family"]) if query["family"] else None,
+        part=query["q"].strip().lower().replace("/subscriptions/", "/"),
+        prefix=query["within"] if here else "",
+        include_hidden=query["all"] or (here is not None and sandbox_names.may_be_one(here.name)),
+        include_system=query["all"] or (here is not None and here.is_system),
+        except_namespaces=hidden,
+    )
+
+
+def figures_of(namespace: reads.NamespaceRow | None, rows: Iterable[Tally]) -> tuple[Figure, ...]:
+    """The columns of counts: for the namespace's family, or the families among the rows."""
+    return figures.for_families({namespace.family} if namespace else {e.family for e in rows})
+
+
+def families_among(namespaces: Iterable[reads.NamespaceRow]) -> list[tuple[str, str]]:
+    """The choices of the family filter; empty if there is only one family."""
+    found = {n.family for n in namespaces}
+    return [("", "all"), *((str(f.family), f.title) for f in installed() if f.family in found)] if len(found) > 1 else []
+
+
+def totals(rows: Sequence[Tally], counted: Iterable[Figure]) -> list[Sum]:
+    """The totals. The rate of topics is left out, since the copies of their messages are counted."""
+    kinds = [
+        Sum(f"{kind}s", presenters.plural(count, word).partition(" ")[2], f"{count:,}")
+        for (kind, count), word in zip(figures.count_of_kind(rows).items(), _KIND_WORDS.values(), strict=True)
+        if count or kind == EntityKind.QUEUE
+    ]
+    numbers = [
+        Sum(figure.name, figure.word, f"{count:,}", figure.hue if count else "") for figure, count in figures.sums(counted, rows)
+    ]
+    sent = sum(e.sent_rate for e in rows if e.kind != EntityKind.TOPIC)
+    rates = [
+        Sum("sent", "in", presenters.rate(sent)),
+        Sum("completed", "out", presenters.rate(sum(e.completed_rate for e in rows))),
+    ]
+    return [*kinds, *numbers, *rates]
+
+
+def columns(params: QueryDict, sort: str, counted: Iterable[Figure]) -> list[Column]:
+    """All columns of the table. A first click sorts numbers in descending and names in ascending order."""
+    made = []
+    given = [
+        (_NAME, None), *(((f.name, f.title, f.hint, _always(f.css)), f) for f in counted), (_TREND, None),
+        *((one, None) for one in _AFTER),
+    ]  # fmt: skip
+    for (name, title, hint, css), figure in given:
+        if name in _UNSORTED:
+            made.append(Column(name, title, hint, css))
+            continue
+        first, second = (name, f"-{name}") if name in ("name", "oldest") else (f"-{name}", name)
+        query = params.copy()
+        query.pop("page", None)
+        query["sort"] = second if sort == first else first
+        query["remember"] = "1"
+        direction = "" if sort.removeprefix("-") != name else "descending" if sort.startswith("-") else "ascending"
+        made.append(Column(name, title, hint, css, f"?{query.urlencode()}", direction, figure))
+    return made
+
+
+def _always(css: str) -> str:
+    """Without the classes that hide a column on narrow screens, since people choose their columns."""
+    return " ".join(word for word in css.split() if word not in ("opt", "narrow-hide"))

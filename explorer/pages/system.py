@@ -1,0 +1,40 @@
+"""The page System: background tasks, the namespaces' clocks, and the health of the database."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.http import require_GET
+
+from broker_core import reads
+from explorer import sandbox_names
+from explorer.frames import background_tasks, navigation
+from explorer.frames.shell import page, show
+from explorer.live.page import Live, live
+from explorer.time_bar.clocks import ClockView
+
+REFRESH_SECONDS = 2.0
+EXAMINED, SHOWN = 200, 10  # latest runs: most have nothing to do
+
+
+@live
+@page
+@require_GET
+def system(request: HttpRequest) -> HttpResponse:
+    actor = request.actor
+    health, runs = reads.health(actor=actor), reads.last_sweep_runs(actor=actor)
+    tasks = background_tasks.listed(runs, health.read_at)
+    runs_with_work = [run for run in reads.sweep_runs(limit=EXAMINED, actor=actor) if run.error or any(run.outcome.values())]
+    namespaces = sandbox_names.without(one for one in reads.namespaces(actor=actor) if not one.is_system)
+    clocks = [ClockView(one.name, one.family, one.is_system, one.clock, request.path) for one in namespaces]
+    otherwise = [one for one in clocks if one.clock.is_paused or one.is_otherwise]
+    context = {
+        "section": "system", "sweeps": tasks, "late": [one for one in tasks if one.lateness], "health": health,
+        "recent": [(run, run.name.replace("_", " "), background_tasks.did(run.outcome)) for run in runs_with_work[:SHOWN]],
+        "clocks": otherwise, "real_time": len(clocks) - len(otherwise),
+    }  # fmt: skip
+    return show(
+        request,
+        "system",
+        context,
+        live=Live({"explorer/_system.html": 0.0, navigation.COUNTS: 0.0}, refresh_seconds=REFRESH_SECONDS),
+    )

@@ -1,0 +1,1 @@
+"""Users: roles, signing in and its limits, preferences."""
