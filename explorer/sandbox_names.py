@@ -58,18 +58,6 @@ def without_of_others(user: Any, namespaces: Iterable[N]) -> list[N]:
     return [one for one in namespaces if one.name.lower() not in hidden]
 
 
-def title(user: Any, namespace: str) -> str:
-    """A sandbox in words, since its name says nothing; empty: it is no sandbox."""
-    from .lessons import catalog
-    from .models import Sandbox
-
-    found = Sandbox.objects.select_related("owner").filter(namespace=namespace.lower()).first() if may_be_one(namespace) else None
-    if found is None:
-        return ""
-    of = "" if found.owner_id == getattr(user, "pk", None) else f" of {found.owner.get_username()}"
-    return f"Sandbox{of}: {catalog.lesson(found.lesson).title}" if found.lesson else f"Sandbox{of}"
-
-
 def without(namespaces: Iterable[N], keep: str = "") -> list[N]:
     """These namespaces without the sandboxes, which would be in the way of others. keep: the name of one that stays."""
     from .models import Sandbox

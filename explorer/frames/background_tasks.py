@@ -12,12 +12,19 @@ from django_celery_beat.models import PeriodicTask
 from broker_core import reads
 from broker_core.common.durations import human
 from broker_core.reads import SweepRun
-from explorer.pages.attention import Task
 
 from .presenters import age
 
 GRACE = timedelta(seconds=15)  # delays of beat and the worker
 ONE_DAY = timedelta(days=1)  # the period of a crontab schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A background task. lateness: in words; empty: it is on time."""
+
+    name: str
+    lateness: str
 
 
 @dataclass(frozen=True, slots=True)

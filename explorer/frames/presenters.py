@@ -11,6 +11,7 @@ from broker_core.common.durations import format_iso, human
 from broker_core.common.types import ACTOR_KINDS, Actor, EntityAddress, EntityStatus, SubQueue
 from broker_core.reads import EntityRow, Lock, MessageRow
 from broker_core.runtime.previews import Effect
+from explorer.live.instants import epoch_ms
 
 from .family import pages_of
 from .figures import at_hand
@@ -22,7 +23,6 @@ STATUS_WORDS = {
     EntityStatus.RECEIVE_DISABLED: "Receiving paused",
     EntityStatus.DISABLED: "Paused",
 }
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SUBQUEUE_SLUGS = {
     SubQueue.MAIN: "main",
     SubQueue.DEAD_LETTER: "dead-letter",
@@ -148,11 +148,6 @@ def copies(count: int) -> str:
 def numbered(numbers: Sequence[int]) -> str:
     """Messages with their numbers: "message 4", "messages 4, 5"."""
     return f"message{'' if len(numbers) == 1 else 's'} {', '.join(map(str, numbers))}"
-
-
-def epoch_ms(at: datetime) -> int:
-    """Whole milliseconds, always rounded down, so that the browser computes the same differences."""
-    return (at - EPOCH) // timedelta(milliseconds=1)
 
 
 def absolute(at: datetime) -> str:

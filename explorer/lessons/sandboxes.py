@@ -1,5 +1,6 @@
-"""Sandboxes: namespaces that belong to one person, who has all rights in them (explorer/people/roles.py). A sweep removes them after
-a day; several people do not disturb each other, because each has a namespace and a clock of its own."""
+"""Sandboxes: namespaces that belong to one person, who has all rights in them (explorer/people/roles.py).
+
+A sweep removes them after a day. People do not disturb each other, because each has a namespace and a clock of its own."""
 
 from __future__ import annotations
 
@@ -151,3 +152,12 @@ def remove_old() -> dict[str, int]:
             continue
         removed += 1
     return ({"removed": removed} if removed else {}) | refusals.outcome()
+
+
+def title(user: Any, namespace: str) -> str:
+    """A sandbox in words, since its name says nothing; empty: it is no sandbox."""
+    found = Sandbox.objects.select_related("owner").filter(namespace=namespace.lower()).first() if may_be_one(namespace) else None
+    if found is None:
+        return ""
+    of = "" if found.owner_id == getattr(user, "pk", None) else f" of {found.owner.get_username()}"
+    return f"Sandbox{of}: {catalog.lesson(found.lesson).title}" if found.lesson else f"Sandbox{of}"

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from broker_core.common.types import Family
 from explorer.frames.family import pages_of
-from explorer.pages.glossary import Term, find
+from explorer.frames.glossary import Term, find
 
 from .lesson import TERM
 

@@ -36,8 +36,8 @@ from broker_core.history.feed import Follower, NewEvents
 from broker_core.reads import ClockReading, EntityRow, Name
 from broker_core.store import connections
 from broker_core.store.connections import Database
-from explorer.frames.presenters import epoch_ms
 
+from .instants import epoch_ms
 from .page import FILTERED_SECONDS, REFRESH_SECONDS, Live, View, changed_parts, rows_left, seconds_to_deadline
 
 log = logging.getLogger(__name__)

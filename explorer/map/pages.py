@@ -25,11 +25,10 @@ from explorer import sandbox_names
 from explorer.demo.pages import faults_of_programs
 from explorer.frames import figures, presenters
 from explorer.frames.family import pages_of
-from explorer.frames.forms.queries import Names
+from explorer.frames.forms.queries import Names, ScopeQuery
 from explorer.frames.shell import cleaned, draws, page, show
 from explorer.lessons import faults as faults_of_sandboxes
 from explorer.live.page import Live, LiveRequest, live
-from explorer.pages.insights import ScopeQuery
 
 from .graph import Edge, Graph, Kind
 from .layout import ENTITY_WIDTH, Box, Drawing, Line, placed

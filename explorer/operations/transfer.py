@@ -4,11 +4,11 @@ as an operation."""
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from django import forms
-from django.core.handlers.asgi import ASGIRequest
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, StreamingHttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods
 
@@ -18,10 +18,10 @@ from broker_core.common.types import EntityAddress, Right
 from broker_core.operations import Kind
 from explorer import audit
 from explorer.frames import shell
+from explorer.frames.download import download
 from explorer.frames.family import pages_of
 from explorer.frames.forms.text_file import TextFileForm
 from explorer.frames.presenters import plural
-from explorer.pages.message import one_by_one
 
 from . import presenters
 from .finding import find_operation
@@ -93,18 +93,11 @@ def operation_file(request: HttpRequest, operation_id: int) -> HttpResponse:
     return _download(request, lines, found.address, as_csv=as_csv)
 
 
-def _download(request: HttpRequest, lines: Any, address: EntityAddress, *, as_csv: bool) -> HttpResponse:
-    if isinstance(request, ASGIRequest):  # otherwise Django collects the whole file before it sends the first byte
-        lines = one_by_one(lines)
+def _download(request: HttpRequest, lines: Iterator[str], address: EntityAddress, *, as_csv: bool) -> HttpResponse:
     name = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in address.path)
-    return StreamingHttpResponse(
-        lines,
-        content_type="text/csv; charset=utf-8" if as_csv else "application/jsonl",
-        headers={
-            "Content-Disposition": f'attachment; filename="{name}.{"csv" if as_csv else "jsonl"}"',
-            "X-Content-Type-Options": "nosniff",
-        },
-    )
+    if as_csv:
+        return download(request, lines, "text/csv; charset=utf-8", f"{name}.csv")
+    return download(request, lines, "application/jsonl", f"{name}.jsonl")
 
 
 @shell.page

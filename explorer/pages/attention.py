@@ -13,6 +13,7 @@ from broker_core.common.durations import human
 from broker_core.common.types import EntityStatus
 from broker_core.reads import EntityRow, Facts, TopReason
 from explorer.frames import presenters
+from explorer.frames.background_tasks import Task
 from explorer.frames.family import pages_of
 from explorer.frames.figures import at_hand
 
@@ -42,14 +43,6 @@ class Thresholds:
 
 
 THRESHOLDS = Thresholds()
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """A background task. lateness: in words; empty: it is on time."""
-
-    name: str
-    lateness: str
 
 
 class Share(NamedTuple):

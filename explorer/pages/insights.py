@@ -12,14 +12,15 @@ from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_GET
 
 from broker_core import reads
-from broker_core.common.errors import BrokerError, EntityNotFound
-from broker_core.common.types import Actor, EntityAddress
+from broker_core.common.errors import EntityNotFound
+from broker_core.common.types import Actor
 from broker_core.reads import EntityRow, TrafficPoint
 from broker_core.store import connections
 from explorer import sandbox_names
 from explorer.charts import changes, traffic
 from explorer.demo import pages
 from explorer.frames.csv_file import csv_file
+from explorer.frames.forms.queries import ScopeQuery
 from explorer.frames.shell import cleaned, page, show
 from explorer.live.page import Live, live
 
@@ -43,19 +44,6 @@ RANGES = (
 )
 DEFAULT = RANGES[1]
 DEMO = "demo"  # the namespace of the demo whose history is generated
-
-
-class ScopeQuery(forms.Form):
-    """entity: an address. namespace: if no entity is given; empty: all of them."""
-
-    namespace = forms.CharField(required=False, max_length=50)
-    entity = forms.CharField(required=False, max_length=330)
-
-    def clean_entity(self) -> EntityAddress | None:
-        try:
-            return EntityAddress.parse(self.cleaned_data["entity"]) if self.cleaned_data["entity"] else None
-        except BrokerError as exc:
-            raise forms.ValidationError(str(exc)) from exc
 
 
 class InsightsQuery(ScopeQuery):

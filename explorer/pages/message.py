@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-from asgiref.sync import sync_to_async
-from django.core.handlers.asgi import ASGIRequest
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, StreamingHttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods
@@ -16,6 +14,7 @@ from broker_core import namespaces, reads
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import Actor, EntityAddress
 from explorer.frames import message_record, split
+from explorer.frames.download import download
 from explorer.frames.family import pages_of
 from explorer.frames.shell import Act, address_of, draws, notify_error, page, show, wants_fragment
 from explorer.live.page import Live, live, refresh_seconds
@@ -92,13 +91,9 @@ def body(request: HttpRequest, namespace: str, path: str, sequence_number: int) 
     first = reads.body(address, sequence_number, length=DOWNLOAD_CHUNK, actor=request.actor)
     if first is None:
         raise Http404
-    chunks: Any = _chunks(address, sequence_number, first, request.actor)
-    if isinstance(request, ASGIRequest):  # otherwise Django collects the whole body before it sends the first byte
-        chunks = one_by_one(chunks)
-    response = StreamingHttpResponse(chunks, content_type="application/octet-stream")
+    name = f"{sequence_number}.{_extension(first.content_type)}"
+    response = download(request, _chunks(address, sequence_number, first, request.actor), "application/octet-stream", name)
     response["Content-Length"] = first.total
-    response["Content-Disposition"] = f'attachment; filename="{sequence_number}.{_extension(first.content_type)}"'
-    response["X-Content-Type-Options"] = "nosniff"
     return response
 
 
@@ -112,11 +107,6 @@ def _chunks(address: EntityAddress, number: int, first: reads.Body, actor: Actor
         if offset >= first.total:
             return
         part = reads.body(address, number, offset=offset, length=DOWNLOAD_CHUNK, actor=actor)
-
-
-async def one_by_one(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
-    while (chunk := await sync_to_async(lambda: next(chunks, None))()) is not None:
-        yield chunk
 
 
 def _extension(content_type: str | None) -> str:

@@ -19,7 +19,7 @@ from broker_core.reads import EntityFilter, EntityRow
 from explorer import sandbox_names
 from explorer.charts import changes, sparklines, traffic
 from explorer.demo import pages as demonstration
-from explorer.frames import background_tasks, figures, navigation, presenters
+from explorer.frames import background_tasks, figures, presenters
 from explorer.frames.family import pages_of
 from explorer.frames.forms.queries import NowQuery
 from explorer.frames.recent import LARGE, CacheByKey, Recent
@@ -27,7 +27,7 @@ from explorer.frames.shell import cleaned, draws, page, show
 from explorer.live.page import Live, live
 from explorer.map import pages as live_map
 
-from . import attention
+from . import attention, navigation
 from .attention import Item, Severity
 
 SHOWN = 5  # entries of the attention list: with any number of entities, the page is one screen

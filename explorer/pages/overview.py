@@ -24,6 +24,7 @@ from explorer.frames.forms.queries import KINDS, OverviewQuery
 from explorer.frames.recent import LARGE, CacheByKey
 from explorer.frames.shell import cleaned, page, show, wants_fragment
 from explorer.frames.values import Figure
+from explorer.lessons import sandboxes
 from explorer.live.page import FOLLOW_SECONDS, Live, LiveRequest, live
 from explorer.people.preferences import ONE_YEAR
 
@@ -122,7 +123,7 @@ def overview(request: HttpRequest, namespace: str | None = None) -> HttpResponse
         if query["all"]
         else sandbox_names.without(n for n in namespaces if not n.is_system),
         "here": here,
-        "heading": (sandbox_names.title(request.user, here.name) or here.name) if here else "All entities",
+        "heading": (sandboxes.title(request.user, here.name) or here.name) if here else "All entities",
         "clock": here.clock if here else None,
         "query": query,
         "sort": sort,

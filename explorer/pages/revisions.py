@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import zip_longest
-from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_GET
@@ -14,12 +13,10 @@ from django.views.decorators.http import require_GET
 from broker_core import reads
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import EntityAddress
-from broker_core.reads import EntityRow, Revision
+from broker_core.reads import Revision
 from explorer.frames.family import pages_of
-from explorer.frames.presenters import STATUS_WORDS
+from explorer.frames.settings_words import words_of
 from explorer.frames.shell import about, address_of, page, show
-
-PROTECTED = "Protected from deletion"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +53,6 @@ def revisions(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
         "restorable": "entity_settings" in family.views,
     }
     return show(request, "revisions", context)
-
-
-def words_of(entity: EntityRow, columns: Mapping[str, Any]) -> dict[str, str]:
-    """The settings of a revision in words, by name."""
-    status = next(words for status, words in STATUS_WORDS.items() if status == columns["status"])
-    own = pages_of(entity.family).settings_words(entity, columns)
-    return {**own, "Status": status, PROTECTED: "yes" if columns["protected"] else "no"}
 
 
 def lines(found: Sequence[Revision], words: Sequence[Mapping[str, str]]) -> list[Line]:

@@ -7,10 +7,12 @@ from django.views.decorators.http import require_GET
 
 from broker_core import reads
 from explorer import sandbox_names
-from explorer.frames import background_tasks, navigation
+from explorer.frames import background_tasks
 from explorer.frames.shell import page, show
 from explorer.live.page import Live, live
 from explorer.time_bar.clocks import ClockView
+
+from . import navigation
 
 REFRESH_SECONDS = 2.0
 EXAMINED, SHOWN = 200, 10  # latest runs: most have nothing to do

@@ -12,10 +12,9 @@ from broker_core.common.types import EventKind
 from broker_core.reads import EntityRow, EventFilter
 from broker_core.store import connections
 from explorer import sandbox_names
+from explorer.frames.forms.queries import ScopeQuery
 from explorer.frames.shell import cleaned, page, show
 from explorer.live.page import Live, live
-
-from .insights import ScopeQuery
 
 ROWS = 100  # a tail keeps so many lines
 SECONDS = 0.5  # between two drawings

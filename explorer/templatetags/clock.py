@@ -5,7 +5,7 @@ from __future__ import annotations
 from django import template
 
 from broker_core.common.errors import BrokerError
-from explorer.frames import presenters
+from explorer.live.instants import epoch_ms
 from explorer.time_bar.clocks import STEPS, ClockView, view_of
 
 register = template.Library()
@@ -27,7 +27,7 @@ def clock_view(context) -> ClockView | None:
         return None
 
 
-register.simple_tag(presenters.epoch_ms, name="clock_ms")
+register.simple_tag(epoch_ms, name="clock_ms")
 
 
 @register.simple_tag

@@ -21,12 +21,12 @@ from broker_core.common.explanations import Reason
 from broker_core.common.types import EntityAddress, Family, HistoryLevel
 from broker_core.reads import FoundMessage, MessageRow
 from explorer.bodies.invisible import visible
-from explorer.frames import navigation as places
-from explorer.frames import presenters, shell, timeline
+from explorer.frames import glossary, presenters, shell, timeline
 from explorer.frames.columns import Columns
 from explorer.frames.family import FamilyPages, NewEntity, installed, pages_of
 from explorer.frames.values import status_of
-from explorer.pages import glossary
+from explorer.live.instants import epoch_ms
+from explorer.pages import navigation as places
 from explorer.people.preferences import Preferences
 
 LONGEST_CELL = 60  # characters of a column that a person added
@@ -130,8 +130,8 @@ def ago(at: datetime | None, now: datetime | None = None, *, in_words: bool = Fa
     return format_html(
         '<time datetime="{}" data-since="{}" data-now="{}"{} title="{}">{}</time>',
         at.isoformat(),
-        presenters.epoch_ms(at),
-        presenters.epoch_ms(now),
+        epoch_ms(at),
+        epoch_ms(now),
         mark_safe(" data-in-words") if in_words else "",
         presenters.absolute(at),
         presenters.age_in_words(now - at) if in_words else presenters.age(now - at),
@@ -151,7 +151,7 @@ def countdown(at: datetime, now: datetime) -> str:
     """The time left until `at`, updated by live.js. Screen readers do not announce each second (role timer is silent)."""
     return format_html(
         '<time class="countdown" role="timer" datetime="{}" data-deadline="{}" title="{}">{}</time>',
-        at.isoformat(), presenters.epoch_ms(at), presenters.absolute(at), presenters.clock_text(at - now),
+        at.isoformat(), epoch_ms(at), presenters.absolute(at), presenters.clock_text(at - now),
     )  # fmt: skip
 
 
@@ -188,7 +188,7 @@ def ring(since: datetime, until: datetime, now: datetime, icon_name: str = "") -
         '<span class="ring-place"><svg class="ring" viewBox="0 0 32 32" aria-hidden="true"><circle cx="16" cy="16" r="14"/>'
         '<circle class="left" cx="16" cy="16" r="14" pathLength="100" data-ring-from="{}" data-ring-to="{}" '
         'stroke-dasharray="{} 100"/></svg>{}</span>',
-        presenters.epoch_ms(since), presenters.epoch_ms(until), f"{left * 100:.1f}", icon(icon_name) if icon_name else "",
+        epoch_ms(since), epoch_ms(until), f"{left * 100:.1f}", icon(icon_name) if icon_name else "",
     )  # fmt: skip
 
 
@@ -234,10 +234,8 @@ def of_key(values, key):
 @register.simple_tag
 def server_clock(clock=None) -> str:
     """The clock of the page's deadlines: the namespace's if the page shows one, else the server's."""
-    now, rate, read = (clock.now, clock.rate, presenters.epoch_ms(clock.real_now)) if clock else (real_now(), 1, 1)
-    return format_html(
-        '<meta name="vitrine-clock" content="{}" data-rate="{}" data-read="{}">', presenters.epoch_ms(now), rate, read
-    )
+    now, rate, read = (clock.now, clock.rate, epoch_ms(clock.real_now)) if clock else (real_now(), 1, 1)
+    return format_html('<meta name="vitrine-clock" content="{}" data-rate="{}" data-read="{}">', epoch_ms(now), rate, read)
 
 
 @register.simple_tag

@@ -18,10 +18,10 @@ from explorer import board, time_bar
 from explorer.board.lanes import MOST, Board
 from explorer.board.reading import Content, built, message_url
 from explorer.frames.family import pages_of
+from explorer.frames.settings_words import words_of
 from explorer.frames.shell import BadQuery, address_of, page, show
 from explorer.frames.values import Lane
 from explorer.live.page import LiveRequest
-from explorer.pages.revisions import words_of
 from explorer.time_bar import time_scale
 
 MOST_LISTED = 200

@@ -33,7 +33,6 @@ from broker_core.store import connections, driver
 from broker_core.store.statements import SQL
 from explorer import audit
 from explorer import operations as bulk
-from explorer.frames import navigation
 from explorer.frames.family import pages_of
 from explorer.frames.recent import Recent
 from explorer.lessons import catalog, following, lesson, pages, sandboxes, words
@@ -43,7 +42,7 @@ from explorer.live.page import View, comparable
 from explorer.models import AuditRecord, FollowerAnswer, LessonProgress, Sandbox
 from explorer.operations import runner
 from explorer.operations.starting import DIRECT
-from explorer.pages import tail
+from explorer.pages import navigation, tail
 from explorer.people.roles import actor_for
 from tests.eventually import eventually
 from tests.html import body_of

@@ -26,11 +26,11 @@ from broker_core.history.feed import Follower, NewEvents
 from broker_core.reads import ClockReading
 from broker_core.service_bus import entities
 from broker_core.store.connections import Database
-from explorer.frames.presenters import epoch_ms
 from explorer.live import feed as feeds
 from explorer.live import page
 from explorer.live.consumers import LiveConsumer
 from explorer.live.feed import Feed, Watched
+from explorer.live.instants import epoch_ms
 from explorer.live.page import REFRESH_SECONDS
 from explorer.queue_storage.rows import Progress
 from explorer.queue_storage.tags import progress

@@ -11,9 +11,9 @@ from django.template.loader import render_to_string
 from django.test import Client
 from django.urls import resolve, reverse
 
-from explorer.frames import navigation, recent, shell
-from explorer.frames.navigation import PLACES, Place
-from explorer.pages import glossary
+from explorer.frames import glossary, recent, shell
+from explorer.pages import navigation
+from explorer.pages.navigation import PLACES, Place
 
 from .conftest import FRAGMENT
 

@@ -13,10 +13,10 @@ from broker_core.service_bus import entities
 from broker_core.store import connections, driver
 from explorer import audit
 from explorer.charts import sparklines
-from explorer.frames import navigation, recent
+from explorer.frames import recent
 from explorer.live.page import View
 from explorer.map import pages as live_map
-from explorer.pages import now
+from explorer.pages import navigation, now
 from explorer.people.roles import actor_for
 from tests.fixtures import vhost  # noqa: F401 - fixture
 from tests.rabbitmq import rabbits

@@ -13,6 +13,7 @@ from broker_core.reads import Capped, Counts, Event, LinkedMessage, TrafficPoint
 from broker_core.service_bus.rules.display_state import DisplayState
 from explorer.bodies import display
 from explorer.frames import background_tasks, glance, presenters, timeline
+from explorer.live.instants import epoch_ms
 from explorer.service_bus import presenters as service_bus_presenters
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -39,7 +40,7 @@ def test_an_age_in_a_sentence():
 
 
 def test_milliseconds_are_begun_ones():
-    assert presenters.epoch_ms(datetime(2026, 11, 21, 14, 8, 21, 280_604, tzinfo=UTC)) == 1_795_270_101_280
+    assert epoch_ms(datetime(2026, 11, 21, 14, 8, 21, 280_604, tzinfo=UTC)) == 1_795_270_101_280
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from broker_core.common.types import EntityAddress
 from broker_core.rabbitmq import Properties, Publication
 from broker_core.rabbitmq.messages import browsing
 from broker_core.rabbitmq.rules.policies import Policy
-from explorer.frames import navigation
 from explorer.models import AuditRecord
+from explorer.pages import navigation
 from tests.html import body_of
 
 from .conftest import FRAGMENT

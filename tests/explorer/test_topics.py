@@ -9,8 +9,9 @@ from broker_core.common.types import EntityAddress, Message
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.filters import CorrelationFilter, SqlFilter, TrueFilter
 from broker_core.store import driver
-from explorer.frames import navigation, recent
+from explorer.frames import recent
 from explorer.models import AuditRecord
+from explorer.pages import navigation
 from tests.html import body_of
 
 from .conftest import FRAGMENT, WORKER

@@ -7,8 +7,9 @@ from typing import Any
 
 from django import forms
 
+from broker_core.common.errors import BrokerError
 from broker_core.common.family import installed
-from broker_core.common.types import TERMINAL_KINDS, EntityKind, EventKind
+from broker_core.common.types import TERMINAL_KINDS, EntityAddress, EntityKind, EventKind
 from broker_core.reads import Tab
 from explorer.frames import figures
 
@@ -30,6 +31,19 @@ def filter_field() -> forms.Widget:
 def families() -> list[tuple[str, str]]:
     """The choices of a filter by family."""
     return [("", "all"), *((str(one.family), one.title) for one in installed())]
+
+
+class ScopeQuery(forms.Form):
+    """entity: an address. namespace: if no entity is given; empty: all of them."""
+
+    namespace = forms.CharField(required=False, max_length=50)
+    entity = forms.CharField(required=False, max_length=330)
+
+    def clean_entity(self) -> EntityAddress | None:
+        try:
+            return EntityAddress.parse(self.cleaned_data["entity"]) if self.cleaned_data["entity"] else None
+        except BrokerError as exc:
+            raise forms.ValidationError(str(exc)) from exc
 
 
 class NowQuery(forms.Form):

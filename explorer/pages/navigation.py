@@ -17,10 +17,10 @@ from broker_core.common.errors import BrokerError
 from broker_core.common.types import Right
 from broker_core.reads import EntityFilter
 from explorer import sandbox_names
-
-from . import figures, presenters
-from .family import pages_of
-from .recent import Recent
+from explorer.frames import figures, presenters
+from explorer.frames.family import pages_of
+from explorer.frames.recent import Recent
+from explorer.lessons import sandboxes
 
 COLORS = ("grey", "green", "blue", "purple", "amber", "red")
 _COLOR_OF_NAME = {"production": "red", "prod": "red", "live": "red", "staging": "amber"}
@@ -159,5 +159,5 @@ def switch(request: HttpRequest, here: str | None) -> Switch | None:
         links.append(NamespaceLink(one.name, str(pages_of(one.family).container_noun), url, one.name == here))
     words = next((str(pages_of(one.family).container_noun) for one in known if one.name == here), "")
     shown = words or presenters.plural(len(known), "namespace", "namespaces")
-    title = here and sandbox_names.title(getattr(request, "user", None), here) or here or "All namespaces"
+    title = here and sandboxes.title(getattr(request, "user", None), here) or here or "All namespaces"
     return Switch(title, shown, tuple(links), max(0, len(known) - MOST_LISTED))
