@@ -10,9 +10,10 @@ from functools import cache
 from uuid import uuid4
 
 from broker_core import namespaces, queue_storage, rabbitmq, service_bus
-from broker_core.common.types import EntityAddress, Message
+from broker_core.common.types import EntityAddress
 from broker_core.rabbitmq.rules.policies import Policy
 from broker_core.rabbitmq.topology import compiled
+from broker_core.service_bus.rules.values import Message
 from broker_core.store.driver import run as run_steps
 
 from . import measuring

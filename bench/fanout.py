@@ -13,11 +13,12 @@ from uuid import uuid4
 import psycopg
 
 from broker_core import service_bus
-from broker_core.common.types import EntityAddress, Message
+from broker_core.common.types import EntityAddress
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.filters.correlation import CorrelationFilter
 from broker_core.service_bus.rules.filters.rules import Filter, Rule
 from broker_core.service_bus.rules.filters.sql import compile_filter
+from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections
 
 from . import measuring

@@ -6,7 +6,8 @@ import statistics
 import time
 
 from broker_core import reads, service_bus, sweeps
-from broker_core.common.types import EntityAddress, Message
+from broker_core.common.types import EntityAddress
+from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections
 
 from . import measuring

@@ -42,8 +42,9 @@ from websockets.typing import Origin
 
 from broker_core import namespaces, service_bus
 from broker_core.common.errors import EntityNotFound
-from broker_core.common.types import EntityAddress, Message
+from broker_core.common.types import EntityAddress
 from broker_core.service_bus import entities
+from broker_core.service_bus.rules.values import Message
 
 SAMPLES = 60
 P95_MS = 250

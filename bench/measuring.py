@@ -19,9 +19,10 @@ from uuid import UUID, uuid4
 import psycopg
 
 from broker_core import namespaces, service_bus, sweeps
-from broker_core.common.types import EntityAddress, Message
+from broker_core.common.types import EntityAddress
 from broker_core.reads.shared import entity_id_of
 from broker_core.service_bus import entities
+from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections
 from broker_core.store.driver import run
 

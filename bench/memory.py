@@ -7,7 +7,7 @@ import logging
 import psutil
 
 from broker_core import service_bus
-from broker_core.common.types import Message
+from broker_core.service_bus.rules.values import Message
 from explorer.site.embedded_postgres.memory import shared_buffers
 from tests.site.vitrine import Vitrine, eventually
 

@@ -21,10 +21,11 @@ from django.contrib.auth import get_user_model
 
 from broker_core import namespaces, reads, service_bus
 from broker_core.common.errors import EntityNotFound
-from broker_core.common.types import EntityAddress, Message
+from broker_core.common.types import EntityAddress
 from broker_core.models import Entity
 from broker_core.reads.shared import entity_id_of
 from broker_core.service_bus import entities
+from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections
 from broker_core.store.driver import run as run_steps
 from explorer.analysis import generation

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from broker_core import service_bus
-from broker_core.common.types import EntityAddress, Message
+from broker_core.common.types import EntityAddress
+from broker_core.service_bus.rules.values import Message
 
 from . import measuring
 from .measuring import BODY, INSERT_BARE, a_queue, bare, empty, fill, in_processes, receive_and_complete, send, worked

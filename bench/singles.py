@@ -14,7 +14,8 @@ from uuid import uuid4
 import psycopg
 
 from broker_core import service_bus
-from broker_core.common.types import Actor, EntityAddress, Message, Right
+from broker_core.common.types import Actor, EntityAddress, Right
+from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections
 
 from . import measuring

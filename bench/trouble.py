@@ -12,8 +12,9 @@ from uuid import uuid4
 import psycopg
 
 from broker_core import namespaces, reads, service_bus, sweeps
-from broker_core.common.types import EntityAddress, Message
+from broker_core.common.types import EntityAddress
 from broker_core.service_bus import entities
+from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections
 
 from . import measuring

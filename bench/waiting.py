@@ -13,8 +13,9 @@ from pathlib import Path
 from statistics import median, quantiles
 
 from broker_core import service_bus
-from broker_core.common.types import EntityAddress, Message
+from broker_core.common.types import EntityAddress
 from broker_core.runtime import dispatcher
+from broker_core.service_bus.rules.values import Message
 from broker_core.store import aio, connections
 
 from . import measuring

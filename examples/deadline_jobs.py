@@ -18,8 +18,8 @@ from uuid import uuid4
 import vitrine_here  # noqa: F401  (finds the Vitrine of this repository)
 
 from broker_core import namespaces, service_bus
-from broker_core.common.types import EntityAddress, LockedMessage, Message
-from broker_core.service_bus import entities
+from broker_core.common.types import EntityAddress
+from broker_core.service_bus import LockedMessage, Message, entities
 
 REPORTS = EntityAddress("examples", "reports")
 AT_NIGHT = EntityAddress("examples", "reports-at-night")

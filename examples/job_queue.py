@@ -19,8 +19,8 @@ from books import Books
 
 from broker_core import namespaces, service_bus
 from broker_core.common.errors import LockLost
-from broker_core.common.types import EntityAddress, Message
-from broker_core.service_bus import entities
+from broker_core.common.types import EntityAddress
+from broker_core.service_bus import Message, entities
 
 PAYOUTS = EntityAddress("examples", "payouts")
 

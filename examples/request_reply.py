@@ -18,8 +18,8 @@ import vitrine_here  # noqa: F401  (finds the Vitrine of this repository)
 
 from broker_core import namespaces, service_bus
 from broker_core.common.errors import EntityNotFound, LockLost
-from broker_core.common.types import EntityAddress, LockedMessage, Message
-from broker_core.service_bus import entities
+from broker_core.common.types import EntityAddress
+from broker_core.service_bus import LockedMessage, Message, entities
 
 QUESTIONS = EntityAddress("examples", "questions")
 IDLE = timedelta(minutes=5)  # the shortest that the service allows

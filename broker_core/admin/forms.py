@@ -12,6 +12,7 @@ from broker_core.common.family import FamilyDefinition, definition_of, installed
 from broker_core.common.types import EntityAddress, EntityKind, Family
 from broker_core.form_fields import DurationField
 from broker_core.models import Entity, Namespace
+from broker_core.service_bus.configured_limits import limits
 from broker_core.service_bus.forms import DEFAULTS, EntitySettingsForm
 from broker_core.service_bus.rules import entity_settings
 
@@ -68,7 +69,7 @@ class EntityForm(EntitySettingsForm, forms.ModelForm):
 
     def _checked(self, name: str, value: Any, kind: EntityKind) -> Any:
         if name in entity_settings.SETTINGS_OF[kind]:
-            return entity_settings.check_setting(name, value, namespaces.limits(), kind)
+            return entity_settings.check_setting(name, value, limits(), kind)
         if value in (None, "", DEFAULTS[name]):
             return value
         raise InvalidArgument(name, f"A {kind} does not have this setting; leave it unchanged.")

@@ -14,8 +14,8 @@ from typing import Any
 from kombu.utils.encoding import str_to_bytes
 from kombu.utils.json import dumps, loads
 
-from broker_core.common.limits import STRICT
-from broker_core.common.types import LockedMessage, Message
+from broker_core.service_bus.rules.limits import STRICT
+from broker_core.service_bus.rules.values import LockedMessage, Message
 
 ENVELOPE = "kombu"  # the application property: headers and properties as JSON
 ENVELOPE_TYPE = "application/vnd.kombu+json"  # content type of a message whose body is the whole payload

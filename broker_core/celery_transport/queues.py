@@ -13,8 +13,8 @@ from datetime import timedelta
 from typing import Any
 
 from broker_core.common.errors import InvalidArgument
-from broker_core.common.limits import STRICT, Limits
-from broker_core.common.types import QueueSettings
+from broker_core.service_bus.rules.limits import STRICT, Limits
+from broker_core.service_bus.rules.values import QueueSettings
 
 _ESCAPED = re.compile(r"[^A-Za-z0-9._/-]")
 _ESCAPES = re.compile(r"(?:~[0-9a-f]{2})+")

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from .errors import InvalidArgument
-from .types import EntityAddress, Message
+from .types import EntityAddress
 
 _WORDS: dict[Any, str] = {
     str: "a string",
@@ -24,7 +24,6 @@ _WORDS: dict[Any, str] = {
     timedelta: "a timedelta, such as timedelta(seconds=5)",
     list: "a list",
     Mapping: "a mapping of names to values",
-    Message: "a Message",
     EntityAddress: "an EntityAddress, such as EntityAddress('namespace', 'queue')",
 }
 MAX_REASON = 500

@@ -4,9 +4,8 @@ from django.db import models
 from django.db.models import Case, F, When
 from django.db.models.functions import Lower
 
-from broker_core.common.types import EntityKind, EntityStatus, ExpiryMode, Family, HistoryLevel, QueueSettings, Tier
-
-DEFAULTS = QueueSettings()
+from broker_core.common.entity_defaults import ENTITY_DEFAULTS as DEFAULTS
+from broker_core.common.types import EntityKind, EntityStatus, ExpiryMode, Family, HistoryLevel, Tier
 
 
 class Namespace(models.Model):
@@ -58,21 +57,21 @@ class Entity(models.Model):
         "self", null=True, blank=True, on_delete=models.PROTECT, related_name="subscriptions", editable=False
     )
     rules_version = models.BigIntegerField(default=1, editable=False)  # of a topic: raised when its rules or subscriptions change
-    lock_duration = models.DurationField(default=DEFAULTS.lock_duration)
-    max_delivery_count = models.IntegerField(default=DEFAULTS.max_delivery_count)
+    lock_duration = models.DurationField(default=DEFAULTS["lock_duration"])
+    max_delivery_count = models.IntegerField(default=DEFAULTS["max_delivery_count"])
     default_message_time_to_live = models.DurationField(null=True, blank=True)
     dead_lettering_on_message_expiration = models.BooleanField(default=False)
     dead_lettering_on_filter_evaluation_exceptions = models.BooleanField(default=True)
     auto_delete_on_idle = models.DurationField(null=True, blank=True)
     requires_session = models.BooleanField(default=False)
     requires_duplicate_detection = models.BooleanField(default=False)
-    duplicate_detection_history_time_window = models.DurationField(default=DEFAULTS.duplicate_detection_history_time_window)
+    duplicate_detection_history_time_window = models.DurationField(default=DEFAULTS["duplicate_detection_history_time_window"])
     forward_to = models.CharField(max_length=260, null=True, blank=True)
     forward_dead_lettered_messages_to = models.CharField(max_length=260, null=True, blank=True)
     expires_whole_sessions = models.BooleanField(default=True)
     drops_locks_on_change = models.BooleanField(default=False)
-    max_size_in_megabytes = models.IntegerField(default=DEFAULTS.max_size_in_megabytes)
-    max_message_size_in_kilobytes = models.IntegerField(default=DEFAULTS.max_message_size_in_kilobytes)
+    max_size_in_megabytes = models.IntegerField(default=DEFAULTS["max_size_in_megabytes"])
+    max_message_size_in_kilobytes = models.IntegerField(default=DEFAULTS["max_message_size_in_kilobytes"])
     status = models.CharField(max_length=20, choices=[(s, s) for s in EntityStatus], default=EntityStatus.ACTIVE)
     user_metadata = models.CharField(max_length=1024, null=True, blank=True)
     expiry_mode = models.CharField(max_length=20, choices=[(m, m) for m in ExpiryMode], default=ExpiryMode.EAGER)

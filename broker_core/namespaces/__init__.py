@@ -13,7 +13,6 @@ from .namespaces import (
     delete_namespace,
     ensure_namespace,
     get_namespace,
-    limits,
     list_namespaces,
     update_namespace,
 )

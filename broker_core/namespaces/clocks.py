@@ -10,7 +10,6 @@ from typing import Any
 from broker_core.common.durations import human
 from broker_core.common.errors import EntityNotFound, InvalidArgument
 from broker_core.common.types import Actor, Right
-from broker_core.runtime.configured_limits import limits
 from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
 from broker_core.store.use_cases import use_case
@@ -18,6 +17,8 @@ from broker_core.store.use_cases import use_case
 from .namespaces import changeable_namespace
 
 LAST_YEAR_OF_A_CLOCK = 3000  # far below the maximum of a datetime, so that adding a time-to-live cannot overflow
+LONGEST_STEP = timedelta(days=36_500)
+FASTEST_RATE = 86_400.0  # a day in a second
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +51,9 @@ def pause_clock(namespace: str, *, actor: Actor | None = None) -> Steps[Clock]:
 @use_case
 def step_clock(namespace: str, step: timedelta, *, actor: Actor | None = None) -> Steps[Clock]:
     """Move the namespace's clock, running or paused, forward by `step`; returns the Clock."""
-    longest = limits().clock_step
-    if not isinstance(step, timedelta) or not timedelta(0) <= step <= longest:
+    if not isinstance(step, timedelta) or not timedelta(0) <= step <= LONGEST_STEP:
         shown = human(step) if isinstance(step, timedelta) else repr(step)
-        raise InvalidArgument("step", f"{shown} is out of range: a clock only moves forward, by at most {human(longest)}")
+        raise InvalidArgument("step", f"{shown} is out of range: a clock only moves forward, by at most {human(LONGEST_STEP)}")
     return (yield from _set_clock(namespace, actor, step=step, rate=None))
 
 
@@ -67,18 +67,17 @@ def step_clock_to(namespace: str, at: datetime, *, actor: Actor | None = None) -
     if at <= shown.now:
         when = f"{shown.now:%Y-%m-%d %H:%M:%S} UTC"
         raise InvalidArgument("at", f"is in the past: the clock of '{namespace}' shows {when} and never goes back")
-    longest = limits().clock_step
-    if at - shown.now > longest:
-        raise InvalidArgument("at", f"a clock moves forward by at most {human(longest)} at a time")
+    if at - shown.now > LONGEST_STEP:
+        raise InvalidArgument("at", f"a clock moves forward by at most {human(LONGEST_STEP)} at a time")
     return (yield from _set_clock(namespace, actor, step=timedelta(0), rate=None, to=at))
 
 
 @use_case
 def resume_clock(namespace: str, rate: float = 1.0, *, actor: Actor | None = None) -> Steps[Clock]:
     """Run the namespace's clock from its current time, `rate` times as fast as real time; returns the Clock."""
-    fastest = limits().clock_rate
-    if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not math.isfinite(rate) or not 0 < rate <= fastest:
-        raise InvalidArgument("rate", f"{rate!r} must be greater than 0 and at most {fastest:,.0f}; to stop the clock, pause it")
+    if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not math.isfinite(rate) or not 0 < rate <= FASTEST_RATE:
+        problem = f"{rate!r} must be greater than 0 and at most {FASTEST_RATE:,.0f}; to stop the clock, pause it"
+        raise InvalidArgument("rate", problem)
     return (yield from _set_clock(namespace, actor, step=timedelta(0), rate=float(rate)))
 
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
-from broker_core.common.types import Family, QueueSettings, SubscriptionSettings, TopicSettings
+from broker_core.common.entity_defaults import ENTITY_DEFAULTS
+from broker_core.common.types import Family
 
-_DEFAULTS: dict[str, Any] = {f.name: f.default for of in (SubscriptionSettings, TopicSettings, QueueSettings) for f in fields(of)}
 _STORED_AS = {"status": str, "expiry_mode": str, "history_level": int}
 
 
 def entity_columns(family: Family, values: Mapping[str, Any]) -> dict[str, Any]:
     """The columns of an entity with these settings, as parameters of `create_entity` and `update_entity`."""
-    found = _DEFAULTS | dict(values)
+    found = {**ENTITY_DEFAULTS, **values}
     stored = {name: _STORED_AS[name](value) if name in _STORED_AS else value for name, value in found.items()}
     return stored | {"family": str(family), "options": "{}", "effective": "{}", "owner_id": None}

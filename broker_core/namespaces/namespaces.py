@@ -1,4 +1,4 @@
-"""Namespaces and the limits of their tiers."""
+"""Namespaces: create, find, change and delete them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from typing import Any, NoReturn
 
 from broker_core.common.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed
 from broker_core.common.family import definition_of
-from broker_core.common.limits import Limits
 from broker_core.common.types import Actor, EntityAddress, Family, Right, Tier
-from broker_core.runtime.configured_limits import limits
 from broker_core.runtime.find_or_create import find_or_create
 from broker_core.store.connections import require_here
 from broker_core.store.driver import Atomically, Steps
@@ -32,11 +30,6 @@ class Namespace:
     tier: Tier
     created_at: datetime
     archive_days: int | None = None
-
-    @property
-    def limits(self) -> Limits:
-        """The limits for its entities."""
-        return limits(None if self.is_system else self.tier)
 
 
 @use_case(namespace="name")

@@ -6,15 +6,23 @@ nothing is stored or changed when they do. Rights: Send to send, schedule and ca
 to resubmit and purge.
 """
 
-from broker_core.common.amqp_message import body_value, encode_body, encode_message, read_message, sections
-from broker_core.common.amqp_sections import AmqpSections, Section
-
 from . import sweeps
 from .moving import move
 from .operating import dead_letter_unlocked, delete_batch, drop_locks, purge, release_locks, release_session, resubmit
 from .reading import RuleRow, explain, rules_of
 from .receiving import peek, receive, receive_and_delete, receive_deferred, receive_from
 from .routing import PublishedMessage, RuleDraft, RuleReplay, published_messages, replay_rules, route
+from .rules.amqp.messages import body_value, encode_body, encode_message, read_message, sections
+from .rules.amqp.sections import AmqpSections, Section
+from .rules.values import (
+    LockedMessage,
+    Message,
+    QueueSettings,
+    Session,
+    StoredMessage,
+    SubscriptionSettings,
+    TopicSettings,
+)
 from .sending import cancel_scheduled, send
 from .sessions import (
     accept_session,

@@ -11,6 +11,7 @@ from broker_core.common.arguments import require_kind
 from broker_core.common.errors import BrokerError, EntityNotFound, InvalidArgument, NotAllowed
 from broker_core.common.types import Actor, EntityAddress, EntityKind
 from broker_core.namespaces import Namespace
+from broker_core.service_bus.configured_limits import limits_of
 from broker_core.service_bus.rules.emulator_config import NamespacePlan, Plan, QueuePlan, SubscriptionPlan, TopicPlan
 from broker_core.service_bus.rules.entity_settings import (
     FORWARDS,
@@ -118,7 +119,7 @@ def _create(
     kind: EntityKind, address: EntityAddress, plan: _Planned, namespace: Namespace, actor: Actor | None
 ) -> Steps[_Wanted]:
     """Create the entity if it is missing, without forwards at first."""
-    settings = new_settings(kind, plan.settings, namespace.limits)
+    settings = new_settings(kind, plan.settings, limits_of(namespace))
     try:
         yield from entities.get_entity.steps(address, actor=actor)
         return _Wanted(kind, address, settings, plan, created=False)

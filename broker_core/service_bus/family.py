@@ -8,13 +8,13 @@ from broker_core.common.errors import InvalidArgument, NotAllowed
 from broker_core.common.family import FamilyDefinition
 from broker_core.common.types import Actor, EntityKind, Family, Tier
 from broker_core.namespaces import Namespace, create_namespace, delete_namespace
-from broker_core.runtime.configured_limits import limits
 from broker_core.service_bus.entities.kinds import from_row
 from broker_core.service_bus.rules.entity_settings import check_namespace_name, check_path, check_tier
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 
 from . import shared_access, sweeps, tidying, transfer
+from .configured_limits import limits
 from .entities import create_queue, delete_entity
 from .entities.lifecycle import delete_idle
 from .rules import display_state, explaining

@@ -6,8 +6,9 @@ from django import forms
 
 from broker_core.common.types import EntityKind, EntityStatus, ExpiryMode
 from broker_core.form_fields import DurationField, HistoryField
-from broker_core.runtime.configured_limits import limits
 from broker_core.service_bus.rules.entity_settings import ALL_SETTINGS, FIXED, SETTINGS_OF, STATUSES, default_settings, in_words
+
+from .configured_limits import limits
 
 DEFAULTS = {name: value for kind in EntityKind for name, value in default_settings(kind).items()}
 _EXPIRY = {

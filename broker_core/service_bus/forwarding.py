@@ -26,10 +26,10 @@ from broker_core.service_bus.rules.forwarding import (
 )
 from broker_core.service_bus.rules.messages import Prepared
 from broker_core.store.driver import AfterCommit, Atomically, Steps, all_or_none, undo
-from broker_core.store.rows import sent_message
 from broker_core.store.statements import call
 
 from .duplicates import claim_ids, record_ids
+from .message_rows import sent_message
 from .publishing import Entry, SourceMessage, Stored, columns, merge_numbers, publish
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,6 @@ from typing import Any
 from broker_core.common.arguments import require_count, require_reason, whole_numbers
 from broker_core.common.errors import EntityNotFound, InvalidArgument, MessageTooLarge
 from broker_core.common.types import Actor, EntityAddress, MessageState, Right, SubQueue, Tier
-from broker_core.runtime.configured_limits import limits
 from broker_core.runtime.entity_cache import entity_id_of, forget
 from broker_core.runtime.pacing import BATCH
 from broker_core.runtime.waiting import wake
@@ -17,6 +16,7 @@ from broker_core.store.driver import AfterCommit, Atomically, Steps
 from broker_core.store.statements import call
 from broker_core.store.use_cases import use_case
 
+from .configured_limits import limits
 from .forwarding import forward_on
 from .rules import messages as service_bus
 from .rules.sessions import check_session_id

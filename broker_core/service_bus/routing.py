@@ -11,8 +11,7 @@ from uuid import uuid4
 
 from broker_core.common.errors import EntityNotFound, FilterEvaluationError, InvalidArgument
 from broker_core.common.routes import Comparison, Rerouted, RouteStep, StepKind, Verdict, compare
-from broker_core.common.types import JSON_PROPERTIES, Actor, EntityAddress, EntityKind, EntityStatus, Message, Right
-from broker_core.common.values import decode_properties
+from broker_core.common.types import Actor, EntityAddress, EntityKind, EntityStatus, Right
 from broker_core.reads.entities import now
 from broker_core.reads.shared import require
 from broker_core.store.driver import Steps
@@ -22,10 +21,12 @@ from broker_core.store.use_cases import use_case
 from .entities import get_entity, get_subscription, get_topic, list_subscriptions
 from .entities.kinds import Subscription, Topic
 from .reading import rules_of
+from .rules.amqp.properties import decode_properties
 from .rules.filters import MessageView, Rule
 from .rules.forwarding import Destination, why_not_forward
 from .rules.matching import Copy, RuleIndex, SubscriptionRules
 from .rules.messages import prepare
+from .rules.values import JSON_PROPERTIES, Message
 
 WINDOW_SECONDS = 3600
 MOST_MESSAGES = 10_000  # that are replayed

@@ -8,7 +8,7 @@ from typing import Any
 
 from broker_core.common.arguments import whole_numbers
 from broker_core.common.errors import MessageNotFound, MessageTooLarge, NotAllowed, QuotaExceeded
-from broker_core.common.types import Actor, EntityAddress, EntityKind, EntityStatus, Message, Right, SubQueue
+from broker_core.common.types import Actor, EntityAddress, EntityKind, EntityStatus, Right, SubQueue
 from broker_core.runtime.contention import send_in_turn
 from broker_core.runtime.entity_cache import CachedEntity, on_entity
 from broker_core.runtime.gathering import Gathering
@@ -22,6 +22,7 @@ from .forwarding import wake_and_forward
 from .publishing import Stored, merge_numbers, publish
 from .rules import messages as service_bus
 from .rules import sessions
+from .rules.values import Message
 from .shared import new_ids, require_sendable, run_on_entity, touch
 
 

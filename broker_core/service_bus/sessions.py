@@ -18,21 +18,22 @@ from broker_core.common.errors import (
     SessionCannotBeLocked,
     SessionLockLost,
 )
-from broker_core.common.types import Actor, EntityAddress, Right, Session, SessionSummary, Tier, WaitKind
-from broker_core.runtime.configured_limits import limits
+from broker_core.common.types import Actor, EntityAddress, Right, Tier, WaitKind
 from broker_core.runtime.dispatcher import Received, Release
 from broker_core.runtime.entity_cache import CachedEntity, entity_id_of, on_entity
 from broker_core.runtime.pacing import HEAD_LAG
 from broker_core.runtime.waiting import wake
 from broker_core.runtime.wake_ups import WatchedList
 from broker_core.store.driver import Atomically, Steps
-from broker_core.store.rows import locked_message, stored_message
 from broker_core.store.statements import call
 from broker_core.store.use_cases import complete_only, use_case
 
+from .configured_limits import limits
+from .message_rows import locked_message, stored_message
 from .receiving import release_missed, report_deleted, session_key
 from .renewal import Renewed, renewer
 from .rules import sessions
+from .rules.values import Session, SessionSummary
 from .settling import release_unclaimed, renew
 from .shared import require_receivable, run_on_entity
 from .tidying import tidy

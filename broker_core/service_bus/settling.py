@@ -14,23 +14,13 @@ from typing import Any
 from uuid import UUID
 
 from broker_core.common.errors import NotAllowed
-from broker_core.common.types import (
-    Actor,
-    EntityAddress,
-    LockedMessage,
-    Right,
-    SettleReport,
-    Tokens,
-    is_one_token,
-    sequence_number_of,
-    unique_tokens,
-)
+from broker_core.common.lock_tokens import SettleReport, Tokens, is_one_token, sequence_number_of, settle_report, unique_tokens
+from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.runtime import refusals
 from broker_core.runtime.entity_cache import cached_entity, forget
 from broker_core.runtime.gathering import Gathering
 from broker_core.runtime.waiting import wake
 from broker_core.store.driver import AfterCommit, Steps
-from broker_core.store.rows import settle_report
 from broker_core.store.statements import call
 from broker_core.store.use_cases import use_case
 
@@ -38,6 +28,7 @@ from .forwarding import forward_on
 from .renewal import renewer
 from .rules import messages as service_bus
 from .rules import sessions
+from .rules.values import LockedMessage
 from .shared import require_properties_fit, require_receivable, run_on_entity
 
 _MAKES_AVAILABLE = frozenset(("abandon", "release", "dead_letter"))  # dead letters are available in their own list

@@ -13,8 +13,8 @@ from contextlib import suppress
 from typing import Any
 
 from broker_core.common.errors import EntityNotFound, NotAllowed, ServerBusy, TransactionEnded
-from broker_core.common.types import Actor, EntityAddress, Message, Right, SubQueue, Tokens, unique_tokens
-from broker_core.runtime.configured_limits import limits
+from broker_core.common.lock_tokens import Tokens, unique_tokens
+from broker_core.common.types import Actor, EntityAddress, Right, SubQueue
 from broker_core.runtime.entity_cache import cached_entity, forget, on_entity
 from broker_core.service_bus.rules.messages import Prepared
 from broker_core.service_bus.rules.transactions import SECONDS_AT_MOST, check_namespace, check_scope, check_size
@@ -23,9 +23,11 @@ from broker_core.store.statements import call
 from broker_core.store.use_cases import UseCase, use_case
 
 from . import settling
+from .configured_limits import limits
 from .forwarding import forward_on
 from .publishing import Entry, SourceMessage, columns
 from .rules import sessions
+from .rules.values import Message
 from .sending import prepare_all, refuse_send, send
 
 TRIES = 3  # attempts of a commit that deadlocks with another one

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from broker_core.common import amqp_message
-from broker_core.common.amqp_sections import AmqpSections
-from broker_core.common.errors import InvalidArgument
+from broker_core.common.errors import BrokerError, InvalidArgument
 from broker_core.common.types import BodyKind, EntityAddress, EntityKind, MessageState, SubQueue, Tier
-from broker_core.runtime.configured_limits import limits
 from broker_core.runtime.previews import Effect
 from broker_core.service_bus import entities, preview, shared_access
 from broker_core.service_bus.entities.kinds import as_parameters, from_row
@@ -32,6 +29,11 @@ from broker_core.store.statements import call
 from broker_core.transfer import part
 from broker_core.transfer.lines import Fields, duration, parse_duration
 from broker_core.transfer.part import Given, Item
+
+from .configured_limits import limits
+from .rules.amqp import messages as amqp_message
+from .rules.amqp.properties import decode_properties, encode_properties
+from .rules.amqp.sections import AmqpSections
 
 
 def lines_before(namespace_id: int) -> Steps:
@@ -56,6 +58,14 @@ def message_fields(row: Any) -> dict[str, Any]:
 
 def _setting(value: Any) -> Any:
     return duration(value) if hasattr(value, "total_seconds") else value
+
+
+def _is_typed(value: dict) -> bool:
+    """Whether it maps names to [type, text], as rules.amqp.properties stores them."""
+    try:
+        return encode_properties(decode_properties(value)) == value
+    except (BrokerError, ValueError, TypeError, AttributeError, ArithmeticError):
+        return False
 
 
 class Reader(part.Reader):

@@ -18,9 +18,8 @@ from typing import Any, BinaryIO, Literal, NoReturn, overload
 from uuid import UUID
 
 from broker_core.common.durations import format_iso
-from broker_core.common.errors import BrokerError, InvalidArgument
+from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import BodyKind, MessageState, SubQueue
-from broker_core.common.values import decode_properties, encode_properties
 
 FORMAT = "vitrine-export"
 VERSION = 2
@@ -305,14 +304,6 @@ def _matches(pattern: re.Pattern) -> Callable[[Any], bool]:
 
 def is_texts(value: dict) -> bool:
     return all(isinstance(text, str) for text in value.values())
-
-
-def is_typed(value: dict) -> bool:
-    """Whether it maps names to [type, text], as in common.values."""
-    try:
-        return encode_properties(decode_properties(value)) == value
-    except (BrokerError, ValueError, TypeError, AttributeError, ArithmeticError):
-        return False
 
 
 def _storable(value: Any) -> bool:

@@ -13,7 +13,7 @@ from broker_core.namespaces.entity_columns import entity_columns
 from broker_core.runtime.previews import Effect
 from broker_core.store.driver import Steps
 
-from .lines import Fields, is_texts, is_typed
+from .lines import Fields, is_texts
 
 OWN_SETTINGS = ("history_level", "hidden")  # Vitrine's settings, common to all families
 
@@ -40,7 +40,7 @@ class Reader:
     own_lines: frozenset[str] = frozenset()
     may_expire_at_once = False
     holds_properties = staticmethod(is_texts)
-    holds_application_properties = staticmethod(is_typed)
+    holds_application_properties = staticmethod(lambda value: not value)  # a family without them exports none
 
     def __init__(self, namespace_id: int, name: str, tier: Tier):
         self.namespace_id, self.name, self.tier = namespace_id, name, tier

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 from xml.dom import minidom
@@ -15,12 +16,10 @@ from django.utils.module_loading import import_string
 from django.utils.safestring import SafeString
 
 from broker_core import reads
-from broker_core.common.amqp_message import payload
 from broker_core.common.types import Actor, BodyKind, EntityAddress, Right
 from broker_core.reads import MessageRow
 
 from . import protobuf, tree
-from .amqp_values import body_as_text
 from .decoding import decoded, msgpack_as_json
 
 log = logging.getLogger(__name__)
@@ -43,6 +42,10 @@ class Readable:
     form: str
     text: str
     note: str = ""
+
+
+# (body kind other than DATA, the whole body) -> its content, if its sections hold plain bytes or text, else their values.
+ReadSections = Callable[[BodyKind, bytes], bytes | Readable]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +72,9 @@ class BodyView:
 MODES = {"": "Formatted", "raw": "As sent", "hex": "Hex"}
 
 
-def view(body: reads.Body, mode: str = "") -> BodyView:
-    """A body as the page shows it: formatted, as sent, or as a hex dump. mode: one of MODES."""
-    body = by_setting(body)
+def view(body: reads.Body, mode: str = "", read_sections: ReadSections | None = None) -> BodyView:
+    """A body as the page shows it: formatted, as sent, or as a hex dump. mode: one of MODES. read_sections: of the family."""
+    body = by_setting(body, read_sections)
     content, total = body.content, body.total
     cut = "" if len(content) >= total else f"The first {len(content):,} of {total:,} bytes; the download has all of them."
     if total == 0:
@@ -86,21 +89,21 @@ def view(body: reads.Body, mode: str = "") -> BodyView:
         note = "Bytes that are not UTF-8 are shown as \ufffd. " + (cut or _first(SHOWN_AT_ONCE, total))
         return BodyView(mode, "text", replaced, note.strip())
     if cut or body.kind is not BodyKind.DATA:
-        found = _readable(content, total, body.content_type, body.kind)
+        found = _readable(content, total, body.content_type, body.kind, read_sections)
         return _with_tree(BodyView(mode, found.form, found.text, cut or found.note, source=found.text))
     return _formatted(content, total, mode)
 
 
-def by_setting(body: reads.Body) -> reads.Body:
+def by_setting(body: reads.Body, read_sections: ReadSections | None = None) -> reads.Body:
     """The body as the function named by the setting VITRINE_BODY_FORMATTER shows it, such as with parts masked. If it fails,
     nothing of the body is shown."""
     name = getattr(settings, "VITRINE_BODY_FORMATTER", "")
     if not name or body.total == 0:
         return body
     content = body.content
-    if body.kind is not BodyKind.DATA and body.is_complete:
-        known = payload(body.kind, content)
-        content = body_as_text(body.kind, content)[1].encode() if known == content else known
+    if read_sections and body.kind is not BodyKind.DATA and body.is_complete:
+        sections = read_sections(body.kind, content)
+        content = sections if isinstance(sections, bytes) else sections.text.encode()
     try:
         shown = bytes(import_string(name)(content, body.content_type))
     except Exception:  # the function is the site's own
@@ -146,20 +149,22 @@ def _first(shown: int, total: int) -> str:
     return f"The first {shown:,} of {total:,} bytes; the download has all of them." if total > shown else ""
 
 
-def readable(content: bytes, total: int, content_type: str | None, kind: BodyKind = BodyKind.DATA) -> Readable:
-    """The first `content` of a body of `total` bytes: indented JSON or XML, text, or a hex dump; of encoded AMQP, its values."""
-    body = by_setting(reads.Body(content, 0, total, kind, content_type))
-    return _readable(body.content, body.total, content_type, body.kind)
+def readable(body: reads.Body, read_sections: ReadSections | None = None) -> Readable:
+    """The beginning of a body: indented JSON or XML, text, or a hex dump; of encoded sections, their values."""
+    shown = by_setting(body, read_sections)
+    return _readable(shown.content, shown.total, body.content_type, shown.kind, read_sections)
 
 
-def _readable(content: bytes, total: int, content_type: str | None, kind: BodyKind) -> Readable:
+def _readable(
+    content: bytes, total: int, content_type: str | None, kind: BodyKind, read_sections: ReadSections | None
+) -> Readable:
     if total == 0:
         return Readable("nothing", "", "The body is empty.")
-    if kind is not BodyKind.DATA and len(content) >= total:
-        known = payload(kind, content)
-        if known == content:
-            return Readable(*body_as_text(kind, content), "Shown as JSON; types that JSON lacks are named.")
-        return _readable(known, len(known), content_type, BodyKind.DATA)
+    if read_sections and kind is not BodyKind.DATA and len(content) >= total:
+        sections = read_sections(kind, content)
+        if isinstance(sections, Readable):
+            return sections
+        return _readable(sections, len(sections), content_type, BodyKind.DATA, None)
     cut = "" if len(content) >= total else f"The first {len(content):,} of {total:,} bytes."
     text = _as_text(content, is_cut=bool(cut))
     if text is None:
@@ -257,13 +262,15 @@ def _as_text(content: bytes, *, is_cut: bool) -> str | None:
     return None if _CONTROL.search(text) else text
 
 
-def preview_of(address: EntityAddress, row: MessageRow, actor: Actor) -> str | None:
+def preview_of(address: EntityAddress, row: MessageRow, actor: Actor, read_sections: ReadSections | None = None) -> str | None:
+    """The beginning of a stored message's body; None without the right to see it, empty if the message has left."""
     if Right.SEE_BODIES not in actor.rights:
         return None
     body = reads.body(address, row.sequence_number, length=PREVIEW_BYTES, actor=actor)
-    return preview(body.content, body.total, body.content_type, body.kind) if body else ""
+    return preview(body, read_sections) if body else ""
 
 
-def preview(content: bytes, total: int, content_type: str | None, kind: BodyKind = BodyKind.DATA) -> str:
-    shown = readable(content[:PREVIEW_BYTES], total, content_type, kind)
+def preview(body: reads.Body, read_sections: ReadSections | None = None) -> str:
+    """The beginning of a body in a line of text."""
+    shown = readable(replace(body, content=body.content[:PREVIEW_BYTES]), read_sections)
     return shown.text or shown.note

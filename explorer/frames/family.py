@@ -19,6 +19,7 @@ from broker_core.common.types import Actor, EntityAddress, EventKind, Family
 from broker_core.operations import Batch, Place, Places, Skip
 from broker_core.reads import Counted, EntityRow, Event, Explanation, MessageDetail, MessageRow
 from broker_core.store.driver import Steps
+from explorer.bodies.display import ReadSections
 
 from .actions import Action
 from .values import Act, Badge, BoardPages, Fact, Figure, StateLine
@@ -100,6 +101,7 @@ class MessagePage:
     facts:         (record) -> what the broker knows of it, before its properties.
     beside:        (query of the list, record, "next" or "previous", actor) -> the number beside it in that list; None: none.
     property_text: (stored name, value) -> a property for people, with a note.
+    read_sections: reads bodies of encoded sections (bodies.display.ReadSections); None: the family has none.
     """
 
     actions: Callable[[MessageDetail, Actor], list[Action]]
@@ -112,6 +114,7 @@ class MessagePage:
     beside: Callable[[QueryDict, MessageRecord, str, Actor], int | None]
     anchors: Callable[[Mapping[str, Any]], Mapping[str, str]] = lambda _: {}
     property_text: Callable[[str, Any], tuple[str, str]] = lambda name, value: (str(value), "")
+    read_sections: ReadSections | None = None
 
 
 @dataclass(frozen=True, slots=True)

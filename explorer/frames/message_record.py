@@ -191,7 +191,8 @@ def _body(request: HttpRequest, address: EntityAddress, number: int, detail: Mes
     found = reads.body(address, number, length=display.SHOWN_ON_DEMAND, actor=request.actor)
     if found is None:
         return {"body": None}
-    return {"body": display.view(found, mode if mode in display.MODES else ""), "body_modes": display.MODES}
+    read_sections = pages_of(detail.row.family).message.read_sections
+    return {"body": display.view(found, mode if mode in display.MODES else "", read_sections), "body_modes": display.MODES}
 
 
 def neighbours(request: HttpRequest, context: Mapping[str, Any]) -> dict[str, int | None]:

@@ -11,7 +11,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from broker_core import reads
-from broker_core.common.amqp_sections import AmqpSections
 from broker_core.common.errors import BrokerError, InvalidArgument
 from broker_core.common.types import Actor, BodyKind
 from broker_core.operations import Batch, Places, Selection, Skip
@@ -35,8 +34,8 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A message of a file, checked. properties: the broker's. stored_properties: the sender's, [type, text] by
-    name, which the family checks."""
+    """A message of a file, checked. properties: the broker's. stored_properties: the sender's, [type, text] by name, and encoded:
+    sections as sent; the family checks both."""
 
     body: bytes
     body_kind: BodyKind
@@ -46,7 +45,7 @@ class Record:
     stored_properties: Mapping[str, Any]
     time_to_live: timedelta | None
     scheduled_enqueue_at: datetime | None
-    amqp: AmqpSections | None
+    encoded: bytes | None
 
     @property
     def text(self) -> str:
@@ -170,7 +169,6 @@ def _record(line: str) -> Record:
         raise InvalidArgument("line", f"is not JSON: {problem}") from None
     if not isinstance(found, dict):
         raise InvalidArgument("line", 'must be a JSON object, such as {"body": "text"}')
-    encoded = _base64(found, "encoded")
     return Record(
         body=_body(found),
         body_kind=_body_kind(found),
@@ -180,7 +178,7 @@ def _record(line: str) -> Record:
         stored_properties=_member(found, "application_properties", dict) or {},
         time_to_live=_seconds(found),
         scheduled_enqueue_at=_instant(found),
-        amqp=None if encoded is None else AmqpSections.parse(encoded),
+        encoded=_base64(found, "encoded"),
     )
 
 

@@ -12,9 +12,9 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.views.decorators.http import require_http_methods
 
 from broker_core import rabbitmq, reads
-from broker_core.common.types import EntityAddress, Right
+from broker_core.common.types import BodyKind, EntityAddress, Right
 from broker_core.rabbitmq.rules import table
-from broker_core.reads import EntityRow, NamespaceRow
+from broker_core.reads import Body, EntityRow, NamespaceRow
 from explorer.bodies import display
 from explorer.frames.shell import Act, act, page, wants_fragment
 from explorer.rabbitmq.forms.topology import ACK_MODES, HOLD, ConsumeForm, GetForm
@@ -141,7 +141,7 @@ def _shown(delivery: Any, request: HttpRequest) -> Got:
     properties = delivery.properties
     headers = table.encode(properties.headers or {})
     visible = Right.SEE_BODIES in request.actor.rights
-    body = delivery.body
+    beginning = Body(bytes(delivery.body[:PREVIEW_BYTES]), 0, len(delivery.body), BodyKind.DATA, properties.content_type)
     return Got(
         number=delivery.number,
         exchange=delivery.exchange,
@@ -150,5 +150,5 @@ def _shown(delivery: Any, request: HttpRequest) -> Got:
         properties=presenters.properties(properties),
         headers=presenters.headers(headers),
         deaths=presenters.deaths(headers.get("x-death")),
-        body=display.readable(bytes(body[:PREVIEW_BYTES]), len(body), properties.content_type) if visible else None,
+        body=display.readable(beginning) if visible else None,
     )

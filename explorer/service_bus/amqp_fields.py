@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from broker_core.common.amqp_sections import AmqpSections, Section
-from broker_core.common.amqp_types import kind_of
-from explorer.bodies.amqp_values import as_text
+from broker_core.service_bus.rules.amqp.sections import AmqpSections, Section
+from broker_core.service_bus.rules.amqp.types import kind_of
+
+from .amqp_values import as_text
 
 # Shown with the other properties; the ids are shown here, too, if they are no strings.
 _SHOWN_ELSEWHERE = ("to", "subject", "reply-to", "content-type", "group-id", "reply-to-group-id")

@@ -15,6 +15,7 @@ from explorer.frames.family import FamilyPages, LimitPages, LockPages, MessagePa
 from explorer.frames.presenters import property_name
 
 from . import board, entity, message, message_facts, namespaces, presenters, receiver, send, settings, settling, urls
+from .amqp_values import read_sections
 from .operations import OPERATIONS
 
 _PARTS = ("overview_new", "overview_empty", "message_links", "message_held", "message_extra", "settings_fold")
@@ -38,6 +39,7 @@ SERVICE_BUS = FamilyPages(
         state_line=message_facts.state_line,
         facts=message_facts.facts,
         beside=message.beside,
+        read_sections=read_sections,
     ),
     locks=LockPages(
         word="lock",

@@ -7,11 +7,13 @@ from typing import Any
 
 from broker_core import service_bus
 from broker_core.common.errors import InvalidArgument
-from broker_core.common.types import JSON_PROPERTIES, Message, MessageState, SubQueue
-from broker_core.common.values import TYPES, decode_property
+from broker_core.common.types import MessageState, SubQueue
 from broker_core.operations import NOT_THERE, Batch, Outcome, Place, Skip
 from broker_core.reads import Tab
+from broker_core.service_bus.rules.amqp.properties import TYPES, decode_property
+from broker_core.service_bus.rules.amqp.sections import AmqpSections
 from broker_core.service_bus.rules.messages import prepare
+from broker_core.service_bus.rules.values import JSON_PROPERTIES, Message
 from broker_core.store.driver import Steps
 from explorer.frames.family import FamilyOperations
 
@@ -53,7 +55,8 @@ def _value(name: str, pair: Any) -> Any:
 
 
 def _message(record: Any) -> Message:
-    amqp, properties = record.amqp, {name: record.properties[name] for name in JSON_PROPERTIES if name in record.properties}
+    amqp = None if record.encoded is None else AmqpSections.parse(record.encoded)
+    properties = {name: record.properties[name] for name in JSON_PROPERTIES if name in record.properties}
     if amqp is not None and "correlation_id" in properties:
         properties["correlation_id"] = amqp.typed_id("correlation-id", properties["correlation_id"])
     found = Message(

@@ -10,8 +10,9 @@ from django.views.decorators.http import require_http_methods
 
 from broker_core import reads, service_bus
 from broker_core.common.errors import InvalidArgument, NotAllowed
-from broker_core.common.types import Actor, EntityAddress, StoredMessage, SubQueue
+from broker_core.common.types import Actor, EntityAddress, SubQueue
 from broker_core.reads import MessageRow, Tab
+from broker_core.service_bus.rules.values import StoredMessage
 from explorer.bodies.display import LOOKED_AT, preview, preview_of
 from explorer.frames.presenters import SUBQUEUES, numbered, plural
 from explorer.frames.shell import Act, act, address_of, page, show, wants_fragment
@@ -19,6 +20,7 @@ from explorer.live.page import live, of_receiver
 from explorer.service_bus.forms.receiver import AcceptForm, ReceiveDeferredForm, ReceiveForm, SettleForm
 
 from . import sessions, settling
+from .amqp_values import read_sections
 
 _LISTS = {SubQueue.MAIN: (Tab.LOCKED, Tab.DEFERRED), SubQueue.DEAD_LETTER: (Tab.DEAD_LETTER,)}
 
@@ -74,12 +76,16 @@ def _show(
         "accept_form": AcceptForm(initial={"session_id": request.GET.get("session", "")}),
         "receive_form": (forms or {}).get("receive") or ReceiveForm(),
         "deferred_form": (forms or {}).get("deferred") or ReceiveDeferredForm(),
-        "taken": [(m, preview(m.body, len(m.body), m.content_type)) for m in taken or ()],
+        "taken": [(message, _preview(message)) for message in taken or ()],
         "error": done.error,
         "holder": request.actor.holder_label,
     }
     live = of_receiver("explorer/service_bus/_receiver.html", entity)
     return show(request, "service_bus/receiver", context, status=status, live=live)
+
+
+def _preview(message: StoredMessage) -> str:
+    return preview(reads.Body(message.body, 0, len(message.body), message.body_kind, message.content_type), read_sections)
 
 
 def held(address: EntityAddress, actor: Actor) -> list[LockedByUser]:
@@ -88,7 +94,7 @@ def held(address: EntityAddress, actor: Actor) -> list[LockedByUser]:
         reads.list_messages(address, tab, limit=LOOKED_AT, newest_first=False, actor=actor) for tab in _LISTS[address.subqueue]
     ]
     rows = {row.sequence_number: row for page in pages for row in page.rows if settling.is_held_by(row, actor)}
-    return [LockedByUser(row, preview_of(address, row, actor)) for _, row in sorted(rows.items())]
+    return [LockedByUser(row, preview_of(address, row, actor, read_sections)) for _, row in sorted(rows.items())]
 
 
 def available(entity: reads.EntityRow, subqueue: SubQueue) -> int:

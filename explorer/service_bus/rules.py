@@ -11,12 +11,13 @@ from django.views.decorators.http import require_GET, require_http_methods
 
 from broker_core import reads, service_bus
 from broker_core.common.errors import BrokerError, EntityNotFound, InvalidArgument
-from broker_core.common.types import EntityAddress, EntityKind, Message, Right
-from broker_core.common.values import encode_properties, text_of
+from broker_core.common.types import EntityAddress, EntityKind, Right
 from broker_core.reads import EntityRow
 from broker_core.service_bus import PublishedMessage, RuleDraft, entities
 from broker_core.service_bus.routing import TEXTS
+from broker_core.service_bus.rules.amqp.properties import encode_properties, text_of
 from broker_core.service_bus.rules.filters import Rule
+from broker_core.service_bus.rules.values import Message
 from explorer.frames.forms.queries import RULES
 from explorer.frames.routes import ShownReplay, nested, replayed
 from explorer.frames.shell import Act, about, act, address_of, page, show, show_form

@@ -11,8 +11,8 @@ from django.views.decorators.http import require_http_methods
 from broker_core import reads, service_bus
 from broker_core.common.errors import NotAllowed
 from broker_core.common.types import EntityAddress, EntityKind, Family, HistoryLevel, Right
-from broker_core.common.values import text_of
 from broker_core.reads import EntityRow
+from broker_core.service_bus.rules.amqp.properties import text_of
 from explorer.frames import presenters
 from explorer.frames.copying import original_of, text_to_copy
 from explorer.frames.shell import Act, about, act, address_of, page, show, wants_fragment

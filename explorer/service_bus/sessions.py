@@ -11,8 +11,9 @@ from django.http import HttpRequest, QueryDict
 
 from broker_core import reads, service_bus
 from broker_core.common.errors import BrokerError, InvalidArgument
-from broker_core.common.types import Actor, EntityAddress, Session, StoredMessage
+from broker_core.common.types import Actor, EntityAddress
 from broker_core.reads import SessionRow
+from broker_core.service_bus.rules.values import Session, StoredMessage
 from explorer.frames.presenters import plural
 from explorer.frames.shell import Act, act
 from explorer.service_bus.forms.receiver import AcceptForm, ReceiveDeferredForm, SessionForm

@@ -6,7 +6,8 @@ from django.http import HttpRequest
 
 from broker_core import reads, service_bus
 from broker_core.common.errors import InvalidArgument
-from broker_core.common.types import Actor, EntityAddress, SettleReport, SubQueue, sequence_number_of
+from broker_core.common.lock_tokens import SettleReport, sequence_number_of
+from broker_core.common.types import Actor, EntityAddress, SubQueue
 from broker_core.reads import MessageRow
 from broker_core.service_bus.rules.display_state import DisplayState
 from explorer.frames.shell import Act, act

@@ -8,10 +8,11 @@ from django.contrib.auth.models import Group
 from django.urls import reverse
 
 from broker_core import namespaces, service_bus
-from broker_core.common.types import EntityAddress, Message
+from broker_core.common.types import EntityAddress
 from broker_core.history import archive as archiving
 from broker_core.models import ArchiveEpoch, ArchiveFile, ArchiveRebuild, ArchiveSlice, Entity
 from broker_core.service_bus import entities
+from broker_core.service_bus.rules.values import Message
 from explorer.people.roles import VIEWER
 from tests.history.conftest import postgres  # noqa: F401
 from tests.html import body_of

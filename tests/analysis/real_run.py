@@ -17,9 +17,10 @@ from typing import Any, Protocol
 
 from broker_core import namespaces, queue_storage, rabbitmq, service_bus, sweeps
 from broker_core.common.errors import BrokerError
-from broker_core.common.types import Actor, EntityAddress, EventKind, Message
+from broker_core.common.types import Actor, EntityAddress, EventKind
 from broker_core.rabbitmq import Publication
 from broker_core.service_bus import entities
+from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections
 from explorer.analysis.jobs import outcomes
 from explorer.analysis.jobs.replaying import Delivery, End, Life, Refusal, Replayable, Traits, replayable

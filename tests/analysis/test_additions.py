@@ -9,10 +9,11 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from broker_core import namespaces, service_bus
-from broker_core.common.types import Actor, EntityAddress, Message
+from broker_core.common.types import Actor, EntityAddress
 from broker_core.history import manifest, retention, storage, verification
 from broker_core.models import ArchiveFile, ArchiveRebuild, ArchiveUnusedFile, Entity, EntityCounter
 from broker_core.service_bus import entities
+from broker_core.service_bus.rules.values import Message
 from explorer.analysis.running import additions, execution
 from explorer.models import AnalysisRun
 

@@ -7,11 +7,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from broker_core import namespaces, service_bus
-from broker_core.common.types import Actor, EntityAddress, Message, QueueSettings, Right
+from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.common.types import EventKind as Kind
 from broker_core.history import archive, schema
 from broker_core.models import Entity, EntityCounter, Namespace
 from broker_core.service_bus import entities
+from broker_core.service_bus.rules.values import Message, QueueSettings
 from broker_core.sweeps import end_locks, expire_messages
 from explorer.analysis import generation
 from explorer.analysis.jobs import generated, load

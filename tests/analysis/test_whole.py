@@ -8,10 +8,11 @@ import pytest
 from django.db import connection
 
 from broker_core import namespaces, service_bus
-from broker_core.common.types import Actor, EntityAddress, Message, Right
+from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.history import archive, storage
 from broker_core.models import ArchiveFile, ArchiveSlice, Entity
 from broker_core.service_bus import entities
+from broker_core.service_bus.rules.values import Message
 from explorer.analysis import generation
 from explorer.analysis.pages.asking import asked_of
 from explorer.analysis.reports.registry import ANALYSES, BY_SLUG

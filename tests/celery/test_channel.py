@@ -21,10 +21,11 @@ from broker_core.celery_transport.channel import GATHERING_SECONDS
 from broker_core.celery_transport.holdings import HOLDINGS
 from broker_core.celery_transport.transport import SECONDS_BETWEEN_LOOKS
 from broker_core.common.errors import BrokerUnavailable, EntityNotFound, NotAllowed
-from broker_core.common.types import Actor, EntityAddress, EntityStatus, Message, MessageState
+from broker_core.common.types import Actor, EntityAddress, EntityStatus, MessageState
 from broker_core.runtime import wake_ups
 from broker_core.service_bus import entities
 from broker_core.service_bus.renewal import renewer
+from broker_core.service_bus.rules.values import Message
 from tests.eventually import eventually
 
 TASKS = kombu.Queue("tasks", kombu.Exchange(""), routing_key="tasks")

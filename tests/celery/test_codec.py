@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.celery_transport import codec
-from broker_core.common.types import BodyKind, EntityAddress, LockedMessage, MessageState
-from broker_core.common.values import encode_properties
+from broker_core.common.types import BodyKind, EntityAddress, MessageState
+from broker_core.service_bus.rules.amqp.properties import encode_properties
+from broker_core.service_bus.rules.values import LockedMessage
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 TOKEN = uuid.UUID(int=7)

@@ -8,7 +8,8 @@ import pytest
 
 from broker_core.common.arguments import require_kind, require_storable, storage_problem, whole_numbers, wrong_kind
 from broker_core.common.errors import InvalidArgument
-from broker_core.common.types import ExpiryMode, Message
+from broker_core.common.types import ExpiryMode
+from broker_core.service_bus.rules.values import Message
 
 
 class Owner(Enum):

@@ -13,8 +13,9 @@ import pytest
 from broker_core import namespaces, queue_storage, rabbitmq, reads, sweeps
 from broker_core import service_bus as broker
 from broker_core.common.errors import BrokerError
-from broker_core.common.types import EntityAddress, Message
+from broker_core.common.types import EntityAddress
 from broker_core.service_bus import entities
+from broker_core.service_bus.rules.values import Message
 
 pytestmark = pytest.mark.django_db(transaction=True)
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)

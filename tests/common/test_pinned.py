@@ -10,7 +10,8 @@ import pytest
 from broker_core.common.arguments import require_count, whole_numbers
 from broker_core.common.errors import InvalidArgument, NotAllowed
 from broker_core.common.family import FamilyDefinition
-from broker_core.common.limits import RELAXED, STRICT, Range, of_tier
+from broker_core.common.lock_tokens import sequence_number_of
+from broker_core.common.typed import Typed
 from broker_core.common.types import (
     BodyKind,
     EntityKind,
@@ -22,12 +23,12 @@ from broker_core.common.types import (
     SubQueue,
     Tier,
     WaitKind,
-    sequence_number_of,
 )
-from broker_core.common.values import Typed, encode_properties
 from broker_core.queue_storage.rules import errors as storage_errors
 from broker_core.rabbitmq.rules.messages import MAX_BODY
+from broker_core.service_bus.rules.amqp.properties import encode_properties
 from broker_core.service_bus.rules.entity_settings import default_settings
+from broker_core.service_bus.rules.limits import RELAXED, STRICT, Range, of_tier
 from broker_core.service_bus.rules.sas import TokenRefused
 from broker_core.service_bus.rules.transactions import check_size
 
@@ -51,7 +52,7 @@ DOCUMENTED = {
     "filter_text": 1024, "filter_nesting": 20, "action_statements": 32, "subscription_name": 50,
     "subscriptions_per_topic": 2000, "sql_filters_per_topic": 2000, "correlation_filters_per_topic": 100_000,
     "entities_per_namespace": 10_000, "session_state": 1_048_576, "messages_per_transaction": 100,
-    "messages_per_batch_delete": 4000, "clock_rate": 86_400.0, "clock_step": timedelta(days=36_500),
+    "messages_per_batch_delete": 4000,
 }  # fmt: skip
 RANGES = {
     "lock_duration": (Range(timedelta(seconds=5), timedelta(minutes=5)), Range(timedelta(milliseconds=10), timedelta(days=1))),

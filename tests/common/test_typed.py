@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.common.typed import Typed
-from broker_core.common.types import Message
-from broker_core.common.values import decode_properties, encode_properties
 from broker_core.rabbitmq.rules import deaths, table
+from broker_core.service_bus.rules.amqp.properties import decode_properties, encode_properties
 from broker_core.service_bus.rules.filters import compile_action
+from broker_core.service_bus.rules.values import Message
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

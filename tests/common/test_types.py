@@ -8,20 +8,10 @@ from uuid import UUID
 import pytest
 
 from broker_core.common.errors import InvalidArgument, LockLost, NotAuthorized, SessionLockLost
-from broker_core.common.types import (
-    Actor,
-    EntityAddress,
-    EntityStatus,
-    EventKind,
-    Message,
-    Right,
-    SettleReport,
-    StoredMessage,
-    SubQueue,
-    is_one_token,
-    unique_tokens,
-)
+from broker_core.common.lock_tokens import SettleReport, is_one_token, unique_tokens
+from broker_core.common.types import Actor, EntityAddress, EntityStatus, EventKind, Right, SubQueue
 from broker_core.service_bus.rules.messages import prepare
+from broker_core.service_bus.rules.values import Message, StoredMessage
 
 ONE, TWO = UUID(int=1), UUID(int=2)
 

@@ -10,10 +10,11 @@ import psycopg
 import pytest
 
 from broker_core import namespaces, service_bus
-from broker_core.common.types import EntityAddress, Message
+from broker_core.common.types import EntityAddress
 from broker_core.history import archive
 from broker_core.runtime import contention
 from broker_core.service_bus import entities
+from broker_core.service_bus.rules.values import Message
 from broker_core.store import statements
 from tests.soak.killed_server import KilledServer
 

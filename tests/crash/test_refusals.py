@@ -11,8 +11,9 @@ import pytest
 
 from broker_core import namespaces, service_bus
 from broker_core.common.errors import BrokerUnavailable, LockLost, ServerBusy
-from broker_core.common.types import EntityAddress, Message
+from broker_core.common.types import EntityAddress
 from broker_core.service_bus import entities
+from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections
 from explorer.site.embedded_postgres import server
 from tests.eventually import eventually

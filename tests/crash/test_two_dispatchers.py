@@ -10,8 +10,9 @@ from uuid import uuid4
 import pytest
 
 from broker_core import namespaces, service_bus
-from broker_core.common.types import EntityAddress, Message
+from broker_core.common.types import EntityAddress
 from broker_core.service_bus import entities
+from broker_core.service_bus.rules.values import Message
 
 from .conftest import ROOT
 

@@ -9,9 +9,10 @@ import pytest
 
 from broker_core import namespaces, service_bus
 from broker_core.common.errors import BrokerUnavailable
-from broker_core.common.types import EntityAddress, Message
+from broker_core.common.types import EntityAddress
 from broker_core.runtime import dispatcher, wake_ups
 from broker_core.service_bus import entities
+from broker_core.service_bus.rules.values import Message
 from broker_core.store import aio, connections
 from explorer.site.embedded_postgres import server
 from tests.eventually import eventually

@@ -8,8 +8,8 @@ import request_reply as example
 
 from broker_core import service_bus, sweeps
 from broker_core.common.errors import EntityNotFound
-from broker_core.common.types import Message
 from broker_core.service_bus import entities
+from broker_core.service_bus.rules.values import Message
 from broker_core.store import aio
 
 pytestmark = pytest.mark.asyncio

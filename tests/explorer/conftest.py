@@ -9,9 +9,10 @@ import pytest
 from django.test import Client
 
 from broker_core import namespaces, queue_storage, service_bus
-from broker_core.common.types import Actor, EntityAddress, Message, Right
+from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.filters import CorrelationFilter, Rule, compile_action, compile_filter
+from broker_core.service_bus.rules.values import Message
 from tests.fixtures import account, broker_database, namespace  # noqa: F401 - fixtures
 
 FRAGMENT = {"HX-Request": "true", "HX-Request-Type": "partial"}

@@ -8,7 +8,8 @@ import pytest
 from playwright.sync_api import expect
 
 from broker_core import reads, service_bus
-from broker_core.common.types import EntityAddress, Message, Session
+from broker_core.common.types import EntityAddress
+from broker_core.service_bus.rules.values import Message, Session
 
 AXE = Path(__file__).parent / "axe.min.js"
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]

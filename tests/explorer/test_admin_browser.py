@@ -6,9 +6,10 @@ from django.urls import reverse
 from django_celery_beat.models import CrontabSchedule, PeriodicTask
 
 from broker_core import namespaces, service_bus
-from broker_core.common.types import EntityAddress, Message
+from broker_core.common.types import EntityAddress
 from broker_core.models import SweepRun
 from broker_core.service_bus import entities
+from broker_core.service_bus.rules.values import Message
 from explorer.schedules import create_missing
 
 from .test_admin import MODELS, READ_ONLY, row, url

@@ -6,10 +6,13 @@ import pytest
 from hypothesis import given
 
 from broker_core import service_bus
-from broker_core.common.types import BodyKind, Message
-from broker_core.common.values import Typed
+from broker_core.common.typed import Typed
+from broker_core.common.types import BodyKind
+from broker_core.reads import Body
+from broker_core.service_bus.rules.values import Message
 from explorer.bodies.display import readable
 from explorer.service_bus.amqp_fields import amqp_fields
+from explorer.service_bus.amqp_values import read_sections
 from tests import amqp_values
 from tests.html import body_of
 
@@ -47,7 +50,7 @@ def test_any_message_can_be_shown(encoded):
     message = service_bus.read_message(encoded)
     fields = amqp_fields(message.amqp.raw if message.amqp else None)
     assert all(isinstance(text, str) and "\x00" not in text for field in fields for text in field)
-    shown = readable(message.body, len(message.body), None, message.body_kind)
+    shown = readable(Body(message.body, 0, len(message.body), message.body_kind, None), read_sections)
     assert shown.text or shown.note
 
 
@@ -63,5 +66,5 @@ def test_any_message_can_be_shown(encoded):
 )
 def test_bodies_of_encoded_sections(kind, value, form, text):
     body = service_bus.encode_body(kind, value)
-    shown = readable(body, len(body), None, kind)
+    shown = readable(Body(body, 0, len(body), kind, None), read_sections)
     assert (shown.form, shown.text) == (form, text)

@@ -12,9 +12,10 @@ import pytest
 from django.test import Client
 
 from broker_core import namespaces, rabbitmq, reads, service_bus
-from broker_core.common.types import Actor, EntityAddress, Message, Right
+from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.rabbitmq import Publication
 from broker_core.service_bus import entities
+from broker_core.service_bus.rules.values import Message
 from explorer.dead_letters import notes
 from explorer.models import SavedFilter
 from tests.html import body_of

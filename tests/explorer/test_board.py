@@ -8,8 +8,9 @@ import pytest
 from playwright.sync_api import expect
 
 from broker_core import namespaces, rabbitmq, reads, service_bus
-from broker_core.common.types import EntityAddress, EventKind, Message
+from broker_core.common.types import EntityAddress, EventKind
 from broker_core.reads import Tab
+from broker_core.service_bus.rules.values import Message
 from explorer.board import lanes as board_lanes
 from explorer.board.reading import board_of
 from tests.html import body_of

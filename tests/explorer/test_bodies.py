@@ -9,9 +9,9 @@ import re
 import msgpack
 import pytest
 
-from broker_core.common.amqp_message import encode_body
 from broker_core.common.types import BodyKind
 from broker_core.reads import Body
+from broker_core.service_bus.rules.amqp.messages import encode_body
 from explorer.bodies import decoding, display, protobuf, tree
 
 ORDER = b'{"order": 12345678901234567890123, "lines": [{"sku": "a"}, {}], "note": null}'
@@ -156,7 +156,7 @@ def test_a_function_of_the_site_changes_what_is_shown_of_a_body(settings, mode):
     assert "4711" not in f"{shown.text}{shown.tree}{shown.source}" and "***" in f"{shown.text}{shown.tree}"
     value = encode_body(BodyKind.VALUE, {"card": "4711"})
     assert "4711" not in display.view(Body(value, 0, len(value), BodyKind.VALUE, None), mode).text
-    assert "4711" not in display.preview(b"4711", 4, None)
+    assert "4711" not in display.preview(Body(b"4711", 0, 4, BodyKind.DATA, None))
     assert display.view(Body(b"4711 and mo", 0, 99, BodyKind.DATA, None), "raw").note.startswith("The first 11 of 99")
 
 

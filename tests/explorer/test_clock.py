@@ -6,8 +6,9 @@ from datetime import timedelta
 import pytest
 
 from broker_core import namespaces, rabbitmq, reads, service_bus
-from broker_core.common.types import EntityAddress, Message
+from broker_core.common.types import EntityAddress
 from broker_core.service_bus import entities
+from broker_core.service_bus.rules.values import Message
 from explorer.models import AuditRecord
 from tests.html import body_of
 

@@ -7,8 +7,9 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 
 from broker_core import queue_storage, rabbitmq, reads, service_bus
 from broker_core.common.durations import human
-from broker_core.common.types import EntityAddress, Message
+from broker_core.common.types import EntityAddress
 from broker_core.rabbitmq.rules.policies import Policy
+from broker_core.service_bus.rules.values import Message
 from explorer.models import AuditRecord
 from tests.fixtures import vhost  # noqa: F401 - a fixture
 from tests.html import body_of

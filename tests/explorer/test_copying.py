@@ -3,7 +3,8 @@
 import pytest
 
 from broker_core import queue_storage, rabbitmq, reads, service_bus
-from broker_core.common.types import EntityAddress, Message
+from broker_core.common.types import EntityAddress
+from broker_core.service_bus.rules.values import Message
 from tests.html import body_of
 
 pytest_plugins = ["tests.explorer.rabbitmq_office"]

@@ -11,10 +11,11 @@ from playwright.sync_api import expect
 
 from broker_core import namespaces, queue_storage, rabbitmq, reads, service_bus
 from broker_core import operations as core
-from broker_core.common.types import EntityAddress, Message, SubQueue
+from broker_core.common.types import EntityAddress, SubQueue
 from broker_core.rabbitmq import Publication
 from broker_core.reads import EntityFilter
 from broker_core.service_bus import entities
+from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections
 from explorer.dead_letters.inbox import group_url
 from explorer.models import AuditRecord, DeadLetterNote

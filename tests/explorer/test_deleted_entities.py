@@ -5,9 +5,10 @@ import re
 import pytest
 
 from broker_core import service_bus
-from broker_core.common.types import Actor, EntityAddress, Message, Right
+from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.reads import deleted_entity
 from broker_core.service_bus import entities
+from broker_core.service_bus.rules.values import Message
 from tests.fixtures import namespace  # noqa: F401 - fixture
 from tests.html import body_of
 

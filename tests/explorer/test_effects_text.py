@@ -5,9 +5,10 @@ from datetime import timedelta
 import pytest
 
 from broker_core import namespaces, rabbitmq, reads, service_bus
-from broker_core.common.types import EntityAddress, Message
+from broker_core.common.types import EntityAddress
 from broker_core.rabbitmq.rules.policies import Policy
 from broker_core.service_bus import entities, preview
+from broker_core.service_bus.rules.values import Message
 from explorer.frames.presenters import effects_text
 from explorer.models import AuditRecord
 from tests.fixtures import vhost  # noqa: F401 - fixture

@@ -6,9 +6,10 @@ import re
 import pytest
 
 from broker_core import queue_storage, rabbitmq, reads, service_bus
-from broker_core.common.types import EntityAddress, Message
+from broker_core.common.types import EntityAddress
 from broker_core.reads import EntityFilter, entity_lists
 from broker_core.service_bus import entities
+from broker_core.service_bus.rules.values import Message
 from explorer.pages import overview
 from tests.fixtures import vhost  # noqa: F401 - fixture
 from tests.html import body_of

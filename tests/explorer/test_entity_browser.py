@@ -6,8 +6,9 @@ import pytest
 from playwright.sync_api import expect
 
 from broker_core import namespaces, queue_storage, rabbitmq, service_bus
-from broker_core.common.types import EntityAddress, EntityStatus, Message
+from broker_core.common.types import EntityAddress, EntityStatus
 from broker_core.service_bus import entities
+from broker_core.service_bus.rules.values import Message
 
 from .test_accessibility import browser, violations  # noqa: F401
 

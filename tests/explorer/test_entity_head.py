@@ -7,9 +7,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from broker_core import queue_storage, rabbitmq, reads, service_bus
-from broker_core.common.types import EntityAddress, EntityKind, EntityStatus, EventKind, Message
+from broker_core.common.types import EntityAddress, EntityKind, EntityStatus, EventKind
 from broker_core.reads import Event
 from broker_core.service_bus import entities
+from broker_core.service_bus.rules.values import Message
 from explorer.frames.head import pauses
 from explorer.frames.receivers import summarised
 from explorer.models import AuditRecord

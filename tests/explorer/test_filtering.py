@@ -5,9 +5,10 @@ import re
 from django.urls import reverse
 
 from broker_core import rabbitmq, reads, service_bus
-from broker_core.common.types import EntityAddress, Message
+from broker_core.common.types import EntityAddress
 from broker_core.rabbitmq.messages.properties import Properties
 from broker_core.service_bus import entities
+from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections
 from explorer.models import AuditRecord, SavedFilter
 from tests.fixtures import broker_database, vhost  # noqa: F401 - fixtures

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from broker_core import service_bus, sweeps
-from broker_core.common.types import Message
 from broker_core.reads import Times, TrafficPoint
+from broker_core.service_bus.rules.values import Message
 from explorer.charts import traffic
 from explorer.models import AuditRecord
 from explorer.pages import insights

@@ -10,8 +10,9 @@ import pytest
 from playwright.sync_api import expect
 
 from broker_core import namespaces, operations, reads, service_bus
-from broker_core.common.types import Actor, EntityAddress, EntityStatus, Message, Right
+from broker_core.common.types import Actor, EntityAddress, EntityStatus, Right
 from broker_core.service_bus import entities
+from broker_core.service_bus.rules.values import Message
 from explorer.operations import runner
 from tests.emptying import empty_tables
 

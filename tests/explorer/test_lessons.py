@@ -22,13 +22,14 @@ from playwright.sync_api import expect
 from broker_core import namespaces, operations, queue_storage, rabbitmq, reads, service_bus
 from broker_core.common.durations import parse_human_or_iso
 from broker_core.common.errors import NotAuthorized
-from broker_core.common.types import Actor, EntityAddress, Family, Message, Right
+from broker_core.common.types import Actor, EntityAddress, Family, Right
 from broker_core.operations import Kind, State
 from broker_core.rabbitmq import Properties, Publication
 from broker_core.rabbitmq.rules.policies import Policy
 from broker_core.reads import EventFilter
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.filters import CorrelationFilter, Rule, compile_action
+from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections, driver
 from broker_core.store.statements import SQL
 from explorer import audit

@@ -21,10 +21,11 @@ from django.urls import reverse
 from playwright.sync_api import expect
 
 from broker_core import namespaces, queue_storage, rabbitmq, service_bus
-from broker_core.common.types import Actor, EntityAddress, EventKind, Message, Right
+from broker_core.common.types import Actor, EntityAddress, EventKind, Right
 from broker_core.history.feed import Follower, NewEvents
 from broker_core.reads import ClockReading
 from broker_core.service_bus import entities
+from broker_core.service_bus.rules.values import Message
 from broker_core.store.connections import Database
 from explorer.live import feed as feeds
 from explorer.live import page

@@ -7,10 +7,11 @@ import uuid
 import pytest
 
 from broker_core import rabbitmq, reads, service_bus
-from broker_core.common.types import EntityAddress, Message
+from broker_core.common.types import EntityAddress
 from broker_core.rabbitmq import Publication
 from broker_core.reads import EntityFilter, LockFilter
 from broker_core.service_bus import entities
+from broker_core.service_bus.rules.values import Message
 from explorer.models import AuditRecord
 
 from .conftest import FRAGMENT, WORKER

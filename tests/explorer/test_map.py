@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from playwright.sync_api import expect
 
 from broker_core import namespaces, queue_storage, rabbitmq, reads, service_bus
-from broker_core.common.types import Actor, EntityAddress, Message, Right
+from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.rabbitmq.messages.properties import Properties
 from broker_core.rabbitmq.messages.publishing import Publication
 from broker_core.reads import Flow, Link, LinkKind, Way
 from broker_core.service_bus import entities
+from broker_core.service_bus.rules.values import Message
 from broker_core.store.connections import Database
 from explorer.live.page import View
 from explorer.map import layout, pages, spots

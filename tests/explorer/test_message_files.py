@@ -14,11 +14,12 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from broker_core import namespaces, queue_storage, rabbitmq, reads, service_bus, sweeps
 from broker_core import operations as core
 from broker_core.common.errors import NotAllowed, NotAuthorized
-from broker_core.common.types import Actor, EntityAddress, Message, Right
-from broker_core.common.values import Typed
+from broker_core.common.typed import Typed
+from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.operations import Kind, batches, exporting
 from broker_core.rabbitmq import Properties, Publication
 from broker_core.service_bus import entities
+from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections
 from explorer.frames.family import pages_of
 from explorer.models import AuditRecord

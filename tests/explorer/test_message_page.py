@@ -8,8 +8,9 @@ from datetime import timedelta
 import pytest
 
 from broker_core import namespaces, queue_storage, rabbitmq, reads, service_bus
-from broker_core.common.types import Actor, EntityAddress, Message, Right
+from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.service_bus import entities
+from broker_core.service_bus.rules.values import Message
 from tests.html import body_of
 
 from .conftest import FRAGMENT, WORKER

@@ -7,9 +7,10 @@ import pytest
 from django.urls import reverse
 
 from broker_core import queue_storage, rabbitmq, reads, service_bus
-from broker_core.common.types import EntityAddress, EntityStatus, Message
+from broker_core.common.types import EntityAddress, EntityStatus
 from broker_core.reads import Times, TrafficPoint
 from broker_core.service_bus import entities
+from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections, driver
 from explorer import audit
 from explorer.charts import sparklines

@@ -8,8 +8,9 @@ from playwright.sync_api import expect
 
 from broker_core import operations as core
 from broker_core import reads, service_bus
-from broker_core.common.types import EntityAddress, Message
+from broker_core.common.types import EntityAddress
 from broker_core.operations import State
+from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections
 from explorer.models import AuditRecord
 from explorer.operations import runner

@@ -8,8 +8,9 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from broker_core import reads, service_bus
-from broker_core.common.types import EntityKind, Message
+from broker_core.common.types import EntityKind
 from broker_core.reads import EntityFilter
+from broker_core.service_bus.rules.values import Message
 from explorer.frames import figures, presenters
 from explorer.frames.recent import CacheByKey
 from explorer.pages import now, overview

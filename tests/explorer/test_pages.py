@@ -14,9 +14,10 @@ from django.urls import reverse
 
 from broker_core import namespaces, queue_storage, rabbitmq, reads, service_bus
 from broker_core.common.errors import NotAuthorized
-from broker_core.common.types import Actor, EntityAddress, Message, MessageState, Right
-from broker_core.common.values import Typed
+from broker_core.common.typed import Typed
+from broker_core.common.types import Actor, EntityAddress, MessageState, Right
 from broker_core.service_bus import entities
+from broker_core.service_bus.rules.values import Message
 from explorer.models import AuditRecord
 from tests.html import body_of
 
@@ -46,7 +47,7 @@ def test_a_filter_says_how_far_it_searched_and_can_be_cleared(pages, as_):
 
 def test_what_a_sender_wrote_is_never_markup(pages, as_):
     evil = "<script>alert(1)</script>"
-    from broker_core.common.types import Message
+    from broker_core.service_bus.rules.values import Message
 
     [number] = service_bus.send(pages.shop, [Message(body=evil.encode(), message_id=evil, subject=evil, properties={evil: evil})])
     client = as_("operator")
@@ -81,7 +82,7 @@ def test_bodies_are_a_right_of_their_own(pages, as_):
 
 
 def test_a_large_body_is_shown_on_demand(pages, as_):
-    from broker_core.common.types import Message
+    from broker_core.service_bus.rules.values import Message
 
     [number] = service_bus.send(pages.shop, [Message(body=b"x" * 100_000)])
     client = as_("operator")
@@ -433,7 +434,7 @@ def test_the_audit_pages_and_filters(pages, as_):
 
 
 def test_typed_values_are_sent_as_typed(shop):
-    from explorer.frames.forms.typed import typed_value
+    from explorer.service_bus.forms.properties import typed_value
 
     assert repr(typed_value("x", "long", "7")) == repr(Typed("long", 7))
     assert typed_value("x", "binary", "aGk=").value == b"hi"

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from broker_core.common.types import EntityAddress, EntityStatus, EventKind, Family, SubQueue
+from broker_core.common.types import BodyKind, EntityAddress, EntityStatus, EventKind, Family, SubQueue
 from broker_core.queue_storage.rules.display_state import DisplayState as StorageDisplayState
 from broker_core.rabbitmq.rules.display_state import DisplayState as RabbitDisplayState
-from broker_core.reads import Capped, Counts, Event, LinkedMessage, TrafficPoint
+from broker_core.reads import Body, Capped, Counts, Event, LinkedMessage, TrafficPoint
 from broker_core.service_bus.rules.display_state import DisplayState
 from explorer.bodies import display
 from explorer.frames import background_tasks, glance, presenters, timeline
@@ -170,6 +170,10 @@ def test_xml_is_indented_and_entities_are_never_expanded():
     assert display.pretty_xml("<a") is None
 
 
+def readable(content: bytes, total: int | None = None):
+    return display.readable(Body(content, 0, len(content) if total is None else total, BodyKind.DATA, None))
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -179,7 +183,7 @@ def test_xml_is_indented_and_entities_are_never_expanded():
     ],
 )
 def test_what_indenting_would_make_a_thousand_times_longer_is_shown_as_it_is(text):
-    assert display.readable(text.encode(), len(text), None) == display.Readable("text", text)
+    assert readable(text.encode()) == display.Readable("text", text)
 
 
 @pytest.mark.parametrize(
@@ -187,12 +191,12 @@ def test_what_indenting_would_make_a_thousand_times_longer_is_shown_as_it_is(tex
     [(b'{"a": 1}', "JSON"), (b"<a/>", "XML"), (b"hello", "text"), (b"\xff\xfe", "bytes"), (b"a\x00b", "bytes"), (b"", "nothing")],
 )
 def test_the_form_of_a_body_is_found_from_its_bytes(content, form):
-    assert display.readable(content, len(content), None).form == form
+    assert readable(content).form == form
 
 
 def test_a_cut_inside_a_character_is_still_text():
     content = "é".encode() * 10
-    shown = display.readable(content[:-1], 1000, None)
+    shown = readable(content[:-1], 1000)
     assert shown.form == "text" and shown.text == "é" * 9 and "1,000 bytes" in shown.note
 
 

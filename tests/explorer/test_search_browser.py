@@ -6,9 +6,10 @@ import pytest
 from playwright.sync_api import expect
 
 from broker_core import namespaces, service_bus
-from broker_core.common.types import EntityAddress, Message
+from broker_core.common.types import EntityAddress
 from broker_core.reads import searching
 from broker_core.service_bus import entities
+from broker_core.service_bus.rules.values import Message
 from explorer.pages import search
 
 QUEUE = EntityAddress("search", "orders")

@@ -5,8 +5,9 @@ import pytest
 from playwright.sync_api import expect
 
 from broker_core import service_bus
-from broker_core.common.types import Family, Message
+from broker_core.common.types import Family
 from broker_core.operations import Kind
+from broker_core.service_bus.rules.values import Message
 from explorer import operations
 
 from .conftest import WORKER

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core import namespaces, reads, service_bus
-from broker_core.common.types import EventKind, Family, Message
+from broker_core.common.types import EventKind, Family
 from broker_core.reads import Change, NextChange
+from broker_core.service_bus.rules.values import Message
 from explorer.time_bar import time_scale
 from explorer.time_bar.bar import coming, past
 

@@ -5,9 +5,10 @@ from datetime import timedelta
 import pytest
 
 from broker_core import reads, service_bus
-from broker_core.common.types import EntityAddress, Message
+from broker_core.common.types import EntityAddress
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.filters import CorrelationFilter, SqlFilter, TrueFilter
+from broker_core.service_bus.rules.values import Message
 from broker_core.store import driver
 from explorer.frames import recent
 from explorer.models import AuditRecord

@@ -5,10 +5,11 @@ import uuid
 from datetime import UTC, datetime, timedelta
 
 from broker_core import namespaces, rabbitmq, service_bus
-from broker_core.common.types import EntityAddress, EventKind, Message, TopicSettings
+from broker_core.common.types import EntityAddress, EventKind
 from broker_core.history import archive
 from broker_core.models import Entity
 from broker_core.service_bus import entities
+from broker_core.service_bus.rules.values import Message, TopicSettings
 from tests.looking import entity_id
 
 from .derived import derived

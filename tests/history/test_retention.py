@@ -8,11 +8,12 @@ import psycopg
 import pytest
 
 from broker_core import namespaces, reads, service_bus, sweeps
-from broker_core.common.types import EntityAddress, EventKind, Message
+from broker_core.common.types import EntityAddress, EventKind
 from broker_core.history import archive, retention
 from broker_core.models import ArchiveFile, ArchiveUnusedFile, Entity, Namespace
 from broker_core.reads import searching
 from broker_core.service_bus import entities
+from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections
 from broker_core.store.statements import SQL
 

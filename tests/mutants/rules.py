@@ -22,29 +22,32 @@ def files() -> list[Path]:
 FILTERS = "service_bus/rules/test_sql_language.py service_bus/rules/test_correlation.py service_bus/test_topics.py"
 STORAGE = "queue_storage/test_rules.py queue_storage/test_queues.py queue_storage/test_messages.py queue_storage/test_poison.py"
 OF_ENTITIES = "service_bus/rules/test_entity_settings.py service_bus/test_entities.py service_bus/test_topics_config.py"
-AMQP = (
-    "common/test_pinned.py common/test_amqp_size.py common/test_amqp_encodings.py common/test_amqp_types.py common/test_values.py"
-)
+_AMQP = "service_bus/rules/amqp/test_"
+AMQP = f"common/test_pinned.py {_AMQP}size.py {_AMQP}encodings.py {_AMQP}types.py {_AMQP}properties.py"
 NAMED = {
-    "common/amqp_message": f"common/test_amqp_message.py {AMQP}",
-    "common/amqp_sections": f"common/test_amqp_sections.py {AMQP}",
-    "common/amqp_size": AMQP,
-    "common/amqp_types": AMQP,
+    "service_bus/rules/amqp/messages": f"{_AMQP}messages.py {AMQP}",
+    "service_bus/rules/amqp/sections": f"{_AMQP}sections.py {AMQP}",
+    "service_bus/rules/amqp/size": AMQP,
+    "service_bus/rules/amqp/types": AMQP,
     "common/family": "common/test_pinned.py",
     "common/arguments": "common/test_arguments.py common/test_pinned.py service_bus/test_arguments.py",
-    "common/durations": "common/test_values.py service_bus/rules/test_entity_settings.py queue_storage/test_rules.py",
+    "common/durations": f"{_AMQP}properties.py service_bus/rules/test_entity_settings.py queue_storage/test_rules.py",
     "common/errors": "common/test_errors.py service_bus/http/test_http_requests.py service_bus/test_broker.py",
     "common/explanations": "queue_storage/test_rules.py rabbitmq/rules/test_explaining.py service_bus/test_explain.py",
-    "common/limits": f"common/test_pinned.py {OF_ENTITIES} queue_storage/test_rules.py service_bus/test_broker.py",
-    "common/typed": "common/test_typed.py common/test_values.py rabbitmq/rules/test_table.py",
-    "common/types": f"common/test_types.py common/test_pinned.py common/test_values.py {OF_ENTITIES} service_bus/test_broker.py",
-    "common/values": "common/test_pinned.py common/test_values.py common/test_typed.py service_bus/rules/test_sql_language.py",
+    "service_bus/rules/limits": f"common/test_pinned.py {OF_ENTITIES} queue_storage/test_rules.py service_bus/test_broker.py",
+    "common/typed": f"common/test_typed.py {_AMQP}properties.py rabbitmq/rules/test_table.py",
+    "common/lock_tokens": "common/test_types.py service_bus/test_broker.py",
+    "service_bus/rules/values": f"common/test_types.py {OF_ENTITIES} service_bus/test_broker.py",
+    "common/types": f"common/test_types.py common/test_pinned.py {_AMQP}properties.py {OF_ENTITIES} service_bus/test_broker.py",
+    "service_bus/rules/amqp/properties": (
+        f"common/test_pinned.py {_AMQP}properties.py common/test_typed.py service_bus/rules/test_sql_language.py"
+    ),
     "queue_storage/rules/errors": f"common/test_pinned.py {STORAGE}",
     "service_bus/rules/display_state": "common/test_display_state.py service_bus/test_explain.py service_bus/test_next_change.py",
     "service_bus/rules/entity_settings": OF_ENTITIES,
     "service_bus/rules/explaining": "service_bus/rules/test_explaining.py service_bus/test_explain.py",
     "service_bus/rules/forwarding": "service_bus/rules/test_forwarding.py service_bus/test_forwarding.py",
-    "service_bus/rules/messages": "service_bus/rules/test_service_bus.py common/test_amqp_types.py service_bus/test_broker.py",
+    "service_bus/rules/messages": f"service_bus/rules/test_service_bus.py {_AMQP}types.py service_bus/test_broker.py",
     "service_bus/rules/sas": "service_bus/rules/test_sas.py common/test_pinned.py",
     "service_bus/rules/sessions": "service_bus/rules/test_sessions.py service_bus/test_sessions.py",
     "service_bus/rules/transactions": "common/test_pinned.py service_bus/test_transactions.py",
@@ -77,12 +80,12 @@ EQUIVALENT = {
         "0 becomes 1",
     ): "only numbers have one, and it is given",
     (
-        "common/amqp_types",
+        "service_bus/rules/amqp/types",
         'wide, low, high = struct.Struct(">B" + format), -128 if signed else 0, 127 if signed else 255',
         "0 becomes 1",
     ): "every type without a sign that has a code for small numbers has one for zero",
     (
-        "common/amqp_types",
+        "service_bus/rules/amqp/types",
         'head = b"\\x00" + _variable(0xA3, 0xB3)(name.encode())',
         "179 becomes 180",
     ): "these names are short",

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from broker_core import operations as core
 from broker_core import reads, service_bus, sweeps
 from broker_core.common.errors import BrokerError
-from broker_core.common.types import Message
 from broker_core.operations import Kind
+from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections
 from explorer import operations
 from explorer.operations import runner

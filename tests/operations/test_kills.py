@@ -14,8 +14,8 @@ import pytest
 
 from broker_core import operations as core
 from broker_core import reads, service_bus, sweeps
-from broker_core.common.types import Message
 from broker_core.operations import Kind, State
+from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections
 from explorer.operations import runner
 

@@ -7,9 +7,10 @@ import pytest
 from broker_core import namespaces, queue_storage, rabbitmq, reads, service_bus, sweeps
 from broker_core import operations as core
 from broker_core.common.errors import EntityNotFound, InvalidArgument, NotAllowed
-from broker_core.common.types import Actor, EntityAddress, EventKind, Family, Message, Right, SubQueue
+from broker_core.common.types import Actor, EntityAddress, EventKind, Family, Right, SubQueue
 from broker_core.operations import Kind, State
 from broker_core.service_bus import entities
+from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections
 from explorer import operations
 from explorer.operations import runner

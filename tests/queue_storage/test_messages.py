@@ -8,7 +8,7 @@ import pytest
 
 from broker_core import queue_storage, reads, service_bus
 from broker_core.common.errors import InvalidArgument, NotAllowed, NotAuthorized
-from broker_core.common.types import Actor, EntityAddress, EventKind, Message, Right
+from broker_core.common.types import Actor, EntityAddress, EventKind, Right
 from broker_core.queue_storage import clear, delete, delete_all, get, peek, put, put_all, update
 from broker_core.queue_storage.rules.errors import (
     InvalidQueryParameterValue,
@@ -21,6 +21,7 @@ from broker_core.queue_storage.rules.errors import (
     RequestBodyTooLarge,
 )
 from broker_core.service_bus import entities
+from broker_core.service_bus.rules.values import Message
 from tests.looking import events, ledger_agrees, now
 
 SECOND = timedelta(seconds=1)

@@ -9,10 +9,11 @@ import pytest
 
 from broker_core import namespaces, queue_storage, rabbitmq, reads, service_bus, sweeps
 from broker_core.common.errors import BrokerError, EntityNotFound
-from broker_core.common.types import Actor, EntityAddress, Message, MessageState, Right, SubQueue
+from broker_core.common.types import Actor, EntityAddress, MessageState, Right, SubQueue
 from broker_core.reads import past_of_entities
 from broker_core.reads.past_of_entities import is_held
 from broker_core.service_bus import entities
+from broker_core.service_bus.rules.values import Message
 from tests.fixtures import account, broker_database, make_queue, namespace, vhost  # noqa: F401 - fixtures
 from tests.rabbitmq import rabbits
 

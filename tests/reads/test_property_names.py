@@ -4,8 +4,9 @@ import pytest
 
 from broker_core import reads, service_bus
 from broker_core.common.errors import NotAuthorized
-from broker_core.common.types import Actor, Message, Right
+from broker_core.common.types import Actor, Right
 from broker_core.reads import messages
+from broker_core.service_bus.rules.values import Message
 from tests.fixtures import broker_database, make_queue, namespace  # noqa: F401 - fixtures
 from tests.looking import entity_id
 

@@ -7,9 +7,10 @@ import pytest
 
 from broker_core import service_bus
 from broker_core.common.errors import InvalidArgument, NotAuthorized
-from broker_core.common.types import Actor, EntityAddress, HistoryLevel, Message, Right
+from broker_core.common.types import Actor, EntityAddress, HistoryLevel, Right
 from broker_core.reads import exact_id, messages_with_id, parse_filter, search_slice, searching
 from broker_core.service_bus import entities
+from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections
 from tests.fixtures import broker_database, namespace  # noqa: F401 - fixtures
 

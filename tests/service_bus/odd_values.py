@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from broker_core import namespaces, operations, queue_storage, rabbitmq, service_bus
-from broker_core.common.types import Actor, EntityAddress, EntityStatus, Family, Message, Right
+from broker_core.common.types import Actor, EntityAddress, EntityStatus, Family, Right
 from broker_core.rabbitmq import Properties, Publication, RoutingDraft
 from broker_core.rabbitmq.connections import channels
 from broker_core.rabbitmq.rules.policies import Policy
@@ -18,6 +18,7 @@ from broker_core.service_bus.rules.emulator_config import read
 from broker_core.service_bus.rules.entity_settings import QueueSettings, SubscriptionSettings, TopicSettings
 from broker_core.service_bus.rules.filters.correlation import CorrelationFilter
 from broker_core.service_bus.rules.filters.rules import Rule
+from broker_core.service_bus.rules.values import Message
 from broker_core.store.driver import run
 
 ODD: tuple[Any, ...] = (

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from broker_core.common.types import MessageState, QueueSettings, SubQueue
+from broker_core.common.types import MessageState, SubQueue
 from broker_core.service_bus.rules import display_state
 from broker_core.service_bus.rules.display_state import DisplayState, failures, is_locked
 from broker_core.service_bus.rules.messages import MAX_DELIVERY_COUNT_EXCEEDED, TTL_EXPIRED, check_may_dead_letter
+from broker_core.service_bus.rules.values import QueueSettings
 
 TTL_EXPIRED_DESCRIPTION = "The message expired and was dead lettered."
 DELIVERABLE = (DisplayState.AVAILABLE, DisplayState.LOCK_ENDED)

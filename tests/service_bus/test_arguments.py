@@ -7,12 +7,14 @@ import pytest
 
 from broker_core import namespaces, queue_storage, rabbitmq, service_bus
 from broker_core.common.errors import InvalidArgument
-from broker_core.common.types import Actor, EntityAddress, ExpiryMode, HistoryLevel, Message, QueueSettings, Right
+from broker_core.common.types import Actor, EntityAddress, ExpiryMode, HistoryLevel, Right
 from broker_core.rabbitmq import Properties, Publication
 from broker_core.rabbitmq.rules.errors import InvalidPolicy
 from broker_core.rabbitmq.rules.policies import Policy
 from broker_core.reads import list_messages, traffic
 from broker_core.service_bus import entities
+from broker_core.service_bus.configured_limits import limits
+from broker_core.service_bus.rules.values import Message, QueueSettings
 
 NUL, HALF = "a\x00b", "a\ud800b"
 WRONG_TYPE = (InvalidArgument, TypeError, AttributeError)  # annotations are checked by mypy, not at each call
@@ -195,7 +197,7 @@ def test_what_is_inside_of_arguments_is_named(queue, vhost):
     for call, name in (
         (lambda: service_bus.resubmit(queue.dead_letter, [1], body=untyped({})), "body"),
         (lambda: namespaces.step_clock_to(queue.namespace, naive), "at"),
-        (lambda: namespaces.limits(untyped("")), "tier"),
+        (lambda: limits(untyped("")), "tier"),
         (lambda: list_messages(queue, limit=-1), "limit"),
         (lambda: traffic(queue, minutes=2**31), "minutes"),
         (lambda: EntityAddress("ns", "q", untyped({})), "subqueue"),

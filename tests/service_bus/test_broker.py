@@ -7,8 +7,6 @@ from datetime import timedelta
 import pytest
 
 from broker_core import service_bus, sweeps
-from broker_core.common.amqp_message import encode_message
-from broker_core.common.amqp_sections import AmqpSections
 from broker_core.common.errors import (
     BrokerUnavailable,
     EntityDisabled,
@@ -21,18 +19,13 @@ from broker_core.common.errors import (
     NotAuthorized,
     QuotaExceeded,
 )
-from broker_core.common.types import (
-    Actor,
-    EntityAddress,
-    EntityStatus,
-    EventKind,
-    Message,
-    MessageState,
-    Right,
-    sequence_number_of,
-)
+from broker_core.common.lock_tokens import sequence_number_of
+from broker_core.common.types import Actor, EntityAddress, EntityStatus, EventKind, MessageState, Right
 from broker_core.runtime import entity_cache
 from broker_core.service_bus import entities
+from broker_core.service_bus.rules.amqp.messages import encode_message
+from broker_core.service_bus.rules.amqp.sections import AmqpSections
+from broker_core.service_bus.rules.values import Message
 from broker_core.store import aio, connections
 from tests.looking import bodies, entity_id, events, ledger_agrees, now
 

@@ -8,8 +8,9 @@ import pytest
 
 from broker_core import queue_storage, service_bus
 from broker_core.common.errors import ServerBusy
-from broker_core.common.types import EntityAddress, Message
+from broker_core.common.types import EntityAddress
 from broker_core.runtime import dispatcher
+from broker_core.service_bus.rules.values import Message
 from broker_core.store import aio, connections, statements
 from broker_core.store.driver import Atomically
 from broker_core.store.statements import call

@@ -9,10 +9,12 @@ from django.db import transaction
 
 from broker_core import service_bus
 from broker_core.common.errors import EntityDisabled, EntityNotFound, InvalidArgument, NotAllowed, NotAuthorized
-from broker_core.common.types import Actor, EntityStatus, Message, Received, Right, SettleReport
+from broker_core.common.lock_tokens import SettleReport
+from broker_core.common.types import Actor, EntityStatus, Right
 from broker_core.runtime import entity_cache
 from broker_core.service_bus import entities
 from broker_core.service_bus.renewal import renewer
+from broker_core.service_bus.rules.values import Message, Received
 from broker_core.store import aio, connections
 from tests.cancelling import cancelled
 from tests.looking import bodies, entity_id, events, ledger_agrees

@@ -8,9 +8,10 @@ import pytest
 
 from broker_core import service_bus
 from broker_core.common.errors import BrokerUnavailable, EntityDisabled, EntityNotFound, ServerBusy
-from broker_core.common.types import Actor, Message
+from broker_core.common.types import Actor
 from broker_core.runtime import contention
 from broker_core.service_bus import entities
+from broker_core.service_bus.rules.values import Message
 from broker_core.store import aio, connections, driver, statements
 from tests.looking import entity_id, ledger_agrees
 

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core import namespaces, queue_storage, rabbitmq, reads, service_bus
-from broker_core.common.types import EntityAddress, Message
+from broker_core.common.types import EntityAddress
 from broker_core.rabbitmq import Publication
 from broker_core.reads import EntityFilter, dead_letters, description_pattern
+from broker_core.service_bus.rules.values import Message
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ import pytest
 
 from broker_core import service_bus
 from broker_core.common.errors import MessageTooLarge
-from broker_core.common.types import EntityAddress, Message
+from broker_core.common.types import EntityAddress
 from broker_core.service_bus import entities
+from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections
 from tests.looking import bodies, entity_id, events, ledger_agrees, now
 

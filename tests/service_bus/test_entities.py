@@ -10,10 +10,11 @@ from django.db import connection, transaction
 
 from broker_core import namespaces, reads, service_bus
 from broker_core.common.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed, NotAuthorized
-from broker_core.common.types import Actor, EntityAddress, EntityStatus, HistoryLevel, Message, QueueSettings, Right
+from broker_core.common.types import Actor, EntityAddress, EntityStatus, HistoryLevel, Right
 from broker_core.models import Entity, Namespace, SharedAccessPolicy
-from broker_core.runtime import configured_limits, entity_cache
-from broker_core.service_bus import entities, shared_access
+from broker_core.runtime import entity_cache
+from broker_core.service_bus import configured_limits, entities, shared_access
+from broker_core.service_bus.rules.values import Message, QueueSettings
 from broker_core.store import connections
 
 ORDERS = EntityAddress("space", "Orders")

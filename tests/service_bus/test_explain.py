@@ -16,9 +16,10 @@ from broker_core.common.errors import (
     NotAuthorized,
     SessionCannotBeLocked,
 )
-from broker_core.common.types import Actor, EntityAddress, EntityStatus, Message, Right
+from broker_core.common.types import Actor, EntityAddress, EntityStatus, Right
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.explaining import Code
+from broker_core.service_bus.rules.values import Message
 from tests.looking import now
 
 SECOND = timedelta(seconds=1)

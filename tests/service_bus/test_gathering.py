@@ -20,9 +20,11 @@ from broker_core.common.errors import (
     NotAuthorized,
     SessionLockLost,
 )
-from broker_core.common.types import Actor, EntityStatus, Message, Right, SettleReport
+from broker_core.common.lock_tokens import SettleReport
+from broker_core.common.types import Actor, EntityStatus, Right
 from broker_core.service_bus import entities, sending, settling
 from broker_core.service_bus.renewal import renewer
+from broker_core.service_bus.rules.values import Message
 from broker_core.store import aio, connections
 from broker_core.store.driver import Atomically, run
 from tests.eventually import eventually

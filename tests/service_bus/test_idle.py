@@ -8,10 +8,11 @@ import pytest
 from broker_core import namespaces, service_bus, sweeps
 from broker_core.common.errors import EntityNotFound, NotAllowed
 from broker_core.common.family import definition_of
-from broker_core.common.types import EntityAddress, Message, MessageState
+from broker_core.common.types import EntityAddress, MessageState
 from broker_core.service_bus import entities
 from broker_core.service_bus.entities.rows import lock_entity
 from broker_core.service_bus.rules.filters import Rule, compile_filter
+from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections
 from broker_core.store.driver import run
 from broker_core.store.statements import call

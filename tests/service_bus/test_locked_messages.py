@@ -11,9 +11,10 @@ import psycopg
 import pytest
 
 from broker_core import namespaces, service_bus, sweeps
-from broker_core.common.types import EntityAddress, Message, SubQueue
+from broker_core.common.types import EntityAddress, SubQueue
 from broker_core.runtime.pacing import advance_head
 from broker_core.service_bus import entities, receiving
+from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections
 from broker_core.store.driver import run
 from broker_core.store.statements import SQL, call

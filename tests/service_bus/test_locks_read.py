@@ -7,10 +7,11 @@ import pytest
 
 from broker_core import queue_storage, rabbitmq, reads, service_bus
 from broker_core.common.errors import InvalidArgument
-from broker_core.common.types import Actor, EntityAddress, Message, Right
+from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.rabbitmq import Publication
 from broker_core.reads import EntityFilter, LockFilter
 from broker_core.service_bus import entities
+from broker_core.service_bus.rules.values import Message
 
 ANNA, BEN = Actor("process", "anna", Right.ALL), Actor("process", "ben", Right.ALL)
 

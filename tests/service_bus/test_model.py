@@ -15,9 +15,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from broker_core import namespaces, service_bus, sweeps
 from broker_core.common.errors import MessageNotFound
-from broker_core.common.types import EntityAddress, Message, MessageState, QueueSettings, SubQueue
+from broker_core.common.types import EntityAddress, MessageState, SubQueue
 from broker_core.runtime.pacing import HEAD_LAG, advance_head
 from broker_core.service_bus import entities
+from broker_core.service_bus.rules.values import Message, QueueSettings
 from broker_core.store.driver import run
 from tests.looking import bounds_hold, entity_id, events, ledger_agrees, now
 from tests.model_machines import run_machine

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from broker_core import namespaces, service_bus, sweeps
-from broker_core.common.types import EntityAddress, Message
+from broker_core.common.types import EntityAddress
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.filters import CorrelationFilter, Rule, compile_action, compile_filter
+from broker_core.service_bus.rules.values import Message
 from tests.looking import ledger_agrees, now
 from tests.model_machines import run_machine
 

@@ -6,8 +6,9 @@ import pytest
 
 from broker_core import namespaces, queue_storage, reads, service_bus, sweeps
 from broker_core.common.errors import EntityNotFound, InvalidArgument
-from broker_core.common.types import EntityAddress, Message
+from broker_core.common.types import EntityAddress
 from broker_core.reads import Change
+from broker_core.service_bus.rules.values import Message
 from tests.rabbitmq import rabbits
 
 SECOND = timedelta(seconds=1)

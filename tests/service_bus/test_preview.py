@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from broker_core import namespaces, reads, service_bus, sweeps
 from broker_core.common.errors import EntityNotFound, InvalidArgument, NotAuthorized, PreviewOutdated
-from broker_core.common.types import Actor, EntityAddress, EntityStatus, Message, MessageState, Right
+from broker_core.common.types import Actor, EntityAddress, EntityStatus, MessageState, Right
 from broker_core.service_bus import entities, preview
 from broker_core.service_bus.preview import Action, SettingsEffect
+from broker_core.service_bus.rules.values import Message
 from tests.looking import ledger_agrees, now
 
 from .test_explain import steps_of_a_story, tell

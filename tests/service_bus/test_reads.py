@@ -9,12 +9,13 @@ import pytest
 
 from broker_core import namespaces, reads, service_bus
 from broker_core.common.errors import EntityNotFound, InvalidArgument, NotAuthorized
-from broker_core.common.types import Actor, EntityAddress, EntityKind, EventKind, Message, MessageState, Right
+from broker_core.common.types import Actor, EntityAddress, EntityKind, EventKind, MessageState, Right
 from broker_core.history.feed import Follower
 from broker_core.reads import EventFilter, Tab, parse_filter
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.display_state import DisplayState
 from broker_core.service_bus.rules.filters import Rule, compile_filter
+from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections
 from tests.looking import entity_id, now
 

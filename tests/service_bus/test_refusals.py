@@ -6,10 +6,11 @@ import pytest
 
 from broker_core import namespaces, queue_storage, reads, service_bus
 from broker_core.common.errors import LockLost
-from broker_core.common.types import Actor, EntityAddress, EventKind, HistoryLevel, Message, Right
+from broker_core.common.types import Actor, EntityAddress, EventKind, HistoryLevel, Right
 from broker_core.queue_storage.rules.errors import PopReceiptMismatch
 from broker_core.runtime.refusals import Allowance
 from broker_core.service_bus import entities
+from broker_core.service_bus.rules.values import Message
 from explorer.frames.timeline import autopsy
 from tests.fixtures import account, broker_database, namespace  # noqa: F401 - fixtures
 

@@ -7,7 +7,8 @@ import pytest
 
 from broker_core import service_bus
 from broker_core.common.errors import InvalidArgument, LockLost, NotAuthorized, SessionLockLost
-from broker_core.common.types import Actor, EventKind, Message, Right
+from broker_core.common.types import Actor, EventKind, Right
+from broker_core.service_bus.rules.values import Message
 from tests.looking import bodies, events, ledger_agrees
 
 OTTO = Actor("user", "otto", Right.ALL)

@@ -7,9 +7,10 @@ import pytest
 from broker_core import service_bus
 from broker_core.common.errors import EntityNotFound, InvalidArgument, NotAuthorized
 from broker_core.common.routes import Outcome, Verdict
-from broker_core.common.types import Actor, EntityAddress, EntityStatus, Message
+from broker_core.common.types import Actor, EntityAddress, EntityStatus
 from broker_core.service_bus import RuleDraft, entities
 from broker_core.service_bus.rules.filters import Rule, compile_action, compile_filter
+from broker_core.service_bus.rules.values import Message
 from tests.looking import bodies
 
 from .test_topics import subscribe

@@ -11,8 +11,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from broker_core import namespaces, service_bus, sweeps
 from broker_core.common.errors import MessageNotFound, NoSessionAvailable, SessionCannotBeLocked, SessionLockLost
-from broker_core.common.types import EntityAddress, Message, MessageState, QueueSettings, Session, SubQueue
+from broker_core.common.types import EntityAddress, MessageState, SubQueue
 from broker_core.service_bus import entities
+from broker_core.service_bus.rules.values import Message, QueueSettings, Session
 from broker_core.store import connections
 from tests.looking import entity_id, events, ledger_agrees, now
 from tests.model_machines import run_machine

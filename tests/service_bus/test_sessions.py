@@ -22,9 +22,10 @@ from broker_core.common.errors import (
     SessionCannotBeLocked,
     SessionLockLost,
 )
-from broker_core.common.types import Actor, EntityStatus, Message, MessageState, Right
+from broker_core.common.types import Actor, EntityStatus, MessageState, Right
 from broker_core.service_bus import entities
 from broker_core.service_bus.renewal import renewer
+from broker_core.service_bus.rules.values import Message
 from broker_core.service_bus.tidying import settle_sessions
 from broker_core.store import aio, connections
 from broker_core.store.driver import Atomically, run

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.common.errors import BrokerError, NotAllowed
-from broker_core.common.types import MessageState, QueueSettings, SubQueue
+from broker_core.common.types import MessageState, SubQueue
+from broker_core.service_bus.rules.values import QueueSettings
 
 from . import specification as sb
 from .specification import Facts, MakeAvailable, MoveToDeadLetter, Refuse, Remove, Settlement, settle

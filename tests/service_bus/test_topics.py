@@ -6,12 +6,13 @@ from datetime import timedelta
 import pytest
 
 from broker_core import namespaces, service_bus, sweeps
-from broker_core.common.amqp_sections import AmqpSections
 from broker_core.common.errors import EntityDisabled, EntityNotFound, MessageTooLarge, NotAllowed, QuotaExceeded
-from broker_core.common.types import EntityAddress, EntityStatus, Message
+from broker_core.common.types import EntityAddress, EntityStatus
 from broker_core.runtime import entity_cache
 from broker_core.service_bus import entities, publishing
+from broker_core.service_bus.rules.amqp.sections import AmqpSections
 from broker_core.service_bus.rules.filters import CorrelationFilter, Rule, compile_action, compile_filter
+from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections
 from tests.looking import bodies, events, ledger_agrees, now
 

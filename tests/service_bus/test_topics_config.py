@@ -16,22 +16,12 @@ from broker_core.common.errors import (
     NotAllowed,
     NotAuthorized,
 )
-from broker_core.common.types import (
-    Actor,
-    EntityAddress,
-    EntityStatus,
-    Message,
-    QueueSettings,
-    Right,
-    SubscriptionSettings,
-    Tier,
-    TopicSettings,
-)
+from broker_core.common.types import Actor, EntityAddress, EntityStatus, Right, Tier
 from broker_core.models import Entity, Rule
-from broker_core.runtime import configured_limits
-from broker_core.service_bus import entities
+from broker_core.service_bus import configured_limits, entities
 from broker_core.service_bus.rules.filters import CorrelationFilter, TrueFilter, compile_action, compile_filter
 from broker_core.service_bus.rules.filters import Rule as RuleValue
+from broker_core.service_bus.rules.values import Message, QueueSettings, SubscriptionSettings, TopicSettings
 from broker_core.store import connections
 
 NEWS = EntityAddress("space", "News")

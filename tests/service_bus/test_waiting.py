@@ -18,9 +18,10 @@ from broker_core.common.errors import (
     SessionCannotBeLocked,
     SessionLockLost,
 )
-from broker_core.common.types import Actor, EntityAddress, EventKind, Message, Right
+from broker_core.common.types import Actor, EntityAddress, EventKind, Right
 from broker_core.runtime import dispatcher, wake_ups
 from broker_core.service_bus import entities
+from broker_core.service_bus.rules.values import Message
 from broker_core.store import aio, connections, driver
 from tests.cancelling import cancelled
 from tests.eventually import eventually

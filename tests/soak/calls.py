@@ -11,10 +11,11 @@ from typing import Any, ClassVar
 
 from broker_core import namespaces, queue_storage, rabbitmq, service_bus, sweeps
 from broker_core.common.errors import BrokerError
-from broker_core.common.types import Actor, EntityAddress, Family, Message, MessageState, Right
+from broker_core.common.types import Actor, EntityAddress, Family, MessageState, Right
 from broker_core.operations import Kind, Operation
 from broker_core.rabbitmq import Back, Connection, Properties, Publication, ToExchange, ToQueue
 from broker_core.service_bus import entities
+from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections
 from explorer import operations
 from tests.looking import entity_id

@@ -28,10 +28,11 @@ import psycopg
 
 from broker_core import namespaces, service_bus
 from broker_core.common.errors import BrokerUnavailable, LockLost, ServerBusy
-from broker_core.common.types import EntityAddress, EventKind, Message
+from broker_core.common.types import EntityAddress, EventKind
 from broker_core.runtime import contention
 from broker_core.runtime.gathering import Gathering
 from broker_core.service_bus import entities
+from broker_core.service_bus.rules.values import Message
 from broker_core.store import aio, driver, statements
 from broker_core.store.connections import Database, close_all_of_this_thread, using
 from explorer.site.embedded_postgres import server

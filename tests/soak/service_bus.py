@@ -8,8 +8,9 @@ from dataclasses import replace
 
 from broker_core import service_bus, sweeps
 from broker_core.common.errors import BrokerError, NoSessionAvailable
-from broker_core.common.types import EntityAddress, LockedMessage, MessageState
+from broker_core.common.types import EntityAddress, MessageState
 from broker_core.common.types import EventKind as Kind
+from broker_core.service_bus.rules.values import LockedMessage
 
 from .clients import BACKLOG_BREAK, MUST_LIVE_WITH, Client
 from .scene import LOCK, SCHEDULED_SECONDS, Scene, a_message, body_of, taken_by

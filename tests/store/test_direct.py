@@ -24,7 +24,8 @@ from psycopg.waiting import Ready, Wait
 
 from broker_core import service_bus
 from broker_core.common.errors import BrokerUnavailable, InvalidArgument, ServerBusy
-from broker_core.common.types import Message, SubQueue
+from broker_core.common.types import SubQueue
+from broker_core.service_bus.rules.values import Message
 from broker_core.store import aio, connections, direct, driver, statements
 from broker_core.store.direct import NotDirect
 from broker_core.store.driver import Atomically

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from broker_core import service_bus
-from broker_core.common.types import Message
+from broker_core.service_bus.rules.values import Message
 from broker_core.store import aio, connections
 from tests.eventually import eventually
 

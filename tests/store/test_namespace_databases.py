@@ -19,10 +19,11 @@ from django.urls import reverse
 import broker_core
 from broker_core import namespaces, queue_storage, rabbitmq, reads, service_bus, tasks
 from broker_core.common.errors import EntityNotFound, NotAllowed
-from broker_core.common.types import EntityAddress, Message
+from broker_core.common.types import EntityAddress
 from broker_core.models import ArchiveFile, Entity, SweepRun
 from broker_core.rabbitmq.messages.publishing import Publication
 from broker_core.service_bus import entities
+from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections
 from broker_core.store.connections import Database
 from broker_core.store.use_cases import UseCase

@@ -5,7 +5,7 @@ from dataclasses import fields
 import pytest
 
 from broker_core import service_bus
-from broker_core.common.types import LockedMessage, Message, StoredMessage
+from broker_core.service_bus.rules.values import LockedMessage, Message, StoredMessage
 
 
 @pytest.mark.parametrize(("read", "kind"), [(service_bus.peek, StoredMessage), (service_bus.receive, LockedMessage)])

@@ -9,8 +9,9 @@ from django.db import connection, transaction
 
 from broker_core import service_bus, sweeps
 from broker_core.common.errors import EntityNotFound
-from broker_core.common.types import ExpiryMode, HistoryLevel, Message
+from broker_core.common.types import ExpiryMode, HistoryLevel
 from broker_core.service_bus import entities
+from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections, driver
 from broker_core.store.driver import run
 from broker_core.store.statements import SQL, call

@@ -7,9 +7,10 @@ import pytest
 
 from broker_core import namespaces, service_bus, tasks
 from broker_core.common.errors import ServerBusy
-from broker_core.common.types import EntityAddress, Message
+from broker_core.common.types import EntityAddress
 from broker_core.models import SweepRun
 from broker_core.service_bus import entities
+from broker_core.service_bus.rules.values import Message
 from broker_core.sweeps import runs
 
 pytestmark = pytest.mark.django_db(transaction=True)

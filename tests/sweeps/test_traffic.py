@@ -7,9 +7,10 @@ import psycopg
 import pytest
 
 from broker_core import queue_storage, rabbitmq, reads, service_bus, sweeps
-from broker_core.common.types import EntityAddress, EventKind, HistoryLevel, Message
+from broker_core.common.types import EntityAddress, EventKind, HistoryLevel
 from broker_core.reads import Times
 from broker_core.service_bus import entities
+from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections
 from tests.looking import entity_id, now
 from tests.rabbitmq import rabbits

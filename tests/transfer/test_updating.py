@@ -9,10 +9,11 @@ from django.core.management import CommandError, call_command
 from broker_core import namespaces, rabbitmq, reads, service_bus
 from broker_core import queue_storage as storage
 from broker_core.common.errors import InvalidArgument, NotAllowed, NotAuthorized, PreviewOutdated
-from broker_core.common.types import Actor, EntityAddress, EntityStatus, HistoryLevel, Message, Right, Tier
+from broker_core.common.types import Actor, EntityAddress, EntityStatus, HistoryLevel, Right, Tier
 from broker_core.rabbitmq.rules.policies import Policy
 from broker_core.service_bus import entities, shared_access
 from broker_core.service_bus.rules.filters import Rule, compile_action, compile_filter
+from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections
 from broker_core.transfer.exporting import export
 from broker_core.transfer.updating import Result, apply_import, preview_import

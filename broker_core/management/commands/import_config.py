@@ -5,9 +5,9 @@ from pathlib import Path
 
 from django.core.management.base import BaseCommand, CommandError
 
-from broker_core import namespaces
 from broker_core.common.durations import human
 from broker_core.common.errors import BrokerError
+from broker_core.service_bus.configured_limits import limits
 from broker_core.service_bus.emulator_config import Change, apply_plan
 from broker_core.service_bus.rules import emulator_config
 from broker_core.service_bus.rules.entity_settings import DURATIONS, SERVICE_NAMES
@@ -30,7 +30,7 @@ class Command(BaseCommand):
         parser.add_argument("--skip-unsupported", action="store_true", help="skip and report what is not supported yet")
 
     def handle(self, *, file, emulator_defaults, skip_unsupported, **options):
-        plan = emulator_config.read(_text(file), emulator_defaults=emulator_defaults, limits=namespaces.limits())
+        plan = emulator_config.read(_text(file), emulator_defaults=emulator_defaults, limits=limits())
         problems = plan.rejected if skip_unsupported else plan.problems
         if problems:
             raise CommandError(_refusal(problems, any(p.unsupported for p in problems)))

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from broker_core.common.arguments import require_kind
 from broker_core.common.errors import InvalidArgument
-from broker_core.common.types import sequence_number_of
+from broker_core.common.lock_tokens import sequence_number_of
 
 from .errors import (
     InvalidQueryParameterValue,

@@ -9,16 +9,8 @@ from uuid import UUID
 
 from broker_core.common.arguments import require_count
 from broker_core.common.errors import InvalidArgument
-from broker_core.common.types import (
-    Actor,
-    EntityAddress,
-    EventKind,
-    Right,
-    SettleReport,
-    SubQueue,
-    sequence_number_of,
-    unique_tokens,
-)
+from broker_core.common.lock_tokens import SettleReport, sequence_number_of, settle_report, unique_tokens
+from broker_core.common.types import Actor, EntityAddress, EventKind, Right, SubQueue
 from broker_core.rabbitmq.rules import errors
 from broker_core.rabbitmq.rules.arguments import QUORUM
 from broker_core.rabbitmq.topology import compiled, queue_expiry
@@ -29,7 +21,6 @@ from broker_core.runtime.pacing import BATCH, HEAD_LAG, advance_head
 from broker_core.runtime.waiting import wake
 from broker_core.store import connections
 from broker_core.store.driver import AfterCommit, Steps
-from broker_core.store.rows import settle_report
 from broker_core.store.statements import call
 from broker_core.store.use_cases import use_case
 

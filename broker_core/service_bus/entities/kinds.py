@@ -10,18 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar
 
-from broker_core.common.types import (
-    EntityAddress,
-    EntityKind,
-    EntityStatus,
-    ExpiryMode,
-    Family,
-    HistoryLevel,
-    QueueSettings,
-    SubscriptionSettings,
-    Tier,
-    TopicSettings,
-)
+from broker_core.common.types import EntityAddress, EntityKind, EntityStatus, ExpiryMode, Family, HistoryLevel, Tier
 from broker_core.namespaces.entity_columns import entity_columns
 from broker_core.service_bus.rules.entity_settings import (
     SETTINGS_OF,
@@ -29,6 +18,7 @@ from broker_core.service_bus.rules.entity_settings import (
     default_settings,
     values_of,
 )
+from broker_core.service_bus.rules.values import QueueSettings, SubscriptionSettings, TopicSettings
 
 _AS_STORED = {"status": EntityStatus, "expiry_mode": ExpiryMode, "history_level": HistoryLevel}
 

@@ -9,23 +9,13 @@ from typing import Any
 
 from broker_core.common.arguments import require_kind
 from broker_core.common.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed
-from broker_core.common.types import (
-    SUBSCRIPTIONS,
-    Actor,
-    EntityAddress,
-    EntityKind,
-    EntityStatus,
-    Family,
-    QueueSettings,
-    Right,
-    SubscriptionSettings,
-    TopicSettings,
-)
+from broker_core.common.types import SUBSCRIPTIONS, Actor, EntityAddress, EntityKind, EntityStatus, Family, Right
 from broker_core.namespaces.namespaces import Namespace, namespace_to_configure
 from broker_core.namespaces.protection import record_revisions, require_unprotected
 from broker_core.runtime.find_or_create import find_or_create
 from broker_core.runtime.waiting import wake
 from broker_core.service_bus import drop_locks
+from broker_core.service_bus.configured_limits import limits_of
 from broker_core.service_bus.rules.entity_settings import (
     FORWARDS,
     Settings,
@@ -36,6 +26,7 @@ from broker_core.service_bus.rules.entity_settings import (
     values_of,
 )
 from broker_core.service_bus.rules.filters import DEFAULT_RULE_NAME, Rule
+from broker_core.service_bus.rules.values import QueueSettings, SubscriptionSettings, TopicSettings
 from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
 from broker_core.store.use_cases import by_namespace, use_case
@@ -258,7 +249,7 @@ def _create(
         namespace = yield from namespace_to_configure(address, actor)
         topic, path = yield from _parent_and_path(kind, address, namespace)
         defaults = defaults_of(kind, namespace.tier, namespace.is_system)
-        settings = new_settings(kind, {**(values_of(given) if given else defaults), **changes}, namespace.limits)
+        settings = new_settings(kind, {**(values_of(given) if given else defaults), **changes}, limits_of(namespace))
         settings = yield from _with_destinations(EntityAddress(namespace.name, path), settings, FORWARDS)
         rows = yield call(
             "create_entity",
@@ -272,7 +263,7 @@ def _create(
             raise EntityExists(str(address))
         created = from_row(rows[0])
         if isinstance(created, Subscription):
-            yield from rules.insert_rule(created, rule or Rule(DEFAULT_RULE_NAME), namespace.limits)
+            yield from rules.insert_rule(created, rule or Rule(DEFAULT_RULE_NAME), limits_of(namespace))
             yield from fanout_changed(created.topic_id)
         yield from record_revisions([created.id], actor)
         return created
@@ -282,7 +273,7 @@ def _create(
 
 def _parent_and_path(kind: EntityKind, address: EntityAddress, namespace: Namespace) -> Steps:
     """The topic of a new entity, with its row locked, or None, and its path. Raises NotAllowed if a limit is reached."""
-    allowed = namespace.limits
+    allowed = limits_of(namespace)
     if kind is not QUEUE and not allowed.topics:
         raise NotAllowed(
             f"The namespace '{namespace.name}' is of the tier Basic, which does not support topics. Use Standard or Premium."
@@ -335,7 +326,7 @@ def _update(
 
 def settings_after(current: Entity, changes: Mapping[str, Any], namespace: Namespace) -> Steps:
     """The settings an entity would have after a change, checked. Raises InvalidArgument."""
-    wanted = changed_settings(current.settings, changes, namespace.limits)
+    wanted = changed_settings(current.settings, changes, limits_of(namespace))
     moved = [name for name in FORWARDS if getattr(wanted, name, None) != getattr(current.settings, name, None)]
     return (yield from _with_destinations(current.address, wanted, moved))
 

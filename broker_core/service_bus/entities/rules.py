@@ -12,10 +12,11 @@ from datetime import datetime
 from typing import Any
 
 from broker_core.common.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed
-from broker_core.common.limits import Limits
 from broker_core.common.types import Actor, EntityAddress, EntityKind, Right
 from broker_core.namespaces.namespaces import namespace_to_configure
+from broker_core.service_bus.configured_limits import limits_of
 from broker_core.service_bus.rules.filters import CorrelationFilter, Rule, rule_from_json, rule_to_json
+from broker_core.service_bus.rules.limits import Limits
 from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
 from broker_core.store.use_cases import use_case
@@ -94,7 +95,7 @@ def _change_rules(address: EntityAddress, actor: Actor | None, change: Callable[
     def steps() -> Steps:
         namespace = yield from namespace_to_configure(address, actor)
         locked = yield from lock_entity(address, EntityKind.SUBSCRIPTION)
-        done = yield from change(locked, namespace.limits)
+        done = yield from change(locked, limits_of(namespace))
         yield from fanout_changed(locked.topic_id)
         return done
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from xml.sax.saxutils import escape
 
-from broker_core.common.amqp_message import payload
 from broker_core.common.errors import BrokerError
-from broker_core.common.types import StoredMessage
+from broker_core.service_bus.rules.amqp.messages import payload
 from broker_core.service_bus.rules.sas import SCHEME
+from broker_core.service_bus.rules.values import StoredMessage
 
 from . import broker_properties, custom_headers
 from .errors import BodyTooLarge, MethodNotAllowed, wire_error

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from broker_core.common.errors import InvalidArgument
-from broker_core.common.types import Message
+from broker_core.service_bus.rules.values import Message
 
 from . import broker_properties, custom_headers
 from .wire import describe, read_json, require_object

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from broker_core.common.amqp_sections import text_of_id
 from broker_core.common.durations import FOREVER, of_seconds, parse_timespan
 from broker_core.common.errors import InvalidArgument
-from broker_core.common.types import LockedMessage, StoredMessage
+from broker_core.service_bus.rules.amqp.sections import text_of_id
+from broker_core.service_bus.rules.values import LockedMessage, StoredMessage
 
 from .wire import describe, read_json, read_rfc1123, require_object, require_text, write_rfc1123
 

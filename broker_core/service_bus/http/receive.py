@@ -10,7 +10,9 @@ from functools import partial
 
 from broker_core import service_bus
 from broker_core.common.errors import BrokerError
-from broker_core.common.types import Actor, EntityAddress, LockedMessage, unique_tokens
+from broker_core.common.lock_tokens import unique_tokens
+from broker_core.common.types import Actor, EntityAddress
+from broker_core.service_bus.rules.values import LockedMessage
 
 from .answers import Answer, with_message
 from .request import Request

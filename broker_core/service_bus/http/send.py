@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from broker_core import service_bus
-from broker_core.common.types import Actor, Message, Right
+from broker_core.common.types import Actor, Right
+from broker_core.service_bus.rules.values import Message
 
 from . import batch, broker_properties, custom_headers
 from .answers import Answer

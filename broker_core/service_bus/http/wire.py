@@ -16,7 +16,7 @@ from typing import Any
 
 from broker_core.common.durations import format_iso
 from broker_core.common.errors import InvalidArgument
-from broker_core.common.values import plain
+from broker_core.service_bus.rules.amqp.properties import plain
 
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")

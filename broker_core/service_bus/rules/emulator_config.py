@@ -16,7 +16,6 @@ from typing import Any
 
 from broker_core.common.durations import parse_iso
 from broker_core.common.errors import InvalidArgument
-from broker_core.common.limits import STRICT, Limits
 from broker_core.common.types import EntityKind
 
 from .entity_settings import (
@@ -33,6 +32,7 @@ from .entity_settings import (
     new_settings,
 )
 from .filters import Action, CorrelationFilter, Filter, Rule, check_rule_name, compile_action, compile_filter
+from .limits import STRICT, Limits
 
 EMULATOR_DEFAULTS = {
     "default_message_time_to_live": timedelta(hours=1),

@@ -15,18 +15,10 @@ from typing import Any
 
 from broker_core.common.durations import FOREVER, human
 from broker_core.common.errors import InvalidArgument
-from broker_core.common.limits import STRICT, TIER_DEFAULTS, Limits, Range
-from broker_core.common.types import (
-    SUBSCRIPTIONS,
-    EntityKind,
-    EntityStatus,
-    ExpiryMode,
-    HistoryLevel,
-    QueueSettings,
-    SubscriptionSettings,
-    Tier,
-    TopicSettings,
-)
+from broker_core.common.types import SUBSCRIPTIONS, EntityKind, EntityStatus, ExpiryMode, HistoryLevel, Tier
+
+from .limits import STRICT, TIER_DEFAULTS, Limits, Range
+from .values import QueueSettings, SubscriptionSettings, TopicSettings
 
 Settings = QueueSettings | TopicSettings | SubscriptionSettings
 SETTINGS_TYPE: Mapping[EntityKind, type[Settings]] = {

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from broker_core.common.errors import FilterEvaluationError
-from broker_core.common.limits import STRICT
-from broker_core.common.types import Message
 from broker_core.service_bus.rules.filters.correlation import key_reader
 
 from .filters import CorrelationFilter, MessageView, Rule
+from .limits import STRICT
+from .values import Message
 
 FILTER_EXCEPTION = "FilterException"
 SESSION_ID_IS_NULL = "Session ID is null."

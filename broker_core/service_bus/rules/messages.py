@@ -14,14 +14,17 @@ from datetime import datetime, timedelta
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from broker_core.common import amqp_message, amqp_size
-from broker_core.common.amqp_sections import AmqpSections
 from broker_core.common.arguments import is_storable, require_kind, require_storable
 from broker_core.common.durations import FOREVER
 from broker_core.common.errors import InvalidArgument, MessageTooLarge, NotAllowed
-from broker_core.common.limits import STRICT
-from broker_core.common.types import JSON_PROPERTIES, BodyKind, Message, SubQueue
-from broker_core.common.values import encode_properties
+from broker_core.common.types import BodyKind, SubQueue
+
+from .amqp import messages as amqp_message
+from .amqp import size as amqp_size
+from .amqp.properties import encode_properties
+from .amqp.sections import AmqpSections
+from .limits import STRICT
+from .values import JSON_PROPERTIES, Message
 
 TTL_EXPIRED = "TTLExpiredException"
 MAX_DELIVERY_COUNT_EXCEEDED = "MaxDeliveryCountExceeded"

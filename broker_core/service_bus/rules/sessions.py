@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from broker_core.common.errors import InvalidArgument, MessageTooLarge, NotAllowed
-from broker_core.common.limits import STRICT, Limits
-from broker_core.common.types import EntityAddress, Message, SubQueue
+from broker_core.common.types import EntityAddress, SubQueue
+
+from .limits import STRICT, Limits
+from .values import Message
 
 
 def check_have_session(address: EntityAddress, messages: Sequence[Message]) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from broker_core.common.errors import NotAllowed
-from broker_core.common.limits import Limits
 from broker_core.common.types import EntityAddress
+
+from .limits import Limits
 
 SECONDS_AT_MOST = 120.0  # from the first operation (SB-162)
 

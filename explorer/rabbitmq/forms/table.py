@@ -19,24 +19,14 @@ class TableRows(TypedRows):
 
     types = TYPES
 
-    def values(self) -> dict[str, Any]:
-        """Plain Python values by name; those that are invalid are reported in `errors`."""
-        self.errors = []
-        found: dict[str, Any] = {}
-        for name, kind, text in self.given:
-            try:
-                found[self._name(name, found)] = table_value(name.strip(), kind, text, self.what)
-            except InvalidArgument as exc:
-                self.errors.append(str(exc))
-        return found
-
-    def _name(self, name: str, found: Mapping[str, Any]) -> str:
-        name = name.strip()
+    def check_name(self, name: str, values: dict[str, Any]) -> None:
         if not name:
             raise InvalidArgument(self.what, "a value has no name; enter a name or clear the row")
-        if name in found:
+        if name in values:
             raise InvalidArgument(self.what, f"{name!r} is given twice")
-        return name
+
+    def value(self, name: str, kind: str, text: str) -> Any:
+        return table_value(name, kind, text, self.what)
 
 
 def table_value(name: str, kind: str, text: str, what: str = "argument") -> Any:

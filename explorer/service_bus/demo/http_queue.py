@@ -8,9 +8,10 @@ import time
 from dataclasses import dataclass
 from urllib.parse import quote, urlsplit
 
-from broker_core.common.types import EntityAddress, Message
+from broker_core.common.types import EntityAddress
 from broker_core.service_bus import shared_access
 from broker_core.service_bus.rules import sas
+from broker_core.service_bus.rules.values import Message
 
 TIMEOUT_SECONDS = 2.0
 TOKEN_SECONDS = 300

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from broker_core.common.types import Message
+from broker_core.service_bus.rules.values import Message
 
 CUSTOMERS = (
     ("C-1041", "Amara Okafor", "NG"), ("C-1077", "Jonas Lindqvist", "SE"), ("C-1102", "Mei Tanaka", "JP"),

@@ -16,7 +16,8 @@ from random import Random
 
 from broker_core import namespaces, reads, service_bus
 from broker_core.common.errors import BrokerError, MessageNotFound, NoSessionAvailable
-from broker_core.common.types import Actor, EntityAddress, LockedMessage, Message, MessageState, Right, Session
+from broker_core.common.types import Actor, EntityAddress, MessageState, Right
+from broker_core.service_bus.rules.values import LockedMessage, Message, Session
 from explorer.demo.parts import Crashed, InjectedFailure, Program, Turns
 
 from . import messages

@@ -7,7 +7,7 @@ import re
 from django import forms
 
 from broker_core.common.errors import InvalidArgument
-from explorer.frames.forms.typed import typed_value
+from explorer.service_bus.forms.properties import typed_value
 
 MAX_AT_ONCE = 32
 REASON_LENGTH = 4096

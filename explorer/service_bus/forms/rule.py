@@ -7,7 +7,6 @@ from typing import Any
 from django import forms
 
 from broker_core.common.errors import InvalidArgument, InvalidFilter
-from broker_core.common.types import Message
 from broker_core.service_bus.rules.filters import (
     Action,
     CorrelationFilter,
@@ -21,8 +20,10 @@ from broker_core.service_bus.rules.filters import (
     compile_filter,
 )
 from broker_core.service_bus.rules.filters.correlation import FIELDS
-from explorer.frames.forms.typed import TypedRows, rows_of
+from broker_core.service_bus.rules.values import Message
 from explorer.frames.presenters import property_name
+
+from .properties import PropertyRows, rows_of
 
 KINDS = (
     ("sql", "SQL filter"),
@@ -66,14 +67,14 @@ class RuleForm(forms.Form):
             self.fields["name"].disabled = True
             self.fields["name"].help_text = "The name cannot be changed. To rename a rule, add a new one and delete this one."
         data, filter = (self.data if self.is_bound else None), (current.filter if current else None)
-        self.properties = TypedRows(
+        self.properties = PropertyRows(
             "property", "application property", data, rows_of(filter.properties) if isinstance(filter, CorrelationFilter) else ()
         )
-        self.parameters = TypedRows(
+        self.parameters = PropertyRows(
             "parameter", "parameter", data, rows_of(filter.parameters) if isinstance(filter, SqlFilter) else (), least=1
         )
         action = current.action if current else None
-        self.action_parameters = TypedRows("setting", "parameter", data, rows_of(action.parameters) if action else (), least=1)
+        self.action_parameters = PropertyRows("setting", "parameter", data, rows_of(action.parameters) if action else (), least=1)
 
     def correlated(self) -> list:
         return [self[name] for name in FIELDS]
@@ -114,7 +115,7 @@ class RuleForm(forms.Form):
         parameters = self._values(self.action_parameters)
         return self._create("action", lambda: compile_action(given["action"], parameters))
 
-    def _values(self, rows: TypedRows) -> dict:
+    def _values(self, rows: PropertyRows) -> dict:
         values = rows.values()
         if rows.errors:
             self.add_error(None, f"Some {rows.what} values are invalid; see below.")
@@ -150,7 +151,7 @@ class RuleTestForm(forms.Form):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         data = self.data if self.is_bound else None
-        self.properties = TypedRows("property", "application property", data, self.initial.get("properties", []))
+        self.properties = PropertyRows("property", "application property", data, self.initial.get("properties", []))
 
     def clean(self):
         cleaned = super().clean()

@@ -8,11 +8,12 @@ from typing import Any
 
 from django import forms
 
-from broker_core.common.types import Message
 from broker_core.form_fields import DurationField
+from broker_core.service_bus.rules.values import Message
 from explorer.frames.forms.fields import MomentField, with_unix_newlines
 from explorer.frames.forms.placeholders import fill_field, filler
-from explorer.frames.forms.typed import TypedRows
+
+from .properties import PropertyRows
 
 MAX_COPIES = 1000
 TEXT_FIELDS = (
@@ -61,7 +62,7 @@ class SendForm(forms.Form):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         data = self.data if self.is_bound else None
-        self.properties = TypedRows("property", "application property", data, self.initial.get("properties", []))
+        self.properties = PropertyRows("property", "application property", data, self.initial.get("properties", []))
 
     def clean(self):
         cleaned = super().clean()

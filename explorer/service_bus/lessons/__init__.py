@@ -10,23 +10,19 @@ from uuid import UUID
 
 from broker_core import namespaces, reads, service_bus
 from broker_core.common.errors import InvalidArgument
-from broker_core.common.types import (
-    Actor,
-    EntityAddress,
-    EntityKind,
-    EventKind,
-    LockedMessage,
-    Message,
-    QueueSettings,
-    Session,
-    SubQueue,
-    SubscriptionSettings,
-    TopicSettings,
-)
+from broker_core.common.types import Actor, EntityAddress, EntityKind, EventKind, SubQueue
 from broker_core.reads import EntityRow, Event
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.entity_settings import FIXED
 from broker_core.service_bus.rules.filters import CorrelationFilter, Rule, compile_action, compile_filter
+from broker_core.service_bus.rules.values import (
+    LockedMessage,
+    Message,
+    QueueSettings,
+    Session,
+    SubscriptionSettings,
+    TopicSettings,
+)
 from explorer.frames.presenters import plural
 from explorer.lessons.lesson import Action, Effect, as_value, seconds
 from explorer.lessons.stage import Stage, actor_argument, body_argument, body_of, is_unrepeatable, operation

@@ -15,10 +15,12 @@ from hypothesis import strategies as st
 
 from broker_core import service_bus
 from broker_core.common.errors import InvalidArgument
-from broker_core.common.types import BodyKind, EntityAddress, LockedMessage, Message, MessageState, StoredMessage
-from broker_core.common.values import Typed, decode_properties, encode_properties
+from broker_core.common.typed import Typed
+from broker_core.common.types import BodyKind, EntityAddress, MessageState
 from broker_core.service_bus.http import answers, batch, broker_properties, custom_headers, wire
+from broker_core.service_bus.rules.amqp.properties import decode_properties, encode_properties
 from broker_core.service_bus.rules.messages import prepare
+from broker_core.service_bus.rules.values import LockedMessage, Message, StoredMessage
 from tests import amqp_values
 
 NOON = datetime(2026, 11, 21, 12, 0, 0, 250_000, tzinfo=UTC)

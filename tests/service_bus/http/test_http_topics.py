@@ -9,9 +9,9 @@ from datetime import timedelta
 import pytest
 
 from broker_core import namespaces, service_bus
-from broker_core.common.types import Message
 from broker_core.service_bus import entities, shared_access
 from broker_core.service_bus.rules.filters import CorrelationFilter, FalseFilter, Rule
+from broker_core.service_bus.rules.values import Message
 
 from .conftest import CLIENT
 from .test_http_service_bus import batch, broker_properties, refused

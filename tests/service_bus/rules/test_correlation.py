@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.common.errors import FilterEvaluationError, InvalidArgument, InvalidFilter
-from broker_core.common.types import Message
-from broker_core.common.values import Typed
+from broker_core.common.typed import Typed
 from broker_core.service_bus.rules.filters import (
     CorrelationFilter,
     FalseFilter,
@@ -25,6 +24,7 @@ from broker_core.service_bus.rules.filters import (
     rule_to_json,
 )
 from broker_core.service_bus.rules.filters.correlation import FIELDS
+from broker_core.service_bus.rules.values import Message
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

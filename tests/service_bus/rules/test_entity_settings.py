@@ -1,6 +1,7 @@
 """Names and settings of entities: tables over the pure rules, no database."""
 
 from contextlib import suppress
+from dataclasses import fields
 from datetime import timedelta
 
 import pytest
@@ -8,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.common.durations import FOREVER
+from broker_core.common.entity_defaults import ENTITY_DEFAULTS
 from broker_core.common.errors import BrokerError, InvalidArgument
-from broker_core.common.limits import RELAXED, STRICT, Range, of_tier
-from broker_core.common.types import EntityKind, EntityStatus, ExpiryMode, HistoryLevel, QueueSettings, Tier
+from broker_core.common.types import EntityKind, EntityStatus, ExpiryMode, HistoryLevel, Tier
 from broker_core.service_bus.rules.entity_settings import (
     ALL_SETTINGS,
     IMMUTABLE,
@@ -28,6 +29,8 @@ from broker_core.service_bus.rules.entity_settings import (
     new_settings,
     values_of,
 )
+from broker_core.service_bus.rules.limits import RELAXED, STRICT, Range, of_tier
+from broker_core.service_bus.rules.values import QueueSettings, SubscriptionSettings, TopicSettings
 
 S, MIN, MS = timedelta(seconds=1), timedelta(minutes=1), timedelta(milliseconds=1)
 
@@ -296,3 +299,9 @@ def test_every_value_is_accepted_stably_or_refused_as_a_broker_error(name, value
 def test_every_path_is_accepted_or_refused_as_a_broker_error(path):
     with suppress(InvalidArgument):
         assert check_path(path) == path
+
+
+@pytest.mark.parametrize("kind", [QueueSettings, TopicSettings, SubscriptionSettings])
+def test_the_defaults_of_settings_are_those_of_the_columns(kind):
+    """A row has all columns; what a kind of entity lacks keeps the column's default."""
+    assert {field.name: field.default for field in fields(kind)}.items() <= ENTITY_DEFAULTS.items()

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.common.errors import FilterEvaluationError
-from broker_core.common.types import Message
-from broker_core.common.values import Typed
+from broker_core.common.typed import Typed
 from broker_core.service_bus.rules import matching
 from broker_core.service_bus.rules.filters import (
     CorrelationFilter,
@@ -26,6 +25,7 @@ from broker_core.service_bus.rules.matching import (
     RuleIndex,
     SubscriptionRules,
 )
+from broker_core.service_bus.rules.values import Message
 
 MESSAGE = Message(subject="order", properties={"color": "red", "amount": 5})
 RED, BLUE = compile_filter("color = 'red'"), compile_filter("color = 'blue'")

@@ -7,9 +7,9 @@ import pytest
 
 from broker_core.common.durations import FOREVER
 from broker_core.common.errors import InvalidArgument, MessageTooLarge
-from broker_core.common.types import Message
-from broker_core.common.values import Typed
+from broker_core.common.typed import Typed
 from broker_core.service_bus.rules import messages as sb
+from broker_core.service_bus.rules.values import Message
 
 SECOND = timedelta(seconds=1)
 TEXT: Any = "text"

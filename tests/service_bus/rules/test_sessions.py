@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from broker_core.common.errors import InvalidArgument, MessageTooLarge, NotAllowed
-from broker_core.common.limits import STRICT, of_tier
-from broker_core.common.types import EntityAddress, Message, Tier
+from broker_core.common.types import EntityAddress, Tier
 from broker_core.service_bus.rules import sessions
+from broker_core.service_bus.rules.limits import STRICT, of_tier
+from broker_core.service_bus.rules.values import Message
 
 QUEUE = EntityAddress("ns", "q")
 

@@ -13,12 +13,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from broker_core.common.errors import FilterEvaluationError, InvalidArgument, InvalidFilter
-from broker_core.common.types import Message
-from broker_core.common.values import Typed
+from broker_core.common.typed import Typed
 from broker_core.service_bus.rules.filters import FalseFilter, MessageView, TrueFilter, compile_action, compile_filter, evaluation
 from broker_core.service_bus.rules.filters.lexer import RESERVED
 from broker_core.service_bus.rules.filters.operators import kind_of
 from broker_core.service_bus.rules.filters.view import SYSTEM, split_scope
+from broker_core.service_bus.rules.values import Message
 
 from .filter_trees import PREDICATES, PROPERTIES, Failed, answer, like, text_of
 

@@ -10,8 +10,9 @@ from uuid import UUID
 
 from broker_core.common.durations import parse_human_or_iso
 from broker_core.common.errors import InvalidArgument
-from broker_core.common.types import Message
-from broker_core.common.values import Typed, decode_properties, encode_properties
+from broker_core.common.typed import Typed
+from broker_core.service_bus.rules.amqp.properties import decode_properties, encode_properties
+from broker_core.service_bus.rules.values import Message
 
 from . import syntax
 from .evaluation import compile_value

@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Any, ClassVar
 
 from broker_core.common.errors import InvalidArgument
-from broker_core.common.values import encode_properties
+from broker_core.service_bus.rules.amqp.properties import encode_properties
 
 from .view import MessageView, comparable
 

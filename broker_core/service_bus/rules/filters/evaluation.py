@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from broker_core.common.errors import FilterEvaluationError
-from broker_core.common.limits import STRICT
+from broker_core.service_bus.rules.limits import STRICT
 
 from . import syntax
 from .like import compile_pattern

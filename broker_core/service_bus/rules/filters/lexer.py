@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from broker_core.common.errors import InvalidFilter
-from broker_core.common.limits import STRICT
+from broker_core.service_bus.rules.limits import STRICT
 
 RESERVED = frozenset(["AND", "OR", "NOT", "IN", "LIKE", "ESCAPE", "IS", "NULL", "EXISTS", "TRUE", "FALSE", "SET", "REMOVE"])
 END = "the end"

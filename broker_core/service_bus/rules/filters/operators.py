@@ -14,7 +14,7 @@ from typing import Any
 from uuid import UUID
 
 from broker_core.common.errors import FilterEvaluationError
-from broker_core.common.limits import STRICT
+from broker_core.service_bus.rules.limits import STRICT
 
 TEXT, NUMBER, BOOLEAN, INSTANT, DURATION = "a string", "a number", "a boolean", "a timestamp", "a duration"
 _KINDS = {

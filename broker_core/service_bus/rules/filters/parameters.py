@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from broker_core.common.errors import InvalidArgument
-from broker_core.common.values import encode_properties
+from broker_core.service_bus.rules.amqp.properties import encode_properties
 
 from .view import comparable
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
 from broker_core.common.errors import FilterEvaluationError, InvalidFilter
-from broker_core.common.limits import STRICT
+from broker_core.service_bus.rules.limits import STRICT
 
 from . import syntax
 from .lexer import END, Token, tokens

@@ -8,10 +8,10 @@ from typing import Any
 
 from broker_core.common.arguments import require_kind
 from broker_core.common.errors import FilterEvaluationError, InvalidArgument, MessageTooLarge
-from broker_core.common.limits import STRICT
-from broker_core.common.types import Message
-from broker_core.common.values import decode_properties, encode_properties
+from broker_core.service_bus.rules.amqp.properties import decode_properties, encode_properties
+from broker_core.service_bus.rules.limits import STRICT
 from broker_core.service_bus.rules.messages import prepare
+from broker_core.service_bus.rules.values import Message
 
 from .actions import Action, compile_action
 from .correlation import CorrelationFilter

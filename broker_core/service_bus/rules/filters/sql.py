@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 from broker_core.common.errors import FilterEvaluationError
-from broker_core.common.values import encode_properties
+from broker_core.service_bus.rules.amqp.properties import encode_properties
 
 from . import syntax
 from .evaluation import compile_predicate, compile_value

@@ -9,8 +9,10 @@ from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
-from broker_core.common.types import Message, MessageState
-from broker_core.common.values import Typed, decode_properties, encode_properties, plain
+from broker_core.common.typed import Typed
+from broker_core.common.types import MessageState
+from broker_core.service_bus.rules.amqp.properties import decode_properties, encode_properties, plain
+from broker_core.service_bus.rules.values import Message
 
 _DIRECT = frozenset({str, int, float, bool, type(None), datetime, timedelta, UUID, bytes})
 _INTEGERS = frozenset({"ubyte", "ushort", "uint", "ulong", "byte", "short", "int", "long"})

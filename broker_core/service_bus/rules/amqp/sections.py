@@ -13,10 +13,10 @@ from functools import cached_property
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from .amqp_types import BadEncoding, decode, decode_from, encode, encode_as, encode_list, encode_map, items_of, kind_of
-from .errors import InvalidArgument
-from .typed import Typed
-from .types import MessageId
+from broker_core.common.errors import InvalidArgument
+from broker_core.common.typed import Typed
+
+from .types import BadEncoding, MessageId, decode, decode_from, encode, encode_as, encode_list, encode_map, items_of, kind_of
 
 
 class Section(IntEnum):

@@ -8,8 +8,10 @@ from django.conf import ENVIRONMENT_VARIABLE
 from django.conf import settings as django_settings
 
 from broker_core.common.errors import InvalidArgument
-from broker_core.common.limits import RELAXED, STRICT, Limits, of_tier
 from broker_core.common.types import Tier
+from broker_core.namespaces import Namespace
+
+from .rules.limits import RELAXED, STRICT, Limits, of_tier
 
 
 def limits(tier: Tier | None = None) -> Limits:
@@ -25,3 +27,8 @@ def limits(tier: Tier | None = None) -> Limits:
     if tier not in list(Tier):
         raise InvalidArgument("tier", f"{tier!r} must be one of {', '.join(Tier)}")
     return of_tier(found, tier)
+
+
+def limits_of(namespace: Namespace) -> Limits:
+    """The limits for the entities of a namespace. The system namespace has the widest."""
+    return limits(None if namespace.is_system else namespace.tier)

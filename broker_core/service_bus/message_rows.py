@@ -4,21 +4,13 @@ from __future__ import annotations
 
 from operator import attrgetter
 from typing import Any, TypeVar
-from uuid import UUID
 
-from broker_core.common.amqp_sections import AmqpSections
-from broker_core.common.types import (
-    JSON_PROPERTIES,
-    BodyKind,
-    EntityAddress,
-    LockedMessage,
-    Message,
-    MessageId,
-    MessageState,
-    SettleReport,
-    StoredMessage,
-)
-from broker_core.common.values import decode_properties
+from broker_core.common.types import BodyKind, EntityAddress, MessageState
+
+from .rules.amqp.properties import decode_properties
+from .rules.amqp.sections import AmqpSections
+from .rules.amqp.types import MessageId
+from .rules.values import JSON_PROPERTIES, LockedMessage, Message, StoredMessage
 
 M = TypeVar("M", bound=StoredMessage)
 _SEQUENCE_NUMBER = attrgetter("sequence_number")
@@ -43,17 +35,6 @@ def locked_message(row: Any, address: EntityAddress) -> LockedMessage:
 def by_number(rows: list) -> list:
     """The rows in the order of their sequence numbers: an UPDATE or DELETE returns them in no order."""
     return sorted(rows, key=_SEQUENCE_NUMBER) if len(rows) > 1 else rows
-
-
-def settle_report(tokens: list[UUID], rows: list) -> SettleReport:
-    """The tokens as settled (those that the statement returned) or lost, in the order given."""
-    numbers = {row.lock_token.int: row.sequence_number for row in rows}  # hashing a UUID itself is slow
-    return SettleReport(
-        settled=tuple((token, numbers[token.int]) for token in tokens if token.int in numbers),
-        lost=tuple(token for token in tokens if token.int not in numbers) if len(numbers) < len(tokens) else (),
-        locked_until=getattr(rows[0], "locked_until", None) if rows else None,
-        lock_duration=getattr(rows[0], "lock_duration", None) if rows else None,
-    )
 
 
 def _build(kind: type[M], fields: dict[str, Any]) -> M:

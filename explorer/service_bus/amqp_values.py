@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from broker_core.common.amqp_message import body_value
-from broker_core.common.amqp_types import kind_of
 from broker_core.common.durations import format_iso
+from broker_core.common.typed import Typed
 from broker_core.common.types import BodyKind
-from broker_core.common.values import Typed
+from broker_core.service_bus.rules.amqp.messages import body_value, payload
+from broker_core.service_bus.rules.amqp.types import kind_of
+from explorer.bodies.display import Readable
 
 _KINDS = {BodyKind.VALUE: "AMQP value", BodyKind.SEQUENCE: "AMQP sequence", BodyKind.DATA_SECTIONS: "data sections"}
 
@@ -33,10 +34,13 @@ def as_text(value: Any) -> str:
     return str(plain).replace("\x00", "␀")
 
 
-def body_as_text(kind: BodyKind, body: bytes) -> tuple[str, str]:
-    """What a body of encoded sections is called, and its values as indented JSON."""
-    value = body_value(kind, body)
-    return _KINDS[kind], json.dumps(_as_json(value), indent=2, ensure_ascii=False)
+def read_sections(kind: BodyKind, body: bytes) -> bytes | Readable:
+    """The content of encoded sections that hold plain bytes or text, else their values as indented JSON."""
+    content = payload(kind, body)
+    if content != body:
+        return content
+    text = json.dumps(_as_json(body_value(kind, body)), indent=2, ensure_ascii=False)
+    return Readable(_KINDS[kind], text, "Shown as JSON; types that JSON lacks are named.")
 
 
 def _as_json(value: Any) -> Any:

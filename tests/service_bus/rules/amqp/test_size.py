@@ -8,12 +8,13 @@ from uuid import UUID
 
 import pytest
 
-from broker_core.common import amqp_size
-from broker_core.common.amqp_message import encode_body, encode_message
-from broker_core.common.amqp_sections import AmqpSections
-from broker_core.common.types import BodyKind, Message
-from broker_core.common.values import Typed
+from broker_core.common.typed import Typed
+from broker_core.common.types import BodyKind
+from broker_core.service_bus.rules.amqp import size as amqp_size
+from broker_core.service_bus.rules.amqp.messages import encode_body, encode_message
+from broker_core.service_bus.rules.amqp.sections import AmqpSections
 from broker_core.service_bus.rules.messages import prepare
+from broker_core.service_bus.rules.values import Message
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 LENGTHS = (0, 1, 127, 128, 200, *range(205, 260))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
-from .types import Tier
+from broker_core.common.types import Tier
 
 Value = TypeVar("Value", int, timedelta)
 
@@ -66,8 +66,6 @@ class Limits:
     duplicate_detection: bool = True
     forwarding: bool = True
     tier: Tier | None = None  # to which these apply; None: the widest of all tiers
-    clock_rate: float = 86_400.0  # a day in a second
-    clock_step: timedelta = timedelta(days=36_500)
 
 
 STRICT = Limits(

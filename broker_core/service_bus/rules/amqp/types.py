@@ -16,9 +16,10 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from .errors import InvalidArgument
-from .typed import Typed
+from broker_core.common.errors import InvalidArgument
+from broker_core.common.typed import Typed
 
+MessageId = str | UUID | int | bytes  # AMQP's string, uuid, ulong and binary
 INTEGERS = {
     "ubyte": (0, 2**8 - 1),
     "ushort": (0, 2**16 - 1),

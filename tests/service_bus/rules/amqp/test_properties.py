@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from broker_core.common import durations
 from broker_core.common.errors import InvalidArgument
+from broker_core.common.typed import Typed
 from broker_core.common.types import EntityAddress, SubQueue
-from broker_core.common.values import TYPES, Typed, decode_properties, encode_properties
+from broker_core.service_bus.rules.amqp.properties import TYPES, decode_properties, encode_properties
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 SIMPLE = st.one_of(

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from broker_core.common.amqp_message import encode_body, encode_message, payload, read_message
-from broker_core.common.amqp_sections import AmqpSections
 from broker_core.common.durations import FOREVER
 from broker_core.common.errors import InvalidArgument
-from broker_core.common.types import BodyKind, Message, StoredMessage
-from broker_core.common.values import Typed
+from broker_core.common.typed import Typed
+from broker_core.common.types import BodyKind
+from broker_core.service_bus.rules.amqp.messages import encode_body, encode_message, payload, read_message
+from broker_core.service_bus.rules.amqp.sections import AmqpSections
 from broker_core.service_bus.rules.messages import prepare
+from broker_core.service_bus.rules.values import Message, StoredMessage
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 HOUR, MS = timedelta(hours=1), timedelta(milliseconds=1)

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from .amqp_types import encode
-from .values import decode_property
+from .properties import decode_property
+from .types import encode
 
 # What each type takes, with its code.
 _WIDTHS = {

@@ -15,12 +15,11 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from .amqp_types import INTEGERS, decode, encode_as, kind_of, type_of
-from .arguments import is_storable
-from .errors import InvalidArgument
-from .typed import Typed
+from broker_core.common.arguments import is_storable
+from broker_core.common.errors import InvalidArgument
+from broker_core.common.typed import Typed
 
-__all__ = ["TYPES", "Typed", "decode_properties", "decode_property", "encode_properties", "encode_property", "plain"]
+from .types import INTEGERS, decode, encode_as, kind_of, type_of
 
 _TEXTS = ("string", "symbol", "uri", "char", "decimal32", "decimal64", "decimal128", "datetime-offset")
 TYPES = ("null", "boolean", *INTEGERS, "float", "double", "timestamp", "uuid", "binary", "timespan", *_TEXTS, "described")

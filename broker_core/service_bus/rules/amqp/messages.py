@@ -13,7 +13,14 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from .amqp_sections import (
+from broker_core.common.durations import FOREVER
+from broker_core.common.errors import InvalidArgument
+from broker_core.common.typed import Typed
+from broker_core.common.types import BodyKind
+from broker_core.service_bus.rules.values import Message
+
+from .properties import decode_property, encode_properties, encode_property
+from .sections import (  # fmt: skip
     BODY,
     HEADS,
     PLACE,
@@ -29,13 +36,8 @@ from .amqp_sections import (
     split,
     text_of_id,
     value_at,
-)  # fmt: skip
-from .amqp_types import decode, decode_from, encode, encode_as, encode_map, kind_of
-from .durations import FOREVER
-from .errors import InvalidArgument
-from .typed import Typed
-from .types import BodyKind, Message
-from .values import decode_property, encode_properties, encode_property
+)
+from .types import decode, decode_from, encode, encode_as, encode_map, kind_of
 
 _BODY_KINDS = {Section.SEQUENCE: BodyKind.SEQUENCE, Section.VALUE: BodyKind.VALUE}
 _KNOWN = {

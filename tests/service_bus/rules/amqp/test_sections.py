@@ -5,10 +5,10 @@ from uuid import UUID
 
 import pytest
 
-from broker_core.common.amqp_sections import AmqpSections, Section, encoded_id, list_with, properties_with, split
-from broker_core.common.amqp_types import BadEncoding, encode, encode_list
 from broker_core.common.errors import InvalidArgument
-from broker_core.common.values import Typed
+from broker_core.common.typed import Typed
+from broker_core.service_bus.rules.amqp.sections import AmqpSections, Section, encoded_id, list_with, properties_with, split
+from broker_core.service_bus.rules.amqp.types import BadEncoding, encode, encode_list
 
 PROPERTIES = b"\x00\x53\x73"
 

@@ -6,9 +6,9 @@ from uuid import UUID
 
 import pytest
 
-from broker_core.common import amqp_types
-from broker_core.common.amqp_types import BadEncoding, decode, encode, items_of, text_of_ticks, ticks_of_text
-from broker_core.common.values import Typed
+from broker_core.common.typed import Typed
+from broker_core.service_bus.rules.amqp import types as amqp_types
+from broker_core.service_bus.rules.amqp.types import BadEncoding, decode, encode, items_of, text_of_ticks, ticks_of_text
 
 ID = UUID("00112233-4455-6677-8899-aabbccddeeff")
 TIMESPAN = "00a316" + b"com.microsoft:timespan".hex()
