@@ -18,7 +18,8 @@ from psycopg.conninfo import make_conninfo
 
 from broker_core import namespaces, service_bus
 from broker_core.common.types import EntityAddress
-from broker_core.service_bus import entities, shared_access
+from broker_core.service_bus import entities
+from broker_core.service_bus.entities import shared_access
 from broker_core.service_bus.http import application
 from broker_core.service_bus.rules import sas
 from broker_core.service_bus.rules.values import Message

@@ -26,7 +26,7 @@ from uuid import UUID
 from broker_core import service_bus
 from broker_core.common.errors import BrokerError
 from broker_core.common.types import Actor, EntityAddress
-from broker_core.service_bus.renewal import renewer
+from broker_core.service_bus.messages.renewal import renewer
 from broker_core.service_bus.rules.values import LockedMessage
 from broker_core.store.connections import Database, using
 

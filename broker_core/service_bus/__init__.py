@@ -7,10 +7,12 @@ to resubmit and purge.
 """
 
 from . import sweeps
-from .moving import move
-from .operating import dead_letter_unlocked, delete_batch, drop_locks, purge, release_locks, release_session, resubmit
-from .reading import RuleRow, explain, rules_of
-from .receiving import peek, receive, receive_and_delete, receive_deferred, receive_from
+from .messages.moving import move
+from .messages.operating import dead_letter_unlocked, delete_batch, drop_locks, purge, release_locks, release_session, resubmit
+from .messages.reading import RuleRow, explain, rules_of
+from .messages.receiving import peek, receive, receive_and_delete, receive_deferred, receive_from
+from .messages.sending import cancel_scheduled, send
+from .messages.settling import abandon, complete, dead_letter, defer, release, renew
 from .routing import PublishedMessage, RuleDraft, RuleReplay, published_messages, replay_rules, route
 from .rules.amqp.messages import body_value, encode_body, encode_message, read_message, sections
 from .rules.amqp.sections import AmqpSections, Section
@@ -23,7 +25,6 @@ from .rules.values import (
     SubscriptionSettings,
     TopicSettings,
 )
-from .sending import cancel_scheduled, send
 from .sessions import (
     accept_session,
     close_session,
@@ -34,5 +35,4 @@ from .sessions import (
     renew_session,
     set_session_state,
 )
-from .settling import abandon, complete, dead_letter, defer, release, renew
 from .transactions import Transaction, transaction

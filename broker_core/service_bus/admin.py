@@ -12,7 +12,8 @@ from broker_core.common.errors import InvalidArgument, InvalidFilter
 from broker_core.common.types import EntityAddress, EntityKind, Family, Right
 from broker_core.models import Entity, Namespace, Rule, SharedAccessPolicy
 
-from . import entities, shared_access
+from . import entities
+from .entities import shared_access
 from .rules import entity_settings
 from .rules.filters import rule_from_json
 

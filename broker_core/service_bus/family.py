@@ -13,10 +13,11 @@ from broker_core.service_bus.rules.entity_settings import check_namespace_name, 
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 
-from . import shared_access, sweeps, tidying, transfer
+from . import sweeps, transfer
 from .configured_limits import limits
-from .entities import create_queue, delete_entity
+from .entities import create_queue, delete_entity, shared_access
 from .entities.lifecycle import delete_idle
+from .messages import tidying
 from .rules import display_state, explaining
 
 

@@ -13,7 +13,6 @@ from enum import StrEnum
 from functools import partial
 from typing import Any
 
-from broker_core import service_bus
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import Actor, EntityAddress, EntityKind, MessageState, Right, SubQueue
 from broker_core.namespaces.namespaces import namespace_to_configure
@@ -28,6 +27,7 @@ from broker_core.store.statements import call
 from broker_core.store.use_cases import use_case
 
 from . import entities
+from .messages.operating import purge
 
 
 class SettingsEffect(StrEnum):
@@ -258,7 +258,7 @@ def _apply_purge(previewed: Preview, actor: Actor) -> Steps:
     now = yield Atomically(_purge(previewed.address, previewed.changes))
     require_same(previewed, now)
     wanted = {**previewed.changes, "enqueued_before": previewed.changes["enqueued_before"] or now.at}
-    return (yield from service_bus.purge.steps(previewed.address, **wanted, actor=actor))
+    return (yield from purge.steps(previewed.address, **wanted, actor=actor))
 
 
 def _as_facts(settings: Settings) -> list[tuple[str, str]]:

@@ -20,7 +20,7 @@ from broker_core.store.use_cases import use_case
 
 from .entities import get_entity, get_subscription, get_topic, list_subscriptions
 from .entities.kinds import Subscription, Topic
-from .reading import rules_of
+from .messages.reading import rules_of
 from .rules.amqp.properties import decode_properties
 from .rules.filters import MessageView, Rule
 from .rules.forwarding import Destination, why_not_forward

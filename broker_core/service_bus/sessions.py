@@ -29,15 +29,15 @@ from broker_core.store.statements import call
 from broker_core.store.use_cases import complete_only, use_case
 
 from .configured_limits import limits
-from .message_rows import locked_message, stored_message
-from .receiving import release_missed, report_deleted, session_key
-from .renewal import Renewed, renewer
+from .messages.receiving import release_missed, report_deleted, session_key
+from .messages.renewal import Renewed, renewer
+from .messages.rows import locked_message, stored_message
+from .messages.settling import release_unclaimed, renew
+from .messages.shared import require_receivable, run_on_entity
+from .messages.tidying import tidy
+from .messages.waiting import Receiver, receive_or_wait
 from .rules import sessions
 from .rules.values import Session, SessionSummary
-from .settling import release_unclaimed, renew
-from .shared import require_receivable, run_on_entity
-from .tidying import tidy
-from .waiting import Receiver, receive_or_wait
 
 TRIES = 3  # attempts of operations that take two statements
 

@@ -11,7 +11,7 @@ from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
 from broker_core.store.use_cases import WHOLE_DATABASE, use_case
 
-from . import forwarding, tidying
+from .messages import forwarding, tidying
 
 SEEN_BATCH = 5_000
 

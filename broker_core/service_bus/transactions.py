@@ -22,13 +22,13 @@ from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
 from broker_core.store.use_cases import UseCase, use_case
 
-from . import settling
 from .configured_limits import limits
-from .forwarding import forward_on
-from .publishing import Entry, SourceMessage, columns
+from .messages import settling
+from .messages.forwarding import forward_on
+from .messages.publishing import Entry, SourceMessage, columns
+from .messages.sending import prepare_all, refuse_send, send
 from .rules import sessions
 from .rules.values import Message
-from .sending import prepare_all, refuse_send, send
 
 TRIES = 3  # attempts of a commit that deadlocks with another one
 

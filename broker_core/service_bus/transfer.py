@@ -8,7 +8,6 @@ from typing import Any
 from broker_core.common.errors import BrokerError, InvalidArgument
 from broker_core.common.types import BodyKind, EntityAddress, EntityKind, MessageState, SubQueue, Tier
 from broker_core.runtime.previews import Effect
-from broker_core.service_bus import entities, preview, shared_access
 from broker_core.service_bus.entities.kinds import as_parameters, from_row
 from broker_core.service_bus.rules.entity_settings import (
     DURATIONS,
@@ -30,7 +29,9 @@ from broker_core.transfer import part
 from broker_core.transfer.lines import Fields, duration, parse_duration
 from broker_core.transfer.part import Given, Item
 
+from . import entities, preview
 from .configured_limits import limits
+from .entities import shared_access
 from .rules.amqp import messages as amqp_message
 from .rules.amqp.properties import decode_properties, encode_properties
 from .rules.amqp.sections import AmqpSections

@@ -15,7 +15,7 @@ from typing import Any
 from broker_core.common.errors import BrokerError, EntityExists, InvalidArgument
 from broker_core.common.family import definition_of
 from broker_core.common.types import Actor, EntityAddress, EntityKind, Family, Right, Tier
-from broker_core.service_bus import shared_access
+from broker_core.service_bus.entities import shared_access
 from broker_core.service_bus.rules.entity_settings import check_policy_name
 from broker_core.service_bus.rules.filters import rule_from_json
 from broker_core.store.connections import require_here

@@ -24,7 +24,7 @@ from broker_core.common.errors import BrokerUnavailable, EntityNotFound, NotAllo
 from broker_core.common.types import Actor, EntityAddress, EntityStatus, MessageState
 from broker_core.runtime import wake_ups
 from broker_core.service_bus import entities
-from broker_core.service_bus.renewal import renewer
+from broker_core.service_bus.messages.renewal import renewer
 from broker_core.service_bus.rules.values import Message
 from tests.eventually import eventually
 

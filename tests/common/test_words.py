@@ -8,7 +8,7 @@ from broker_core import namespaces, queue_storage, rabbitmq, service_bus
 from broker_core.common.errors import EntityExists, EntityNotFound
 from broker_core.common.types import EntityAddress
 from broker_core.rabbitmq.messages import browsing
-from broker_core.service_bus import shared_access
+from broker_core.service_bus.entities import shared_access
 from broker_core.service_bus.rules.values import Message
 
 

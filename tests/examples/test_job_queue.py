@@ -9,7 +9,7 @@ import pytest
 
 from broker_core import namespaces, service_bus
 from broker_core.common.types import EntityAddress
-from broker_core.service_bus import shared_access
+from broker_core.service_bus.entities import shared_access
 
 
 @pytest.fixture

@@ -14,7 +14,8 @@ from broker_core import namespaces, queue_storage, rabbitmq, service_bus
 from broker_core.common.errors import EntityNotFound
 from broker_core.common.types import EntityAddress, ExpiryMode, Family, HistoryLevel, Tier
 from broker_core.models import Entity, Exchange, Namespace, Rule, SharedAccessPolicy, SweepRun
-from broker_core.service_bus import entities, shared_access
+from broker_core.service_bus import entities
+from broker_core.service_bus.entities import shared_access
 from broker_core.service_bus.rules.values import Message, QueueSettings
 from broker_core.store.connections import callers_transaction
 from explorer.models import AuditRecord

@@ -16,7 +16,7 @@ from broker_core.common.errors import BrokerUnavailable
 from broker_core.common.types import EntityAddress, EventKind, MessageState
 from broker_core.queue_storage.rules.display_state import DisplayState
 from broker_core.reads import EventFilter
-from broker_core.service_bus import shared_access
+from broker_core.service_bus.entities import shared_access
 from broker_core.service_bus.http import authorization
 from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections

@@ -13,7 +13,8 @@ from broker_core.rabbitmq.connections import channels
 from broker_core.rabbitmq.rules.policies import Policy
 from broker_core.reads import EntityFilter, EventFilter, MessageFilter, Tab
 from broker_core.reads.shared import entity_id_of
-from broker_core.service_bus import RuleDraft, entities, preview, shared_access
+from broker_core.service_bus import RuleDraft, entities, preview
+from broker_core.service_bus.entities import shared_access
 from broker_core.service_bus.rules.emulator_config import read
 from broker_core.service_bus.rules.entity_settings import QueueSettings, SubscriptionSettings, TopicSettings
 from broker_core.service_bus.rules.filters.correlation import CorrelationFilter

@@ -13,7 +13,7 @@ from broker_core.common.lock_tokens import SettleReport
 from broker_core.common.types import Actor, EntityStatus, Right
 from broker_core.runtime import entity_cache
 from broker_core.service_bus import entities
-from broker_core.service_bus.renewal import renewer
+from broker_core.service_bus.messages.renewal import renewer
 from broker_core.service_bus.rules.values import Message, Received
 from broker_core.store import aio, connections
 from tests.cancelling import cancelled

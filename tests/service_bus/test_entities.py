@@ -13,7 +13,8 @@ from broker_core.common.errors import EntityExists, EntityNotFound, InvalidArgum
 from broker_core.common.types import Actor, EntityAddress, EntityStatus, HistoryLevel, Right
 from broker_core.models import Entity, Namespace, SharedAccessPolicy
 from broker_core.runtime import entity_cache
-from broker_core.service_bus import configured_limits, entities, shared_access
+from broker_core.service_bus import configured_limits, entities
+from broker_core.service_bus.entities import shared_access
 from broker_core.service_bus.rules.values import Message, QueueSettings
 from broker_core.store import connections
 

@@ -45,11 +45,11 @@ def test_the_first_of_a_queue_is_next_and_the_others_come_behind(queue):
 
 
 def test_how_many_come_before_is_counted_to_a_cap(queue, monkeypatch):
-    monkeypatch.setattr("broker_core.service_bus.reading.PLACE_CAP", 4)
+    monkeypatch.setattr("broker_core.service_bus.messages.reading.PLACE_CAP", 4)
     service_bus.send(queue, [Message(b"x") for _ in range(9)])
     assert reason(queue, 9, Code.BEHIND).text == "4 or more messages ahead."
     assert reason(queue, 2, Code.BEHIND).text == "1 message ahead."
-    monkeypatch.setattr("broker_core.service_bus.reading.PLACE_ROWS", 2)
+    monkeypatch.setattr("broker_core.service_bus.messages.reading.PLACE_ROWS", 2)
     service_bus.receive(queue, 3)
     assert reason(queue, 9, Code.BEHIND).text.startswith("Many messages that cannot be received now are ahead;")
     assert codes(queue, 4) == [Code.BEHIND]

@@ -8,7 +8,8 @@ import pytest
 from broker_core import service_bus, sweeps
 from broker_core.common.errors import EntityNotFound, MessageTooLarge, NotAllowed
 from broker_core.common.types import EntityAddress, EntityStatus, SubQueue
-from broker_core.service_bus import entities, forwarding
+from broker_core.service_bus import entities
+from broker_core.service_bus.messages import forwarding
 from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections
 from tests.eventually import eventually

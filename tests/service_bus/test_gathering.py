@@ -22,8 +22,9 @@ from broker_core.common.errors import (
 )
 from broker_core.common.lock_tokens import SettleReport
 from broker_core.common.types import Actor, EntityStatus, Right
-from broker_core.service_bus import entities, sending, settling
-from broker_core.service_bus.renewal import renewer
+from broker_core.service_bus import entities
+from broker_core.service_bus.messages import sending, settling
+from broker_core.service_bus.messages.renewal import renewer
 from broker_core.service_bus.rules.values import Message
 from broker_core.store import aio, connections
 from broker_core.store.driver import Atomically, run

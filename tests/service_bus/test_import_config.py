@@ -9,7 +9,8 @@ from django.core.management import CommandError, call_command
 
 from broker_core import namespaces
 from broker_core.common.types import EntityAddress, ExpiryMode, Family
-from broker_core.service_bus import entities, shared_access
+from broker_core.service_bus import entities
+from broker_core.service_bus.entities import shared_access
 from broker_core.service_bus.rules.filters import CorrelationFilter, Rule, TrueFilter
 from broker_core.service_bus.rules.values import QueueSettings
 from broker_core.store.connections import callers_transaction

@@ -13,7 +13,8 @@ import pytest
 from broker_core import namespaces, service_bus, sweeps
 from broker_core.common.types import EntityAddress, SubQueue
 from broker_core.runtime.pacing import advance_head
-from broker_core.service_bus import entities, receiving
+from broker_core.service_bus import entities
+from broker_core.service_bus.messages import receiving
 from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections
 from broker_core.store.driver import run
@@ -28,7 +29,7 @@ COUNT = 600
 @pytest.fixture(autouse=True)
 def small_lag(monkeypatch):
     monkeypatch.setattr("broker_core.runtime.pacing.HEAD_LAG", LAG)
-    monkeypatch.setattr("broker_core.service_bus.receiving.HEAD_LAG", LAG)
+    monkeypatch.setattr("broker_core.service_bus.messages.receiving.HEAD_LAG", LAG)
 
 
 def send(queue, count):
@@ -214,8 +215,8 @@ def test_many_that_are_given_back_are_walked_to(queue):
 
 def test_more_ended_locks_than_one_receive_ends(make_queue, step, monkeypatch):
     """The receive then walks from the head, as without the bound."""
-    monkeypatch.setattr("broker_core.service_bus.tidying.ROUNDS", 1)
-    monkeypatch.setattr("broker_core.service_bus.tidying.BATCH", 2)
+    monkeypatch.setattr("broker_core.service_bus.messages.tidying.ROUNDS", 1)
+    monkeypatch.setattr("broker_core.service_bus.messages.tidying.BATCH", 2)
     queue = make_queue(lock_duration=20 * SECOND)
     send(queue, 14)
     for _ in range(6):

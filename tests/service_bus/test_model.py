@@ -298,5 +298,5 @@ class BrokerAgainstModel(Fates, RuleBasedStateMachine):
 def test_the_broker_agrees_with_the_rules(head_lag, monkeypatch):
     """Also with receives that pass locked messages as soon as there are two (docs/design.md D17)."""
     monkeypatch.setattr("broker_core.runtime.pacing.HEAD_LAG", head_lag)
-    monkeypatch.setattr("broker_core.service_bus.receiving.HEAD_LAG", head_lag)
+    monkeypatch.setattr("broker_core.service_bus.messages.receiving.HEAD_LAG", head_lag)
     run_machine(BrokerAgainstModel, 25)

@@ -7,7 +7,8 @@ import pytest
 from broker_core import namespaces
 from broker_core.common.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed, NotAuthorized
 from broker_core.common.types import Actor, EntityAddress, Right
-from broker_core.service_bus import entities, shared_access
+from broker_core.service_bus import entities
+from broker_core.service_bus.entities import shared_access
 from broker_core.store.connections import callers_transaction
 
 ORDERS, OTHER = EntityAddress("space", "orders"), EntityAddress("space", "other")

@@ -24,9 +24,9 @@ from broker_core.common.errors import (
 )
 from broker_core.common.types import Actor, EntityStatus, MessageState, Right
 from broker_core.service_bus import entities
-from broker_core.service_bus.renewal import renewer
+from broker_core.service_bus.messages.renewal import renewer
+from broker_core.service_bus.messages.tidying import settle_sessions
 from broker_core.service_bus.rules.values import Message
-from broker_core.service_bus.tidying import settle_sessions
 from broker_core.store import aio, connections
 from broker_core.store.driver import Atomically, run
 from broker_core.store.statements import call

@@ -9,7 +9,8 @@ from broker_core import namespaces, service_bus, sweeps
 from broker_core.common.errors import EntityDisabled, EntityNotFound, MessageTooLarge, NotAllowed, QuotaExceeded
 from broker_core.common.types import EntityAddress, EntityStatus
 from broker_core.runtime import entity_cache
-from broker_core.service_bus import entities, publishing
+from broker_core.service_bus import entities
+from broker_core.service_bus.messages import publishing
 from broker_core.service_bus.rules.amqp.sections import AmqpSections
 from broker_core.service_bus.rules.filters import CorrelationFilter, Rule, compile_action, compile_filter
 from broker_core.service_bus.rules.values import Message

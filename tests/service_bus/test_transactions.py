@@ -18,7 +18,7 @@ from broker_core.common.errors import (
 )
 from broker_core.common.types import EntityAddress, EntityStatus
 from broker_core.service_bus import entities
-from broker_core.service_bus.renewal import renewer
+from broker_core.service_bus.messages.renewal import renewer
 from broker_core.service_bus.rules.values import Message
 from broker_core.store import aio, connections
 from broker_core.store.driver import Atomically, run

@@ -16,7 +16,8 @@ import httpx
 import psutil
 
 from broker_core.common.types import EntityAddress
-from broker_core.service_bus import entities, shared_access
+from broker_core.service_bus import entities
+from broker_core.service_bus.entities import shared_access
 from broker_core.service_bus.rules import sas
 from broker_core.store.connections import Database, close_all, using
 from explorer.site.embedded_postgres import server

@@ -17,7 +17,8 @@ from broker_core import namespaces, reads, service_bus, sweeps
 from broker_core.common.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed, NotAuthorized
 from broker_core.common.typed import Typed
 from broker_core.common.types import Actor, BodyKind, EntityAddress, Right
-from broker_core.service_bus import entities, shared_access
+from broker_core.service_bus import entities
+from broker_core.service_bus.entities import shared_access
 from broker_core.service_bus.rules.filters import CorrelationFilter, Rule, compile_action, compile_filter
 from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections

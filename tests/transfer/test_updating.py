@@ -11,7 +11,8 @@ from broker_core import queue_storage as storage
 from broker_core.common.errors import InvalidArgument, NotAllowed, NotAuthorized, PreviewOutdated
 from broker_core.common.types import Actor, EntityAddress, EntityStatus, HistoryLevel, Right, Tier
 from broker_core.rabbitmq.rules.policies import Policy
-from broker_core.service_bus import entities, shared_access
+from broker_core.service_bus import entities
+from broker_core.service_bus.entities import shared_access
 from broker_core.service_bus.rules.filters import Rule, compile_action, compile_filter
 from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections

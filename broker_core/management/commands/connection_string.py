@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand, CommandError
 from broker_core import namespaces
 from broker_core.common.errors import BrokerError, EntityNotFound
 from broker_core.common.types import EntityAddress, Family
-from broker_core.service_bus import shared_access
+from broker_core.service_bus.entities import shared_access
 
 
 class Command(BaseCommand):

@@ -14,8 +14,8 @@ from broker_core.namespaces.namespaces import Namespace, namespace_to_configure
 from broker_core.namespaces.protection import record_revisions, require_unprotected
 from broker_core.runtime.find_or_create import find_or_create
 from broker_core.runtime.waiting import wake
-from broker_core.service_bus import drop_locks
 from broker_core.service_bus.configured_limits import limits_of
+from broker_core.service_bus.messages.operating import drop_locks
 from broker_core.service_bus.rules.entity_settings import (
     FORWARDS,
     Settings,

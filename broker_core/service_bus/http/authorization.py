@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 
 from broker_core.common.types import Actor, EntityAddress
-from broker_core.service_bus import shared_access
+from broker_core.service_bus.entities import shared_access
+from broker_core.service_bus.entities.shared_access import AccessPolicy
 from broker_core.service_bus.rules import sas
-from broker_core.service_bus.shared_access import AccessPolicy
 
 from .request import Request
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from urllib.parse import quote, urlsplit
 
 from broker_core.common.types import EntityAddress
-from broker_core.service_bus import shared_access
+from broker_core.service_bus.entities import shared_access
 from broker_core.service_bus.rules import sas
 from broker_core.service_bus.rules.values import Message
 

@@ -8,7 +8,8 @@ from broker_core import namespaces, service_bus
 from broker_core.common.errors import EntityExists
 from broker_core.common.typed import Typed
 from broker_core.common.types import Actor, EntityAddress
-from broker_core.service_bus import entities, shared_access
+from broker_core.service_bus import entities
+from broker_core.service_bus.entities import shared_access
 from broker_core.service_bus.rules.filters import CorrelationFilter, Rule, compile_action, compile_filter
 from broker_core.service_bus.rules.values import Message, QueueSettings, SubscriptionSettings, TopicSettings
 

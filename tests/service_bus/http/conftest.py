@@ -11,7 +11,8 @@ import pytest
 
 from broker_core import namespaces, service_bus
 from broker_core.common.types import EntityAddress
-from broker_core.service_bus import entities, shared_access
+from broker_core.service_bus import entities
+from broker_core.service_bus.entities import shared_access
 from broker_core.service_bus.rules import sas
 
 CLIENT = httpx.Client(timeout=30, limits=httpx.Limits(max_connections=100))

@@ -18,7 +18,8 @@ import pytest
 
 from broker_core import namespaces, service_bus
 from broker_core.common.types import MessageState
-from broker_core.service_bus import entities, shared_access
+from broker_core.service_bus import entities
+from broker_core.service_bus.entities import shared_access
 from broker_core.service_bus.http.request import MAX_BODY_BYTES
 from broker_core.service_bus.rules.values import Message
 from tests.eventually import eventually

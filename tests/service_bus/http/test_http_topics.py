@@ -9,7 +9,8 @@ from datetime import timedelta
 import pytest
 
 from broker_core import namespaces, service_bus
-from broker_core.service_bus import entities, shared_access
+from broker_core.service_bus import entities
+from broker_core.service_bus.entities import shared_access
 from broker_core.service_bus.rules.filters import CorrelationFilter, FalseFilter, Rule
 from broker_core.service_bus.rules.values import Message
 

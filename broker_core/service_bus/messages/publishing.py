@@ -11,6 +11,7 @@ from uuid import uuid4
 from broker_core.common.errors import ServerBusy
 from broker_core.common.types import SubQueue
 from broker_core.runtime.entity_cache import BoundedCache
+from broker_core.service_bus.rules import messages as service_bus
 from broker_core.service_bus.rules.filters.rules import rule_from_json
 from broker_core.service_bus.rules.matching import Copy, RuleIndex, SubscriptionRules
 from broker_core.service_bus.rules.messages import Prepared
@@ -18,7 +19,6 @@ from broker_core.store import connections
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 
-from .rules import messages as service_bus
 from .shared import new_ids
 
 RULE_TRIES = 5  # attempts while the topic's rules keep changing

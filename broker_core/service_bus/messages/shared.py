@@ -9,11 +9,10 @@ from typing import Any
 from broker_core.common.errors import EntityDisabled, NotAllowed
 from broker_core.common.types import EntityAddress, EntityKind, EntityStatus, SubQueue
 from broker_core.runtime.entity_cache import CachedEntity, entity_id_of, on_entity
+from broker_core.service_bus.rules.limits import STRICT
 from broker_core.service_bus.rules.messages import check_properties_fit
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
-
-from .rules.limits import STRICT
 
 
 def run_on_entity(address: EntityAddress, name: str, **params: Any) -> Steps:

@@ -29,8 +29,8 @@ from broker_core.store.driver import AfterCommit, Atomically, Steps, all_or_none
 from broker_core.store.statements import call
 
 from .duplicates import claim_ids, record_ids
-from .message_rows import sent_message
 from .publishing import Entry, SourceMessage, Stored, columns, merge_numbers, publish
+from .rows import sent_message
 
 log = logging.getLogger(__name__)
 

@@ -20,15 +20,15 @@ from broker_core.runtime import refusals
 from broker_core.runtime.entity_cache import cached_entity, forget
 from broker_core.runtime.gathering import Gathering
 from broker_core.runtime.waiting import wake
+from broker_core.service_bus.rules import messages as service_bus
+from broker_core.service_bus.rules import sessions
+from broker_core.service_bus.rules.values import LockedMessage
 from broker_core.store.driver import AfterCommit, Steps
 from broker_core.store.statements import call
 from broker_core.store.use_cases import use_case
 
 from .forwarding import forward_on
 from .renewal import renewer
-from .rules import messages as service_bus
-from .rules import sessions
-from .rules.values import LockedMessage
 from .shared import require_properties_fit, require_receivable, run_on_entity
 
 _MAKES_AVAILABLE = frozenset(("abandon", "release", "dead_letter"))  # dead letters are available in their own list

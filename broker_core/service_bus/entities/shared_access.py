@@ -14,11 +14,10 @@ from dataclasses import dataclass, field
 from broker_core.common.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed
 from broker_core.common.types import Actor, EntityAddress, Family, Right
 from broker_core.service_bus.rules.entity_settings import check_policy_name
+from broker_core.service_bus.rules.limits import STRICT
 from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import Statement, call
 from broker_core.store.use_cases import use_case
-
-from .rules.limits import STRICT
 
 ROOT_POLICY = "RootManageSharedAccessKey"
 Scope = str | EntityAddress

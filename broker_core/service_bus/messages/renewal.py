@@ -18,9 +18,8 @@ from uuid import UUID
 
 from broker_core.common.errors import BrokerError
 from broker_core.common.types import Actor, EntityAddress
+from broker_core.service_bus.rules.values import LockedMessage, Session
 from broker_core.store import connections
-
-from .rules.values import LockedMessage, Session
 
 log = logging.getLogger(__name__)
 SHARE_OF_LOCK = 1 / 3  # renew when this much of the lock's duration has passed

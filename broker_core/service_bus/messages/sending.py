@@ -12,7 +12,10 @@ from broker_core.common.types import Actor, EntityAddress, EntityKind, EntitySta
 from broker_core.runtime.contention import send_in_turn
 from broker_core.runtime.entity_cache import CachedEntity, on_entity
 from broker_core.runtime.gathering import Gathering
+from broker_core.service_bus.rules import messages as service_bus
+from broker_core.service_bus.rules import sessions
 from broker_core.service_bus.rules.messages import Prepared
+from broker_core.service_bus.rules.values import Message
 from broker_core.store.driver import AfterCommit, Steps, all_or_none, undo
 from broker_core.store.statements import call
 from broker_core.store.use_cases import use_case
@@ -20,9 +23,6 @@ from broker_core.store.use_cases import use_case
 from .duplicates import claim_ids, record_ids
 from .forwarding import wake_and_forward
 from .publishing import Stored, merge_numbers, publish
-from .rules import messages as service_bus
-from .rules import sessions
-from .rules.values import Message
 from .shared import new_ids, require_sendable, run_on_entity, touch
 
 

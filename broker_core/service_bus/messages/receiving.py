@@ -26,15 +26,15 @@ from broker_core.runtime import dispatcher
 from broker_core.runtime.entity_cache import BoundedCache, CachedEntity, entity_id_of, forget, on_entity
 from broker_core.runtime.pacing import BATCH, HEAD_LAG, advance_head
 from broker_core.runtime.wake_ups import WatchedList
+from broker_core.service_bus.rules import sessions
+from broker_core.service_bus.rules.values import LockedMessage, Received, Session
 from broker_core.store import connections
 from broker_core.store.driver import AfterCommit, Batch, Steps
 from broker_core.store.statements import Statement, call
 from broker_core.store.use_cases import complete_only, use_case
 
-from .message_rows import by_number, locked_message, stored_message
 from .renewal import renewer
-from .rules import sessions
-from .rules.values import LockedMessage, Received, Session
+from .rows import by_number, locked_message, stored_message
 from .settling import release, release_unclaimed, stop_renewing
 from .shared import require_receivable, run_on_entity, touch
 from .tidying import end_all_expired_locks, tidy

@@ -6,11 +6,10 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from broker_core.common.types import BodyKind, EntityAddress, MessageState
-
-from .rules.amqp.properties import decode_properties
-from .rules.amqp.sections import AmqpSections
-from .rules.amqp.types import MessageId
-from .rules.values import JSON_PROPERTIES, LockedMessage, Message, StoredMessage
+from broker_core.service_bus.rules.amqp.properties import decode_properties
+from broker_core.service_bus.rules.amqp.sections import AmqpSections
+from broker_core.service_bus.rules.amqp.types import MessageId
+from broker_core.service_bus.rules.values import JSON_PROPERTIES, LockedMessage, Message, StoredMessage
 
 M = TypeVar("M", bound=StoredMessage)
 _SEQUENCE_NUMBER = attrgetter("sequence_number")

@@ -12,14 +12,14 @@ from broker_core.common.types import Actor, EntityAddress, MessageState, Right, 
 from broker_core.runtime.entity_cache import entity_id_of, forget
 from broker_core.runtime.pacing import BATCH
 from broker_core.runtime.waiting import wake
+from broker_core.service_bus.configured_limits import limits
+from broker_core.service_bus.rules import messages as service_bus
+from broker_core.service_bus.rules.sessions import check_session_id
 from broker_core.store.driver import AfterCommit, Atomically, Steps
 from broker_core.store.statements import call
 from broker_core.store.use_cases import use_case
 
-from .configured_limits import limits
 from .forwarding import forward_on
-from .rules import messages as service_bus
-from .rules.sessions import check_session_id
 from .shared import require_properties_fit, require_sendable, run_on_entity
 from .tidying import end_expired_locks
 

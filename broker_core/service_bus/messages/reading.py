@@ -12,12 +12,11 @@ from broker_core.common.explanations import is_deliverable
 from broker_core.common.types import Actor, EntityAddress, EntityKind, EntityStatus, ExpiryMode, Right
 from broker_core.reads.messages import Explanation, message_row
 from broker_core.reads.shared import entity_id_of, require
+from broker_core.service_bus.rules import explaining
 from broker_core.service_bus.rules.filters import Rule, rule_from_json
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 from broker_core.store.use_cases import WHOLE_DATABASE, use_case
-
-from .rules import explaining
 
 PLACE_CAP = 1_000  # messages counted ahead of the explained one
 PLACE_ROWS = 5_000  # rows read to count them

@@ -1,0 +1,1 @@
+"""Messages: sending, receiving, settling, forwarding, and what is due on them."""
