@@ -6,8 +6,10 @@ Only signed-in users are served, and only pages of the same origin; this is chec
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+import time
 from dataclasses import replace
 from importlib import import_module
 from types import SimpleNamespace
@@ -31,6 +33,8 @@ log = logging.getLogger(__name__)
 RIGHTS_BEATS = 10  # beats between two checks of the viewer's rights
 CLOSE_AND_RETURN = 1012  # close code: the browser reconnects, with its current rights
 MAX_PAGE_LENGTH = 4000
+REQUESTS_AT_ONCE = 20  # of a socket, for a page or its state; after these, REQUESTS_PER_SECOND
+REQUESTS_PER_SECOND = 5.0
 
 
 class LiveConsumer(AsyncWebsocketConsumer):
@@ -44,6 +48,8 @@ class LiveConsumer(AsyncWebsocketConsumer):
     actor: Actor  # set by `connect`
     version = 0
     beats = 0
+    requests_left = float(REQUESTS_AT_ONCE)
+    counted_at = 0.0  # monotonic time
 
     async def __call__(self, scope: dict, receive: Any, send: Any) -> None:
         try:
@@ -74,6 +80,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         request = _request(text_data)
         if request is None:
             return
+        await self._wait_for_turn()
         page, number = request
         if number is not None:
             await self.send(json.dumps({"asked": number}))
@@ -101,6 +108,14 @@ class LiveConsumer(AsyncWebsocketConsumer):
             await self.close(CLOSE_AND_RETURN)
             return
         await self.send(json.dumps({"beat": event["age"]}))
+
+    async def _wait_for_turn(self) -> None:
+        """Take one of the requests that the socket has left; wait if there is none. Its further messages wait meanwhile."""
+        now = time.monotonic()
+        grown = self.requests_left + (now - self.counted_at) * REQUESTS_PER_SECOND
+        self.requests_left, self.counted_at = min(grown, REQUESTS_AT_ONCE) - 1, now
+        if self.requests_left < 0:
+            await asyncio.sleep(-self.requests_left / REQUESTS_PER_SECOND)
 
     async def _view_of(self, page: str, user: Any) -> View:
         """The page for this user, with the rights of the user in its namespace. Raises InvalidArgument."""

@@ -1,7 +1,7 @@
 """The live feed: polls for events of the watched pages several times per second, and sends the fragments that changed.
 
-Each process has one feed, which reads each database in one thread with one connection, independent of the number of viewers. A
-page is rendered once for all viewers with the same rights. The in-memory channel layer suffices, since each web process has its
+Each process has one feed, which reads each database in one thread with one connection, independent of the number of viewers. The
+thread serves users in turn, and the sockets of each in turn (turns.py). A page is rendered once for all viewers with the same rights. The in-memory channel layer suffices, since each web process has its
 own feed.
 
 A frame is JSON, and live.js applies it:
@@ -22,7 +22,6 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -39,6 +38,7 @@ from broker_core.store.connections import Database
 
 from .instants import epoch_ms
 from .page import FILTERED_SECONDS, REFRESH_SECONDS, Live, View, changed_parts, rows_left, seconds_to_deadline
+from .turns import FairThread, in_turn
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class Watched:
 
     view: View
     group: str = ""
-    viewers: set[str] = field(default_factory=set)
+    viewers: dict[str, str] = field(default_factory=dict)  # by the channel of each, its user
     live: Live | None = None
     clock: ClockReading | None = None
     fragments: dict[str, str] = field(default_factory=dict)
@@ -197,7 +197,7 @@ class Feed:
         self.task: asyncio.Task | None = None
         self._pages: dict[str, Watched] = {}
         self._followers = {database: Follower() for database in connections.databases()}
-        self._thread = ThreadPoolExecutor(1, "vitrine-feed")
+        self._thread = FairThread("vitrine-feed")
         self._read_at = time.monotonic()
         self._looks = 0
 
@@ -205,7 +205,7 @@ class Feed:
     def here(cls) -> Feed:
         """The running loop's feed."""
         for loop in [loop for loop in cls._of_loop if loop.is_closed()]:
-            cls._of_loop.pop(loop)._thread.shutdown(wait=False)
+            cls._of_loop.pop(loop)._thread.shutdown()
         return cls._of_loop.setdefault(asyncio.get_running_loop(), cls())
 
     async def join(self, view: View, channel: str) -> tuple[str, int, str | None]:
@@ -214,17 +214,17 @@ class Feed:
 
         Raises BrokerError if the page does not exist or the viewer may not see it.
         """
-        page = self._of(view) or await self._first(view)
+        page = self._of(view) or await self._first(view, channel)
         page.group = page.group or view.group(personal=page.live is None or page.live.personal)
         page = self._pages.setdefault(page.group, page)
         is_repeated = channel in page.viewers  # after an action of its own, for example: it must not get an older state
-        page.viewers.add(channel)
+        page.viewers[channel] = view.actor.holder_label
         await get_channel_layer().group_add(page.group, channel)
         if self.task is None:
             self._read_at = time.monotonic()
             self.task = asyncio.create_task(self._run())
         try:
-            version, frame, for_others = await self._in_thread(self._present_state, page, is_repeated)
+            version, frame, for_others = await self._in_thread_for(view, channel, self._present_state, page, is_repeated)
         except BaseException:
             await self.leave(page.group, channel)
             raise
@@ -238,7 +238,7 @@ class Feed:
         page = self._pages.get(group)
         if page is None:
             return
-        page.viewers.discard(channel)
+        page.viewers.pop(channel, None)
         if not page.viewers:
             del self._pages[group]
         if not self._pages and self.task is not None:
@@ -252,11 +252,11 @@ class Feed:
         if self.task is None:
             await self._in_thread(self._close)
 
-    async def _first(self, view: View) -> Watched:
+    async def _first(self, view: View, channel: str) -> Watched:
         """A page that was not watched before; not rendered yet if the database is unavailable."""
         page = Watched(view)
         try:
-            await self._in_thread(self._drawn, page)
+            await self._in_thread_for(view, channel, self._drawn, page)
         except BrokerError:
             await self._close_if_unused()
             raise
@@ -267,7 +267,11 @@ class Feed:
         return next((self._pages[group] for group in groups if group in self._pages), None)
 
     async def _in_thread(self, work, *args):
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *args)
+        """Run the feed's own work, which has its turn like that of a user."""
+        return await self._thread.run(None, None, work, *args)
+
+    async def _in_thread_for(self, view: View, channel: str, work, *args):
+        return await self._thread.run(view.actor.holder_label, channel, work, *args)
 
     async def _send(self, group: str, frame: str, version: int) -> None:
         await get_channel_layer().group_send(group, {"type": "live.frame", "group": group, "frame": frame, "version": version})
@@ -332,7 +336,7 @@ class Feed:
         is no time are rendered in the next tick, so that new viewers need not wait for all of them."""
         began, ends = time.thread_time(), time.monotonic() + TICK_SECONDS
         self._note_news(pages)
-        for page in sorted(pages, key=lambda page: page.not_before):
+        for page in in_turn(sorted(pages, key=lambda page: page.not_before), lambda page: list(page.viewers.values()) or [None]):
             now = time.monotonic()
             if now < page.not_before or not (page.touched or now >= page.due):
                 continue

@@ -27,8 +27,8 @@ from broker_core.reads import ClockReading
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message
 from broker_core.store.connections import Database
+from explorer.live import consumers, page
 from explorer.live import feed as feeds
-from explorer.live import page
 from explorer.live.consumers import LiveConsumer
 from explorer.live.feed import Feed, Watched
 from explorer.live.instants import epoch_ms
@@ -663,6 +663,68 @@ async def test_who_joins_need_not_wait_until_all_due_pages_are_rendered(queue, c
         [*_, last] = drawn
         next(page for page in pages if page.view.path == last).not_before = time.monotonic()
     assert drawn == ["/0", "/1", "/2"]
+
+
+async def test_pages_of_a_viewer_with_many_are_rendered_in_turn_with_those_of_others(queue, cookie, monkeypatch):
+    """Regression: whoever opened more pages got more of the time."""
+    views: list[Any] = [SimpleNamespace(path=f"/{n}") for n in range(5)]
+    viewers = [{"a": "vera"}, {"b": "vera"}, {"c": "vera", "d": "omar"}, {"e": "omar"}, {"f": "vera"}]
+    pages = [Watched(view, not_before=n - 10, viewers=of) for n, (view, of) in enumerate(zip(views, viewers, strict=True))]
+    drawn = []
+    monkeypatch.setattr(Watched, "draw", lambda page, *_, **__: drawn.append(page.view.path))
+    monkeypatch.setattr(Feed, "_note_news", lambda *_: None)
+    Feed.here()._tick(pages, asyncio.get_running_loop())
+    assert drawn == ["/0", "/2", "/1", "/3", "/4"]
+
+
+async def test_many_sockets_of_one_viewer_do_not_hold_up_the_pages_of_another(queue, cookie, monkeypatch):
+    """Regression: all that one viewer's sockets had asked for was rendered before anybody else's page."""
+    one, _ = await opened(page_of(queue), cookie("viewer"))
+    operator = cookie()
+    flood = [(await opened(page_of(queue), operator))[0] for _ in range(8)]
+    drawn, let_go = [], threading.Event()
+    present_state = Feed._present_state
+
+    def noted(feed, page, anew):
+        let_go.wait(5)
+        drawn.append(page.view.actor.name)
+        return present_state(feed, page, anew)
+
+    monkeypatch.setattr(Feed, "_present_state", noted)
+    for socket_of_many in flood:
+        await socket_of_many.send("{}")
+    await eventually_true(lambda: sum(len(of) for of in Feed.here()._thread._waiting.values()) >= len(flood) - 1)
+    await one.send("{}")
+    await eventually_true(lambda: len(Feed.here()._thread._waiting) >= 2)
+    let_go.set()
+    await eventually_true(lambda: len(drawn) == len(flood) + 1)
+    [viewer] = [name for name in drawn if name.startswith("viewer")]
+    assert drawn.index(viewer) <= 3
+    for communicator in (one, *flood):
+        await communicator.disconnect()
+
+
+async def test_a_socket_that_asks_without_end_waits(queue, cookie, monkeypatch):
+    waits = []
+    communicator, _ = await opened(page_of(queue), cookie())
+
+    async def sleep(seconds):
+        waits.append(seconds)
+
+    monkeypatch.setattr(consumers, "asyncio", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr(consumers, "REQUESTS_PER_SECOND", 0.01)
+    for number in range(consumers.REQUESTS_AT_ONCE + 5):
+        await communicator.send(json.dumps({"ask": number}))
+        await frame(communicator, lambda told, number=number: told.get("asked") == number)
+        await frame(communicator, has_list)
+    assert waits and waits == sorted(waits)
+    await communicator.disconnect()
+
+
+async def eventually_true(condition, seconds=5):
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.01)
 
 
 async def test_a_heartbeat_comes_each_second_and_tells_the_age_when_the_database_is_away(queue, cookie, monkeypatch):
