@@ -1,8 +1,8 @@
 """The live feed: polls for events of the watched pages several times per second, and sends the fragments that changed.
 
 Each process has one feed, which reads each database in one thread with one connection, independent of the number of viewers. The
-thread serves users in turn, and the sockets of each in turn (turns.py). A page is rendered once for all viewers with the same rights. The in-memory channel layer suffices, since each web process has its
-own feed.
+thread serves users in turn, and the sockets of each in turn (turns.py). A page is rendered once for all viewers with the same
+rights. The in-memory channel layer suffices, since each web process has its own feed.
 
 A frame is JSON, and live.js applies it:
   version    increases with each frame of a page
