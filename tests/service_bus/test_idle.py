@@ -132,8 +132,11 @@ def test_a_subscription_that_forwards_keeps_itself_and_its_topic(brief_topic, qu
     step(timedelta(days=1))
     assert is_there(brief_topic.subscription("f"))
     assert is_there(brief_topic)
-    entities.update_subscription(brief_topic.subscription("f"), forward_to=None)
-    step(6 * MIN)
+    entities.update_subscription(brief_topic.subscription("f"), forward_to=None)  # its own setting is in effect again
+    step(5 * MIN)
+    assert is_there(brief_topic.subscription("f"))
+    step(timedelta(seconds=20))
+    assert not is_there(brief_topic.subscription("f"))
     assert not is_there(brief_topic)
 
 

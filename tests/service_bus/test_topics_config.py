@@ -527,16 +527,15 @@ def test_longer_loops_are_allowed():
     assert entities.update_queue(ORDERS, forward_to="other").settings.forward_to == "other"
 
 
-def test_an_entity_that_forwards_is_never_idle():
+def test_auto_delete_on_idle_is_kept_beside_forwarding():
     """SB-193."""
     entities.create_queue(ORDERS)
     made = entities.create_subscription(NEWS.subscription("s"), forward_to="orders", auto_delete_on_idle=5 * MIN)
-    assert made.settings.auto_delete_on_idle is None
+    assert made.settings.auto_delete_on_idle == 5 * MIN
     entities.update_subscription(ALL, auto_delete_on_idle=5 * MIN)
-    assert entities.update_subscription(ALL, forward_to="orders").settings.auto_delete_on_idle is None
-    assert entities.update_subscription(ALL, auto_delete_on_idle=5 * MIN).settings.auto_delete_on_idle is None
-    entities.update_subscription(ALL, forward_to=None)
-    assert entities.update_subscription(ALL, auto_delete_on_idle=5 * MIN).settings.auto_delete_on_idle == 5 * MIN
+    assert entities.update_subscription(ALL, forward_to="orders").settings.auto_delete_on_idle == 5 * MIN
+    assert entities.update_subscription(ALL, auto_delete_on_idle=6 * MIN).settings.auto_delete_on_idle == 6 * MIN
+    assert entities.update_subscription(ALL, forward_to=None).settings.auto_delete_on_idle == 6 * MIN
 
 
 # What is in effect

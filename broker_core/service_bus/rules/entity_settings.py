@@ -144,9 +144,9 @@ def changed_settings(
     """The settings after a change. Only changed settings are checked, so that a value from an earlier, wider range does not block
     other changes.
 
-    An entity that forwards is never idle, so its AutoDeleteOnIdle is cleared (SB-193). Raises InvalidArgument for an unknown
-    setting, one that cannot be changed after creation, a value out of range, a feature that the tier lacks, or an invalid
-    combination.
+    An entity that forwards is never idle; its AutoDeleteOnIdle is kept, and takes effect when it no longer forwards (SB-193).
+    Raises InvalidArgument for an unknown setting, one that cannot be changed after creation, a value out of range, a feature that
+    the tier lacks, or an invalid combination.
     """
     kind = kind_of(current)
     for name in changes:
@@ -158,7 +158,7 @@ def changed_settings(
     found = replace(current, **checked)
     if not checked.keys().isdisjoint((*FORWARDS, "requires_session")):
         _check_forwards_without_sessions(found)
-    return replace(found, auto_delete_on_idle=None) if getattr(found, "forward_to", None) else found
+    return found
 
 
 def check_tier(settings: Settings, limits: Limits) -> None:
