@@ -62,6 +62,7 @@ class FamilyDefinition:
     end_locks, activate: (that row, deadline) -> steps that end expired locks, or enqueue due scheduled messages, and return their
                     number.
     clock_stepped:  (namespace) -> steps that do what else a step of its clock made due, and return counts by name.
+    forward:        (namespace) -> steps that forward the messages of its entities, and return counts by name.
     sweeps:         the background tasks that only this family needs.
     delete_idle:    (row of `idle_entities`) -> steps that delete an idle entity and return whether it was deleted.
     create_namespace: (name, description, tier, actor) -> the namespace created.
@@ -100,6 +101,7 @@ class FamilyDefinition:
     end_locks: Callable[[Any, float], Steps] = _zero
     activate: Callable[[Any, float], Steps] = _zero
     clock_stepped: Callable[[str], Steps] = _no_counts
+    forward: Callable[[str], Steps] = _no_counts
     sweeps: tuple[Sweep, ...] = ()
     delivery_timeout_ms: int | None = None
     lock_column: str = "locked_until"

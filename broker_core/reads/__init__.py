@@ -47,6 +47,7 @@ from .filters import (
     parse_tokens,
 )
 from .flows import Flow, Flows, Link, LinkKind, Way, flows, links
+from .idleness import Idleness, KeptBy, idleness
 from .locks import Holder, Lock, LockFilter, Locks, locks
 from .messages import (
     BODY_BYTES,

@@ -29,6 +29,7 @@ class Change(StrEnum):
     REMOVAL = "removal"  # an expired message of a storage queue is removed
     UNACKNOWLEDGED = "unacknowledged"  # a delivery times out: its channel is closed
     QUEUE = "queue"  # the queue itself expires
+    IDLE = "idle"  # the entity is deleted for being idle
 
 
 @dataclass(frozen=True, slots=True)

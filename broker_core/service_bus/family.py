@@ -73,5 +73,6 @@ SERVICE_BUS = FamilyDefinition(
     check_tier=_check_tier,
     end_locks=tidying.end_locks,
     activate=tidying.activate_all,
+    forward=lambda namespace: sweeps.forward_messages.steps(namespace=namespace, seconds_at_most=1.0),
     sweeps=sweeps.SWEEPS,
 )

@@ -16,11 +16,12 @@ from .messages import forwarding, tidying
 SEEN_BATCH = 5_000
 
 
-@use_case(namespace=WHOLE_DATABASE)
-def forward_messages(*, seconds_at_most: float = SWEEP_SECONDS) -> Steps:
-    """Forward messages whose forwarding failed, or was interrupted, when they were stored (SB-170, SB-178, SB-166)."""
+@use_case
+def forward_messages(*, namespace: str | None = None, seconds_at_most: float = SWEEP_SECONDS) -> Steps:
+    """Forward messages whose forwarding failed, or was interrupted, when they were stored (SB-170, SB-178, SB-166), and those
+    that a sweep made active or dead-lettered. namespace: only of this one."""
     deadline, total, refusals = time.monotonic() + seconds_at_most, 0, Refusals()
-    for entity_id in {row.entity_id: None for row in (yield call("entities_with_transfers"))}:
+    for entity_id in {row.entity_id: None for row in (yield call("entities_with_transfers", namespace=namespace))}:
         if time.monotonic() < deadline:
             total += yield from forwarding.forward_on([entity_id], refusals)
     return {"forwarded": total} | refusals.outcome()

@@ -70,6 +70,8 @@ def follow_clock(namespace: str, *, seconds_at_most: float = 1.0) -> Steps:
     for family in installed():
         done |= yield from family.clock_stepped(namespace)
     done |= yield from expire_messages.steps(namespace=namespace, seconds_at_most=seconds_at_most)
+    for family in installed():
+        done |= yield from family.forward(namespace)  # what became active or was dead-lettered just now
     return done | (yield from delete_idle_entities.steps(namespace=namespace))
 
 

@@ -28,6 +28,7 @@ from explorer.live.page import FILTERED_SECONDS, HEAD_SECONDS, HISTORY_SECONDS, 
 from explorer.operations.presenters import offers
 
 from .head import head, source_words
+from .idleness import shown_idleness
 
 LISTS = "explorer/service_bus/_messages.html"
 _STAYING = (EventKind.SENT, EventKind.SCHEDULED, EventKind.RECEIVED, EventKind.RENEWED)
@@ -91,6 +92,7 @@ def entity(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
         context |= {
             "settings": settings_of(effective, entity.kind),
             "head": head(entity, context["may"], effective, traffic),
+            "idleness": shown_idleness(entity, reads.idleness(address, actor=request.actor)),
         }
     return show(
         request,

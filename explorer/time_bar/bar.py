@@ -25,10 +25,12 @@ BASE = 40  # of the lines in the picture
 _HUES = {
     Change.LOCK: "locked", Change.SESSION: "locked", Change.DUE: "scheduled", Change.VISIBLE: "scheduled", Change.LIFE: "expired",
     Change.REMOVAL: "expired", Change.UNACKNOWLEDGED: "locked", Change.QUEUE: "dead",
+    Change.IDLE: "dead",
 }  # fmt: skip
 _SHORT = {
     Change.LOCK: "{} lock ends", Change.SESSION: "session lock ends", Change.DUE: "{} due", Change.VISIBLE: "{} visible",
     Change.LIFE: "{} expires", Change.REMOVAL: "{} removed", Change.UNACKNOWLEDGED: "{} times out", Change.QUEUE: "queue expires",
+    Change.IDLE: "deleted on idle",
 }  # fmt: skip
 
 

@@ -40,12 +40,14 @@ _HAPPENS = {
     Change.REMOVAL: "expired message {} is removed",
     Change.UNACKNOWLEDGED: "the acknowledgement timeout of message {} ends",
     Change.QUEUE: "the queue itself expires",
+    Change.IDLE: "the entity is deleted for being idle",
 }
 _CHANGES = {
     "activated": ("scheduled message became active", "scheduled messages became active"),
     "locks_ended": ("lock ended", "locks ended"),
     "overdue": ("delivery timed out and was requeued", "deliveries timed out and were requeued"),
     "expired": ("message expired or was moved", "messages expired or were moved"),
+    "forwarded": ("message was forwarded", "messages were forwarded"),
 }
 
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from broker_core import queue_storage, rabbitmq, reads, service_bus
+from broker_core import namespaces, queue_storage, rabbitmq, reads, service_bus
 from broker_core.common.types import EntityAddress, EntityKind, EntityStatus, EventKind
 from broker_core.reads import Event
 from broker_core.service_bus import entities
@@ -113,6 +113,36 @@ def test_the_settings_say_that_protection_does_not_prevent_deletion_on_idle(one_
         (f"/entities/{rabbits}?tab=in-force", ["expiry of unused queues (x-expires)"]),
     ):
         assert re.findall(r"Protection does not prevent ([^.]+)\.", body_of(as_("administrator").get(url))) == said
+
+
+def test_a_service_bus_page_says_when_the_entity_is_deleted_on_idle_and_its_last_use(namespace, as_):
+    """SB-190 to SB-193."""
+    queue = entities.create_queue(EntityAddress(namespace, "brief"), auto_delete_on_idle=timedelta(minutes=5)).address
+    topic = entities.create_topic(EntityAddress(namespace, "news"), auto_delete_on_idle=timedelta(minutes=5)).address
+    entities.create_subscription(topic.subscription("all"))
+    service_bus.send(queue, [Message()])
+
+    def said(address):
+        page = body_of(as_("viewer").get(f"/entities/{address}"))
+        [text] = re.findall(r'id="idleness"[^>]*>(.*?)</div> </div>', page)
+        return " ".join(re.sub(r"<[^>]+>", "", text).split())
+
+    namespaces.step_clock(namespace, timedelta(minutes=1))
+    service_bus.receive(topic.subscription("all"))
+    assert said(queue) == (
+        "This queue is deleted in 4:20 unless it is used; its 1 message is deleted with it. Last use: created, 1 min ago. "
+        "Viewing it is no use."
+    )
+    assert said(topic) == (
+        "This topic is deleted in 5:20 unless it is used; its subscriptions and their messages are deleted with it. "
+        "Last use: receive (subscription all), now. Viewing it is no use."
+    )
+    entities.update_queue(queue, forward_to="news")
+    assert "deleted after 5 min without use. Not now: it forwards its messages. Last use: change of its configuration" in said(
+        queue
+    )
+    namespaces.step_clock(namespace, timedelta(minutes=6))
+    assert said(topic).startswith("This topic is being deleted: it was not used for 5 min. Last use: ")
 
 
 def test_a_viewer_cannot_pause_and_an_unknown_status_is_refused(one_of_each, as_):

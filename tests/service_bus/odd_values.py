@@ -381,6 +381,7 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
         "reads.flows": {"*": dict},
         "reads.locks": {"*": dict},
         "reads.names": {"*": dict},
+        "reads.idleness": {"*": lambda: at},
         "reads.next_changes": {"*": lambda: at},
         "reads.past_of_entities": {"*": lambda: at | {"at": datetime(2030, 1, 1, tzinfo=UTC)}},
         "reads.session_lists": {"*": lambda: {"address": w.by_session}},

@@ -6,8 +6,9 @@ import pytest
 
 from broker_core import namespaces, queue_storage, reads, service_bus, sweeps
 from broker_core.common.errors import EntityNotFound, InvalidArgument
-from broker_core.common.types import EntityAddress
+from broker_core.common.types import EntityAddress, UseKind
 from broker_core.reads import Change
+from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message
 from tests.rabbitmq import rabbits
 
@@ -129,3 +130,71 @@ def test_only_the_stepped_namespace_is_tidied(make_queue, account):
     namespaces.step_clock(queue.namespace, 5 * SECOND)
     assert sweeps.follow_clock(queue.namespace)["expired"] == 0
     assert sweeps.follow_clock(account)["expired"] == 1
+
+
+def test_an_entity_is_deleted_for_being_idle_next(make_queue):
+    """SB-190: not while it has scheduled messages, forwards, or a receiver waits (SB-193, SB-195, SB-918)."""
+    queue, target = make_queue(auto_delete_on_idle=timedelta(minutes=5)), make_queue()
+    assert next_of(queue) == (Change.IDLE, 320, None)
+    [number] = service_bus.send(queue, [Message(scheduled_enqueue_at=clock_of(queue) + timedelta(minutes=10))])
+    assert next_of(queue) == (Change.DUE, 600, number)
+    assert go_on_to_the_next(queue)["activated"] == 1
+    assert next_of(queue) == (Change.IDLE, 320, None)
+    entities.update_queue(queue, forward_to=target.path)
+    assert next_of(queue) is None
+    entities.update_queue(queue, forward_to=None)
+    assert go_on_to_the_next(queue)["deleted"] == [str(queue)]
+
+
+def test_a_topic_is_deleted_for_being_idle_after_the_last_use_of_its_subscriptions(namespace, step):
+    """SB-191."""
+    topic = entities.create_topic(EntityAddress(namespace, "brief"), auto_delete_on_idle=timedelta(minutes=5)).address
+    entities.create_subscription(topic.subscription("s"))
+    step(timedelta(minutes=4))
+    service_bus.receive(topic.subscription("s"))
+    assert next_of(topic) == (Change.IDLE, 320, None)
+    found = reads.idleness(topic)
+    assert (found.used, found.used_address, found.used_at) == (UseKind.RECEIVE, topic.subscription("s"), clock_of(topic))
+    assert reads.idleness(topic.subscription("s")) is None
+
+
+@pytest.mark.parametrize(
+    ("use", "kind"),
+    [
+        (lambda queue: None, UseKind.CREATE),
+        (lambda queue: service_bus.send(queue, [Message()]), UseKind.SEND),
+        (service_bus.receive, UseKind.RECEIVE),
+        (service_bus.peek, UseKind.PEEK),
+        (lambda queue: entities.update_queue(queue, user_metadata="x"), UseKind.CHANGE),
+    ],
+)
+def test_the_last_use_of_an_entity_is_known(make_queue, step, use, kind):
+    queue = make_queue(auto_delete_on_idle=timedelta(minutes=5))
+    step(timedelta(minutes=1))
+    use(queue)
+    found = reads.idleness(queue)
+    assert (found.used, found.kept_by, found.after) == (kind, None, timedelta(minutes=5))
+    assert found.at == found.used_at + timedelta(minutes=5, seconds=20)
+
+
+def test_a_step_forwards_what_it_dead_lettered_and_made_active(make_queue, step):
+    target, hospital = make_queue(), make_queue()
+    source = make_queue(dead_lettering_on_message_expiration=True, forward_dead_lettered_messages_to=hospital.path)
+    relay = make_queue(forward_to=target.path)
+    service_bus.send(source, [Message(b"dead", time_to_live=5 * SECOND)])
+    service_bus.send(relay, [Message(b"due", scheduled_enqueue_at=clock_of(relay) + 5 * SECOND)])
+    step(5 * SECOND)
+    assert sweeps.follow_clock(source.namespace)["forwarded"] == 2
+    counts = {queue: reads.counts(queue) for queue in (source, hospital, relay, target)}
+    assert [(c.active, c.dead_letter, c.scheduled) for c in counts.values()] == [(0, 0, 0), (1, 0, 0), (0, 0, 0), (1, 0, 0)]
+
+
+def test_a_step_forwards_nothing_in_other_namespaces(make_queue, broker_database):
+    namespaces.create_namespace("elsewhere")
+    hospital = entities.create_queue(EntityAddress("elsewhere", "hospital")).address
+    sick = entities.create_queue(EntityAddress("elsewhere", "sick")).address
+    service_bus.send(sick, [Message()])
+    service_bus.dead_letter(sick, [service_bus.receive(sick)[0].lock_token], "test")
+    entities.update_queue(sick, forward_dead_lettered_messages_to=hospital.path)
+    assert sweeps.follow_clock(make_queue().namespace)["forwarded"] == 0
+    assert sweeps.follow_clock("Elsewhere")["forwarded"] == 1

@@ -137,12 +137,13 @@ counted AS (
 SELECT count(*) AS done FROM moved;
 
 -- name: entities_with_transfers
--- Entities that may have messages to forward, with the list.
+-- Entities that may have messages to forward, with the list. namespace NULL: all.
 SELECT e.id AS entity_id, s.subqueue
   FROM vitrine_entity_now AS e
  CROSS JOIN (VALUES (@SUBQUEUE_MAIN::smallint), (@SUBQUEUE_DEAD_LETTER::smallint), (@SUBQUEUE_TRANSFER::smallint)) AS s(subqueue)
  WHERE CASE s.subqueue WHEN @SUBQUEUE_MAIN THEN e.forward_to IS NOT NULL
             WHEN @SUBQUEUE_DEAD_LETTER THEN e.forward_dead_lettered_messages_to IS NOT NULL ELSE true END
+   AND (%(namespace)s::text IS NULL OR lower(e.namespace_name) = lower(%(namespace)s))
    AND EXISTS (SELECT FROM vitrine_message AS m
                 WHERE m.entity_id = e.id AND m.subqueue = s.subqueue AND m.state = @STATE_ACTIVE
                   AND m.sequence_number >= (SELECT head FROM vitrine_queue_head WHERE entity_id = e.id AND subqueue = s.subqueue))

@@ -1228,7 +1228,7 @@ SELECT what, at, number
       WHERE e.family = 'rabbitmq' AND q.at > e.now
         AND NOT EXISTS (SELECT FROM vitrine_consumer AS c WHERE c.queue_id = e.id))
     UNION ALL
-    (SELECT 'queue', q.at, NULL
+    (SELECT 'idle', q.at, NULL
        FROM entity AS e JOIN vitrine_entity_activity AS a ON a.entity_id = e.id
       CROSS JOIN LATERAL (SELECT
             -- include: idle_at
@@ -1238,6 +1238,22 @@ SELECT what, at, number
             ) IS NULL)) AS x
  WHERE at IS NOT NULL
  ORDER BY at, number LIMIT %(max_count)s;
+
+-- name: idleness
+-- When an entity of Service Bus has been idle for its auto-delete interval, why it is not deleted then, and its last use or that of
+-- its subscriptions. No row: it is never deleted on idle.
+SELECT e.now, e.auto_delete_on_idle AS after,
+       -- include: idle_at
+       AS at,
+       -- include: kept_from_idleness
+       AS kept_by, u.path AS used_path, u.last_activity_at AS used_at, u.last_use
+  FROM vitrine_entity_now AS e
+  JOIN vitrine_entity_activity AS a ON a.entity_id = e.id
+ CROSS JOIN LATERAL (
+       SELECT s.path, x.last_activity_at, x.last_use
+         FROM vitrine_entity AS s JOIN vitrine_entity_activity AS x ON x.entity_id = s.id
+        WHERE (s.id = e.id OR s.topic_id = e.id) AND s.deleted_at IS NULL ORDER BY x.last_activity_at DESC, s.id LIMIT 1) AS u
+ WHERE e.id = %(entity_id)s AND e.family = 'service_bus' AND e.auto_delete_on_idle IS NOT NULL;
 
 -- name: read_past_numbers
 -- The messages that an entity had at an instant of its clock, by their events: how many by the kind of the last one, and the
