@@ -497,7 +497,7 @@ CASE WHEN e.forward_to IS NOT NULL THEN 'forwards'
  ) IS NULL)
 
 -- name: idle_entities
--- Entities that are to be deleted since they were not used.
+-- Entities that are to be deleted since they were not used, oldest first.
 SELECT e.id AS entity_id, e.family, e.namespace_name, e.path
   FROM vitrine_entity_now AS e JOIN vitrine_entity_activity AS a ON a.entity_id = e.id
  WHERE e.auto_delete_on_idle IS NOT NULL AND e.family = 'service_bus' AND
@@ -508,7 +508,7 @@ SELECT e.id, e.family, e.namespace_name, e.path
   FROM vitrine_entity_now AS e JOIN vitrine_entity_activity AS a ON a.entity_id = e.id
  WHERE e.family = 'rabbitmq' AND
        -- include: unused_for_too_long
-;
+ ORDER BY entity_id;
 
 -- name: is_idle
 -- Whether an entity of Service Bus is still idle for too long. No row: it is not, or does not exist.
