@@ -94,14 +94,18 @@ class Callers:
         self.server = server
 
     def begin(self, argument: Any, key: Any = KEY) -> Future:
-        """Begin a call, and wait until its statement runs or it waits for others."""
-        at, asked = self.count(), len(self.server.statements)
+        """Begin a call, and wait until its statement runs or it waits for others.
+
+        Only calls with this argument are counted: another one may leave the line meanwhile.
+        """
+        waiting, asked = self.count(argument), len(self.server.statements)
         future = self._begin(key, argument)
-        eventually(lambda: future.done() or self.count() > at or len(self.server.statements) > asked)
+        eventually(lambda: future.done() or self.count(argument) > waiting or len(self.server.statements) > asked)
         return future
 
-    def count(self) -> int:
-        return sum(len(line.waiting) for line in list(self._lines().values()))
+    def count(self, argument: Any) -> int:
+        """How many calls with this argument are waiting."""
+        return sum(call.argument == argument for line in list(self._lines().values()) for call in list(line.waiting))
 
 
 class Threads(Callers):
@@ -402,19 +406,27 @@ def test_threads_interrupted_at_every_instant_none_waits_for_ever(server, monkey
 
     Lines of `with` and `try` are spared: a real interruption comes after a call, never between a block and its `__exit__`.
     """
-    monkeypatch.setattr(gathering, "_CHECK_SECONDS", 0.02)
     at, ended = 0, False
     while not ended:
         at += 1
-        ended = not interrupted_at(at)
+        ended = not interrupted_at(at, monkeypatch)
     assert at > 60  # a call has more lines than this
 
 
-def interrupted_at(at: int) -> bool:
-    """Run four threads' calls and interrupt the second one at its line `at`. Returns whether it has so many."""
+def interrupted_at(at: int, monkeypatch) -> bool:
+    """Run four threads' calls and interrupt the second one at its line `at`. Returns whether it has so many.
+
+    Nobody looks whether a leader is gone before one is: the second would be overtaken at times, and have fewer lines.
+    """
     server = Server()
     interrupted = threading.Event()
     left = [at]
+
+    def sleep(call):
+        while not call._asleep.acquire(timeout=0.02) and not interrupted.is_set():
+            pass
+
+    monkeypatch.setattr(gathering._ThreadCall, "sleep", sleep)
 
     def count_lines(frame, event, _):
         if frame.f_code.co_filename != gathering.__file__:
@@ -438,7 +450,7 @@ def interrupted_at(at: int) -> bool:
         server.gate.clear()
         futures = [threads.begin("a")]
         second = threads.pool.submit(with_trace, "b")
-        eventually(lambda: threads.count() or second.done())
+        eventually(lambda: threads.count("b") or second.done())
         futures += [threads.begin("c"), threads.begin("d")]
         a, c, d = released(threads, futures)
         [b] = outcomes([second])
