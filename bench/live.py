@@ -19,7 +19,6 @@ import itertools
 import json
 import os
 import random
-import shutil
 import socket
 import subprocess
 import sys
@@ -45,6 +44,7 @@ from broker_core.common.errors import EntityNotFound
 from broker_core.common.types import EntityAddress
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message
+from tests import browser
 
 SAMPLES = 60
 P95_MS = 250
@@ -52,7 +52,6 @@ BUSY_PER_SECOND = 100
 VIEWERS = 50
 SETTLE_SECONDS, WATCHED_SECONDS = 8, 20
 MOST_OF_A_PROCESSOR = 0.7
-_BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _WATCH = """() => {
     window.seen = {};
     new MutationObserver(() => {
@@ -206,17 +205,19 @@ def open_page(url: str, path: str, user):
     from playwright.sync_api import sync_playwright
 
     session = cookie_of(user)
-    found = next(filter(None, map(shutil.which, _BROWSERS)))
+    path = browser.find()
+    if path is None:
+        raise SystemExit("This measurement needs a browser. To install one: .venv/bin/python -m tests.browser")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-gpu"])
-        context = browser.new_context()
+        launched = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+        context = launched.new_context()
         context.add_cookies([{"name": settings.SESSION_COOKIE_NAME, "value": session, "url": url}])
         page = context.new_page()
         page.goto(url + path)
         page.wait_for_selector('#live[data-live="live"]')
         page.evaluate(_WATCH)
         yield page
-        browser.close()
+        launched.close()
 
 
 def cookie_of(user) -> str:

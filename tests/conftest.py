@@ -2,7 +2,6 @@
 
 import logging
 import os
-import shutil
 import socket
 import threading
 from collections.abc import Iterator
@@ -11,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from . import browser
 from .eventually import eventually
 
 os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "1")  # Playwright leaves a running loop in the main thread
 logging.getLogger("httpx").setLevel(logging.WARNING)  # a line per request buries what a failed test says
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 BROWSER_FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -114,14 +113,14 @@ def chromium():
     """A headless browser for the tests of one module: its event loop must end with it, or later asynchronous tests fail."""
     from playwright.sync_api import expect, sync_playwright
 
-    found = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if found is None:
-        pytest.fail("These tests need a browser: install Debian's `chromium`, or Chrome.")
+    path = browser.find()
+    if path is None:
+        pytest.skip(browser.MISSING)
     expect.set_options(timeout=20_000)  # on a loaded machine
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=BROWSER_FLAGS)
-        yield browser
-        browser.close()
+        launched = playwright.chromium.launch(executable_path=path, args=BROWSER_FLAGS)
+        yield launched
+        launched.close()
 
 
 @pytest.fixture

@@ -1,14 +1,17 @@
 """A pytest plugin, loaded before Django's settings are.
 
 Each worker has a data folder, and so a PostgreSQL, of its own; long files come first; analyses have no lower priority; Hypothesis
-does not complain about a busy machine.
+does not complain about a busy machine. Without a browser, the run says so, at its start and with the number of tests at its end.
 """
 
 import os
 from pathlib import Path
 
 import hypothesis
+import pytest
 from hypothesis import HealthCheck, Phase
+
+from tests import browser
 
 WORKER = os.environ.get("PYTEST_XDIST_WORKER")
 # Those that take 15 s and more, the longest first: at the end, one would keep its worker busy while the others are idle.
@@ -44,3 +47,16 @@ def pytest_collection_modifyitems(items) -> None:
     """The order of the files, which a distribution by file keeps with --no-loadscope-reorder."""
     places = {f"tests/{file}.py": place for place, file in enumerate(LONG_FILES)}
     items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(places)))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionstart(session) -> None:
+    terminal = session.config.pluginmanager.get_plugin("terminalreporter")  # a worker has none
+    if terminal and browser.find() is None:
+        terminal.write_line(f"{browser.MISSING}: the browser tests are skipped. make test installs one if it can.", yellow=True)
+
+
+def pytest_terminal_summary(terminalreporter) -> None:
+    skipped = sum(browser.MISSING in str(report.longrepr) for report in terminalreporter.getreports("skipped"))
+    if skipped:
+        terminalreporter.write_line(f"{browser.MISSING}: {skipped} browser tests were skipped.", yellow=True)
