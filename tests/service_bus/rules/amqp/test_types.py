@@ -5,7 +5,7 @@ from decimal import Decimal
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.common.errors import InvalidArgument
@@ -89,7 +89,6 @@ def test_values_of_python_are_written(properties):
         assert repr(again) == repr(expected)
 
 
-@settings(max_examples=400)
 @given(st.binary(max_size=30) | amqp_values.VALUES.flatmap(lambda v: st.integers(0, len(v)).map(lambda cut: v[:cut])))
 def test_any_bytes_are_a_value_or_refused(data):
     try:
@@ -98,7 +97,6 @@ def test_any_bytes_are_a_value_or_refused(data):
         assert str(exc)
 
 
-@settings(max_examples=300)
 @given(amqp_values.messages())
 def test_a_message_is_written_as_it_was_read(encoded):
     """Byte for byte, also after the checks of a send, whose size is the length of the whole message (SB-007)."""
@@ -108,7 +106,6 @@ def test_a_message_is_written_as_it_was_read(encoded):
     assert encode_message(prepared.message) == encoded and prepared.size == len(encoded)
 
 
-@settings(max_examples=300)
 @given(amqp_values.messages(), st.data())
 def test_a_damaged_message_is_read_or_refused_with_a_sentence(encoded, data):
     at = data.draw(st.integers(0, len(encoded) - 1))
