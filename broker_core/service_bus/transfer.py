@@ -72,6 +72,8 @@ def _is_typed(value: dict) -> bool:
 class Reader(part.Reader):
     """Keeps the topics read so far, and the limits of the tier."""
 
+    holds_application_properties = staticmethod(_is_typed)
+
     def __init__(self, namespace_id: int, name: str, tier: Tier):
         super().__init__(namespace_id, name, tier)
         self.limits = limits(tier)
