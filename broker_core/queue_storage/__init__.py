@@ -9,7 +9,7 @@ queue_storage.rules.errors, with the service's codes; nothing is stored or chang
 from .changing import Deleted, delete, delete_all, update
 from .getting import get, peek
 from .operating import clear, move, release, remove, requeue_poison
-from .preview import apply_options, change_options, preview_options
+from .preview import change_options, preview_options
 from .putting import put, put_all
 from .queues import (
     AccountContents,

@@ -1,8 +1,8 @@
 """Preview the effect of changed options on a storage queue's messages, and apply the change.
 
 A preview evaluates each message under the current and the new options, as gets and sweeps would, in one snapshot. It reads at
-most SCAN_CAP messages, lowest numbers first; beyond that its counts are lower bounds and marked as such. `apply_options` counts
-again in the transaction that makes the change, and compares.
+most SCAN_CAP messages, lowest numbers first; beyond that its counts are lower bounds and marked as such. With the token of a
+preview, `change_options` counts again in the transaction that makes the change, and compares.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def preview_options(
 ) -> Steps[Preview]:
     """What changing these options would do now; see update_queue, whose errors it raises. Changes nothing.
 
-    The preview's before and after are the options with the history level; its changes are options by name, and history_level.
+    The preview's before and after are the options with the history level.
     """
     authorize(actor, Right.MANAGE, address)
     return (yield Atomically(_preview(address, history_level, changes)))
@@ -61,28 +61,9 @@ def change_options(
 
     token: of a preview that must still hold; otherwise PreviewOutdated is raised and nothing is changed.
     """
-    return (yield from _change(address, history_level, changes, actor, token))[0]
-
-
-@use_case
-def apply_options(previewed: Preview, *, actor: Actor | None = None) -> Steps:
-    """Make the previewed change in one transaction if its effect is still the same; otherwise raise PreviewOutdated and change
-    nothing. Returns the StorageQueue."""
-    changes = dict(previewed.changes)
-    level = changes.pop("history_level", None)
-    return (yield from _change(previewed.address, level, changes, actor, previewed))[1]
-
-
-def _change(
-    address: EntityAddress,
-    level: HistoryLevel | int | None,
-    changes: Mapping[str, Any],
-    actor: Actor | None,
-    expected: Preview | str | None,
-) -> Steps:
     authorize(actor, Right.MANAGE, address)
-    update = partial(update_queue.steps, address, history_level=level, actor=actor, **changes)
-    return (yield from make_if_unchanged(_preview(address, level, changes), update, expected))
+    update = partial(update_queue.steps, address, history_level=history_level, actor=actor, **changes)
+    return (yield from make_if_unchanged(_preview(address, history_level, changes), update, token))
 
 
 def _preview(address: EntityAddress, history_level: HistoryLevel | int | None, changes: Mapping[str, Any]) -> Steps[Preview]:
@@ -110,7 +91,6 @@ def _preview(address: EntityAddress, history_level: HistoryLevel | int | None, c
         token=token_of(settings, wanted, [(row.before, row.after, row.n, row.checksum) for row in found]),
         before=settings,
         after=wanted,
-        changes=dict(changes) | ({} if level is None else {"history_level": level}),
         effects=tuple(_effects(queue.address, found, target, capped)),
         notes=tuple(_notes(queue, after, level)),
         scanned=rows[0].scanned,

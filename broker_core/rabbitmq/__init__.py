@@ -51,7 +51,6 @@ from .policy_preview import (
     KeyChange,
     PolicyPreview,
     QueueChange,
-    apply_policy,
     change_policy,
     preview_delete_policy,
     preview_policy,

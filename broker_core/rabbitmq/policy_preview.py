@@ -22,7 +22,7 @@ from broker_core.rabbitmq.messages.routing_transaction import RoutingTransaction
 from broker_core.rabbitmq.rules.exchanges import Router
 from broker_core.rabbitmq.rules.policies import EffectiveArguments, ObjectType, Policy
 from broker_core.rabbitmq.topology.compiled import QueueInfo, Topology
-from broker_core.runtime.previews import Action, Effect, Preview, make_if_unchanged, token_of
+from broker_core.runtime.previews import Effect, Preview, make_if_unchanged, token_of
 from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
 from broker_core.store.use_cases import use_case
@@ -128,16 +128,6 @@ def preview_delete_policy(vhost: str, name: str, operator: bool = False, *, acto
 
 
 @use_case
-def apply_policy(previewed: PolicyPreview, *, actor: Actor | None = None) -> Steps:
-    """Apply a previewed change in one transaction; raises PreviewOutdated, and changes nothing, if its effect has changed.
-
-    Returns PolicyChange. Messages are removed right after the commit, as with every policy change.
-    """
-    place = previewed.vhost, previewed.name, previewed.is_operator
-    return (yield from _change(*place, previewed.after, actor, previewed))[1]
-
-
-@use_case
 def change_policy(
     vhost: str, name: str, operator: bool, policy: Policy | None, *, token: str | None = None, actor: Actor | None = None
 ) -> Steps[PolicyPreview]:
@@ -146,25 +136,19 @@ def change_policy(
 
     token: of a preview; raises PreviewOutdated, and changes nothing, if the effect has changed since.
     """
-    return (yield from _change(vhost, name, operator, policy, actor, token))[0]
-
-
-def _change(
-    vhost: str, name: str, operator: bool, wanted: Policy | None, actor: Actor | None, expected: Preview | str | None
-) -> Steps:
-    if wanted is not None:
-        rules.check(wanted)
+    if policy is not None:
+        rules.check(policy)
     _allowed(vhost, actor)
 
     def counted() -> Steps[PolicyPreview]:
         yield from vhosts.hold_vhost(vhost)
-        return (yield from _preview(vhost, name, operator, wanted, actor))
+        return (yield from _preview(vhost, name, operator, policy, actor))
 
-    if wanted is None:
+    if policy is None:
         make = partial(policies.delete_policy.steps, vhost, name, operator, actor=actor)
     else:
-        make = partial(policies.set_policy.steps, vhost, wanted, actor=actor)
-    return (yield from make_if_unchanged(counted(), make, expected))
+        make = partial(policies.set_policy.steps, vhost, policy, actor=actor)
+    return (yield from make_if_unchanged(counted(), make, token))
 
 
 def _allowed(vhost: str, actor: Actor | None) -> None:
@@ -199,7 +183,6 @@ def _preview(vhost: str, name: str, is_operator: bool, wanted: Policy | None, ac
     clock = yield call("rabbit_now", namespace_id=host.id)
     return PolicyPreview(
         subject=f"{'operator ' if is_operator else ''}policy {name} of {host.name}",
-        action=Action.CHANGE if wanted else Action.DELETE,
         effects=tuple(effect for queue in queues for effect in queue.effects),
         vhost=host.name,
         name=name,

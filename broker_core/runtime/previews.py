@@ -1,14 +1,14 @@
 """Previews: the effects of a change on existing messages, counted before it is made. Shared by all families.
 
 The token of a preview identifies everything that was counted. A change given a token counts the effects again in its own
-transaction, and is rejected if they differ.
+transaction, and is refused with PreviewOutdated if they differ.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, TypeVar, cast
@@ -18,6 +18,7 @@ from broker_core.common.errors import PreviewOutdated
 from broker_core.common.types import EntityAddress
 from broker_core.store.driver import Atomically, Steps
 
+_HALF = 16  # digits of each part of a token
 SCAN_CAP = 100_000  # maximum number of messages examined by a preview of an entity
 
 
@@ -43,19 +44,13 @@ class Effect:
         return f"{number} of {self.address}: {self.what}{because}"
 
 
-class Action(StrEnum):
-    CHANGE = "change"
-    DELETE = "delete"
-    PURGE = "purge"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
     """The effects of an action at `at` of the namespace's clock.
 
     subject:  the address of an entity, or the name of another object that is changed.
-    before, after: the settings; None if there are none. changes: as requested.
-    token:    equal tokens mean the same settings and the same effects on the same messages.
+    before, after: the settings; None if there are none.
+    token:    equal tokens mean the same settings and the same effects on the same messages (token_of).
     notes:    consequences of the change other than effects on messages.
     scanned:  number of messages examined; capped: there are more than SCAN_CAP, so numbers are lower bounds.
     """
@@ -63,9 +58,7 @@ class Preview:
     subject: EntityAddress | str
     at: datetime
     token: str
-    action: Action = Action.CHANGE
     effects: tuple[Effect, ...] = ()
-    changes: Mapping[str, Any] = field(default_factory=dict)
     before: Any = None
     after: Any = None
     notes: tuple[str, ...] = ()
@@ -90,31 +83,35 @@ class Preview:
 P = TypeVar("P", bound=Preview)
 
 
-def make_if_unchanged(counted: Steps[P], make: Callable[[], Steps], expected: Preview | str | None = None) -> Steps:
-    """Count the effects, compare them with `expected` and make the change, in one transaction. Returns (preview, result).
+def make_if_unchanged(counted: Steps[P], make: Callable[[], Steps], token: str | None = None) -> Steps[P]:
+    """Count the effects, compare them with `token` and make the change, in one transaction. Returns the preview.
 
-    expected: the preview that must still hold, or its token; None makes the change whatever its effects. Raises PreviewOutdated
-    and changes nothing if effects or settings differ.
+    token: of the preview that must still hold; None makes the change whatever its effects. Raises PreviewOutdated and changes
+    nothing if effects or settings differ.
     """
 
-    def steps() -> Steps:
+    def steps() -> Steps[P]:
         now = yield from counted
-        require_same(expected, now)
-        return now, (yield from make())
+        _require_same(token, now)
+        yield from make()
+        return now
 
     return (yield Atomically(steps()))
 
 
-def token_of(*facts: Any) -> str:
-    """A hash of the facts, which must have a complete repr."""
-    return hashlib.sha256(repr(facts).encode()).hexdigest()[:32]
+def token_of(settings: Any, *facts: Any) -> str:
+    """Hashes of the settings before the change, and of what else was counted. All must have a complete repr."""
+    return _hash(settings) + _hash(facts)
 
 
-def require_same(expected: Preview | str | None, now: Preview) -> None:
-    """Raise PreviewOutdated unless the effects are still those of the preview."""
-    if expected is None or now.token == (expected if isinstance(expected, str) else expected.token):
+def _hash(facts: Any) -> str:
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:_HALF]
+
+
+def _require_same(token: str | None, now: Preview) -> None:
+    if token is None or token == now.token:
         return
-    if isinstance(expected, Preview) and now.before != expected.before:
+    if token[:_HALF] != now.token[:_HALF]:
         raise PreviewOutdated(str(now.subject), "its settings have changed")
     raise PreviewOutdated(str(now.subject), f"the effect would now be: {_listed(now.effects)}")
 

@@ -1,22 +1,22 @@
 """Preview changes in a Service Bus namespace, and make them only if the preview still holds.
 
 A preview counts, in one snapshot, what receives and sweeps would do with the existing messages under the new settings. It reads
-at most SCAN_CAP messages; beyond that its counts are lower bounds and marked as such. `apply` counts again in the transaction
-that makes the change, and compares. The messages themselves are changed later, by the next receive or sweep.
+at most SCAN_CAP messages; beyond that its counts are lower bounds and marked as such. With the token of a preview, `change`
+counts again in the transaction that makes the change, and compares. The messages themselves are changed later, by the next
+receive or sweep.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from functools import partial
 from typing import Any
 
 from broker_core.common.errors import InvalidArgument
-from broker_core.common.types import Actor, EntityAddress, EntityKind, MessageState, Right, SubQueue
+from broker_core.common.types import Actor, EntityAddress, EntityKind, Right, SubQueue
 from broker_core.namespaces.namespaces import namespace_to_configure
-from broker_core.runtime.previews import SCAN_CAP, Action, Effect, Preview, make_if_unchanged, require_same, token_of
+from broker_core.runtime.previews import SCAN_CAP, Effect, Preview, make_if_unchanged, token_of
 from broker_core.service_bus.entities.kinds import Entity, as_parameters
 from broker_core.service_bus.entities.lifecycle import settings_after
 from broker_core.service_bus.entities.rows import lock_entity
@@ -27,7 +27,6 @@ from broker_core.store.statements import call
 from broker_core.store.use_cases import use_case
 
 from . import entities
-from .messages.operating import purge
 
 
 class SettingsEffect(StrEnum):
@@ -41,7 +40,6 @@ class SettingsEffect(StrEnum):
     UNDELIVERABLE = "undeliverable"
     DELIVERABLE = "deliverable"
     DELETED = "deleted"
-    PURGED = "purged"
 
 
 @use_case
@@ -50,7 +48,7 @@ def preview(address: EntityAddress, *, actor: Actor | None = None, **changes: An
 
     Requires MANAGE and raises the same errors as the change itself. Raises EntityNotFound.
     """
-    actor = _allowed(address, actor, Right.MANAGE)
+    actor = _allowed(address, actor)
     return (yield Atomically(_change(address, changes, actor)))
 
 
@@ -60,64 +58,27 @@ def change(address: EntityAddress, *, token: str | None = None, actor: Actor | N
 
     token: of a preview that must still hold; otherwise PreviewOutdated is raised and nothing is changed.
     """
-    actor = _allowed(address, actor, Right.MANAGE)
-    return (yield from _make_change(address, changes, actor, token))[0]
+    actor = _allowed(address, actor)
+    update = partial(entities.update_entity.steps, address, actor=actor, **changes)
+    return (yield from make_if_unchanged(_change(address, changes, actor), update, token))
 
 
 @use_case
 def preview_delete(address: EntityAddress, *, actor: Actor | None = None) -> Steps[Preview]:
     """The number of messages deleted with the entity and a topic's subscriptions; exact. Requires MANAGE."""
-    _allowed(address, actor, Right.MANAGE)
+    _allowed(address, actor)
     return (yield Atomically(_delete(address)))
 
 
-@use_case
-def preview_purge(
-    address: EntityAddress,
-    *,
-    states: Sequence[MessageState] = (MessageState.ACTIVE,),
-    enqueued_before: datetime | None = None,
-    session_id: str | None = None,
-    actor: Actor | None = None,
-) -> Steps[Preview]:
-    """The number of messages that `purge` would delete from a list now. Requires OPERATE."""
-    (actor or Actor.local()).require(Right.OPERATE, address)
-    options = {"states": tuple(states), "enqueued_before": enqueued_before, "session_id": session_id}
-    return (yield Atomically(_purge(address, options)))
-
-
-@use_case
-def apply(previewed: Preview, *, actor: Actor | None = None) -> Steps:
-    """Make the previewed change in one transaction if its effect is still the same; otherwise raise PreviewOutdated and change
-    nothing.
-
-    Returns the changed entity, None after a delete, or the number of messages a purge deleted. A purge works in batches after the
-    check, and does not delete messages enqueued after it.
-    """
-    address = previewed.address
-    if previewed.action is Action.PURGE:
-        return (yield from _apply_purge(previewed, actor or Actor.local()))
-    actor = _allowed(address, actor, Right.MANAGE)
-    if previewed.action is Action.CHANGE:
-        return (yield from _make_change(address, previewed.changes, actor, previewed))[1]
-    delete = partial(entities.delete_entity.steps, address, actor=actor)
-    return (yield from make_if_unchanged(_delete(address), delete, previewed))[1]
-
-
-def _allowed(address: EntityAddress, actor: Actor | None, right: Right) -> Actor:
+def _allowed(address: EntityAddress, actor: Actor | None) -> Actor:
     actor = actor or Actor.local()
-    actor.require(right, address)
+    actor.require(Right.MANAGE, address)
     if address.subqueue:
         raise InvalidArgument("address", f"'{address}' is a sub-queue; it is created, deleted and configured with its entity")
     return actor
 
 
 # Changes of settings
-
-
-def _make_change(address: EntityAddress, changes: Mapping[str, Any], actor: Actor, expected: Preview | str | None) -> Steps:
-    update = partial(entities.update_entity.steps, address, actor=actor, **changes)
-    return (yield from make_if_unchanged(_change(address, changes, actor), update, expected))
 
 
 def _change(address: EntityAddress, changes: Mapping[str, Any], actor: Actor) -> Steps[Preview]:
@@ -147,7 +108,6 @@ def _change(address: EntityAddress, changes: Mapping[str, Any], actor: Actor) ->
         at=rows[0].now,
         token=token_of(_as_facts(current.settings), _as_facts(after), facts),
         effects=tuple(effect for row in found for effect in _effects(current.address.namespace, row, capped)),
-        changes=dict(changes),
         before=current.settings,
         after=after,
         notes=tuple(_notes(current, after)),
@@ -201,7 +161,7 @@ def _notes(current: Entity, after: Settings) -> Iterable[str]:
         yield f"Expired messages, which are never delivered, are removed in the mode {wanted['expiry_mode']} (SB-902)."
 
 
-# Delete and purge
+# Deletion
 
 
 def _delete(address: EntityAddress) -> Steps[Preview]:
@@ -215,7 +175,6 @@ def _delete(address: EntityAddress) -> Steps[Preview]:
     if locked := sum(row.locked for row in found):
         notes.append(f"{locked:,} of the messages are locked; their receivers lose the lock (SB-076).")
     return Preview(
-        action=Action.DELETE,
         subject=current.address,
         at=rows[0].now,
         token=token_of(_as_facts(current.settings), [(row.path, row.subqueue, row.n) for row in found]),
@@ -225,40 +184,6 @@ def _delete(address: EntityAddress) -> Steps[Preview]:
         before=current.settings,
         notes=tuple(notes),
     )
-
-
-def _purge(address: EntityAddress, options: Mapping[str, Any]) -> Steps[Preview]:
-    current = yield from lock_entity(address.main, None)
-    states = [int(state) for state in options["states"]]
-    (row,) = yield call(
-        "preview_purge",
-        entity_id=current.id,
-        subqueue=address.subqueue,
-        states=states,
-        enqueued_before=options["enqueued_before"],
-        session_id=options["session_id"],
-        scan_cap=SCAN_CAP,
-    )
-    capped = row.scanned >= SCAN_CAP
-    address = EntityAddress(current.address.namespace, current.address.path, address.subqueue)
-    return Preview(
-        action=Action.PURGE,
-        subject=address,
-        at=row.now,
-        token=token_of(states, row.n, row.checksum),
-        effects=(Effect(SettingsEffect.PURGED, address, row.n, tuple(row.samples), at_least=capped),) if row.n else (),
-        changes=options,
-        scanned=row.scanned,
-        capped=capped,
-    )
-
-
-def _apply_purge(previewed: Preview, actor: Actor) -> Steps:
-    actor.require(Right.OPERATE, previewed.address)
-    now = yield Atomically(_purge(previewed.address, previewed.changes))
-    require_same(previewed, now)
-    wanted = {**previewed.changes, "enqueued_before": previewed.changes["enqueued_before"] or now.at}
-    return (yield from purge.steps(previewed.address, **wanted, actor=actor))
 
 
 def _as_facts(settings: Settings) -> list[tuple[str, str]]:

@@ -7,7 +7,7 @@ import pytest
 from broker_core import queue_storage
 from broker_core.common.errors import InvalidArgument, NotAuthorized, PreviewOutdated
 from broker_core.common.types import Actor, HistoryLevel, Right
-from broker_core.queue_storage import apply_options, change_options, get, preview_options, put, update
+from broker_core.queue_storage import change_options, get, preview_options, put, update
 from broker_core.queue_storage.preview import OptionsEffect
 from broker_core.queue_storage.rules.errors import QueueNotFound
 
@@ -122,9 +122,9 @@ def test_numbers_are_lower_bounds_where_there_is_too_much_to_look_at(jobs, monke
 
 def test_what_was_previewed_is_made_while_it_still_holds(jobs):
     found = preview_options(jobs, max_dequeue_count=3, history_level=1)
-    made = apply_options(found)
-    assert (made.max_dequeue_count, made.history_level) == (3, HistoryLevel.LIFECYCLE)
-    assert queue_storage.get_queue(jobs).max_dequeue_count == 3
+    change_options(jobs, max_dequeue_count=3, history_level=1, token=found.token)
+    queue = queue_storage.get_queue(jobs)
+    assert (queue.max_dequeue_count, queue.history_level) == (3, HistoryLevel.LIFECYCLE)
 
 
 def other_settings(jobs, step):
@@ -156,9 +156,9 @@ def test_where_the_world_moved_nothing_is_made_and_what_it_would_mean_is_told(jo
     found = preview_options(jobs, max_dequeue_count=3)
     move(jobs, step)
     with pytest.raises(PreviewOutdated, match=why):
-        apply_options(found)
+        change_options(jobs, max_dequeue_count=3, token=found.token)
     assert queue_storage.get_queue(jobs).max_dequeue_count is None
-    apply_options(preview_options(jobs, max_dequeue_count=3))
+    change_options(jobs, max_dequeue_count=3, token=preview_options(jobs, max_dequeue_count=3).token)
 
 
 def test_the_same_number_of_other_messages_is_another_world(make_queue, step):
@@ -171,7 +171,7 @@ def test_the_same_number_of_other_messages_is_another_world(make_queue, step):
     fail(address, step, 1)
     assert told(preview_options(address, max_dequeue_count=1)) == told(found) == {OptionsEffect.POISONED: 1}
     with pytest.raises(PreviewOutdated):
-        apply_options(found)
+        change_options(address, max_dequeue_count=1, token=found.token)
 
 
 def test_another_change_with_the_same_effects_is_another_preview(jobs):
@@ -179,6 +179,6 @@ def test_another_change_with_the_same_effects_is_another_preview(jobs):
     assert len(tokens) == 2
 
 
-def test_applying_needs_the_right_to_manage(jobs):
+def test_changing_needs_the_right_to_manage(jobs):
     with pytest.raises(NotAuthorized):
-        apply_options(preview_options(jobs, max_dequeue_count=3), actor=Actor("user", "eve", Right.ALL & ~Right.MANAGE))
+        change_options(jobs, max_dequeue_count=3, actor=Actor("user", "eve", Right.ALL & ~Right.MANAGE))

@@ -13,7 +13,7 @@ from broker_core.rabbitmq.connections import channels
 from broker_core.rabbitmq.rules.policies import Policy
 from broker_core.reads import EntityFilter, EventFilter, MessageFilter, Tab
 from broker_core.reads.shared import entity_id_of
-from broker_core.service_bus import RuleDraft, entities, preview
+from broker_core.service_bus import RuleDraft, entities
 from broker_core.service_bus.entities import shared_access
 from broker_core.service_bus.rules.emulator_config import read
 from broker_core.service_bus.rules.entity_settings import QueueSettings, SubscriptionSettings, TopicSettings
@@ -125,7 +125,7 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
     message = w.texts[1]
     policy = {"vhost": w.vhost, "policy": Policy("p", "q", {"max-length": 5})}
     return {
-        "service_bus.operating": {
+        "service_bus.messages.operating": {
             "resubmit": lambda: {"address": w.queue.dead_letter, "sequence_numbers": [2], "properties": {"a": 1}, "body": b"x"},
             "dead_letter_unlocked": lambda: at | {"sequence_numbers": [4], "reason": "x", "description": "y"},
             "delete_batch": lambda: at | {"max_count": 1},
@@ -133,12 +133,12 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
             "release_session": lambda: {"address": w.by_session, "session_id": "a"},
             "*": lambda: at,
         },
-        "service_bus.receiving": {
+        "service_bus.messages.receiving": {
             "receive_from": lambda: {"addresses": [w.queue]},
             "receive_deferred": lambda: at | {"sequence_numbers": [w.deferred]},
             "*": lambda: at,
         },
-        "service_bus.reading": {
+        "service_bus.messages.reading": {
             "explain": lambda: {"address": w.queue, "sequence_number": 1},
             "rules_of": lambda: {"subscription_ids": [1]},
         },
@@ -147,7 +147,7 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
             "replay_rules": lambda: {"topic": w.topic, "draft": RuleDraft(w.topic.subscription("all"), None, Rule("odd"))},
             "route": lambda: {"topic": w.topic, "message": Message(b"x", properties={"a": 1})},
         },
-        "service_bus.sending": {
+        "service_bus.messages.sending": {
             "send": lambda: at | {"messages": [Message(b"x", properties={"a": 1})]},
             "cancel_scheduled": lambda: at | {"sequence_numbers": [w.scheduled]},
         },
@@ -157,7 +157,7 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
             "set_session_state": lambda: {"session": w.session, "state": b"x"},
             "*": lambda: {"session": w.session},
         },
-        "service_bus.settling": {"*": lambda: held},
+        "service_bus.messages.settling": {"*": lambda: held},
         "namespaces.clocks": {
             "step_clock": lambda: {"namespace": w.ns, "step": timedelta(seconds=1)},
             "step_clock_to": lambda: {"namespace": w.ns, "at": datetime(2100, 1, 1, tzinfo=UTC)},
@@ -199,7 +199,6 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
             "list_rules": lambda: rule,
         },
         "service_bus.preview": {
-            "apply": lambda: {"previewed": preview.preview_delete(w.queue)},
             "*": lambda: at,
         },
         "queue_storage.changing": {
@@ -217,7 +216,6 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
             "*": lambda: orders | {"sequence_numbers": [1]},
         },
         "queue_storage.preview": {
-            "apply_options": lambda: {"previewed": queue_storage.preview_options(w.orders, max_dequeue_count=5)},
             "*": lambda: orders,
         },
         "queue_storage.putting": {
@@ -303,7 +301,7 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
             "move_numbers": lambda: rabbits | {"to": rabbitmq.ToQueue("other"), "sequence_numbers": [1]},
             "*": lambda: rabbits | {"to": rabbitmq.ToQueue("other")},
         },
-        "service_bus.moving": {"*": lambda: at | {"sequence_numbers": [w.scheduled], "to": "t"}},
+        "service_bus.messages.moving": {"*": lambda: at | {"sequence_numbers": [w.scheduled], "to": "t"}},
         "operations.records": {
             "claim": lambda: {"namespace": w.ns, "operation_id": _operation(w).id, "token": "t"},
             "end": lambda: {"namespace": w.ns, "operation": _operation(w), "token": "t", "to": operations.State.DONE},
@@ -328,7 +326,6 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
         "rabbitmq.policy_preview": {
             "preview_policy": lambda: policy,
             "preview_delete_policy": lambda: {"vhost": w.vhost, "name": "p"},
-            "apply_policy": lambda: {"previewed": rabbitmq.preview_policy(**policy)},
             "change_policy": lambda: policy | {"name": "p", "operator": False},
         },
         "rabbitmq.messages.publishing": {
@@ -399,7 +396,7 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
             "*": lambda: at,
         },
         "service_bus.sweeps": {"*": dict},
-        "service_bus.shared_access": {
+        "service_bus.entities.shared_access": {
             "create_policy": lambda: {"scope": w.queue, "name": "new", "send": True},
             "list_policies": lambda: {"scope": w.ns},
             "find_policies": lambda: {"namespace": w.ns, "path": None, "name": "p"},

@@ -104,26 +104,3 @@ SELECT (SELECT now FROM target WHERE id = %(entity_id)s) AS now, (SELECT count(*
        c.n::bigint AS n, c.locked::bigint AS locked
   FROM (SELECT) AS always LEFT JOIN counted AS c ON c.n > 0
  ORDER BY c.path, c.subqueue;
-
--- name: preview_purge
--- The messages that `purge` of these states of a list would delete now: the number of unlocked ones, a checksum of their numbers,
--- and the first few. Reads at most scan_cap messages.
-WITH entity AS MATERIALIZED (SELECT id, now FROM vitrine_entity_now WHERE id = %(entity_id)s),
-scanned_messages AS MATERIALIZED (
-    SELECT m.*
-      FROM (SELECT x.state, CASE x.state WHEN @STATE_ACTIVE THEN h.head ELSE 0 END AS head
-              FROM vitrine_queue_head AS h CROSS JOIN unnest(%(states)s::smallint[]) AS x(state)
-             WHERE h.entity_id = %(entity_id)s AND h.subqueue = %(subqueue)s ORDER BY x.state) AS l
-     CROSS JOIN LATERAL (
-           SELECT m.sequence_number, m.locked_until FROM vitrine_message AS m
-            WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = l.state AND m.sequence_number >= l.head
-              AND m.enqueued_at < coalesce(%(enqueued_before)s::timestamptz, (SELECT now FROM entity))
-              AND (%(session_id)s::text IS NULL OR m.session_id = %(session_id)s)
-            ORDER BY m.sequence_number LIMIT %(scan_cap)s) AS m
-     LIMIT %(scan_cap)s),
-taken AS (
-    SELECT count(*) AS n, bit_xor(hashint8extended(sequence_number, 0)) AS checksum,
-           (array_agg(sequence_number ORDER BY sequence_number))[1:5] AS samples
-      FROM scanned_messages WHERE locked_until IS NULL OR locked_until <= (SELECT now FROM entity))
-SELECT e.now, (SELECT count(*) FROM scanned_messages) AS scanned, t.n, t.checksum, t.samples
-  FROM entity AS e CROSS JOIN taken AS t;
