@@ -27,6 +27,7 @@ from psycopg.rows import namedtuple_row
 
 from broker_core.common.errors import NotAllowed
 
+from . import hangs
 from .direct import PreparedStatements
 
 # Generic plans, and no sequential or bitmap scans: a plan made for an empty queue must not be kept (docs/design.md D4). With such
@@ -38,6 +39,7 @@ SESSION_OPTIONS = (
     "-c lock_timeout=10s -c idle_in_transaction_session_timeout=60s"
 )
 PREPARE_AFTER = 5
+CONNECT_SECONDS = 4  # for a server that does not respond
 IDLE_KEPT = 8  # connections that threads left to others, in each database
 _SECONDS_TO_CANCEL = 2.0
 _DJANGO_ONLY = {"context", "cursor_factory", "prepare_threshold", "server_side_binding", "pool", "isolation_level", "assume_role"}
@@ -52,11 +54,13 @@ class Database(NamedTuple):  # part of the keys of caches, which a tuple's hash 
     def parameters(self) -> dict[str, Any]:
         """Keyword arguments for psycopg.connect."""
         if self.dsn:
-            found = {"conninfo": self.dsn}
+            found: dict[str, Any] = {"conninfo": self.dsn}
         else:
             from django.db import connections
 
             found = {k: v for k, v in connections[self.alias].get_connection_params().items() if k not in _DJANGO_ONLY}
+        if "connect_timeout" not in found and "connect_timeout" not in self.dsn:
+            found["connect_timeout"] = CONNECT_SECONDS
         own = f"{found.get('options', '')} {SESSION_OPTIONS}".strip()
         return {**found, "options": own, "autocommit": True, "prepare_threshold": PREPARE_AFTER, "row_factory": namedtuple_row}
 
@@ -230,11 +234,23 @@ def current() -> psycopg.Connection:
     connection, pid = own.get(database, (None, 0))
     if connection is not None and pid == _pid:
         if not is_dead(connection):
+            hangs.refuse_if_hanging(database)
             return connection
         _forget(connection)
-    connection = _left_by_another(database) or Connection.connect(**database.parameters())
+    hangs.refuse_if_hanging(database)
+    connection = _left_by_another(database) or _connect(database)
     own[database] = (connection, _pid)
     _open.add(connection)
+    return connection
+
+
+def _connect(database: Database) -> Connection:
+    try:
+        connection = Connection.connect(**database.parameters())
+    except psycopg.errors.ConnectionTimeout:
+        hangs.note_timeout(database)
+        raise
+    hangs.watch(connection, database)
     return connection
 
 
@@ -280,6 +296,7 @@ def close_all() -> None:
     """Close the process's connections in all threads: before a fork, at exit, before a test database is dropped."""
     for callback in _at_close:
         callback()
+    hangs.close()
     for connection in list(_open):
         _forget(connection)
     _this_thread.connections.close()

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 import psycopg
 from psycopg.pq import TransactionStatus
 
-from . import connections
+from . import connections, hangs
 
 SECONDS_TO_CONNECT = 10.0  # to wait for a free connection, or for a server that does not respond
 _PAUSE_SECONDS = 0.25  # between attempts to connect
@@ -44,6 +44,7 @@ class Pool:
     async def take(self) -> connections.AsyncConnection:
         """As `connection`; the caller puts it back."""
         ends_at = time.monotonic() + SECONDS_TO_CONNECT
+        hangs.refuse_if_hanging(self._database)
         if self._free.locked():
             try:
                 async with asyncio.timeout(SECONDS_TO_CONNECT):
@@ -53,6 +54,7 @@ class Pool:
         else:
             await self._free.acquire()  # at once
         try:
+            hangs.refuse_if_hanging(self._database)
             return self._newest_idle() or await self._connect(ends_at)
         except BaseException:
             self._free.release()
@@ -97,10 +99,16 @@ class Pool:
         parameters = await asyncio.to_thread(self._database.parameters)
         while True:
             try:
-                return await connections.AsyncConnection.connect(**parameters)
+                connection = await connections.AsyncConnection.connect(**parameters)
+            except psycopg.errors.ConnectionTimeout:
+                hangs.note_timeout(self._database)
+                raise
             except psycopg.OperationalError:
                 if time.monotonic() + _PAUSE_SECONDS >= ends_at:
                     raise
+            else:
+                hangs.watch(connection, self._database)
+                return connection
             await asyncio.sleep(_PAUSE_SECONDS)
 
 

@@ -45,7 +45,7 @@ def database_from_url(url: str, options: dict) -> dict:
         "PASSWORD": unquote(parts.password or ""),
         "HOST": query.pop("host", "") or unquote(parts.hostname or ""),
         "PORT": str(parts.port or ""),
-        "OPTIONS": {"connect_timeout": 5, **options, **query},
+        "OPTIONS": {**options, **query},
         "CONN_HEALTH_CHECKS": True,
     }
 

@@ -152,7 +152,7 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 # --- the database -----------------------------------------------------------------------------------------------------
 DATABASE_URL = environment.get("DATABASE_URL", "")
 EMBEDDED_POSTGRES = VITRINE_DATA / "postgres"
-_COMMON = {"prepare_threshold": 5, "options": "-c TimeZone=UTC"}
+_COMMON = {"connect_timeout": 4, "prepare_threshold": 5, "options": "-c TimeZone=UTC"}
 DATABASES = {
     "default": database_from_url(DATABASE_URL, _COMMON)
     if DATABASE_URL

@@ -31,7 +31,7 @@ def test_database_url_is_taken_apart():
         "HOST": "db.example",
         "PORT": "5433",
     }
-    assert found["OPTIONS"] == {"connect_timeout": 5, "prepare_threshold": 5, "sslmode": "require"}
+    assert found["OPTIONS"] == {"prepare_threshold": 5, "sslmode": "require"}
 
 
 def test_database_url_may_name_a_folder_with_a_socket():

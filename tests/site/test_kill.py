@@ -102,6 +102,35 @@ def test_nothing_is_lost_when_parts_are_killed(vitrine):
     assert vitrine.health()["worker"]["state"] == "ok"  # sweeps go on, too
 
 
+@pytest.mark.slow
+def test_a_database_that_hangs_is_answered_with_503_and_goes_on(vitrine):
+    """Regression: neither a send nor /healthz got an answer while the database's processes were stopped."""
+    with Clients(vitrine) as clients:
+        works_again(vitrine, clients)
+        headers = vitrine.headers(QUEUE.namespace)
+        postmaster = vitrine.process("postgres")
+        stopped = [postmaster, *postmaster.children()]
+        try:
+            for process in stopped:
+                process.suspend()
+            before = len(clients.accepted)
+            url = f"{vitrine.url}/servicebus/{QUEUE.namespace}/{QUEUE.path}/messages"
+            send = httpx.post(url, content="during", headers=headers, timeout=5)
+            assert send.status_code == 503 and "Retry-After" in send.headers
+            health = httpx.get(f"{vitrine.url}/healthz", timeout=5)
+            assert health.status_code == 503 and health.json()["parts"]["database"]["state"] in ("down", "no response")
+            page = httpx.get(f"{vitrine.url}/", cookies={"vitrine_session": "a" * 32}, timeout=10)
+            assert page.status_code == 503 and "Database unavailable" in page.text
+            assert len(clients.accepted) == before
+        finally:
+            for process in stopped:
+                process.resume()
+        works_again(vitrine, clients)
+    with psycopg.connect(vitrine.database().dsn) as connection:
+        [events] = connection.execute(RECORD.replace("GROUP BY kind", "AND kind = 1 GROUP BY kind"), [QUEUE.path]).fetchall()
+    assert events[1] == list(range(1, len(events[1]) + 1)) and len(events[1]) >= len(clients.accepted)
+
+
 def check_invariants(vitrine: Vitrine, clients: Clients) -> None:
     """1 and 2 by events and rows, 5 by receiving all that is left once the locks have ended."""
     with psycopg.connect(vitrine.database().dsn) as connection:
