@@ -15,7 +15,8 @@ from broker_core.common.types import Actor, EntityAddress, EntityStatus, Right
 from broker_core.queue_storage.rules.errors import QueueDisabled
 from broker_core.queue_storage.rules.limits import DEFAULT_LEASE
 from broker_core.queue_storage.rules.messages import check_count, check_get
-from broker_core.runtime.entity_cache import BoundedCache, CachedEntity
+from broker_core.runtime.caches import BoundedCache
+from broker_core.runtime.entity_cache import CachedEntity
 from broker_core.runtime.pacing import ROUNDS
 from broker_core.store import connections
 from broker_core.store.driver import Steps

@@ -13,7 +13,7 @@ from broker_core.store import connections
 from broker_core.store.driver import Contended, Steps
 from broker_core.store.statements import Statement
 
-from .entity_cache import BoundedCache
+from .caches import BoundedCache
 
 STAYS = 50  # sends that are made as if contended after others were noticed
 FEW = 20  # messages; larger batches gain nothing by queueing before the counter

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from broker_core.common.arguments import require_kind
 from broker_core.common.errors import EntityNotFound, NotAllowed
@@ -12,18 +12,7 @@ from broker_core.store import connections
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 
-
-class BoundedCache(dict):
-    """A cache shared by the threads of a process. It is cleared when it reaches `max_entries`."""
-
-    def __init__(self, max_entries: int):
-        self.max_entries = max_entries
-
-    def keep(self, key: Any, value: Any) -> Any:
-        if len(self) >= self.max_entries:
-            self.clear()
-        self[key] = value
-        return value
+from .caches import BoundedCache
 
 
 class CachedEntity(NamedTuple):

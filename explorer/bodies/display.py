@@ -19,7 +19,7 @@ from broker_core import reads
 from broker_core.common.types import Actor, BodyKind, EntityAddress, Right
 from broker_core.reads import MessageRow
 
-from . import protobuf, tree
+from . import tree
 from .decoding import decoded, msgpack_as_json
 
 log = logging.getLogger(__name__)
@@ -123,9 +123,6 @@ def _formatted(content: bytes, total: int, mode: str) -> BodyView:
     if text is None and not inner.cut and (packed := msgpack_as_json(inner.content)) is not None:
         note = "Shown as JSON; types that JSON lacks are named."
         return _with_tree(BodyView(mode, "MessagePack", packed, note, inner.layers, source=source or packed))
-    if text is None and not inner.cut and (fields := protobuf.as_json(inner.content)) is not None:
-        note = "Read as protobuf without its schema: numbers of fields and wire types. “Hex” shows the bytes."
-        return _with_tree(BodyView(mode, "protobuf", fields, note, inner.layers, source=source or fields))
     if text is None:
         return _hex(inner.content, len(inner.content), mode, inner.layers)
     return _with_tree(BodyView(mode, "text", text, note, inner.layers, source=source or text))

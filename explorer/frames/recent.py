@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from datetime import timedelta
 from typing import Generic, TypeVar
+
+from cachetools import LRUCache
 
 T = TypeVar("T")
 
@@ -51,17 +52,14 @@ class CacheByKey(Generic[T]):
     """Sums of very many entities, by what they are of. Those of the MOST_KEPT keys asked for last are kept."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[Hashable, Recent[T]] = OrderedDict()
+        self._kept: LRUCache[Hashable, Recent[T]] = LRUCache(MOST_KEPT)
         self._lock = threading.Lock()
 
     def get(self, key: Hashable, read: Callable[[], T]) -> tuple[T, timedelta]:
         """The value and its age. Raises what reading raises. `read` is kept with it, and called by others too."""
         with self._lock:
-            found = self._kept.setdefault(key, Recent(read, share=SHARE_OF_LARGE))
-            self._kept.move_to_end(key)
-            while len(self._kept) > MOST_KEPT:
-                self._kept.popitem(last=False)
-        return found.get(), found.age
+            sums = self._kept.setdefault(key, Recent(read, share=SHARE_OF_LARGE))
+        return sums.get(), sums.age
 
     def clear(self) -> None:
         with self._lock:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import secrets
-import time
+import threading
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
+
+from cachetools import TTLCache
 
 from broker_core.common.errors import EntityNotFound, InvalidArgument
 from broker_core.reads import EntityRow
@@ -29,16 +31,8 @@ class Votes:
     is_right: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Shared:
-    """What was read for a view in a state. read_at: monotonic time."""
-
-    state: tuple[Any, ...]
-    read_at: float
-    context: dict[str, Any]
-
-
-_shared: dict[Hashable, _Shared] = {}  # by view
+_shared: TTLCache[Hashable, tuple[tuple[Any, ...], dict[str, Any]]] = TTLCache(MOST_SHARED, SHARED_SECONDS)  # by view
+_lock = threading.Lock()
 
 
 def share(sandbox: Sandbox) -> None:
@@ -64,13 +58,13 @@ def state_of(run: Run, rows: Sequence[EntityRow], now: datetime) -> tuple[Any, .
 def read_once(view: Hashable, state: tuple[Any, ...], read: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """What `read` returns, once for all that follow the same view, which the live feed draws for each of them. It is read again
     in another state, and after SHARED_SECONDS, because some things, such as who holds a session, are no part of the state."""
-    known = _shared.get(view)
-    began = time.monotonic()
-    if known is None or known.state != state or began - known.read_at > SHARED_SECONDS:
-        if len(_shared) >= MOST_SHARED:
-            _shared.clear()
-        known = _shared[view] = _Shared(state, began, read())
-    return known.context
+    with _lock:
+        known_state, context = _shared.get(view, (None, {}))
+    if known_state != state:
+        context = read()
+        with _lock:
+            _shared[view] = state, context
+    return context
 
 
 def _set_code(sandbox: Sandbox, code: str) -> None:

@@ -19,7 +19,7 @@ from broker_core import reads
 from broker_core.common.errors import EntityNotFound
 from broker_core.common.types import Actor, EntityAddress
 from broker_core.reads import Counted, Flow, NamespaceRow
-from broker_core.runtime.entity_cache import BoundedCache
+from broker_core.runtime.caches import BoundedCache
 from broker_core.store import connections
 from explorer import sandbox_names
 from explorer.demo.pages import faults_of_programs

@@ -12,7 +12,7 @@ import pytest
 from broker_core.common.types import BodyKind
 from broker_core.reads import Body
 from broker_core.service_bus.rules.amqp.messages import encode_body
-from explorer.bodies import decoding, display, protobuf, tree
+from explorer.bodies import decoding, display, tree
 
 ORDER = b'{"order": 12345678901234567890123, "lines": [{"sku": "a"}, {}], "note": null}'
 
@@ -164,37 +164,3 @@ def test_a_function_that_fails_shows_nothing_of_the_body(settings):
     settings.VITRINE_BODY_FORMATTER = f"{__name__}.masked"
     shown = display.view(Body(b"secret fail", 0, 11, BodyKind.DATA, None))
     assert "secret" not in shown.text and shown.text.startswith("The formatter of bodies failed")
-
-
-# Protobuf, as the encoding guide writes it: field << 3 | wire type, then the value.
-
-PROTOBUF = bytes.fromhex("0896011205" + b"order".hex() + "1a030896011a0308ac02250000803f2a02ff00")
-
-
-def test_protobuf_is_shown_by_numbers_of_fields_and_wire_types():
-    shown = seen(PROTOBUF)
-    assert (shown.form, shown.tree is not None) == ("protobuf", True) and "without its schema" in shown.note
-    pairs = json.loads(protobuf.as_json(PROTOBUF), object_pairs_hook=list)
-    assert pairs == [
-        ("1 varint", 150), ("2 text", "order"), ("3 message", [("1 varint", 150)]), ("3 message", [("1 varint", 300)]),
-        ("4 fixed32", "1065353216 or 1"), ("5 bytes", "0xff00"),
-    ]  # fmt: skip
-    assert seen(gzip.compress(PROTOBUF)).title == "protobuf in gzip"
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        PROTOBUF[:-1], b"\x08" + b"\xff" * 10 + b"\x01", b"\x00\x01", b"\x0b\x0c", b"\x0a\xff\xff\xff\xff\x0f\x01",
-        b"\x08\x01" * 5_001, b"\xff\xd8\xff\xe0 a picture", b"\x08", bytes(16),
-    ],
-)  # fmt: skip
-def test_what_is_no_protobuf_is_shown_as_bytes(body):
-    assert protobuf.as_json(body) is None and seen(body).form == "bytes"
-
-
-def test_deeply_nested_protobuf_ends_as_bytes():
-    body = b"\xff\x01"
-    for _ in range(60):
-        body = b"\x0a" + bytes([len(body)]) + body
-    assert "bytes" in protobuf.as_json(body)

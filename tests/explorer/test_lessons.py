@@ -11,6 +11,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
+from cachetools import TTLCache
 from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
@@ -531,7 +532,7 @@ def statements(monkeypatch):
 
 def test_a_followers_frame_needs_few_statements(vera, as_, statements, monkeypatch, transactional_db):
     """The feed draws a frame for each follower every second. What does not depend on the follower is read for the first one."""
-    monkeypatch.setattr(following, "SHARED_SECONDS", 3600)
+    monkeypatch.setattr(following, "_shared", TTLCache(following.MOST_SHARED, 3600))
     at = start(vera, "expiry-under-lock")
     link = re.search(r"/learn/follow/\w+/", body_of(vera.post(at, {"act": "present"}, follow=True)))[0]
     followers = [as_("viewer") for _ in range(2)]

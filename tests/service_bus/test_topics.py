@@ -8,7 +8,7 @@ import pytest
 from broker_core import namespaces, service_bus, sweeps
 from broker_core.common.errors import EntityDisabled, EntityNotFound, MessageTooLarge, NotAllowed, QuotaExceeded
 from broker_core.common.types import EntityAddress, EntityStatus
-from broker_core.runtime import entity_cache
+from broker_core.runtime import caches, entity_cache
 from broker_core.service_bus import entities
 from broker_core.service_bus.messages import publishing
 from broker_core.service_bus.rules.amqp.sections import AmqpSections
@@ -318,7 +318,7 @@ def test_a_topic_has_room_again_as_soon_as_its_copies_are_received(topic):
 def test_what_is_remembered_of_entities_may_be_forgotten_at_any_time(topic, monkeypatch):
     """Another thread may forget it at once; and what is gone takes no space for ever."""
 
-    class Forgetful(entity_cache.BoundedCache):
+    class Forgetful(caches.BoundedCache):
         def __setitem__(self, key, value):
             pass
 
@@ -327,7 +327,7 @@ def test_what_is_remembered_of_entities_may_be_forgotten_at_any_time(topic, monk
         monkeypatch.setattr(module, name, Forgetful(9))
     service_bus.send(topic, [Message(b"m")])
     assert bodies(service_bus.receive(where, 1)) == ["m"]
-    few = entity_cache.BoundedCache(2)
+    few = caches.BoundedCache(2)
     for number in range(9):
         assert few.keep(number, "kept") == "kept" and len(few) <= 2
 

@@ -15,7 +15,7 @@ from broker_core.rabbitmq.rules import errors
 from broker_core.rabbitmq.rules.arguments import QUORUM
 from broker_core.rabbitmq.topology import compiled, queue_expiry
 from broker_core.rabbitmq.topology.compiled import QueueInfo
-from broker_core.runtime.entity_cache import BoundedCache
+from broker_core.runtime.caches import BoundedCache
 from broker_core.runtime.gathering import Gathering
 from broker_core.runtime.pacing import BATCH, HEAD_LAG, advance_head
 from broker_core.runtime.waiting import wake

@@ -11,7 +11,7 @@ from broker_core.common.types import EntityAddress
 from broker_core.rabbitmq.rules import wire_table
 from broker_core.rabbitmq.rules.arguments import QUORUM
 from broker_core.rabbitmq.topology.compiled import QueueInfo
-from broker_core.runtime.entity_cache import BoundedCache
+from broker_core.runtime.caches import BoundedCache
 from broker_core.store import connections
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call

@@ -9,7 +9,7 @@ from typing import Any
 
 from broker_core.common.errors import BrokerError
 from broker_core.common.types import BROKER, SubQueue
-from broker_core.runtime.entity_cache import BoundedCache
+from broker_core.runtime.caches import BoundedCache
 from broker_core.runtime.pacing import BATCH, advance_head, in_batches, in_rounds
 from broker_core.store import connections
 from broker_core.store.driver import AfterCommit, Steps

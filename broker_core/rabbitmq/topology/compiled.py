@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 from broker_core.common.types import EntityStatus
 from broker_core.rabbitmq.rules.exchanges import BindingDef, ExchangeDef, Router
 from broker_core.rabbitmq.rules.table import decode
-from broker_core.runtime.entity_cache import BoundedCache
+from broker_core.runtime.caches import BoundedCache
 from broker_core.store import connections
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call

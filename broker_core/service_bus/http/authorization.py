@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 
-from broker_core.common.types import Actor, EntityAddress
+from cachetools import TTLCache
+
+from broker_core.common.types import Actor
 from broker_core.service_bus.entities import shared_access
 from broker_core.service_bus.entities.shared_access import AccessPolicy
 from broker_core.service_bus.rules import sas
@@ -16,7 +18,7 @@ CACHE_SECONDS = 1.0  # how long a replaced key may still be accepted
 _MOST_CACHED = 1000
 _MOST_HOLDER_CHARACTERS = 100
 
-_cached: dict[tuple[str, str, str], tuple[float, list[AccessPolicy]]] = {}
+_cached: TTLCache[tuple[str, str, str], list[AccessPolicy]] = TTLCache(_MOST_CACHED, CACHE_SECONDS)
 
 
 async def actor_of(request: Request) -> Actor:
@@ -26,37 +28,21 @@ async def actor_of(request: Request) -> Actor:
     """
     token, address = sas.parse(request.header("authorization") or ""), request.target.address
     scope = address.topic or address
-    signer = _signer(token, _cached_policies(scope, token.policy))
+    key = scope.namespace.lower(), scope.path.lower(), token.policy.lower()
+    signer = _signer(token, _cached.get(key, []))
     if signer is None:  # not cached, or a key was just replaced
-        found = await shared_access.find_policies.aio(scope.namespace, scope.path, token.policy)
-        _cache_policies(scope, token.policy, found)
-        signer = _signer(token, found)
+        policies = await shared_access.find_policies.aio(scope.namespace, scope.path, token.policy)
+        if policies:  # misses are not cached: clients could cause many
+            _cached[key] = policies
+        signer = _signer(token, policies)
     if signer is None:
         raise sas.wrong_signature(token)
     sas.check_claims(token, host=request.host, path=request.target.path, now=time.time())
     return Actor("key", signer.name, signer.rights, _holder(request, signer))
 
 
-def _signer(token: sas.Token, found: list[AccessPolicy]) -> AccessPolicy | None:
-    return next((policy for policy in found if sas.signed_by(token, policy.keys)), None)
-
-
-def _key(address: EntityAddress, name: str) -> tuple[str, str, str]:
-    return address.namespace.lower(), address.path.lower(), name.lower()
-
-
-def _cached_policies(address: EntityAddress, name: str) -> list[AccessPolicy]:
-    until, found = _cached.get(_key(address, name), (0.0, []))
-    return found if time.monotonic() < until else []
-
-
-def _cache_policies(address: EntityAddress, name: str, found: list[AccessPolicy]) -> None:
-    """Cache the policies of this name that apply here, the entity's own first. Misses are not cached; clients could cause
-    many."""
-    if len(_cached) >= _MOST_CACHED:
-        _cached.clear()
-    if found:
-        _cached[_key(address, name)] = (time.monotonic() + CACHE_SECONDS, found)
+def _signer(token: sas.Token, policies: list[AccessPolicy]) -> AccessPolicy | None:
+    return next((policy for policy in policies if sas.signed_by(token, policy.keys)), None)
 
 
 def _holder(request: Request, policy: AccessPolicy) -> str:

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from broker_core.common.errors import ServerBusy
 from broker_core.common.types import SubQueue
-from broker_core.runtime.entity_cache import BoundedCache
+from broker_core.runtime.caches import BoundedCache
 from broker_core.service_bus.rules import messages as service_bus
 from broker_core.service_bus.rules.filters.rules import rule_from_json
 from broker_core.service_bus.rules.matching import Copy, RuleIndex, SubscriptionRules

@@ -23,7 +23,8 @@ from broker_core.common.errors import (
 from broker_core.common.lock_tokens import SettleReport, Tokens, sequence_number_of, settle_report, unique_tokens
 from broker_core.common.types import Actor, EntityAddress, Right, SubQueue
 from broker_core.runtime import dispatcher
-from broker_core.runtime.entity_cache import BoundedCache, CachedEntity, entity_id_of, forget, on_entity
+from broker_core.runtime.caches import BoundedCache
+from broker_core.runtime.entity_cache import CachedEntity, entity_id_of, forget, on_entity
 from broker_core.runtime.pacing import BATCH, HEAD_LAG, advance_head
 from broker_core.runtime.wake_ups import WatchedList
 from broker_core.service_bus.rules import sessions
