@@ -1,5 +1,5 @@
 """Live pages: one feed per process follows the events of the watched pages and sends their changes (docs/design.md D8).
 
-pages.py says which page has which watch, watches.py and vhost_watches.py what each shows, feed.py reads it when something
-happened, consumers.py holds the browsers' sockets, static/explorer/live.js applies what arrives.
+A view declares its live fragments (page.py). feed.py asks the view again when something happened that affects it, consumers.py
+holds the browsers' sockets, and static/explorer/live.js applies what arrives.
 """

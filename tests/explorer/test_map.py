@@ -318,7 +318,7 @@ def test_a_dot_moves_for_each_real_message_and_only_for_one(live_site, new_conte
 @pytest.mark.parametrize("failing", ["", "killed", "failing"])
 @pytest.mark.parametrize("count", [1, 2, 40])
 def test_the_name_of_a_program_ends_before_the_sign_for_its_faults(kind, failing, count):
-    """By the width of letters that pages.py assumes; the whole name is the title."""
+    """By the width of letters that explorer/map/pages.py assumes; the whole name is the title."""
     names = {f"payments-of-all-stores-{n}" for n in range(count)}
     width = SENDER_WIDTH if kind is Kind.SENDER else RECEIVER_WIDTH
     for label in ("payments", "payments-of-all-stores"):

@@ -1,5 +1,5 @@
-"""Reports: analyses that are answered at once, from roll-ups and the archive's files, without Spark.
+"""Presenters of the analyses' reports: an answer in a sentence, charts, tables and notes, made of the tables of a Spark job.
 
-A module for each analysis has a pure function from the rows it reads to a Report (report.py), and an Analysis that describes it.
-registry.py lists them; forms.py, pages.py, files.py and one template are shared by all.
+A module for each report has `ANALYSIS`, which describes it, and a pure function from the job's tables to a Report (report.py).
+registry.py lists them; forms.py and files.py are shared by all.
 """

@@ -67,7 +67,7 @@ def ended(events: pa.Table) -> pa.Table:
         "settled_by": ends["actor"],
         "to_entity_id": _where(onward, ends["linked_entity_id"]),
         "to_sequence_number": _where(onward, ends["linked_sequence_number"]),
-        "chosen_properties": pa.nulls(ends.num_rows, pa.string()),  # of an operator's choice: see properties.py
+        "chosen_properties": pa.nulls(ends.num_rows, pa.string()),  # of an operator's choice
         "generated": pc.fill_null(pc.equal(ends["actor"], "generated"), False),
     }
     return pa.table(columns | {name: ends[name] for name in ends.column_names if name not in columns})
