@@ -202,7 +202,7 @@ class _Query:
 
 @dataclass(slots=True)
 class _Group:
-    """SQL filters that start by comparing the same property with a string (see Leading in rules/filters/sql.py); without `read`, all
+    """SQL filters that start by comparing the same property with a string (rules/filters/sql.py, Leading); without `read`, all
     others."""
 
     read: Callable[[MessageView], Any] | None = None

@@ -1240,8 +1240,8 @@ SELECT what, at, number
  ORDER BY at, number LIMIT %(max_count)s;
 
 -- name: idleness
--- When an entity of Service Bus has been idle for its auto-delete interval, why it is not deleted then, and its last use or that of
--- its subscriptions. No row: it is never deleted on idle.
+-- When an entity of Service Bus has been idle for its auto-delete interval, why it is not deleted then, and its last use or that
+-- of its subscriptions. No row: it is never deleted on idle.
 SELECT e.now, e.auto_delete_on_idle AS after,
        -- include: idle_at
        AS at,
