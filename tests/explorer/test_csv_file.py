@@ -41,5 +41,5 @@ def test_no_other_module_writes_csv():
     found = {file.name for file in files if writes.search(file.read_text())}
     assert found - {"generation.py"} == {
         "csv_file.py"
-    # explorer/analysis/generation.py writes for COPY alone, which opens no spreadsheet
+        # explorer/analysis/generation.py writes for COPY alone, which opens no spreadsheet
     }

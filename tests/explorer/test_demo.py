@@ -7,6 +7,7 @@ from functools import partial
 from itertools import pairwise
 
 import pytest
+from cachetools import TTLCache
 from django.urls import reverse
 from django.utils import timezone
 from django_celery_beat.models import IntervalSchedule, PeriodicTask
@@ -16,8 +17,8 @@ from broker_core.common.errors import BrokerUnavailable
 from broker_core.common.types import EntityAddress, EventKind, MessageState
 from broker_core.queue_storage.rules.display_state import DisplayState
 from broker_core.reads import EventFilter
+from broker_core.service_bus import tokens
 from broker_core.service_bus.entities import shared_access
-from broker_core.service_bus.http import authorization
 from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections
 from explorer.demo import faults, parts, set_up
@@ -200,7 +201,7 @@ def test_a_failing_program_starts_anew_and_is_told_of_once(caplog):
 
 
 def test_a_replaced_key_is_read_again(shop, monkeypatch):
-    monkeypatch.setattr(authorization, "CACHE_SECONDS", 0.0)
+    monkeypatch.setattr(tokens, "_cached", TTLCache(1, 0))
     client = HttpQueue(shop, _address("orders"), shop_entities.SHOP_KEY)
     client.send(messages.order(random.Random(1)))
     shared_access.regenerate_key(_address("orders"), shop_entities.SHOP_KEY)
