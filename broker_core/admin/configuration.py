@@ -13,7 +13,7 @@ from django.db.models import Count, Q
 from broker_core import namespaces
 from broker_core.common.durations import human
 from broker_core.common.family import definition_of
-from broker_core.common.types import EntityKind, Family
+from broker_core.common.types import Behaviour, EntityKind, Family
 from broker_core.models import Entity, Namespace
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.entity_settings import (
@@ -39,8 +39,8 @@ class NamespaceAdmin(UseCaseAdmin):
 
     def get_fieldsets(self, request, obj=None):
         if obj is None:
-            return [(None, {"fields": ["new_family", "name", "description", "tier"]})]
-        tier = ["tier"] if obj.family == Family.SERVICE_BUS else []
+            return [(None, {"fields": ["new_family", "name", "description", "tier", "behaviour"]})]
+        tier = ["tier", "behaviour"] if obj.family == Family.SERVICE_BUS else []
         fields = ["name", "family", "description", *tier, "archive_days", "is_system", "created_at", "clock_shows"]
         shown = (None, {"fields": fields})
         return [shown] if obj.is_system else [shown, ("Clock", {"fields": ["step", "clock", "rate"]})]
@@ -73,10 +73,13 @@ class NamespaceAdmin(UseCaseAdmin):
         actor = actor_of(request)
         if not change:
             family = definition_of(form.cleaned_data["new_family"])
+            behaviour = obj.behaviour
             obj.pk = family.create_namespace(obj.name, obj.description, obj.tier, actor).id
+            if behaviour != Behaviour.CONVENIENT and family.family is Family.SERVICE_BUS:
+                namespaces.update_namespace(obj.name, behaviour=behaviour, actor=actor)
             obj.refresh_from_db()
             return
-        changes = {name: form.cleaned_data[name] for name in ("description", "tier") if name in form.changed_data}
+        changes = {name: form.cleaned_data[name] for name in ("description", "tier", "behaviour") if name in form.changed_data}
         if "archive_days" in form.changed_data:
             changes["archive_days"] = form.cleaned_data["archive_days"] or 0
         if changes:

@@ -125,11 +125,12 @@ class NamespaceForm(forms.ModelForm):
 
     class Meta:
         model = Namespace
-        fields = ["name", "description", "tier", "archive_days"]
+        fields = ["name", "description", "tier", "behaviour", "archive_days"]
         labels = {"archive_days": "Days of archived history"}
         help_texts = {
+            "behaviour": "Documented: as the service's pages say, where the default is kinder. Only for Service Bus namespaces.",
             "archive_days": "Archived messages, deliveries and events are deleted after so many days; counts by hour are kept. "
-            "Leave empty to keep them indefinitely."
+            "Leave empty to keep them indefinitely.",
         }
 
     def __init__(self, *args, **kwargs):

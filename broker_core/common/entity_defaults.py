@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from .types import EntityStatus, ExpiryMode, HistoryLevel
+from .types import EntityStatus, HistoryLevel
 
 ENTITY_DEFAULTS: Mapping[str, Any] = {
     "lock_duration": timedelta(minutes=1),
@@ -24,9 +24,9 @@ ENTITY_DEFAULTS: Mapping[str, Any] = {
     "max_message_size_in_kilobytes": 256,
     "status": EntityStatus.ACTIVE,
     "user_metadata": None,
-    "expiry_mode": ExpiryMode.EAGER,
+    "expiry_mode": None,  # as the namespace behaves
     "expires_whole_sessions": True,
-    "drops_locks_on_change": False,
+    "drops_locks_on_change": None,  # likewise
     "history_level": HistoryLevel.FULL,
     "hidden": False,
 }

@@ -125,6 +125,14 @@ class EntityStatus(StrEnum):
         return self in (EntityStatus.ACTIVE, EntityStatus.SEND_DISABLED)
 
 
+class Behaviour(StrEnum):
+    """How the entities of a Service Bus namespace behave where Vitrine is by choice kinder than the service's pages: when expired
+    messages are removed (SB-902), what a peek shows (SB-903), and whether changed settings end locks (SB-907)."""
+
+    CONVENIENT = "convenient"
+    DOCUMENTED = "documented"
+
+
 class ExpiryMode(StrEnum):
     """When an expired message is removed (SB-902). No mode ever delivers it."""
 

@@ -53,6 +53,15 @@ class Migration(migrations.Migration):
                         max_length=10,
                     ),
                 ),
+                (
+                    "behaviour",
+                    models.CharField(
+                        choices=[("convenient", "convenient"), ("documented", "documented")],
+                        db_default="convenient",
+                        default="convenient",
+                        max_length=10,
+                    ),
+                ),
                 ("archive_days", models.PositiveIntegerField(blank=True, null=True)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 ("clock_base_at", models.DateTimeField(blank=True, editable=False, null=True)),
@@ -123,7 +132,7 @@ class Migration(migrations.Migration):
                 ("forward_to", models.CharField(blank=True, max_length=260, null=True)),
                 ("forward_dead_lettered_messages_to", models.CharField(blank=True, max_length=260, null=True)),
                 ("expires_whole_sessions", models.BooleanField(default=True)),
-                ("drops_locks_on_change", models.BooleanField(default=False)),
+                ("drops_locks_on_change", models.BooleanField(blank=True, null=True)),
                 ("max_size_in_megabytes", models.IntegerField(default=1024)),
                 ("max_message_size_in_kilobytes", models.IntegerField(default=256)),
                 (
@@ -143,9 +152,10 @@ class Migration(migrations.Migration):
                 (
                     "expiry_mode",
                     models.CharField(
+                        blank=True,
                         choices=[("eager", "eager"), ("on_activity", "on_activity"), ("at_head", "at_head")],
-                        default="eager",
                         max_length=20,
+                        null=True,
                     ),
                 ),
                 ("history_level", models.SmallIntegerField(choices=[(0, "off"), (1, "lifecycle"), (2, "full")], default=2)),

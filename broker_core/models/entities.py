@@ -5,7 +5,7 @@ from django.db.models import Case, F, When
 from django.db.models.functions import Lower
 
 from broker_core.common.entity_defaults import ENTITY_DEFAULTS as DEFAULTS
-from broker_core.common.types import EntityKind, EntityStatus, ExpiryMode, Family, HistoryLevel, Tier
+from broker_core.common.types import Behaviour, EntityKind, EntityStatus, ExpiryMode, Family, HistoryLevel, Tier
 
 
 class Namespace(models.Model):
@@ -22,6 +22,9 @@ class Namespace(models.Model):
     description = models.CharField(max_length=250, blank=True, default="")
     is_system = models.BooleanField(default=False, editable=False)
     tier = models.CharField(max_length=10, choices=[(t, t) for t in Tier], default=Tier.STANDARD)
+    behaviour = models.CharField(
+        max_length=10, choices=[(b, b) for b in Behaviour], default=Behaviour.CONVENIENT, db_default="convenient"
+    )
     archive_days = models.PositiveIntegerField(null=True, blank=True)  # how long the archive is kept; NULL: for ever
     created_at = models.DateTimeField(auto_now_add=True)
     clock_base_at = models.DateTimeField(null=True, blank=True, editable=False)
@@ -69,12 +72,14 @@ class Entity(models.Model):
     forward_to = models.CharField(max_length=260, null=True, blank=True)
     forward_dead_lettered_messages_to = models.CharField(max_length=260, null=True, blank=True)
     expires_whole_sessions = models.BooleanField(default=True)
-    drops_locks_on_change = models.BooleanField(default=False)
+    drops_locks_on_change = models.BooleanField(null=True, blank=True)  # NULL: by the namespace's behaviour
     max_size_in_megabytes = models.IntegerField(default=DEFAULTS["max_size_in_megabytes"])
     max_message_size_in_kilobytes = models.IntegerField(default=DEFAULTS["max_message_size_in_kilobytes"])
     status = models.CharField(max_length=20, choices=[(s, s) for s in EntityStatus], default=EntityStatus.ACTIVE)
     user_metadata = models.CharField(max_length=1024, null=True, blank=True)
-    expiry_mode = models.CharField(max_length=20, choices=[(m, m) for m in ExpiryMode], default=ExpiryMode.EAGER)
+    expiry_mode = models.CharField(  # NULL: by the namespace's behaviour
+        max_length=20, choices=[(m, m) for m in ExpiryMode], null=True, blank=True
+    )
     history_level = models.SmallIntegerField(
         choices=[(level, level.name.lower()) for level in HistoryLevel], default=HistoryLevel.FULL
     )

@@ -14,5 +14,7 @@ _STORED_AS = {"status": str, "expiry_mode": str, "history_level": int}
 def entity_columns(family: Family, values: Mapping[str, Any]) -> dict[str, Any]:
     """The columns of an entity with these settings, as parameters of `create_entity` and `update_entity`."""
     found = {**ENTITY_DEFAULTS, **values}
-    stored = {name: _STORED_AS[name](value) if name in _STORED_AS else value for name, value in found.items()}
+    stored = {
+        name: value if value is None or name not in _STORED_AS else _STORED_AS[name](value) for name, value in found.items()
+    }
     return stored | {"family": str(family), "options": "{}", "effective": "{}", "owner_id": None}

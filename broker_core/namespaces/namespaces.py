@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from broker_core.common.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed
 from broker_core.common.family import definition_of
-from broker_core.common.types import Actor, EntityAddress, Family, Right, Tier
+from broker_core.common.types import Actor, Behaviour, EntityAddress, Family, Right, Tier
 from broker_core.runtime.find_or_create import find_or_create
 from broker_core.store.connections import require_here
 from broker_core.store.driver import Atomically, Steps
@@ -20,7 +20,8 @@ MOST_ARCHIVE_DAYS = 36_500
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """A set of entities with one clock. archive_days: how many days the archive of its history is kept; None: for ever."""
+    """A set of entities with one clock. archive_days: how many days the archive of its history is kept; None: for ever.
+    behaviour: of its entities, where they have no setting of their own; always convenient in other families than Service Bus."""
 
     id: int
     name: str
@@ -30,6 +31,7 @@ class Namespace:
     tier: Tier
     created_at: datetime
     archive_days: int | None = None
+    behaviour: Behaviour = Behaviour.CONVENIENT
 
 
 @use_case(namespace="name")
@@ -39,6 +41,7 @@ def create_namespace(
     *,
     family: Family = Family.SERVICE_BUS,
     tier: Tier | str = Tier.STANDARD,
+    behaviour: Behaviour | str = Behaviour.CONVENIENT,
     is_system: bool = False,
     actor: Actor | None = None,
 ) -> Steps[Namespace]:
@@ -48,6 +51,8 @@ def create_namespace(
 
     family: the family of its entities (docs/design.md D10), which also decides which names are valid.
     tier:   limits its entities. Does not apply to the system namespace and to other families.
+    behaviour: of a Service Bus namespace: "documented" follows the service's pages where "convenient" is kinder
+            (docs/entities.md).
     """
     actor = actor or Actor.local()
     actor.require(Right.MANAGE, name)
@@ -55,11 +60,17 @@ def create_namespace(
     definition = definition_of(family)
     definition.check_namespace_name(name)
     _check_description(description)
-    tier = _tier(tier)
+    tier, behaviour = _tier(tier), _behaviour(behaviour, family)
 
     def steps() -> Steps:
         rows = yield call(
-            "create_namespace", name=name, family=str(family), description=description, is_system=is_system, tier=str(tier)
+            "create_namespace",
+            name=name,
+            family=str(family),
+            description=description,
+            is_system=is_system,
+            tier=str(tier),
+            behaviour=str(behaviour),
         )
         if not rows:
             yield from _refuse_taken(name, family)
@@ -76,13 +87,16 @@ def ensure_namespace(
     *,
     family: Family = Family.SERVICE_BUS,
     tier: Tier | str = Tier.STANDARD,
+    behaviour: Behaviour | str = Behaviour.CONVENIENT,
     is_system: bool = False,
     actor: Actor | None = None,
 ) -> Steps:
     """Return the namespace of this name, creating it if it does not exist. An existing one is not changed."""
 
     def create() -> Steps:
-        return create_namespace.steps(name, description, family=family, tier=tier, is_system=is_system, actor=actor)
+        return create_namespace.steps(
+            name, description, family=family, tier=tier, behaviour=behaviour, is_system=is_system, actor=actor
+        )
 
     return (yield from find_or_create(lambda: get_namespace.steps(name, actor=actor), create))
 
@@ -112,12 +126,14 @@ def update_namespace(
     *,
     description: str | None = None,
     tier: Tier | str | None = None,
+    behaviour: Behaviour | str | None = None,
     archive_days: int | None = None,
     actor: Actor | None = None,
 ) -> Steps[Namespace]:
-    """Change a namespace's description, tier or days of the archive, unless None. The name is part of every address and cannot be
-    changed.
+    """Change a namespace's description, tier, behaviour or days of the archive, unless None. The name is part of every address
+    and cannot be changed.
 
+    behaviour: applies at once to all its entities, as far as they have no setting of their own. Locks are not ended.
     archive_days: archived days of its history are deleted after so many days; 0: never (docs/history.md, "Retention").
     Raises NotAllowed if one of its entities uses a feature that the tier does not have.
     """
@@ -132,7 +148,12 @@ def update_namespace(
         held = yield from hold_namespace(name)
         if wanted is not None and wanted is not held.tier:
             yield from definition_of(held.family).check_tier(held, wanted)
-        changes = {"description": description, "tier": wanted and str(wanted), "archive_days": archive_days}
+        changes = {
+            "description": description,
+            "tier": wanted and str(wanted),
+            "behaviour": None if behaviour is None else str(_behaviour(behaviour, held.family)),
+            "archive_days": archive_days,
+        }
         rows = yield call("update_namespace", namespace_id=held.id, **changes)
         return _namespace(rows[0])
 
@@ -227,7 +248,8 @@ def hold_namespace(name: str) -> Steps[Namespace]:
 
 def _namespace(row: Any) -> Namespace:
     family, tier = Family(row.family), Tier(row.tier)
-    return Namespace(row.id, row.name, family, row.description, row.is_system, tier, row.created_at, row.archive_days)
+    more = (row.created_at, row.archive_days, Behaviour(row.behaviour))
+    return Namespace(row.id, row.name, family, row.description, row.is_system, tier, *more)
 
 
 def _tier(value: Tier | str) -> Tier:
@@ -235,6 +257,16 @@ def _tier(value: Tier | str) -> Tier:
         return Tier(value.lower())
     except (ValueError, AttributeError) as exc:
         raise InvalidArgument("tier", f"{value!r} must be one of {', '.join(Tier)}") from exc
+
+
+def _behaviour(value: Behaviour | str, family: Family) -> Behaviour:
+    try:
+        behaviour = Behaviour(value.lower())
+    except (ValueError, AttributeError) as exc:
+        raise InvalidArgument("behaviour", f"{value!r} must be one of {', '.join(Behaviour)}") from exc
+    if behaviour is Behaviour.DOCUMENTED and family is not Family.SERVICE_BUS:
+        raise InvalidArgument("behaviour", f"must be {Behaviour.CONVENIENT}: only Service Bus namespaces have another one")
+    return behaviour
 
 
 def _check_description(description: str) -> None:

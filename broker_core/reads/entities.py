@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from broker_core.common.errors import EntityNotFound
-from broker_core.common.types import Actor, EntityAddress, EntityKind, EntityStatus, Family, HistoryLevel, Right
+from broker_core.common.types import Actor, Behaviour, EntityAddress, EntityKind, EntityStatus, Family, HistoryLevel, Right
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 from broker_core.store.use_cases import WHOLE_DATABASE, by_namespace, use_case
@@ -18,7 +18,8 @@ from .shared import EXPIRED_CAP, EXPIRED_CAP_OF_MANY, Capped, ClockReading, cloc
 
 @dataclass(frozen=True, slots=True)
 class NamespaceRow:
-    """A namespace. entities: their number, including hidden ones. is_system: whether it is Vitrine's own."""
+    """A namespace. entities: their number, including hidden ones. is_system: whether it is Vitrine's own. behaviour: of a Service
+    Bus namespace."""
 
     id: int
     name: str
@@ -28,6 +29,7 @@ class NamespaceRow:
     created_at: datetime
     entities: int
     clock: ClockReading
+    behaviour: Behaviour = Behaviour.CONVENIENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,9 +198,8 @@ def _listed(
 
 
 def _namespace(row: Any) -> NamespaceRow:
-    return NamespaceRow(
-        row.id, row.name, Family(row.family), row.description, row.is_system, row.created_at, row.entities, clock_of(row)
-    )
+    facts = (row.is_system, row.created_at, row.entities, clock_of(row), Behaviour(row.behaviour))
+    return NamespaceRow(row.id, row.name, Family(row.family), row.description, *facts)
 
 
 def counts_of(row: Any) -> Counts:

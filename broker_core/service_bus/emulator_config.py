@@ -9,7 +9,7 @@ from typing import Any
 from broker_core import namespaces
 from broker_core.common.arguments import require_kind
 from broker_core.common.errors import BrokerError, EntityNotFound, InvalidArgument, NotAllowed
-from broker_core.common.types import Actor, EntityAddress, EntityKind
+from broker_core.common.types import Actor, Behaviour, EntityAddress, EntityKind
 from broker_core.namespaces import Namespace
 from broker_core.service_bus.configured_limits import limits_of
 from broker_core.service_bus.rules.emulator_config import NamespacePlan, Plan, QueuePlan, SubscriptionPlan, TopicPlan
@@ -83,14 +83,18 @@ def apply_plan(plan: Plan, *, actor: Actor | None = None) -> Steps:
 
 
 def _namespace(plan: NamespacePlan, actor: Actor | None) -> Steps:
-    did = "unchanged"
+    did, settings = "unchanged", {}
     try:
         found = yield from namespaces.get_namespace.steps(plan.name, actor=actor)
     except EntityNotFound:
-        did, found = "created", (yield from namespaces.create_namespace.steps(plan.name, actor=actor))
+        behaviour = plan.behaviour or Behaviour.CONVENIENT
+        did, found = "created", (yield from namespaces.create_namespace.steps(plan.name, behaviour=behaviour, actor=actor))
     if found.is_system:
         raise NotAllowed(f"The namespace '{plan.name}' is used by Vitrine itself; a file cannot change it. Choose another name.")
-    return [Change(did, "namespace", found.name, {}), *(yield from _entities(plan, found, actor))]
+    if plan.behaviour not in (None, found.behaviour):
+        did, settings = "updated", {"behaviour": (found.behaviour, plan.behaviour)}
+        found = yield from namespaces.update_namespace.steps(plan.name, behaviour=plan.behaviour, actor=actor)
+    return [Change(did, "namespace", found.name, settings), *(yield from _entities(plan, found, actor))]
 
 
 def _entities(plan: NamespacePlan, namespace: Namespace, actor: Actor | None) -> Steps:

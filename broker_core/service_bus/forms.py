@@ -15,6 +15,7 @@ _EXPIRY = {
     ExpiryMode.EAGER: "eager: soon after expiry",
     ExpiryMode.ON_ACTIVITY: "on activity: only while a receiver is active, as in Azure",
 }
+_BY_BEHAVIOUR = ("", "as the namespace behaves")
 _RANGED = ("lock_duration", "max_delivery_count", "default_message_time_to_live", "auto_delete_on_idle",
            "duplicate_detection_history_time_window", "max_size_in_megabytes", "max_message_size_in_kilobytes")  # fmt: skip
 _NAME = forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"})
@@ -70,13 +71,20 @@ class EntitySettingsForm(forms.Form):
     max_size_in_megabytes = forms.IntegerField(label="Max size in megabytes")
     max_message_size_in_kilobytes = forms.IntegerField(label="Max message size in kilobytes")
     status = forms.ChoiceField(label="Status")
-    expiry_mode = forms.ChoiceField(
-        choices=[(m.value, text) for m, text in _EXPIRY.items()],
+    expiry_mode = forms.TypedChoiceField(
+        choices=[_BY_BEHAVIOUR, *((m.value, text) for m, text in _EXPIRY.items())],
+        required=False,
+        coerce=ExpiryMode,
+        empty_value=None,
         label="Expiry mode",
         help_text="When expired messages are removed. They are never delivered.",
     )
-    drops_locks_on_change = forms.BooleanField(
-        required=False, label="Changing settings releases all locks, as Azure may do (otherwise locks are kept)"
+    drops_locks_on_change = forms.TypedChoiceField(
+        choices=[_BY_BEHAVIOUR, ("False", "are kept"), ("True", "are released, as Azure may do")],
+        required=False,
+        coerce=lambda text: text == "True",
+        empty_value=None,
+        label="Locks, when settings change",
     )
     history_level = HistoryField()
     user_metadata = forms.CharField(

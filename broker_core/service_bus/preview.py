@@ -20,7 +20,7 @@ from broker_core.runtime.previews import SCAN_CAP, Effect, Preview, make_if_unch
 from broker_core.service_bus.entities.kinds import Entity, as_parameters
 from broker_core.service_bus.entities.lifecycle import settings_after
 from broker_core.service_bus.entities.rows import lock_entity
-from broker_core.service_bus.rules.entity_settings import Settings, values_of
+from broker_core.service_bus.rules.entity_settings import Settings, resolved, values_of
 from broker_core.service_bus.rules.messages import MAX_DELIVERY_COUNT_EXCEEDED, TTL_EXPIRED
 from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
@@ -86,7 +86,7 @@ def _change(address: EntityAddress, changes: Mapping[str, Any], actor: Actor) ->
     namespace = yield from namespace_to_configure(address, actor)
     current = yield from lock_entity(address, None)
     after = yield from settings_after(current, changes, namespace)
-    new = as_parameters(after)
+    new, effective = as_parameters(after), resolved(after, namespace.behaviour)
     rows = yield call(
         "preview_change",
         entity_id=current.id,
@@ -95,7 +95,7 @@ def _change(address: EntityAddress, changes: Mapping[str, Any], actor: Actor) ->
         new_status=new["status"],
         new_max_delivery_count=new["max_delivery_count"],
         new_dead_lettering=new["dead_lettering_on_message_expiration"],
-        new_drops_locks=after != current.settings and new["drops_locks_on_change"],
+        new_drops_locks=after != current.settings and bool(effective.get("drops_locks_on_change")),
         new_forward_to=new["forward_to"],
         new_forward_dead_lettered_to=new["forward_dead_lettered_messages_to"],
         new_expires_whole_sessions=new["expires_whole_sessions"],
@@ -110,7 +110,7 @@ def _change(address: EntityAddress, changes: Mapping[str, Any], actor: Actor) ->
         effects=tuple(effect for row in found for effect in _effects(current.address.namespace, row, capped)),
         before=current.settings,
         after=after,
-        notes=tuple(_notes(current, after)),
+        notes=tuple(_notes(current, after, effective)),
         scanned=rows[0].scanned,
         capped=capped,
     )
@@ -141,7 +141,7 @@ def _effects(namespace: str, row: Any, capped: bool) -> Iterable[Effect]:
         yield effect(SettingsEffect.UNDELIVERABLE)
 
 
-def _notes(current: Entity, after: Settings) -> Iterable[str]:
+def _notes(current: Entity, after: Settings, effective: Mapping[str, Any]) -> Iterable[str]:
     before, wanted = values_of(current.settings), values_of(after)
     changed = {name for name in wanted if wanted[name] != before[name]}
     if not changed:
@@ -158,7 +158,7 @@ def _notes(current: Entity, after: Settings) -> Iterable[str]:
     if "default_message_time_to_live" in changed:
         yield "The default applies only to messages that have no time-to-live (SB-023, SB-921)."
     if "expiry_mode" in changed:
-        yield f"Expired messages, which are never delivered, are removed in the mode {wanted['expiry_mode']} (SB-902)."
+        yield f"Expired messages, which are never delivered, are removed in the mode {effective['expiry_mode']} (SB-902)."
 
 
 # Deletion

@@ -91,7 +91,7 @@ def _namespace(
 ) -> Steps:
     """Write all lines of a namespace. Returns the number of exported messages by entity id. run: how each entity is read."""
     part = definition_of(namespace.family).transfer
-    fields = {name: getattr(namespace, name) for name in ("name", "family", "description", "tier")}
+    fields = {name: getattr(namespace, name) for name in ("name", "family", "description", "tier", "behaviour")}
     clock = None if namespace.now is None else {"now": instant(namespace.now), "rate": namespace.rate}
     write(line("namespace", {**fields, "created_at": instant(namespace.created_at), "clock": clock}))
     yield from _policies(namespace.id, None, write, with_keys)

@@ -18,7 +18,7 @@ from typing import Any
 from broker_core.common.durations import human
 from broker_core.common.errors import BrokerError, EntityNotFound, InvalidArgument, NotAllowed, PreviewOutdated
 from broker_core.common.family import definition_of
-from broker_core.common.types import Actor, Family, Right, Tier
+from broker_core.common.types import Actor, Behaviour, Family, Right, Tier
 from broker_core.namespaces.namespaces import Namespace, hold_namespace, update_namespace
 from broker_core.namespaces.protection import set_protected
 from broker_core.runtime.previews import Effect, token_of
@@ -314,7 +314,11 @@ def _read(line: Line, content: Fields, updater: Updater, path: str) -> list[Item
 def _of_namespace(content: Fields) -> dict[str, Any]:
     for name in ("name", "family", "created_at", "clock"):
         content.value(name)
-    found = {"description": content.text("description"), "tier": content.member("tier", Tier)}
+    found = {
+        "description": content.text("description"),
+        "tier": content.member("tier", Tier),
+        "behaviour": content.member("behaviour", Behaviour, default=Behaviour.CONVENIENT),
+    }
     content.done()
     return found
 

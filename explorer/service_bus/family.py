@@ -18,7 +18,16 @@ from . import board, entity, message, message_facts, namespaces, presenters, rec
 from .amqp_values import read_sections
 from .operations import OPERATIONS
 
-_PARTS = ("overview_new", "overview_empty", "message_links", "message_held", "message_extra", "settings_fold", "entity_warnings")
+_PARTS = (
+    "overview_new",
+    "overview_empty",
+    "message_links",
+    "message_held",
+    "message_extra",
+    "settings_fold",
+    "entity_warnings",
+    "namespace_facts",
+)
 
 SERVICE_BUS = FamilyPages(
     family=Family.SERVICE_BUS,

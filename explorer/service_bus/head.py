@@ -12,7 +12,7 @@ from explorer.frames.glance import Glance, Spark
 from explorer.frames.head import OPERATOR, Head, Link, Tag, link, menu, operate_url, page_url, pause_parts
 from explorer.frames.shell import May
 
-_SOURCES = {"default": "default", "entity": "set on this {}"}
+_SOURCES = {"default": "default", "entity": "set on this {}", "namespace": "by the namespace's behaviour"}
 _SHOWN = {
     "lock_duration": ("Lock", human),
     "max_delivery_count": ("Max deliveries", lambda count: f"{count:,}"),

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from broker_core import namespaces
-from broker_core.common.types import Actor
+from broker_core.common.types import Actor, Behaviour
 
 
 def create(given: Mapping[str, Any], actor: Actor) -> namespaces.Namespace:
-    return namespaces.create_namespace(given["name"], given["description"], tier=given["tier"], actor=actor)
+    options = {"tier": given["tier"], "behaviour": given["behaviour"] or Behaviour.CONVENIENT}
+    return namespaces.create_namespace(given["name"], given["description"], **options, actor=actor)
 
 
 def delete(here: namespaces.Namespace, actor: Actor) -> str:

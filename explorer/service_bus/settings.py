@@ -18,7 +18,14 @@ from broker_core.common.durations import human
 from broker_core.common.errors import EntityNotFound
 from broker_core.common.types import Actor, EntityAddress, EntityKind, EntityStatus, ExpiryMode, Family, HistoryLevel, Right
 from broker_core.service_bus import entities, preview
-from broker_core.service_bus.rules.entity_settings import FIXED, MAY_BE_NEVER, SERVICE_NAMES, SETTINGS_OF, SETTINGS_TYPE
+from broker_core.service_bus.rules.entity_settings import (
+    BY_BEHAVIOUR,
+    FIXED,
+    MAY_BE_NEVER,
+    SERVICE_NAMES,
+    SETTINGS_OF,
+    SETTINGS_TYPE,
+)
 from broker_core.service_bus.rules.filters import Rule, compile_filter, filter_from_json
 from explorer.frames.settings_page import SettingsPage, change_settings, delete_entity, proposed
 from explorer.frames.shell import Act, act, address_of, page, show_form
@@ -155,6 +162,8 @@ def _messages_of(request: HttpRequest, entity: reads.EntityRow) -> int:
 
 
 def _in_words(name: str, value: Any) -> str:
+    if value is None and name in BY_BEHAVIOUR:
+        return "as the namespace behaves"
     if value is None and name not in MAY_BE_NEVER:
         return "nothing"
     return human(value) if value is None or hasattr(value, "total_seconds") else str(value)
@@ -164,7 +173,7 @@ def _settings_in(columns: Mapping[str, Any], kind: EntityKind) -> dict[str, Any]
     """The settings in the columns of a revision; those that are fixed when an entity is created are left out."""
     types = {"status": EntityStatus, "expiry_mode": ExpiryMode, "history_level": HistoryLevel}
     names = [name for name in SETTINGS_OF[kind] if name in columns and name not in FIXED]
-    return {name: types[name](columns[name]) if name in types else columns[name] for name in names}
+    return {name: types[name](columns[name]) if name in types and columns[name] is not None else columns[name] for name in names}
 
 
 def _proposed(request: HttpRequest, kind: EntityKind) -> dict[str, Any] | None:

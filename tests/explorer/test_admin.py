@@ -12,7 +12,7 @@ from django_celery_beat.models import IntervalSchedule, PeriodicTask
 
 from broker_core import namespaces, queue_storage, rabbitmq, service_bus
 from broker_core.common.errors import EntityNotFound
-from broker_core.common.types import EntityAddress, ExpiryMode, Family, HistoryLevel, Tier
+from broker_core.common.types import Behaviour, EntityAddress, ExpiryMode, Family, HistoryLevel, Tier
 from broker_core.models import Entity, Exchange, Namespace, Rule, SharedAccessPolicy, SweepRun
 from broker_core.service_bus import entities
 from broker_core.service_bus.entities import shared_access
@@ -472,24 +472,37 @@ def test_a_rule_that_cannot_be_understood_is_refused_at_its_field(space, adminis
 # Namespaces and clocks
 
 
+def test_the_behaviour_of_a_namespace_is_chosen_and_changed(administrator):
+    given = {"name": "strict", "description": "", "tier": "standard", "behaviour": "documented"}
+    assert administrator.post(url("broker_core.namespace", "add"), given).status_code == 302
+    found = namespaces.get_namespace("strict")
+    assert found.behaviour is Behaviour.DOCUMENTED
+    administrator.post(url("broker_core.namespace", "change", found.id), given | {"behaviour": "convenient"})
+    assert namespaces.get_namespace("strict").behaviour is Behaviour.CONVENIENT
+
+
 def test_a_namespace_is_created_with_its_policy(administrator):
-    response = administrator.post(url("broker_core.namespace", "add"), {"name": "Fresh", "description": "d", "tier": "basic"})
+    response = administrator.post(
+        url("broker_core.namespace", "add"), {"name": "Fresh", "description": "d", "tier": "basic", "behaviour": "convenient"}
+    )
     assert response.status_code == 302, problems(response)
     assert [p.name for p in shared_access.list_policies("fresh")] == ["RootManageSharedAccessKey"]
     assert namespaces.get_namespace("fresh").tier == Tier.BASIC
-    again = administrator.post(url("broker_core.namespace", "add"), {"name": "FRESH", "tier": "basic"})
+    again = administrator.post(url("broker_core.namespace", "add"), {"name": "FRESH", "tier": "basic", "behaviour": "convenient"})
     assert "already exists" in str(problems(again)["name"])
 
 
 def test_the_clock_is_stepped_paused_and_run_from_the_form(space, administrator):
     change = url("broker_core.namespace", "change", Namespace.objects.get(name="space").pk)
     before = namespaces.get_clock("space").now
-    administrator.post(change, {"description": "", "tier": "standard", "step": "2 h", "clock": "pause", "rate": "1.0"})
+    administrator.post(
+        change, {"description": "", "tier": "standard", "behaviour": "convenient", "step": "2 h", "clock": "pause", "rate": "1.0"}
+    )
     paused = namespaces.get_clock("space")
     assert paused.rate == 0
     assert timedelta(hours=2) <= paused.now - before < timedelta(hours=2, minutes=5)
     assert "paused" in administrator.get(url("broker_core.namespace")).content.decode()
-    administrator.post(change, {"description": "", "tier": "standard", "clock": "run", "rate": "60"})
+    administrator.post(change, {"description": "", "tier": "standard", "behaviour": "convenient", "clock": "run", "rate": "60"})
     assert namespaces.get_clock("space").rate == 60
     assert [e.get_change_message() for e in LogEntry.objects.order_by("pk")] == [
         "Step: None -> 2 h; Clock: None -> pause",
@@ -518,7 +531,9 @@ def test_how_long_archived_history_is_kept_is_set_and_logged(space, administrato
 )
 def test_a_clock_does_not_go_back_or_stand_by_rate(space, administrator, values, said):
     change = url("broker_core.namespace", "change", Namespace.objects.get(name="space").pk)
-    response = administrator.post(change, {"description": "", "tier": "standard", **values}, follow=True)
+    response = administrator.post(
+        change, {"description": "", "tier": "standard", "behaviour": "convenient", **values}, follow=True
+    )
     assert said in response.content.decode()
     assert not namespaces.get_clock("space").is_manual
 

@@ -19,6 +19,7 @@ ELSEWHERE = {
     "preferences", "demonstration", "faults", "body", "analyses", "analysis_run", "analysis_cancel", "analysis_messages",
     "analysis_question", "analysis_report", "analysis_properties", "mark_deploy",
     "names", "rabbitmq_export", "configuration_export", "operation", "operation_file", "operation_change",
+    "namespace_behaviour",
     "entity_pause", "entity_protect", "filter_suggestions", "general_suggestions", "save_filter", "delete_filter",
     "rename_template", "delete_template", "sandbox_start", "sandbox", "sandbox_export", "follow",
 }  # fmt: skip

@@ -316,7 +316,7 @@ def test_a_file_of_the_first_version_is_imported(broker_database):
     name = f"v1-{uuid.uuid4().hex[:8]}"
     assert import_(lines, name=name) == {"namespaces": [name], "entities": 3, "messages": 3}
     told = content(exported(name))
-    assert told[0]["namespace"].pop("family") == "service_bus"
+    assert (told[0]["namespace"].pop("family"), told[0]["namespace"].pop("behaviour")) == ("service_bus", "convenient")
     assert told == content(lines)
     assert service_bus.accept_session(EntityAddress(name, "orders"), "a").state == b"half"
     [message] = service_bus.receive(EntityAddress(name, "news").subscription("all"))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from broker_core.common.types import Actor, EntityAddress, Right, Tier
-from broker_core.service_bus.rules.entity_settings import values_of
+from broker_core.common.types import Actor, Behaviour, EntityAddress, Right, Tier
+from broker_core.service_bus.rules.entity_settings import BY_BEHAVIOUR, values_of
 from broker_core.store.driver import Steps
 from broker_core.store.use_cases import use_case
 
@@ -17,7 +17,7 @@ _LIFE = "default_message_time_to_live"
 
 class EffectiveSetting(NamedTuple):
     """source: "default": the default of new entities. "tier": the default in a namespace of this tier. "entity": set on the
-    entity. "topic": a subscription's value, limited by its topic's."""
+    entity. "topic": a subscription's value, limited by its topic's. "namespace": as the namespace behaves."""
 
     value: Any
     source: str
@@ -35,6 +35,11 @@ def effective(address: EntityAddress, *, actor: Actor | None = None) -> Steps:
         name: EffectiveSetting(value, _source(value, plain[name], of_tier[name]))
         for name, value in values_of(entity.settings).items()
     }
+    behaviour = Behaviour(row.behaviour)
+    for name in BY_BEHAVIOUR.keys() & found.keys():
+        if found[name].value is None:
+            source = "default" if behaviour is Behaviour.CONVENIENT else "namespace"
+            found[name] = EffectiveSetting(BY_BEHAVIOUR[name][behaviour], source)
     if isinstance(entity, Subscription):
         topic = yield from entity_row(entity.topic)
         own, lower = found[_LIFE].value, getattr(topic, _LIFE)

@@ -92,4 +92,4 @@ def defaults_of(kind: EntityKind, tier: Tier | None, is_system: bool) -> dict[st
 
 
 def _value(name: str, stored: Any) -> Any:
-    return _AS_STORED[name](stored) if name in _AS_STORED else stored
+    return _AS_STORED[name](stored) if name in _AS_STORED and stored is not None else stored

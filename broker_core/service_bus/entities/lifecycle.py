@@ -23,6 +23,7 @@ from broker_core.service_bus.rules.entity_settings import (
     check_path,
     check_subscription_name,
     new_settings,
+    resolved,
     values_of,
 )
 from broker_core.service_bus.rules.filters import DEFAULT_RULE_NAME, Rule
@@ -316,7 +317,7 @@ def _update(
         current = yield from lock_entity(address, kind)
         wanted = yield from settings_after(current, changes, namespace)
         rows = yield call("update_entity", entity_id=current.id, **as_parameters(wanted))
-        yield from _after_change(current, wanted, actor)
+        yield from _after_change(current, wanted, namespace, actor)
         yield from record_revisions([current.id], actor)
         yield from wake([current.id])  # they may no longer receive
         return from_row(rows[0])
@@ -331,13 +332,13 @@ def settings_after(current: Entity, changes: Mapping[str, Any], namespace: Names
     return (yield from _with_destinations(current.address, wanted, moved))
 
 
-def _after_change(before: Entity, wanted: Settings, actor: Actor) -> Steps[None]:
+def _after_change(before: Entity, wanted: Settings, namespace: Namespace, actor: Actor) -> Steps[None]:
     """Apply the other effects of a change of settings: on the topic's fan-out (SB-218), and on existing locks (SB-072)."""
     flag = "dead_lettering_on_filter_evaluation_exceptions"
     if isinstance(before, Subscription) and getattr(wanted, flag) != getattr(before.settings, flag):
         yield from fanout_changed(before.topic_id)
-    if wanted != before.settings and getattr(wanted, "drops_locks_on_change", False):
-        # The entity's setting requires this, so the actor needs no right to operate.
+    if wanted != before.settings and resolved(wanted, namespace.behaviour).get("drops_locks_on_change"):
+        # The entity's setting, or its namespace's behaviour, requires this, so the actor needs no right to operate.
         by = replace(actor, rights=actor.rights | Right.OPERATE)
         yield from drop_locks.steps(before.address, actor=by)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from broker_core.common.durations import parse_iso
 from broker_core.common.errors import InvalidArgument
-from broker_core.common.types import EntityKind
+from broker_core.common.types import Behaviour, EntityKind
 
 from .entity_settings import (
     DURATIONS,
@@ -113,10 +113,13 @@ class TopicPlan:
 
 @dataclass(frozen=True, slots=True)
 class NamespacePlan:
+    """A namespace. behaviour: None: not given, so that of an existing namespace is kept; unknown to the emulator."""
+
     name: str
     queues: list[QueuePlan] = field(default_factory=list)
     topics: list[TopicPlan] = field(default_factory=list)
     where: str = ""
+    behaviour: Behaviour | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +203,7 @@ class _Reader:
         return Plan([n for n in namespaces if n.name], self.problems)
 
     def _namespace(self, item: Any, path: str) -> NamespacePlan:
-        members = self._members(item, path, ("Name", "Queues", "Topics"))
+        members = self._members(item, path, ("Name", "Queues", "Topics", "Behaviour"))
         if members is None:
             return NamespacePlan("")
         name = self._name(members, path, check_namespace_name)
@@ -208,7 +211,17 @@ class _Reader:
         topics = self._each(members, path, "Topics", self._topic)
         self._reject_duplicate_names([q.path for q in queues], f"{path}.Queues")
         self._reject_duplicate_names([t.path for t in topics], f"{path}.Topics", [q.path for q in queues])
-        return NamespacePlan(name, [q for q in queues if q.path], [t for t in topics if t.path], path)
+        behaviour = self._behaviour(members.get("Behaviour"), f"{path}.Behaviour")
+        return NamespacePlan(name, [q for q in queues if q.path], [t for t in topics if t.path], path, behaviour)
+
+    def _behaviour(self, value: Any, path: str) -> Behaviour | None:
+        if value is None:
+            return None
+        try:
+            return Behaviour(value.lower())
+        except (ValueError, AttributeError):
+            self._reject(path, f"{_shown(value)} must be one of {', '.join(Behaviour)}")
+            return None
 
     def _queue(self, item: Any, path: str) -> QueuePlan:
         members = self._members(item, path, ("Name", "Properties"))

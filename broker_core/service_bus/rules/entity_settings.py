@@ -15,7 +15,7 @@ from typing import Any
 
 from broker_core.common.durations import FOREVER, human
 from broker_core.common.errors import InvalidArgument
-from broker_core.common.types import SUBSCRIPTIONS, EntityKind, EntityStatus, ExpiryMode, HistoryLevel, Tier
+from broker_core.common.types import SUBSCRIPTIONS, Behaviour, EntityKind, EntityStatus, ExpiryMode, HistoryLevel, Tier
 
 from .limits import STRICT, TIER_DEFAULTS, Limits, Range
 from .values import QueueSettings, SubscriptionSettings, TopicSettings
@@ -30,6 +30,10 @@ SETTINGS_OF = {kind: tuple(f.name for f in fields(of)) for kind, of in SETTINGS_
 ALL_SETTINGS = tuple(dict.fromkeys(name for names in SETTINGS_OF.values() for name in names))
 EXPIRY_MODES = (ExpiryMode.EAGER, ExpiryMode.ON_ACTIVITY)  # at_head is for RabbitMQ queues only
 OURS = ("expiry_mode", "expires_whole_sessions", "drops_locks_on_change", "history_level", "hidden")  # unknown to the service
+BY_BEHAVIOUR: Mapping[str, Mapping[Behaviour, Any]] = {  # where None means: as the namespace behaves
+    "expiry_mode": {Behaviour.CONVENIENT: ExpiryMode.EAGER, Behaviour.DOCUMENTED: ExpiryMode.ON_ACTIVITY},
+    "drops_locks_on_change": {Behaviour.CONVENIENT: False, Behaviour.DOCUMENTED: True},
+}
 MAY_BE_NEVER = ("default_message_time_to_live", "auto_delete_on_idle")
 DURATIONS = ("lock_duration", "duplicate_detection_history_time_window", *MAY_BE_NEVER)
 FORWARDS = ("forward_to", "forward_dead_lettered_messages_to")
@@ -175,6 +179,14 @@ def values_of(settings: Settings) -> dict[str, Any]:
     return {name: getattr(settings, name) for name in SETTINGS_OF[kind_of(settings)]}
 
 
+def resolved(settings: Settings, behaviour: Behaviour) -> dict[str, Any]:
+    """Settings by name, as they apply in a namespace of this behaviour."""
+    return {
+        name: BY_BEHAVIOUR[name][behaviour] if value is None and name in BY_BEHAVIOUR else value
+        for name, value in values_of(settings).items()
+    }
+
+
 def check_setting(name: str, value: Any, limits: Limits = STRICT, kind: EntityKind = EntityKind.QUEUE) -> Any:
     """Check one value and return it as stored: durations from FOREVER on become None or the maximum, strings enum members."""
     if name in DURATIONS:
@@ -183,6 +195,8 @@ def check_setting(name: str, value: Any, limits: Limits = STRICT, kind: EntityKi
         return _number(name, value, getattr(limits, name))
     if name == "status":
         return _member(name, value, STATUSES[kind])
+    if value is None and name in BY_BEHAVIOUR:
+        return None
     if name == "expiry_mode":
         return _member(name, value, EXPIRY_MODES)
     if name == "history_level":

@@ -189,7 +189,8 @@ class QueueSettings:
 
     forward_to, forward_dead_lettered_messages_to: paths of the same namespace (SB-170, SB-178).
     expires_whole_sessions: one expired message expires its whole session (SB-037, SB-901).
-    drops_locks_on_change: a change of the entity ends its locks (SB-072, SB-907).
+    expiry_mode: when expired messages are removed (SB-902). drops_locks_on_change: a change of the entity ends its locks (SB-072,
+        SB-907). None: as the namespace behaves.
     """
 
     lock_duration: timedelta = timedelta(minutes=1)
@@ -206,9 +207,9 @@ class QueueSettings:
     max_message_size_in_kilobytes: int = 256
     status: EntityStatus = EntityStatus.ACTIVE
     user_metadata: str | None = None
-    expiry_mode: ExpiryMode = ExpiryMode.EAGER
+    expiry_mode: ExpiryMode | None = None
     expires_whole_sessions: bool = True
-    drops_locks_on_change: bool = False
+    drops_locks_on_change: bool | None = None
     history_level: HistoryLevel = HistoryLevel.FULL
     hidden: bool = False
 
@@ -247,8 +248,8 @@ class SubscriptionSettings:
     forward_dead_lettered_messages_to: str | None = None
     status: EntityStatus = EntityStatus.ACTIVE
     user_metadata: str | None = None
-    expiry_mode: ExpiryMode = ExpiryMode.EAGER
+    expiry_mode: ExpiryMode | None = None
     expires_whole_sessions: bool = True
-    drops_locks_on_change: bool = False
+    drops_locks_on_change: bool | None = None
     history_level: HistoryLevel = HistoryLevel.FULL
     hidden: bool = False

@@ -447,7 +447,9 @@ CASE WHEN due.now THEN found.scheduled_enqueue_at ELSE found.enqueued_at END AS 
 CASE WHEN due.now THEN found.scheduled_enqueue_at + found.time_to_live ELSE found.expires_at END AS expires_at,
 found.time_to_live, found.scheduled_enqueue_at, found.message_id, found.session_id, found.body, found.body_kind, found.properties,
 found.application_properties, found.dead_letter_reason, found.dead_letter_description, found.dead_letter_source,
-found.enqueued_sequence_number, found.encoded, e.default_message_time_to_live
+found.enqueued_sequence_number, found.encoded,
+-- The documented peek shows an expiry only if the message has a time-to-live of its own (SB-903).
+CASE WHEN e.behaviour <> 'documented' THEN e.default_message_time_to_live END AS default_message_time_to_live
 
 -- name: peek
 -- Up to max_count messages in any state, from a number on, in number order, unchanged (SB-140, SB-141). A peek counts as activity

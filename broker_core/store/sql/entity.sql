@@ -2,7 +2,8 @@
 -- namespace's. Rows are locked in this order: namespace, topic, subscription.
 
 -- fragment: entity_columns
-e.id, e.path, e.family, e.kind, e.topic_id, n.name AS namespace, n.is_system, n.tier, e.lock_duration, e.max_delivery_count,
+e.id, e.path, e.family, e.kind, e.topic_id, n.name AS namespace, n.is_system, n.tier, n.behaviour, e.lock_duration,
+       e.max_delivery_count,
 e.default_message_time_to_live,
        e.dead_lettering_on_message_expiration, e.dead_lettering_on_filter_evaluation_exceptions, e.auto_delete_on_idle,
        e.requires_session, e.requires_duplicate_detection, e.duplicate_detection_history_time_window, e.forward_to,
@@ -18,19 +19,19 @@ ON CONFLICT (entity_id) DO UPDATE SET last_activity_at = greatest(a.last_activit
 
 -- name: create_namespace
 -- No row: the name is taken; names are case-insensitive.
-INSERT INTO vitrine_namespace (name, family, description, is_system, tier, created_at, clock_rate)
-VALUES (%(name)s, %(family)s, %(description)s, %(is_system)s, %(tier)s, clock_timestamp(), 1)
+INSERT INTO vitrine_namespace (name, family, description, is_system, tier, behaviour, created_at, clock_rate)
+VALUES (%(name)s, %(family)s, %(description)s, %(is_system)s, %(tier)s, %(behaviour)s, clock_timestamp(), 1)
 ON CONFLICT (lower(name)) DO NOTHING
-RETURNING id, name, family, description, is_system, tier, created_at, archive_days;
+RETURNING id, name, family, description, is_system, tier, behaviour, created_at, archive_days;
 
 -- name: get_namespace
 -- A namespace by its name, case-insensitively. No row: there is none.
-SELECT id, name, family, description, is_system, tier, created_at, archive_days FROM vitrine_namespace
+SELECT id, name, family, description, is_system, tier, behaviour, created_at, archive_days FROM vitrine_namespace
  WHERE lower(name) = lower(%(name)s) AND deleted_at IS NULL;
 
 -- name: list_namespaces
 -- All namespaces by name.
-SELECT id, name, family, description, is_system, tier, created_at, archive_days FROM vitrine_namespace WHERE deleted_at IS NULL
+SELECT id, name, family, description, is_system, tier, behaviour, created_at, archive_days FROM vitrine_namespace WHERE deleted_at IS NULL
  ORDER BY lower(name);
 
 -- name: lock_namespace
@@ -45,7 +46,7 @@ SELECT (SELECT count(*) FROM vitrine_entity WHERE namespace_id = %(namespace_id)
 
 -- name: hold_namespace
 -- Locks a namespace until the end of the transaction: its tier cannot change, and its entities change one at a time.
-SELECT id, name, family, description, is_system, tier, created_at, archive_days
+SELECT id, name, family, description, is_system, tier, behaviour, created_at, archive_days
   FROM vitrine_namespace WHERE lower(name) = lower(%(name)s) AND deleted_at IS NULL FOR NO KEY UPDATE;
 
 -- name: count_queues_and_topics
@@ -55,9 +56,10 @@ SELECT count(*) AS n FROM vitrine_entity WHERE namespace_id = %(namespace_id)s A
 -- name: update_namespace
 -- A NULL parameter leaves its column unchanged. archive_days 0: for ever.
 UPDATE vitrine_namespace SET description = coalesce(%(description)s::text, description), tier = coalesce(%(tier)s::text, tier),
+       behaviour = coalesce(%(behaviour)s::text, behaviour),
        archive_days = nullif(coalesce(%(archive_days)s::integer, archive_days), 0)
  WHERE id = %(namespace_id)s
-RETURNING id, name, family, description, is_system, tier, created_at, archive_days;
+RETURNING id, name, family, description, is_system, tier, behaviour, created_at, archive_days;
 
 -- name: delete_namespace
 -- Run after namespace_holds, which says whether the namespace is empty.

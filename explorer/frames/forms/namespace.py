@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django import forms
 
-from broker_core.common.types import Tier
+from broker_core.common.types import Behaviour, Tier
 from explorer.frames.family import installed
 
 
@@ -23,4 +23,8 @@ class NamespaceForm(forms.Form):
     tier = forms.ChoiceField(
         choices=[(str(tier), str(tier)) for tier in Tier], initial=str(Tier.STANDARD), label="Tier",
         help_text="For a Service Bus namespace: determines features and size limits of its entities.",
+    )  # fmt: skip
+    behaviour = forms.ChoiceField(
+        choices=[(str(one), str(one)) for one in Behaviour], initial=str(Behaviour.CONVENIENT), label="Behaviour", required=False,
+        help_text="For a Service Bus namespace: documented follows the product pages where the default is kinder.",
     )  # fmt: skip

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from broker_core import namespaces, reads, service_bus
 from broker_core.common.errors import InvalidArgument
-from broker_core.common.types import Actor, EntityAddress, EntityKind, EventKind, SubQueue
+from broker_core.common.types import Actor, Behaviour, EntityAddress, EntityKind, EventKind, SubQueue
 from broker_core.reads import EntityRow, Event
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.entity_settings import FIXED
@@ -33,6 +33,11 @@ _THEN: dict[str, tuple[Callable[..., Any], str]] = {
     "complete": (service_bus.complete, "completed"),
     "abandon": (service_bus.abandon, "abandoned"),
 }
+
+
+def _set_behaviour(stage: Stage, given: Given) -> str:
+    changed = namespaces.update_namespace(stage.namespace, behaviour=given["behaviour"], actor=stage.actor)
+    return f"Entities behave as {changed.behaviour}."
 
 
 def _create_queue(stage: Stage, given: Given) -> str:
@@ -207,6 +212,7 @@ _OF_MESSAGE = ("queue", "number")
 _RULE = ("filter", "subject", "correlation", "matching", "change")
 _QUEUE = _settings_of(QueueSettings)
 ACTIONS: dict[str, Action] = {
+    "set_behaviour": Action(_set_behaviour, "Set the behaviour to {behaviour}", ("behaviour",)),
     "create_queue": Action(_create_queue, "Create the queue {queue}", ("queue",), _QUEUE),
     "create_topic": Action(_create_topic, "Create the topic {topic}", ("topic",), _settings_of(TopicSettings)),
     "create_subscription": Action(
@@ -248,6 +254,9 @@ _LEFT_OUT = ("hidden", "status", "history_level")  # of a recording
 def configuration(namespace: str, actor: Actor) -> list[dict[str, Any]]:
     """The actions that create the entities and rules of a namespace as they are now."""
     found: list[dict[str, Any]] = []
+    behaviour = namespaces.get_namespace(namespace, actor=actor).behaviour
+    if behaviour is not Behaviour.CONVENIENT:
+        found.append({"action": "set_behaviour", "behaviour": str(behaviour)})
     for one in entities.list_entities(namespace, actor=actor):
         kind, settings = one.kind, _different(asdict(one.settings), type(one.settings))
         if kind is EntityKind.SUBSCRIPTION:

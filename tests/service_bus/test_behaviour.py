@@ -1,0 +1,135 @@
+"""The behaviour of a namespace: convenient, or as the service's pages say (SB-902, SB-903, SB-907)."""
+
+import uuid
+from datetime import timedelta
+
+import pytest
+
+from broker_core import namespaces, queue_storage, reads, service_bus, sweeps
+from broker_core.common.errors import InvalidArgument, NoSessionAvailable
+from broker_core.common.types import Behaviour, EntityAddress, ExpiryMode, Family
+from broker_core.service_bus import emulator_config, entities, preview
+from broker_core.service_bus.rules.emulator_config import read
+from broker_core.service_bus.rules.values import Message
+from broker_core.transfer.exporting import export
+from broker_core.transfer.importing import import_
+
+SECOND = timedelta(seconds=1)
+CONVENIENT, DOCUMENTED = Behaviour
+
+
+@pytest.fixture
+def documented(namespace):
+    namespaces.update_namespace(namespace, behaviour=DOCUMENTED)
+    return namespace
+
+
+def expire(make_queue, step, **settings):
+    """A queue with an expired message, after the sweep has run and all receivers have been gone for long."""
+    queue = make_queue(**settings)
+    service_bus.send(queue, [Message(time_to_live=10 * SECOND, session_id="a" if settings.get("requires_session") else None)])
+    step(200 * SECOND)
+    sweeps.expire_messages(pause=lambda _: None)
+    return queue, reads.counts(queue).active
+
+
+@pytest.mark.parametrize("sessions", [False, True])
+def test_documented_expires_messages_only_while_somebody_listens(make_queue, step, documented, sessions):
+    """SB-902, also for sessions."""
+    queue, active = expire(make_queue, step, requires_session=sessions)
+    assert active == 1
+    if sessions:
+        with pytest.raises(NoSessionAvailable):
+            service_bus.accept_session(queue)
+    else:
+        assert service_bus.receive(queue) == []
+    assert reads.counts(queue).active == 0
+
+
+@pytest.mark.parametrize("sessions", [False, True])
+def test_convenient_expires_messages_without_anybody(make_queue, step, sessions):
+    assert expire(make_queue, step, requires_session=sessions)[1] == 0
+
+
+def test_a_setting_of_the_entity_overrides_the_behaviour(make_queue, step, documented):
+    assert expire(make_queue, step, expiry_mode=ExpiryMode.EAGER)[1] == 0
+    namespaces.update_namespace(documented, behaviour=CONVENIENT)
+    assert expire(make_queue, step, expiry_mode=ExpiryMode.ON_ACTIVITY)[1] == 1
+
+
+@pytest.mark.parametrize(("behaviour", "shown"), [(CONVENIENT, True), (DOCUMENTED, False)])
+def test_a_peek_shows_the_expiry_by_the_default_only_if_convenient(make_queue, namespace, behaviour, shown):
+    """SB-903; a receive shows it in both."""
+    namespaces.update_namespace(namespace, behaviour=behaviour)
+    queue = make_queue(default_message_time_to_live=60 * SECOND)
+    service_bus.send(queue, [Message(time_to_live=10 * SECOND), Message()])
+    own, by_default = service_bus.peek(queue, max_count=2)
+    assert own.expires_at is not None and (by_default.expires_at is not None) == shown
+    assert all(message.expires_at for message in service_bus.receive(queue, 2))
+    assert reads.message(queue, 2).row.expires_at is not None, "the explorer shows it, marked as computed"
+
+
+def test_a_peek_of_a_session_shows_the_expiry_by_the_default_only_if_convenient(make_queue, documented):
+    queue = make_queue(default_message_time_to_live=60 * SECOND, requires_session=True)
+    service_bus.send(queue, [Message(session_id="a")])
+    assert service_bus.peek(queue, session_id="a")[0].expires_at is None
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "own", "kept"),
+    [(CONVENIENT, None, True), (CONVENIENT, True, False), (DOCUMENTED, None, False), (DOCUMENTED, False, True)],
+)
+def test_locks_end_with_a_change_of_settings_if_documented(make_queue, namespace, behaviour, own, kept):
+    """SB-907, and the preview of the change says so."""
+    namespaces.update_namespace(namespace, behaviour=behaviour)
+    queue = make_queue(drops_locks_on_change=own)
+    service_bus.send(queue, [Message()])
+    [message] = service_bus.receive(queue)
+    assert bool(preview.preview(queue, lock_duration=30 * SECOND).effects) != kept
+    entities.update_queue(queue, lock_duration=30 * SECOND)
+    assert (service_bus.complete(queue, [message.lock_token]).lost == ()) == kept
+
+
+def test_the_effective_settings_name_the_namespace_as_their_source(make_queue, documented):
+    queue = make_queue()
+    found = entities.effective(queue)
+    assert found["expiry_mode"] == (ExpiryMode.ON_ACTIVITY, "namespace") and found["drops_locks_on_change"] == (True, "namespace")
+    entities.update_queue(queue, expiry_mode="eager", drops_locks_on_change=False)
+    found = entities.effective(queue)
+    assert found["expiry_mode"] == (ExpiryMode.EAGER, "entity") and found["drops_locks_on_change"] == (False, "entity")
+    namespaces.update_namespace(documented, behaviour="convenient")
+    assert entities.update_queue(queue, expiry_mode=None).settings.expiry_mode is None
+    assert entities.effective(queue)["expiry_mode"] == (ExpiryMode.EAGER, "default")
+
+
+def test_only_service_bus_has_another_behaviour(account, vhost):
+    for name in (account, vhost):
+        with pytest.raises(InvalidArgument, match="only Service Bus"):
+            namespaces.update_namespace(name, behaviour=DOCUMENTED)
+    with pytest.raises(InvalidArgument, match="must be one of convenient, documented"):
+        namespaces.create_namespace("other", behaviour="strict")
+    queue_storage.create_queue(EntityAddress(account, "jobs"))
+    assert namespaces.get_namespace(account).family is Family.QUEUE_STORAGE
+
+
+def test_an_export_keeps_the_behaviour(documented, make_queue):
+    make_queue(), make_queue(expiry_mode="eager")
+    lines: list[str] = []
+    export([documented], lines.append)
+    copy = f"c-{uuid.uuid4().hex[:8]}"
+    import_(lines, name=copy)
+    assert namespaces.get_namespace(copy).behaviour is DOCUMENTED
+    assert [queue.settings.expiry_mode for queue in entities.list_queues(copy)] == [None, ExpiryMode.EAGER]
+
+
+def test_the_emulators_configuration_may_give_a_behaviour(broker_database):
+    def applied(more):
+        plan = read('{"UserConfig": {"Namespaces": [{"Name": "emulated"' + more + "}]}}")
+        return plan.problems or [(one.did, one.settings) for one in emulator_config.apply_plan(plan)]
+
+    assert applied(', "Behaviour": "documented"') == [("created", {})]
+    assert applied("") == [("unchanged", {})]
+    assert namespaces.get_namespace("emulated").behaviour is DOCUMENTED, "not given, so it is kept"
+    assert applied(', "behaviour": "Convenient"') == [("updated", {"behaviour": (DOCUMENTED, CONVENIENT)})]
+    [problem] = applied(', "Behaviour": "strict"')
+    assert str(problem) == 'UserConfig.Namespaces[0].Behaviour: "strict" must be one of convenient, documented'
