@@ -50,9 +50,17 @@ class CrontabAdmin(RightsAdmin, beat.CrontabScheduleAdmin):
     """The crontab admin of django-celery-beat, with the broker's rights."""
 
 
+class SweepScheduleForm(beat.PeriodicTaskForm):
+    """django-celery-beat's form raises KeyError if the task's name is itself invalid."""
+
+    def clean(self):
+        return self.cleaned_data if "task" in self.errors else super().clean()
+
+
 class SweepScheduleAdmin(RightsAdmin, beat.PeriodicTaskAdmin):
     """Periodic tasks. The template replaces an inline script, which the content security policy blocks, by a file."""
 
+    form = SweepScheduleForm
     change_form_template = "explorer/admin/periodic_task_form.html"
     list_display = ["name", "enabled", "scheduler", "last_run_at", "description"]
     list_filter = ["enabled"]

@@ -1,7 +1,7 @@
 """WebSocket consumers of the live feed: one socket per page, which names the page and receives frames.
 
 Only signed-in users are served, and only pages of the same origin; this is checked here, since
-`AllowedHostsOriginValidator` accepts every origin if ALLOWED_HOSTS is `*`.
+`AllowedHostsOriginValidator` accepts every origin if ALLOWED_HOSTS is `*`, and Django checks the host of pages only.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from dataclasses import replace
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
 from django.contrib.auth import get_user
+from django.http.request import split_domain_port, validate_host
 
 from broker_core.common.errors import BrokerError
 from broker_core.common.types import Actor
@@ -151,10 +152,22 @@ class LiveConsumer(AsyncWebsocketConsumer):
 
 
 def is_same_origin(scope: dict) -> bool:
-    """Whether the page that opens the socket has the same host as the request."""
+    """Whether the page that opens the socket is of this site: by the host of the request, which must be in ALLOWED_HOSTS, and by
+    the scheme. Behind a proxy that ends TLS, `https` looks like `http`: CSRF_TRUSTED_ORIGINS has these origins, as for forms."""
     headers = dict(scope["headers"])
-    origin, host = headers.get(b"origin", b"").decode("latin-1"), headers.get(b"host", b"").decode("latin-1")
-    return bool(host) and urlsplit(origin).netloc.lower() == host.lower()
+    origin, host = headers.get(b"origin", b"").decode("latin-1").lower(), headers.get(b"host", b"").decode("latin-1").lower()
+    if not validate_host(split_domain_port(host)[0], settings.ALLOWED_HOSTS):
+        return False
+    scheme = "https" if scope.get("scheme") == "wss" else "http"
+    if origin == f"{scheme}://{host}":
+        return True
+    return origin == f"https://{host}" and any(_names(origin, trusted) for trusted in settings.CSRF_TRUSTED_ORIGINS)
+
+
+def _names(origin: str, trusted: str) -> bool:
+    """Whether a trusted origin, such as https://*.example.org, is this origin."""
+    start, star, end = trusted.lower().partition("*")
+    return (origin.startswith(start) and origin.endswith(end)) if star else origin == start
 
 
 def _request(text: str | None) -> tuple[str, int | None] | None:

@@ -52,8 +52,9 @@ def parsed(document: str | bytes) -> Any:
         return json.loads(document)
     except json.JSONDecodeError as exc:
         raise InvalidArgument("definitions", f"are not valid JSON: {exc.msg} at line {exc.lineno}, column {exc.colno}") from exc
-    except (UnicodeDecodeError, RecursionError) as exc:
-        raise InvalidArgument("definitions", "are not valid JSON in UTF-8, or are nested too deeply") from exc
+    except (ValueError, RecursionError) as exc:  # not UTF-8, or a number that Python does not read
+        what = "are not valid JSON in UTF-8, are nested too deeply, or contain a number with too many digits"
+        raise InvalidArgument("definitions", what) from exc
 
 
 def summary(outcomes: list[Any]) -> list[tuple[str, int]]:

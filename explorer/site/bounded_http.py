@@ -1,4 +1,5 @@
-"""Limits of HTTP connections: the size of a request's head, the time for it, idle time, and the connections per address.
+"""Limits of HTTP connections: the size of a request's head, the time for it and for the body, idle time, and the connections per
+address. A request has exactly one Host header (RFC 9112, section 3.2).
 
 uvicorn's httptools protocol has no such limits: it collects a request line of any length, in quadratic time.
 """
@@ -13,11 +14,13 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MAX_HEAD_BYTES = 64 * 1024  # request line and headers
 HEAD_SECONDS = 10.0  # from the connection, or the first byte of a further request, to the end of the head
+BODY_SECONDS = 20.0  # in which LEAST_BODY_BYTES of a body must arrive, or its end
+LEAST_BODY_BYTES = 64 * 1024
 IDLE_SECONDS = 75  # between two requests. With uvicorn's 5 s, clients often send while the connection is being closed
 LINGER_SECONDS = 1.0  # input is discarded for this long after a refusal, so that the client can read the response
 
 
-class _HeadTooLarge(Exception):
+class _Refused(Exception):
     """Raised in a parser callback to stop the parser."""
 
 
@@ -31,7 +34,10 @@ class BoundedHttp(HttpToolsProtocol):
         self._head_bytes = 0
         self._in_message = False  # between the end of a head and the end of its message
         self._refused = False
+        self._host_problem = ""
+        self._body_bytes = 0  # since the last look
         self._deadline: TimerHandle | None = None
+        self._next_look: TimerHandle | None = None  # at the body
 
     # Connections
 
@@ -45,6 +51,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_deadline()
+        self._end_looks()
         super().connection_lost(exc)
 
     def _is_one_too_many(self) -> bool:
@@ -84,20 +91,26 @@ class BoundedHttp(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._pending, self._in_message = 0, True
         self._end_deadline()
+        self._host_problem = _host_problem(self.headers, self.parser.get_http_version())
+        if self._host_problem:
+            raise _Refused
         super().on_headers_complete()
+        self._start_looks()
 
     def on_body(self, body: bytes) -> None:
         self._pending = 0
+        self._body_bytes += len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
         self._pending, self._in_message = 0, False
+        self._end_looks()
         super().on_message_complete()
 
     def _count(self, length: int) -> None:
         self._head_bytes += length
         if self._head_bytes > MAX_HEAD_BYTES:
-            raise _HeadTooLarge
+            raise _Refused
 
     # Time
 
@@ -121,12 +134,39 @@ class BoundedHttp(HttpToolsProtocol):
         else:
             self.transport.close()
 
+    def _start_looks(self) -> None:
+        self._body_bytes = 0
+        self._next_look = self.loop.call_later(BODY_SECONDS, self._look_at_body)
+
+    def _end_looks(self) -> None:
+        if self._next_look is not None:
+            self._next_look.cancel()
+            self._next_look = None
+
+    def _look_at_body(self) -> None:
+        """Refuse a body that arrives too slowly. A body for which the application is not ready has time."""
+        self._next_look = None
+        if self.transport.is_closing():
+            return
+        waits = self.flow.read_paused or self.cycle.waiting_for_100_continue
+        if waits or self._body_bytes >= LEAST_BODY_BYTES:
+            self._start_looks()
+        elif self.cycle.response_started:
+            self.transport.close()
+        else:
+            self.cycle.disconnected = True  # the application receives no more
+            self.cycle.message_event.set()
+            text = f"Less than {LEAST_BODY_BYTES // 1024} KB of the request's body arrived within {BODY_SECONDS:.0f} seconds."
+            self._refuse(HTTPStatus.REQUEST_TIMEOUT, text)
+
     # Refusals
 
     def send_400_response(self, msg: str) -> None:
-        """Called when the parser stops, also for `_HeadTooLarge`."""
+        """Called when the parser stops, also for `_Refused`."""
         if self._head_bytes > MAX_HEAD_BYTES:
             self._refuse_size()
+        elif self._host_problem:
+            self._refuse(HTTPStatus.BAD_REQUEST, self._host_problem)
         else:
             super().send_400_response(msg)
 
@@ -149,3 +189,11 @@ class BoundedHttp(HttpToolsProtocol):
         body = text.encode()
         head = f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: text/plain; charset=utf-8\r\n"
         self.transport.write(f"{head}content-length: {len(body)}\r\nconnection: close\r\n\r\n".encode() + body)
+
+
+def _host_problem(headers: list[tuple[bytes, bytes]], http_version: str) -> str:
+    """Why the Host header is refused; empty: it is not. Only HTTP/1.0 may lack one."""
+    count = sum(name == b"host" for name, _ in headers)
+    if count > 1:
+        return f"The request has {count} Host headers; send exactly one."
+    return "" if count or http_version == "1.0" else "The request has no Host header; send exactly one."

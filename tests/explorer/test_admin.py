@@ -659,6 +659,19 @@ def test_a_list_of_events_counts_no_further_than_it_shows(space, administrator, 
 # Schedules
 
 
+@pytest.mark.parametrize("task", ["x" * 201, "nul\0"])
+def test_a_schedule_with_an_invalid_task_name_is_refused(administrator, task):
+    """Regression: the form of django-celery-beat raised KeyError."""
+    response = administrator.post(url("django_celery_beat.periodictask", "add"), {"task": task, "name": "n"})
+    assert response.status_code == 200
+    assert "task" in response.context["adminform"].form.errors
+
+
+def test_a_schedule_needs_a_task(administrator):
+    response = administrator.post(url("django_celery_beat.periodictask", "add"), {"name": "n"})
+    assert response.context["adminform"].form.errors["task"] == ["Need name of task"]
+
+
 def test_how_often_a_sweep_runs_is_changed_in_the_admin(space, administrator):
     task = PeriodicTask.objects.get(task="broker_core.expire_messages")
     slower = IntervalSchedule.objects.create(every=7, period="minutes")

@@ -72,6 +72,11 @@ def page_of(queue, query=""):
     return f"/entities/{queue.namespace}/{queue.path}{query}"
 
 
+@pytest.fixture(autouse=True)
+def _host_is_allowed(settings):
+    settings.ALLOWED_HOSTS = [*settings.ALLOWED_HOSTS, HOST]
+
+
 def socket_to(page, cookie=None, origin=f"https://{HOST}", host=HOST):
     from explorer.site.asgi import application
 
@@ -82,7 +87,8 @@ def socket_to(page, cookie=None, origin=f"https://{HOST}", host=HOST):
         headers.append((b"cookie", cookie.encode()))
     query = f"page={quote(page, safe='')}".encode()
     return Socket(
-        application, {"type": "websocket", "path": "/live/", "query_string": query, "headers": headers, "subprotocols": []}
+        application,
+        {"type": "websocket", "scheme": "wss", "path": "/live/", "query_string": query, "headers": headers, "subprotocols": []},
     )
 
 
@@ -151,6 +157,26 @@ async def test_the_anonymous_are_refused(queue):
 async def test_pages_of_other_sites_are_refused(queue, cookie, settings, origin):
     settings.ALLOWED_HOSTS = ["*"]  # this must not open it
     assert not await socket_to(page_of(queue), cookie(), origin).connect()
+
+
+@pytest.mark.parametrize(
+    ("hosts", "trusted", "scheme", "origin", "is_served"),
+    [
+        ([HOST], [], "wss", f"https://{HOST}", True),
+        ([HOST], [], "ws", f"http://{HOST}", True),
+        ([".example"], [], "ws", f"http://{HOST}", True),
+        (["other.example"], [], "ws", f"http://{HOST}", False),  # a name of another site that leads to this one
+        ([HOST], [], "ws", f"https://{HOST}", False),
+        ([HOST], [], "wss", f"http://{HOST}", False),
+        ([HOST], [f"https://{HOST}"], "ws", f"https://{HOST}", True),  # behind a proxy that ends TLS
+        ([HOST], ["https://*.example"], "ws", f"https://{HOST}", True),
+        ([HOST], [f"http://{HOST}"], "wss", f"http://{HOST}", False),
+    ],
+)
+def test_the_host_is_an_allowed_one_and_the_scheme_that_of_the_site(settings, hosts, trusted, scheme, origin, is_served):
+    settings.ALLOWED_HOSTS, settings.CSRF_TRUSTED_ORIGINS = hosts, trusted
+    headers = [(b"host", HOST.encode()), (b"origin", origin.encode())]
+    assert consumers.is_same_origin({"scheme": scheme, "headers": headers}) is is_served
 
 
 @pytest.mark.parametrize("page", ["/activity/", "/nothing/at/all", "//evil.example/"])

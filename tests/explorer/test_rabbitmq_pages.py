@@ -441,6 +441,7 @@ def test_definitions_go_out_and_come_in_with_an_outcome_for_each(office, as_):
     ("given", "status", "text"),
     [
         ({"text": "{"}, 400, "are not valid JSON"),
+        ({"text": '{"queues": [{"arguments": {"x": %s}}]}' % ("9" * 5_000)}, 400, "a number with too many digits"),
         ({}, 400, "not both"),
         ({"text": "[1]"}, 200, "1 failed"),
     ],

@@ -181,3 +181,61 @@ def test_a_client_that_pauses_keeps_its_connection(server):
     connection.request("GET", "/sign-in/")
     assert connection.getresponse().status == 200 and connection.sock is used
     connection.close()
+
+
+@pytest.mark.parametrize(
+    ("request_head", "status"),
+    [
+        (b"GET /sign-in/ HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n", b"400"),
+        (b"GET /sign-in/ HTTP/1.0\r\nHost: localhost\r\nHost: evil\r\n", b"400"),
+        (b"GET /sign-in/ HTTP/1.1\r\n", b"400"),
+        (b"GET /live/ HTTP/1.1\r\nHost: a\r\nHost: b\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n", b"400"),
+        (b"GET /healthz HTTP/1.0\r\n", b"503"),  # HTTP/1.0 has none; the database of this server is away
+    ],
+)
+def test_a_request_has_one_host(server, request_head, status):
+    with server.connect() as connection:
+        connection.sendall(request_head + b"\r\n")
+        assert answer_of(connection).split(b" ")[1] == status
+
+
+@pytest.fixture(scope="module")
+def impatient(tmp_path_factory):
+    """A server that gives a body half a second, and less than a second for each further part."""
+    code = "import explorer.site.bounded_http as b, explorer.site.web as w, sys; b.BODY_SECONDS = 0.5; w.main(sys.argv[1:])"
+    yield from serve(tmp_path_factory.mktemp("web"), ["-c", code])
+
+
+@pytest.mark.parametrize("path", [b"/sign-in/", b"/no/such/page", b"/servicebus/demo/q/messages"])
+@pytest.mark.parametrize("framing", [b"Content-Length: 100", b"Transfer-Encoding: chunked"])
+def test_a_body_that_does_not_end_is_refused(impatient, path, framing):
+    """Regression: a byte a second held a connection for ever."""
+    with impatient.connect() as connection:
+        connection.sendall(b"POST " + path + b" HTTP/1.1\r\nHost: localhost\r\n" + framing + b"\r\n\r\n")
+        answer = b""
+        connection.settimeout(0.1)
+        with suppress(ConnectionError):
+            for _ in range(100):
+                connection.sendall(b"1\r\na\r\n" if b"chunked" in framing else b"a")
+                with suppress(TimeoutError):
+                    part = connection.recv(4096)
+                    answer += part
+                    if not part:
+                        break
+        assert answer.split(b" ")[1] in (b"408", b"401") and (b"KB of the request's body" in answer or b"401" in answer)
+
+
+def test_a_body_that_goes_on_arriving_has_time(impatient):
+    with impatient.connect() as connection:
+        connection.sendall(b"POST /sign-in/ HTTP/1.1\r\nHost: localhost\r\nContent-Length: 700000\r\n\r\n")
+        for _ in range(7):
+            connection.sendall(b"a" * 100_000)
+            time.sleep(0.2)
+        assert connection.recv(15) == b"HTTP/1.1 403 Fo"
+
+
+def test_a_body_that_a_client_is_not_asked_for_yet_has_time(impatient):
+    request = b"POST /servicebus/demo/q/messages HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 9\r\n\r\n"
+    with impatient.connect() as connection:
+        connection.sendall(request)
+        assert connection.recv(12) in (b"HTTP/1.1 401", b"HTTP/1.1 503")

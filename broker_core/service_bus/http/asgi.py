@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from contextlib import suppress
 
@@ -20,7 +19,6 @@ OPERATIONS = {
     Kind.HEAD: {"POST": receive.peek_lock, "DELETE": receive.receive_and_delete},
     Kind.LOCK: {"DELETE": locks.complete, "PUT": locks.unlock, "POST": locks.renew},
 }
-_TURNS_TO_NOTICE = 2  # event loop iterations: a disconnect is read in the first one and delivered in the second
 _log = logging.getLogger(__name__)
 
 
@@ -69,9 +67,9 @@ async def _write(answer: Answer, request: Request, send) -> None:
     await send({"type": "http.response.body", "body": answer.body, "more_body": answer.undo is not None})
     if answer.undo is None:
         return
-    for _ in range(_TURNS_TO_NOTICE):
-        await asyncio.sleep(0)
-    if request.client_is_gone:
+    try:
+        await request.require_connected()
+    except ClientGone:
         await answer.undo()
     else:
         await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -53,7 +53,8 @@ async def _complete(request: Request, actor: Actor) -> list[tuple[str, str]]:
 
 
 async def receive_and_delete(request: Request, actor: Actor) -> Answer:
-    """200 with the message, or 204."""
+    """200 with the message, or 204. A client that has left meanwhile, as its request waited for the server, gets none."""
+    await request.require_connected()
     wait, address = max(request.timeout_seconds, _LEAST_SECONDS), request.target.address
     found = await request.while_connected(service_bus.receive_and_delete.aio(address, max_wait_seconds=wait, actor=actor))
     return with_message(200, found[0], headers=[]) if found else NOTHING

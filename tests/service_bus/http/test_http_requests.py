@@ -3,6 +3,7 @@
 import asyncio
 import importlib
 import pkgutil
+from types import SimpleNamespace
 from uuid import UUID
 from xml.etree import ElementTree
 
@@ -14,7 +15,7 @@ import broker_core
 from broker_core.common import errors
 from broker_core.common.errors import BrokerError, InvalidArgument
 from broker_core.common.types import EntityAddress, SubQueue
-from broker_core.service_bus.http import addresses, answers, asgi
+from broker_core.service_bus.http import addresses, answers, asgi, receive
 from broker_core.service_bus.http import errors as wire_errors
 from broker_core.service_bus.http.addresses import Kind
 from broker_core.service_bus.http.errors import (
@@ -231,6 +232,18 @@ async def test_work_ends_when_its_client_goes():
     with pytest.raises(ClientGone):
         await there
     assert cancelled.is_set() and request.client_is_gone
+
+
+@pytest.mark.asyncio
+async def test_nothing_is_deleted_for_a_client_that_left_before_its_turn(monkeypatch):
+    """Regression: requests that waited for the server were served, though their clients had given up long before."""
+    client, calls = Client(), []
+    client.left.set()
+    monkeypatch.setattr(receive.service_bus, "receive_and_delete", SimpleNamespace(aio=lambda *_, **__: calls.append(1)))
+    request = client.request()
+    with pytest.raises(ClientGone):
+        await receive.receive_and_delete(request, None)
+    assert not calls
 
 
 @pytest.mark.asyncio
