@@ -145,11 +145,13 @@ class Line:
 
     @property
     def left(self) -> int:
-        """Messages that were counted but left the list before the operation reached them."""
-        one = self.operation
-        if one.counted is None or one.state not in (State.DONE, State.UNDONE):
+        """Messages that were counted but left the list before the operation reached them. 0 if it was stopped before its end: it
+        did not reach the rest, which may still be in the list."""
+        operation = self.operation
+        was_stopped = operation.state is State.UNDONE and operation.position < operation.selection.up_to
+        if operation.counted is None or was_stopped or operation.state not in (State.DONE, State.UNDONE):
             return 0
-        return max(0, one.counted - one.processed)
+        return max(0, operation.counted - operation.processed)
 
     @property
     def took(self) -> str:

@@ -273,6 +273,20 @@ def test_a_running_operation_of_somebody_else_is_named_beside_the_buttons(orders
     assert "0 of 4 done, 4 had left before" in text and 'max="4" value="4"' in text and "works on this" not in text
 
 
+def test_a_stopped_and_undone_operation_does_not_claim_that_the_rest_had_left(orders, as_, monkeypatch):
+    monkeypatch.setattr("explorer.operations.starting.submit", lambda _: None)
+    monkeypatch.setattr(runner, "BATCH", 3)
+    client, url = as_(), group_of(orders)
+    client.post(url, {"action": "resubmit", "pace": "10000", "up_to": "5"})
+    [operation] = core.newest(entity_id=reads.entity(orders).id)
+    assert runner.run(operation, seconds=0)
+    for action in ("stop", "undo"):
+        client.post(url, {"action": action, "operation": operation.id})
+    text = body_of(client.get(url))
+    assert "3 of 4 done" in text and "3 undone" in text and "4 dead letters" in text
+    assert "had left before" not in text and "Left before" not in body_of(client.get(f"/operations/{operation.id}"))
+
+
 def test_people_without_the_right_only_look(orders, as_):
     viewer, url = as_("viewer"), group_of(orders)
     text = body_of(viewer.get(url))
