@@ -71,8 +71,8 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class EventFilter:
-    """Conditions on events: entity, or namespace, kinds, actor ("process:web-1", or "web-1" for any kind of actor), time of
-    recording, and message. except_namespaces: their events are left out."""
+    """Conditions on events: entity, or namespace, kinds, actor ("process:web-1", or "web-1" for any kind of actor, a
+    key's clients included), time of recording, and message. except_namespaces: their events are left out."""
 
     entity_id: int | None = None
     namespace: str | None = None
@@ -259,7 +259,8 @@ def _events(filter: EventFilter, cursor: str | None, limit: int, max_scanned: in
             "read_events", below_xid=below[0], below_event=below[1], max_scanned=SCAN_CHUNK, max_count=limit + 1 - len(found),
             since=filter.since, until=filter.until, entity_id=filter.entity_id, namespace=filter.namespace,
             kinds=[int(k) for k in filter.kinds] or None,
-            actors=_spellings(filter.actor), message_id=filter.message_id, sequence_number=filter.sequence_number,
+            actors=_spellings(filter.actor), key_at=f"key:{filter.actor}@", message_id=filter.message_id,
+            sequence_number=filter.sequence_number,
             except_namespaces=[name.lower() for name in filter.except_namespaces] or None,
         )  # fmt: skip
         scanned += rows[0].scanned

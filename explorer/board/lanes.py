@@ -145,13 +145,18 @@ def _box(title: str, chips: Sequence[Chip], known: Box | None) -> Box:
 
 def boxes_of_receivers(events: Iterable[Event], now: datetime) -> list[Box]:
     """The receivers that were seen lately, whether or not they hold messages."""
-    names = {e.actor for e in events if e.kind == EventKind.RECEIVED and e.actor and now - e.at <= SEEN_FOR}
+    received = (e for e in events if e.kind == EventKind.RECEIVED and e.actor and now - e.at <= SEEN_FOR)
+    names = {presenters.actor_name(event.actor) for event in received}
     return [Box(name, ()) for name in sorted(names)]
 
 
 def boxes_of_sessions(sessions: Iterable[SessionRow]) -> list[Box]:
     """The sessions that somebody has locked."""
-    return [Box(session_title(one.session_id), (), one.locked_by or "", one.locked_until) for one in sessions if one.locked_until]
+    return [
+        Box(session_title(one.session_id), (), presenters.actor_name(one.locked_by), one.locked_until)
+        for one in sessions
+        if one.locked_until
+    ]
 
 
 def session_title(session_id: str | None) -> str:

@@ -163,11 +163,14 @@ def time_of_day(at: datetime, now: datetime) -> str:
 
 
 def actor_name(actor: str | None, me: Actor | None = None) -> str:
-    """Who did something, for a sentence: "admin", "worker", "you"; "" if it was the broker itself."""
+    """An actor's name for people, the same on all pages: "orders-1" for "process:orders-1", "app" for "key:app@10.0.0.7", which
+    is a key with its client's address. "you" if it is `me`; "" for None."""
     if actor and me is not None and actor in (str(me), me.holder_label):
         return "you"
     kind, _, name = (actor or "").partition(":")
-    return name if name and kind in ACTOR_KINDS else actor or ""
+    if not name or kind not in ACTOR_KINDS:
+        return actor or ""
+    return name.partition("@")[0] or name if kind == "key" else name
 
 
 def typed_text(kind: str, text: str | None) -> tuple[str, str]:
@@ -285,4 +288,4 @@ def release_title(lock: Lock) -> str:
     """What is released, and from whom: the list behind the question may change meanwhile."""
     what = f"session {lock.session_id or '(empty)'}" if lock.is_session else f"message {lock.number}"
     place = f"{lock.address.namespace}/{shown_path(lock.address)}"
-    return f"Release {what} of {place}, held by {lock.holder or 'an unknown receiver'}"
+    return f"Release {what} of {place}, held by {actor_name(lock.holder) or 'an unknown receiver'}"

@@ -11,6 +11,8 @@ from broker_core import reads
 from broker_core.common.types import Actor, EventKind, HistoryLevel
 from broker_core.reads import EntityRow, Event, EventFilter, MessageRow
 
+from .presenters import actor_name
+
 NEWEST = 300  # events looked at
 MOST_HELD = 500  # locked messages counted by holder
 TAKEN = (EventKind.RECEIVED, EventKind.RECEIVED_AND_DELETED)
@@ -54,21 +56,23 @@ def summarised(held: Iterable[MessageRow], events: Sequence[Event]) -> list[Rece
     """One line for each name, the latest first. A settlement counts for whoever received the message: a connection may settle
     under another name than its consumers have. If the receive is older than these events, it counts for the consumer of the
     settlements beside it, if there is one."""
-    locks: Counter[str] = Counter(row.locked_by for row in held if row.locked_by)
+    locks: Counter[str] = Counter(actor_name(row.locked_by) for row in held if row.locked_by)
     by_name: dict[str, list[Event]] = {name: [] for name in locks}
     holders: dict[int, str] = {}
     consumers: dict[str, str] = {}  # by who settles
     by_time = sorted(events, key=lambda event: event.event_id)
     received_by: dict[int, str] = {}
     for event in by_time:
-        if event.kind in TAKEN and event.actor:
-            holders[event.sequence_number] = event.actor
+        actor = actor_name(event.actor)
+        if event.kind in TAKEN and actor:
+            holders[event.sequence_number] = actor
         if name := holders.get(event.sequence_number):
             received_by[event.event_id] = name
-            if event.actor:
-                consumers[event.actor] = name
+            if actor:
+                consumers[actor] = name
     for event in by_time:
-        if name := received_by.get(event.event_id) or consumers.get(event.actor or "") or event.actor:
+        actor = actor_name(event.actor)
+        if name := received_by.get(event.event_id) or consumers.get(actor) or actor:
             by_name.setdefault(name, []).append(event)
     found = [_receiver(name, own, locks[name]) for name, own in by_name.items()]
     return sorted(found, key=lambda one: (one.last_at is None, one.last_at and -one.last_at.timestamp(), one.name))

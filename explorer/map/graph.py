@@ -16,11 +16,11 @@ from itertools import pairwise
 
 from broker_core.reads import Flow, Link, LinkKind, Way
 from broker_core.store.connections import Database
+from explorer.frames.presenters import actor_name
 
 BROKER = "process:broker"
 Place = tuple[Database, int]  # a database and an entity's id in it: ids are unique within a database only
 _NUMBERED = re.compile(r"[-_. ]?\d+$")
-_KINDS_OF_ACTORS = ("process:", "key:", "user:", "consumer ")
 
 
 class Kind(StrEnum):
@@ -37,8 +37,9 @@ class Kind(StrEnum):
 
 @dataclass(slots=True)
 class Node:
-    """A node. key: unique, and the same on each visit. band: the namespace in whose part of the map it is. names: of those it
-    stands for. place: of an entity."""
+    """A node. key: unique, and the same on each visit. band: the namespace in whose part of the map it is. names: of the people
+    and programs that it stands for. label: the name of a single one, or what the names of several begin with. place: of an
+    entity."""
 
     key: str
     kind: Kind
@@ -178,7 +179,9 @@ class Graph:
     def _person(self, kind: Kind, namespace: str, actor: str) -> str:
         group = group_of(actor)
         key = self._add(kind, namespace, f"{namespace} {kind} {group}", group)
-        self.nodes[key].names.add(actor)
+        node = self.nodes[key]
+        node.names.add(actor_name(actor))
+        node.label = group if len(node.names) > 1 else actor_name(actor)
         return key
 
     def _add(self, kind: Kind, band: str, key: str, label: str) -> str:
@@ -204,10 +207,9 @@ class Graph:
 
 def group_of(actor: str) -> str:
     """The name that stands for an actor and those that differ from it by a number or host only: "orders" for process:orders-2."""
-    for prefix in _KINDS_OF_ACTORS:
-        actor = actor.removeprefix(prefix)
-    actor = actor.partition("@")[0] or actor  # without the host
-    return _NUMBERED.sub("", actor) or actor
+    name = actor_name(actor)
+    name = name.partition("@")[0] or name  # without the host
+    return _NUMBERED.sub("", name) or name
 
 
 def _label(link: Link) -> str:

@@ -305,7 +305,7 @@ def _node(box: Box, shown: dict[str, Shown], namespace: NamespaceRow, faults: Fa
 def _people(box: Box, faults: FaultsHere) -> ShownNode:
     """A sender or receiver, or several."""
     node, names = box.node, sorted(box.node.names)
-    programs = [program for name in names if (program := _program(name)) in faults.kinds]
+    programs = [name for name in names if name in faults.kinds]
     having = [kind for program in programs if (kind := faults.kinds[program])]
     failing = sorted(set(having))
     note = f"× {len(names)}" if len(names) > 1 and not failing else ""
@@ -319,11 +319,6 @@ def _people(box: Box, faults: FaultsHere) -> ShownNode:
     tip = f"{node.kind} {', '.join(names)}" + (f": {', '.join(failing)}" if failing else "")
     css, faults_url = ("warn" if failing else ""), (f"{faults.url}#fault-{programs[0]}" if programs else "")
     return ShownNode(box, name, node.label, tip, url, "", note=note, css=css, faults_url=faults_url, below=below)
-
-
-def _program(actor: str) -> str:
-    """The program that acts, or holds a message, as "process:sales", "consumer orders-1" or "courier 1"."""
-    return actor.rpartition(":")[2].strip().removeprefix("consumer ").replace(" ", "-")
 
 
 def _counted(box: Box, name: str, one: Shown, now: datetime) -> ShownNode:

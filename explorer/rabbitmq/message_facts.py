@@ -13,7 +13,7 @@ from broker_core.rabbitmq.rules.display_state import DisplayState
 from broker_core.rabbitmq.rules.explaining import Code
 from broker_core.reads import EntityRow, Explanation, MessageDetail, MessageRow
 from explorer.frames.family import MessageRecord
-from explorer.frames.presenters import filesize, plural, time_of_day
+from explorer.frames.presenters import actor_name, filesize, plural, time_of_day
 from explorer.frames.values import Fact, StateLine
 
 from . import manual_consumers
@@ -27,7 +27,7 @@ def state_line(detail: MessageDetail, explanation: Explanation | None, entity: E
     row, found = detail.row, badge(detail.row)
     if row.display_state is DisplayState.UNACKED:
         mine = row.locked_by == manual_consumers.name_for(actor)
-        holder = "you" if mine else row.locked_by or "a connection"
+        holder = "you" if mine else actor_name(row.locked_by) or "a connection"
         since = f" Delivered at {time_of_day(row.last_received_at, row.read_at)}." if row.last_received_at else ""
         text = f"No other consumer gets it until it is requeued, which also happens when its channel or connection closes.{since}"
         return StateLine(found, f"Unacknowledged, held by {holder}", text, covers=frozenset((Code.UNACKED,)))
@@ -55,7 +55,7 @@ def _present(record: MessageRecord, detail: MessageDetail) -> list[Fact]:
     found = [Fact("Returned", plural(row.delivery_count, "time"), again)]
     if row.owner_id:
         url = reverse("explorer:rabbitmq_connections", args=(record.address.namespace,))
-        found.append(Fact("Unacknowledged by", row.locked_by or "a connection", url=url))
+        found.append(Fact("Unacknowledged by", actor_name(row.locked_by) or "a connection", url=url))
         if row.last_received_at:
             found.append(Fact("Delivered", at=row.last_received_at))
     found.append(Fact("Enqueued", at=row.enqueued_at))

@@ -74,6 +74,12 @@ def test_a_rabbitmq_queue_shows_expired_messages_behind_its_head_and_a_box_for_e
     assert lanes_of(page) == {"ready": [2], "unacked": [1], "left": []}
 
 
+def test_a_receiver_has_one_box_whether_or_not_it_holds_messages(shop):
+    service_bus.receive(shop, 1, actor=WORKER)
+    board = board_of(reads.entity(shop), WORKER)
+    assert [box.title for lane in board.lanes if lane.lane.slug == "locked" for box in lane.boxes] == ["worker"]
+
+
 def test_a_session_has_a_box_while_it_is_locked(as_, market):
     carts = EntityAddress(market.namespace, "carts")
     service_bus.send(carts, [Message(b"", session_id=s) for s in ("A", "A", "B")], actor=WORKER)

@@ -7,7 +7,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 
 from broker_core import queue_storage, rabbitmq, reads, service_bus
 from broker_core.common.durations import human
-from broker_core.common.types import EntityAddress
+from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.rabbitmq.rules.policies import Policy
 from broker_core.service_bus.rules.values import Message
 from explorer.models import AuditRecord
@@ -182,5 +182,11 @@ def test_the_tail_shows_the_newest_events_of_what_was_asked_for(shop, jobs, as_)
     assert {address for address, _ in kinds(f"namespace={jobs.namespace}")} == {str(jobs), f"{jobs}-poison"}
     assert {kind for _, kind in kinds(f"entity={shop}&kinds=failures")} == {"DEAD_LETTERED"}
     assert len(kinds(f"entity={shop}&id=last")) == 1
+    app = Actor("key", "app", Right.ALL, "key:app@10.0.0.7")
+    [message] = service_bus.receive(shop, 1, actor=app)
+    service_bus.complete(shop, [message.lock_token], actor=app)
+    assert [kind for _, kind in kinds(f"entity={shop}&actor=app")] == ["COMPLETED", "RECEIVED"]
+    page = client.get(f"/tail/?entity={shop}&actor=app").content.decode()
+    assert page.count(">app</span>") == 2 and 'title="key:app@10.0.0.7"' in page
     assert client.get("/tail/?entity=no/such").status_code == 404
     assert client.get("/tail/?kinds=nonsense").status_code == 400

@@ -23,6 +23,7 @@ from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections
 from explorer.demo import faults, parts, set_up
 from explorer.demo.runner import PauseButton, Runner
+from explorer.frames.presenters import actor_name
 from explorer.models import AuditRecord, Demonstration, Fault, FaultKind
 from explorer.queue_storage import demo as photolab_demo
 from explorer.service_bus.demo import messages, traffic
@@ -122,6 +123,17 @@ def test_every_outcome_occurs_and_dead_letters_stay_few(shop, monkeypatch):
     assert not [event for event in _events(shop_entities.PLAYGROUND) if event.actor != "process:guide"], (
         "nobody plays in the playground"
     )
+
+
+def test_each_actor_of_the_shop_has_the_name_of_its_program(shop):
+    """The live map, the live tail, the board, the history and Faults show the same names."""
+    clock = Stopwatch()
+    runner = _runner(shop, clock)
+    _play(runner, clock, turns=400)
+    paths = [row.address.path for row in reads.overview(shop_entities.NAMESPACE)]
+    actors = {actor_name(event.actor) for path in paths for event in _events(path) if event.actor}
+    assert actors >= {"orders-1", "courier-1", "approver", "web-shop", "mobile-app", "dashboard"}
+    assert actors - {"guide", "broker"} <= traffic.DOES.keys()
 
 
 def test_each_subscription_gets_what_its_rule_takes(shop):
@@ -305,7 +317,7 @@ def faulty(shop):
 
 
 def _held_by(consumer: str) -> int:
-    return sum(row.locked_by == f"consumer {consumer}" for row in reads.list_messages(_address("orders")).rows)
+    return sum(row.locked_by == f"process:{consumer}" for row in reads.list_messages(_address("orders")).rows)
 
 
 def _events_of_first(*kinds: EventKind) -> list:

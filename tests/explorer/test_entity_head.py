@@ -223,8 +223,13 @@ def test_a_settlement_counts_for_whoever_received_the_message():
         ],
     )
     assert [(one.name, one.received, one.completed, one.failed) for one in found] == [
-        ("worker 1", 2, 1, 1), ("process:b", 0, 1, 0),
+        ("worker 1", 2, 1, 1), ("b", 0, 1, 0),
     ]  # fmt: skip
+
+
+def test_a_key_is_one_receiver_with_and_without_the_address_of_its_client():
+    found = summarised([], [event(2, EventKind.COMPLETED, 7, "key:app"), event(1, EventKind.RECEIVED, 6, "key:app@10.0.0.7")])
+    assert [(one.name, one.received, one.completed) for one in found] == [("app", 1, 1)]
 
 
 def test_receivers_are_listed_with_what_they_hold(shop, jobs, as_):

@@ -51,7 +51,7 @@ X, DLX = "shop exchange x", "shop exchange dlx"
     "flow, expected",
     [
         ((0, Way.IN, None, None, "key:web"), [(SENDER, "a", False)]),
-        ((0, Way.OUT, None, None, "consumer web-2"), [("a", RECEIVER, False)]),
+        ((0, Way.OUT, None, None, "process:web-2"), [("a", RECEIVER, False)]),
         ((0, Way.OUT, None, None, None), []),
         ((0, Way.DEAD, None, None, "process:web"), [("a", "a dead", True)]),
         ((1, Way.IN, 0, None, "process:broker"), [("a", "b", False)]),  # forwarded
@@ -79,11 +79,20 @@ def test_a_message_goes_the_shortest_way_over_the_bindings_between_exchanges():
 
 @pytest.mark.parametrize(
     "actor, name",
-    [("process:orders-2", "orders"), ("consumer orders-1", "orders"), ("key:web-shop", "web-shop"), ("worker7", "worker"),
+    [("process:orders-2", "orders"), ("courier 1", "courier"), ("key:web-shop", "web-shop"), ("worker7", "worker"),
      ("key:mobile-app@127.0.0.1", "mobile-app"), ("42", "42"), ("user:ada", "ada"), ("@", "@")],
 )  # fmt: skip
 def test_actors_that_differ_by_a_number_or_host_only_have_one_name(actor, name):
     assert group_of(actor) == name
+
+
+def test_a_node_has_the_name_of_its_only_actor_or_what_the_names_of_several_begin_with():
+    graph = graph_of("ab")
+    for actor in ("key:app-1@10.0.0.7", "key:app-1@10.0.0.8", "key:app-1"):
+        graph.count(DB, Flow(0, Way.OUT, None, None, actor), 1)
+    assert [(node.label, node.names) for node in graph.nodes.values() if node.kind is Kind.RECEIVER] == [("app-1", {"app-1"})]
+    graph.count(DB, Flow(1, Way.OUT, None, None, "process:app-2"), 1)
+    assert [(node.label, len(node.names)) for node in graph.nodes.values() if node.kind is Kind.RECEIVER] == [("app", 2)]
 
 
 def test_where_somebody_receives_no_receiver_is_missing():
@@ -142,7 +151,7 @@ def test_the_places_do_not_depend_on_the_order_in_which_anything_was_read(found,
     assert all(a[0] != b[0] or b[1] - a[1] >= 24 for a, b in zip(boxes, boxes[1:], strict=False))  # no two overlap
 
 
-WEB, WORKER = (Actor("process", name, Right.ALL) for name in ("web-1", "worker-1"))
+WEB, WORKER = (Actor("process", name, Right.ALL) for name in ("web", "worker"))
 
 
 def edge_between(picture, source, target):

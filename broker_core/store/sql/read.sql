@@ -850,7 +850,7 @@ WITH looked_at AS MATERIALIZED (
             OR entity_id NOT IN (SELECT e.id FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
                                   WHERE lower(n.name) = ANY (%(except_namespaces)s::text[])))
        AND (%(kinds)s::smallint[] IS NULL OR kind = ANY (%(kinds)s::smallint[]))
-       AND (%(actors)s::text[] IS NULL OR actor = ANY (%(actors)s::text[]))
+       AND (%(actors)s::text[] IS NULL OR actor = ANY (%(actors)s::text[]) OR starts_with(actor, %(key_at)s::text))
        AND (%(message_id)s::text IS NULL OR message_id = %(message_id)s)
        AND (%(sequence_number)s::bigint IS NULL OR sequence_number = %(sequence_number)s)
      ORDER BY looked_at.xid DESC, event_id DESC LIMIT %(max_count)s

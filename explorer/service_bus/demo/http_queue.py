@@ -33,13 +33,12 @@ class HttpQueue:
     """A connection to one queue, opened on demand and reopened after a failure.
 
     site: base URL with path prefix ("http://127.0.0.1:8000"). policy: the shared access policy that signs the tokens.
-    holder: the name shown for this client's locks.
     Every call raises OSError or http.client.HTTPException if the server cannot be reached, and Refused on an error status.
     """
 
-    def __init__(self, site: str, address: EntityAddress, policy: str, holder: str = ""):
+    def __init__(self, site: str, address: EntityAddress, policy: str):
         parts = urlsplit(site)
-        self._address, self._policy, self._holder = address, policy, holder
+        self._address, self._policy = address, policy
         self._connection = http.client.HTTPConnection(parts.hostname or "localhost", parts.port, timeout=TIMEOUT_SECONDS)
         self._path = f"{parts.path}/servicebus/{quote(address.namespace)}/{quote(address.path)}"
         self._uri = f"http://{parts.netloc}{self._path}"
@@ -77,8 +76,6 @@ class HttpQueue:
 
     def _request(self, method: str, path: str, *wanted: int, body: bytes = b"", headers: dict[str, str] | None = None):
         sent = {"Authorization": self._token(), **(headers or {})}
-        if self._holder:
-            sent["Vitrine-Holder"] = self._holder
         try:
             self._connection.request(method, path, body=body, headers=sent)
             answer = self._connection.getresponse()

@@ -17,7 +17,7 @@ from . import history
 
 NAMESPACE = "demo"
 PLAYGROUND = "playground"
-SHOP_KEY, APP_KEY = "web-shop", "mobile-app"  # shared access policies: to send orders; to listen
+SHOP_KEY, APP_KEY, DASHBOARD_KEY = "web-shop", "mobile-app", "dashboard"  # shared access policies, named as their programs
 GUIDE = Actor.local("guide")
 
 
@@ -89,8 +89,8 @@ def seed(namespace: str = NAMESPACE, *, history_messages: int = history.MESSAGES
     for name, (of_subscription, rule) in SUBSCRIPTIONS.items():
         entities.ensure_subscription(events.subscription(name), of_subscription, rule=rule)
     _ensure_key(EntityAddress(namespace, "orders"), SHOP_KEY, send=True)
-    for path in ("notifications", "stock-levels"):
-        _ensure_key(EntityAddress(namespace, path), APP_KEY, listen=True)
+    _ensure_key(EntityAddress(namespace, "notifications"), APP_KEY, listen=True)
+    _ensure_key(EntityAddress(namespace, "stock-levels"), DASHBOARD_KEY, listen=True)
     if history_messages:
         history.generate(namespace, messages=history_messages)
     _send_examples(EntityAddress(namespace, PLAYGROUND))

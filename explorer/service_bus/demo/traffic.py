@@ -22,7 +22,7 @@ from explorer.demo.parts import Crashed, InjectedFailure, Program, Turns
 
 from . import messages
 from .http_queue import HttpQueue
-from .shop import APP_KEY, CONSUMED, EVENTS, SHOP_KEY, SUBSCRIPTION_PATHS
+from .shop import APP_KEY, CONSUMED, DASHBOARD_KEY, EVENTS, SHOP_KEY, SUBSCRIPTION_PATHS
 
 MOST_WAITING = 150  # messages in a queue before the programs stop sending to it
 LEAST_WAITING = {"payments": 5}  # its consumers let so many gather, so that there is always one to look at
@@ -148,7 +148,7 @@ class Traffic:
 
     def _consume(self, name: str, path: str, handle: Callable[[LockedMessage, dict, Actor], Turns], batch: int) -> Turns:
         """Receive batches forever and have `handle` process their messages one after the other."""
-        address, actor = self._address(path), _actor(name, f"consumer {name}")
+        address, actor = self._address(path), _actor(name)
         held: list[LockedMessage] = []
         try:
             while True:
@@ -218,7 +218,7 @@ class Traffic:
 
     def _approve(self) -> Turns:
         """Finds deferred invoices by peeking, receives them by sequence number and completes them."""
-        address, actor = self._address("invoices"), _actor("approver", "Ines, accounting")
+        address, actor = self._address("invoices"), _actor("approver")
         while True:
             yield self._dice.uniform(8, 15)
             now = namespaces.get_clock(self._namespace).now
@@ -246,7 +246,7 @@ class Traffic:
 
     def _deliver(self, name: str) -> Turns:
         """Accepts the next free session and processes its parcel's steps."""
-        address, actor = self._address("parcels"), _actor(name, name.replace("-", " "))
+        address, actor = self._address("parcels"), _actor(name)
         session = None
         try:
             while True:
@@ -278,7 +278,7 @@ class Traffic:
 
     def _show_notifications(self) -> Turns:
         """Receives over HTTP, with pauses that exceed the notifications' time-to-live."""
-        client = HttpQueue(self._site, self._address("notifications"), APP_KEY, "mobile app")
+        client = HttpQueue(self._site, self._address("notifications"), APP_KEY)
         try:
             while True:
                 yield self._dice.uniform(28, 40)
@@ -294,7 +294,7 @@ class Traffic:
 
     def _show_stock(self) -> Turns:
         """Receives and deletes over HTTP, with pauses in which messages expire."""
-        client = HttpQueue(self._site, self._address("stock-levels"), APP_KEY)
+        client = HttpQueue(self._site, self._address("stock-levels"), DASHBOARD_KEY)
         try:
             while True:
                 yield self._dice.uniform(20, 30)
@@ -343,8 +343,8 @@ def _wave(seconds: float) -> float:
     return LEAST_WAVE + (LARGEST_WAVE - LEAST_WAVE) * max(0.0, sin(2 * pi * seconds / WAVE_SECONDS)) ** 2
 
 
-def _actor(name: str, holder: str = "") -> Actor:
-    return Actor("process", name, Right.ALL, holder)
+def _actor(name: str) -> Actor:
+    return Actor("process", name, Right.ALL)
 
 
 def _content(message: LockedMessage) -> dict:
