@@ -14,7 +14,7 @@ from .broker_health import (
     sweep_runs,
 )
 from .conditions import quoted_name
-from .dead_letters import MOST_GROUPS, DeadGroup, DeadGroups, dead_groups, description_pattern
+from .dead_letters import MOST_GROUPS, DeadGroup, DeadGroups, Failure, dead_groups, description_pattern, failures
 from .deleted_entities import DeletedEntity, deleted_entity
 from .entities import (
     Counts,

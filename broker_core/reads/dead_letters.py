@@ -132,6 +132,24 @@ def dead_groups(filter: EntityFilter = EntityFilter(), *, actor: Actor | None = 
     return DeadGroups(tuple(map(_group, rows)), examined + beyond, examined, scanned, capped)
 
 
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a message failed, and in which queue; empty: not known, or in the queue where it is."""
+
+    reason: str
+    origin: str
+
+
+@use_case
+def failures(
+    address: EntityAddress, entity_id: int, numbers: Sequence[int], *, actor: Actor | None = None
+) -> Steps[dict[int, Failure]]:
+    """By number, why these messages of a list of failed messages did. Those that are not in it are left out."""
+    require(actor, Right.BROWSE, address)
+    rows = yield call("read_dead_reasons", entity_id=entity_id, subqueue=int(address.subqueue), numbers=list(numbers))
+    return {row.number: Failure(row.reason, row.origin) for row in rows}
+
+
 def _caps(sizes: Sequence[int], cap: int) -> list[int]:
     """How many messages of each list are grouped: what short lists leave over goes to the long ones."""
     spare = max(0, EXAMINED - sum(min(size, cap) for size in sizes))

@@ -19,7 +19,7 @@ from broker_core import reads
 from broker_core.common.errors import BrokerError, InvalidArgument, NotAllowed
 from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.operations import NOT_THERE, Kind, Operation, Selection, State
-from broker_core.reads import EntityRow, MessageDetail, MessageRow, Page, Tab, parse_filter
+from broker_core.reads import EntityRow, Failure, MessageDetail, MessageRow, Page, Tab, parse_filter
 from explorer import operations
 from explorer.frames import filtering
 from explorer.frames.family import FamilyOperations, pages_of
@@ -141,6 +141,7 @@ def _show(bench: Bench, *, done: Act = Act(), repair: Mapping[str, Any] | None =
         "section": "dead_letters",
         "bench": bench,
         "page": rows,
+        "rows": _with_failures(bench, rows.rows),
         "counted": counted,
         "note": note,
         "resubmits": bench.family.resubmits(bench.list, entity),
@@ -208,6 +209,13 @@ def _is_recent(one: Operation) -> bool:
     return real_now() < (followed_until or one.finished_at + FOLLOWED)
 
 
+def _with_failures(bench: Bench, rows: Sequence[MessageRow]) -> list[tuple[MessageRow, Failure | None]]:
+    """The rows, each with why and where its message failed; None: it left the list meanwhile."""
+    numbers = [row.sequence_number for row in rows]
+    failures = reads.failures(bench.address, bench.entity.id, numbers, actor=bench.actor)
+    return [(row, failures.get(row.sequence_number)) for row in rows]
+
+
 def _neighbours(rows: Page[MessageRow], number: int | None) -> tuple[int | None, int | None]:
     """The message before and the one after it in the list."""
     numbers = [row.sequence_number for row in rows.rows]
@@ -225,9 +233,11 @@ def _pane(bench: Bench, number: int | None, repair: Mapping[str, Any]) -> dict[s
     sees = Right.SEE_BODIES in bench.actor.rights
     body = _body(bench, detail) if sees else b""
     text = repairs.editable(body) if body is not None and sees else None
+    [(row, failure)] = _with_failures(bench, [detail.row])
     return {
         "detail": detail,
-        "row": detail.row,
+        "row": row,
+        "failure": failure,
         "text": text,
         "body_is_large": body is None,
         "form": {"body": text, "original": text, **dict.fromkeys(FIELDS[2:], ""), **repair.get("form", {})},

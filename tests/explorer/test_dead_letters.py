@@ -332,7 +332,10 @@ def test_poison_messages_and_dead_letters_of_rabbitmq_are_groups_of_the_same_inb
     for address in (jobs, mail):
         [group] = reads.dead_groups(EntityFilter(namespace=address.namespace)).groups
         url = group_of(address, group.reason)
-        assert numbers_in(body_of(client.get(url))) == [2, 1]
+        text = body_of(client.get(url))
+        assert numbers_in(text) == [2, 1]
+        assert "no reason given" not in text.lower() and text.count(f">{group.reason}<") == 3
+        assert text.lower().count(f"failed in {address.name}") == 3
         assert client.post(f"{url}&m=1", {"action": "try"}).status_code == 302
         assert client.post(url, {"action": "resubmit", "up_to": "2"}).status_code == 302
         assert numbers_in(body_of(client.get(url))) == []

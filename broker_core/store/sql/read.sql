@@ -1398,6 +1398,23 @@ SELECT e.id, e.namespace_name, e.path, e.family, l.subqueue, l.n
                   WHERE m.application_properties ? 'x-death')
             ELSE false END;
 
+-- fragment: reason_and_origin
+-- Why and where a message failed; '': it is not known, or the message failed in this entity. m: the message; p: its entity.
+coalesce(CASE p.family WHEN 'service_bus' THEN m.dead_letter_reason
+              WHEN 'rabbitmq' THEN m.application_properties -> 'x-last-death-reason' ->> 1
+              ELSE m.resubmitted_from ->> 'reason' END, '') AS reason,
+coalesce(CASE p.family WHEN 'service_bus' THEN ''
+              WHEN 'rabbitmq' THEN m.application_properties -> 'x-last-death-queue' ->> 1
+              ELSE m.resubmitted_from ->> 'path' END, '') AS origin
+
+-- name: read_dead_reasons
+-- Why and where these messages of a list failed.
+SELECT m.sequence_number AS number,
+-- include: reason_and_origin
+  FROM vitrine_message AS m JOIN vitrine_entity AS p ON p.id = m.entity_id
+ WHERE m.entity_id = %(entity_id)s AND m.subqueue = %(subqueue)s AND m.state = @STATE_ACTIVE
+   AND m.sequence_number = ANY (%(numbers)s::bigint[]);
+
 -- name: read_dead_groups
 -- The newest messages of these lists, at most as many as `caps` says of each, grouped by why and where they failed. recent: how
 -- many of them failed in each of the last twelve periods of five minutes, by its place, 0 for the newest. examined: how many
@@ -1417,13 +1434,8 @@ scanned AS MATERIALIZED (
             ORDER BY m.sequence_number DESC LIMIT p.cap) AS m
      CROSS JOIN LATERAL (
            SELECT coalesce(m.dead_lettered_at, m.enqueued_at) AS at,
-                  coalesce(CASE p.family WHEN 'service_bus' THEN m.dead_letter_reason
-                                WHEN 'rabbitmq' THEN m.application_properties -> 'x-last-death-reason' ->> 1
-                                ELSE m.resubmitted_from ->> 'reason' END, '') AS reason,
-                  coalesce(CASE p.family WHEN 'service_bus' THEN ''
-                                WHEN 'rabbitmq' THEN m.application_properties -> 'x-last-death-queue' ->> 1
-                                ELSE m.resubmitted_from ->> 'path' END, '') AS origin,
-                  CASE p.family WHEN 'rabbitmq' THEN coalesce(m.application_properties ? 'x-death-before-move', false)
+-- include: reason_and_origin
+                , CASE p.family WHEN 'rabbitmq' THEN coalesce(m.application_properties ? 'x-death-before-move', false)
                        ELSE coalesce((m.resubmitted_from ->> 'times')::int, 0)
                             > CASE p.family WHEN 'service_bus' THEN 0 ELSE 2 END END AS resubmitted OFFSET 0) AS f
      WHERE p.family <> 'rabbitmq' OR m.application_properties ? 'x-death'),
