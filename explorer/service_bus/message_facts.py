@@ -7,7 +7,7 @@ from urllib.parse import quote
 from django.urls import reverse
 
 from broker_core.common.durations import format_iso, human
-from broker_core.common.types import Actor, EntityAddress, MessageState, SubQueue
+from broker_core.common.types import Actor, EntityAddress, EventKind, MessageState, SubQueue
 from broker_core.reads import EntityRow, Explanation, MessageDetail, MessageRow
 from broker_core.service_bus.rules.display_state import DisplayState
 from broker_core.service_bus.rules.explaining import Code
@@ -83,8 +83,7 @@ def facts(record: MessageRecord) -> list[Fact]:
 
 def _present(record: MessageRecord, detail: MessageDetail) -> list[Fact]:
     row, address = detail.row, record.address
-    where = "" if row.subqueue == SubQueue.MAIN else " in the dead-letter queue"  # where the count begins at 0 (SB-103)
-    found = [Fact("Delivery count", f"{deliveries(row)} failed{where}")]
+    found = [_delivery_count(record, row)]
     if row.locked_by and row.display_state == DisplayState.LOCKED:
         found += [Fact("Locked by", actor_name(row.locked_by)), Fact("Locked until", at=row.locked_until)]
     found.append(Fact("Enqueued", at=row.enqueued_at))
@@ -108,6 +107,17 @@ def _present(record: MessageRecord, detail: MessageDetail) -> list[Fact]:
     if detail.came_from_elsewhere:
         found.append(_enqueued_number(detail, address))
     return found
+
+
+def _delivery_count(record: MessageRecord, row: MessageRow) -> Fact:
+    """Of a dead letter: how often it had failed, as its event says. The stored count begins at 0 in the dead-letter queue
+    (SB-103)."""
+    if row.subqueue == SubQueue.MAIN:
+        return Fact("Delivery count", f"{deliveries(row)} failed")
+    dead_lettered = next((event for event in reversed(record.events) if event.kind is EventKind.DEAD_LETTERED), None)
+    if dead_lettered is None:
+        return Fact("Delivery count", deliveries(row), "counted anew in the dead-letter queue")
+    return Fact("Delivery count", f"{dead_lettered.delivery_count or 0} failed", "before it was dead-lettered")
 
 
 def _enqueued_number(detail: MessageDetail, address: EntityAddress) -> Fact:

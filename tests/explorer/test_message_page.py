@@ -11,6 +11,7 @@ from broker_core import namespaces, queue_storage, rabbitmq, reads, service_bus
 from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message
+from broker_core.store import connections
 from tests.html import body_of
 
 from .conftest import FRAGMENT, WORKER
@@ -81,6 +82,23 @@ def test_a_dead_letter_never_says_that_it_can_be_delivered(pages, as_):
     assert "It stays in the dead-letter queue until it is resubmitted, received there or deleted." in page
     for hopeful in ("Ready", "next in line", "Next in line", "can be delivered", "ahead.", "never expires"):
         assert hopeful not in page, hopeful
+
+
+def test_a_dead_letter_says_how_often_it_had_failed(namespace, as_):
+    """SB-103: in the dead-letter queue the stored count begins at 0."""
+    queue = entities.create_queue(EntityAddress(namespace, "labels"), max_delivery_count=3).address
+    service_bus.send(queue, [Message(b"x")])
+    for _ in range(3):
+        [message] = service_bus.receive(queue)
+        service_bus.abandon(queue, [message.lock_token])
+
+    def delivery_count():
+        page = body_of(as_("viewer").get(f"/messages/{queue}/1"))
+        return re.sub("<[^>]*>| +", " ", page.partition("Delivery count")[2].partition("Enqueued")[0])
+
+    assert delivery_count().split() == ["3", "failed", "before", "it", "was", "dead-lettered"]
+    connections.current().execute("DELETE FROM vitrine_message_event WHERE entity_id = %s", [reads.entity(queue).id])
+    assert delivery_count().split() == ["0", "counted", "anew", "in", "the", "dead-letter", "queue"]
 
 
 def test_each_time_left_is_told_once(pages, as_):
