@@ -94,7 +94,15 @@
     if (target instanceof HTMLDialogElement) target.close(); // the backdrop
     const stop = target.closest?.("[data-stop-search]");
     if (stop) { event.preventDefault(); stopSearch(stop); }
+    const row = target.closest?.("table[data-rows] tbody tr");
+    if (row && !event.defaultPrevented) openWholeRow(row, target);
   });
+
+  // A click anywhere in a row follows its link; split.js opens those of a split view beside the list.
+  function openWholeRow(row, target) {
+    const isControl = target.closest("[data-split], a, button, input, label, select, textarea, details");
+    if (!isControl && !String(getSelection())) $(LINK, row)?.click();
+  }
 
   document.addEventListener("input", (event) => { // typing beside a radio button selects it
     const chosen = event.target.value && event.target.closest("[data-chooses]");

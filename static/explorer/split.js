@@ -128,6 +128,8 @@
     if (within("[data-pane-close]")) { event.preventDefault(); close(); return; }
     const shown = within("[data-pane-link]");
     if (shown && pane().contains(shown)) { event.preventDefault(); follow(shown); return; }
+    const repair = within('a[href="#repair-patch"]') && $("#repair-patch");
+    if (repair) { event.preventDefault(); showRepair(repair); return; }
     const row = within("table[data-rows] tbody tr, .chip-item");
     const link = row && split.contains(row) && $(".row-link, .board-chip", row);
     const other = within("a, button, input, label, select, summary, textarea");
@@ -135,6 +137,17 @@
     event.preventDefault();
     if (event.detail === 0) location.assign(fullPage(link)); // Enter
     else open(link, opened() ? "replaceState" : "pushState");
+  }
+
+  // Only the pane scrolls to the repair of all messages, so that the list, the buttons and the progress stay in view.
+  function showRepair(field) {
+    const part = field.closest("details");
+    const top = (element) => element.getBoundingClientRect().top;
+    part.open = true;
+    pane().classList.remove("unasked");
+    field.focus({ preventScroll: true });
+    pane().scrollTop += top(part) - top(pane()) - $(".pane-head", pane()).offsetHeight;
+    field.scrollIntoView({ block: "nearest" });
   }
 
   function fullPage(link) {

@@ -422,6 +422,35 @@ def test_keys_walk_the_messages_of_a_group_and_what_is_open_is_tried(transaction
     page.wait_for_url("**/messages/**")
 
 
+def test_a_click_anywhere_in_a_row_of_the_inbox_opens_the_group_but_links_in_it_lead_elsewhere(
+    transactional_db,
+    orders,
+    browser,  # noqa: F811
+):
+    page = browser("viewer")
+    page.goto(f"/dead-letters/?q={orders.namespace}")
+    row = page.locator("#inbox tbody tr").first
+    row.locator("td").nth(4).click()
+    page.wait_for_url("**/dead-letters/dead-letter/**")
+    page.go_back()
+    row.locator("td").nth(1).locator("a").click()
+    page.wait_for_url(f"**/entities/{orders.namespace}/**")
+
+
+def test_the_repair_of_all_leaves_the_list_and_the_buttons_in_view(transactional_db, orders, browser):  # noqa: F811
+    sent = [Message(b'{"currency": "DM"}', message_id=f"more-{number}") for number in range(40)]
+    service_bus.send(orders, sent, actor=WORKER)
+    for message in service_bus.receive(orders, 40, actor=WORKER):
+        service_bus.dead_letter(orders, [message.lock_token], "Currency", "unknown 'DM'", actor=WORKER)
+    page = browser("operator")
+    page.goto(group_of(orders, "Currency"))
+    page.get_by_role("link", name="Repair all").click()
+    expect(page.locator("#repair-patch")).to_be_focused()
+    expect(page.locator("#repair-patch")).to_be_in_viewport()
+    expect(page.get_by_role("button", name="Try 1").first).to_be_in_viewport()
+    expect(page.locator("#group-list .row-link").first).to_be_in_viewport()
+
+
 def test_the_link_to_the_repair_of_all_opens_its_form_and_keeps_it_open(transactional_db, orders, browser):  # noqa: F811
     page = browser("operator")
     page.goto(group_of(orders))
