@@ -5,6 +5,7 @@ Packages below the families (namespaces, reads) look definitions up here and the
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -12,23 +13,9 @@ from types import ModuleType
 from typing import Any
 
 from .errors import InvalidArgument
-from .types import Family
+from .types import Actor, EntityAddress, Family
 
 Steps = Generator[Any, Any, Any]  # see store.driver
-
-
-def _nothing(*_: Any) -> Steps:
-    yield from ()
-
-
-def _no_counts(*_: Any) -> Steps:
-    yield from ()
-    return {}
-
-
-def _zero(*_: Any) -> Steps:
-    yield from ()
-    return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,68 +31,118 @@ class Sweep:
         return self.run.__name__
 
 
-@dataclass(frozen=True, slots=True)
-class FamilyDefinition:
-    """What a family provides.
+class FamilyDefinition(ABC):
+    """What a family provides. Methods without a body of their own here have to be provided; the others have a default.
 
-    title:          the product's name, "Service Bus".
-    container_noun: the family's noun for a namespace, "storage account".
-    check_namespace_name: returns the name unchanged. Raises InvalidArgument.
-    display_state:  (message row, now) -> the state's name, a member of the family's DisplayState.
-    next_change_at: (message row, now) -> the instant at which that state changes by itself; None: never.
-    why_not:        (message row, now) -> one sentence on why the message cannot be received now; None if it can.
-    life_ends_at:   (own expiry, enqueued at, the entity's default time-to-live) -> when a message of a main queue expires.
-    namespace_created: (namespace id) -> steps that add the family's objects to a new namespace.
-    check_tier:     (namespace, tier) -> steps that raise NotAllowed if an entity of the namespace does not fit the tier.
-    has_expired:    (row of `entities_with_due`) -> whether the entity may have expired messages.
-    expire:         (that row, deadline, pause) -> steps that remove expired messages and return their number.
-    end_locks, activate: (that row, deadline) -> steps that end expired locks, or enqueue due scheduled messages, and return their
-                    number.
-    clock_stepped:  (namespace) -> steps that do what else a step of its clock made due, and return counts by name.
-    forward:        (namespace) -> steps that forward the messages of its entities, and return counts by name.
-    sweeps:         the background tasks that only this family needs.
-    delete_idle:    (row of `idle_entities`) -> steps that delete an idle entity and return whether it was deleted.
-    create_namespace: (name, description, tier, actor) -> the namespace created.
-    delete_namespace: the use case that deletes a namespace by its name.
-    queue_noun:     the family's noun for a queue in lists of all families, "storage queue".
-    check_queue_name: (name) raises InvalidArgument or the family's own error for an invalid name.
-    create_queue, delete_entity: use cases that take an address.
-    paths_have_case: whether the names of queues are case-sensitive.
-    admin:          the dotted path of the module that adds the family to Django's admin, imported with the admin.
-    transfer:       the module with the family's part of an export (see transfer.part).
-    lock_column:    where a message's lock is stored: "locked_until", "visible_at" or "owner_id" (message_tables.sql).
-    delivery_timeout_ms: how long a delivery may stay unacknowledged by default; None: the family's locks expire instead.
+    Rows are those of the statements named. Steps run in the caller's transaction (store/driver.py).
     """
 
     family: Family
+    #: The product's name, "Service Bus".
     title: str
+    #: The family's noun for a namespace, "storage account".
     container_noun: str
-    check_namespace_name: Callable[[str], str]
-    display_state: Callable[[Any, datetime], Any]
-    next_change_at: Callable[[Any, datetime], datetime | None]
-    why_not: Callable[[Any, datetime], str | None]
-    life_ends_at: Callable[[datetime | None, datetime, timedelta | None], datetime | None]
-    has_expired: Callable[[Any], bool]
-    expire: Callable[[Any, float, Callable[[float], None]], Steps]
-    delete_idle: Callable[[Any], Steps]
-    create_namespace: Callable[[str, str, Any, Any], Any]
-    delete_namespace: Callable[..., Any]
+    #: The family's noun for a queue in lists of all families, "storage queue".
     queue_noun: str
-    check_queue_name: Callable[[str], Any]
-    create_queue: Callable[..., Any]
-    delete_entity: Callable[..., Any]
+    #: The dotted path of the module that adds the family to Django's admin, imported with the admin.
     admin: str
+    #: The module with the family's part of an export (transfer/part.py).
     transfer: ModuleType
-    namespace_created: Callable[[int], Steps] = _nothing
-    check_tier: Callable[[Any, Any], Steps] = _nothing
-    end_locks: Callable[[Any, float], Steps] = _zero
-    activate: Callable[[Any, float], Steps] = _zero
-    clock_stepped: Callable[[str], Steps] = _no_counts
-    forward: Callable[[str], Steps] = _no_counts
+    #: The background tasks that only this family needs.
     sweeps: tuple[Sweep, ...] = ()
+    #: How long a delivery may stay unacknowledged by default, in milliseconds; None: the family's locks expire instead.
     delivery_timeout_ms: int | None = None
+    #: Where a message's lock is stored: "locked_until", "visible_at" or "owner_id" (message_tables.sql).
     lock_column: str = "locked_until"
+    #: Whether the names of queues are case-sensitive.
     paths_have_case: bool = False
+
+    # Namespaces
+
+    @abstractmethod
+    def check_namespace_name(self, name: str) -> str:
+        """Return the name unchanged. Raises InvalidArgument."""
+
+    @abstractmethod
+    def create_namespace(self, name: str, description: str, tier: Any, actor: Actor) -> Any:
+        """Create a namespace of this family, and return it."""
+
+    @abstractmethod
+    def delete_namespace(self, name: str, *, actor: Actor) -> Any:
+        """Delete a namespace."""
+
+    def namespace_created(self, namespace_id: int) -> Steps:
+        """Add the family's objects to a new namespace."""
+        yield from ()
+
+    def check_tier(self, namespace: Any, tier: Any) -> Steps:
+        """Raise NotAllowed if an entity of the namespace does not fit the tier."""
+        yield from ()
+
+    def clock_stepped(self, namespace: str) -> Steps:
+        """Do what else a step of the namespace's clock made due. Returns counts by name."""
+        yield from ()
+        return {}
+
+    # Entities
+
+    @abstractmethod
+    def check_queue_name(self, name: str) -> Any:
+        """Raise InvalidArgument, or the family's own error, for an invalid name."""
+
+    @abstractmethod
+    def create_queue(self, address: EntityAddress, *, actor: Actor | None = None) -> Any:
+        """Create a queue with the family's defaults."""
+
+    @abstractmethod
+    def delete_entity(self, address: EntityAddress, *, actor: Actor) -> Any:
+        """Delete an entity with its messages."""
+
+    def delete_idle(self, row: Any) -> Steps:
+        """Delete an entity of `idle_entities`, if the family deletes idle entities. Returns whether it was deleted."""
+        yield from ()
+        return False
+
+    # Messages
+
+    @abstractmethod
+    def display_state(self, row: Any, now: datetime) -> Any:
+        """The state of a message's row, a member of the family's DisplayState."""
+
+    @abstractmethod
+    def next_change_at(self, row: Any, now: datetime) -> datetime | None:
+        """When that state changes by itself; None: never."""
+
+    @abstractmethod
+    def why_not(self, row: Any, now: datetime) -> str | None:
+        """Why the message cannot be received now, in a sentence; None: it can."""
+
+    @abstractmethod
+    def life_ends_at(self, own: datetime | None, enqueued_at: datetime, default: timedelta | None) -> datetime | None:
+        """When a message of a main queue expires. own: by its own time-to-live. default: the entity's time-to-live."""
+
+    def has_expired(self, row: Any) -> bool:
+        """Whether an entity of `entities_with_due` may have expired messages."""
+        return row.expired
+
+    @abstractmethod
+    def expire(self, row: Any, deadline: float, pause: Callable[[float], None]) -> Steps:
+        """Remove expired messages of an entity of `entities_with_due`. Returns their number."""
+
+    def end_locks(self, row: Any, deadline: float) -> Steps:
+        """End expired locks of such an entity. Returns their number."""
+        yield from ()
+        return 0
+
+    def activate(self, row: Any, deadline: float) -> Steps:
+        """Enqueue due scheduled messages of such an entity. Returns their number."""
+        yield from ()
+        return 0
+
+    def forward(self, namespace: str) -> Steps:
+        """Forward the messages of the namespace's entities. Returns counts by name."""
+        yield from ()
+        return {}
 
 
 _registered: dict[Family, FamilyDefinition] = {}

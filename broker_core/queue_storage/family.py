@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
 from broker_core.common.family import FamilyDefinition
-from broker_core.common.types import Actor, Family, Tier
+from broker_core.common.types import Actor, EntityAddress, Family, Tier
 from broker_core.namespaces import Namespace
 from broker_core.queue_storage.rules.names import check_account_name, check_queue_name
 from broker_core.store.driver import Steps
@@ -14,42 +15,53 @@ from broker_core.store.driver import Steps
 from . import tidying, transfer
 from .queues import create_account, create_queue, delete_account, delete_queue
 from .rules import display_state, explaining
+from .rules.display_state import DisplayState
 
 
-def _life_ends_at(own: datetime | None, enqueued_at: datetime, default: timedelta | None) -> datetime | None:
-    """A queue has no default time-to-live: a message's own expiry decides (QS-070)."""
-    return own
+class QueueStorage(FamilyDefinition):
+    """Queue Storage for code that handles entities of any family."""
 
+    family = Family.QUEUE_STORAGE
+    title = "Queue Storage"
+    container_noun = "storage account"
+    queue_noun = "storage queue"
+    admin = "broker_core.queue_storage.admin"
+    transfer = transfer
+    lock_column = "visible_at"
 
-def _create_account(name: str, description: str, tier: Tier, actor: Actor) -> Namespace:
-    return create_account(name, description, actor=actor)
+    def check_namespace_name(self, name: str) -> str:
+        return check_account_name(name)
 
+    def create_namespace(self, name: str, description: str, tier: Tier, actor: Actor) -> Namespace:
+        return create_account(name, description, actor=actor)
 
-def _never_idle(row: Any) -> Steps[bool]:
-    """A storage queue is never deleted for being idle."""
-    yield from ()
-    return False
+    def delete_namespace(self, name: str, *, actor: Actor) -> Any:
+        return delete_account(name, actor=actor)
 
+    def check_queue_name(self, name: str) -> Any:
+        return check_queue_name(name)
 
-QUEUE_STORAGE = FamilyDefinition(
-    family=Family.QUEUE_STORAGE,
-    title="Queue Storage",
-    container_noun="storage account",
-    check_namespace_name=check_account_name,
-    display_state=display_state.display_state,
-    next_change_at=display_state.next_change_at,
-    why_not=explaining.why_not,
-    life_ends_at=_life_ends_at,
-    has_expired=tidying.is_due,
-    expire=tidying.expire,
-    delete_idle=_never_idle,
-    create_namespace=_create_account,
-    delete_namespace=delete_account,
-    queue_noun="storage queue",
-    check_queue_name=check_queue_name,
-    create_queue=create_queue,
-    delete_entity=delete_queue,
-    admin="broker_core.queue_storage.admin",
-    transfer=transfer,
-    lock_column="visible_at",
-)
+    def create_queue(self, address: EntityAddress, *, actor: Actor | None = None) -> Any:
+        return create_queue(address, actor=actor)
+
+    def delete_entity(self, address: EntityAddress, *, actor: Actor) -> Any:
+        return delete_queue(address, actor=actor)
+
+    def display_state(self, row: Any, now: datetime) -> DisplayState:
+        return display_state.display_state(row, now)
+
+    def next_change_at(self, row: Any, now: datetime) -> datetime | None:
+        return display_state.next_change_at(row, now)
+
+    def why_not(self, row: Any, now: datetime) -> str | None:
+        return explaining.why_not(row, now)
+
+    def life_ends_at(self, own: datetime | None, enqueued_at: datetime, default: timedelta | None) -> datetime | None:
+        """A queue has no default time-to-live: a message's own expiry decides (QS-070)."""
+        return own
+
+    def has_expired(self, row: Any) -> bool:
+        return tidying.is_due(row)
+
+    def expire(self, row: Any, deadline: float, pause: Callable[[float], None]) -> Steps[int]:
+        return (yield from tidying.expire(row, deadline, pause))

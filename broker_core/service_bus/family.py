@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
+from typing import Any
 
 from broker_core.common.errors import InvalidArgument, NotAllowed
 from broker_core.common.family import FamilyDefinition
-from broker_core.common.types import Actor, EntityKind, Family, Tier
+from broker_core.common.types import Actor, EntityAddress, EntityKind, Family, Tier
 from broker_core.namespaces import Namespace, create_namespace, delete_namespace
 from broker_core.service_bus.entities.kinds import from_row
 from broker_core.service_bus.rules.entity_settings import check_namespace_name, check_path, check_tier
@@ -19,60 +21,79 @@ from .entities import create_queue, delete_entity, shared_access
 from .entities.lifecycle import delete_idle
 from .messages import tidying
 from .rules import display_state, explaining
+from .rules.display_state import DisplayState
 
 
-def _life_ends_at(own: datetime | None, enqueued_at: datetime, default: timedelta | None) -> datetime | None:
-    """The entity's default applies to messages without a time-to-live of their own (SB-021)."""
-    return own if own is not None or default is None else enqueued_at + default
+class ServiceBus(FamilyDefinition):
+    """Service Bus for code that handles entities of any family."""
 
+    family = Family.SERVICE_BUS
+    title = "Service Bus"
+    container_noun = "namespace"
+    queue_noun = "queue"
+    admin = "broker_core.service_bus.admin"
+    transfer = transfer
+    sweeps = sweeps.SWEEPS
 
-def _add_root_policy(namespace_id: int) -> Steps:
-    """Give a new namespace the policy RootManageSharedAccessKey with all rights."""
-    yield from shared_access.insert(namespace_id, None, shared_access.ROOT_POLICY, send=True, listen=True, manage=True)
+    def check_namespace_name(self, name: str) -> str:
+        return check_namespace_name(name)
 
+    def create_namespace(self, name: str, description: str, tier: Tier, actor: Actor) -> Namespace:
+        return create_namespace(name, description, tier=tier, actor=actor)
 
-def _check_tier(namespace: Namespace, tier: Tier) -> Steps[None]:
-    allowed = limits(tier)
-    for row in (yield call("list_entities", namespace=namespace.name, family=str(Family.SERVICE_BUS), kind=None, topic_id=None)):
-        entity = from_row(row)
-        try:
-            if entity.kind is not EntityKind.QUEUE and not allowed.topics:
-                raise InvalidArgument(str(entity.kind), "is not available in this tier")
-            check_tier(entity.settings, allowed)
-        except InvalidArgument as exc:
-            raise NotAllowed(
-                f"The namespace '{namespace.name}' cannot be {tier}: '{entity.address}' does not fit. {exc}"
-            ) from exc
+    def delete_namespace(self, name: str, *, actor: Actor) -> Any:
+        return delete_namespace(name, actor=actor)
 
+    def namespace_created(self, namespace_id: int) -> Steps:
+        """Give it the policy RootManageSharedAccessKey with all rights."""
+        yield from shared_access.insert(namespace_id, None, shared_access.ROOT_POLICY, send=True, listen=True, manage=True)
 
-def _create_namespace(name: str, description: str, tier: Tier, actor: Actor) -> Namespace:
-    return create_namespace(name, description, tier=tier, actor=actor)
+    def check_tier(self, namespace: Namespace, tier: Tier) -> Steps[None]:
+        allowed, mine = limits(tier), str(Family.SERVICE_BUS)
+        for row in (yield call("list_entities", namespace=namespace.name, family=mine, kind=None, topic_id=None)):
+            entity = from_row(row)
+            try:
+                if entity.kind is not EntityKind.QUEUE and not allowed.topics:
+                    raise InvalidArgument(str(entity.kind), "is not available in this tier")
+                check_tier(entity.settings, allowed)
+            except InvalidArgument as exc:
+                raise NotAllowed(
+                    f"The namespace '{namespace.name}' cannot be {tier}: '{entity.address}' does not fit. {exc}"
+                ) from exc
 
+    def check_queue_name(self, name: str) -> Any:
+        return check_path(name)
 
-SERVICE_BUS = FamilyDefinition(
-    family=Family.SERVICE_BUS,
-    title="Service Bus",
-    container_noun="namespace",
-    check_namespace_name=check_namespace_name,
-    display_state=display_state.display_state,
-    next_change_at=display_state.next_change_at,
-    why_not=explaining.why_not,
-    life_ends_at=_life_ends_at,
-    has_expired=lambda entity: entity.expired,
-    expire=tidying.expire,
-    delete_idle=delete_idle,
-    create_namespace=_create_namespace,
-    delete_namespace=delete_namespace,
-    queue_noun="queue",
-    check_queue_name=check_path,
-    create_queue=create_queue,
-    delete_entity=delete_entity,
-    admin="broker_core.service_bus.admin",
-    transfer=transfer,
-    namespace_created=_add_root_policy,
-    check_tier=_check_tier,
-    end_locks=tidying.end_locks,
-    activate=tidying.activate_all,
-    forward=lambda namespace: sweeps.forward_messages.steps(namespace=namespace, seconds_at_most=1.0),
-    sweeps=sweeps.SWEEPS,
-)
+    def create_queue(self, address: EntityAddress, *, actor: Actor | None = None) -> Any:
+        return create_queue(address, actor=actor)
+
+    def delete_entity(self, address: EntityAddress, *, actor: Actor) -> Any:
+        return delete_entity(address, actor=actor)
+
+    def delete_idle(self, row: Any) -> Steps[bool]:
+        return (yield from delete_idle(row))
+
+    def display_state(self, row: Any, now: datetime) -> DisplayState:
+        return display_state.display_state(row, now)
+
+    def next_change_at(self, row: Any, now: datetime) -> datetime | None:
+        return display_state.next_change_at(row, now)
+
+    def why_not(self, row: Any, now: datetime) -> str | None:
+        return explaining.why_not(row, now)
+
+    def life_ends_at(self, own: datetime | None, enqueued_at: datetime, default: timedelta | None) -> datetime | None:
+        """The entity's default applies to messages without a time-to-live of their own (SB-021)."""
+        return own if own is not None or default is None else enqueued_at + default
+
+    def expire(self, row: Any, deadline: float, pause: Callable[[float], None]) -> Steps[int]:
+        return (yield from tidying.expire(row, deadline, pause))
+
+    def end_locks(self, row: Any, deadline: float) -> Steps[int]:
+        return (yield from tidying.end_locks(row, deadline))
+
+    def activate(self, row: Any, deadline: float) -> Steps[int]:
+        return (yield from tidying.activate_all(row, deadline))
+
+    def forward(self, namespace: str) -> Steps[dict[str, int]]:
+        return (yield from sweeps.forward_messages.steps(namespace=namespace, seconds_at_most=1.0))
