@@ -80,19 +80,19 @@ def start(tree: Path) -> str:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(
-    ("family", "name", "commands", "remaining"),
+    ("family", "name", "pages", "commands", "remaining"),
     [
-        ("queue_storage", "QueueStorage", (), "Service Bus, RabbitMQ"),
-        ("rabbitmq", "RabbitMQ", ("export_definitions", "import_definitions"), "Service Bus, Queue Storage"),
+        ("queue_storage", "QueueStorage", "StoragePages", (), "Service Bus, RabbitMQ"),
+        ("rabbitmq", "RabbitMQ", "RabbitPages", ("export_definitions", "import_definitions"), "Service Bus, Queue Storage"),
     ],
 )
-def test_a_family_is_removed_with_its_folders_and_commands(tree, family, name, commands, remaining):
+def test_a_family_is_removed_with_its_folders_and_commands(tree, family, name, pages, commands, remaining):
     shutil.rmtree(tree / "broker_core" / family)
     shutil.rmtree(tree / "explorer" / family)
     for command in commands:
         (tree / "broker_core" / "management" / "commands" / f"{command}.py").unlink()
     without_lines(tree / "broker_core" / "families.py", name)
-    without_lines(tree / "explorer" / "families.py", family.upper())
+    without_lines(tree / "explorer" / "families.py", pages)
     assert f"installed: {remaining}" in start(tree)
 
 

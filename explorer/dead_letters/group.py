@@ -145,7 +145,6 @@ def _show(bench: Bench, *, done: Act = Act(), repair: Mapping[str, Any] | None =
         "counted": counted,
         "note": note,
         "resubmits": bench.family.resubmits(bench.list, entity),
-        "can_move": bench.family.move is not None,
         "tried_fate": _fate(bench),
         "operations": [Line(one) for one in _operations(bench, recent)],
         "running": [Line(one) for one in recent if one.is_open],

@@ -1,50 +1,33 @@
 """The registry of family pages: what a family provides for the pages that all families share.
 
-explorer/families.py registers the installed families. Shared pages and templates use the registry and name no family.
+explorer/families.py registers the installed families. Shared pages and templates use the registry and name no family. What a
+family must provide is abstract here; the rest has a default.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from django.http import HttpResponse, QueryDict
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.urls import URLPattern, URLResolver, reverse
 
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.family import definition_of
-from broker_core.common.types import Actor, EntityAddress, EventKind, Family
+from broker_core.common.types import Actor, BodyKind, EntityAddress, EntityStatus, EventKind, Family
+from broker_core.namespaces import Namespace
 from broker_core.operations import Batch, Place, Places, Skip
 from broker_core.reads import Counted, EntityRow, Event, Explanation, MessageDetail, MessageRow
 from broker_core.store.driver import Steps
-from explorer.bodies.display import ReadSections
+from explorer.bodies.display import Readable
 
 from .actions import Action
 from .values import Act, Badge, BoardPages, Fact, Figure, StateLine
 
 View = Callable[..., HttpResponse]
-
-
-def _none(*_: Any) -> None:
-    return None
-
-
-def _empty(*_: Any) -> tuple[()]:
-    return ()
-
-
-def _cannot_send(*_: Any) -> Any:
-    raise InvalidArgument("file", "cannot be imported here")
-
-
-def _no(*_: Any) -> bool:
-    return False
-
-
-def _send_url(namespace: str, path: str) -> str:
-    return reverse("explorer:send", args=(namespace, path))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,85 +70,117 @@ class MessageRecord:
         return self.events[-1] if self.events else None
 
 
-@dataclass(frozen=True, slots=True)
-class MessagePage:
-    """The family's part of the message page.
+class MessagePage(ABC):
+    """The family's part of the message page."""
 
-    actions:       (detail, actor) -> the actions on a message in its state.
-    carry_out:     (request, address, number, action) -> the result; None: the family has no such action.
-    explain:       (address, number, actor) -> why the message is, or is not, delivered.
-    is_held_by:    (row, actor) -> whether the actor holds the message, so that the part "message_held" is shown.
-    property_name: (stored name) -> the family's name of a broker property.
-    anchors:       (application properties) -> by property name, the id of the section that explains it.
-    state_line:    (detail, explanation, entity, actor) -> what the page says first.
-    facts:         (record) -> what the broker knows of it, before its properties.
-    beside:        (query of the list, record, "next" or "previous", actor) -> the number beside it in that list; None: none.
-    property_text: (stored name, value) -> a property for people, with a note.
-    read_sections: reads bodies of encoded sections (bodies.display.ReadSections); None: the family has none.
-    """
+    @abstractmethod
+    def actions(self, detail: MessageDetail, actor: Actor) -> list[Action]:
+        """The actions on a message in its state."""
 
-    actions: Callable[[MessageDetail, Actor], list[Action]]
-    carry_out: Callable[..., Act | None]
-    explain: Callable[[EntityAddress, int, Actor], Explanation | None]
-    is_held_by: Callable[[MessageRow, Actor], bool]
-    property_name: Callable[[str], str]
-    state_line: Callable[[MessageDetail, Explanation | None, EntityRow, Actor], StateLine]
-    facts: Callable[[MessageRecord], list[Fact]]
-    beside: Callable[[QueryDict, MessageRecord, str, Actor], int | None]
-    anchors: Callable[[Mapping[str, Any]], Mapping[str, str]] = lambda _: {}
-    property_text: Callable[[str, Any], tuple[str, str]] = lambda name, value: (str(value), "")
-    read_sections: ReadSections | None = None
+    @abstractmethod
+    def carry_out(self, request: HttpRequest, address: EntityAddress, number: int, action: str) -> Act | None:
+        """Carry out one of the actions; None: the family has no such action."""
+
+    @abstractmethod
+    def explain(self, address: EntityAddress, number: int, actor: Actor) -> Explanation | None:
+        """Why the message is, or is not, delivered."""
+
+    @abstractmethod
+    def state_line(self, detail: MessageDetail, explanation: Explanation | None, entity: EntityRow, actor: Actor) -> StateLine:
+        """What the page says first."""
+
+    @abstractmethod
+    def facts(self, record: MessageRecord) -> list[Fact]:
+        """What the broker knows of the message, before its properties."""
+
+    @abstractmethod
+    def beside(self, query: QueryDict, record: MessageRecord, side: str, actor: Actor) -> int | None:
+        """The number of the "next" or "previous" message in the list that the query names; None: there is none."""
+
+    def is_held_by(self, row: MessageRow, actor: Actor) -> bool:
+        """Whether the actor holds the message, so that the part "message_held" is shown."""
+        return False
+
+    def property_name(self, name: str) -> str:
+        """The family's name of a stored broker property."""
+        return name
+
+    def property_text(self, name: str, value: Any) -> tuple[str, str]:
+        """A stored broker property for people, with a note."""
+        return str(value), ""
+
+    def anchors(self, properties: Mapping[str, Any]) -> Mapping[str, str]:
+        """By name of an application property, the id of the section that explains it."""
+        return {}
+
+    def read_sections(self, kind: BodyKind, body: bytes) -> bytes | Readable:
+        """A whole body of encoded sections: its content, if they hold plain bytes or text, else their values."""
+        return body
 
 
-@dataclass(frozen=True, slots=True)
-class LockPages:
-    """How operators release what holds the family's messages.
+class LockPages(ABC):
+    """How operators release what holds the family's messages."""
 
-    word:     "lock", "lease" or "delivery".
-    release:  (address, numbers, reason, actor) -> the numbers of those released.
-    effect:   of a release, in one or two sentences.
-    release_session, session_effect: (address, session id, reason, actor) -> whether it was locked, and the effect; None: the
-              family has no sessions.
-    """
-
+    #: "lock", "lease" or "delivery".
     word: str
-    release: Callable[[EntityAddress, Sequence[int], str, Actor], Sequence[int]]
+    #: Of a release, in one or two sentences.
     effect: str
-    release_session: Callable[[EntityAddress, str, str, Actor], bool] | None = None
+    #: The same of releasing a session; empty: the family has no sessions.
     session_effect: str = ""
 
+    @abstractmethod
+    def release(self, address: EntityAddress, numbers: Sequence[int], reason: str, actor: Actor) -> Sequence[int]:
+        """Release these messages. Returns the numbers of those released."""
 
-@dataclass(frozen=True, slots=True)
-class NamespacePages:
-    """How namespaces of the family are created and deleted on the shared pages.
+    def release_session(self, address: EntityAddress, session_id: str, reason: str, actor: Actor) -> bool:
+        """Release a session. Returns whether it was locked. Raises InvalidArgument if the family has no sessions."""
+        raise InvalidArgument("session", "has no lock: entities of this family have no sessions")
 
-    create:   (cleaned form, actor) -> the namespace.
-    delete:   (namespace, actor) -> what was deleted, as a sentence.
-    contents: (namespace, actor) -> what would be deleted with the namespace; None: it must be empty.
-    """
 
-    create: Callable[[Mapping[str, Any], Actor], Any]
-    delete: Callable[[Any, Actor], str]
-    contents: Callable[[Any, Actor], Any] = _none
+class NamespacePages(ABC):
+    """How namespaces of the family are created and deleted on the shared pages."""
+
+    @abstractmethod
+    def create(self, given: Mapping[str, Any], actor: Actor) -> Any:
+        """Create a namespace from a cleaned form, and return it."""
+
+    @abstractmethod
+    def delete(self, here: Namespace, actor: Actor) -> str:
+        """Delete a namespace. Returns what was deleted, as a sentence."""
+
+    def contents(self, here: Namespace, actor: Actor) -> Any:
+        """What would be deleted with the namespace; None: it must be empty."""
+        return None
 
 
 @dataclass(frozen=True, slots=True)
 class NewEntity:
-    """A kind of entity that users can create. url: of its form."""
+    """A kind of entity that users can create. url_name, arguments: of its form."""
 
     word: str
     icon: str
-    url: Callable[[], str]
+    url_name: str
+    arguments: tuple[str, ...] = ()
+
+    def url(self) -> str:
+        return reverse(f"explorer:{self.url_name}", args=self.arguments)
 
 
-@dataclass(frozen=True, slots=True)
-class CommonCounts:
+class CommonCounts(ABC):
     """Counts for a table with entities of several families; None: the family has no such messages."""
 
-    held: Callable[[Counted], int]
-    waiting: Callable[[Counted], int | None] = _none
-    deferred: Callable[[Counted], int | None] = _none
-    dead: Callable[[Counted], int | None] = _none
+    @abstractmethod
+    def held(self, entity: Counted) -> int:
+        """Locked, leased or unacknowledged messages."""
+
+    def waiting(self, entity: Counted) -> int | None:
+        return None
+
+    def deferred(self, entity: Counted) -> int | None:
+        return None
+
+    def dead(self, entity: Counted) -> int | None:
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,131 +208,118 @@ class PageTexts:
     lock_lost: str = "their lock ended"
 
 
-@dataclass(frozen=True, slots=True)
-class FamilyOperations:
-    """How operations on many messages work in the family. Each callable returns steps that run in the batch's transaction.
+class FamilyOperations(ABC):
+    """How operations on many messages work in the family. Methods with a batch return steps that run in its transaction."""
 
-    lists:    by the name of a tab, the list it shows. Tabs that are missing have no messages to operate on.
-    resubmit: (batch) -> where each message is now, and why others stayed: moves failed messages back to where they came from.
-    move:     (batch) -> the same: moves messages to the operation's target (options["to"]) in the namespace.
-    target:   (name of a queue) -> the target of a move to it.
-    target_words: (target) -> the target in words.
-    release:  (batch) -> the outcome: ends the locks of messages. None: the family has no such operation.
-    releases: the tabs with messages that can be released.
-    move_page: (address) -> the URL of the family's own page that asks where to move messages.
-    resubmits: (tab, entity row) -> whether messages of this list can be resubmitted.
-    sets_properties: whether a repair can set properties.
-    hides_held: whether a purge also removes messages that somebody holds.
-    read_record: (operations.message_files.Record) -> a message of an import, checked as far as possible without sending it.
-    send_records: (batch, such messages) -> where each is now, or why it was not sent.
-    largest_body: the maximum size of a repaired message, in bytes; None: each entity has its own limit.
-    """
-
+    #: By the name of a tab, the list it shows. Tabs that are missing have no messages to operate on.
     lists: Mapping[str, Place]
-    resubmit: Callable[[Batch], Any] | None = None
-    move: Callable[[Batch], Any] | None = None
-    target: Callable[[str], Any] = str
-    target_words: Callable[[Any], str] = "to {}".format
-    release: Callable[[Batch], Any] | None = None
+    #: The tabs with messages that can be released.
     releases: Collection[str] = ()
-    move_page: Callable[[EntityAddress], str] = lambda _: ""
-    resubmits: Callable[[str, EntityRow], bool] = _no
+    #: Whether a repair can set properties.
     sets_properties: bool = False
+    #: Whether a purge also removes messages that somebody holds.
     hides_held: bool = False
+    #: The maximum size of a repaired message, in bytes; None: each entity has its own limit.
     largest_body: int | None = None
-    read_record: Callable[[Any], Any] = _none
-    send_records: Callable[[Batch, Sequence[Any]], Steps[list[Places | Skip]]] = _cannot_send
+
+    @abstractmethod
+    def resubmit(self, batch: Batch) -> Steps:
+        """Move failed messages back to where they came from. Returns where each is now, and why others stayed."""
+
+    @abstractmethod
+    def move(self, batch: Batch) -> Steps:
+        """Move messages to the operation's target (options["to"]) in the namespace. Returns the same."""
+
+    @abstractmethod
+    def release(self, batch: Batch) -> Steps:
+        """End the locks of messages. Returns the outcome."""
+
+    @abstractmethod
+    def resubmits(self, tab: str, entity: EntityRow) -> bool:
+        """Whether messages of this list can be resubmitted."""
+
+    @abstractmethod
+    def read_record(self, record: Any) -> Any:
+        """A message of an import (operations.message_files.Record), checked as far as possible without sending it."""
+
+    @abstractmethod
+    def send_records(self, batch: Batch, messages: Sequence[Any]) -> Steps[list[Places | Skip]]:
+        """Send such messages. Returns where each is now, or why it was not sent."""
+
+    def target(self, name: str) -> Any:
+        """The target of a move to the queue of this name."""
+        return name
+
+    def target_words(self, target: Any) -> str:
+        """A target in words."""
+        return f"to {target}"
+
+    def move_page(self, address: EntityAddress) -> str:
+        """The URL of the family's own page that asks where to move messages; empty: there is none."""
+        return ""
 
 
-@dataclass(frozen=True, slots=True)
-class LimitPages:
-    """What analyses call the lock and the maximum of deliveries, and where these are changed.
+class LimitPages(ABC):
+    """What analyses call the lock and the maximum of deliveries, and where these are changed."""
 
-    lock, deliveries:  the settings in sentences, such as "visibility timeout" and "maximum dequeue count".
-    idle:              the setting that deletes unused queues; empty: there is none.
-    sending_is_use:    whether a queue that only gets messages is used.
-    more_deliveries:   by how much the deliveries of a message may exceed its limit.
-    notices_crashes:   whether a consumer that crashes loses its messages at once, instead of when the lock ends.
-    by_visibility:     whether a message whose lock ended goes behind others, and can be settled until it is delivered again.
-    in_force:          (entity's record) -> the limit of deliveries; None: unlimited.
-    propose:           (entity's record, lock, limit, time-to-live; None: as it is) -> the URL that previews these values; empty:
-                       none of them is a setting.
-    """
-
+    #: The settings in sentences, such as "visibility timeout" and "maximum dequeue count".
     lock: str
     deliveries: str
-    in_force: Callable[[Any], int | None]
-    propose: Callable[[Any, timedelta | None, int | None, timedelta | None], str]
+    #: By how much the deliveries of a message may exceed its limit.
     more_deliveries: int = 0
+    #: Whether a consumer that crashes loses its messages at once, instead of when the lock ends.
     notices_crashes: bool = False
+    #: Whether a message whose lock ended goes behind others, and can be settled until it is delivered again.
     by_visibility: bool = False
+    #: The setting that deletes unused queues; empty: there is none.
     idle: str = ""
+    #: Whether a queue that only gets messages is used.
     sending_is_use: bool = True
 
+    @abstractmethod
+    def in_force(self, entity: Any) -> int | None:
+        """The limit of deliveries of an entity's record; None: unlimited."""
 
-@dataclass(frozen=True, slots=True)
-class FamilyPages:
-    """What a family provides for shared pages.
+    @abstractmethod
+    def propose(self, entity: Any, lock: timedelta | None, deliveries: int | None, time_to_live: timedelta | None) -> str:
+        """The URL that previews these values (None: as it is) of an entity's record; empty: none of them is a setting."""
 
-    urls:        the family's own URL patterns.
-    views:       by the name of a shared URL, such as "entity", the family's view.
-    parts:       by name, the templates that shared ones include ({% family_part %}); a missing one shows nothing.
-    message:     the family's part of the message page.
-    locks:       how its locks are released.
-    badge:       (message row) -> its state.
-    ends:        by state, the text before the countdown to its end.
-    events:      the texts of the timeline.
-    figures:     columns of a table with entities of this family only.
-    counts:      counts for a table with several families.
-    set_status:  (address, status, actor) -> pauses or resumes an entity.
-    settings_words: (entity, columns of a revision) -> its settings in words, by name.
-    setting_words: (kind of object, setting, value) -> the setting's name and its value in words, as on the settings pages.
-    audited_as:  by kind of object, the name that the audit gives to its creation by hand, where it is not "create ...".
-    namespaces:  None: the family has its own pages for namespaces, named in `namespace_urls`.
-    namespace_urls: URL names of these: "namespace_new", "namespace_delete".
-    new_entities: the forms that create an entity.
-    tags:        (entity row) -> tags that a list shows beside the name, each with its meaning.
-    needs_a_person: (entity row) -> whether its messages wait for an operator instead of a receiver.
-    dead_tab:    query of the list to which the count of dead letters links.
-    operations:  how operations on many messages work.
-    limits:      the lock and the maximum of deliveries, for analyses.
-    board:       how the board shows its entities.
-    send_url:    (namespace, path) -> the URL of the form that sends to an entity, or to what else the family sends to.
-    exchange_url: (namespace, name) -> the URL of an exchange's page; empty: the family has no exchanges.
-    demo:        name of the module with the family's part of the demo (explorer/demo/parts.py); empty: none.
-    term:        (term of the glossary) -> what the family calls it; empty: unknown.
-    lessons:     name of the package with the family's lessons and their actions (explorer/lessons/catalog.py); empty: none.
-    """
+
+class FamilyPages(ABC):
+    """What a family provides for shared pages."""
 
     family: Family
+    #: The family's own URL patterns.
     urls: Sequence[URLPattern | URLResolver]
+    #: By the name of a shared URL, such as "entity", the family's view.
     views: Mapping[str, View]
+    #: By name, the templates that shared ones include ({% family_part %}); a missing one shows nothing.
     parts: Mapping[str, str]
     message: MessagePage
     locks: LockPages
-    badge: Callable[[MessageRow], Badge]
-    ends: Mapping[Any, str]
-    events: EventTexts
-    texts: PageTexts
-    figures: tuple[Figure, ...]
-    counts: CommonCounts
-    new_entities: tuple[NewEntity, ...]
-    set_status: Callable[..., Any]
-    settings_words: Callable[[EntityRow, Mapping[str, Any]], Mapping[str, str]]
-    setting_words: Callable[[str, str, Any], tuple[str, str]]
     operations: FamilyOperations
     limits: LimitPages
     board: BoardPages
-    audited_as: Mapping[str, str] = field(default_factory=dict)
+    counts: CommonCounts
+    #: By state, the text before the countdown to its end.
+    ends: Mapping[Any, str]
+    #: The texts of the timeline.
+    events: EventTexts
+    texts: PageTexts
+    #: Columns of a table with entities of this family only.
+    figures: tuple[Figure, ...]
+    #: The forms that create an entity.
+    new_entities: tuple[NewEntity, ...]
+    #: By kind of object, the name that the audit gives to its creation by hand, where it is not "create ...".
+    audited_as: Mapping[str, str] = {}
+    #: None: the family has its own pages for namespaces, whose URL names are in `namespace_urls`.
     namespaces: NamespacePages | None = None
-    namespace_urls: Mapping[str, str] = field(default_factory=dict)
-    tags: Callable[[EntityRow], Sequence[tuple[str, str]]] = _empty
-    needs_a_person: Callable[[Counted], bool] = _no
+    namespace_urls: Mapping[str, str] = {}
+    #: Query of the list to which the count of dead letters links.
     dead_tab: str = ""
-    send_url: Callable[[str, str], str] = _send_url
-    exchange_url: Callable[[str, str], str] = lambda namespace, name: ""
+    #: Name of the module with the family's part of the demo (explorer/demo/parts.py); empty: none.
     demo: str = ""
-    term: Callable[[Any], str] = lambda term: ""
+    #: Name of the package with the family's lessons and their actions (explorer/lessons/catalog.py); empty: none.
     lessons: str = ""
 
     @property
@@ -327,6 +329,42 @@ class FamilyPages:
     @property
     def container_noun(self) -> str:
         return definition_of(self.family).container_noun
+
+    @abstractmethod
+    def badge(self, row: MessageRow) -> Badge:
+        """The state of a message."""
+
+    @abstractmethod
+    def set_status(self, address: EntityAddress, status: EntityStatus, *, actor: Actor) -> Any:
+        """Pause or resume an entity."""
+
+    @abstractmethod
+    def settings_words(self, entity: EntityRow, columns: Mapping[str, Any]) -> Mapping[str, str]:
+        """The settings of a revision in words, by name."""
+
+    @abstractmethod
+    def setting_words(self, kind: str, name: str, value: Any) -> tuple[str, str]:
+        """The name of a setting of a kind of object, and its value in words, as on the settings pages."""
+
+    @abstractmethod
+    def term(self, term: Any) -> str:
+        """What the family calls a term of the glossary; empty: unknown."""
+
+    def tags(self, entity: EntityRow) -> Sequence[tuple[str, str]]:
+        """Tags that a list shows beside the name, each with its meaning."""
+        return ()
+
+    def needs_a_person(self, entity: Counted) -> bool:
+        """Whether the entity's messages wait for an operator instead of a receiver."""
+        return False
+
+    def send_url(self, namespace: str, path: str) -> str:
+        """The URL of the form that sends to an entity, or to what else the family sends to."""
+        return reverse("explorer:send", args=(namespace, path))
+
+    def exchange_url(self, namespace: str, name: str) -> str:
+        """The URL of an exchange's page; empty: the family has no exchanges."""
+        return ""
 
 
 _registered: dict[Family, FamilyPages] = {}

@@ -9,7 +9,6 @@ from itertools import groupby
 from django.http import HttpRequest
 
 from broker_core import namespaces, reads
-from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.reads import Lock, LockFilter, MessageRow
 
@@ -52,11 +51,9 @@ def release_message(request: HttpRequest, address: EntityAddress, number: int) -
 
 def release_session(request: HttpRequest, address: EntityAddress, session_id: str) -> Act:
     """Release the lock of a session, for the posted reason."""
-    release, reason = _of(address, request.actor).release_session, given_reason(request)
-    if release is None:
-        return Act(error=InvalidArgument("session", "has no lock: entities of this family have no sessions"))
+    locks, reason = _of(address, request.actor), given_reason(request)
     return act(
-        request, "release session", address, lambda: release(address, session_id, reason, request.actor),
+        request, "release session", address, lambda: locks.release_session(address, session_id, reason, request.actor),
         target=f"session {session_id}",
         says=lambda done: (
             f"Released session {session_id}{_because(reason)}."
@@ -101,7 +98,7 @@ def _release(address: EntityAddress, held: Iterable[Lock], reason: str, actor: A
     locks = _of(address, actor)
     sessions = [lock.session_id for lock in held if lock.is_session and lock.session_id is not None]
     numbers = [lock.number for lock in held if lock.number is not None]
-    ended = sum(locks.release_session(address, one, reason, actor) for one in sessions) if locks.release_session else 0
+    ended = sum(locks.release_session(address, session, reason, actor) for session in sessions)
     through_session = [lock.number for lock in held if lock.number is not None and lock.session_id in sessions]
     rest = [number for number in numbers if number not in set(through_session)]
     return ended + len(through_session) + (len(locks.release(address, rest, reason, actor)) if rest else 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -111,21 +112,23 @@ class Lane:
     place: EntityAddress | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class BoardPages:
-    """How the board shows a family's entities.
+class BoardPages(ABC):
+    """How the board shows a family's entities."""
 
-    lanes:  (entity row, actor) -> its lanes.
-    tries:  (message row) -> how often it failed, or was received, as a number and in words; empty: never.
-    boxes:  the slug of the lane with a box for each receiver.
-    dead_letters: (entity row) -> where its dead letters go, as name and URL, if no lane has them; None: a lane has them, or they
-                  are dropped.
-    """
-
-    lanes: Callable[[EntityRow, Actor], Sequence[Lane]]
-    tries: Callable[[MessageRow], tuple[int, str]]
+    #: The slug of the lane with a box for each receiver.
     boxes: str
-    dead_letters: Callable[[EntityRow], tuple[str, str] | None] = lambda entity: None
+
+    @abstractmethod
+    def lanes(self, entity: EntityRow, actor: Actor) -> Sequence[Lane]:
+        """The lanes of an entity."""
+
+    @abstractmethod
+    def tries(self, row: MessageRow) -> tuple[int, str]:
+        """How often a message failed, or was received, as a number and in words; empty: never."""
+
+    def dead_letters(self, entity: EntityRow) -> tuple[str, str] | None:
+        """Where its dead letters go, as name and URL, if no lane has them; None: a lane has them, or they are dropped."""
+        return None
 
 
 @dataclass(frozen=True, slots=True)

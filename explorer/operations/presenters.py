@@ -241,8 +241,8 @@ def offers(entity: EntityRow, tab: str, filter: str, *, actor: Actor) -> dict:
     locked = provided.lists[tab].locked
     kinds: Sequence[tuple[Kind, bool]] = [
         (Kind.RESUBMIT, provided.resubmits(tab, entity)),
-        (Kind.RELEASE, provided.release is not None and tab in provided.releases),
-        (Kind.MOVE, provided.move is not None and not locked),
+        (Kind.RELEASE, tab in provided.releases),
+        (Kind.MOVE, not locked),
         (Kind.ARCHIVE, not locked),
         (Kind.DISCARD, not locked),
     ]

@@ -13,7 +13,6 @@ from broker_core.common.errors import BrokerError, InvalidArgument
 from broker_core.common.types import Actor, Right
 from broker_core.operations import Kind, Operation, Selection
 from broker_core.reads import EntityRow
-from explorer.frames.family import pages_of
 
 from . import runner
 from .patching import check_patch
@@ -44,7 +43,7 @@ def start(
         actor.require(Right.SEE_BODIES, chosen.address)
     counted = count(chosen, actor=actor, up_to=up_to)
     options = dict(options or {})
-    _check(kind, counted.family, options)
+    _check(kind, options)
     operation = core.create(
         kind,
         counted.selection,
@@ -81,16 +80,7 @@ def _begun(operation: Operation, *, at_once: bool) -> Operation:
     return core.find(operation.id) or operation
 
 
-def _check(kind: Kind, family: Any, options: dict[str, Any]) -> None:
-    provided = pages_of(family).operations
-    has = {
-        Kind.RESUBMIT: provided.resubmit,
-        Kind.REPAIR: provided.resubmit,
-        Kind.MOVE: provided.move,
-        Kind.RELEASE: provided.release,
-    }
-    if kind in has and has[kind] is None:
-        raise InvalidArgument("kind", f"{pages_of(family).title} has no operation '{kind}'")
+def _check(kind: Kind, options: dict[str, Any]) -> None:
     if kind is Kind.MOVE and not options.get("to"):
         raise InvalidArgument("to", "is required: where the messages are moved to")
     if kind is Kind.REPAIR:

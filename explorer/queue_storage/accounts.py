@@ -7,17 +7,19 @@ from typing import Any
 
 from broker_core import namespaces, queue_storage
 from broker_core.common.types import Actor
+from explorer.frames.family import NamespacePages
 
 
-def create(given: Mapping[str, Any], actor: Actor) -> Any:
-    return queue_storage.create_account(given["name"], given["description"], actor=actor)
+class StorageAccounts(NamespacePages):
+    """Storage accounts on the shared pages."""
 
+    def create(self, given: Mapping[str, Any], actor: Actor) -> Any:
+        return queue_storage.create_account(given["name"], given["description"], actor=actor)
 
-def delete(here: namespaces.Namespace, actor: Actor) -> str:
-    """Delete an account with its queues. Returns the result in words."""
-    deleted = queue_storage.delete_account(here.name, actor=actor)
-    return f"Deleted the storage account {here.name}: {deleted.queues:,} queues, {deleted.messages:,} messages."
+    def delete(self, here: namespaces.Namespace, actor: Actor) -> str:
+        """Delete an account with its queues. Returns the result in words."""
+        deleted = queue_storage.delete_account(here.name, actor=actor)
+        return f"Deleted the storage account {here.name}: {deleted.queues:,} queues, {deleted.messages:,} messages."
 
-
-def contents(here: namespaces.Namespace, actor: Actor) -> Any:
-    return queue_storage.preview_delete_account(here.name, actor=actor)
+    def contents(self, here: namespaces.Namespace, actor: Actor) -> Any:
+        return queue_storage.preview_delete_account(here.name, actor=actor)

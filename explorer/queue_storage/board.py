@@ -17,30 +17,42 @@ _DELAYED = (DisplayState.DELAYED, DisplayState.RESCHEDULED)
 _LEASED = (DisplayState.LEASED, DisplayState.EXTENDED)
 
 
-def lanes(entity: EntityRow, actor: Actor) -> list[Lane]:
-    """By the reason why a message is invisible, and the poison queue, if there is one."""
-    found = [
-        Lane(
-            "delayed", "delayed", "scheduled", "scheduled", "visible later", "No delayed messages.", Tab.ACTIVE,
-            counts.delayed, lambda row: row.display_state in _DELAYED, (int(HoldKind.PUT), int(HoldKind.UPDATE_BEFORE_GET)),
-        ),
-        Lane(
-            "visible", "visible", "active", "active", "returned by a get", "No visible messages.", Tab.ACTIVE,
-            lambda e: None if e.expired_pending.capped else figures.at_hand(e),
-            lambda row: row.display_state is DisplayState.VISIBLE, (0,),
-        ),
-        Lane(
-            "leased", "leased", "locked", "locked", "until the visibility timeout ends", "No leased messages.", Tab.ACTIVE,
-            counts.leased, lambda row: row.display_state in _LEASED, (int(HoldKind.GET), int(HoldKind.UPDATE)),
-            by=lambda row: actor_name(row.locked_by) or "a client",
-        ),
-        Lane(
-            "expired", "expired", "expired", "expired", "no longer visible", "No expired messages.", Tab.ACTIVE,
-            lambda e: e.expired_pending, lambda row: row.display_state is DisplayState.EXPIRED, (EXPIRED,),
-        ),
-    ]  # fmt: skip
-    poison = queue_storage.get_queue(entity.address, actor=actor).poison
-    return [*found, *([_poison(poison, actor)] if poison and _exists(poison, actor) else [])]
+class StorageBoard(BoardPages):
+    """How the board shows storage queues."""
+
+    boxes = "leased"
+
+    def lanes(self, entity: EntityRow, actor: Actor) -> list[Lane]:
+        """By the reason why a message is invisible, and the poison queue, if there is one."""
+        found = [
+            Lane(
+                "delayed", "delayed", "scheduled", "scheduled", "visible later", "No delayed messages.", Tab.ACTIVE,
+                counts.delayed, lambda row: row.display_state in _DELAYED, (int(HoldKind.PUT), int(HoldKind.UPDATE_BEFORE_GET)),
+            ),
+            Lane(
+                "visible", "visible", "active", "active", "returned by a get", "No visible messages.", Tab.ACTIVE,
+                lambda e: None if e.expired_pending.capped else figures.at_hand(e),
+                lambda row: row.display_state is DisplayState.VISIBLE, (0,),
+            ),
+            Lane(
+                "leased", "leased", "locked", "locked", "until the visibility timeout ends", "No leased messages.", Tab.ACTIVE,
+                counts.leased, lambda row: row.display_state in _LEASED, (int(HoldKind.GET), int(HoldKind.UPDATE)),
+                by=lambda row: actor_name(row.locked_by) or "a client",
+            ),
+            Lane(
+                "expired", "expired", "expired", "expired", "no longer visible", "No expired messages.", Tab.ACTIVE,
+                lambda e: e.expired_pending, lambda row: row.display_state is DisplayState.EXPIRED, (EXPIRED,),
+            ),
+        ]  # fmt: skip
+        poison = queue_storage.get_queue(entity.address, actor=actor).poison
+        return [*found, *([_poison(poison, actor)] if poison and _exists(poison, actor) else [])]
+
+    def tries(self, row: MessageRow) -> tuple[int, str]:
+        """How often it was returned by a get; of a leased one, also the end of the pop receipt that its receiver got."""
+        found = [f"dequeued {row.delivery_count}×"] if row.delivery_count else []
+        if row.display_state in _LEASED and row.lock_token:
+            found.append(f"receipt …{row.lock_token.hex[-4:]}")
+        return row.delivery_count, ", ".join(found)
 
 
 def _poison(address: EntityAddress, actor: Actor) -> Lane:
@@ -56,14 +68,3 @@ def _exists(address: EntityAddress, actor: Actor) -> bool:
     except EntityNotFound:
         return False
     return True
-
-
-def tries(row: MessageRow) -> tuple[int, str]:
-    """How often it was returned by a get; of a leased one, also the end of the pop receipt that its receiver got."""
-    found = [f"dequeued {row.delivery_count}×"] if row.delivery_count else []
-    if row.display_state in _LEASED and row.lock_token:
-        found.append(f"receipt …{row.lock_token.hex[-4:]}")
-    return row.delivery_count, ", ".join(found)
-
-
-BOARD = BoardPages(lanes, tries, boxes="leased")

@@ -40,6 +40,16 @@ FIGURES = (
     EXPIRED,
     DEAD,
 )
-COUNTS = CommonCounts(
-    held=leased, waiting=delayed, dead=lambda entity: entity.counts.active if entity.waits_for_operator else None
-)
+
+
+class StorageCounts(CommonCounts):
+    """Counts of storage queues. A poison queue's messages are its dead letters."""
+
+    def held(self, entity: Counted) -> int:
+        return leased(entity)
+
+    def waiting(self, entity: Counted) -> int | None:
+        return delayed(entity)
+
+    def dead(self, entity: Counted) -> int | None:
+        return entity.counts.active if entity.waits_for_operator else None

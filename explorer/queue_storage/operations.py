@@ -13,59 +13,53 @@ from broker_core.common.errors import InvalidArgument
 from broker_core.operations import NOT_THERE, Batch, Outcome, Place, Skip
 from broker_core.queue_storage.rules.limits import TEXT_BYTES
 from broker_core.queue_storage.rules.messages import encode_text
+from broker_core.reads import EntityRow
 from broker_core.store.driver import Steps
 from explorer.frames.family import FamilyOperations
 
 from .lists import LISTS
 
 
-def _resubmit(batch: Batch) -> Steps:
-    return (yield from queue_storage.move.steps(batch.operation.selection.address, batch.numbers, actor=batch.actor))
+class StorageOperations(FamilyOperations):
+    """Operations on messages of storage queues."""
 
+    lists = {one.slug: Place(holds=one.holds) for one in LISTS}
+    releases = ("all", "leased", "delayed")
+    hides_held = True
+    largest_body = TEXT_BYTES
 
-def _move(batch: Batch) -> Steps:
-    operation = batch.operation
-    return (
-        yield from queue_storage.move.steps(
-            operation.selection.address, batch.numbers, operation.options["to"], actor=batch.actor
+    def resubmit(self, batch: Batch) -> Steps:
+        return (yield from queue_storage.move.steps(batch.operation.selection.address, batch.numbers, actor=batch.actor))
+
+    def move(self, batch: Batch) -> Steps:
+        operation = batch.operation
+        return (
+            yield from queue_storage.move.steps(
+                operation.selection.address, batch.numbers, operation.options["to"], actor=batch.actor
+            )
         )
-    )
 
+    def resubmits(self, tab: str, entity: EntityRow) -> bool:
+        return entity.waits_for_operator
 
-def _release(batch: Batch) -> Steps:
-    released = yield from queue_storage.release.steps(batch.operation.selection.address, batch.numbers, actor=batch.actor)
-    left = set(batch.numbers) - set(released)
-    return Outcome(len(released), dict.fromkeys(left, Skip(f"already visible, or {NOT_THERE}")))
+    def release(self, batch: Batch) -> Steps:
+        released = yield from queue_storage.release.steps(batch.operation.selection.address, batch.numbers, actor=batch.actor)
+        left = set(batch.numbers) - set(released)
+        return Outcome(len(released), dict.fromkeys(left, Skip(f"already visible, or {NOT_THERE}")))
 
+    def read_record(self, record: Any) -> tuple[str, timedelta | None]:
+        try:
+            text = record.body.decode()
+        except UnicodeDecodeError:
+            raise InvalidArgument("body_base64", "is not text: messages of storage queues are text") from None
+        encode_text(text)
+        return text, record.time_to_live
 
-def _text(record: Any) -> tuple[str, timedelta | None]:
-    try:
-        text = record.body.decode()
-    except UnicodeDecodeError:
-        raise InvalidArgument("body_base64", "is not text: messages of storage queues are text") from None
-    encode_text(text)
-    return text, record.time_to_live
-
-
-def _put(batch: Batch, messages: Sequence[tuple[str, timedelta | None]]) -> Steps:
-    """All with one time-to-live are put at once."""
-    operation, found = batch.operation, []
-    for life, some in groupby(messages, key=itemgetter(1)):
-        texts = [text for text, _ in some]
-        put = yield from queue_storage.put_all.steps(operation.address, texts, time_to_live=life, actor=batch.actor)
-        found += [[(operation.entity_id, one.sequence_number)] for one in put]
-    return found
-
-
-OPERATIONS = FamilyOperations(
-    lists={one.slug: Place(holds=one.holds) for one in LISTS},
-    resubmit=_resubmit,
-    move=_move,
-    release=_release,
-    releases=("all", "leased", "delayed"),
-    resubmits=lambda _, entity: entity.waits_for_operator,
-    hides_held=True,
-    read_record=_text,
-    send_records=_put,
-    largest_body=TEXT_BYTES,
-)
+    def send_records(self, batch: Batch, messages: Sequence[tuple[str, timedelta | None]]) -> Steps:
+        """All with one time-to-live are put at once."""
+        operation, found = batch.operation, []
+        for life, some in groupby(messages, key=itemgetter(1)):
+            texts = [text for text, _ in some]
+            put = yield from queue_storage.put_all.steps(operation.address, texts, time_to_live=life, actor=batch.actor)
+            found += [[(operation.entity_id, one.sequence_number)] for one in put]
+        return found

@@ -1,52 +1,78 @@
-"""Registers the RabbitMQ family's pages."""
+"""The pages of RabbitMQ, for what all families share."""
 
 from __future__ import annotations
 
-from functools import partial
-from operator import attrgetter
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
 
 from django.urls import include, path, reverse
 
 from broker_core import rabbitmq
-from broker_core.common.types import Family
-from explorer.frames.family import FamilyPages, LimitPages, LockPages, MessagePage, NewEntity, PageTexts
+from broker_core.common.types import Actor, EntityAddress, EntityStatus, Family
+from broker_core.reads import Counted, EntityRow, MessageRow
+from explorer.frames.family import FamilyPages, LimitPages, LockPages, NewEntity, PageTexts
+from explorer.frames.values import Badge
 
-from . import board, message, message_facts, policies, queue, queues, states
-from .operations import OPERATIONS
+from . import policies, queue, queues, states
+from .board import RabbitBoard
+from .message import RabbitMessagePage
+from .operations import RabbitOperations
 
 _PARTS = (
     "overview_links", "overview_new", "overview_empty", "message_links", "message_extra", "settings_fold", "entity_warnings",
 )  # fmt: skip
 
-RABBITMQ = FamilyPages(
-    family=Family.RABBITMQ,
-    views={
+
+class RabbitLocks(LockPages):
+    """How operators release unacknowledged deliveries."""
+
+    word = "delivery"
+    effect = (
+        "The message is requeued at its position, as redelivered. The channel keeps its other deliveries; if it still "
+        "acknowledges this one, it is closed, as for any unknown delivery tag."
+    )
+
+    def release(self, address: EntityAddress, numbers: Sequence[int], reason: str, actor: Actor) -> Sequence[int]:
+        return rabbitmq.release(address, numbers, reason=reason, actor=actor)
+
+
+class RabbitLimits(LimitPages):
+    """The consumer timeout and the delivery limit."""
+
+    lock = "consumer timeout"
+    deliveries = "delivery limit"
+    idle = "expiry of unused queues (x-expires)"
+    sending_is_use = False
+    more_deliveries = 1
+    notices_crashes = True
+
+    def in_force(self, entity: Any) -> int | None:
+        return (entity.effective or {}).get("delivery_limit")
+
+    def propose(self, entity: Any, lock: timedelta | None, deliveries: int | None, time_to_live: timedelta | None) -> str:
+        return policies.propose(entity, lock, deliveries, time_to_live)
+
+
+class RabbitPages(FamilyPages):
+    """The pages of RabbitMQ."""
+
+    family = Family.RABBITMQ
+    urls = [path("rabbitmq/", include("explorer.rabbitmq.urls"))]
+    views = {
         "entity": queue.queue,
         "entity_delete": queues.delete,
-    },
-    parts={name: f"explorer/rabbitmq/_{name}.html" for name in _PARTS},
-    message=MessagePage(
-        actions=message.actions,
-        carry_out=message.carry_out,
-        explain=message.explain,
-        is_held_by=lambda row, actor: False,
-        property_name=str,
-        state_line=message_facts.state_line,
-        facts=message_facts.facts,
-        beside=message.beside,
-        property_text=message_facts.property_text,
-        anchors=message.anchors,
-    ),
-    locks=LockPages(
-        word="delivery",
-        release=lambda address, numbers, reason, actor: rabbitmq.release(address, numbers, reason=reason, actor=actor),
-        effect="The message is requeued at its position, as redelivered. The channel keeps its other deliveries; if it still "
-        "acknowledges this one, it is closed, as for any unknown delivery tag.",
-    ),
-    badge=states.badge,
-    ends={},
-    events=states.EVENTS,
-    texts=PageTexts(
+    }
+    parts = {name: f"explorer/rabbitmq/_{name}.html" for name in _PARTS}
+    message = RabbitMessagePage()
+    locks = RabbitLocks()
+    operations = RabbitOperations()
+    limits = RabbitLimits()
+    board = RabbitBoard()
+    counts = states.RabbitCounts()
+    ends: Mapping[Any, str] = {}
+    events = states.EVENTS
+    texts = PageTexts(
         body="Body",
         application_properties="Headers",
         leaves="acknowledged, expired, dropped, purged, moved or dead-lettered",
@@ -54,39 +80,43 @@ RABBITMQ = FamilyPages(
         receiver="consumer",
         copier="exchange",
         lock_lost="their channel closed or timed out",
-    ),
-    figures=states.FIGURES,
-    counts=states.COUNTS,
-    operations=OPERATIONS,
-    limits=LimitPages(
-        lock="consumer timeout",
-        deliveries="delivery limit",
-        idle="expiry of unused queues (x-expires)",
-        sending_is_use=False,
-        in_force=lambda entity: (entity.effective or {}).get("delivery_limit"),
-        propose=policies.propose,
-        more_deliveries=1,
-        notices_crashes=True,
-    ),
-    board=board.BOARD,
-    new_entities=(NewEntity("RabbitMQ queue", "queue", partial(reverse, "explorer:rabbitmq_queue_new_where")),),
-    set_status=rabbitmq.set_status,
-    settings_words=queue.settings_words,
-    setting_words=queue.setting_words,
-    audited_as={
+    )
+    figures = states.FIGURES
+    new_entities = (NewEntity("RabbitMQ queue", "queue", "rabbitmq_queue_new_where"),)
+    audited_as = {
         "queue": "declare queue",
         "exchange": "declare exchange",
         "binding": "bind",
         "policy": "set policy",
         "operator policy": "set operator policy",
-    },  # fmt: skip
-    urls=[path("rabbitmq/", include("explorer.rabbitmq.urls"))],
-    namespace_urls={"namespace_new": "rabbitmq_vhost_new", "namespace_delete": "rabbitmq_vhost_delete"},
-    tags=states.tags,
-    needs_a_person=lambda entity: entity.waits_for_operator,
-    exchange_url=lambda vhost, exchange: reverse("explorer:rabbitmq_exchange", args=(vhost, exchange)),
-    send_url=lambda vhost, exchange: reverse("explorer:rabbitmq_publish", args=(vhost, exchange)),
-    demo="explorer.rabbitmq.demo",
-    term=attrgetter("rabbitmq"),
-    lessons="explorer.rabbitmq.lessons",
-)
+    }
+    namespace_urls = {"namespace_new": "rabbitmq_vhost_new", "namespace_delete": "rabbitmq_vhost_delete"}
+    demo = "explorer.rabbitmq.demo"
+    lessons = "explorer.rabbitmq.lessons"
+
+    def badge(self, row: MessageRow) -> Badge:
+        return states.badge(row)
+
+    def set_status(self, address: EntityAddress, status: EntityStatus, *, actor: Actor) -> Any:
+        return rabbitmq.set_status(address, status, actor=actor)
+
+    def settings_words(self, entity: EntityRow, columns: Mapping[str, Any]) -> Mapping[str, str]:
+        return queue.settings_words(entity, columns)
+
+    def setting_words(self, kind: str, name: str, value: Any) -> tuple[str, str]:
+        return queue.setting_words(kind, name, value)
+
+    def term(self, term: Any) -> str:
+        return term.rabbitmq
+
+    def tags(self, entity: EntityRow) -> Sequence[tuple[str, str]]:
+        return states.tags(entity)
+
+    def needs_a_person(self, entity: Counted) -> bool:
+        return entity.waits_for_operator
+
+    def send_url(self, namespace: str, path: str) -> str:
+        return reverse("explorer:rabbitmq_publish", args=(namespace, path))
+
+    def exchange_url(self, namespace: str, name: str) -> str:
+        return reverse("explorer:rabbitmq_exchange", args=(namespace, name))

@@ -18,27 +18,71 @@ from broker_core.rabbitmq.messages import browsing
 from broker_core.rabbitmq.messages.moving import Why
 from broker_core.rabbitmq.rules.deaths import BEFORE_MOVE, X_DEATH
 from broker_core.rabbitmq.rules.errors import AmqpError
-from broker_core.reads import Explanation, MessageDetail, Tab
+from broker_core.reads import EntityRow, Explanation, MessageDetail, Tab
 from explorer.frames import releasing
 from explorer.frames.actions import Action
-from explorer.frames.family import MessageRecord
+from explorer.frames.family import MessagePage, MessageRecord
 from explorer.frames.filtering import in_query
 from explorer.frames.lists import neighbour
 from explorer.frames.shell import Act, act
+from explorer.frames.values import Fact, StateLine
 from explorer.operations.presenters import report, undo_url
 from explorer.rabbitmq.forms.move import in_words
 from explorer.rabbitmq.forms.topology import QueueQuery
 
-from . import presenters
+from . import message_facts, presenters
 from .moving import move_back
 from .queue import HOLDS
 
 
-def actions(detail: MessageDetail, actor: Actor) -> list[Action]:
-    """Release an unacknowledged message; and "move back", if it records where it died."""
-    no_right = "" if Right.OPERATE in actor.rights else "Acting on messages requires the operator role."
-    found = [releasing.action(detail.row, no_right)] if detail.row.owner_id is not None else []
-    return found + _move_back(detail, actor, no_right)
+class RabbitMessagePage(MessagePage):
+    """The page of a message of a RabbitMQ queue."""
+
+    def actions(self, detail: MessageDetail, actor: Actor) -> list[Action]:
+        """Release an unacknowledged message; and "move back", if it records where it died."""
+        no_right = "" if Right.OPERATE in actor.rights else "Acting on messages requires the operator role."
+        found = [releasing.action(detail.row, no_right)] if detail.row.owner_id is not None else []
+        return found + _move_back(detail, actor, no_right)
+
+    def carry_out(self, request: HttpRequest, address: EntityAddress, number: int, action: str) -> Act | None:
+        """Carry out an action. None: RabbitMQ has no such action."""
+        if action == releasing.RELEASE:
+            return releasing.release_message(request, address, number)
+        if action != "move-back":
+            return None
+        done = act(
+            request, "move", address, lambda: move_back(address, number, request.actor),
+            target=f"message {number} {in_words(Back(), 1)}", says=report, undo=lambda one: undo_url(one, request.path),
+        )  # fmt: skip
+        return Act(error=done.error)  # the new message is in another queue: this message's page links to it
+
+    def explain(self, address: EntityAddress, number: int, actor: Actor) -> Explanation | None:
+        return browsing.explain(address, number, actor=actor)
+
+    def anchors(self, headers: Mapping[str, Any]) -> dict[str, str]:
+        """The headers that have their own section on the page, with the section's id."""
+        found = {X_DEATH: "deaths", BEFORE_MOVE: "deaths-before"}
+        return {name: section for name, section in found.items() if presenters.deaths(headers.get(name))}
+
+    def beside(self, query: QueryDict, record: MessageRecord, side: str, actor: Actor) -> int | None:
+        """The next or previous message in the list that the query selects; None: none, or it selects no list of messages."""
+        form = QueueQuery(query)
+        if not form.is_valid() or (tab := form.cleaned_data["tab"] or "messages") not in HOLDS:
+            return None
+        if (narrowed := in_query(query, record.row, HOLDS[tab])) is None:
+            return None
+        newest_first = form.cleaned_data["order"] == "newest"
+        read = partial(reads.list_messages, record.address, Tab.ACTIVE, filter=narrowed, actor=actor)
+        return neighbour(side, record.number, newest_first=newest_first, read=read)
+
+    def state_line(self, detail: MessageDetail, explanation: Explanation | None, entity: EntityRow, actor: Actor) -> StateLine:
+        return message_facts.state_line(detail, explanation, entity, actor)
+
+    def facts(self, record: MessageRecord) -> list[Fact]:
+        return message_facts.facts(record)
+
+    def property_text(self, name: str, value: Any) -> tuple[str, str]:
+        return message_facts.property_text(name, value)
 
 
 def _move_back(detail: MessageDetail, actor: Actor, no_right: str) -> list[Action]:
@@ -55,38 +99,3 @@ def _move_back(detail: MessageDetail, actor: Actor, no_right: str) -> list[Actio
     where = ", ".join(would.arriving) or "its original queue"
     says = f"Moves the message back to {where}, where it died last, as a new message that refers to this one."
     return [Action("move-back", f"Move back to {where}", "back", no_right or why_not, says)]
-
-
-def carry_out(request: HttpRequest, address: EntityAddress, number: int, action: str) -> Act | None:
-    """Carry out an action. None: RabbitMQ has no such action."""
-    if action == releasing.RELEASE:
-        return releasing.release_message(request, address, number)
-    if action != "move-back":
-        return None
-    done = act(
-        request, "move", address, lambda: move_back(address, number, request.actor),
-        target=f"message {number} {in_words(Back(), 1)}", says=report, undo=lambda one: undo_url(one, request.path),
-    )  # fmt: skip
-    return Act(error=done.error)  # the new message is in another queue: this message's page links to it
-
-
-def explain(address: EntityAddress, number: int, actor: Actor) -> Explanation | None:
-    return browsing.explain(address, number, actor=actor)
-
-
-def anchors(headers: Mapping[str, Any]) -> dict[str, str]:
-    """The headers that have their own section on the page, with the section's id."""
-    found = {X_DEATH: "deaths", BEFORE_MOVE: "deaths-before"}
-    return {name: section for name, section in found.items() if presenters.deaths(headers.get(name))}
-
-
-def beside(query: QueryDict, record: MessageRecord, side: str, actor: Actor) -> int | None:
-    """The next or previous message in the list that the query selects; None: none, or it selects no list of messages."""
-    form = QueueQuery(query)
-    if not form.is_valid() or (tab := form.cleaned_data["tab"] or "messages") not in HOLDS:
-        return None
-    if (narrowed := in_query(query, record.row, HOLDS[tab])) is None:
-        return None
-    newest_first = form.cleaned_data["order"] == "newest"
-    read = partial(reads.list_messages, record.address, Tab.ACTIVE, filter=narrowed, actor=actor)
-    return neighbour(side, record.number, newest_first=newest_first, read=read)

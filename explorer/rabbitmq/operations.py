@@ -8,13 +8,13 @@ from typing import Any
 
 from broker_core import rabbitmq
 from broker_core.common.errors import InvalidArgument
-from broker_core.common.types import LedgerState
+from broker_core.common.types import EntityAddress, LedgerState
 from broker_core.operations import NOT_THERE, Batch, Outcome, Place, Places, Skip
 from broker_core.rabbitmq import Back, DeadLetterOrigin, Publication, ToExchange, ToQueue
 from broker_core.rabbitmq.connections import channels
 from broker_core.rabbitmq.messages import properties
 from broker_core.rabbitmq.messages.moving import Target
-from broker_core.reads import EXPIRED
+from broker_core.reads import EXPIRED, EntityRow
 from broker_core.store.driver import Steps
 from explorer.frames.family import FamilyOperations
 from explorer.rabbitmq.forms.move import in_words, read_group
@@ -50,33 +50,57 @@ def _to(batch: Batch, target: Target, of: DeadLetterOrigin | None = None) -> Ste
     return copies, others | why
 
 
-def _move(batch: Batch) -> Steps:
-    options = batch.operation.options
-    of = read_group(options["group"]) if options.get("group") else None
-    return (yield from _to(batch, read_target(options["to"]), of))
+class RabbitOperations(FamilyOperations):
+    """Operations on messages of RabbitMQ queues."""
 
+    lists = {
+        "messages": Place(),
+        "ready": Place(holds=(0,)),
+        "unacked": Place(holds=(int(LedgerState.LOCKED),)),
+        "expired": Place(holds=(EXPIRED,)),
+    }
+    releases = ("unacked",)
+    largest_body = 128 * 1024 * 1024
 
-def _release(batch: Batch) -> Steps:
-    released = yield from channels.release.steps(batch.operation.selection.address.main, batch.numbers, actor=batch.actor)
-    left = set(batch.numbers) - set(released)
-    return Outcome(len(released), dict.fromkeys(left, Skip(f"not held, or {NOT_THERE}")))
+    def resubmit(self, batch: Batch) -> Steps:
+        return (yield from _to(batch, Back()))
 
+    def move(self, batch: Batch) -> Steps:
+        options = batch.operation.options
+        of = read_group(options["group"]) if options.get("group") else None
+        return (yield from _to(batch, read_target(options["to"]), of))
 
-def _publication(record: Any) -> Publication:
-    try:
-        found = properties.read(record.properties, record.message_id, record.stored_properties)
-    except (ValueError, ArithmeticError, TypeError, LookupError, AttributeError, RecursionError):
-        raise InvalidArgument("application_properties", 'must be headers as exported, such as {"n": ["int", "5"]}') from None
-    properties.check(found)
-    return Publication(record.body, properties=found)
+    def target(self, name: str) -> dict[str, Any]:
+        return target_json(ToQueue(name))
 
+    def target_words(self, target: Mapping[str, Any]) -> str:
+        return in_words(read_target(target))
 
-def _publish(batch: Batch, publications: Sequence[Publication]) -> Steps:
-    """To the queue itself, through the default exchange."""
-    operation = batch.operation
-    named = [replace(one, routing_key=operation.address.path) for one in publications]
-    published = yield from rabbitmq.publish.steps(operation.address.namespace, named, actor=batch.actor)
-    return [_stored(one, operation.address.path, operation.entity_id) for one in published]
+    def move_page(self, address: EntityAddress) -> str:
+        return link("move", address.namespace, address.path)
+
+    def resubmits(self, tab: str, entity: EntityRow) -> bool:
+        return tab in ("messages", "ready")
+
+    def release(self, batch: Batch) -> Steps:
+        released = yield from channels.release.steps(batch.operation.selection.address.main, batch.numbers, actor=batch.actor)
+        left = set(batch.numbers) - set(released)
+        return Outcome(len(released), dict.fromkeys(left, Skip(f"not held, or {NOT_THERE}")))
+
+    def read_record(self, record: Any) -> Publication:
+        try:
+            found = properties.read(record.properties, record.message_id, record.stored_properties)
+        except (ValueError, ArithmeticError, TypeError, LookupError, AttributeError, RecursionError):
+            raise InvalidArgument("application_properties", 'must be headers as exported, such as {"n": ["int", "5"]}') from None
+        properties.check(found)
+        return Publication(record.body, properties=found)
+
+    def send_records(self, batch: Batch, publications: Sequence[Publication]) -> Steps:
+        """To the queue itself, through the default exchange."""
+        operation = batch.operation
+        named = [replace(one, routing_key=operation.address.path) for one in publications]
+        published = yield from rabbitmq.publish.steps(operation.address.namespace, named, actor=batch.actor)
+        return [_stored(one, operation.address.path, operation.entity_id) for one in published]
 
 
 def _stored(published: rabbitmq.Published, name: str, entity_id: int) -> Places | Skip:
@@ -84,24 +108,3 @@ def _stored(published: rabbitmq.Published, name: str, entity_id: int) -> Places 
     if published.refused:
         return Skip("refused: the queue is full", failed=True)
     return [(entity_id if queue == name else 0, number) for queue, number in published.queues]
-
-
-OPERATIONS = FamilyOperations(
-    lists={
-        "messages": Place(),
-        "ready": Place(holds=(0,)),
-        "unacked": Place(holds=(int(LedgerState.LOCKED),)),
-        "expired": Place(holds=(EXPIRED,)),
-    },
-    resubmit=lambda batch: _to(batch, Back()),
-    move=_move,
-    target=lambda name: target_json(ToQueue(name)),
-    release=_release,
-    releases=("unacked",),
-    move_page=lambda address: link("move", address.namespace, address.path),
-    target_words=lambda stored: in_words(read_target(stored)),
-    resubmits=lambda tab, _: tab in ("messages", "ready"),
-    read_record=_publication,
-    send_records=_publish,
-    largest_body=128 * 1024 * 1024,
-)

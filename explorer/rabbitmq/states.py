@@ -5,7 +5,7 @@ from __future__ import annotations
 from broker_core.common.types import EventKind
 from broker_core.rabbitmq.rules.deaths import MOVED
 from broker_core.rabbitmq.rules.display_state import DisplayState
-from broker_core.reads import EntityRow, MessageRow
+from broker_core.reads import Counted, EntityRow, MessageRow
 from explorer.frames.family import CommonCounts, EventTexts
 from explorer.frames.figures import DEAD
 from explorer.frames.values import Badge, Figure
@@ -34,9 +34,6 @@ FIGURES = (
     Figure("total", "Total", "Ready and unacked", lambda e: e.counts.active, "num opt", word="total"),
     DEAD,
 )  # fmt: skip
-COUNTS = CommonCounts(
-    held=lambda entity: entity.counts.locked, dead=lambda entity: entity.counts.active if entity.waits_for_operator else None
-)
 EVENTS = EventTexts(
     words={
         EventKind.SENT: "published", EventKind.RECEIVED: "delivered", EventKind.COMPLETED: "acknowledged",
@@ -64,6 +61,16 @@ EVENTS = EventTexts(
     count="returns",
     moved_by_operator=MOVED,
 )  # fmt: skip
+
+
+class RabbitCounts(CommonCounts):
+    """Counts of RabbitMQ queues. The messages of a dead-letter queue without a consumer are its dead letters."""
+
+    def held(self, entity: Counted) -> int:
+        return entity.counts.locked
+
+    def dead(self, entity: Counted) -> int | None:
+        return entity.counts.active if entity.waits_for_operator else None
 
 
 def badge(row: MessageRow) -> Badge:

@@ -1,22 +1,24 @@
-"""Registers the Service Bus family's pages."""
+"""The pages of Service Bus, for what all families share."""
 
 from __future__ import annotations
 
-from functools import partial
-from operator import attrgetter
-
-from django.urls import reverse
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
 
 from broker_core import service_bus
-from broker_core.common.types import EntityKind, Family
+from broker_core.common.types import Actor, EntityAddress, EntityKind, EntityStatus, Family
+from broker_core.reads import EntityRow, MessageRow
 from broker_core.service_bus import entities
 from explorer.frames import timeline
-from explorer.frames.family import FamilyPages, LimitPages, LockPages, MessagePage, NamespacePages, NewEntity, PageTexts
-from explorer.frames.presenters import property_name
+from explorer.frames.family import FamilyPages, LimitPages, LockPages, NewEntity, PageTexts
+from explorer.frames.values import Badge
 
-from . import board, entity, message, message_facts, namespaces, presenters, receiver, send, settings, settling, urls
-from .amqp_values import read_sections
-from .operations import OPERATIONS
+from . import entity, presenters, receiver, send, settings, urls
+from .board import ServiceBusBoard
+from .message import ServiceBusMessagePage
+from .namespaces import ServiceBusNamespaces
+from .operations import ServiceBusOperations
 
 _PARTS = (
     "overview_new",
@@ -29,68 +31,86 @@ _PARTS = (
     "namespace_facts",
 )
 
-SERVICE_BUS = FamilyPages(
-    family=Family.SERVICE_BUS,
-    views={
+
+class ServiceBusLocks(LockPages):
+    """How operators release locks on messages and sessions."""
+
+    word = "lock"
+    effect = (
+        "The lock ends now: the message is available again, and the delivery counts as failed. Its receiver gets a lost lock "
+        "when it settles."
+    )
+    session_effect = (
+        "The session and the messages received through it are available again now, and each of these deliveries counts as "
+        "failed. Its receiver gets a lost session lock."
+    )
+
+    def release(self, address: EntityAddress, numbers: Sequence[int], reason: str, actor: Actor) -> Sequence[int]:
+        return service_bus.release_locks(address, numbers, reason=reason, actor=actor)
+
+    def release_session(self, address: EntityAddress, session_id: str, reason: str, actor: Actor) -> bool:
+        return service_bus.release_session(address, session_id, reason=reason, actor=actor)
+
+
+class ServiceBusLimits(LimitPages):
+    """The lock duration and the maximum delivery count."""
+
+    lock = "lock duration"
+    deliveries = "maximum delivery count"
+    idle = "auto-delete on idle"
+
+    def in_force(self, entity: Any) -> int | None:
+        return entity.max_delivery_count
+
+    def propose(self, entity: Any, lock: timedelta | None, deliveries: int | None, time_to_live: timedelta | None) -> str:
+        return settings.propose(entity, lock, deliveries, time_to_live)
+
+
+class ServiceBusPages(FamilyPages):
+    """The pages of Service Bus."""
+
+    family = Family.SERVICE_BUS
+    urls = urls.urlpatterns
+    views = {
         "entity": entity.entity,
         "entity_settings": settings.change,
         "entity_delete": settings.delete,
         "send": send.send,
         "receiver": receiver.receiver,
-    },
-    parts={name: f"explorer/service_bus/_{name}.html" for name in _PARTS},
-    message=MessagePage(
-        actions=message.actions,
-        carry_out=message.carry_out,
-        explain=message.explain,
-        is_held_by=settling.is_held_by,
-        property_name=property_name,
-        state_line=message_facts.state_line,
-        facts=message_facts.facts,
-        beside=message.beside,
-        read_sections=read_sections,
-    ),
-    locks=LockPages(
-        word="lock",
-        release=lambda address, numbers, reason, actor: service_bus.release_locks(address, numbers, reason=reason, actor=actor),
-        effect="The lock ends now: the message is available again, and the delivery counts as failed. Its receiver gets a lost "
-        "lock when it settles.",
-        release_session=lambda address, name, reason, actor: service_bus.release_session(
-            address, name, reason=reason, actor=actor
-        ),
-        session_effect="The session and the messages received through it are available again now, and each of these deliveries "
-        "counts as failed. Its receiver gets a lost session lock.",
-    ),
-    badge=presenters.badge,
-    ends=presenters.ENDS,
-    events=timeline.COMMON,
-    texts=PageTexts(
+    }
+    parts = {name: f"explorer/service_bus/_{name}.html" for name in _PARTS}
+    message = ServiceBusMessagePage()
+    locks = ServiceBusLocks()
+    operations = ServiceBusOperations()
+    limits = ServiceBusLimits()
+    board = ServiceBusBoard()
+    counts = presenters.ServiceBusCounts()
+    ends = presenters.ENDS
+    events = timeline.COMMON
+    texts = PageTexts(
         body="Body",
         application_properties="Application properties",
         leaves="completed, expired, forwarded, purged or cancelled",
         copier="topic",
-    ),
-    figures=presenters.FIGURES,
-    counts=presenters.COUNTS,
-    new_entities=tuple(
-        NewEntity(str(kind), str(kind), partial(reverse, "explorer:entity_new", args=(str(kind),))) for kind in EntityKind
-    ),
-    set_status=entities.set_status,
-    settings_words=settings.in_words,
-    setting_words=settings.setting_words,
-    urls=urls.urlpatterns,
-    operations=OPERATIONS,
-    limits=LimitPages(
-        lock="lock duration",
-        deliveries="maximum delivery count",
-        idle="auto-delete on idle",
-        in_force=lambda entity: entity.max_delivery_count,
-        propose=settings.propose,
-    ),
-    board=board.BOARD,
-    namespaces=NamespacePages(namespaces.create, namespaces.delete),
-    dead_tab="?tab=dead-letter",
-    demo="explorer.service_bus.demo",
-    term=attrgetter("service_bus"),
-    lessons="explorer.service_bus.lessons",
-)
+    )
+    figures = presenters.FIGURES
+    new_entities = tuple(NewEntity(str(kind), str(kind), "entity_new", (str(kind),)) for kind in EntityKind)
+    namespaces = ServiceBusNamespaces()
+    dead_tab = "?tab=dead-letter"
+    demo = "explorer.service_bus.demo"
+    lessons = "explorer.service_bus.lessons"
+
+    def badge(self, row: MessageRow) -> Badge:
+        return presenters.badge(row)
+
+    def set_status(self, address: EntityAddress, status: EntityStatus, *, actor: Actor) -> Any:
+        return entities.set_status(address, status, actor=actor)
+
+    def settings_words(self, entity: EntityRow, columns: Mapping[str, Any]) -> Mapping[str, str]:
+        return settings.in_words(entity, columns)
+
+    def setting_words(self, kind: str, name: str, value: Any) -> tuple[str, str]:
+        return settings.setting_words(kind, name, value)
+
+    def term(self, term: Any) -> str:
+        return term.service_bus

@@ -7,13 +7,16 @@ from typing import Any
 
 from broker_core import namespaces
 from broker_core.common.types import Actor, Behaviour
+from explorer.frames.family import NamespacePages
 
 
-def create(given: Mapping[str, Any], actor: Actor) -> namespaces.Namespace:
-    options = {"tier": given["tier"], "behaviour": given["behaviour"] or Behaviour.CONVENIENT}
-    return namespaces.create_namespace(given["name"], given["description"], **options, actor=actor)
+class ServiceBusNamespaces(NamespacePages):
+    """Service Bus namespaces on the shared pages."""
 
+    def create(self, given: Mapping[str, Any], actor: Actor) -> namespaces.Namespace:
+        options = {"tier": given["tier"], "behaviour": given["behaviour"] or Behaviour.CONVENIENT}
+        return namespaces.create_namespace(given["name"], given["description"], **options, actor=actor)
 
-def delete(here: namespaces.Namespace, actor: Actor) -> str:
-    namespaces.delete_namespace(here.name, actor=actor)
-    return f"Deleted the namespace {here.name}."
+    def delete(self, here: namespaces.Namespace, actor: Actor) -> str:
+        namespaces.delete_namespace(here.name, actor=actor)
+        return f"Deleted the namespace {here.name}."

@@ -9,7 +9,7 @@ from broker_core import service_bus
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import MessageState, SubQueue
 from broker_core.operations import NOT_THERE, Batch, Outcome, Place, Skip
-from broker_core.reads import Tab
+from broker_core.reads import EntityRow, Tab
 from broker_core.service_bus.rules.amqp.properties import TYPES, decode_property
 from broker_core.service_bus.rules.amqp.sections import AmqpSections
 from broker_core.service_bus.rules.messages import prepare
@@ -18,29 +18,73 @@ from broker_core.store.driver import Steps
 from explorer.frames.family import FamilyOperations
 
 
-def _resubmit(batch: Batch) -> Steps:
-    operation = batch.operation
-    moved = yield from service_bus.resubmit.steps(
-        operation.selection.address.dead_letter, batch.numbers, properties=operation.options.get("properties"), actor=batch.actor
-    )
-    return {old: [(operation.entity_id, new)] for old, new in moved.items()}, {}
+class ServiceBusOperations(FamilyOperations):
+    """Operations on messages of Service Bus."""
 
+    lists = {
+        str(Tab.ALL): Place(states=tuple(MessageState)),
+        str(Tab.ACTIVE): Place(locked=False),
+        str(Tab.LOCKED): Place(locked=True),
+        str(Tab.DEFERRED): Place(states=(MessageState.DEFERRED,)),
+        str(Tab.SCHEDULED): Place(states=(MessageState.SCHEDULED,)),
+        str(Tab.DEAD_LETTER): Place(SubQueue.DEAD_LETTER),
+        str(Tab.TRANSFER_DEAD_LETTER): Place(SubQueue.TRANSFER_DEAD_LETTER),
+    }
+    releases = (str(Tab.LOCKED),)
+    sets_properties = True
 
-def _move(batch: Batch) -> Steps:
-    operation = batch.operation
-    return (
-        yield from service_bus.move.steps(
-            operation.selection.address, batch.numbers, operation.options["to"], states=batch.place.states, actor=batch.actor
+    def resubmit(self, batch: Batch) -> Steps:
+        operation = batch.operation
+        moved = yield from service_bus.resubmit.steps(
+            operation.selection.address.dead_letter,
+            batch.numbers,
+            properties=operation.options.get("properties"),
+            actor=batch.actor,
         )
-    )
+        return {old: [(operation.entity_id, new)] for old, new in moved.items()}, {}
 
+    def move(self, batch: Batch) -> Steps:
+        operation = batch.operation
+        return (
+            yield from service_bus.move.steps(
+                operation.selection.address, batch.numbers, operation.options["to"], states=batch.place.states, actor=batch.actor
+            )
+        )
 
-def _release(batch: Batch) -> Steps:
-    released = yield from service_bus.release_locks.steps(
-        batch.operation.selection.address.main, batch.numbers, actor=batch.actor
-    )
-    left = set(batch.numbers) - set(released)
-    return Outcome(len(released), dict.fromkeys(left, Skip(f"not locked, or {NOT_THERE}")))
+    def resubmits(self, tab: str, entity: EntityRow) -> bool:
+        return tab == Tab.DEAD_LETTER
+
+    def release(self, batch: Batch) -> Steps:
+        released = yield from service_bus.release_locks.steps(
+            batch.operation.selection.address.main, batch.numbers, actor=batch.actor
+        )
+        left = set(batch.numbers) - set(released)
+        return Outcome(len(released), dict.fromkeys(left, Skip(f"not locked, or {NOT_THERE}")))
+
+    def read_record(self, record: Any) -> Message:
+        amqp = None if record.encoded is None else AmqpSections.parse(record.encoded)
+        properties = {name: record.properties[name] for name in JSON_PROPERTIES if name in record.properties}
+        if amqp is not None and "correlation_id" in properties:
+            properties["correlation_id"] = amqp.typed_id("correlation-id", properties["correlation_id"])
+        found = Message(
+            record.body,
+            body_kind=record.body_kind,
+            message_id=record.message_id if amqp is None else amqp.typed_id("message-id", record.message_id),
+            session_id=record.session_id,
+            time_to_live=record.time_to_live,
+            scheduled_enqueue_at=record.scheduled_enqueue_at,
+            properties={name: _value(name, pair) for name, pair in record.stored_properties.items()},
+            amqp=amqp,
+            **properties,
+        )
+        prepare(found)
+        return found
+
+    def send_records(self, batch: Batch, messages: Sequence[Message]) -> Steps:
+        operation = batch.operation
+        numbers = yield from service_bus.send.steps(operation.address, messages, actor=batch.actor)
+        duplicate = Skip("its id was sent before (duplicate detection)")
+        return [duplicate if number is None else [(operation.entity_id, number)] for number in numbers]
 
 
 def _value(name: str, pair: Any) -> Any:
@@ -52,51 +96,3 @@ def _value(name: str, pair: Any) -> Any:
         return decode_property(kind, text)
     except (ValueError, ArithmeticError, TypeError, IndexError):
         raise InvalidArgument(f"application property {name!r}", 'must be [type, text], such as ["int", "5"]') from None
-
-
-def _message(record: Any) -> Message:
-    amqp = None if record.encoded is None else AmqpSections.parse(record.encoded)
-    properties = {name: record.properties[name] for name in JSON_PROPERTIES if name in record.properties}
-    if amqp is not None and "correlation_id" in properties:
-        properties["correlation_id"] = amqp.typed_id("correlation-id", properties["correlation_id"])
-    found = Message(
-        record.body,
-        body_kind=record.body_kind,
-        message_id=record.message_id if amqp is None else amqp.typed_id("message-id", record.message_id),
-        session_id=record.session_id,
-        time_to_live=record.time_to_live,
-        scheduled_enqueue_at=record.scheduled_enqueue_at,
-        properties={name: _value(name, pair) for name, pair in record.stored_properties.items()},
-        amqp=amqp,
-        **properties,
-    )
-    prepare(found)
-    return found
-
-
-def _send(batch: Batch, messages: Sequence[Message]) -> Steps:
-    operation = batch.operation
-    numbers = yield from service_bus.send.steps(operation.address, messages, actor=batch.actor)
-    duplicate = Skip("its id was sent before (duplicate detection)")
-    return [duplicate if number is None else [(operation.entity_id, number)] for number in numbers]
-
-
-OPERATIONS = FamilyOperations(
-    lists={
-        str(Tab.ALL): Place(states=tuple(MessageState)),
-        str(Tab.ACTIVE): Place(locked=False),
-        str(Tab.LOCKED): Place(locked=True),
-        str(Tab.DEFERRED): Place(states=(MessageState.DEFERRED,)),
-        str(Tab.SCHEDULED): Place(states=(MessageState.SCHEDULED,)),
-        str(Tab.DEAD_LETTER): Place(SubQueue.DEAD_LETTER),
-        str(Tab.TRANSFER_DEAD_LETTER): Place(SubQueue.TRANSFER_DEAD_LETTER),
-    },
-    resubmit=_resubmit,
-    move=_move,
-    release=_release,
-    releases=(str(Tab.LOCKED),),
-    resubmits=lambda tab, _: tab == Tab.DEAD_LETTER,
-    sets_properties=True,
-    read_record=_message,
-    send_records=_send,
-)

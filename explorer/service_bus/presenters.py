@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from broker_core.common.durations import human
 from broker_core.common.types import EntityKind, SubQueue
-from broker_core.reads import MessageRow
+from broker_core.reads import Counted, MessageRow
 from broker_core.service_bus.rules.display_state import DisplayState
 from broker_core.service_bus.rules.filters import FalseFilter, Filter, SqlFilter, TrueFilter
 from explorer.frames.family import CommonCounts
@@ -45,12 +45,22 @@ FIGURES = (
     EXPIRED,
     DEAD,
 )
-COUNTS = CommonCounts(
-    held=lambda entity: entity.counts.locked,
-    waiting=lambda entity: entity.counts.scheduled,
-    deferred=if_it_holds(lambda entity: entity.counts.deferred),
-    dead=if_it_holds(lambda entity: entity.counts.dead_letter),
-)
+
+
+class ServiceBusCounts(CommonCounts):
+    """Counts of Service Bus. A topic holds no messages but scheduled ones."""
+
+    def held(self, entity: Counted) -> int:
+        return entity.counts.locked
+
+    def waiting(self, entity: Counted) -> int | None:
+        return entity.counts.scheduled
+
+    def deferred(self, entity: Counted) -> int | None:
+        return entity.counts.deferred if entity.holds_messages else None
+
+    def dead(self, entity: Counted) -> int | None:
+        return entity.counts.dead_letter if entity.holds_messages else None
 
 
 def badge(row: MessageRow) -> Badge:

@@ -1,7 +1,6 @@
 """Shared pages and templates name no family: what differs is asked of the registry, so that a family's folder can be removed."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ from django.template.loader import get_template
 from broker_core.common.family import installed as installed_in_the_broker
 from broker_core.common.types import Family
 from explorer.demo.parts import parts
-from explorer.frames.family import _registered, installed, pages_of
+from explorer.frames.family import installed, pages_of
 
 ROOT = Path(__file__).parents[2]
 NAMES = "|".join(Family)
@@ -51,5 +50,5 @@ def test_the_parts_that_a_family_registers_are_there(family):
 
 @pytest.mark.parametrize("family", list(Family))
 def test_a_family_without_its_demo_leaves_the_others_running(family, monkeypatch):
-    monkeypatch.setitem(_registered, family, replace(pages_of(family), demo=""))
+    monkeypatch.setattr(pages_of(family), "demo", "")
     assert {part.NAMESPACE for part in parts()} == {"demo", "photolab", "post-office"} - {NAMESPACES[family]}
