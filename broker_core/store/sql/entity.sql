@@ -31,7 +31,9 @@ SELECT id, name, family, description, is_system, tier, behaviour, created_at, ar
 
 -- name: list_namespaces
 -- All namespaces by name.
-SELECT id, name, family, description, is_system, tier, behaviour, created_at, archive_days FROM vitrine_namespace WHERE deleted_at IS NULL
+SELECT id, name, family, description, is_system, tier, behaviour, created_at, archive_days
+  FROM vitrine_namespace
+ WHERE deleted_at IS NULL
  ORDER BY lower(name);
 
 -- name: lock_namespace
