@@ -277,7 +277,7 @@ class LimitPages(ABC):
     sending_is_use: bool = True
 
     @abstractmethod
-    def in_force(self, entity: Any) -> int | None:
+    def delivery_limit(self, entity: Any) -> int | None:
         """The limit of deliveries of an entity's record; None: unlimited."""
 
     @abstractmethod

@@ -40,7 +40,7 @@ class StorageLimits(LimitPages):
     deliveries = "maximum dequeue count"
     by_visibility = True
 
-    def in_force(self, entity: Any) -> int | None:
+    def delivery_limit(self, entity: Any) -> int | None:
         return from_json(entity.options).max_dequeue_count
 
     def propose(self, entity: Any, lock: timedelta | None, deliveries: int | None, time_to_live: timedelta | None) -> str:

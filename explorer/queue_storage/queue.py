@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 
@@ -12,15 +13,15 @@ from broker_core.common.errors import EntityNotFound
 from broker_core.common.types import EntityAddress, EventKind, Family
 from broker_core.queue_storage.reading import queue_facts
 from broker_core.reads import EntityRow
-from explorer import board, time_bar
-from explorer.frames import split, timeline
+from explorer.frames import timeline
 from explorer.frames.filtering import status_of
 from explorer.frames.forms.queries import HISTORY, RECEIVERS, StorageQuery
 from explorer.frames.glance import TRAFFIC_MINUTES, spark
 from explorer.frames.head import HEAD, Tag, page_url
 from explorer.frames.presenters import plural
 from explorer.frames.shell import about, address_of, cleaned, draws, show
-from explorer.live.page import FILTERED_SECONDS, HEAD_SECONDS, HISTORY_SECONDS, Live, live, refresh_seconds
+from explorer.live.page import HISTORY_SECONDS, live
+from explorer.pages import entity_page
 
 from . import lists
 from .head import head
@@ -43,43 +44,36 @@ def queue(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     form = StorageQuery(request.GET, tabs=lists.SLUGS)
     cleaned(form)
     entity = reads.entity(address, actor=request.actor)
-    as_board = board.is_asked(request, entity)
     context = {
         **about(request, entity),
-        "lists": LISTS,
         "origin": origin(entity, request),
         "facts": queue_facts(entity.address.path, entity.options),
-        **(board.context(request, entity) | lists.tabs(entity) if as_board else lists.context(request, entity, form)),
-        **split.context(request, entity.address),
-        **time_bar.context(request, entity),
+        **entity_page.body(
+            request, entity, LISTS, lambda as_board: lists.tabs(entity) if as_board else lists.context(request, entity, form)
+        ),
     }
     if context["origin"]:
         numbers = [row.sequence_number for row in context["page"].rows] if "page" in context else []
         context["came_from"] = queue_storage.came_from(address, numbers, actor=request.actor)
     if draws(request, HEAD):
-        stored = queue_storage.get_queue(address, actor=request.actor)
-        context |= {
-            "stored": stored,
-            "poison": sibling(stored.poison, request) if stored.poison else None,
-            "count": queue_storage.approximate_count(address, actor=request.actor),
-        }
-        traffic = spark(reads.traffic(address, TRAFFIC_MINUTES, actor=request.actor), words=("put", "deleted"))
-        context["head"] = head(entity, context["may"], stored, traffic, tags(context))
-    slow = FILTERED_SECONDS if context.get("filtered") else HISTORY_SECONDS if context["tab"] in (HISTORY, RECEIVERS) else 0.0
-    shown = Live(
-        {
-            HEAD: HEAD_SECONDS,
-            **(board.fragments(entity) if as_board else {LISTS: slow}),
-            **split.fragments(request),
-            **time_bar.fragments(),
-        },
-        entities=[entity],
-        refresh_seconds=refresh_seconds([entity]),
-        personal=bool(request.GET.get("m")),
-        word=timeline.leaving(Family.QUEUE_STORAGE, EventKind.SENT),
-    )
-    status = status_of(context)
-    return show(request, "entity", context, fragment="queue_storage/_messages", status=status, live=shown)
+        context |= _head(request, entity, context)
+    seconds = HISTORY_SECONDS if context["tab"] in (HISTORY, RECEIVERS) else 0.0
+    word = timeline.leaving(Family.QUEUE_STORAGE, EventKind.SENT)
+    parts = entity_page.live_parts(request, [entity], context, list_seconds=seconds, word=word)
+    return show(request, "entity", context, fragment="queue_storage/_messages", status=status_of(context), live=parts)
+
+
+def _head(request: HttpRequest, entity: EntityRow, context: Mapping[str, Any]) -> dict[str, Any]:
+    address, actor = entity.address, request.actor
+    stored = queue_storage.get_queue(address, actor=actor)
+    poison = sibling(stored.poison, request) if stored.poison else None
+    traffic = spark(reads.traffic(address, TRAFFIC_MINUTES, actor=actor), words=("put", "deleted"))
+    return {
+        "stored": stored,
+        "poison": poison,
+        "count": queue_storage.approximate_count(address, actor=actor),
+        "head": head(entity, context["may"], stored, traffic, tags(entity, poison, context["origin"])),
+    }
 
 
 def origin(entity: EntityRow, request: HttpRequest) -> Sibling | None:
@@ -95,14 +89,13 @@ def sibling(address: EntityAddress, request: HttpRequest) -> Sibling:
         return Sibling(address, None)
 
 
-def tags(context: dict) -> list[Tag]:
+def tags(entity: EntityRow, poison: Sibling | None, origin: Sibling | None) -> list[Tag]:
     """Where poison messages go, or where these came from."""
-    poison, found = context["poison"], context["origin"]
-    if found:
-        url = page_url("entity", found.address) if found.entity else ""
-        count = plural(context["entity"].counts.active, "dead letter")
-        return [Tag(f"{count} of {found.address.path}", "The poison queue of that queue; requeued messages return there", url,
-                    "dead", warns=bool(context["entity"].counts.active))]  # fmt: skip
+    if origin:
+        url = page_url("entity", origin.address) if origin.entity else ""
+        count = plural(entity.counts.active, "dead letter")
+        return [Tag(f"{count} of {origin.address.path}", "The poison queue of that queue; requeued messages return there", url,
+                    "dead", warns=bool(entity.counts.active))]  # fmt: skip
     if not poison:
         return []
     waiting = poison.entity.counts.active if poison.entity else 0

@@ -47,7 +47,7 @@ class RabbitLimits(LimitPages):
     more_deliveries = 1
     notices_crashes = True
 
-    def in_force(self, entity: Any) -> int | None:
+    def delivery_limit(self, entity: Any) -> int | None:
         return (entity.effective or {}).get("delivery_limit")
 
     def propose(self, entity: Any, lock: timedelta | None, deliveries: int | None, time_to_live: timedelta | None) -> str:

@@ -23,7 +23,7 @@ MOST_SHOWN = 6  # settings
 
 
 def queue_head(
-    entity: EntityRow, may: May, found: StoredQueue, top: QueueHead, in_force: Sequence[Any], spark: Spark | None
+    entity: EntityRow, may: May, found: StoredQueue, top: QueueHead, effective: Sequence[Any], spark: Spark | None
 ) -> Head:
     vhost, name = found.address.namespace, found.name
     publish = f"{url_of('publish', vhost, DEFAULT_EXCHANGE)}?{urlencode({'routing_key': name})}"
@@ -31,7 +31,7 @@ def queue_head(
         link("Move messages…", "forward", url_of("move", vhost, name), may.operate, OPERATOR),
         link("Purge…", "trash", operate_url(found.address, "purge", "messages"), may.operate, OPERATOR, is_danger=True),
     ]
-    settings = Link("Settings", "gear", f"{page_url('entity', found.address)}?tab=in-force", key=",")
+    settings = Link("Settings", "gear", f"{page_url('entity', found.address)}?tab=settings", key=",")
     return Head(
         icon="queue",
         name=name,
@@ -43,7 +43,7 @@ def queue_head(
         menu=menu(entity, may, at_work, settings=settings),
         tags=_dead_letters(top),
         features=_features(found.options, found.effective, vhost, top.owner),
-        glance=[_glance(one) for one in in_force[:MOST_SHOWN]],
+        glance=[_glance(one) for one in effective[:MOST_SHOWN]],
         spark=spark,
         receivers="consumers",
         **pause_parts(entity, may),

@@ -18,16 +18,16 @@ from broker_core.rabbitmq.messages.browsing import ConsumerRow, MessageFacts
 from broker_core.rabbitmq.topology.catalog import StoredQueue
 from broker_core.rabbitmq.transfer import ARGUMENT, DEFINITION
 from broker_core.reads import EXPIRED, EntityRow, MessageRow, Tab
-from explorer import board, time_bar
-from explorer.frames import split, timeline
+from explorer.frames import timeline
 from explorer.frames.filtering import filter_of, listed
 from explorer.frames.glance import TRAFFIC_MINUTES, spark
 from explorer.frames.head import HEAD
 from explorer.frames.history import history
 from explorer.frames.lists import TabView
 from explorer.frames.shell import Act, May, act, cleaned, draws, notify_error, page
-from explorer.live.page import FILTERED_SECONDS, HEAD_SECONDS, Live, live, refresh_seconds
+from explorer.live.page import live
 from explorer.operations.presenters import offers
+from explorer.pages import entity_page
 from explorer.rabbitmq.forms.keys import APPLY_TO, BY_ARGUMENT, BY_EFFECTIVE, BY_POLICY, shown
 from explorer.rabbitmq.forms.topology import ORDERS, BindingForm, OptionsForm, QueueQuery
 
@@ -45,7 +45,7 @@ HOLDS = {"messages": None, "ready": (0,), "unacked": (UNACKED,), "expired": (EXP
 _TABS = (
     ("messages", "in the queue", "list"), ("ready", "ready", "active"), ("unacked", "unacked", "locked"),
     ("expired", "expired", "expired"), ("consumers", "consumers", "hand"), ("bindings", "bindings", "rules"),
-    ("in-force", "settings", "gear"), ("history", "history", "gone"),
+    ("settings", "settings", "gear"), ("history", "history", "gone"),
 )  # fmt: skip
 
 
@@ -83,7 +83,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class InForce:
+class EffectiveSetting:
     """An effective setting with all candidates for its value."""
 
     label: str
@@ -147,7 +147,7 @@ def _set_options(request: HttpRequest, found: StoredQueue) -> HttpResponse:
         )  # fmt: skip
         if done.error:
             notify_error(request, done.error)
-    return HttpResponseRedirect(f"{request.path}?tab=in-force")
+    return HttpResponseRedirect(f"{request.path}?tab=settings")
 
 
 def _binding_form(data: Any = None) -> BindingForm:
@@ -168,56 +168,39 @@ def _show(
     entity = reads.entity(found.address, actor=request.actor)
     top = browsing.queue_head(found.id, actor=request.actor)
     bindings = rabbitmq.list_bindings(host.name, queue=found.name, actor=request.actor)
-    as_board = board.is_asked(request, entity)
+
+    def listing(as_board: bool) -> dict[str, Any]:
+        tabs = {"tabs": tab_views(entity, found, len(bindings), "" if as_board else tab), "tab": tab}
+        if as_board:
+            return tabs
+        own = _bindings(request, host.name, bindings, binding) if tab == "bindings" else {}
+        return tabs | _listing(request, host, found, entity, form, values, tab) | own
+
     context = {
         "queue": found,
         "entity": entity,
         "address": found.address,
-        "lists": LISTS,
         "may": May(request.actor.rights),
         "top": top,
-        "tabs": tab_views(entity, found, len(bindings), "" if as_board else tab),
-        "tab": tab,
         "query": form,
         "values": values,
         "effective": found.effective,
         "expires_unused": found.effective.get("expires") and timedelta(milliseconds=found.effective["expires"]),
         "expires_at": top.expires_at,
         "pattern": f"^{re.escape(found.name)}$",
-        **(board.context(request, entity) if as_board else _listing(request, host, found, entity, form, values, tab)),
-        **split.context(request, found.address),
-        **time_bar.context(request, entity),
+        **entity_page.body(request, entity, LISTS, listing),
     }
-    if tab == "bindings" and not as_board:
-        context |= _bindings(request, host.name, bindings, binding)
-    slow = FILTERED_SECONDS if context.get("filtered") else LIST_SECONDS
     if draws(request, HEAD):
         traffic = reads.traffic(found.address, TRAFFIC_MINUTES, actor=request.actor)
-        settings = in_force(rabbitmq.effective(found.address, actor=request.actor))
+        settings = effective_settings(rabbitmq.effective(found.address, actor=request.actor))
         chart = spark(traffic, words=("arrived", "acknowledged"))
         context["head"] = queue_head(entity, context["may"], found, top, settings, chart)
+    word = timeline.leaving(Family.RABBITMQ, EventKind.SENT, EventKind.RECEIVED)
+    parts = entity_page.live_parts(request, [entity], context, list_seconds=LIST_SECONDS, word=word)
     return draw(
-        request,
-        "/entity_body",
-        host,
-        context,
-        here=found.name,
-        place="queues",
-        fragment="_queue_lists",
-        done=done,
-        live=Live(
-            {
-                HEAD: HEAD_SECONDS,
-                **(board.fragments(entity) if as_board else {LISTS: slow}),
-                **split.fragments(request),
-                **time_bar.fragments(),
-            },
-            entities=[entity],
-            refresh_seconds=refresh_seconds([entity]),
-            personal=bool(request.GET.get("m")),
-            word=timeline.leaving(Family.RABBITMQ, EventKind.SENT, EventKind.RECEIVED),
-        ),
-    )
+        request, "/entity_body", host, context,
+        here=found.name, place="queues", fragment="_queue_lists", done=done, live=parts,
+    )  # fmt: skip
 
 
 def tab_views(entity: EntityRow, found: StoredQueue, bindings: int, selected: str) -> list[TabView]:
@@ -238,13 +221,12 @@ def _listing(
     match tab:
         case "consumers":
             return {"consumers": consumer_lines(browsing.consumers(host.name, found.name, actor=actor), found.effective)}
-        case "in-force":
+        case "settings":
             effective = rabbitmq.effective(found.address, actor=actor)
             arguments, merged = presenters.arguments(found.arguments), presenters.definition(effective.definition)
             options = OptionsForm(initial=found.options)
-            return {
-                "settings": in_force(effective), "arguments": arguments, "merged": merged, "kinds": KINDS, "options": options,
-            }  # fmt: skip
+            shown = {"settings": effective_settings(effective), "kinds": KINDS, "options": options}
+            return shown | {"arguments": arguments, "merged": merged}
         case "history":
             return history(entity, form, actor)
         case "bindings":
@@ -281,16 +263,16 @@ def consumer_lines(rows: Sequence[ConsumerRow], effective: Mapping[str, Any]) ->
     return [ConsumerLine(row, not single or row.order == 1, presenters.arguments(row.arguments)) for row in rows]
 
 
-def in_force(effective: Any) -> list[InForce]:
+def effective_settings(effective: Any) -> list[EffectiveSetting]:
     """The effective settings, each with all candidates."""
-    return [_in_force(name, candidates) for name, candidates in effective.candidates.items()]
+    return [_effective_setting(name, candidates) for name, candidates in effective.candidates.items()]
 
 
-def _in_force(name: str, candidates: Sequence[Any]) -> InForce:
+def _effective_setting(name: str, candidates: Sequence[Any]) -> EffectiveSetting:
     key = BY_EFFECTIVE.get(name)
     said = [_candidate(one, key) for one in candidates]
     winner = next(one for one in said if one.wins)
-    return InForce(
+    return EffectiveSetting(
         key.label if key else name, key.meaning if key else "", key.policy or key.argument if key else name, winner.value, said,
         _why(candidates),
     )  # fmt: skip

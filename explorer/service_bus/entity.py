@@ -13,8 +13,7 @@ from broker_core.common.types import EntityKind, EventKind, Family
 from broker_core.reads import EntityRow, Tab
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.entity_settings import SERVICE_NAMES
-from explorer import board, time_bar
-from explorer.frames import split, timeline
+from explorer.frames import timeline
 from explorer.frames.filtering import filter_of, listed, status_of
 from explorer.frames.forms.queries import HISTORY, ORDERS, RECEIVERS, RULES, SESSIONS, SUBSCRIPTIONS, EntityQuery
 from explorer.frames.glance import TRAFFIC_MINUTES, spark
@@ -23,9 +22,10 @@ from explorer.frames.history import history
 from explorer.frames.lists import TabView
 from explorer.frames.presenters import plural
 from explorer.frames.receivers import MOST_HELD, receivers_of
-from explorer.frames.shell import BadQuery, about, address_of, cleaned, draws, page, show
-from explorer.live.page import FILTERED_SECONDS, HEAD_SECONDS, HISTORY_SECONDS, Live, live, refresh_seconds
+from explorer.frames.shell import BadQuery, May, about, address_of, cleaned, draws, page, show
+from explorer.live.page import HISTORY_SECONDS, live
 from explorer.operations.presenters import offers
+from explorer.pages import entity_page
 
 from .head import head, source_words
 from .idleness import shown_idleness
@@ -74,47 +74,35 @@ def entity(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     tab = form.cleaned_data["tab"] or first_tab(entity)
     if tab not in tabs_of(entity, tab):
         raise BadQuery([("tab", f"A {entity.kind} {'without sessions ' if tab == SESSIONS else ''}has no tab {tab}.")])
-    as_board = board.is_asked(request, entity)
     context = {
         **about(request, entity),
-        "tabs": tab_views(entity, "" if as_board else tab),
-        "tab": tab,
         "form": form,
-        "lists": LISTS,
         "is_dead": tab in ("dead-letter", "transfer-dead-letter"),
-        **(board.context(request, entity) if as_board else _listing(request, entity, form, tab)),
-        **split.context(request, entity.address),
-        **time_bar.context(request, entity),
+        **entity_page.body(request, entity, LISTS, lambda as_board: _tabs_and_list(request, entity, form, tab, as_board)),
     }
     if draws(request, HEAD):
-        effective = entities.effective(address, actor=request.actor)
-        traffic = spark(reads.traffic(address, TRAFFIC_MINUTES, actor=request.actor), completes=entity.holds_messages)
-        context |= {
-            "settings": settings_of(effective, entity.kind),
-            "head": head(entity, context["may"], effective, traffic),
-            "idleness": shown_idleness(entity, reads.idleness(address, actor=request.actor)),
-        }
-    return show(
-        request,
-        "entity",
-        context,
-        fragment="service_bus/_messages",
-        status=status_of(context),
-        live=_live(request, entity, tab, context),
-    )
-
-
-def _live(request: HttpRequest, entity: EntityRow, tab: str, context: dict) -> Live:
+        context |= _head(request, entity, context["may"])
     shown = [entity, *(row for row, _ in context.get("subscriptions", ()))]
-    slow = FILTERED_SECONDS if context.get("filtered") else HISTORY_SECONDS if tab in (HISTORY, SESSIONS, RECEIVERS) else 0.0
-    lists = board.fragments(entity) if context.get("is_board") else {LISTS: slow}
-    return Live(
-        {HEAD: HEAD_SECONDS, **lists, **split.fragments(request), **time_bar.fragments()},
-        entities=shown,
-        refresh_seconds=refresh_seconds(shown),
-        personal=bool(request.GET.get("m")),
-        word=timeline.leaving(Family.SERVICE_BUS, *_STAYING),
-    )
+    seconds = HISTORY_SECONDS if tab in (HISTORY, SESSIONS, RECEIVERS) else 0.0
+    word = timeline.leaving(Family.SERVICE_BUS, *_STAYING)
+    parts = entity_page.live_parts(request, shown, context, list_seconds=seconds, word=word)
+    return show(request, "entity", context, fragment="service_bus/_messages", status=status_of(context), live=parts)
+
+
+def _head(request: HttpRequest, entity: EntityRow, may: May) -> dict:
+    address, actor = entity.address, request.actor
+    effective = entities.effective(address, actor=actor)
+    traffic = spark(reads.traffic(address, TRAFFIC_MINUTES, actor=actor), completes=entity.holds_messages)
+    return {
+        "settings": settings_of(effective, entity.kind),
+        "head": head(entity, may, effective, traffic),
+        "idleness": shown_idleness(entity, reads.idleness(address, actor=actor)),
+    }
+
+
+def _tabs_and_list(request: HttpRequest, entity: EntityRow, form: EntityQuery, tab: str, as_board: bool) -> dict:
+    tabs = {"tabs": tab_views(entity, "" if as_board else tab), "tab": tab}
+    return tabs if as_board else tabs | _listing(request, entity, form, tab)
 
 
 def _listing(request: HttpRequest, entity: EntityRow, form: EntityQuery, tab: str) -> dict:

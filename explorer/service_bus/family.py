@@ -59,7 +59,7 @@ class ServiceBusLimits(LimitPages):
     deliveries = "maximum delivery count"
     idle = "auto-delete on idle"
 
-    def in_force(self, entity: Any) -> int | None:
+    def delivery_limit(self, entity: Any) -> int | None:
         return entity.max_delivery_count
 
     def propose(self, entity: Any, lock: timedelta | None, deliveries: int | None, time_to_live: timedelta | None) -> str:

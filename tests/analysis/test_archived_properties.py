@@ -22,7 +22,7 @@ from tests.eventually import eventually
 from tests.html import body_of
 
 PAGE = "/analyses/archived-properties/"
-SETTINGS = ("/settings/reports/q", "/entities/host/mail?tab=in-force")
+SETTINGS = ("/settings/reports/q", "/entities/host/mail?tab=settings")
 
 
 def signed_in(client, role):

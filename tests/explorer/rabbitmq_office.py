@@ -114,8 +114,8 @@ def addresses_of(at: str) -> dict[str, list[str]]:
         "rabbitmq_definitions": [f"/rabbitmq/definitions/{at}/"],
         "entity": [
             f"/entities/{at}/mail",
-            *(f"/entities/{at}/mail?tab={tab}" for tab in ("ready", "unacked", "expired", "bindings", "in-force", "history")),
-            *(f"/entities/{at}/scans?tab={tab}" for tab in ("unacked", "consumers", "in-force")),
+            *(f"/entities/{at}/mail?tab={tab}" for tab in ("ready", "unacked", "expired", "bindings", "settings", "history")),
+            *(f"/entities/{at}/scans?tab={tab}" for tab in ("unacked", "consumers", "settings")),
             *(f"/entities/{at}/{queue}?view=board" for queue in ("mail", "scans")),
             f"/entities/{at}/dead",
             f"/entities/{at}/spare",

@@ -110,7 +110,7 @@ def test_the_settings_say_that_protection_does_not_prevent_deletion_on_idle(one_
     for url, said in (
         (f"/settings/{queue}", ["auto-delete on idle"]),
         (f"/settings/{jobs}", []),
-        (f"/entities/{rabbits}?tab=in-force", ["expiry of unused queues (x-expires)"]),
+        (f"/entities/{rabbits}?tab=settings", ["expiry of unused queues (x-expires)"]),
     ):
         assert re.findall(r"Protection does not prevent ([^.]+)\.", body_of(as_("administrator").get(url))) == said
 
@@ -191,7 +191,8 @@ def test_earlier_settings_are_restored_through_the_preview(one_of_each, as_):
     for address, field, was in ((queue, "max_delivery_count", 10), (jobs, "max_dequeue_count", None)):
         first = reads.revisions(address)[-1]
         shown = client.get(f"/settings/{address}?revision={first.id}")
-        assert shown.context["previewed"].changes and shown.context["form"][field].initial == was
+        previewed = shown.context["previewed"]
+        assert previewed.before != previewed.after and shown.context["form"][field].initial == was
         form = shown.context["form"]
         values = {name: form[name].value() for name in form.fields}
         values = {name: "" if value is None else value for name, value in values.items() if value is not False}

@@ -163,7 +163,7 @@ def test_lists_swap_in_place_and_back_works(committed, browser):  # noqa: F811
     page.goto(f"/entities/{committed.at}/mail")
     page.click("nav.tabs a:has-text('settings')")
     page.wait_for_selector("text=the lowest value wins")
-    assert page.url.endswith("?tab=in-force")
+    assert page.url.endswith("?tab=settings")
     page.go_back()
     page.wait_for_selector("#rows")
     assert "tab=" not in page.url

@@ -75,7 +75,7 @@ def test_a_queue_that_expires_says_when_and_what_is_no_use(office, as_):
 
 
 def test_what_is_in_force_names_all_who_say_it_and_the_winner(office, as_):
-    page = body_of(as_("viewer").get(f"/entities/{office.at}/mail?tab=in-force", headers=FRAGMENT))
+    page = body_of(as_("viewer").get(f"/entities/{office.at}/mail?tab=settings", headers=FRAGMENT))
     assert "1 min (60,000 ms)" in page and "15 min (900,000 ms)" in page and "1 h (3,600,000 ms)" in page
     assert "the lowest value wins" in page and ">low<" in page and ">bound<" in page
     assert "(overrides 2)" in body_of(as_("viewer").get(f"/entities/{office.at}/mail"))
@@ -335,7 +335,7 @@ def test_purging_asks_and_deleting_asks_for_the_name(office, as_):
 
 
 def test_how_lives_end_is_chosen_on_the_queues_page(office, as_):
-    address = f"/entities/{office.at}/mail?tab=in-force"
+    address = f"/entities/{office.at}/mail?tab=settings"
     assert as_("operator").post(address, {"action": "options", "exact_expiry": "on"}).status_code == 403
     assert as_("administrator").post(address, {"action": "options", "exact_expiry": "on"}).status_code == 302
     options = rabbitmq.get_queue(queue_of(office, "mail")).options

@@ -83,9 +83,9 @@ class WhatIfForm(ReportForm):
         if self.subject is None or self.subject.is_whole:
             return {}
         limits = self.subject.family.limits
-        in_force = limits.in_force(self.subject.entities[0])
+        limit = limits.delivery_limit(self.subject.entities[0])
         return {
-            "deliveries": None if in_force is None else in_force + limits.more_deliveries, "more": limits.more_deliveries,
+            "deliveries": None if limit is None else limit + limits.more_deliveries, "more": limits.more_deliveries,
             "notices_crashes": limits.notices_crashes, "by_visibility": limits.by_visibility,
         }  # fmt: skip
 

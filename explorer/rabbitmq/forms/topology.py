@@ -372,7 +372,7 @@ class ListQuery(forms.Form):
 
 
 ORDERS = [("", "queue order"), ("newest", "newest first")]
-QUEUE_TABS = ("messages", "ready", "unacked", "expired", "consumers", "bindings", "in-force", "history")
+QUEUE_TABS = ("messages", "ready", "unacked", "expired", "consumers", "bindings", "settings", "history")
 
 
 class QueueQuery(forms.Form):

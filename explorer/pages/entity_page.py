@@ -1,0 +1,46 @@
+"""The frame of an entity's page, which all families use: its board or one of its lists, the message beside it, the time bar.
+
+A family gives its tabs, the context of a list and the head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from django.http import HttpRequest
+
+from broker_core.reads import EntityRow
+from explorer import board, time_bar
+from explorer.frames import split
+from explorer.frames.head import HEAD
+from explorer.live.page import FILTERED_SECONDS, HEAD_SECONDS, Live, refresh_seconds
+
+
+def body(request: HttpRequest, entity: EntityRow, lists: str, listing: Callable[[bool], Mapping[str, Any]]) -> dict[str, Any]:
+    """Context below the head. lists: the template of the family's lists. listing: whether the board is shown -> the tabs, and
+    the context of the selected list unless the board is shown. Raises BadQuery for an unknown view."""
+    as_board = board.is_asked(request, entity)
+    return {
+        "lists": lists,
+        **listing(as_board),
+        **(board.context(request, entity) if as_board else {}),
+        **split.context(request, entity.address),
+        **time_bar.context(request, entity),
+    }
+
+
+def live_parts(
+    request: HttpRequest, entities: Sequence[EntityRow], context: Mapping[str, Any], *, list_seconds: float, word: Callable
+) -> Live:
+    """The live parts of the page. entities: this one first, then the others that its list shows. list_seconds: the minimum
+    interval between two renderings of the list. word: (kinds of events) -> what a leaving row says (timeline.leaving)."""
+    slow = FILTERED_SECONDS if context.get("filtered") else list_seconds
+    lists = board.fragments(entities[0]) if context.get("is_board") else {context["lists"]: slow}
+    return Live(
+        {HEAD: HEAD_SECONDS, **lists, **split.fragments(request), **time_bar.fragments()},
+        entities=entities,
+        refresh_seconds=refresh_seconds(entities),
+        personal=bool(request.GET.get("m")),
+        word=word,
+    )
