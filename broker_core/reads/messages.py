@@ -40,6 +40,7 @@ SUGGEST_FROM = 10_000  # the newest messages, whose frequent values are suggeste
 NAMES_FROM_ENTITIES, NAMES_FROM_MESSAGES = 100, 200  # the names of properties are of so many entities, and messages of each
 MOST_PROPERTY_NAMES = 30
 MOST_SUGGESTED = 10
+SUGGEST_BYTES = 2 * 1024 * 1024  # of these messages beside their bodies: some 100,000 names of properties
 EXPIRED = -1  # in MessageFilter.holds
 
 
@@ -312,6 +313,7 @@ def frequent_values(
     rows = yield call(
         "read_frequent_values", entity_id=entity_id, subqueue=int(tab.subqueue), list_states=states, field=column,
         name=name or "", part=part, max_scanned=SUGGEST_FROM, max_count=MOST_SUGGESTED,
+        max_bytes=SUGGEST_BYTES,
     )  # fmt: skip
     return [(row.value, row.n) for row in rows]
 
@@ -322,7 +324,7 @@ def property_names(namespace: str, entity_ids: Iterable[int], *, actor: Actor | 
     require(actor, Right.BROWSE, namespace)
     rows = yield call(
         "read_property_names", namespace=namespace, entity_ids=whole_numbers(entity_ids), max_entities=NAMES_FROM_ENTITIES,
-        max_messages=NAMES_FROM_MESSAGES, max_count=MOST_PROPERTY_NAMES,
+        max_messages=NAMES_FROM_MESSAGES, max_count=MOST_PROPERTY_NAMES, max_bytes=SUGGEST_BYTES,
     )  # fmt: skip
     return [row.name for row in rows]
 

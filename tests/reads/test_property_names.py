@@ -5,7 +5,7 @@ import pytest
 from broker_core import reads, service_bus
 from broker_core.common.errors import NotAuthorized
 from broker_core.common.types import Actor, Right
-from broker_core.reads import messages
+from broker_core.reads import Tab, messages
 from broker_core.service_bus.rules.values import Message
 from tests.fixtures import broker_database, make_queue, namespace  # noqa: F401 - fixtures
 from tests.looking import entity_id
@@ -32,3 +32,16 @@ def test_few_messages_of_few_entities_are_read_for_names(make_queue, monkeypatch
     for queue in queues[1:]:
         service_bus.send(queue, [Message(b"x", properties={queue.path: 1})])
     assert reads.property_names(queues[0].namespace, map(entity_id, queues)) == [queues[1].path]
+
+
+def test_messages_with_thousands_of_names_do_not_make_suggestions_slow(make_queue):  # noqa: F811
+    """The messages examined have 2 MB beside their bodies at most, as long as there are more."""
+    queue = make_queue()
+    names = {f"name-{n:04}": "x" for n in range(1_500)}
+    for _ in range(20):
+        service_bus.send(queue, [Message(b"x" * 20_000, properties=names) for _ in range(10)])
+    each = len(names) * 20
+    [(name, count)] = reads.frequent_values(queue, Tab.ACTIVE, "prop.", "NAME-0007")
+    assert name == "name-0007" and 2 * 1024 * 1024 / each / 2 < count < 2 * 1024 * 1024 / each * 2
+    assert len(reads.frequent_values(queue, Tab.ACTIVE, "prop.")) == 10
+    assert len(reads.property_names(queue.namespace, [entity_id(queue)])) == 30

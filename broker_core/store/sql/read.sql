@@ -63,15 +63,18 @@ SELECT x.id, x.namespace_name, x.path FROM (
  WHERE x.at > 0 ORDER BY x.at > 1, x.namespace_name, x.path LIMIT %(max_count)s;
 
 -- name: read_property_names
--- The names of the senders' properties among the first messages of some entities of a namespace.
+-- The names of the senders' properties among the first messages of some entities of a namespace, of all these the first that have
+-- at most max_bytes beside their bodies, so that messages with thousands of names cost no more than others.
 SELECT DISTINCT k.name
-  FROM (SELECT e.id FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
-         WHERE e.id = ANY (%(entity_ids)s::bigint[]) AND e.deleted_at IS NULL AND lower(n.name) = lower(%(namespace)s)
-         ORDER BY e.id LIMIT %(max_entities)s) AS e
- CROSS JOIN LATERAL (SELECT m.application_properties FROM vitrine_message AS m
-                      WHERE m.entity_id = e.id LIMIT %(max_messages)s) AS m
+  FROM (SELECT m.application_properties, sum(m.size) OVER (ROWS UNBOUNDED PRECEDING) AS bytes
+          FROM (SELECT e.id FROM vitrine_entity AS e JOIN vitrine_namespace AS n ON n.id = e.namespace_id
+                 WHERE e.id = ANY (%(entity_ids)s::bigint[]) AND e.deleted_at IS NULL AND lower(n.name) = lower(%(namespace)s)
+                 ORDER BY e.id LIMIT %(max_entities)s) AS e
+          CROSS JOIN LATERAL (SELECT m.application_properties, m.size - octet_length(m.body) AS size FROM vitrine_message AS m
+                               WHERE m.entity_id = e.id LIMIT %(max_messages)s) AS m
+          WHERE m.application_properties IS NOT NULL) AS m
  CROSS JOIN LATERAL jsonb_object_keys(m.application_properties) AS k(name)
- WHERE m.application_properties IS NOT NULL
+ WHERE m.bytes <= %(max_bytes)s
  ORDER BY 1 LIMIT %(max_count)s;
 
 -- fragment: sums_of_lists
@@ -690,10 +693,12 @@ SELECT
 
 -- name: read_frequent_values
 -- The most frequent values of a field, or of the application property `name`, that contain `part`, among the newest max_scanned
--- messages of a list. field "names": names of application properties.
+-- messages of a list, or fewer if these have more than max_bytes beside their bodies. field "names": names of application
+-- properties.
 WITH newest AS MATERIALIZED (
-    SELECT m.tid FROM unnest(%(list_states)s::smallint[]) AS s(state) CROSS JOIN LATERAL (
-           SELECT ctid AS tid, sequence_number FROM vitrine_message
+    SELECT m.tid, sum(m.size) OVER (ORDER BY m.sequence_number DESC) AS bytes
+      FROM unnest(%(list_states)s::smallint[]) AS s(state) CROSS JOIN LATERAL (
+           SELECT ctid AS tid, sequence_number, size - octet_length(body) AS size FROM vitrine_message
             WHERE entity_id = %(entity_id)s AND subqueue = %(subqueue)s AND state = s.state
             ORDER BY sequence_number DESC LIMIT %(max_scanned)s) AS m
      ORDER BY m.sequence_number DESC LIMIT %(max_scanned)s)
@@ -710,7 +715,8 @@ SELECT v.value, count(*) AS n
         WHERE %(field)s::text <> 'names'
        UNION ALL
        SELECT name FROM jsonb_object_keys(m.application_properties) AS k(name) WHERE %(field)s::text = 'names') AS v
- WHERE m.ctid = ANY (ARRAY(SELECT tid FROM newest)) AND strpos(lower(v.value), lower(%(part)s::text)) > 0
+ WHERE m.ctid = ANY (ARRAY(SELECT tid FROM newest WHERE bytes <= %(max_bytes)s))
+   AND strpos(lower(v.value), lower(%(part)s::text)) > 0
  GROUP BY v.value ORDER BY n DESC, v.value LIMIT %(max_count)s;
 
 -- name: read_messages_by_number
