@@ -41,7 +41,17 @@ class NamespaceAdmin(UseCaseAdmin):
         if obj is None:
             return [(None, {"fields": ["new_family", "name", "description", "tier", "behaviour"]})]
         tier = ["tier", "behaviour"] if obj.family == Family.SERVICE_BUS else []
-        fields = ["name", "family", "description", *tier, "archive_days", "is_system", "created_at", "clock_shows"]
+        fields = [
+            "name",
+            "family",
+            "description",
+            *tier,
+            "max_size_in_megabytes",
+            "archive_days",
+            "is_system",
+            "created_at",
+            "clock_shows",
+        ]
         shown = (None, {"fields": fields})
         return [shown] if obj.is_system else [shown, ("Clock", {"fields": ["step", "clock", "rate"]})]
 
@@ -80,8 +90,9 @@ class NamespaceAdmin(UseCaseAdmin):
             obj.refresh_from_db()
             return
         changes = {name: form.cleaned_data[name] for name in ("description", "tier", "behaviour") if name in form.changed_data}
-        if "archive_days" in form.changed_data:
-            changes["archive_days"] = form.cleaned_data["archive_days"] or 0
+        for name in ("archive_days", "max_size_in_megabytes"):
+            if name in form.changed_data:
+                changes[name] = form.cleaned_data[name] or 0
         if changes:
             namespaces.update_namespace(obj.name, **changes, actor=actor)
         asked = form.cleaned_data

@@ -125,10 +125,12 @@ class NamespaceForm(forms.ModelForm):
 
     class Meta:
         model = Namespace
-        fields = ["name", "description", "tier", "behaviour", "archive_days"]
-        labels = {"archive_days": "Days of archived history"}
+        fields = ["name", "description", "tier", "behaviour", "max_size_in_megabytes", "archive_days"]
+        labels = {"archive_days": "Days of archived history", "max_size_in_megabytes": "Maximum size in megabytes"}
         help_texts = {
             "behaviour": "Documented: as the service's pages say, where the default is kinder. Only for Service Bus namespaces.",
+            "max_size_in_megabytes": "Of the messages of all its entities; when it is reached, sends are refused. Leave empty "
+            "for no limit.",
             "archive_days": "Archived messages, deliveries and events are deleted after so many days; counts by hour are kept. "
             "Leave empty to keep them indefinitely.",
         }
@@ -137,6 +139,12 @@ class NamespaceForm(forms.ModelForm):
         super().__init__(*args, **kwargs)
         if self.instance.pk:
             del self.fields["new_family"]
+
+    def clean_max_size_in_megabytes(self):
+        size = self.cleaned_data["max_size_in_megabytes"]
+        if size == 0:
+            raise forms.ValidationError("Enter a number of megabytes from 1, or leave it empty.")
+        return size
 
     def clean_archive_days(self):
         days = self.cleaned_data["archive_days"]

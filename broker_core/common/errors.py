@@ -209,6 +209,18 @@ class QuotaExceeded(BrokerError):
         self.entity, self.limit = entity, limit
 
 
+class NamespaceFull(QuotaExceeded):
+    """The namespace of the entity is full (SB-012). limit: in bytes."""
+
+    def __init__(self, namespace: str, limit: int):
+        BrokerError.__init__(
+            self,
+            f"The namespace '{namespace}' has reached its size of {limit // 2**20:,} MB. Receive or purge messages in it, or "
+            "raise its maximum size.",
+        )
+        self.entity, self.limit = namespace, limit
+
+
 class BrokerUnavailable(BrokerError):
     """The database could not be reached or ended the call; it is unknown whether a send was stored (SB-001)."""
 

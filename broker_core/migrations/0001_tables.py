@@ -62,6 +62,7 @@ class Migration(migrations.Migration):
                         max_length=10,
                     ),
                 ),
+                ("max_size_in_megabytes", models.PositiveIntegerField(blank=True, null=True)),
                 ("archive_days", models.PositiveIntegerField(blank=True, null=True)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 ("clock_base_at", models.DateTimeField(blank=True, editable=False, null=True)),

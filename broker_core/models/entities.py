@@ -25,6 +25,7 @@ class Namespace(models.Model):
     behaviour = models.CharField(
         max_length=10, choices=[(b, b) for b in Behaviour], default=Behaviour.CONVENIENT, db_default="convenient"
     )
+    max_size_in_megabytes = models.PositiveIntegerField(null=True, blank=True)  # of all its messages; NULL: unlimited
     archive_days = models.PositiveIntegerField(null=True, blank=True)  # how long the archive is kept; NULL: for ever
     created_at = models.DateTimeField(auto_now_add=True)
     clock_base_at = models.DateTimeField(null=True, blank=True, editable=False)

@@ -10,17 +10,20 @@ from broker_core.common.errors import EntityExists, EntityNotFound, InvalidArgum
 from broker_core.common.family import definition_of
 from broker_core.common.types import Actor, Behaviour, EntityAddress, Family, Right, Tier
 from broker_core.runtime.find_or_create import find_or_create
+from broker_core.runtime.room import forget_rooms
 from broker_core.store.connections import require_here
 from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
 from broker_core.store.use_cases import WHOLE_DATABASE, by_namespace, use_case
 
 MOST_ARCHIVE_DAYS = 36_500
+MOST_MEGABYTES = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
     """A set of entities with one clock. archive_days: how many days the archive of its history is kept; None: for ever.
+    max_size_in_megabytes: of all its messages; when it is reached, sends are refused; None: unlimited.
     behaviour: of its entities, where they have no setting of their own; always convenient in other families than Service Bus."""
 
     id: int
@@ -32,6 +35,7 @@ class Namespace:
     created_at: datetime
     archive_days: int | None = None
     behaviour: Behaviour = Behaviour.CONVENIENT
+    max_size_in_megabytes: int | None = None
 
 
 @use_case(namespace="name")
@@ -128,13 +132,16 @@ def update_namespace(
     tier: Tier | str | None = None,
     behaviour: Behaviour | str | None = None,
     archive_days: int | None = None,
+    max_size_in_megabytes: int | None = None,
     actor: Actor | None = None,
 ) -> Steps[Namespace]:
-    """Change a namespace's description, tier, behaviour or days of the archive, unless None. The name is part of every address
-    and cannot be changed.
+    """Change a namespace's description, tier, behaviour, days of the archive or maximum size, unless None. The name is part of
+    every address and cannot be changed.
 
     behaviour: applies at once to all its entities, as far as they have no setting of their own. Locks are not ended.
     archive_days: archived days of its history are deleted after so many days; 0: never (docs/history.md, "Retention").
+    max_size_in_megabytes: of the messages of all its entities; 0: unlimited. Processes look every few seconds whether it is
+    reached (broker_core.runtime.room).
     Raises NotAllowed if one of its entities uses a feature that the tier does not have.
     """
     yield from changeable_namespace(name, actor)
@@ -143,6 +150,8 @@ def update_namespace(
     wanted = None if tier is None else _tier(tier)
     if archive_days is not None:
         _check_archive_days(archive_days)
+    if max_size_in_megabytes is not None:
+        _check_max_size(max_size_in_megabytes)
 
     def steps() -> Steps:
         held = yield from hold_namespace(name)
@@ -153,8 +162,10 @@ def update_namespace(
             "tier": wanted and str(wanted),
             "behaviour": None if behaviour is None else str(_behaviour(behaviour, held.family)),
             "archive_days": archive_days,
+            "max_size_in_megabytes": max_size_in_megabytes,
         }
         rows = yield call("update_namespace", namespace_id=held.id, **changes)
+        forget_rooms()
         return _namespace(rows[0])
 
     return (yield Atomically(steps()))
@@ -248,7 +259,7 @@ def hold_namespace(name: str) -> Steps[Namespace]:
 
 def _namespace(row: Any) -> Namespace:
     family, tier = Family(row.family), Tier(row.tier)
-    more = (row.created_at, row.archive_days, Behaviour(row.behaviour))
+    more = (row.created_at, row.archive_days, Behaviour(row.behaviour), row.max_size_in_megabytes)
     return Namespace(row.id, row.name, family, row.description, row.is_system, tier, *more)
 
 
@@ -277,3 +288,9 @@ def _check_description(description: str) -> None:
 def _check_archive_days(days: int) -> None:
     if not isinstance(days, int) or isinstance(days, bool) or not 0 <= days <= MOST_ARCHIVE_DAYS:
         raise InvalidArgument("archive_days", f"must be a whole number from 0, which keeps it for ever, to {MOST_ARCHIVE_DAYS:,}")
+
+
+def _check_max_size(megabytes: int) -> None:
+    if not isinstance(megabytes, int) or isinstance(megabytes, bool) or not 0 <= megabytes <= MOST_MEGABYTES:
+        problem = f"must be a whole number from 0, which means unlimited, to {MOST_MEGABYTES:,}"
+        raise InvalidArgument("max_size_in_megabytes", problem)

@@ -11,6 +11,7 @@ from broker_core.queue_storage.rules.limits import DEFAULT_LIFE
 from broker_core.queue_storage.rules.messages import check_put, encode_text
 from broker_core.runtime.entity_cache import CachedEntity
 from broker_core.runtime.gathering import Gathering
+from broker_core.runtime.room import require_room
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 from broker_core.store.use_cases import use_case
@@ -56,6 +57,7 @@ def _put(address: EntityAddress, texts: list[str], visibility: timedelta, life: 
     check_put(visibility, life)
     if not bodies:
         return []
+    yield from require_room(address.namespace)
     return (yield from _puts.call((address, str(actor), actor.holder_label, visibility, life), bodies))
 
 

@@ -16,6 +16,7 @@ from broker_core.common.errors import EntityNotFound, NotAllowed, ServerBusy, Tr
 from broker_core.common.lock_tokens import Tokens, unique_tokens
 from broker_core.common.types import Actor, EntityAddress, Right, SubQueue
 from broker_core.runtime.entity_cache import cached_entity, forget, on_entity
+from broker_core.runtime.room import require_room
 from broker_core.service_bus.rules.messages import Prepared
 from broker_core.service_bus.rules.transactions import SECONDS_AT_MOST, check_namespace, check_scope, check_size
 from broker_core.store.driver import Atomically, Steps
@@ -189,6 +190,7 @@ def transaction(
 
 def _send_via(via: EntityAddress, address: EntityAddress, prepared: Sequence[Prepared], actor: str) -> Steps:
     """Store messages for `address` on the transfer list of `via`. Returns their numbers there. Raises EntityNotFound (SB-166)."""
+    yield from require_room(via.namespace)
     forget(address)
     destination = yield from cached_entity(address)
     if destination.requires_session:

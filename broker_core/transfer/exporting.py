@@ -92,6 +92,7 @@ def _namespace(
     """Write all lines of a namespace. Returns the number of exported messages by entity id. run: how each entity is read."""
     part = definition_of(namespace.family).transfer
     fields = {name: getattr(namespace, name) for name in ("name", "family", "description", "tier", "behaviour")}
+    fields["max_size_in_megabytes"] = namespace.max_size_in_megabytes
     clock = None if namespace.now is None else {"now": instant(namespace.now), "rate": namespace.rate}
     write(line("namespace", {**fields, "created_at": instant(namespace.created_at), "clock": clock}))
     yield from _policies(namespace.id, None, write, with_keys)

@@ -15,6 +15,7 @@ from typing import Any
 from broker_core.common.errors import BrokerError, EntityExists, InvalidArgument
 from broker_core.common.family import definition_of
 from broker_core.common.types import Actor, Behaviour, EntityAddress, EntityKind, Family, Right, Tier
+from broker_core.namespaces.namespaces import MOST_MEGABYTES
 from broker_core.service_bus.entities import shared_access
 from broker_core.service_bus.rules.entity_settings import check_policy_name
 from broker_core.service_bus.rules.filters import rule_from_json
@@ -180,6 +181,7 @@ class Import:
             content.refuse("description", "must have at most 250 characters")
         tier, created_at = content.member("tier", Tier), content.instant("created_at")
         behaviour = content.member("behaviour", Behaviour, default=Behaviour.CONVENIENT)
+        max_size = content.whole("max_size_in_megabytes", least=1, most=MOST_MEGABYTES, optional=True)
         if behaviour is Behaviour.DOCUMENTED and family is not Family.SERVICE_BUS:
             content.refuse("behaviour", "must be convenient: only Service Bus namespaces have another one")
         clock = content.value("clock")
@@ -197,6 +199,7 @@ class Import:
             description=description,
             tier=str(tier),
             behaviour=str(behaviour),
+            max_size=max_size,
             created_at=created_at,
             now=now,
             rate=1.0 if rate is None else rate,

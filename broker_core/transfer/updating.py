@@ -19,7 +19,7 @@ from broker_core.common.durations import human
 from broker_core.common.errors import BrokerError, EntityNotFound, InvalidArgument, NotAllowed, PreviewOutdated
 from broker_core.common.family import definition_of
 from broker_core.common.types import Actor, Behaviour, Family, Right, Tier
-from broker_core.namespaces.namespaces import Namespace, hold_namespace, update_namespace
+from broker_core.namespaces.namespaces import MOST_MEGABYTES, Namespace, hold_namespace, update_namespace
 from broker_core.namespaces.protection import set_protected
 from broker_core.runtime.previews import Effect, token_of
 from broker_core.store.connections import require_here
@@ -318,6 +318,7 @@ def _of_namespace(content: Fields) -> dict[str, Any]:
         "description": content.text("description"),
         "tier": content.member("tier", Tier),
         "behaviour": content.member("behaviour", Behaviour, default=Behaviour.CONVENIENT),
+        "max_size_in_megabytes": content.whole("max_size_in_megabytes", least=1, most=MOST_MEGABYTES, optional=True) or 0,
     }
     content.done()
     return found

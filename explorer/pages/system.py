@@ -6,6 +6,7 @@ from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_GET
 
 from broker_core import reads
+from broker_core.runtime import room
 from explorer import sandbox_names
 from explorer.frames import background_tasks
 from explorer.frames.shell import page, show
@@ -32,7 +33,7 @@ def system(request: HttpRequest) -> HttpResponse:
     context = {
         "section": "system", "sweeps": tasks, "late": [one for one in tasks if one.lateness], "health": health,
         "recent": [(run, run.name.replace("_", " "), background_tasks.did(run.outcome)) for run in runs_with_work[:SHOWN]],
-        "clocks": otherwise, "real_time": len(clocks) - len(otherwise),
+        "disk": room.disk(), "clocks": otherwise, "real_time": len(clocks) - len(otherwise),
     }  # fmt: skip
     return show(
         request,

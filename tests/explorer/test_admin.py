@@ -481,6 +481,17 @@ def test_the_behaviour_of_a_namespace_is_chosen_and_changed(administrator):
     assert namespaces.get_namespace("strict").behaviour is Behaviour.CONVENIENT
 
 
+def test_the_maximum_size_of_a_namespace_is_set_and_removed(space, administrator):
+    change = url("broker_core.namespace", "change", namespaces.get_namespace("space").id)
+    values = {"description": "", "tier": "standard", "behaviour": "convenient"}
+    administrator.post(change, values | {"max_size_in_megabytes": "7"})
+    assert namespaces.get_namespace("space").max_size_in_megabytes == 7
+    refused = administrator.post(change, values | {"max_size_in_megabytes": "0"})
+    assert "from 1, or leave it empty" in str(problems(refused)["max_size_in_megabytes"])
+    administrator.post(change, values)
+    assert namespaces.get_namespace("space").max_size_in_megabytes is None
+
+
 def test_a_namespace_is_created_with_its_policy(administrator):
     response = administrator.post(
         url("broker_core.namespace", "add"), {"name": "Fresh", "description": "d", "tier": "basic", "behaviour": "convenient"}

@@ -9,6 +9,7 @@ from django.urls import reverse
 from broker_core import queue_storage, rabbitmq, reads, service_bus
 from broker_core.common.types import EntityAddress, EntityStatus
 from broker_core.reads import Times, TrafficPoint
+from broker_core.runtime import room
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections, driver
@@ -299,6 +300,18 @@ def test_system_lists_the_runs_that_did_something_only(broker_database, as_):
             [outcome],
         )
     assert [did for _, _, did in as_("viewer").get("/system/").context["recent"]] == ["2 messages expired"]
+
+
+def test_system_says_that_sends_are_refused_since_the_disk_is_nearly_full(broker_database, as_, settings, tmp_path, monkeypatch):
+    settings.VITRINE_DISK_FOLDER, settings.VITRINE_DISK_RESERVE_MB = tmp_path, 100
+    assert "nearly full" not in (
+        page := body_of(as_("viewer").get("/system/"))
+    ) and "sends are refused below 100" in page.replace("\u00a0", " ")
+    monkeypatch.setattr(room, "disk", lambda: room.Disk(60 * 2**20, 100 * 2**20))
+    assert "nearly full: sends are refused" in body_of(as_("viewer").get("/system/"))
+    settings.VITRINE_DISK_FOLDER = None
+    monkeypatch.undo()
+    assert "Free on disk" not in body_of(as_("viewer").get("/system/")), "a server elsewhere"
 
 
 def test_system_shows_what_a_sweep_was_refused(broker_database, as_):

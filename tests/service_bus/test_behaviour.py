@@ -112,13 +112,14 @@ def test_only_service_bus_has_another_behaviour(account, vhost):
     assert namespaces.get_namespace(account).family is Family.QUEUE_STORAGE
 
 
-def test_an_export_keeps_the_behaviour(documented, make_queue):
+def test_an_export_keeps_the_behaviour_and_the_maximum_size(documented, make_queue):
     make_queue(), make_queue(expiry_mode="eager")
+    namespaces.update_namespace(documented, max_size_in_megabytes=3)
     lines: list[str] = []
     export([documented], lines.append)
     copy = f"c-{uuid.uuid4().hex[:8]}"
     import_(lines, name=copy)
-    assert namespaces.get_namespace(copy).behaviour is DOCUMENTED
+    assert (namespaces.get_namespace(copy).behaviour, namespaces.get_namespace(copy).max_size_in_megabytes) == (DOCUMENTED, 3)
     assert [queue.settings.expiry_mode for queue in entities.list_queues(copy)] == [None, ExpiryMode.EAGER]
 
 

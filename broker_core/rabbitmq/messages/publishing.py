@@ -15,6 +15,7 @@ from broker_core.rabbitmq.rules import errors, messages, table, wire_table
 from broker_core.rabbitmq.topology import compiled
 from broker_core.rabbitmq.topology.compiled import QueueInfo, Topology
 from broker_core.runtime.gathering import Gathering
+from broker_core.runtime.room import require_room
 from broker_core.runtime.waiting import wake
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
@@ -76,13 +77,15 @@ def publish(vhost: str, publications: Iterable[Publication], *, owner_id: int | 
     """Publish messages in order, all or none. Returns Published for each.
 
     owner_id: the publishing connection; any connection may publish to an exclusive queue (RMQ-330).
-    Raises AmqpError for a missing or internal exchange (404, 403) and for invalid properties (406), InvalidArgument.
+    Raises AmqpError for a missing or internal exchange (404, 403) and for invalid properties (406), InvalidArgument,
+    NamespaceFull, StorageFull.
     """
     actor = actor or Actor.local()
     actor.require(Right.SEND, vhost)
     prepared = [_prepare(publication) for publication in publications]
     if not prepared:
         return []
+    yield from require_room(vhost)
     for _ in range(TRIES_WITHOUT_LOCK):
         known = yield from compiled.cached(vhost)
         try:

@@ -12,6 +12,7 @@ from broker_core.common.types import Actor, EntityAddress, EntityKind, EntitySta
 from broker_core.runtime.contention import send_in_turn
 from broker_core.runtime.entity_cache import CachedEntity, on_entity
 from broker_core.runtime.gathering import Gathering
+from broker_core.runtime.room import require_room
 from broker_core.service_bus.rules import messages as service_bus
 from broker_core.service_bus.rules import sessions
 from broker_core.service_bus.rules.messages import Prepared
@@ -33,14 +34,15 @@ def send(address: EntityAddress, messages: Iterable[Message], *, actor: Actor | 
     For a topic these are its own numbers; each matching subscription stores a copy under a number of its own (SB-210). A message
     whose `scheduled_enqueue_at` is in the future is scheduled (SB-045, SB-046); its number is needed to cancel it. A message
     without an id gets one (SB-134). With duplicate detection, the number of a dropped duplicate is None (SB-131).
-    Raises InvalidArgument, MessageTooLarge (SB-007), QuotaExceeded (SB-012), EntityDisabled, EntityNotFound, NotAllowed
-    (SB-008, SB-013).
+    Raises InvalidArgument, MessageTooLarge (SB-007), QuotaExceeded (SB-012), StorageFull, EntityDisabled, EntityNotFound,
+    NotAllowed (SB-008, SB-013).
     """
     actor = actor or Actor.local()
     actor.require(Right.SEND, address)
     prepared = prepare_all(address, messages)
     if not prepared:
         return []
+    yield from require_room(address.namespace)
     return (yield from _sends.call((address, str(actor)), prepared))
 
 

@@ -22,16 +22,17 @@ ON CONFLICT (entity_id) DO UPDATE SET last_activity_at = greatest(a.last_activit
 INSERT INTO vitrine_namespace (name, family, description, is_system, tier, behaviour, created_at, clock_rate)
 VALUES (%(name)s, %(family)s, %(description)s, %(is_system)s, %(tier)s, %(behaviour)s, clock_timestamp(), 1)
 ON CONFLICT (lower(name)) DO NOTHING
-RETURNING id, name, family, description, is_system, tier, behaviour, created_at, archive_days;
+RETURNING id, name, family, description, is_system, tier, behaviour, created_at, archive_days, max_size_in_megabytes;
 
 -- name: get_namespace
 -- A namespace by its name, case-insensitively. No row: there is none.
-SELECT id, name, family, description, is_system, tier, behaviour, created_at, archive_days FROM vitrine_namespace
+SELECT id, name, family, description, is_system, tier, behaviour, created_at, archive_days, max_size_in_megabytes
+  FROM vitrine_namespace
  WHERE lower(name) = lower(%(name)s) AND deleted_at IS NULL;
 
 -- name: list_namespaces
 -- All namespaces by name.
-SELECT id, name, family, description, is_system, tier, behaviour, created_at, archive_days
+SELECT id, name, family, description, is_system, tier, behaviour, created_at, archive_days, max_size_in_megabytes
   FROM vitrine_namespace
  WHERE deleted_at IS NULL
  ORDER BY lower(name);
@@ -39,6 +40,20 @@ SELECT id, name, family, description, is_system, tier, behaviour, created_at, ar
 -- name: lock_namespace
 -- Locks the row until the end of the transaction, so that no entity can be created in a namespace that is being deleted.
 SELECT id FROM vitrine_namespace WHERE lower(name) = lower(%(name)s) AND deleted_at IS NULL FOR UPDATE;
+
+-- name: namespaces_by_room
+-- What decides whether a namespace accepts sends: of those with a maximum size, whether the messages of its entities have reached
+-- it, dead letters among them; and Vitrine's own.
+SELECT lower(n.name) AS name, n.is_system, n.max_size_in_megabytes * 1048576::bigint AS quota,
+       coalesce(u.bytes >= n.max_size_in_megabytes * 1048576::bigint, false) AS is_full
+  FROM vitrine_namespace AS n
+  LEFT JOIN LATERAL (
+       SELECT sum(c.bytes_sent + (SELECT coalesce(sum(b.bytes), 0) FROM vitrine_count_base AS b
+                                   WHERE b.entity_id = c.entity_id AND b.until IS NULL)
+                  + (SELECT coalesce(sum(d.bytes), 0) FROM vitrine_count_delta AS d WHERE d.entity_id = c.entity_id)) AS bytes
+         FROM vitrine_entity AS e JOIN vitrine_entity_counter AS c ON c.entity_id = e.id
+        WHERE e.namespace_id = n.id AND e.deleted_at IS NULL) AS u ON n.max_size_in_megabytes IS NOT NULL
+ WHERE n.deleted_at IS NULL AND (n.is_system OR n.max_size_in_megabytes IS NOT NULL);
 
 -- name: namespace_holds
 -- What a namespace contains. Separate from lock_namespace, whose snapshot does not include the changes it waited for.
@@ -48,7 +63,7 @@ SELECT (SELECT count(*) FROM vitrine_entity WHERE namespace_id = %(namespace_id)
 
 -- name: hold_namespace
 -- Locks a namespace until the end of the transaction: its tier cannot change, and its entities change one at a time.
-SELECT id, name, family, description, is_system, tier, behaviour, created_at, archive_days
+SELECT id, name, family, description, is_system, tier, behaviour, created_at, archive_days, max_size_in_megabytes
   FROM vitrine_namespace WHERE lower(name) = lower(%(name)s) AND deleted_at IS NULL FOR NO KEY UPDATE;
 
 -- name: count_queues_and_topics
@@ -56,12 +71,13 @@ SELECT id, name, family, description, is_system, tier, behaviour, created_at, ar
 SELECT count(*) AS n FROM vitrine_entity WHERE namespace_id = %(namespace_id)s AND deleted_at IS NULL AND topic_id IS NULL;
 
 -- name: update_namespace
--- A NULL parameter leaves its column unchanged. archive_days 0: for ever.
+-- A NULL parameter leaves its column unchanged. archive_days 0: for ever. max_size_in_megabytes 0: unlimited.
 UPDATE vitrine_namespace SET description = coalesce(%(description)s::text, description), tier = coalesce(%(tier)s::text, tier),
        behaviour = coalesce(%(behaviour)s::text, behaviour),
-       archive_days = nullif(coalesce(%(archive_days)s::integer, archive_days), 0)
+       archive_days = nullif(coalesce(%(archive_days)s::integer, archive_days), 0),
+       max_size_in_megabytes = nullif(coalesce(%(max_size_in_megabytes)s::integer, max_size_in_megabytes), 0)
  WHERE id = %(namespace_id)s
-RETURNING id, name, family, description, is_system, tier, behaviour, created_at, archive_days;
+RETURNING id, name, family, description, is_system, tier, behaviour, created_at, archive_days, max_size_in_megabytes;
 
 -- name: delete_namespace
 -- Run after namespace_holds, which says whether the namespace is empty.
