@@ -21,14 +21,15 @@ from explorer.demo.parts import Crashed, Program, Turns
 
 NAMESPACE = "photolab"
 THUMBNAILS, POISON, MAILINGS = "thumbnails", "thumbnails-poison", "mailings"
-MOST_WAITING, MOST_POISON = 100, 25
+FEWEST_WAITING, MOST_WAITING, MOST_POISON = 3, 100, 25  # the resizer leaves the fewest, so that the queue is never empty
 GUIDE = Actor.local("guide")
 LEASE, IMMEDIATELY = timedelta(seconds=20), timedelta(0)
 FORMATS = ("jpeg", "png", "heic", "tiff")
 
 
 def seed(account: str = NAMESPACE) -> None:
-    """Create the account with its queues, two poison messages and some delayed ones. An existing account is left as it is."""
+    """Create the account with its queues, two poison messages, some that wait and some delayed ones. An existing account is left
+    as it is."""
     try:
         queue_storage.create_account(account, "Demo: a photo lab that uses Queue Storage")
     except EntityExists:
@@ -41,6 +42,8 @@ def seed(account: str = NAMESPACE) -> None:
     queue_storage.create_queue(mailings, metadata={"about": "Put with a delay: mailings are invisible until they are due."})
     for name in ("holiday.tiff", "scan-0001.heic"):
         _fail(thumbnails, _picture(name, "unreadable"))
+    for number in range(FEWEST_WAITING + 2):
+        queue_storage.put(thumbnails, _picture(f"example-{number + 1}.jpeg", "fine"), actor=GUIDE)
     for days in (1, 3, 6):
         text = json.dumps({"mailing": f"day {days} after the order", "to": 4711 + days})
         queue_storage.put(mailings, text, visibility_timeout=timedelta(days=days), actor=GUIDE)
@@ -94,10 +97,13 @@ def _upload(account: str, dice: Random) -> Turns:
 
 
 def _resize(account: str, dice: Random) -> Turns:
-    """Gets pictures and deletes them when done. Large ones take longer and need a longer lease; unreadable ones fail."""
+    """Gets all pictures but the last few, and deletes them when done. Large ones take longer and need a longer lease;
+    unreadable ones fail."""
     address, actor = EntityAddress(account, THUMBNAILS), _actor("resizer")
     while True:
-        held = queue_storage.get(address, dice.choice((1, 1, 2)), visibility_timeout=LEASE, actor=actor)
+        held = []
+        if (spare := reads.counts(address).active - FEWEST_WAITING) > 0:
+            held = queue_storage.get(address, min(spare, dice.choice((1, 1, 2))), visibility_timeout=LEASE, actor=actor)
         try:
             yield dice.uniform(2, 5)
             while held:

@@ -447,8 +447,23 @@ def _stored(name: str) -> EntityAddress:
 
 def test_the_photo_laboratory_begins_with_messages_that_failed_and_some_that_wait(photolab):
     assert (reads.counts(_stored(photolab_demo.POISON)).active, reads.counts(_stored(photolab_demo.MAILINGS)).delayed) == (2, 3)
+    assert reads.counts(_stored(photolab_demo.THUMBNAILS)).active == 5
     photolab_demo.seed()
     assert reads.counts(_stored(photolab_demo.POISON)).active == 2, "one that is there stays as it is"
+
+
+def test_the_photo_laboratory_has_pictures_that_wait_at_any_time(photolab):
+    """Also while pictures come more slowly than they can be made smaller, expire, or fail."""
+    seconds, waiting = 0.0, 0
+    runner = Runner(photolab_demo.programs(photolab, random.Random(5)), is_paused=lambda: False, clock=lambda: seconds)
+    for _ in range(400):
+        wait = max(0.3, runner.tick())
+        seconds += wait
+        namespaces.step_clock(photolab, timedelta(seconds=wait))
+        assert reads.list_messages(_stored(photolab_demo.THUMBNAILS)).rows, f"empty after {seconds} s"
+        waiting = reads.counts(_stored(photolab_demo.THUMBNAILS)).active
+    runner.rest()
+    assert waiting < 20, "the resizer keeps pace"
 
 
 def test_the_photo_laboratory_shows_every_reason_a_message_cannot_be_had(photolab):

@@ -33,6 +33,19 @@ def test_every_part_reports_itself(vitrine):
     }  # fmt: skip
 
 
+def test_the_start_says_what_it_does_until_the_link(vitrine):
+    said = [line.partition(" | ")[2] for line in vitrine.output.splitlines() if line.startswith("      up |")]
+    assert said[:6] == [
+        f"starting PostgreSQL in {vitrine.data / 'postgres'}",
+        "creating or updating the tables",
+        "setting up roles",
+        "collecting the static files",
+        "starting web, worker, analysis, beat",
+        "",
+    ]
+    assert said[6].startswith("Vitrine is at ")
+
+
 def _sign_in(client: httpx.Client, link: str) -> httpx.Response:
     token = client.get(link).text.split('name="csrfmiddlewaretoken" value="')[1].split('"')[0]
     return client.post(link, data={"csrfmiddlewaretoken": token}, headers={"Referer": link})

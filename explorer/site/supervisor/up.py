@@ -67,6 +67,7 @@ class Up:
             self._prepare_database()
             self._collect_files()
             self._children = self._make_children(listening)
+            self.say("up", f"starting {', '.join(child.name for child in self._children)}")
             for child in self._children:
                 if self._stopping.is_set():
                     return
@@ -91,7 +92,9 @@ class Up:
         except OperationalError as problem:
             raise CannotRun(_unreachable(problem)) from problem
         try:
+            self.say("up", "creating or updating the tables")
             call_command("migrate", verbosity=0, interactive=False)
+            self.say("up", "setting up roles and the demo" if settings.VITRINE_DEMO else "setting up roles")
             call_command("seed")
         except CommandError as problem:
             raise CannotRun(str(problem)) from problem
@@ -100,6 +103,7 @@ class Up:
         connections.close_all()
 
     def _collect_files(self) -> None:
+        self.say("up", "collecting the static files")
         try:
             call_command("collectstatic", verbosity=0, interactive=False)
         except OSError as problem:
