@@ -223,6 +223,10 @@ def _is_deactivated(client):
     get_user_model().objects.update(is_active=False)
 
 
+def _loses_the_role(client):
+    get_user_model().objects.get().groups.clear()
+
+
 def _signs_out(client):
     client.post(reverse("explorer:sign_out"))
 
@@ -233,7 +237,7 @@ def _changes_the_password(client):
     person.save()
 
 
-@pytest.mark.parametrize("what", [_is_deactivated, _signs_out, _changes_the_password])
+@pytest.mark.parametrize("what", [_is_deactivated, _loses_the_role, _signs_out, _changes_the_password])
 async def test_who_loses_the_rights_is_sent_away(queue, person, monkeypatch, what):
     monkeypatch.setattr("explorer.live.consumers.RIGHTS_BEATS", 1)
     client = Client()

@@ -25,6 +25,7 @@ from broker_core.runtime import entity_cache
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.amqp.messages import encode_message
 from broker_core.service_bus.rules.amqp.sections import AmqpSections
+from broker_core.service_bus.rules.messages import properties_json
 from broker_core.service_bus.rules.values import Message
 from broker_core.store import aio, connections
 from tests.looking import bodies, entity_id, events, ledger_agrees, now
@@ -240,6 +241,23 @@ def test_a_renewed_lock_holds_until_its_new_end(queue, step):
     service_bus.renew(queue, [held.lock_token])
     step(MINUTE - SECOND)
     assert service_bus.complete(queue, [held.lock_token]).settled
+
+
+def test_the_event_of_a_renewal_has_the_delivery_count_of_its_lock(queue):
+    """SB-090: in the queue and, where receiving counts no delivery beforehand, in its dead-letter queue."""
+    sent(queue, "a")
+    (held,) = service_bus.receive(queue)
+    service_bus.abandon(queue, [held.lock_token])
+    (held,) = service_bus.receive(queue)
+    service_bus.renew(queue, [held.lock_token])
+    service_bus.dead_letter(queue, [held.lock_token])
+    (dead,) = service_bus.receive(queue.dead_letter)
+    service_bus.renew(queue.dead_letter, [dead.lock_token])
+    recorded = [(event.kind, event.delivery_count) for event in events(queue, 1)]
+    received, renewed = (
+        [count for kind, count in recorded if kind == which] for which in (EventKind.RECEIVED, EventKind.RENEWED)
+    )
+    assert renewed == received[1:] == [held.delivery_count, dead.delivery_count]
 
 
 def test_an_earlier_lock_settles_nothing_that_is_locked_again(queue, step):
@@ -875,6 +893,17 @@ def test_deferring_and_dead_lettering_add_no_more_properties_than_may_be_sent(qu
     assert settle(queue, [small.lock_token], properties=umlauts("b", 30_000)).settled
     assert settle(queue, [large.lock_token], properties=umlauts("b", 20_000)).settled
     assert ledger_agrees(queue)
+
+
+def test_stored_and_added_properties_may_have_exactly_the_bytes_of_the_limit(queue):
+    """2.4: one byte more is refused, also for a message behind one that has exactly as many."""
+    stored, added = {"a": "x" * 30_000, "b": "x" * 30_000, "c": ""}, {"d": "d"}
+    rest = 64 * 1024 - len(properties_json(stored | added))
+    service_bus.send(queue, [Message(b"m", properties=stored | {"c": "x" * size}) for size in (rest, rest + 1)])
+    fits, exceeds = service_bus.receive(queue, 2)
+    with pytest.raises(MessageTooLarge, match="of message 2 has 65,537"):
+        service_bus.defer(queue, [fits.lock_token, exceeds.lock_token], properties=added)
+    assert service_bus.defer(queue, [fits.lock_token], properties=added).settled
 
 
 def test_a_dead_letter_that_is_abandoned_gets_no_more_properties_than_may_be_sent(queue):
