@@ -16,14 +16,19 @@ from tests import browser
 WORKER = os.environ.get("PYTEST_XDIST_WORKER")
 # Those that take 15 s and more, the longest first: at the end, one would keep its worker busy while the others are idle.
 LONG_FILES = (
-    "explorer/test_accessibility", "explorer/test_live", "site/test_tour", "explorer/test_rabbitmq_browser", "soak/test_soak",
-    "celery/test_workers", "analysis/test_whole", "explorer/test_every_page", "service_bus/test_odd_values", "site/test_kill",
-    "crash/test_contended_senders", "crash/test_kill_postgres", "explorer/test_demo", "explorer/test_lessons",
-    "celery/test_storm", "history/test_archive",
-    "explorer/test_journeys", "explorer/test_states_browser", "crash/test_many_consumers",
-    "explorer/test_admin_browser", "explorer/test_admin", "queue_storage/test_model", "crash/test_two_dispatchers",
-    "service_bus/test_network_model", "rabbitmq/test_model", "service_bus/test_session_model", "rabbitmq/test_preview",
-    "explorer/test_rabbitmq_manual_consumer", "explorer/test_message_templates", "explorer/test_clock",
+    "explorer/test_lessons", "explorer/test_live", "explorer/test_admin", "site/test_up", "explorer/test_accessibility",
+    "analysis/jobs/test_overview", "explorer/test_journeys", "crash/test_many_consumers", "analysis/jobs/test_properties",
+    "analysis/jobs/test_fan_out", "celery/test_workers", "service_bus/test_odd_values", "explorer/test_live_vhost",
+    "explorer/test_every_page", "analysis/jobs/test_incidents", "explorer/test_entity_browser", "crash/test_two_dispatchers",
+    "crash/test_two_processes", "crash/test_waiting_receivers", "explorer/test_rabbitmq_browser",
+    "explorer/test_rabbitmq_pages", "explorer/test_clock", "analysis/jobs/test_journeys", "analysis/test_reports",
+    "site/test_web_server", "site/test_configuration", "explorer/test_demo", "explorer/test_navigation",
+    "explorer/test_states_browser", "operations/test_kills", "explorer/test_pages", "explorer/test_dead_letters",
+    "explorer/test_message_templates", "analysis/jobs/test_verification", "analysis/jobs/test_lives",
+    "analysis/running/test_execution", "analysis/test_browser", "crash/test_contended_senders", "site/test_tour",
+    "site/test_kill", "soak/test_soak", "analysis/test_whole", "crash/test_kill_postgres", "celery/test_storm",
+    "explorer/test_admin_browser", "history/test_archive", "queue_storage/test_model", "service_bus/test_network_model",
+    "rabbitmq/test_model", "service_bus/test_session_model", "rabbitmq/test_preview",
 )  # fmt: skip
 
 os.environ.setdefault("SPARK_NICE", "0")  # tests wait for their analyses

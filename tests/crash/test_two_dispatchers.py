@@ -114,7 +114,7 @@ def send_all(queue, sessions=0):
         at += size
 
 
-@pytest.mark.parametrize(("how", "receivers"), [("messages", RECEIVERS), ("threads", 8)])
+@pytest.mark.parametrize(("how", "receivers"), [("messages", RECEIVERS), pytest.param("threads", 8, marks=pytest.mark.slow)])
 def test_nothing_is_received_twice_and_nobody_starves(receive, how, receivers):
     queue = make_queue()
     got = receive(queue, how, receivers, lambda: send_all(queue))

@@ -35,6 +35,7 @@ def page(live_site, new_context, sign_in, person):
     return page
 
 
+@pytest.mark.slow
 def test_no_page_of_the_admin_breaks_the_content_security_policy(space, page):
     CrontabSchedule.objects.get_or_create(minute="0")
     paths = [reverse("admin:index"), *(url(model) for model in MODELS)]

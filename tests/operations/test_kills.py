@@ -123,7 +123,7 @@ def stored(address):
     return [row.message_id for row in rows]
 
 
-@pytest.mark.parametrize("kind", [Kind.MOVE, Kind.PURGE])
+@pytest.mark.parametrize("kind", [Kind.MOVE, pytest.param(Kind.PURGE, marks=pytest.mark.slow)])
 def test_workers_that_are_killed_lose_and_double_nothing(queue, make_queue, spawner, short_leases, kind):
     killer, other = Killer(spawner, f"{kind}"), make_queue()
     for first in range(0, MESSAGES, 500):

@@ -40,7 +40,10 @@ def _modules():
 
 MODULES = _modules()
 del MODULES["transfer.exporting"]  # it is refused inside a transaction, whatever it is given
-FEW = ("service_bus.entities.lifecycle", "rabbitmq.connections.channels")  # every call costs much: every fifth value
+FEW = (  # every call costs much: every fifth value
+    *("service_bus.entities.lifecycle", "service_bus.preview", "rabbitmq.connections.channels", "rabbitmq.policy_preview"),
+    *("operations.batches", "operations.records", "operations.undoing"),
+)
 SETTINGS = [field.name for field in fields(QueueSettings)] + ["nonsense"]
 OPTIONS = ["metadata", "max_dequeue_count", "poison_queue", "expiry_grace", "strict_visibility", "nonsense"]
 DECLARED = ["type", "passive", "durable", "auto_delete", "arguments"]
