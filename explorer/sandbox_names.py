@@ -28,6 +28,15 @@ def is_owner(user: Any, namespace: str) -> bool:
     return may_be_one(namespace) and Sandbox.objects.filter(namespace=namespace.lower(), owner_id=user.pk).exists()
 
 
+def is_of_another(user: Any, namespace: str | None) -> bool:
+    """Whether the namespace is a sandbox of somebody else."""
+    from .models import Sandbox
+
+    if namespace is None or not may_be_one(namespace):
+        return False
+    return Sandbox.objects.filter(namespace=namespace.lower()).exclude(owner_id=getattr(user, "pk", None)).exists()
+
+
 def hides_others(user: Any, actor: Actor) -> bool:
     """Whether lists about all namespaces leave out the sandboxes of others for this person. A live page with such a list is
     rendered for one person."""

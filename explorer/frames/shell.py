@@ -24,7 +24,7 @@ from broker_core.common.errors import (
 from broker_core.common.types import EntityAddress, Right, SubQueue
 from broker_core.reads import EntityRow
 from broker_core.store import connections
-from explorer import audit
+from explorer import audit, sandbox_names
 from explorer.live.page import Live, LiveAnswer, LiveRequest
 from explorer.people.roles import actor_for
 
@@ -119,6 +119,7 @@ def _answer(view: Callable[..., HttpResponse], request: HttpRequest, *args, **kw
     if any("\x00" in value for _, values in request.POST.lists() for value in values):  # PostgreSQL stores no such text
         return refusal(request, 400, "The form contains the character NUL, which cannot be stored. Nothing was changed.")
     try:
+        _require_access(request, kwargs.get("namespace"))
         return view(request, *args, **kwargs)
     except BadQuery as exc:
         return refusal(request, 400, "This link is invalid or out of date.", problems=exc.problems)
@@ -132,9 +133,22 @@ def _answer(view: Callable[..., HttpResponse], request: HttpRequest, *args, **kw
 def _live_answer(view: Callable[..., HttpResponse], request: LiveRequest, *args, **kwargs) -> HttpResponse:
     """The view for the live feed, which sets the actor and handles the errors itself."""
     try:
+        _require_access(request, kwargs.get("namespace"))
         return view(request, *args, **kwargs)
     except BadQuery as exc:
         raise InvalidArgument("page", "; ".join(f"{name}: {problem}" for name, problem in exc.problems)) from exc
+
+
+def _require_access(request: HttpRequest, namespace: str | None) -> None:
+    """Raise NotAuthorized for a user without a role, and EntityNotFound if the address or a parameter names a sandbox of somebody
+    else, which only administrators may see."""
+    request.actor.require(Right.BROWSE, namespace or "this site")
+    if not sandbox_names.hides_others(request.user, request.actor) and not request.actor.namespace:
+        return
+    parameters = (value for _, values in request.GET.lists() for value in values)
+    for name in filter(None, (namespace, *(value.partition("/")[0] for value in parameters))):
+        if sandbox_names.is_of_another(request.user, name):
+            raise EntityNotFound(name, "namespace")
 
 
 def refusal(

@@ -197,7 +197,8 @@ def live_map(request: HttpRequest) -> HttpResponse:
     query = cleaned(MapQuery(request.GET))
     address: EntityAddress | None = query["entity"]
     namespace = address.namespace if address else query["namespace"] or None
-    namespaces = [one for one in reads.namespaces(actor=request.actor) if not one.is_system]
+    listed = (one for one in reads.namespaces(actor=request.actor) if not one.is_system)
+    namespaces = sandbox_names.without(listed, keep=namespace or "")
     here = next((one for one in namespaces if namespace and one.name.lower() == namespace.lower()), None)
     if namespace and here is None:
         raise EntityNotFound(namespace, "namespace")

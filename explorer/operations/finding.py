@@ -17,6 +17,8 @@ def find_operation(request: HttpRequest, operation_id: int) -> Operation:
     if operation is None:
         raise Http404(f"There is no operation {operation_id}.")
     if sandbox_names.may_be_one(operation.address.namespace):
+        if sandbox_names.is_of_another(request.user, operation.address.namespace) and request.actor.rights is not Right.ALL:
+            raise Http404(f"There is no operation {operation_id}.")
         request.actor = actor_for(request.user, operation.address.namespace)
     request.actor.require(Right.BROWSE, operation.address)
     return operation

@@ -192,10 +192,12 @@ LOGGING = {
     "formatters": {
         "plain": {"()": "explorer.site.logs.Formatter", "fmt": "{asctime} {levelname} {name}: {message}", "style": "{"}
     },
+    "filters": {"limit_repeats": {"()": "explorer.site.logs.LimitRepeats"}},
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "plain", "stream": sys.stderr}},
     "root": {"handlers": ["console"], "level": environment.get("LOG_LEVEL") or "INFO"},
     "loggers": {
         "django.request": {"level": "ERROR"},  # 404 and 403 are not logged
+        "uvicorn.error": {"filters": ["limit_repeats"]},  # malformed requests and frames, connections that end early
         "celery.beat": {"level": "WARNING"},  # two lines a second otherwise
         "celery.worker.strategy": {"level": "WARNING"},
         "celery.app.trace": {"level": "WARNING"},

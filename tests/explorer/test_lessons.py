@@ -175,7 +175,28 @@ def test_a_viewer_has_all_rights_in_the_own_sandbox_and_nowhere_else(vera, as_, 
     assert vera.post(f"/clocks/{shop.namespace}/", {"step": "5 s", "page": "/"}, headers=FRAGMENT).status_code == 403
     other = as_("viewer")
     assert other.get(at).status_code == 404
-    assert other.post(f"/send/{namespace}/orders", {"body": "x", "copies": 1}).status_code == 403
+    assert other.post(f"/send/{namespace}/orders", {"body": "x", "copies": 1}).status_code == 404
+
+
+@pytest.mark.parametrize("role", ["viewer", "operator"])
+def test_the_sandbox_of_another_is_neither_named_nor_read(role, vera, as_, transactional_db):
+    """Regression: the live map named it, and its pages opened."""
+    namespace = start(vera, "peek-lock").rstrip("/").rpartition("/")[2]
+    service_bus.send(EntityAddress(namespace, "orders"), [Message(b"x")])
+    other, administrator = as_(role), as_("administrator")
+    paths = [
+        f"/namespaces/{namespace}/", f"/entities/{namespace}/orders", f"/entities/{namespace.upper()}/orders",
+        f"/messages/{namespace}/orders/1", f"/filter-suggestions/{namespace}/orders", f"/?namespace={namespace}",
+        f"/map/?namespace={namespace}", f"/map/?entity={namespace}/orders", f"/insights/?entity={namespace}/orders",
+        f"/tail/?namespace={namespace}", f"/dead-letters/?namespace={namespace}", f"/locks/?namespace={namespace}",
+    ]  # fmt: skip
+    for path in paths:
+        assert other.get(path).status_code == 404, path
+        assert administrator.get(path).status_code == vera.get(path).status_code != 404, path
+    for path in ("/", "/map/", "/map/?view=table", "/entities/?all=1", "/tail/", "/insights/", "/activity/", "/messages/?q=x"):
+        page = other.get(path)
+        assert page.status_code == 200 and namespace not in body_of(page), path
+    assert namespace not in body_of(administrator.get("/map/"))
 
 
 def test_the_owner_of_a_sandbox_exports_and_undoes_as_an_operation(vera, as_, transactional_db):
@@ -189,12 +210,12 @@ def test_the_owner_of_a_sandbox_exports_and_undoes_as_an_operation(vera, as_, tr
     [export] = operations.newest(part=str(place), limit=1)
     runner.run(export, seconds=None)
     assert len(list(vera.get(f"/operations/{export.id}/file/").streaming_content)) > 0
-    assert as_("viewer").get(f"/operations/{export.id}/file/").status_code == 403
+    assert as_("viewer").get(f"/operations/{export.id}/file/").status_code == 404
 
     vera.post(f"/operate/{place}", {"kind": "discard", "tab": "active", "numbers": ["1"]})
     [discarded] = operations.newest(part=str(place), limit=1)
     url = f"/operations/{discarded.id}/"
-    assert as_("viewer").post(f"{url}change/", {"action": "undo"}).status_code == 302  # refused, with a notice
+    assert as_("viewer").post(f"{url}change/", {"action": "undo"}).status_code == 404
     assert operations.find(discarded.id).state is State.DONE
     assert f'action="{url}change/"' in body_of(vera.get(url))
     vera.post(f"{url}change/", {"action": "undo"})

@@ -95,6 +95,16 @@ def test_a_person_without_a_role_sees_no_namespace_and_no_count(shop, person):
     assert shop.namespace not in answer.content.decode() and 'id="n-entities"></span>' in answer.content.decode()
 
 
+@pytest.mark.parametrize(
+    "page", ["/messages/", "/faults/", "/learn/", "/learn/keys/", "/filter-suggestions/", "/filter-suggestions/{}", "/map/"]
+)
+def test_a_person_without_a_role_sees_no_page(shop, person, page):
+    """Regression: pages that need no data, and the names of properties of any queue, opened for everybody who is signed in."""
+    client = Client()
+    client.force_login(person(None, username="nobody"))
+    assert client.get(page.format(shop)).status_code == 403
+
+
 def test_a_slow_value_is_kept_for_longer(monkeypatch):
     now, reads = [0.0], []
     monkeypatch.setattr(recent.time, "monotonic", lambda: now[0])

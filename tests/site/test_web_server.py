@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from explorer.site.bounded_http import HEAD_SECONDS, MAX_HEAD_BYTES
+from explorer.site.logs import MOST_LINES
 from tests.eventually import eventually
 
 from .vitrine import ROOT, environment, free_port
@@ -35,10 +36,11 @@ class Server:
         return time.monotonic() - begun
 
 
-def serve(tmp_path, command: list[str], **settings: str):
+def serve(tmp_path, command: list[str], *, log=None, log_level: str = "error", **settings: str):
     port = free_port()
     env = environment(tmp_path, DATABASE_URL="postgresql://nobody@127.0.0.1:1/none", **settings)
-    process = subprocess.Popen([sys.executable, *command, "--port", str(port), "--log-level=error"], cwd=ROOT, env=env)
+    command = [sys.executable, *command, "--port", str(port), f"--log-level={log_level}"]
+    process = subprocess.Popen(command, cwd=ROOT, env=env, stderr=log)
     try:
         eventually(lambda: _is_up(port), 30)
         yield Server(port)
@@ -239,3 +241,14 @@ def test_a_body_that_a_client_is_not_asked_for_yet_has_time(impatient):
     with impatient.connect() as connection:
         connection.sendall(request)
         assert connection.recv(12) in (b"HTTP/1.1 401", b"HTTP/1.1 503")
+
+
+def test_malformed_requests_do_not_fill_the_log(tmp_path):
+    """By the whole server: uvicorn configures its logger, and then the site does."""
+    with (tmp_path / "log").open("w") as log:
+        for server in serve(tmp_path, ["-m", "explorer.site.web"], log=log, log_level="warning"):
+            for _ in range(40):
+                with server.connect() as connection:
+                    connection.sendall(b"BAD\r\n\r\n")
+                    assert b" 400 " in answer_of(connection)
+    assert (tmp_path / "log").read_text().count("Invalid HTTP request") == MOST_LINES

@@ -116,7 +116,7 @@ def _refuse_long_path(folder: Path) -> None:
 def _lock(folder: Path) -> Iterator[None]:
     """Let one process at a time start a server on this machine. The kernel releases the lock of a dead process."""
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(folder.parent / "postgres.lock", os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as problem:
         raise _unwritable(folder, problem) from problem
@@ -235,6 +235,7 @@ def _run(program: str, *arguments: str, folder: Path) -> subprocess.CompletedPro
     as_user: dict[str, Any] = {}
     if os.geteuid() == 0:
         _allow_traversal(programs / program)
+        _let_in(folder)
         as_user = {"user": SYSTEM_USER, "group": SYSTEM_USER, "extra_groups": []}
     return subprocess.run(
         [programs / program, *arguments], cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL,
@@ -245,7 +246,23 @@ def _run(program: str, *arguments: str, folder: Path) -> subprocess.CompletedPro
 def _give_to_system_user(folder: Path) -> None:
     user = _system_user()
     os.chown(folder, user.pw_uid, user.pw_gid)
-    _allow_traversal(folder)
+
+
+def _let_in(folder: Path) -> None:
+    """Let the system user pass through the data folder to the server's, by its group: the folder stays closed to all others."""
+    data = folder.resolve().parent
+    mode = stat.S_IMODE(data.stat().st_mode)
+    if not mode & stat.S_IXOTH:
+        os.chown(data, -1, _system_user().pw_gid)
+        data.chmod(mode | stat.S_IXGRP)
+    _allow_traversal(data)
+
+
+def system_group() -> int | None:
+    """The id of the system user's group; None: there is no such user."""
+    with suppress(KeyError):
+        return pwd.getpwnam(SYSTEM_USER).pw_gid
+    return None
 
 
 def _system_user() -> pwd.struct_passwd:

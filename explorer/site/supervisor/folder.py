@@ -10,6 +10,8 @@ from pathlib import Path
 
 import psutil
 
+from explorer.site.data_folder import make_private
+
 
 class Taken(Exception):
     """Another supervisor uses this folder. The text says which one and what to do."""
@@ -20,7 +22,7 @@ class Folder:
 
     def __init__(self, path: Path, address: str):
         """Lock the folder. Raises Taken, or OSError if it cannot be written."""
-        path.mkdir(parents=True, exist_ok=True)
+        make_private(path)
         self._children = path / "children.json"
         self._lock = os.open(path / "up.lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:

@@ -48,6 +48,7 @@ class Up:
 
     def run(self) -> None:
         """Run until a signal asks it to stop. Raises folder.Taken, port.PortTaken or CannotRun."""
+        os.umask(0o077)  # also of all parts: what they write in the data folder is their own
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self._asked_to_stop)
         try:
