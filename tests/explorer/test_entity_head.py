@@ -131,11 +131,11 @@ def test_a_service_bus_page_says_when_the_entity_is_deleted_on_idle_and_its_last
     service_bus.receive(topic.subscription("all"))
     assert said(queue) == (
         "This queue is deleted in 4:20 unless it is used; its 1 message is deleted with it. Last use: created, 1 min ago. "
-        "Viewing it is no use."
+        "Viewing does not count as use."
     )
     assert said(topic) == (
         "This topic is deleted in 5:20 unless it is used; its subscriptions and their messages are deleted with it. "
-        "Last use: receive (subscription all), now. Viewing it is no use."
+        "Last use: receive (subscription all), now. Viewing does not count as use."
     )
     entities.update_queue(queue, forward_to="news")
     assert "deleted after 5 min without use. Not now: it forwards its messages. Last use: change of its configuration" in said(
