@@ -80,13 +80,14 @@ class NotAllowed(BrokerError):
 class NotAuthorized(BrokerError):
     """The actor lacks a right.
 
-    way_out: (actor, right) -> what to do about it. A site whose users have roles sets it to a text that names the role.
+    refusal: (actor, right, entity) -> what is refused, as a sentence. A site whose users have roles sets it to one that names
+    the role.
     """
 
-    way_out: ClassVar[Callable[[str, str], str]] = lambda actor, right: "Ask an administrator for access."
+    refusal: ClassVar[Callable[[str, str, str], str]] = "{} does not have the right {} on {}.".format
 
     def __init__(self, actor: str, right: str, entity: str):
-        super().__init__(f"{actor} does not have the right {right} on {entity}. {type(self).way_out(actor, right)}")
+        super().__init__(f"{type(self).refusal(actor, right, entity)} Ask an administrator for access.")
         self.actor, self.right, self.entity = actor, right, entity
 
 

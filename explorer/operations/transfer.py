@@ -110,11 +110,10 @@ def messages_import(request: HttpRequest, namespace: str, path: str) -> HttpResp
         **shell.about(request, entity),
         "batch": BATCH,
         "most": MOST_MESSAGES,
-        "why_not": "" if Right.SEND in request.actor.rights else "Importing messages requires the operator role.",
     }
+    request.actor.require(Right.SEND, entity.address)
     if request.method != "POST":
         return shell.show_form(request, "operations/import", ImportForm(initial={"do": "preview"}), **context)
-    request.actor.require(Right.SEND, entity.address)
     form = ImportForm(request.POST, request.FILES)
     if not form.is_valid():
         return shell.show_form(request, "operations/import", form, **context)

@@ -19,6 +19,14 @@ RIGHTS = {
     OPERATOR: Right.BROWSE | Right.SEE_BODIES | Right.SEND | Right.LISTEN | Right.OPERATE,
     VIEWER: Right.BROWSE,
 }  # strongest first
+_ACTS = {
+    Right.BROWSE: "view",
+    Right.SEE_BODIES: "view message bodies of",
+    Right.SEND: "send messages to",
+    Right.LISTEN: "receive messages from",
+    Right.OPERATE: "act on",
+    Right.MANAGE: "change",
+}
 
 
 def actor_for(user: AbstractBaseUser | AnonymousUser, namespace: str | None = None) -> Actor:
@@ -53,16 +61,17 @@ def role_name(user: AbstractBaseUser | AnonymousUser) -> str:
     return _role(user) or "no role"
 
 
-def _way_out(actor: str, right: str) -> str:
-    """What a user without a right should ask for: the weakest role that includes it."""
+def refusal(actor: str, right: str, entity: str) -> str:
+    """What a user without a right, or several, needs: the weakest role that includes it."""
     if not actor.startswith("user:"):
-        return "Ask an administrator for access."
+        return _refusal_without_roles(actor, right, entity)
     wanted = [Right[name] for name in right.split("|")]
     role = next(role for role in reversed(RIGHTS) if all(each in RIGHTS[role] for each in wanted))
-    return f"The role {role} includes it; ask an administrator for access."
+    return f"You need the role {role} to {' and '.join(_ACTS[each] for each in wanted)} {entity}."
 
 
-NotAuthorized.way_out = _way_out
+_refusal_without_roles = NotAuthorized.refusal
+NotAuthorized.refusal = refusal
 
 
 def _role(user: AbstractBaseUser | AnonymousUser) -> str | None:

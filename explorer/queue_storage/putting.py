@@ -27,6 +27,7 @@ def put(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     entity = reads.entity(address_of(namespace, path), actor=request.actor)
     sender = _sender(entity)
     if request.method != "POST":
+        request.actor.require(Right.SEND, entity.address)
         initial = message_templates.initial(request, sender) or _initial_from(request, entity.address)
         return _show(request, entity, PutForm(initial=initial or None))
     form = PutForm(request.POST)
@@ -94,6 +95,5 @@ def _show(request: HttpRequest, entity: EntityRow, form: PutForm, *, done: Act =
         **about(request, entity), "form": form,
         "panel": message_templates.panel(request, _sender(entity)),
         "error": done.error,
-        "why_not": "" if Right.SEND in request.actor.rights else "Putting messages requires the operator role.",
     }  # fmt: skip
     return show(request, "queue_storage/put", context, fragment="queue_storage/_put_form", status=status)

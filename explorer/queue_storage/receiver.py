@@ -10,7 +10,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from broker_core import queue_storage, reads
 from broker_core.common.durations import human
 from broker_core.common.errors import InvalidArgument
-from broker_core.common.types import Actor, EntityAddress
+from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.queue_storage.rules.display_state import DisplayState
 from broker_core.queue_storage.rules.messages import number_of
 from broker_core.reads import MessageRow, Tab
@@ -44,6 +44,7 @@ def receiver(request: HttpRequest, namespace: str, path: str, subqueue: str) -> 
         raise Http404("A storage queue has no sub-queues")
     address = address_of(namespace, path)
     if request.method != "POST":
+        request.actor.require(Right.LISTEN, address)
         return _show(request, address)
     form = GetForm()
     if request.POST.get("action") == "get":

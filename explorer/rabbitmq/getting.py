@@ -100,11 +100,13 @@ def _show(
 ) -> HttpResponse:
     """Render the page with the queue's current state."""
     queue = reads.entity(EntityAddress(host.name, path), actor=request.actor)
+    held = manual_consuming.context_of(request, queue, lambda delivery: _shown(delivery, request))
+    if request.method != "POST" and not held["notices"]:  # who lost the right is told first why the connection was closed
+        request.actor.require(Right.LISTEN, queue.address)
     context = {
         "queue": queue, "form": form, "consume_form": consume_form or ConsumeForm(),
         "available": queue.counts.active - queue.counts.locked - queue.expired_pending.value,
-        "why_not": "" if Right.LISTEN in request.actor.rights else "Getting messages requires the operator role.",
-        **manual_consuming.context_of(request, queue, lambda delivery: _shown(delivery, request)),
+        **held,
         **more,
     }  # fmt: skip
     return draw(

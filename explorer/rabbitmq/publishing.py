@@ -45,6 +45,7 @@ def publish(request: HttpRequest, namespace: str, exchange: str) -> HttpResponse
         initial = _from_template(request, sender) or _initial(request, host.name)
         form = PublishForm(initial=initial)
         if "dry" not in request.GET:
+            request.actor.require(Right.SEND, f"{host.name}/{exchange_slug(found.name)}")
             return _show(request, host, found, form)
         return _ask(request, host, found, form, initial.get("routing_key", ""), form.headers.values())
     form = PublishForm(request.POST)

@@ -10,7 +10,7 @@ from django.views.decorators.http import require_http_methods
 
 from broker_core import reads, service_bus
 from broker_core.common.errors import InvalidArgument, NotAllowed
-from broker_core.common.types import Actor, EntityAddress, SubQueue
+from broker_core.common.types import Actor, EntityAddress, Right, SubQueue
 from broker_core.reads import MessageRow, Tab
 from broker_core.service_bus.rules.values import StoredMessage
 from explorer.bodies.display import LOOKED_AT, preview, preview_of
@@ -41,6 +41,7 @@ def receiver(request: HttpRequest, subqueue: str, namespace: str, path: str) -> 
         raise Http404(f"{subqueue} is not a queue to receive from")
     address = address_of(namespace, path, subqueue)
     if request.method != "POST":
+        request.actor.require(Right.LISTEN, address)
         return _show(request, address)
     forms: dict[str, Form] = {"receive": ReceiveForm(), "deferred": ReceiveDeferredForm()}
     done, taken = _act(request, address, forms)

@@ -36,6 +36,7 @@ def send(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
         raise NotAllowed(f"'{entity.address}' is a subscription; send to its topic instead (SB-013).")
     sender = _sender(entity)
     if request.method != "POST":
+        request.actor.require(Right.SEND, entity.address)
         initial = message_templates.initial(request, sender) or _initial_from(
             request, address_of(namespace, request.GET.get("of", path))
         )
@@ -76,7 +77,6 @@ def _show(
         "content_types": CONTENT_TYPES,
         "error": done.error,
         "warning": warning,
-        "why_not": "" if Right.SEND in request.actor.rights else "Sending requires the operator role.",
     }
     return show(request, "service_bus/send", context, fragment="service_bus/_send_form", status=status)
 

@@ -38,10 +38,10 @@ def test_the_events_after_which_a_message_is_gone():
 
 
 def test_an_actor_needs_every_right_named():
-    actor = Actor("user", "ann", Right.SEND | Right.LISTEN)
+    actor = Actor("key", "ann", Right.SEND | Right.LISTEN)
     actor.require(Right.SEND | Right.LISTEN, "q")
     for right in (Right.MANAGE, Right.SEND | Right.MANAGE):
-        with pytest.raises(NotAuthorized, match="user:ann does not have the right"):
+        with pytest.raises(NotAuthorized, match="key:ann does not have the right"):
             actor.require(right, "q")
 
 

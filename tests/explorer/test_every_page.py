@@ -26,6 +26,7 @@ ELSEWHERE = {
 AZURE = SimpleNamespace(
     changes=("/new", "/settings/", "/delete/", "/delete-namespace/", "/rules/", "/delete-rule/",
              "/operate/", "/release-locks/", "/configuration/export/"),
+    sends=("/send/", "/receive/", "/import-messages/"),
     some=("/", "/entities/", "/entities/{at}", "/messages/{at}/5", "/activity/", "/system/", "/messages/?q=order-2", "/filters/",
           "/templates/"),
     bad=("/entities/?sort=colour", "/entities/?page=0", "/entities/?page=x", "/entities/{at}?tab=lost",
@@ -40,6 +41,7 @@ AZURE.whole = (*AZURE.changes, "/configuration/", "/import-messages/", "/learn/"
 RABBITMQ = SimpleNamespace(
     changes=("/rabbitmq/new/", "/rabbitmq/delete/", "/rabbitmq/policies/user/", "/rabbitmq/policies/operator/", "/delete/",
              "/rabbitmq/move/"),
+    sends=("/rabbitmq/publish/", "/rabbitmq/get/"),
     whole=("/rabbitmq/new/vhost/", "/rabbitmq/new/queue/"),
     some=("/rabbitmq/vhosts/{at}/", "/entities/{at}/mail", "/rabbitmq/connections/{at}/"),
     bad=("/rabbitmq/queues/{at}/?sort=colour", "/entities/{at}/mail?tab=lost", "/entities/{at}/mail?q=value:x"),
@@ -111,8 +113,22 @@ def test_every_page_as_htmx_asks_for_it(site, as_):
 def test_a_viewer_sees_all_but_what_changes(site, as_):
     client = as_("viewer")
     for address in site.all:
-        refused = address.startswith(site.changes) or "body:" in address
+        refused = address.startswith((*site.changes, *site.sends)) or "body:" in address
         assert client.get(address, follow=True).status_code == (403 if refused else 200), address
+
+
+def test_who_may_not_send_or_receive_gets_the_refusal_in_place_of_the_form(pages, office, as_):
+    client = as_("viewer")
+    at, stored, mail = pages.at, pages.stored, f"{office.at}/mail"
+    sending = [f"/send/{at}", f"/send/{stored}", f"/import-messages/{at}", f"/rabbitmq/publish/{office.at}/events"]
+    receiving = [f"/receive/main/{at}", f"/receive/main/{stored}", f"/rabbitmq/get/{mail}"]
+    acts = [("send messages to", address) for address in sending] + [("receive messages from", address) for address in receiving]
+    for act, address in acts:
+        response = client.get(address)
+        page = body_of(response)
+        assert response.status_code == 403 and f"You need the role operator to {act} " in page, address
+        assert "Permission denied" in page and "<textarea" not in page and 'name="action"' not in page, address
+    assert client.get(f"/rabbitmq/publish/{office.at}/events?dry=1").status_code == 200, "a route is only shown"
 
 
 @every_site

@@ -186,7 +186,7 @@ async def test_what_has_nothing_live_is_refused(queue, cookie, page):
 
 async def test_without_the_right_to_browse_nothing_is_told(queue, cookie):
     communicator, told = await opened(page_of(queue), cookie(None))
-    assert "does not have the right" in told["refused"]
+    assert "You need the role viewer to view" in told["refused"]
     await communicator.disconnect()
     assert not Feed.here()._pages
 

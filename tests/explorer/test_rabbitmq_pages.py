@@ -233,7 +233,7 @@ def test_asking_where_it_would_go_publishes_nothing(office, as_):
 
 def test_what_was_published_lately_is_chosen(office, as_):
     rabbitmq.publish(office.vhost, [Publication(b"x", "events", "mail.late", Properties(headers={"tenant": "acme"}))])
-    page = as_("viewer").get(f"/rabbitmq/publish/{office.at}/events")
+    page = as_("operator").get(f"/rabbitmq/publish/{office.at}/events")
     (found,) = [one for one in page.context["published"] if one.keys == ("mail.late",)]
     assert "tenant=acme" in body_of(page) and found.example[0].path == "mail"
     chosen = as_("viewer").get(f"/rabbitmq/publish/{office.at}/events?like={found.example[1]}&of=mail&dry=1")
