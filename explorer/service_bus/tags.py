@@ -6,7 +6,7 @@ from django import template
 from django.utils.html import format_html
 
 from broker_core.reads.filters import exactly
-from broker_core.service_bus.rules.filters import Rule
+from broker_core.service_bus.rules.filters import Filter, Rule
 
 from . import presenters
 from .amqp_fields import amqp_fields
@@ -19,10 +19,16 @@ register.filter("session_filter", lambda session_id: exactly("session", session_
 
 
 @register.simple_tag
+def filter_words(filter: Filter) -> str:
+    """The messages that a filter matches; an expression as code."""
+    text, is_code = presenters.filter_text(filter)
+    return format_html("<code>{}</code>", text) if is_code else text
+
+
+@register.simple_tag
 def rule_words(rule: Rule) -> str:
     """The filter of a rule, and its action if it has one."""
-    text, code = presenters.filter_text(rule.filter)
-    text = format_html("<code>{}</code>", text) if code else text
+    text = filter_words(rule.filter)
     return format_html('{} <span class="quiet">then {}</span>', text, rule.action.text) if rule.action else text
 
 

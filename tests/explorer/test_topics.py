@@ -186,6 +186,9 @@ def test_a_rule_of_each_kind_can_be_written(pages, as_):
     assert AuditRecord.objects.filter(action="create rule", path=eu.path).count() == 3
     page = body_of(client.get(f"/entities/{eu}?tab=rules"))
     assert "total > @least" in page and "subject is" in page and "every message" in page
+    assert page.count("SET priority = ") == 1, "the action has a column of its own"
+    delete = body_of(client.get(f"/delete-rule/New/{eu}"))
+    assert "(filter: <code>total > @least</code>)" in delete and "then SET" not in delete
 
 
 @pytest.mark.parametrize(
