@@ -95,17 +95,19 @@ def inbox(request: HttpRequest) -> HttpResponse:
     found = reads.dead_groups(_filter(query, hidden), actor=request.actor)
     groups = [group for group in found.groups if _mentions(group, query["why"].strip().lower())]
     written = notes.of_groups((group.address, group.filter) for group in groups)
+    filtered = any(query[name] for name in ("q", "why", "family"))
     context = {
         "section": "dead_letters",
+        "own_count": None if filtered else found.total,
         "form": form,
         "query": query,
         "found": found,
         "lines": [_line(group, written.get((group.address, group.filter)), found.examined) for group in groups],
-        "filtered": any(query[name] for name in ("q", "why", "family")),
+        "filtered": filtered,
         "most_groups": reads.MOST_GROUPS,
     }
     shown = Live(
-        {"explorer/dead_letters/_inbox.html": 0.0},
+        {"explorer/dead_letters/_inbox.html": 0.0, "explorer/_nav_counts.html": 0.0},
         refresh_seconds=SECONDS_OF_MANY if found.scanned > MANY else SECONDS,
         personal=query["all"] and sandbox_names.hides_others(request.user, request.actor),
     )

@@ -17,6 +17,8 @@ from explorer.frames.forms.queries import LockQuery
 from explorer.frames.shell import Act, cleaned, page, show, shown_or_acted_on
 from explorer.live.page import Live, live
 
+from .navigation import COUNTS
+
 RELEASE_ALL = (
     "Every lock that this filter shows ends now. Each delivery counts as failed in the families that count failed deliveries."
 )
@@ -38,18 +40,20 @@ def locks(request: HttpRequest) -> HttpResponse:
 
 def _show(request: HttpRequest, form: LockQuery, query: dict[str, Any], wanted: LockFilter, done: Act) -> HttpResponse:
     found = reads.locks(wanted, cursor=query["cursor"] or None, actor=request.actor)
+    filtered = any(query[name] for name in ("holder", "q", "family"))
     context = {
         "section": "locks",
+        "own_count": None if filtered else found.matching.value,
         "form": form,
         "query": query,
         "found": found,
-        "filtered": any(query[name] for name in ("holder", "q", "family")),
+        "filtered": filtered,
         "release_all_says": RELEASE_ALL,
         "most_released": releasing.MOST_RELEASED,
         "error": done.error,
     }
     personal = query["all"] and sandbox_names.hides_others(request.user, request.actor)
-    shown = Live({"explorer/_locks.html": 0.0}, refresh_seconds=SECONDS, personal=personal)
+    shown = Live({"explorer/_locks.html": 0.0, COUNTS: 0.0}, refresh_seconds=SECONDS, personal=personal)
     return show(request, "locks", context, status=done.status, live=shown)
 
 

@@ -298,8 +298,10 @@ def environment() -> places.Environment | None:
 
 @register.simple_tag(takes_context=True)
 def nav_count(context, place: places.Place) -> str:
-    """The number beside a place; an empty element for 0, which a later frame fills."""
-    count = places.counts(context["request"]).get(place.count)
+    """The number beside a place; an empty element for 0, which a later frame fills. Of the page's own place it is the page's
+    number, `own_count`: the others are some seconds old."""
+    is_own = context.get("section") == place.name and context.get("own_count") is not None
+    count = context["own_count"] if is_own else places.counts(context["request"]).get(place.count)
     return format_html(
         '<span class="nav-count {}" id="n-{}">{}</span>', place.hue if count else "", place.name, f"{count:,}" if count else ""
     )

@@ -11,11 +11,14 @@ from django.template.loader import render_to_string
 from django.test import Client
 from django.urls import resolve, reverse
 
+from broker_core import service_bus
 from explorer.frames import glossary, recent, shell
+from explorer.live.page import View
 from explorer.pages import navigation
 from explorer.pages.navigation import PLACES, Place
+from explorer.people.roles import actor_for
 
-from .conftest import FRAGMENT
+from .conftest import FRAGMENT, WORKER
 
 
 def test_no_two_places_share_a_name_an_address_or_keys():
@@ -103,6 +106,25 @@ def test_a_person_without_a_role_sees_no_page(shop, person, page):
     client = Client()
     client.force_login(person(None, username="nobody"))
     assert client.get(page.format(shop)).status_code == 403
+
+
+@pytest.mark.parametrize(("place", "address", "shown"), [("dead_letters", "/dead-letters/", "found.total"),
+                                                          ("locks", "/locks/", "found.matching.value")])  # fmt: skip
+def test_the_count_of_a_pages_own_place_is_the_one_on_the_page(shop, as_, place, address, shown, monkeypatch):
+    """The counts of the other places are some seconds old."""
+    client = as_("viewer")
+    before = navigation.counts(client.get("/system/").wsgi_request)
+    monkeypatch.setattr(navigation._counts, "get", lambda: before)
+    [message] = service_bus.receive(shop, 1, actor=WORKER)
+    if place == "dead_letters":
+        service_bus.dead_letter(shop, [message.lock_token], "Late", actor=WORKER)
+    page = client.get(address)
+    total = page.context
+    for name in shown.split("."):
+        total = total[name] if name == "found" else getattr(total, name)
+    assert f'id="n-{place}">{total:,}<' in page.content.decode()
+    fragments = View.of(address, actor_for(client.user), client.user).draw().fragments
+    assert f'id="n-{place}">{total:,}<' in fragments[navigation.COUNTS]
 
 
 def test_a_slow_value_is_kept_for_longer(monkeypatch):
