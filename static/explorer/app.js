@@ -125,6 +125,12 @@
     if (token && field) field.value = token;
   }, true);
 
+  // Filters leave empty fields out of the address.
+  document.addEventListener("formdata", ({ target: form, formData }) => {
+    if (form.getAttribute("role") !== "search") return;
+    for (const name of new Set(formData.keys())) if (!formData.getAll(name).some(Boolean)) formData.delete(name);
+  });
+
   // --- preferences: stored by the server, shown at once ---------------------------------------------------------------
   document.addEventListener("submit", (event) => {
     const form = event.target.closest("[data-preferences]");

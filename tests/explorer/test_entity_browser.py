@@ -1,6 +1,8 @@
 """Entity pages of all families in a real browser: where the first message stands, what is live, what opens."""
 
+import re
 from datetime import timedelta
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from playwright.sync_api import expect
@@ -51,6 +53,19 @@ def test_the_first_message_stands_in_the_upper_part_of_the_window(one_of_each, b
                 expect(page.locator("#rows tr").first).to_be_attached()
                 assert page.evaluate(FIRST_ROW) <= limit, (address, size, query)
                 assert page.evaluate(OVERFLOW) == 0, (address, size, query)
+
+
+def test_the_address_of_a_filtered_list_has_no_empty_parameter(one_of_each, browser):  # noqa: F811
+    page = browser("viewer")
+    for address in one_of_each:
+        page.goto(f"/entities/{address}")
+        page.locator("#f-q").fill("number>1")
+        page.keyboard.press("Enter")
+        expect(page).to_have_url(re.compile(r"q=number%3E1"))
+        assert all(values[0] for values in parse_qs(urlsplit(page.url).query, keep_blank_values=True).values()), page.url
+    page.goto("/tail/?kinds=failures")
+    page.get_by_role("button", name="Filter").click()
+    page.wait_for_url(re.compile("/tail/[?]kinds=failures$"))
 
 
 def test_all_tabs_can_be_read_however_wide_their_counts_are(one_of_each, browser):  # noqa: F811
