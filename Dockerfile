@@ -11,8 +11,11 @@ COPY requirements.txt requirements-spark.txt ./
 RUN pip install --no-cache-dir -r requirements.txt
 RUN pip install --no-cache-dir -r requirements-spark.txt
 COPY . .
-RUN useradd --create-home --uid 1000 vitrine && mkdir /data && chown vitrine:vitrine /data
+RUN useradd --create-home --uid 1000 vitrine && mkdir -m 700 /data /spark && chown vitrine:vitrine /data /spark
 USER vitrine
 ENV PYTHONUNBUFFERED=1 VITRINE_DATA=/data DJANGO_SETTINGS_MODULE=explorer.site.settings
 EXPOSE 8000
+# Of the web server; docker-compose.yml disables it for the other parts.
+HEALTHCHECK --interval=10s --timeout=10s --start-period=30s --retries=6 \
+  CMD ["python", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:8000/healthz', timeout=6)"]
 CMD ["python", "-m", "explorer.site.web", "--host", "0.0.0.0", "--port", "8000", "--timeout-graceful-shutdown", "10"]

@@ -4,6 +4,7 @@ that has another network address than the driver, as a container has, reaches it
 import os
 import shutil
 import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Iterator
@@ -25,9 +26,11 @@ LOOPBACK, HOST, WORKER = "127.0.0.1", "10.203.77.1", "10.203.77.2"
 SECONDS = 300  # for a daemon to start; a busy machine needs minutes
 C1 = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # short-lived JVMs compile less
 LOCAL = "local[2]"
+SECRET = "the cluster's own"  # set as docker-compose.yml does
 SMALL = {
     "spark.driver.memory": "1g", "spark.executor.memory": "512m", "spark.executor.cores": "1",
     "spark.executor.extraJavaOptions": C1,
+    "spark.authenticate": "true", "spark.authenticate.secret": SECRET,
     "spark.sql.adaptive.coalescePartitions.enabled": "false",  # so that both workers have a task, also of few rows
 }  # fmt: skip
 ON_LOOPBACK = {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
@@ -69,8 +72,9 @@ def a_cluster(folder: Path, host: str, port: int, workers: list[tuple[list[str],
     import pyspark
 
     spark_class = str(Path(pyspark.__path__[0]) / "bin" / "spark-class")
-    quick = {"SPARK_LAUNCHER_OPTS": C1, "SPARK_DAEMON_JAVA_OPTS": C1, "SPARK_DAEMON_MEMORY": "256m"}
-    environment = {**os.environ, **quick, "JAVA_HOME": str(java.find()), "SPARK_NO_DAEMONIZE": "1"}
+    quick = {"SPARK_LAUNCHER_OPTS": C1, "SPARK_DAEMON_MEMORY": "256m"}
+    secret = {"_SPARK_AUTH_SECRET": SECRET, "SPARK_DAEMON_JAVA_OPTS": f"{C1} -Dspark.authenticate=true"}
+    environment = {**os.environ, **quick, **secret, "JAVA_HOME": str(java.find()), "SPARK_NO_DAEMONIZE": "1"}
     url, ports = f"spark://{host}:{port}", ["--webui-port", "0"]
     commands = [[spark_class, "org.apache.spark.deploy.master.Master", "--host", host, "--port", str(port), *ports]]
     for number, (within, address) in enumerate(workers):
@@ -120,6 +124,25 @@ def jobs_on(master: str, folder: Path, settings, **spark: str) -> Iterator[Jobs]
         yield Jobs(driver, folder)
     finally:
         driver.end()
+
+
+def test_a_driver_without_the_secret_of_a_cluster_gets_no_executors(tmp_path):
+    with a_cluster(tmp_path, LOOPBACK, 7179, [([], LOOPBACK)]) as url:
+        assert _sum_on(url, {"spark.authenticate.secret": SECRET}) == "45"
+        assert _sum_on(url, {"spark.authenticate.secret": "another"}) != "45"
+    assert SECRET.encode() not in (tmp_path / "log1").read_bytes()
+
+
+def _sum_on(url: str, spark: dict[str, str]) -> str:
+    """The sum of 0 to 9, computed by a driver of its own on the cluster; empty if the cluster refuses it."""
+    settings = {"spark.ui.enabled": "false", "spark.authenticate": "true", **ON_LOOPBACK, **spark}
+    configured = "".join(f".config({name!r}, {value!r})" for name, value in settings.items())
+    code = f"from pyspark.sql import SparkSession as S; s = S.builder.master({url!r}){configured}.getOrCreate(); "
+    code += "print(s.sparkContext.parallelize(range(10), 1).sum())"
+    environment = {**os.environ, "JAVA_HOME": str(java.find()), "SPARK_LAUNCHER_OPTS": C1}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False)
+    return done.stdout.strip()
 
 
 def test_every_job_gives_on_two_workers_what_it_gives_in_local_mode(tmp_path, settings):

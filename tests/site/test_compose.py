@@ -1,0 +1,56 @@
+"""docker-compose.yml and the Dockerfile, as parsed: what each container may do, and which secrets it knows."""
+
+import re
+
+import pytest
+import yaml
+
+from .vitrine import ROOT
+
+SERVICES = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+IMAGE = (ROOT / "Dockerfile").read_text()
+SECRETS = {"DATABASE_URL", "SECRET_KEY", "POSTGRES_PASSWORD"}
+each_service = pytest.mark.parametrize("name", SERVICES)
+
+
+@each_service
+def test_a_container_has_no_more_than_it_needs(name):
+    service = SERVICES[name]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert service["cap_drop"] == ["ALL"]
+    assert service.get("cap_add", []) == ([] if name != "postgres" else ["CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID"])
+    assert service["read_only"] is True and "/tmp" in service["tmpfs"]
+    assert re.fullmatch(r"\d+[mg]", service["mem_limit"])
+
+
+def test_only_the_web_server_is_open_and_only_to_this_machine():
+    assert {name: service["ports"] for name, service in SERVICES.items() if "ports" in service} == {
+        "web": ["${BIND_ADDRESS:-127.0.0.1}:${PORT:-8000}:8000"]
+    }
+
+
+@pytest.mark.parametrize("name", ["spark-master", "spark-worker"])
+def test_a_spark_cluster_knows_its_own_secret_alone(name):
+    service = SERVICES[name]
+    environment = service["environment"]
+    assert not SECRETS & set(environment)
+    assert environment["_SPARK_AUTH_SECRET"] == "${SPARK_SECRET:-}"
+    assert environment["SPARK_DAEMON_JAVA_OPTS"] == "-Dspark.authenticate=true"
+    assert "${_SPARK_AUTH_SECRET:?Set SPARK_SECRET}" in service["command"], "it does not start without"
+    assert service["profiles"] == ["spark"]
+
+
+def test_the_driver_has_the_secret_of_the_cluster():
+    environment = SERVICES["analysis"]["environment"]
+    assert environment["SPARK_CONF_authenticate"] == "${SPARK_SECRET:+true}"
+    assert environment["SPARK_CONF_authenticate_secret"] == "${SPARK_SECRET:-}"
+
+
+def test_only_the_web_server_and_the_servers_of_others_have_a_health_check():
+    assert "HEALTHCHECK" in IMAGE and "/healthz" in IMAGE
+    of_the_image = {name for name, service in SERVICES.items() if service.get("image") == "vitrine"}
+    assert {name for name in of_the_image if SERVICES[name].get("healthcheck") != {"disable": True}} == {"web"}
+
+
+def test_containers_run_as_a_user_with_folders_of_its_own():
+    assert "USER vitrine" in IMAGE and "mkdir -m 700 /data /spark" in IMAGE
