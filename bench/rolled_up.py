@@ -31,6 +31,7 @@ from broker_core.models import ArchiveFile, Entity
 from broker_core.service_bus import entities
 from explorer.analysis.running import additions, execution, java, pipeline
 from explorer.analysis.running import driver as drivers
+from explorer.analysis.running.kinds import KINDS
 
 from . import duck, measuring
 
@@ -144,7 +145,7 @@ def _generated(report, events: int, *, skew: float | None = None) -> Generated:
     run = additions.request_generation(
         queues, messages=int(events / EVENTS_A_MESSAGE), days=DAYS, until=_midnight(), skew=skew, seed=events, actor=Actor.local()
     )
-    execution.execute(run.pk)
+    execution.execute(run.pk, KINDS)
     drivers.end_kept()  # else it would count as memory of the others
     run.refresh_from_db()
     if run.events is None or run.duration is None:

@@ -4,8 +4,8 @@ from django.urls import path
 from django.views.generic import RedirectView
 
 from . import addresses
-from .analysis import listing
 from .analysis.pages import archived_properties, deploys, landing, questions, runs
+from .analysis.reports import listing
 from .dead_letters import group, inbox
 from .demo import pages as demonstration
 from .frames import columns

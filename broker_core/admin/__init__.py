@@ -7,10 +7,10 @@ from importlib import import_module
 
 import broker_core.families
 from broker_core.common.family import installed
+from broker_core.model_admin import ReadOnlyAdmin, RightsAdmin, actor_of, to_the_millisecond
 
 from .configuration import EntityAdmin, NamespaceAdmin
 from .history import MessageEventAdmin, SweepRunAdmin
-from .shared import ReadOnlyAdmin, RightsAdmin, actor_of, to_the_millisecond
 
 for family in installed():
     import_module(family.admin)

@@ -14,6 +14,7 @@ from broker_core import namespaces
 from broker_core.common.durations import human
 from broker_core.common.family import definition_of
 from broker_core.common.types import Behaviour, EntityKind, Family
+from broker_core.model_admin import UseCaseAdmin, actor_of, address_of, entity_parts
 from broker_core.models import Entity, Namespace
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.entity_settings import (
@@ -26,7 +27,6 @@ from broker_core.service_bus.rules.entity_settings import (
 from broker_core.store.use_cases import UseCase
 
 from .forms import OTHER_QUEUES, EntityForm, NamespaceForm
-from .shared import UseCaseAdmin, actor_of, address_of, entity_parts
 
 
 @admin.register(Namespace)

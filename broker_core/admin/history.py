@@ -12,9 +12,8 @@ from django.utils import timezone
 
 from broker_core.common.durations import human
 from broker_core.common.types import SubQueue
+from broker_core.model_admin import ReadOnlyAdmin, to_the_millisecond
 from broker_core.models import Entity, MessageEvent, SweepRun
-
-from .shared import ReadOnlyAdmin, to_the_millisecond
 
 MOST_QUEUES_TO_CHOOSE = 50
 

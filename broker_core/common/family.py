@@ -46,7 +46,7 @@ class FamilyDefinition(ABC):
     queue_noun: str
     #: The dotted path of the module that adds the family to Django's admin, imported with the admin.
     admin: str
-    #: The module with the family's part of an export (transfer/part.py).
+    #: The module with the family's part of an export (export_format/part.py).
     transfer: ModuleType
     #: The background tasks that only this family needs.
     sweeps: tuple[Sweep, ...] = ()

@@ -360,7 +360,7 @@ class EntityAddress:
 
 class BodyKind(IntEnum):
     """The AMQP sections of a body. A body of the kind DATA is the content of its only section, as with HTTP and Python; of the
-    others, it is the encoded sections (common.amqp_message)."""
+    others, it is the encoded sections (a family says how)."""
 
     DATA = 0
     SEQUENCE = 1

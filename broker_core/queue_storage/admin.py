@@ -7,9 +7,9 @@ from typing import Any
 
 from django import forms
 
-from broker_core.admin.shared import EntityPart, address_of, entity_parts
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.types import Actor, Family
+from broker_core.model_admin import EntityPart, address_of, entity_parts
 from broker_core.models import Entity
 
 from .forms import QueueOptionsForm, as_lines

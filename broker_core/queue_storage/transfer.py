@@ -9,15 +9,15 @@ from datetime import timedelta
 from typing import Any
 
 from broker_core.common.types import EntityAddress, EntityKind, Family, HoldKind
+from broker_core.export_format import part
+from broker_core.export_format.lines import Fields, instant
+from broker_core.export_format.part import Given, Item
 from broker_core.queue_storage import preview, queues
 from broker_core.queue_storage.rules.names import check_queue_name
 from broker_core.queue_storage.rules.options import QueueOptions, as_json, check_options, effective_json
 from broker_core.runtime.previews import Effect
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
-from broker_core.transfer import part
-from broker_core.transfer.lines import Fields, instant
-from broker_core.transfer.part import Given, Item
 
 
 def lines_before(namespace_id: int) -> Steps:

@@ -11,9 +11,9 @@ from django import forms
 from django.contrib import admin
 
 from broker_core import rabbitmq
-from broker_core.admin.shared import EntityPart, ReadOnlyAdmin, UseCaseAdmin, actor_of, entity_parts, to_the_millisecond
 from broker_core.common.errors import BrokerError, InvalidArgument
 from broker_core.common.types import Family
+from broker_core.model_admin import EntityPart, ReadOnlyAdmin, UseCaseAdmin, actor_of, entity_parts, to_the_millisecond
 from broker_core.models import Binding, Connection, Consumer, Exchange, Namespace, Policy
 from broker_core.rabbitmq.rules.errors import InvalidPolicy
 from broker_core.rabbitmq.rules.exchanges import ExchangeType

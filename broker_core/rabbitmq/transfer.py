@@ -16,6 +16,9 @@ from typing import Any
 
 from broker_core.common.errors import BrokerError, InvalidArgument
 from broker_core.common.types import EntityAddress, EntityKind, Family
+from broker_core.export_format import part
+from broker_core.export_format.lines import Fields, instant, line
+from broker_core.export_format.part import Given, Item
 from broker_core.rabbitmq import policy_preview
 from broker_core.rabbitmq.messages.placing import BLIND_KEYS
 from broker_core.rabbitmq.policies import apply_policies, set_policy, set_queue_option
@@ -28,9 +31,6 @@ from broker_core.rabbitmq.topology.vhosts import HeldVhost, topology_changed
 from broker_core.runtime.previews import Effect
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
-from broker_core.transfer import part
-from broker_core.transfer.lines import Fields, instant, line
-from broker_core.transfer.part import Given, Item
 
 from .rules import arguments as checks
 from .rules import names, policies, table, wire_table

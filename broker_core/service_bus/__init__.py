@@ -14,8 +14,8 @@ from .messages.receiving import peek, receive, receive_and_delete, receive_defer
 from .messages.sending import cancel_scheduled, send
 from .messages.settling import abandon, complete, dead_letter, defer, release, renew
 from .routing import PublishedMessage, RuleDraft, RuleReplay, published_messages, replay_rules, route
-from .rules.amqp.messages import body_value, encode_body, encode_message, read_message, sections
 from .rules.amqp.sections import AmqpSections, Section
+from .rules.amqp_messages import body_value, encode_body, encode_message, read_message, sections
 from .rules.values import (
     LockedMessage,
     Message,

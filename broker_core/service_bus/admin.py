@@ -7,9 +7,9 @@ import json
 from django import forms
 from django.contrib import admin
 
-from broker_core.admin.shared import UseCaseAdmin, actor_of, address_of
 from broker_core.common.errors import InvalidArgument, InvalidFilter
 from broker_core.common.types import EntityAddress, EntityKind, Family, Right
+from broker_core.model_admin import UseCaseAdmin, actor_of, address_of
 from broker_core.models import Entity, Namespace, Rule, SharedAccessPolicy
 
 from . import entities

@@ -7,6 +7,9 @@ from typing import Any
 
 from broker_core.common.errors import BrokerError, InvalidArgument
 from broker_core.common.types import BodyKind, EntityAddress, EntityKind, MessageState, SubQueue, Tier
+from broker_core.export_format import part
+from broker_core.export_format.lines import Fields, duration, parse_duration
+from broker_core.export_format.part import Given, Item
 from broker_core.runtime.previews import Effect
 from broker_core.service_bus.entities.kinds import as_parameters, from_row
 from broker_core.service_bus.rules.entity_settings import (
@@ -25,14 +28,11 @@ from broker_core.service_bus.rules.entity_settings import (
 from broker_core.service_bus.rules.filters import DEFAULT_RULE_NAME, rule_from_json, rule_to_json
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
-from broker_core.transfer import part
-from broker_core.transfer.lines import Fields, duration, parse_duration
-from broker_core.transfer.part import Given, Item
 
 from . import entities, preview
 from .configured_limits import limits
 from .entities import shared_access
-from .rules.amqp import messages as amqp_message
+from .rules import amqp_messages
 from .rules.amqp.properties import decode_properties, encode_properties
 from .rules.amqp.sections import AmqpSections
 
@@ -93,7 +93,7 @@ class Reader(part.Reader):
 
     def check_encoded(self, row: Mapping[str, Any], content: Fields) -> None:
         try:
-            amqp_message.check_body(BodyKind(row["body_kind"]), row["body"])
+            amqp_messages.check_body(BodyKind(row["body_kind"]), row["body"])
         except InvalidArgument as exc:
             content.refuse("body", exc.problem)
         try:

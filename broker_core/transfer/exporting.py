@@ -17,12 +17,11 @@ from typing import Any
 from broker_core.common.errors import EntityNotFound, NotAllowed
 from broker_core.common.family import definition_of
 from broker_core.common.types import Actor, EntityKind, Right
+from broker_core.export_format.lines import FORMAT, VERSION, in_base64, instant, line, message
 from broker_core.store import connections
 from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import Statement, call
 from broker_core.store.use_cases import use_case
-
-from .lines import FORMAT, VERSION, in_base64, instant, line, message
 
 PAGE_MESSAGES = 500
 PAGE_BYTES = 8 * 2**20

@@ -15,6 +15,8 @@ from typing import Any
 from broker_core.common.errors import BrokerError, EntityExists, InvalidArgument
 from broker_core.common.family import definition_of
 from broker_core.common.types import Actor, Behaviour, EntityAddress, EntityKind, Family, Right, Tier
+from broker_core.export_format.lines import FORMAT, READABLE, Fields, Line, read_lines, read_message
+from broker_core.export_format.part import Given, Reader
 from broker_core.namespaces.namespaces import MOST_MEGABYTES
 from broker_core.service_bus.entities import shared_access
 from broker_core.service_bus.rules.entity_settings import check_policy_name
@@ -23,9 +25,6 @@ from broker_core.store.connections import require_here
 from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import Statement, call
 from broker_core.store.use_cases import use_case
-
-from .lines import FORMAT, READABLE, Fields, Line, read_lines, read_message
-from .part import Given, Reader
 
 BATCH_ROWS = 500
 BATCH_BYTES = 8 * 2**20

@@ -19,6 +19,8 @@ from broker_core.common.durations import human
 from broker_core.common.errors import BrokerError, EntityNotFound, InvalidArgument, NotAllowed, PreviewOutdated
 from broker_core.common.family import definition_of
 from broker_core.common.types import Actor, Behaviour, Family, Right, Tier
+from broker_core.export_format.lines import Fields, Line, read_lines
+from broker_core.export_format.part import Item, Updater
 from broker_core.namespaces.namespaces import MOST_MEGABYTES, Namespace, hold_namespace, update_namespace
 from broker_core.namespaces.protection import set_protected
 from broker_core.runtime.previews import Effect, token_of
@@ -29,8 +31,6 @@ from broker_core.store.use_cases import use_case
 
 from .exporting import configuration_lines
 from .importing import Import, is_celery_binding, require_header
-from .lines import Fields, Line, read_lines
-from .part import Item, Updater
 
 NAMESPACE, CELERY_BINDING, PROTECTION = "namespace", "Celery binding", "protection"
 MOST_NAMED = 5  # refused settings in one error

@@ -16,8 +16,8 @@ from django.views.decorators.http import require_http_methods, require_POST
 from broker_core import reads
 from broker_core.common.errors import BrokerError, PreviewOutdated
 from broker_core.common.types import Actor, EntityAddress, Right
+from broker_core.export_format.lines import lines_of
 from broker_core.transfer.exporting import export
-from broker_core.transfer.lines import lines_of
 from broker_core.transfer.updating import (
     NAMESPACE,
     Change,

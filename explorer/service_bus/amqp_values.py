@@ -10,8 +10,8 @@ from typing import Any
 from broker_core.common.durations import format_iso
 from broker_core.common.typed import Typed
 from broker_core.common.types import BodyKind
-from broker_core.service_bus.rules.amqp.messages import body_value, payload
 from broker_core.service_bus.rules.amqp.types import kind_of
+from broker_core.service_bus.rules.amqp_messages import body_value, payload
 from explorer.bodies.display import Readable
 
 _KINDS = {BodyKind.VALUE: "AMQP value", BodyKind.SEQUENCE: "AMQP sequence", BodyKind.DATA_SECTIONS: "data sections"}

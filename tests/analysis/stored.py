@@ -12,7 +12,7 @@ from explorer.analysis.jobs import measures
 from explorer.analysis.jobs.reporting import packed
 from explorer.analysis.pages.asking import asked_of
 from explorer.analysis.reports.registry import BY_SLUG
-from explorer.analysis.running import submission
+from explorer.analysis.running import requests
 from explorer.models import AnalysisResult, AnalysisRun
 
 SECOND = timedelta(seconds=1)
@@ -37,7 +37,7 @@ def a_stored_result(entities: Sequence[Entity], *, is_whole: bool = False, **que
     asked = {"span": _span(scope.range), "now": scope.now.isoformat(), "compared": scope.compared and _span(scope.compared)}
     now = datetime.now(UTC)
     values = {"made_at": now, "opened_at": now, "tables": packed(tables), "asked": asked, "report": analysis.slug, "card": None}
-    key = submission.key_of(analysis, scope, form)
+    key = requests.key_of(analysis, scope, form)
     values |= {"namespace_id": scope.namespace.pk} | changes
     return AnalysisResult.objects.update_or_create(key=key, defaults=values)[0]
 
@@ -47,7 +47,7 @@ def a_run_of(slugs: Sequence[str], query: dict[str, Any], **changes: Any) -> Ana
     analyses = [BY_SLUG[one] for one in slugs]
     form, scope = asked_of(analyses, query)
     assert scope is not None and form.is_valid()
-    keys = [submission.key_of(one, scope, form) for one in analyses]
+    keys = [requests.key_of(one, scope, form) for one in analyses]
     request = {"query": form.query, "reports": list(slugs), "keys": keys}
     given = {"namespace": scope.namespace.name, "subject": scope.name, "requested_by": "user:alice", "request": request}
     return AnalysisRun.objects.create(**{**given, "requested_at": datetime.now(UTC), **changes})

@@ -15,6 +15,7 @@ from broker_core.models import ArchiveFile, ArchiveRebuild, ArchiveUnusedFile, E
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message
 from explorer.analysis.running import additions, execution
+from explorer.analysis.running.kinds import KINDS
 from explorer.models import AnalysisRun
 
 HEAD = "enqueued_at,first_received_at,ended_at,outcome,message_id,deliveries,time_to_live_seconds,reason"
@@ -190,6 +191,6 @@ def test_a_run_that_is_cancelled_adds_nothing(orders, tmp_path):
     _rewritten(tmp_path / "old.csv")
     run = additions.request_import(tmp_path / "old.csv", orders, actor=Actor.local())
     AnalysisRun.objects.filter(pk=run.pk).update(cancel_requested_at=datetime.now(UTC))
-    execution.execute(run.pk)
+    execution.execute(run.pk, KINDS)
     run.refresh_from_db()
     assert run.state == AnalysisRun.CANCELLED and not ArchiveFile.objects.exists()

@@ -12,9 +12,9 @@ from broker_core.common.types import EntityAddress
 from broker_core.history import storage
 from broker_core.models import ArchiveFile, Entity
 from broker_core.service_bus import entities
-from explorer.analysis import messages
 from explorer.analysis.jobs import outcomes
-from explorer.analysis.listing import messages_url
+from explorer.analysis.reports import messages
+from explorer.analysis.reports.listing import messages_url
 from tests.html import body_of
 
 from .factories import NOON

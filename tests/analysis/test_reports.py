@@ -18,7 +18,7 @@ from explorer.analysis.reports import files, registry
 from explorer.analysis.reports.forms import ReportForm
 from explorer.analysis.reports.report import Column, Figure, Link, Report, Section, Table
 from explorer.analysis.reports.scope import Range, floor
-from explorer.analysis.running import submission
+from explorer.analysis.running import requests
 from explorer.models import AnalysisResult
 from explorer.people.roles import ADMINISTRATOR
 from explorer.site import urls
@@ -169,9 +169,9 @@ def test_a_form_of_several_reports_has_the_fields_of_all(queue):
     both, scope = asking.asked_of([waiting, limited], {"queue": queue.pk, "compare": "week", "limit": 7})
     assert both.cleaned_data["limit"] == 7 and scope.compared is not None
     alone, same = asking.asked_of([waiting], {"queue": queue.pk, "compare": "week"})
-    assert submission.key_of(waiting, scope, both) == submission.key_of(waiting, same, alone), "fields of others do not matter"
+    assert requests.key_of(waiting, scope, both) == requests.key_of(waiting, same, alone), "fields of others do not matter"
     other, _ = asking.asked_of([waiting, limited], {"queue": queue.pk, "compare": "week", "limit": 8})
-    assert submission.key_of(limited, scope, both) != submission.key_of(limited, scope, other)
+    assert requests.key_of(limited, scope, both) != requests.key_of(limited, scope, other)
 
 
 @pytest.mark.django_db(transaction=True)

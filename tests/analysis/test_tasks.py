@@ -3,7 +3,7 @@
 import pytest
 from celery.worker import state
 
-from explorer.analysis import tasks
+from explorer.analysis.running import task
 
 
 @pytest.mark.parametrize(
@@ -13,4 +13,4 @@ from explorer.analysis import tasks
 def test_a_worker_asked_to_stop_has_an_exit_code_of_any_number(monkeypatch, should_stop, should_terminate, stopping):
     monkeypatch.setattr(state, "should_stop", should_stop)
     monkeypatch.setattr(state, "should_terminate", should_terminate)
-    assert tasks._is_stopping() is stopping
+    assert task._is_stopping() is stopping

@@ -18,6 +18,7 @@ from explorer.analysis.pages.asking import asked_of
 from explorer.analysis.reports.registry import ANALYSES, BY_SLUG
 from explorer.analysis.reports.tables import Tables
 from explorer.analysis.running import execution, submission
+from explorer.analysis.running.kinds import KINDS
 from explorer.models import AnalysisResult, AnalysisRun
 
 ORDERS = EntityAddress("demo", "orders")
@@ -58,7 +59,7 @@ def orders(archive, settings, tmp_path):
 def made(run: AnalysisRun | None) -> AnalysisRun:
     """The run after its execution."""
     assert run is not None
-    execution.execute(run.pk)
+    execution.execute(run.pk, KINDS)
     run.refresh_from_db()
     assert run.state == AnalysisRun.SUCCEEDED, run.message + run.log_tail[-3000:]
     return run

@@ -664,7 +664,7 @@ def test_events_of_a_forgotten_queue_are_still_listed(space, administrator):
 
 def test_a_list_of_events_counts_no_further_than_it_shows(space, administrator, monkeypatch):
     MessageEvent.objects.exclude(entity__in=Entity.objects.all())._raw_delete("default")  # those of earlier tests: a long search
-    monkeypatch.setattr("broker_core.admin.shared.MOST_COUNTED", 1)
+    monkeypatch.setattr("broker_core.model_admin.MOST_COUNTED", 1)
     assert administrator.get(url("broker_core.messageevent")).context["cl"].result_count == 1
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from broker_core.common.types import BodyKind
 from broker_core.reads import Body
-from broker_core.service_bus.rules.amqp.messages import encode_body
+from broker_core.service_bus.rules.amqp_messages import encode_body
 from explorer.bodies import decoding, display, tree
 
 ORDER = b'{"order": 12345678901234567890123, "lines": [{"sku": "a"}, {}], "note": null}'

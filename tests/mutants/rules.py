@@ -25,7 +25,7 @@ OF_ENTITIES = "service_bus/rules/test_entity_settings.py service_bus/test_entiti
 _AMQP = "service_bus/rules/amqp/test_"
 AMQP = f"common/test_pinned.py {_AMQP}size.py {_AMQP}encodings.py {_AMQP}types.py {_AMQP}properties.py"
 NAMED = {
-    "service_bus/rules/amqp/messages": f"{_AMQP}messages.py {AMQP}",
+    "service_bus/rules/amqp_messages": f"service_bus/rules/test_amqp_messages.py {AMQP}",
     "service_bus/rules/amqp/sections": f"{_AMQP}sections.py {AMQP}",
     "service_bus/rules/amqp/size": AMQP,
     "service_bus/rules/amqp/types": AMQP,

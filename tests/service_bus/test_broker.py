@@ -23,8 +23,8 @@ from broker_core.common.lock_tokens import sequence_number_of
 from broker_core.common.types import Actor, EntityAddress, EntityStatus, EventKind, MessageState, Right
 from broker_core.runtime import entity_cache
 from broker_core.service_bus import entities
-from broker_core.service_bus.rules.amqp.messages import encode_message
 from broker_core.service_bus.rules.amqp.sections import AmqpSections
+from broker_core.service_bus.rules.amqp_messages import encode_message
 from broker_core.service_bus.rules.messages import properties_json
 from broker_core.service_bus.rules.values import Message
 from broker_core.store import aio, connections

@@ -14,9 +14,9 @@ from broker_core.common.errors import InvalidArgument
 from broker_core.common.typed import Typed
 from broker_core.common.types import BodyKind, EntityAddress
 from broker_core.service_bus import AmqpSections, Section, encode_message, entities, read_message, sections
-from broker_core.service_bus.rules.amqp.messages import with_text_ids
 from broker_core.service_bus.rules.amqp.sections import list_items, map_items
 from broker_core.service_bus.rules.amqp.types import decode, encode
+from broker_core.service_bus.rules.amqp_messages import with_text_ids
 from broker_core.service_bus.rules.filters import Rule, compile_action, compile_filter
 from broker_core.service_bus.rules.values import LockedMessage, Message
 from broker_core.store import connections

@@ -210,7 +210,7 @@ def execute(kind: str) -> Any:
 
     run = _requested(kind, OPERATOR)
     with patch.dict(kinds.KINDS, {name: _only(name) for name in ("lives", "roll_up", "compact")}):
-        execution.execute(run.pk)
+        execution.execute(run.pk, kinds.KINDS)
     run.refresh_from_db()
     return run
 

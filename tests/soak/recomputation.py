@@ -83,6 +83,7 @@ def derive() -> None:
     """Archive and derive what there is, by a real run, as at night."""
     from broker_core.history import archive
     from explorer.analysis.running import execution, submission
+    from explorer.analysis.running.kinds import KINDS
     from explorer.models import AnalysisRun
 
     from .calls import OPERATOR
@@ -90,7 +91,7 @@ def derive() -> None:
     archive.archive_events()
     run = submission.maintain(actor=OPERATOR, submit=False)
     assert run is not None
-    execution.execute(run.pk)
+    execution.execute(run.pk, KINDS)
     run.refresh_from_db()
     assert run.state == AnalysisRun.SUCCEEDED, run.message + run.log_tail[-3000:]
 

@@ -17,15 +17,15 @@ from broker_core import namespaces, reads, service_bus, sweeps
 from broker_core.common.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed, NotAuthorized
 from broker_core.common.typed import Typed
 from broker_core.common.types import Actor, BodyKind, EntityAddress, Right
+from broker_core.export_format import lines as export_lines
+from broker_core.export_format.lines import duration, parse_duration
 from broker_core.service_bus import entities
 from broker_core.service_bus.entities import shared_access
 from broker_core.service_bus.rules.filters import CorrelationFilter, Rule, compile_action, compile_filter
 from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections
-from broker_core.transfer import lines as export_lines
 from broker_core.transfer.exporting import export
 from broker_core.transfer.importing import import_
-from broker_core.transfer.lines import duration, parse_duration
 from tests import amqp_values
 from tests.looking import bodies, entity_id, events, ledger_agrees, now
 from tests.service_bus.test_explain import steps_of_a_story, tell

@@ -8,8 +8,8 @@ from pathlib import Path
 from django.core.management.base import BaseCommand, CommandError
 
 from broker_core.common.errors import BrokerError, EntityExists
+from broker_core.export_format.lines import lines_of
 from broker_core.transfer.importing import import_
-from broker_core.transfer.lines import lines_of
 from broker_core.transfer.updating import Result, apply_import, preview_import
 
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from xml.sax.saxutils import escape
 
 from broker_core.common.errors import BrokerError
-from broker_core.service_bus.rules.amqp.messages import payload
+from broker_core.service_bus.rules.amqp_messages import payload
 from broker_core.service_bus.rules.sas import SCHEME
 from broker_core.service_bus.rules.values import StoredMessage
 

@@ -19,7 +19,7 @@ from broker_core.common.durations import FOREVER
 from broker_core.common.errors import InvalidArgument, MessageTooLarge, NotAllowed
 from broker_core.common.types import BodyKind, SubQueue
 
-from .amqp import messages as amqp_message
+from . import amqp_messages
 from .amqp import size as amqp_size
 from .amqp.properties import encode_properties
 from .amqp.sections import AmqpSections
@@ -86,14 +86,14 @@ def prepare(message: Message) -> Prepared:
     if type(message.properties) is not dict or type(message.body_kind) is not BodyKind:
         message = _with_kinds(message)
     if message.body_kind is not BodyKind.DATA:
-        amqp_message.check_body(message.body_kind, message.body)
+        amqp_messages.check_body(message.body_kind, message.body)
     if message.amqp is not None:
         _check_amqp(message.amqp)
     texts = _texts_of(message)
     size, broker = amqp_size.of_data(len(message.body)) + _ONLY_A_NEW_ID, {}
     if texts != _NO_TEXTS:
         if message.message_id.__class__ not in _UNTYPED or message.correlation_id.__class__ not in _UNTYPED:
-            message = amqp_message.with_text_ids(message)
+            message = amqp_messages.with_text_ids(message)
             texts = _texts_of(message)
         broker = _checked_texts(message, texts)
         size += amqp_size.of_properties(texts if texts[0] else (_NEW_ID, *texts[1:])) - _ONLY_A_NEW_ID
@@ -114,7 +114,7 @@ def prepare(message: Message) -> Prepared:
         application_json = _as_json(stored)
         size += amqp_size.of_application_properties(stored)
     if message.amqp is not None or message.body_kind is not BodyKind.DATA:
-        size = len(amqp_message.encode_message(message if texts[0] else replace(message, message_id=_NEW_ID)))
+        size = len(amqp_messages.encode_message(message if texts[0] else replace(message, message_id=_NEW_ID)))
     encoded = None if message.amqp is None else message.amqp.raw
     return Prepared(message, time_to_live, size, json.dumps(broker) if broker else None, application_json, encoded)
 

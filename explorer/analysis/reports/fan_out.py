@@ -8,10 +8,10 @@ from typing import Any
 
 from explorer.charts.series import WIDTHS, brief
 
-from ..listing import messages_url
 from ..survival import FEWEST, CannotTell
 from .drawings import ShareRow, gantt, share_rows
 from .forms import ReportForm
+from .listing import messages_url
 from .report import Analysis, Column, Figure, Link, Report, Section, Table, counted, difference, duration, percent
 from .scope import Scope
 from .tables import Tables

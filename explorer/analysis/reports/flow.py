@@ -9,8 +9,8 @@ from typing import Any
 
 from explorer.charts.series import WIDTHS, brief, count_lines
 
-from ..listing import messages_url
 from .forms import ReportForm
+from .listing import messages_url
 from .report import Analysis, Column, Figure, Link, Report, Section, Table, counted, difference, moment
 from .scope import Axis, Range, Scope
 from .tables import Tables

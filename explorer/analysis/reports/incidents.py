@@ -16,9 +16,9 @@ from explorer.charts.series import WIDTHS, brief, count_lines, duration_lines
 from explorer.frames.presenters import actor_name
 
 from ..jobs import measures
-from ..listing import messages_url
 from .before_after import Metric, metrics
 from .forms import ReportForm
+from .listing import messages_url
 from .report import Analysis, Column, Figure, Link, Report, Section, counted, moment, percent
 from .scope import Range, Scope
 from .tables import Tables

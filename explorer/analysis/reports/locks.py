@@ -11,9 +11,9 @@ from typing import Any
 from broker_core.common.durations import human
 from explorer.charts.series import brief
 
-from ..listing import messages_url
 from .attempts import messages_section, receiver_name
 from .forms import ReportForm
+from .listing import messages_url
 from .report import Analysis, Column, Link, Report, Section, by_interval, counted, duration, percent
 from .scope import Range, Scope
 from .tables import Tables

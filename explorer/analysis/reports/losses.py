@@ -8,8 +8,8 @@ from typing import Any
 
 from .. import wording
 from ..jobs import outcomes
-from ..listing import messages_url
 from .forms import ReportForm
+from .listing import messages_url
 from .report import Analysis, Column, Link, Report, Section, by_interval, counted, difference, moment, percent
 from .scope import Range, Scope
 from .tables import Tables

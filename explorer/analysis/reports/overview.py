@@ -11,10 +11,10 @@ from explorer.charts.series import WIDTHS, brief
 
 from ..jobs import constants, measures
 from ..jobs.constants import HOUR
-from ..listing import messages_url
 from ..survival import CannotTell
 from .drawings import named_heat_map
 from .forms import ReportForm, report_url
+from .listing import messages_url
 from .report import Analysis, Column, Figure, Link, Report, Section, Table, counted, duration, joined, moment
 from .scope import Range, Scope, floor
 from .tables import Tables

@@ -15,9 +15,9 @@ from explorer.charts.series import WIDTHS
 
 from ..jobs.constants import BY_WEEK, WEEK
 from ..jobs.measures import lower_bound
-from ..listing import messages_url
 from .drawings import ShareRow, share_rows
 from .forms import ReportForm
+from .listing import messages_url
 from .report import Analysis, Column, Figure, Link, Report, Section, counted, joined, moment, percent
 from .scope import Range, Scope
 from .tables import Tables

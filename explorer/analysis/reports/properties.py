@@ -14,11 +14,11 @@ from broker_core.common.durations import human
 from explorer.charts.series import WIDTHS
 
 from .. import dimensions
-from ..listing import messages_url
 from ..survival import FEWEST
 from .attempts import margin, wilson
 from .drawings import ShareRow, named_heat_map, share_rows
 from .forms import ReportForm
+from .listing import messages_url
 from .report import Analysis, Column, Figure, Link, Report, Section, counted, duration, moment, percent
 from .scope import Range, Scope
 from .tables import Tables

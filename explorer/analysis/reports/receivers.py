@@ -8,11 +8,11 @@ from typing import Any
 
 from explorer.charts.series import WIDTHS, brief
 
-from ..listing import messages_url
 from ..survival import FEWEST
 from .attempts import margin, receiver_name, wilson
 from .drawings import ShareRow, named_heat_map, share_rows
 from .forms import ReportForm
+from .listing import messages_url
 from .report import Analysis, Column, Figure, Link, Report, Section, counted, duration, percent
 from .scope import Range, Scope
 from .tables import Tables

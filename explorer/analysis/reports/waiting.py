@@ -10,10 +10,10 @@ from typing import Any
 from explorer.charts.series import WIDTHS, brief, share_curve
 
 from ..jobs.measures import middle
-from ..listing import messages_url
 from ..survival import FEWEST, CannotTell, Curve
 from .drawings import duration_heat_map
 from .forms import ReportForm
+from .listing import messages_url
 from .report import Analysis, Column, Figure, Link, Report, Section, Table, counted, moment, percent
 from .scope import Axis, Range, Scope
 from .tables import Tables

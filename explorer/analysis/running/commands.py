@@ -9,11 +9,12 @@ from broker_core.models import Entity
 from explorer.models import AnalysisRun
 
 from . import execution
+from .kinds import KINDS
 
 
 def executed(run: AnalysisRun) -> AnalysisRun:
     """The run after its execution. Raises CommandError with its message if it did not succeed."""
-    execution.execute(run.pk)
+    execution.execute(run.pk, KINDS)
     run.refresh_from_db()
     if run.state != AnalysisRun.SUCCEEDED:
         raise CommandError(run.message)

@@ -113,9 +113,13 @@ class Jobs:
         return _run_job(self.held, self.folder, job, path, session, self._java_home, self._should_stop, made)
 
 
-def execute(run_id: int, *, should_stop: Callable[[], bool] = lambda: False) -> None:
+Work = Callable[[Jobs, AnalysisRun], None]
+
+
+def execute(run_id: int, kinds: Mapping[str, Work], *, should_stop: Callable[[], bool] = lambda: False) -> None:
     """Claim and execute a queued run. A run that is not queued is left alone (its task was delivered twice).
 
+    kinds: what a run does, by its kind (kinds.KINDS).
     should_stop: called at every tick of the job; True ends the run, so that a worker can be stopped within seconds.
     """
     held = runs.claim(run_id)
@@ -124,7 +128,7 @@ def execute(run_id: int, *, should_stop: Callable[[], bool] = lambda: False) -> 
     folder = RunFolder(run_id)
     try:
         with _renewed_lease(held):
-            _execute(held, AnalysisRun.objects.get(pk=run_id), folder, should_stop)
+            _execute(held, AnalysisRun.objects.get(pk=run_id), kinds, folder, should_stop)
     except runs.ClaimLost:
         pass
     except Cancelled:
@@ -160,15 +164,15 @@ def remove_old_folders(age: timedelta) -> None:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def _execute(held: runs.Claim, run: AnalysisRun, folder: RunFolder, should_stop: Callable[[], bool]) -> None:
-    from . import kinds  # it imports this module
-
+def _execute(
+    held: runs.Claim, run: AnalysisRun, kinds: Mapping[str, Work], folder: RunFolder, should_stop: Callable[[], bool]
+) -> None:
     java_home = java.find()
     if importlib.util.find_spec("pyspark") is None:
         raise CannotRun("PySpark is not installed: run `pip install -r requirements-spark.txt` (520 MB), then start again.")
     folder.make()
     jobs = Jobs(held, folder, java_home, should_stop)
-    kinds.KINDS[run.kind](jobs, run)
+    kinds[run.kind](jobs, run)
 
 
 def archive_newest() -> list[str]:

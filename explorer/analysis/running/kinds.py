@@ -1,13 +1,13 @@
 """What a run executes, by its kind (AnalysisRun.kind)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from explorer.models import AnalysisRun
 
 from . import additions, pipeline, verification
-from .execution import Jobs
+from .execution import Work
 
-KINDS: Mapping[str, Callable[[Jobs, AnalysisRun], None]] = {
+KINDS: Mapping[str, Work] = {
     AnalysisRun.REPORTS: pipeline.report,
     AnalysisRun.MAINTENANCE: pipeline.maintain,
     AnalysisRun.IMPORT: additions.import_history,

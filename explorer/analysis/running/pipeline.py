@@ -26,7 +26,7 @@ from ..jobs.measures import AGED, COARSE, STEP
 from ..reports.registry import BY_SLUG
 from ..reports.report import Analysis
 from ..reports.scope import Range, Scope
-from . import execution, runs, submission
+from . import execution, requests, runs
 
 LOOK_BACK = timedelta(days=7)  # messages without an event for so long are not carried; a life is complete within it
 ROWS_OF_PARTITION = 400_000
@@ -91,7 +91,7 @@ def report(jobs: execution.Jobs, run: AnalysisRun) -> None:
     """Make the tables of reports, from all events that there are. Each is stored as soon as it is made."""
     _archive_newest(jobs)
     asked = [(BY_SLUG[slug], key) for slug, key in zip(run.request["reports"], run.request["keys"], strict=True)]
-    scopes = {one.slug: submission.asked_scope(one, run.request["query"]) for one, _ in asked}
+    scopes = {one.slug: requests.asked_scope(one, run.request["query"]) for one, _ in asked}
     jobs.expect(_underived_events() + max(_rows(one, scopes[one.slug][0]) for one, _ in asked))
     events = derive(jobs)
     requests = []
@@ -119,7 +119,7 @@ def report(jobs: execution.Jobs, run: AnalysisRun) -> None:
 
 def request_of(analysis: Analysis, scope: Scope, values: Mapping[str, Any]) -> dict[str, Any]:
     """What a report is asked (jobs.history.Request.of), without its files."""
-    ids, own = scope.ids, {name: _plain(value) for name, value in values.items() if name not in submission.SHARED}
+    ids, own = scope.ids, {name: _plain(value) for name, value in values.items() if name not in requests.SHARED}
     own |= {"family": scope.namespace.family, "real_clock": scope.namespace.clock_base_at is None}
     if analysis.whole_namespace:
         own["entity_ids"] = ids

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from django.conf import settings
 from django.db import transaction
@@ -15,32 +12,19 @@ from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 from kombu.exceptions import KombuError
 
-from broker_core.common.errors import BrokerError, InvalidArgument
+from broker_core.common.errors import BrokerError
 from broker_core.common.types import Actor, Right
 from broker_core.history import manifest, verification
 from broker_core.models import ArchiveFile, ArchiveRebuild
 from explorer.models import AnalysisResult, AnalysisRun
 
-from .. import tasks
-from ..reports.forms import CUSTOM, ReportForm
+from ..reports.forms import ReportForm
 from ..reports.report import Analysis
 from ..reports.scope import Range, Scope
+from .requests import key_of
+from .task import run_analysis
 
 OPEN = (AnalysisRun.QUEUED, AnalysisRun.RUNNING)
-SHARED = (*ReportForm.base_fields,)  # fields of all forms, which say of what and when
-
-
-def key_of(analysis: Analysis, scope: Scope, form: ReportForm) -> str:
-    """Of the report, the entities, the range as asked, the comparison, and the values of its own fields."""
-    values, fields = form.cleaned_data, analysis.form.base_fields
-    asked = {
-        "report": analysis.slug,
-        "of": [scope.namespace.pk, *([] if scope.is_whole else scope.ids)],
-        "range": [scope.range.start, scope.range.end] if values["range"] == CUSTOM else values["range"],
-        "compare": values.get("compare") if "compare" in fields else "",
-        "own": {name: values.get(name) for name in sorted(fields.keys() - ReportForm.base_fields.keys())},
-    }
-    return hashlib.sha256(json.dumps(asked, default=str).encode()).hexdigest()
 
 
 def results_of(analyses: Iterable[Analysis], scope: Scope, form: ReportForm) -> dict[str, AnalysisResult]:
@@ -94,7 +78,7 @@ def expected_seconds(reports: Iterable[str], **about: str) -> float | None:
 def submit_run(run_id: int) -> None:
     """Send the run's task to Celery. If that fails, mark the run as failed with the reason, since no worker would start it."""
     try:
-        tasks.run_analysis.delay(run_id)
+        run_analysis.delay(run_id)
     except (KombuError, OSError, BrokerError) as problem:
         message = f"The analysis could not be sent to Celery ({problem}). Start the Celery broker, then start the analysis again."
         waiting = AnalysisRun.objects.filter(pk=run_id, state=AnalysisRun.QUEUED)
@@ -120,16 +104,6 @@ def stored_scope(result: AnalysisResult, scope: Scope) -> Scope:
 
     found = span(asked["span"], scope.range) or scope.range
     return replace(scope, range=found, now=_at(asked["now"]), compared=span(asked.get("compared"), found))
-
-
-def asked_scope(analysis: Analysis, query: Mapping[str, str]) -> tuple[Scope, dict[str, Any]]:
-    """The scope of a request, now, and the values of the form. Raises InvalidArgument if there is no such queue or namespace any
-    more."""
-    form = analysis.form({name: value for name, value in query.items() if name in analysis.form.base_fields})
-    scope = form.scope() if form.is_valid() else None
-    if scope is None or not scope.entities:
-        raise InvalidArgument("scope", "names a queue or namespace that does not exist any more, or has no queues")
-    return scope, form.cleaned_data
 
 
 def maintain(*, actor: Actor, submit: bool = True) -> AnalysisRun | None:

@@ -18,6 +18,7 @@ from django.db import connection
 
 from broker_core.store import connections
 from explorer.analysis.running import driver, execution, java, runs
+from explorer.analysis.running.kinds import KINDS
 from explorer.models import AnalysisRun
 from tests.analysis.factories import a_run
 from tests.eventually import eventually
@@ -159,7 +160,7 @@ def test_a_cancelled_run_says_so_and_leaves_no_scratch(held, folder, monkeypatch
 
     monkeypatch.setattr(execution.runs, "claim", lambda run_id: held)
     monkeypatch.setattr(execution, "_execute", prepared)
-    execution.execute(held.run_id)
+    execution.execute(held.run_id, KINDS)
     assert row().state == "cancelled"
     assert not folder.scratch.exists()
 
@@ -179,14 +180,14 @@ def test_a_run_that_fails_says_why(held, monkeypatch, problem, said):
 
     monkeypatch.setattr(execution.runs, "claim", lambda run_id: held)
     monkeypatch.setattr(execution, "_execute", fail)
-    execution.execute(held.run_id)
+    execution.execute(held.run_id, KINDS)
     assert row().state == "failed"
     assert said in row().message
 
 
 def test_a_task_delivered_twice_starts_nothing(held, monkeypatch):
     monkeypatch.setattr(execution, "_execute", lambda *_: pytest.fail("began again"))
-    execution.execute(held.run_id)
+    execution.execute(held.run_id, KINDS)
     assert (row().state, row().claimed_by) == ("running", held.token)
 
 
@@ -201,11 +202,11 @@ settings.RUNS_FOLDER = Path({runs!r})
 from explorer.analysis.running import driver, execution, runs
 driver.COMMAND = {command!r}
 runs.LEASE, runs.RENEW_SECONDS = timedelta(seconds=2), 0.5
-def sleep(held, run, folder, should_stop):
+def sleep(held, run, kinds, folder, should_stop):
     folder.make()
     execution._run_job(held, folder, "a_job", folder.root / "a_job.json", driver.session_of({{}}), Path("/nonexistent"))
 execution._execute = sleep
-execution.execute({run_id})
+execution.execute({run_id}, {{}})
 """
 
 

@@ -1,4 +1,4 @@
-"""The length of a plain message encoded in AMQP, without encoding it: `len(amqp_message.encode_message(message))` (SB-007)."""
+"""The length of a plain message encoded in AMQP, without encoding it: `len(amqp_messages.encode_message(message))` (SB-007)."""
 
 from __future__ import annotations
 

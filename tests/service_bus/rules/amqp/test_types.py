@@ -12,10 +12,10 @@ from broker_core.common.errors import InvalidArgument
 from broker_core.common.typed import Typed
 from broker_core.common.types import BodyKind
 from broker_core.service_bus.rules.amqp import types as amqp_types
-from broker_core.service_bus.rules.amqp.messages import body_value, encode_body, encode_message, read_message
 from broker_core.service_bus.rules.amqp.properties import decode_properties, encode_properties
 from broker_core.service_bus.rules.amqp.sections import AmqpSections
 from broker_core.service_bus.rules.amqp.types import BadEncoding, decode, encode
+from broker_core.service_bus.rules.amqp_messages import body_value, encode_body, encode_message, read_message
 from broker_core.service_bus.rules.messages import prepare
 from broker_core.service_bus.rules.values import Message
 from tests import amqp_values

@@ -19,8 +19,8 @@ from broker_core.common.typed import Typed
 from broker_core.common.types import BodyKind
 from broker_core.service_bus.rules.values import Message
 
-from .properties import decode_property, encode_properties, encode_property
-from .sections import (  # fmt: skip
+from .amqp.properties import decode_property, encode_properties, encode_property
+from .amqp.sections import (
     BODY,
     HEADS,
     PLACE,
@@ -37,7 +37,7 @@ from .sections import (  # fmt: skip
     text_of_id,
     value_at,
 )
-from .types import decode, decode_from, encode, encode_as, encode_map, kind_of
+from .amqp.types import decode, decode_from, encode, encode_as, encode_map, kind_of
 
 _BODY_KINDS = {Section.SEQUENCE: BodyKind.SEQUENCE, Section.VALUE: BodyKind.VALUE}
 _KNOWN = {

@@ -18,10 +18,10 @@ import pyarrow.dataset as ds
 from broker_core.common.types import SubQueue
 from broker_core.history import manifest, storage
 from broker_core.models import ArchiveFile, Entity
+from explorer.analysis import dimensions
+from explorer.analysis.jobs import outcomes
 
-from . import dimensions
-from .jobs import outcomes
-from .reports.report import duration
+from .report import duration
 
 logger = logging.getLogger(__name__)
 

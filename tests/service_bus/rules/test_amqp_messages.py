@@ -11,8 +11,8 @@ from broker_core.common.durations import FOREVER
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.typed import Typed
 from broker_core.common.types import BodyKind
-from broker_core.service_bus.rules.amqp.messages import encode_body, encode_message, payload, read_message
 from broker_core.service_bus.rules.amqp.sections import AmqpSections
+from broker_core.service_bus.rules.amqp_messages import encode_body, encode_message, payload, read_message
 from broker_core.service_bus.rules.messages import prepare
 from broker_core.service_bus.rules.values import Message, StoredMessage
 

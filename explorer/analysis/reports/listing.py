@@ -13,12 +13,13 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET
 
 from broker_core.common.types import EntityAddress, EventKind, Right
+from explorer.analysis import dimensions, wording
+from explorer.analysis.forms import ScopeForm
 from explorer.frames import shell
 from explorer.frames.timeline import words
 
-from . import dimensions, messages, wording
-from .forms import ScopeForm
-from .reports.attempts import receiver_name
+from . import messages
+from .attempts import receiver_name
 
 
 class MessagesForm(ScopeForm):
