@@ -68,7 +68,7 @@ def _get(stage: Stage, given: Given) -> str:
     then = given.get("then", "ack")
     if then not in _SETTLED:
         raise InvalidArgument("then", f"{then!r} must be one of {', '.join(_SETTLED)}")
-    with rabbitmq.connect(stage.namespace, f"lesson: {stage.actor.name}", actor=stage.actor) as connection:
+    with rabbitmq.connect(stage.namespace, stage.actor.name, actor=stage.actor) as connection:
         channel = connection.channel()
         delivery = channel.get(given["queue"])
         if delivery is None:
