@@ -1,4 +1,4 @@
-"""The ways that messages take: what links entities and exchanges, and how many messages went which way lately."""
+"""Routes of messages: links between entities and exchanges, and how many messages took each recently."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """An entity as it was at an instant of its clock, rebuilt from events: `fold` is pure, `past` reads what it needs.
 
-It is exact for an entity with full history, for messages whose events are still kept. The settings are those in force then; where
+It is exact for an entity with full history, for messages whose events are still kept. The settings are those of that time; where
 the clock is stepped, those before the entity's next event was recorded. A clock that was paused may have several states at one
 instant: this is the last one.
 """
@@ -50,7 +50,7 @@ class Past:
     """An entity at an instant. rows: its messages by number; capped: there were more, whose number is in `counts` only.
 
     events: the newest of those that received messages or removed them. before, after: the instants of the events around it.
-    first: of its first event that is kept. settings: those in force then, as in Revision.columns.
+    first: of its first event that is kept. settings: those of that time, as in Revision.columns.
     """
 
     entity: EntityRow

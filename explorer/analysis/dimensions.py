@@ -1,4 +1,4 @@
-"""By what messages can be told apart: their session, size, time-to-live, and the properties that an operator chose.
+"""Dimensions by which messages are grouped: their session, size, time-to-live, and the properties that an operator chose.
 
 A key names one of them, a value is a text. jobs/reports/properties.py counts messages by value, and the list of messages finds
 those with one. Pure.

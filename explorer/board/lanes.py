@@ -74,8 +74,12 @@ class ShownLane:
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """lanes: of what is there. left: what left lately, newest first. now: the instant at which it is true. rate: of what leaves,
-    a second; None in the past. dead_letters: where dead letters go, as name and URL, if no lane has them."""
+    """An entity's board.
+
+    lanes: of the messages that are there. left: messages that left recently, newest first. now: the instant at which it is true.
+    rate: of messages that leave, a second; None in the past. dead_letters: where dead letters go, as name and URL, if no lane has
+    them.
+    """
 
     lanes: tuple[ShownLane, ...]
     left: tuple[Chip, ...]
@@ -144,7 +148,7 @@ def _box(title: str, chips: Sequence[Chip], known: Box | None) -> Box:
 
 
 def boxes_of_receivers(events: Iterable[Event], now: datetime) -> list[Box]:
-    """The receivers that were seen lately, whether or not they hold messages."""
+    """The receivers that were seen recently, whether or not they hold messages."""
     received = (e for e in events if e.kind == EventKind.RECEIVED and e.actor and now - e.at <= SEEN_FOR)
     names = {presenters.actor_name(event.actor) for event in received}
     return [Box(name, ()) for name in sorted(names)]

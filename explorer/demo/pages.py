@@ -61,7 +61,7 @@ _EFFECTS = {
     FaultKind.KILLED: "Ends without releasing its locks; is restarted later",
     FaultKind.SLOW: f"Takes {faults.SLOWER} times as long for each message",
     FaultKind.FAILING: "Fails for each message, and gives it back",
-    FaultKind.DISCONNECTED: "Loses its connection and what it holds, then starts anew",
+    FaultKind.DISCONNECTED: "Loses its connection and what it holds, then restarts",
     FaultKind.STOPPED: "Is not run",
 }
 

@@ -48,7 +48,7 @@ class RunningProgram:
         return next(self.steps) * (SLOWER if kind == FaultKind.SLOW else 1)
 
     def set_fault(self, fault: Fault | None) -> bool:
-        """Apply a fault, or its end. Returns whether the program starts anew."""
+        """Apply a fault, or its end. Returns whether the program restarts."""
         is_same = (fault and fault.started_at) == (self.fault and self.fault.started_at)
         was_killed = self.fault is not None and self.fault.kind == FaultKind.KILLED
         self.fault = fault

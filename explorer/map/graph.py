@@ -1,7 +1,7 @@
 """The graph of the live map: who sends to which entities, how these are linked, and who receives. Pure.
 
 A node is an entity, a group of entities whose names begin alike, an exchange, the dead letters of an entity, or people and
-programs that were seen to send or receive lately. An edge is a way that messages can take, or took.
+programs that sent or received recently. An edge is a route that messages can take, or took.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Kind(StrEnum):
     EXCHANGE = "exchange"
     DEAD = "dead"
     RECEIVER = "receiver"
-    NOBODY = "nobody"  # in place of a receiver, where messages wait and nobody asks for them
+    NOBODY = "nobody"  # in place of a receiver, where messages wait without a receiver
 
 
 @dataclass(slots=True)
@@ -55,7 +55,7 @@ class Node:
 
 @dataclass(slots=True)
 class Edge:
-    """A way from one node to another. is_dead: for dead letters. messages: that took it lately. label: a routing key, or the
+    """A route from one node to another. is_dead: for dead letters. messages: that took it recently. label: a routing key, or the
     number of bindings."""
 
     source: str
@@ -76,7 +76,7 @@ class Edge:
 @dataclass(frozen=True, slots=True)
 class Spot:
     """An entity, or a group of entities, that the map shows. members: the entities it stands for. has_dead: whether to show its
-    dead letters as a node. is_neglected: messages wait in it, and nobody has asked for them lately."""
+    dead letters as a node. is_neglected: messages wait in it, and no receiver has asked for them recently."""
 
     key: str
     namespace: str

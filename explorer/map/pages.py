@@ -140,7 +140,7 @@ class ShownNode:
 
 @dataclass(frozen=True, slots=True)
 class ShownEdge:
-    """An edge as the template draws it. step: 0 (no message lately) to 5. rate: text."""
+    """An edge as the template draws it. step: 0 (no recent messages) to 5. rate: text."""
 
     line: Line
     source: ShownNode
@@ -297,9 +297,7 @@ def _node(box: Box, shown: dict[str, Shown], namespace: NamespaceRow, faults: Fa
         url = pages_of(namespace.family).exchange_url(node.band, node.label)
         return ShownNode(box, name, node.label, f"exchange {node.label}", url, "exchange", note="exchange")
     if node.kind is Kind.NOBODY:
-        return ShownNode(
-            box, "no receiver", "no receiver", "no receiver: messages wait, and nobody asks for them", "", "", css="warn"
-        )
+        return ShownNode(box, "no receiver", "no receiver", "no receiver: messages are waiting", "", "", css="warn")
     return _people(box, faults)
 
 
@@ -364,7 +362,7 @@ def _edge(line: Line, graph: Graph, nodes: dict[str, ShownNode], seconds: float)
     edge = line.edge
     per_minute = edge.messages * 60 / seconds
     step = sum(per_minute > least for least in STEPS)
-    rate = presenters.rate(per_minute / 60) if edge.messages else "none lately"
+    rate = presenters.rate(per_minute / 60) if edge.messages else "no recent messages"
     return ShownEdge(line, nodes[edge.source], nodes[edge.target], step, rate, _edge_url(edge, graph))
 
 

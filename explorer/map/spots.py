@@ -61,7 +61,7 @@ def find(namespace: str | None, flows: Flows, actor: Actor, *, entities: int, op
 
 
 def _busiest(flows: Flows, actor: Actor) -> tuple[Shown, ...]:
-    """The entities with the most messages lately."""
+    """The entities with the most recent messages."""
     messages: Counter[tuple[str, int]] = Counter()
     for (namespace, flow), count in flows.counts.items():
         messages[namespace, flow.entity_id] += count

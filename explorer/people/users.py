@@ -36,7 +36,7 @@ def set_role(name: str, role: str) -> bool:
     user.groups.remove(*Group.objects.filter(name__in=RIGHTS))
     user.groups.add(Group.objects.get_or_create(name=role)[0])
     if role != ADMINISTRATOR and not is_new and not administrators().exists():
-        raise LastAdministrator(f"{name} is the only administrator. Give somebody else that role first.")
+        raise LastAdministrator(f"{name} is the only administrator. Assign that role to another user first.")
     audit.done(Actor.local(), "create person" if is_new else "change person", target=name, detail=f"Role {role}.")
     return is_new
 

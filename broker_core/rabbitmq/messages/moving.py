@@ -412,7 +412,7 @@ def _move_some(
 
 
 def _republished(name: str, queue: QueueInfo, message: Outgoing, destination: _Destination) -> Outgoing:
-    """The message as republished. Its own expiration, which dead letters never have, starts anew."""
+    """The message as republished. Its own expiration, which dead letters never have, starts again."""
     return message._replace(
         properties=destination.properties,
         headers=table.encode(_headers(message.headers or {})) or None,

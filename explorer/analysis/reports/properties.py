@@ -112,7 +112,7 @@ def present(scope: Scope, values: Mapping[str, Any], tables: Tables) -> Report:
 
 
 def standing_out(found: Sequence[Value], metric: str) -> list[Value]:
-    """Those that clearly do, most first."""
+    """The values that differ significantly, largest first."""
     return sorted((one for one in found if one.margin(metric) > 0), key=lambda one: -one.margin(metric))
 
 
@@ -212,7 +212,7 @@ def _session_row(scope: Scope, one: Any) -> tuple[Any, ...]:
 
 
 def _compared(scope: Scope, found: Sequence[Value], before: Sequence[Any]) -> str:
-    """What the value that stands out most was in the other range."""
+    """The figures of the most significant value in the comparison range."""
     worst = next((one for one in found if one.most > 0), None)
     if worst is None or scope.compared is None:
         return ""

@@ -142,7 +142,7 @@ def _unwritable(folder: Path, problem: OSError) -> CannotStart:
 
 
 def _initialise(folder: Path) -> None:
-    """Create the cluster in a subfolder and move it into place, PG_VERSION last, so that an interrupted run starts anew."""
+    """Create the cluster in a subfolder and move it into place, PG_VERSION last, so that an interrupted run starts again."""
     if is_set_up(folder):
         return
     try:
