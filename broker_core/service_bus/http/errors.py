@@ -63,6 +63,7 @@ TABLE: dict[type[BaseException], WireError] = {
     errors.MessageNotFound: WireError("com.microsoft:message-not-found", 404, 40400),
     errors.MessageTooLarge: WireError("amqp:link:message-size-exceeded", 403, 40300),
     errors.QuotaExceeded: WireError("amqp:resource-limit-exceeded", 403, 40300),
+    errors.NamespaceFull: WireError("amqp:resource-limit-exceeded", 403, 40300),
     errors.ServerBusy: WireError("com.microsoft:server-busy", 503, 50004),
     errors.StorageFull: WireError("com.microsoft:server-busy", 503, 50003),
     errors.BrokerUnavailable: WireError("com.microsoft:server-busy", 503, 50002),

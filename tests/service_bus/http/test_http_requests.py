@@ -307,6 +307,7 @@ def concrete_refusals() -> list[BrokerError]:
         errors.MessageNotFound("demo/q", [7], "message"),
         errors.MessageTooLarge("message", 300_000, 262_144),
         errors.QuotaExceeded("demo/q", 2**30),
+        errors.NamespaceFull("demo", 2**30),
         errors.BrokerUnavailable("down"),
         errors.ServerBusy("busy"),
         errors.StorageFull("full"),
