@@ -4,6 +4,7 @@ import logging
 import os
 import socket
 import threading
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,15 +29,21 @@ BROWSER_FLAGS = [
 
 @pytest.fixture(scope="session")
 def django_db_setup(django_db_setup, django_db_blocker) -> Iterator[None]:
-    """The test database, with constraints on messages; the broker's own connections to it end before it is dropped."""
+    """The test database, with constraints on messages. The broker's own connections to it end before it is dropped; a session
+    that a test left open is named in a warning, and ended."""
     from django.db import connection
 
     from broker_core.store import connections
+
+    from .emptying import end_other_sessions
 
     with django_db_blocker.unblock(), connection.cursor() as cursor:
         cursor.execute(Path(__file__).with_name("message_constraints.sql").read_text())
     yield
     connections.close_all()
+    with django_db_blocker.unblock(), connection.cursor() as cursor:
+        for session in end_other_sessions(cursor, connection.settings_dict["NAME"]):
+            warnings.warn(f"A test left a session of the database open. {session}", stacklevel=1)
 
 
 @pytest.fixture(scope="session")
