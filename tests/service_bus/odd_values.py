@@ -347,7 +347,10 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
         },
         "reads.broker_health": {"*": dict},
         "reads.revisions": {"*": lambda: at},
-        "reads.dead_letters": {"*": lambda: {"filter": EntityFilter()}},
+        "reads.dead_letters": {
+            "failures": lambda: at | {"entity_id": 1, "numbers": [1]},
+            "*": lambda: {"filter": EntityFilter()},
+        },
         "reads.deleted_entities": {"*": lambda: at | {"entity_id": 1}},
         "reads.entities": {
             "namespaces": dict,
