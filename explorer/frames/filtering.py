@@ -17,7 +17,7 @@ from broker_core import reads
 from broker_core.common.errors import FilterError
 from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.reads import Matching, MessageFilter, MessageRow, Page, Tab
-from broker_core.reads.conditions import BodyText, JsonValue
+from broker_core.reads.conditions import BodyText, JsonValue, NumberRange
 
 from .columns import columns_of
 
@@ -170,6 +170,15 @@ def status_of(context: Mapping[str, Any]) -> int:
 
 
 def _count(request: HttpRequest, address: EntityAddress, tab: Tab, found: FilterField, page: Page) -> Matching:
+    """How many match, and of how many in the list: less is examined if the filter has numbers, more if the list is a part of a
+    larger one by what holds its messages."""
+    how: dict[str, Any] = {"max_seconds": COUNT_SECONDS, "actor": request.actor}
     if page.next_cursor is None and page.previous_cursor is None:
-        return Matching(len(page.rows), page.scanned, False)
-    return reads.count_messages(address, tab, filter=found.filter, max_seconds=COUNT_SECONDS, actor=request.actor)
+        matching = Matching(len(page.rows), page.scanned, False)
+    else:
+        matching = reads.count_messages(address, tab, filter=found.filter, **how)
+    has_numbers = any(isinstance(one, NumberRange) and one.field == "number" for one in found.filter.conditions)
+    if matching.capped or not (has_numbers or found.filter.holds):
+        return matching
+    whole = reads.count_messages(address, tab, filter=MessageFilter(holds=found.filter.holds), **how)
+    return matching if whole.capped else replace(matching, scanned=max(whole.count, matching.count))

@@ -45,6 +45,22 @@ def test_a_filter_says_how_far_it_searched_and_can_be_cleared(pages, as_):
     assert "<b>0</b> of 5<" in page and "No messages match this filter" in page and "Clear" in page
 
 
+@pytest.mark.parametrize(
+    ("query", "count"),
+    [
+        ("tab=all&q=number>=5", "<b>3</b> of 5<"),
+        ("tab=active&q=number>=6", "<b>1</b> of 2<"),
+        ("tab=all&q=size>0", "<b>5</b> of 5<"),
+    ],
+)
+def test_a_filter_by_number_counts_what_matches_of_the_whole_list(pages, as_, query, count):
+    assert count in body_of(as_("operator").get(f"/entities/{pages.at}?{query}"))
+
+
+def test_a_filter_in_a_list_of_leased_messages_counts_those_of_the_list(jobs, as_):
+    assert "<b>1</b> of 2<" in body_of(as_("operator").get(f"/entities/{jobs}?tab=leased&q=number=2"))
+
+
 def test_what_a_sender_wrote_is_never_markup(pages, as_):
     evil = "<script>alert(1)</script>"
     from broker_core.service_bus.rules.values import Message
