@@ -82,6 +82,11 @@ def test_in_real_time_the_namespaces_and_the_entities_pages_offer_to_pause_it(qu
     assert re.search(r"data-clock-now>[^<]+</time>, 1 h \d\d min ahead of real time", moved) and 'value="pause"' in moved
 
 
+def test_the_page_of_a_clock_shows_its_time(queue, as_):
+    page = body_of(as_("viewer").get(f"/clocks/{queue.namespace}/"))
+    assert f"Clock: real time, <time data-clock-now>{now_of(queue):%Y-%m-%d %H:}" in page
+
+
 def test_pausing_stepping_and_resuming_without_javascript(queue, move):
     page = f"/entities/{queue}?tab=locked"
     answer = move(queue.namespace, act="pause", page=page)
