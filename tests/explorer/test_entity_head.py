@@ -212,6 +212,13 @@ def event(event_id, kind, number, actor):
     return Event(event_id, NOON, NOON + timedelta(seconds=event_id), 1, None, number, kind, None, 0, None, actor, None)
 
 
+def test_without_traffic_the_chart_keeps_its_place_and_says_so(namespace, as_):
+    queue = entities.create_queue(EntityAddress(namespace, "still")).address
+    head = body_of(as_("viewer").get(f"/entities/{queue}")).partition('id="tabs"')[0]
+    assert head.count('<svg class="spark" viewBox="-28 -6 252 60"') == 1
+    assert 'aria-label="No traffic in the last 30 minutes"' in head and "30 min ago" in head
+
+
 def test_a_settlement_counts_for_whoever_received_the_message():
     found = summarised(
         [],
