@@ -31,7 +31,10 @@ from explorer.people.roles import actor_for
 from .presenters import SUBQUEUES
 from .values import Act, status_of
 
-_HEADINGS = {400: "Invalid request", 403: "Permission denied", 404: "Not found", 409: "Conflict", 503: "Temporarily unavailable"}
+_HEADINGS = {
+    400: "Invalid request", 403: "Permission denied", 404: "Not found", 405: "Method not allowed", 409: "Conflict",
+    503: "Temporarily unavailable",
+}  # fmt: skip
 
 
 UNDO = "undo:"  # begins the tag of a notice with an Undo button; its URL follows
@@ -120,7 +123,7 @@ def _answer(view: Callable[..., HttpResponse], request: HttpRequest, *args, **kw
         return refusal(request, 400, "The form contains the character NUL, which cannot be stored. Nothing was changed.")
     try:
         _require_access(request, kwargs.get("namespace"))
-        return view(request, *args, **kwargs)
+        response = view(request, *args, **kwargs)
     except BadQuery as exc:
         return refusal(request, 400, "This link is invalid or out of date.", problems=exc.problems)
     except EntityNotFound as exc:
@@ -128,6 +131,18 @@ def _answer(view: Callable[..., HttpResponse], request: HttpRequest, *args, **kw
         return refusal(request, status_of(exc), f"There is no {noun} named {exc.entity}.", error=exc)
     except BrokerError as exc:
         return refusal(request, status_of(exc), str(exc), error=exc)
+    return response if response.status_code != 405 else _not_opened(request, response)
+
+
+def _not_opened(request: HttpRequest, response: HttpResponse) -> HttpResponse:
+    """A page for 405, which Django leaves empty: the address of a form was opened as a link, or the reverse."""
+    methods = response.headers["Allow"]
+    text = (
+        f"This address does not accept {request.method}, only {methods}. Open the page that leads here and use its form or link."
+    )
+    shown = refusal(request, 405, f"{text} Nothing was changed.")
+    shown.headers["Allow"] = methods
+    return shown
 
 
 def _live_answer(view: Callable[..., HttpResponse], request: LiveRequest, *args, **kwargs) -> HttpResponse:

@@ -34,8 +34,8 @@ MOST_TARGETS = 300
 
 
 @live
-@require_GET
 @shell.page
+@require_GET
 def operations(request: HttpRequest) -> HttpResponse:
     """The operations that run, and those that ran, newest first."""
     request.actor.require(Right.BROWSE, "the operations")
@@ -62,8 +62,8 @@ def operations(request: HttpRequest) -> HttpResponse:
 
 
 @live
-@require_GET
 @shell.page
+@require_GET
 def operation(request: HttpRequest, operation_id: int) -> HttpResponse:
     """An operation: its progress, then its report."""
     found = find_operation(request, operation_id)
@@ -73,8 +73,8 @@ def operation(request: HttpRequest, operation_id: int) -> HttpResponse:
     return shell.show(request, "operations/operation", context, live=drawn)
 
 
-@require_POST
 @shell.page
+@require_POST
 def operation_change(request: HttpRequest, operation_id: int) -> HttpResponse:
     """Pause, resume, stop or undo an operation, or change its pace."""
     found = find_operation(request, operation_id)
@@ -96,8 +96,8 @@ def operation_change(request: HttpRequest, operation_id: int) -> HttpResponse:
     return HttpResponseRedirect(presenters.local(request.GET.get("next", "")) or reverse("explorer:operation", args=(found.id,)))
 
 
-@require_http_methods(["GET", "POST"])
 @shell.page
+@require_http_methods(["GET", "POST"])
 def operation_new(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     """Start an operation on the messages of a list. It asks first for what the kind needs, and if it concerns many messages. A
     small export is a download."""

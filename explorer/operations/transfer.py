@@ -76,8 +76,8 @@ def messages_export(request: HttpRequest, namespace: str, path: str) -> HttpResp
     return _download(request, csv_lines(found) if as_csv else json_lines(found), entity.address, as_csv=as_csv)
 
 
-@require_GET
 @shell.page
+@require_GET
 def operation_file(request: HttpRequest, operation_id: int) -> HttpResponse:
     """Download the file that an export wrote."""
     found = find_operation(request, operation_id)

@@ -18,8 +18,8 @@ class PauseForm(forms.Form):
     status = forms.TypedChoiceField(choices=[(one, one) for one in EntityStatus], coerce=EntityStatus)
 
 
-@require_POST
 @page
+@require_POST
 def pause(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     """Set the status of an entity, and return to its page."""
     address = address_of(namespace, path)

@@ -15,8 +15,8 @@ class ProtectionForm(forms.Form):
     protected = forms.ChoiceField(choices=[("yes", "yes"), ("no", "no")])
 
 
-@require_POST
 @page
+@require_POST
 def protect(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     """Protect an entity, or no longer, and return to its page."""
     address = address_of(namespace, path)

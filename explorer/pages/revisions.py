@@ -41,8 +41,8 @@ class Line:
     is_current: bool
 
 
-@require_GET
 @page
+@require_GET
 def revisions(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
     entity = reads.entity(address_of(namespace, path), actor=request.actor)
     found = reads.revisions(entity.address, actor=request.actor)

@@ -16,8 +16,8 @@ class BehaviourForm(forms.Form):
     behaviour = forms.ChoiceField(choices=[(str(behaviour), str(behaviour)) for behaviour in Behaviour])
 
 
-@require_POST
 @page
+@require_POST
 def change(request: HttpRequest, namespace: str) -> HttpResponse:
     """Change the behaviour of a namespace, and return to its page."""
     behaviour = cleaned(BehaviourForm(request.POST))["behaviour"]

@@ -131,6 +131,18 @@ def test_who_may_not_send_or_receive_gets_the_refusal_in_place_of_the_form(pages
     assert client.get(f"/rabbitmq/publish/{office.at}/events?dry=1").status_code == 200, "a route is only shown"
 
 
+@pytest.mark.parametrize(
+    "address",
+    ["/pause/{at}", "/protect/{at}", "/filters/save/", "/templates/delete/1/", "/operations/1/change/",
+     "/analyses/runs/1/cancel/", "/demonstration/", "/learn/sandboxes/", "/behaviour/{ns}/"],
+)  # fmt: skip
+def test_the_address_of_a_form_that_is_opened_as_a_link_says_so(pages, as_, address):
+    response = as_("administrator").get(address.format(at=pages.at, ns=pages.shop.namespace))
+    page = " ".join(body_of(response).split())
+    assert response.status_code == 405 and response["Allow"] == "POST" and "<h1>Method not allowed</h1>" in page
+    assert "This address does not accept GET, only POST." in page
+
+
 @every_site
 def test_nobody_sees_anything_without_signing_in_or_without_a_role(site, person):
     for address in site.all:

@@ -25,8 +25,8 @@ class KeysForm(forms.Form):
     )  # fmt: skip
 
 
-@require_http_methods(["GET", "POST"])
 @shell.page
+@require_http_methods(["GET", "POST"])
 def analysis_properties(request: HttpRequest) -> HttpResponse:
     """GET shows the keys of a queue, or of all of a namespace. POST sets them."""
     request.actor.require(Right.BROWSE, "the analyses")

@@ -18,8 +18,8 @@ class DeployForm(forms.Form):
     name = forms.CharField(max_length=changes.LONGEST_NAME, label="Name", help_text='Such as "checkout 1.4.2".')
 
 
-@require_http_methods(["GET", "POST"])
 @shell.page
+@require_http_methods(["GET", "POST"])
 def mark_deploy(request: HttpRequest) -> HttpResponse:
     """Mark that something was deployed now, which the namespace of the query uses."""
     request.actor.require(Right.BROWSE, "the analyses")

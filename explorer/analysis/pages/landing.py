@@ -50,8 +50,8 @@ def first_reports(*, of_entity: bool, actor: Actor) -> list[Analysis]:
     return [one for one in found if one and one.right in actor.rights and (of_entity or not one.needs_entity)]
 
 
-@require_http_methods(["GET", "POST"])
 @shell.page
+@require_http_methods(["GET", "POST"])
 def analyses(request: HttpRequest) -> HttpResponse:
     """GET: `path` in a namespace leads to the queue of that name. POST answers all questions anew."""
     request.actor.require(Right.BROWSE, "the analyses")

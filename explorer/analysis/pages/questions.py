@@ -44,8 +44,8 @@ class Page:
     target: ClassVar[str] = "#report"  # what a refresh replaces
 
 
-@require_http_methods(["GET", "POST"])
 @shell.page
+@require_http_methods(["GET", "POST"])
 def question(request: HttpRequest, slug: str) -> HttpResponse:
     """One of the five questions. POST makes its reports anew."""
     request.actor.require(Right.BROWSE, "the analyses")
@@ -56,8 +56,8 @@ def question(request: HttpRequest, slug: str) -> HttpResponse:
     return _answer(request, Page(found.title, "", analyses, reverse("explorer:analysis_question", args=(slug,)), slug))
 
 
-@require_http_methods(["GET", "POST"])
 @shell.page
+@require_http_methods(["GET", "POST"])
 def report(request: HttpRequest, slug: str) -> HttpResponse:
     """A single report; with `file`, one of its tables as a file ("name.csv"). POST makes it anew."""
     analysis = BY_SLUG.get(slug)

@@ -21,8 +21,8 @@ from ..running import runs
 from .asking import is_left, progress_of
 
 
-@require_GET
 @shell.page
+@require_GET
 def analysis_run(request: HttpRequest, run_id: int) -> HttpResponse:
     """A run. The fragment polls until the end."""
     request.actor.require(Right.BROWSE, "the analyses")
@@ -39,8 +39,8 @@ def analysis_run(request: HttpRequest, run_id: int) -> HttpResponse:
     return shell.show(request, "analysis/run", context, fragment="analysis/_run")
 
 
-@require_POST
 @shell.page
+@require_POST
 def analysis_cancel(request: HttpRequest, run_id: int) -> HttpResponse:
     """Request that a run stops. `back`: the page to return to; without it, that of the run."""
     run = get_object_or_404(AnalysisRun, pk=run_id)

@@ -82,8 +82,8 @@ def messages_url(of: Mapping[str, Any], start: datetime | None, end: datetime | 
     return f"{reverse('explorer:analysis_messages')}?{urlencode({k: v for k, v in texts.items() if v is not None})}"
 
 
-@require_GET
 @shell.page
+@require_GET
 def messages_behind(request: HttpRequest) -> HttpResponse:
     """The messages behind a number: of a queue or namespace and a range, and optionally of an outcome and a cause."""
     request.actor.require(Right.BROWSE, "the analyses")
