@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from broker_core import namespaces, queue_storage, rabbitmq, reads, service_bus
+from broker_core import namespaces, queue_storage, rabbitmq, reads, service_bus, sweeps
 from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message
@@ -263,6 +263,14 @@ def test_a_message_of_a_deleted_entity_is_a_record_to_read(removed, as_):
     assert "The queue was deleted. This is the record of the message." in page
     assert "gone-1" in page and "Deleted with its queue by administrator-" in page and "Timeline" in page and "season" in page
     assert 'value="resubmit"' not in page and "Duplicate" not in page
+
+
+def test_the_timeline_of_a_message_of_a_deleted_entity_names_who_deleted_it(removed, as_):
+    sweeps.remove_deleted_entities()
+    page = body_of(as_("viewer").get(f"/messages/{removed}/1"))
+    state, timeline = page.split('class="timeline"')
+    [deleter] = re.findall(r"Deleted with its queue by (administrator-\w+)", state)
+    assert f'title="user:{deleter}"' in timeline and "process:broker" not in timeline
 
 
 def test_a_new_entity_of_the_same_name_does_not_hide_the_old_ones_record(removed, as_):

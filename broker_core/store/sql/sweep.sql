@@ -523,7 +523,7 @@ SELECT e.id AS entity_id FROM vitrine_entity_activity AS a JOIN vitrine_entity A
  WHERE e.deleted_at IS NOT NULL;
 
 -- name: remove_deleted
--- Up to max_count messages of a deleted entity (SB-240).
+-- Up to max_count messages of a deleted entity (SB-240). Their events name who deleted the entity.
 WITH removed AS (
     DELETE FROM vitrine_message AS m
      WHERE m.ctid = ANY (ARRAY(SELECT ctid FROM vitrine_message WHERE entity_id = %(entity_id)s LIMIT %(max_count)s))
@@ -532,7 +532,7 @@ WITH removed AS (
 events AS (
     INSERT INTO vitrine_message_event (at, entity_id, subqueue, actor, kind, sequence_number, delivery_count,
                                        enqueued_at, first_received_at, last_received_at, message_id)
-    SELECT n.now, e.id, r.subqueue, 'process:broker', @EVENT_DELETED, r.sequence_number, r.delivery_count,
+    SELECT n.now, e.id, r.subqueue, coalesce(e.deleted_by, 'process:broker'), @EVENT_DELETED, r.sequence_number, r.delivery_count,
            r.enqueued_at, r.first_received_at, r.last_received_at, r.message_id
       FROM removed AS r, vitrine_entity AS e JOIN vitrine_namespace_now AS n ON n.id = e.namespace_id
      WHERE e.id = %(entity_id)s AND e.history_level > @HISTORY_OFF)
