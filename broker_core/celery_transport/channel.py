@@ -18,9 +18,9 @@ from kombu.transport.base import to_rabbitmq_queue_arguments
 from broker_core import namespaces, reads, service_bus
 from broker_core.common.errors import BrokerError, EntityDisabled, EntityNotFound, NotAllowed
 from broker_core.common.types import EntityAddress, MessageState, Tier
-from broker_core.runtime.entity_cache import entity_id_of
 from broker_core.service_bus import entities
 from broker_core.service_bus.configured_limits import limits_of
+from broker_core.service_bus.messages.shared import entity_id_of
 from broker_core.service_bus.rules.values import LockedMessage
 from broker_core.store.driver import run
 

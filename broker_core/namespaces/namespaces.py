@@ -235,7 +235,7 @@ def changeable_namespace(name: str, actor: Actor | None) -> Steps:
     return namespace
 
 
-def namespace_to_configure(address: EntityAddress, actor: Actor, family: Family = Family.SERVICE_BUS) -> Steps:
+def namespace_to_configure(address: EntityAddress, actor: Actor, family: Family) -> Steps:
     """Lock the namespace of an entity that this actor is about to create, change or delete. Raises NotAllowed if the namespace is
     of another family."""
     namespace = yield from hold_namespace(address.namespace)

@@ -37,7 +37,7 @@ def forget(address: EntityAddress) -> None:
     _entities.pop(_key(address), None)
 
 
-def cached_entity(address: EntityAddress, family: Family = Family.SERVICE_BUS) -> Steps:
+def cached_entity(address: EntityAddress, family: Family) -> Steps[CachedEntity]:
     """The CachedEntity behind an address, from the cache if possible. It may have been deleted since; ids are never reused.
 
     Raises EntityNotFound; NotAllowed for an entity of another family.
@@ -63,12 +63,7 @@ def row_of(address: EntityAddress) -> Steps:
     return rows[0]
 
 
-def entity_id_of(address: EntityAddress) -> Steps:
-    """The id of the entity behind an address. Raises EntityNotFound."""
-    return (yield from cached_entity(address)).id
-
-
-def on_entity(address: EntityAddress, attempt: Callable[[CachedEntity], Steps], family: Family = Family.SERVICE_BUS) -> Steps:
+def on_entity(address: EntityAddress, attempt: Callable[[CachedEntity], Steps], family: Family) -> Steps:
     """Attempt an operation on an entity. Returns (CachedEntity, result, None), or without a result (CachedEntity, None, status).
 
     The cached entity may have been deleted. If the attempt has no result, or the entity does not allow it, the address is looked

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from broker_core.common.errors import InvalidArgument
-from broker_core.common.types import Actor, EntityAddress, EntityKind, Right, SubQueue
+from broker_core.common.types import Actor, EntityAddress, EntityKind, Family, Right, SubQueue
 from broker_core.namespaces.namespaces import namespace_to_configure
 from broker_core.runtime.previews import SCAN_CAP, Effect, Preview, make_if_unchanged, token_of
 from broker_core.service_bus.entities.kinds import Entity, as_parameters
@@ -83,7 +83,7 @@ def _allowed(address: EntityAddress, actor: Actor | None) -> Actor:
 
 def _change(address: EntityAddress, changes: Mapping[str, Any], actor: Actor) -> Steps[Preview]:
     """The preview of a change, with the entity's row locked, in the caller's transaction."""
-    namespace = yield from namespace_to_configure(address, actor)
+    namespace = yield from namespace_to_configure(address, actor, Family.SERVICE_BUS)
     current = yield from lock_entity(address, None)
     after = yield from settings_after(current, changes, namespace)
     new, effective = as_parameters(after), resolved(after, namespace.behaviour)

@@ -20,7 +20,7 @@ from broker_core.common.errors import (
 )
 from broker_core.common.types import Actor, EntityAddress, Right, Tier, WaitKind
 from broker_core.runtime.dispatcher import Received, Release
-from broker_core.runtime.entity_cache import CachedEntity, entity_id_of, on_entity
+from broker_core.runtime.entity_cache import CachedEntity
 from broker_core.runtime.pacing import HEAD_LAG
 from broker_core.runtime.waiting import wake
 from broker_core.runtime.wake_ups import WatchedList
@@ -33,7 +33,7 @@ from .messages.receiving import release_missed, report_deleted, session_key
 from .messages.renewal import Renewed, renewer
 from .messages.rows import locked_message, stored_message
 from .messages.settling import release_unclaimed, renew
-from .messages.shared import require_receivable, run_on_entity
+from .messages.shared import entity_id_of, on_entity, require_receivable, run_on_entity
 from .messages.tidying import tidy
 from .messages.waiting import Receiver, receive_or_wait
 from .rules import sessions

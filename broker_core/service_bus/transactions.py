@@ -15,7 +15,7 @@ from typing import Any
 from broker_core.common.errors import EntityNotFound, NotAllowed, ServerBusy, TransactionEnded
 from broker_core.common.lock_tokens import Tokens, unique_tokens
 from broker_core.common.types import Actor, EntityAddress, Right, SubQueue
-from broker_core.runtime.entity_cache import cached_entity, forget, on_entity
+from broker_core.runtime.entity_cache import forget
 from broker_core.runtime.room import require_room
 from broker_core.service_bus.rules.messages import Prepared
 from broker_core.service_bus.rules.transactions import SECONDS_AT_MOST, check_namespace, check_scope, check_size
@@ -28,6 +28,7 @@ from .messages import settling
 from .messages.forwarding import forward_on
 from .messages.publishing import Entry, SourceMessage, columns
 from .messages.sending import prepare_all, refuse_send, send
+from .messages.shared import cached_entity, on_entity
 from .rules import sessions
 from .rules.values import Message
 

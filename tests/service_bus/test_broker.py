@@ -810,8 +810,8 @@ def test_inside_the_callers_transaction_a_rollback_takes_the_send_back(queue):
 
 
 def advance(address):
-    from broker_core.runtime.entity_cache import entity_id_of
     from broker_core.runtime.pacing import advance_head
+    from broker_core.service_bus.messages.shared import entity_id_of
     from broker_core.store.driver import run
 
     run(advance_head(run(entity_id_of(address)), address.subqueue))

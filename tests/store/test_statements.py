@@ -11,9 +11,9 @@ from psycopg.adapt import Transformer
 from broker_core import namespaces, service_bus
 from broker_core.common.types import EntityAddress, SubQueue
 from broker_core.management.commands.show_sql import PLANNED, plan_of
-from broker_core.runtime.entity_cache import entity_id_of
 from broker_core.runtime.pacing import advance_head
 from broker_core.service_bus import entities
+from broker_core.service_bus.messages.shared import entity_id_of
 from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections
 from broker_core.store.driver import run

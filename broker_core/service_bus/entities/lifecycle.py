@@ -247,7 +247,7 @@ def _create(
     check_subscription_name(address.name) if kind is SUBSCRIPTION and address.topic else check_path(address.path)
 
     def steps() -> Steps:
-        namespace = yield from namespace_to_configure(address, actor)
+        namespace = yield from namespace_to_configure(address, actor, Family.SERVICE_BUS)
         topic, path = yield from _parent_and_path(kind, address, namespace)
         defaults = defaults_of(kind, namespace.tier, namespace.is_system)
         settings = new_settings(kind, {**(values_of(given) if given else defaults), **changes}, limits_of(namespace))
@@ -313,7 +313,7 @@ def _update(
     actor = _authorize_configuration(address, actor, right)
 
     def steps() -> Steps:
-        namespace = yield from namespace_to_configure(address, actor)
+        namespace = yield from namespace_to_configure(address, actor, Family.SERVICE_BUS)
         current = yield from lock_entity(address, kind)
         wanted = yield from settings_after(current, changes, namespace)
         rows = yield call("update_entity", entity_id=current.id, **as_parameters(wanted))
@@ -347,7 +347,7 @@ def _delete(kind: EntityKind | None, address: EntityAddress, actor: Actor | None
     actor = _authorize_configuration(address, actor)
 
     def steps() -> Steps:
-        yield from namespace_to_configure(address, actor)
+        yield from namespace_to_configure(address, actor, Family.SERVICE_BUS)
         current = yield from lock_entity(address, kind)
         yield from require_unprotected([current.id])
         yield from _delete_locked(current, actor)
@@ -362,7 +362,7 @@ def delete_idle(row: Any) -> Steps[bool]:
     address, actor = EntityAddress(row.namespace_name, row.path), Actor.local("broker")
 
     def steps() -> Steps:
-        yield from namespace_to_configure(address, actor)
+        yield from namespace_to_configure(address, actor, Family.SERVICE_BUS)
         current = yield from lock_entity(address, None)
         if current.id != row.entity_id or not (yield call("is_idle", entity_id=current.id)):
             return False

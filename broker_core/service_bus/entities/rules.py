@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from broker_core.common.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed
-from broker_core.common.types import Actor, EntityAddress, EntityKind, Right
+from broker_core.common.types import Actor, EntityAddress, EntityKind, Family, Right
 from broker_core.namespaces.namespaces import namespace_to_configure
 from broker_core.service_bus.configured_limits import limits_of
 from broker_core.service_bus.rules.filters import CorrelationFilter, Rule, rule_from_json, rule_to_json
@@ -93,7 +93,7 @@ def _change_rules(address: EntityAddress, actor: Actor | None, change: Callable[
     actor.require(Right.MANAGE, address)
 
     def steps() -> Steps:
-        namespace = yield from namespace_to_configure(address, actor)
+        namespace = yield from namespace_to_configure(address, actor, Family.SERVICE_BUS)
         locked = yield from lock_entity(address, EntityKind.SUBSCRIPTION)
         done = yield from change(locked, limits_of(namespace))
         yield from fanout_changed(locked.topic_id)

@@ -7,13 +7,13 @@ from typing import Any
 
 from broker_core.common.errors import EntityNotFound, InvalidArgument, NotAllowed
 from broker_core.common.types import Actor, EntityAddress, EntityKind, EntityStatus, MessageState, Right
-from broker_core.runtime.entity_cache import entity_id_of
 from broker_core.service_bus.rules.forwarding import Destination, quota_exceeded, why_not_forward
 from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
 from broker_core.store.use_cases import use_case
 
 from .forwarding import store_until_full, wake_and_forward
+from .shared import entity_id_of
 
 Copies = dict[int, list[tuple[int, int]]]  # by old number: entity and new number, a topic's own; none for a dropped duplicate
 

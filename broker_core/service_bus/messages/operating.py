@@ -9,7 +9,7 @@ from typing import Any
 from broker_core.common.arguments import require_count, require_reason, whole_numbers
 from broker_core.common.errors import EntityNotFound, InvalidArgument, MessageTooLarge
 from broker_core.common.types import Actor, EntityAddress, MessageState, Right, SubQueue, Tier
-from broker_core.runtime.entity_cache import entity_id_of, forget
+from broker_core.runtime.entity_cache import forget
 from broker_core.runtime.pacing import BATCH
 from broker_core.runtime.waiting import wake
 from broker_core.service_bus.configured_limits import limits
@@ -20,7 +20,7 @@ from broker_core.store.statements import call
 from broker_core.store.use_cases import use_case
 
 from .forwarding import forward_on
-from .shared import require_properties_fit, require_sendable, run_on_entity
+from .shared import entity_id_of, require_properties_fit, require_sendable, run_on_entity
 from .tidying import end_expired_locks
 
 

@@ -24,7 +24,7 @@ from broker_core.common.lock_tokens import SettleReport, Tokens, sequence_number
 from broker_core.common.types import Actor, EntityAddress, Right, SubQueue
 from broker_core.runtime import dispatcher
 from broker_core.runtime.caches import BoundedCache
-from broker_core.runtime.entity_cache import CachedEntity, entity_id_of, forget, on_entity
+from broker_core.runtime.entity_cache import CachedEntity, forget
 from broker_core.runtime.pacing import BATCH, HEAD_LAG, advance_head
 from broker_core.runtime.wake_ups import WatchedList
 from broker_core.service_bus.rules import sessions
@@ -37,7 +37,7 @@ from broker_core.store.use_cases import complete_only, use_case
 from .renewal import renewer
 from .rows import by_number, locked_message, stored_message
 from .settling import release, release_unclaimed, stop_renewing
-from .shared import require_receivable, run_on_entity, touch
+from .shared import entity_id_of, on_entity, require_receivable, run_on_entity, touch
 from .tidying import end_all_expired_locks, tidy
 from .waiting import Receiver, receive_or_wait
 

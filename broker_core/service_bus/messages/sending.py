@@ -10,7 +10,7 @@ from broker_core.common.arguments import whole_numbers
 from broker_core.common.errors import MessageNotFound, MessageTooLarge, NotAllowed, QuotaExceeded
 from broker_core.common.types import Actor, EntityAddress, EntityKind, EntityStatus, Right, SubQueue
 from broker_core.runtime.contention import send_in_turn
-from broker_core.runtime.entity_cache import CachedEntity, on_entity
+from broker_core.runtime.entity_cache import CachedEntity
 from broker_core.runtime.gathering import Gathering
 from broker_core.runtime.room import require_room
 from broker_core.service_bus.rules import messages as service_bus
@@ -24,7 +24,7 @@ from broker_core.store.use_cases import use_case
 from .duplicates import claim_ids, record_ids
 from .forwarding import wake_and_forward
 from .publishing import Stored, merge_numbers, publish
-from .shared import new_ids, require_sendable, run_on_entity, touch
+from .shared import new_ids, on_entity, require_sendable, run_on_entity, touch
 
 
 @use_case

@@ -17,7 +17,7 @@ from broker_core.common.errors import NotAllowed
 from broker_core.common.lock_tokens import SettleReport, Tokens, is_one_token, sequence_number_of, settle_report, unique_tokens
 from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.runtime import refusals
-from broker_core.runtime.entity_cache import cached_entity, forget
+from broker_core.runtime.entity_cache import forget
 from broker_core.runtime.gathering import Gathering
 from broker_core.runtime.waiting import wake
 from broker_core.service_bus.rules import messages as service_bus
@@ -29,7 +29,7 @@ from broker_core.store.use_cases import use_case
 
 from .forwarding import forward_on
 from .renewal import renewer
-from .shared import require_properties_fit, require_receivable, run_on_entity
+from .shared import cached_entity, require_properties_fit, require_receivable, run_on_entity
 
 _MAKES_AVAILABLE = frozenset(("abandon", "release", "dead_letter"))  # dead letters are available in their own list
 

@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from broker_core.common.errors import EntityDisabled, NotAllowed
-from broker_core.common.types import EntityAddress, EntityKind, EntityStatus, SubQueue
-from broker_core.runtime.entity_cache import CachedEntity, entity_id_of, on_entity
+from broker_core.common.types import EntityAddress, EntityKind, EntityStatus, Family, SubQueue
+from broker_core.runtime import entity_cache
+from broker_core.runtime.entity_cache import CachedEntity
 from broker_core.service_bus.rules.limits import STRICT
 from broker_core.service_bus.rules.messages import check_properties_fit
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
+
+
+def cached_entity(address: EntityAddress) -> Steps[CachedEntity]:
+    """See entity_cache.cached_entity. Raises NotAllowed for an entity of another family."""
+    return entity_cache.cached_entity(address, Family.SERVICE_BUS)
+
+
+def entity_id_of(address: EntityAddress) -> Steps[int]:
+    """The id of the entity behind an address. Raises EntityNotFound, and NotAllowed for one of another family."""
+    return (yield from cached_entity(address)).id
+
+
+def on_entity(address: EntityAddress, attempt: Callable[[CachedEntity], Steps]) -> Steps:
+    """See entity_cache.on_entity. Raises NotAllowed for an entity of another family."""
+    return entity_cache.on_entity(address, attempt, Family.SERVICE_BUS)
 
 
 def run_on_entity(address: EntityAddress, name: str, **params: Any) -> Steps:

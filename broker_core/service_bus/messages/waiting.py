@@ -9,11 +9,12 @@ from typing import Any
 from broker_core.common.arguments import is_storable
 from broker_core.common.types import Actor, EntityAddress
 from broker_core.runtime.dispatcher import Receive, Release, Waiter, wait_in_turn
-from broker_core.runtime.entity_cache import entity_id_of
 from broker_core.runtime.waiting import poll_for_messages
 from broker_core.runtime.wake_ups import WatchedList
 from broker_core.store import connections
 from broker_core.store.driver import Steps
+
+from .shared import entity_id_of
 
 
 class Receiver(Waiter):
