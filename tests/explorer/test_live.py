@@ -33,9 +33,9 @@ from explorer.live.consumers import LiveConsumer
 from explorer.live.feed import Feed, Watched
 from explorer.live.instants import epoch_ms
 from explorer.live.page import REFRESH_SECONDS
+from explorer.pages import entity_page
 from explorer.queue_storage.rows import Progress
 from explorer.queue_storage.tags import progress
-from explorer.service_bus import entity as entity_page
 from explorer.templatetags.explorer import ago, countdown
 from explorer.templatetags.live import live_address
 from tests.eventually import eventually
