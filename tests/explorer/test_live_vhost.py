@@ -16,7 +16,7 @@ from explorer.rabbitmq.queues import CONSUMERS_SECONDS
 
 from .rabbitmq_office import publish
 from .test_accessibility import browser  # noqa: F401
-from .test_live import cookie, frame, opened, rows, text_of  # noqa: F401
+from .test_live import _host_is_allowed, cookie, frame, opened, rows, text_of  # noqa: F401
 
 pytest_plugins = ["tests.explorer.rabbitmq_office"]
 

@@ -4,6 +4,7 @@ import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.apps import apps
 from django.urls import reverse
 
 from broker_core import queue_storage, rabbitmq, reads, service_bus
@@ -13,7 +14,7 @@ from broker_core.runtime import room
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections, driver
-from explorer import audit
+from explorer import audit, schedules
 from explorer.charts import sparklines
 from explorer.frames import recent
 from explorer.live.page import View
@@ -315,6 +316,7 @@ def test_system_says_that_sends_are_refused_since_the_disk_is_nearly_full(broker
 
 
 def test_system_shows_what_a_sweep_was_refused(broker_database, as_):
+    schedules.create_missing(apps)  # a test before may have emptied the tables
     connections.current().execute(
         "INSERT INTO vitrine_sweep_run (name, started_at, finished_at, outcome, error) "
         "VALUES ('forward_messages', now(), now(), %s, '')",

@@ -37,7 +37,7 @@ def carts(pages):
 
 def test_a_subscription_stands_below_its_topic(pages, as_):
     page = body_of(as_("viewer").get(f"/namespaces/{pages.shop.namespace}/"))
-    rows = page.partition("<tbody>")[2].split("</tr>")
+    rows = page.rpartition("<tbody>")[2].split("</tr>")
     names = [row.partition("row-link")[2].partition("</a>")[0].rpartition("</span>")[2] for row in rows[:-1]]
     assert names == ["carts", "eu/orders", "market/news", "all", "eu", "vips"]
     assert "3 subscriptions" in rows[2] and "beneath" in rows[3] and 'class="visually-hidden">subscription ' in rows[3]
@@ -358,7 +358,7 @@ def by_hand(as_, carts):
 def test_sessions_are_listed_with_holder_and_state(carts, as_, by_hand):
     by_hand.do("set-state", state='{"aisle": 2}')
     page = body_of(as_("operator").get(f"/entities/{carts}?tab=sessions"))
-    assert page.index("cart-a") < page.index("cart-b") and f"user:{by_hand.user.username}" in page and "aisle" in page
+    assert page.index("cart-a") < page.index("cart-b") and by_hand.user.username in page and "aisle" in page
     assert "aisle" not in body_of(as_("viewer").get(f"/entities/{carts}?tab=sessions"))
     found = as_("viewer").get(f"/entities/{carts}?tab=sessions&session=-b").context["sessions"].rows
     assert [(row.session_id, str(row.messages), row.locked_until) for row in found] == [("cart-b", "1", None)]

@@ -86,23 +86,22 @@ class Driver:
 
     def events(self, log: Path) -> Generator[dict[str, Any] | None]:
         """Its events as they arrive, and None at every tick, until it ends. log: to which its standard error is added."""
-        output, errors = self._child.stdout, self._child.stderr
+        output = self._child.stdout
+        assert output is not None and self._child.stderr is not None
         pending, next_tick = b"", 0.0
         with selectors.DefaultSelector() as selector, log.open("ab") as written:
-            for pipe in (output, errors):
-                selector.register(pipe, selectors.EVENT_READ)  # type: ignore[arg-type]
+            for pipe in (output, self._child.stderr):
+                selector.register(pipe, selectors.EVENT_READ)
             while True:
                 if time.monotonic() >= next_tick:
                     yield None
                     next_tick = time.monotonic() + TICK_SECONDS
-                ready = [key.fileobj for key, _ in selector.select(TICK_SECONDS)]
-                if errors in ready:
-                    self._copy(errors, written, selector)
-                if output not in ready:
+                if output not in self._ready(selector, TICK_SECONDS, written):
                     continue
                 chunk = os.read(output.fileno(), 65536)
                 if not chunk:
                     return
+                self._ready(selector, 0, written)  # what was logged before these events is in the log when they are read
                 *lines, pending = (pending + chunk).split(b"\n")
                 yield from (json.loads(line) for line in lines if line)
 
@@ -127,12 +126,17 @@ class Driver:
                 pipe.close()  # type: ignore[union-attr]
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _copy(self, errors: Any, log: Any, selector: selectors.BaseSelector) -> None:
-        chunk = os.read(errors.fileno(), 65536)
-        if not chunk:
-            selector.unregister(errors)
-        log.write(chunk)
-        log.flush()
+    def _ready(self, selector: selectors.BaseSelector, seconds: float, log: Any) -> list[Any]:
+        """The pipes with something to read, after so many seconds at most. What is there of standard error goes to the log."""
+        ready = [key.fileobj for key, _ in selector.select(seconds)]
+        errors = self._child.stderr
+        if errors is not None and errors in ready:
+            chunk = os.read(errors.fileno(), 65536)
+            if not chunk:
+                selector.unregister(errors)
+            log.write(chunk)
+            log.flush()
+        return ready
 
     def _group_lives(self) -> bool:
         self._child.poll()

@@ -154,7 +154,7 @@ def test_a_worker_that_is_to_stop_ends_its_child(run_job):
 
 
 def test_a_cancelled_run_says_so_and_leaves_no_scratch(held, folder, monkeypatch):
-    def prepared(held, run, folder, should_stop):
+    def prepared(held, run, kinds, folder, should_stop):
         (folder.scratch / "blockmgr").mkdir()
         raise execution.Cancelled
 
