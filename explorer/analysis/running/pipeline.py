@@ -94,15 +94,15 @@ def report(jobs: execution.Jobs, run: AnalysisRun) -> None:
     scopes = {one.slug: requests.asked_scope(one, run.request["query"]) for one, _ in asked}
     jobs.expect(_underived_events() + max(_rows(one, scopes[one.slug][0]) for one, _ in asked))
     events = derive(jobs)
-    requests = []
+    to_make = []
     for analysis, key in asked:
         scope, values = scopes[analysis.slug]
         request = request_of(analysis, scope, values)
         files = files_of(jobs, analysis, scope)
-        requests.append(request | files | {"title": analysis.title, "result": str(jobs.folder.result(key)), "key": key})
+        to_make.append(request | files | {"title": analysis.title, "result": str(jobs.folder.result(key)), "key": key})
 
     def store(number: int) -> None:
-        (analysis, key), request = asked[number], requests[number]
+        (analysis, key), request = asked[number], to_make[number]
         kept = {name: request[name] for name in ("span", "compared", "now", "step_seconds")}
         AnalysisResult.objects.update_or_create(
             pk=key,
@@ -113,7 +113,7 @@ def report(jobs: execution.Jobs, run: AnalysisRun) -> None:
             },
         )  # fmt: skip
 
-    jobs.run("reporting", {"reports": requests}, store)
+    jobs.run("reporting", {"reports": to_make}, store)
     runs.succeed(jobs.held, events=events)
 
 

@@ -1,14 +1,21 @@
-"""Which files of the archive the pipeline gives to its jobs."""
+"""What the pipeline gives to its jobs, and what it stores of theirs."""
 
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 from typing import cast
 
 import pytest
 
+from broker_core import namespaces
 from broker_core.common.errors import ServerBusy
+from broker_core.common.types import Actor, EntityAddress, Right
 from broker_core.history import manifest
-from broker_core.models import ArchiveEpoch, ArchiveFile, ArchiveRebuild, ArchiveSlice
-from explorer.analysis.running import execution, pipeline, submission
+from broker_core.models import ArchiveEpoch, ArchiveFile, ArchiveRebuild, ArchiveSlice, Entity
+from broker_core.service_bus import entities
+from explorer.analysis.pages.asking import asked_of
+from explorer.analysis.reports.registry import BY_SLUG
+from explorer.analysis.running import execution, pipeline, runs, submission
+from explorer.models import AnalysisResult, AnalysisRun
 
 DAY = date(2026, 3, 1)
 MOST = manifest.MERGED_ROWS
@@ -71,3 +78,35 @@ def test_a_day_is_derived_again_from_all_of_its_events_or_later(transactional_db
     assert derived == [["a.parquet", "b.parquet"]]
     for model in (ArchiveFile, ArchiveSlice, ArchiveEpoch, ArchiveRebuild):
         model.objects.all().delete()
+
+
+class StandIn(execution.Jobs):
+    """Jobs without Spark: each report's tables are the request that it got."""
+
+    def run(self, job, specification, made=lambda number: None):
+        for number, request in enumerate(specification["reports"]):
+            Path(request["result"]).write_text(f"{job} {request['report']} {request['key']}")
+            made(number)
+        return {}
+
+
+def test_each_report_that_a_run_asks_for_is_stored_under_its_key(archive, settings, tmp_path, monkeypatch):
+    settings.RUNS_FOLDER = tmp_path / "runs"
+    namespaces.ensure_namespace("demo")
+    entities.create_queue(EntityAddress("demo", "orders"))
+    asked = [BY_SLUG["waiting"], BY_SLUG["flow"]]
+    form, scope = asked_of(asked, {"queue": Entity.objects.get(path="orders").pk})
+    run = submission.refresh(asked, scope, form, actor=Actor("user", "alice", Right.BROWSE | Right.OPERATE))
+    assert run is not None
+    folder = execution.RunFolder(run.pk)
+    folder.make()
+    monkeypatch.setattr(pipeline, "_archive_newest", lambda jobs: None)
+    monkeypatch.setattr(pipeline, "derive", lambda jobs: 7)
+    held = runs.claim(run.pk)
+    assert held is not None
+    pipeline.report(StandIn(held, folder, Path("/nonexistent"), lambda: False), run)
+    stored = {one.report: (one.pk, bytes(one.tables).decode()) for one in AnalysisResult.objects.all()}
+    keys = dict(zip(("waiting", "flow"), run.request["keys"], strict=True))
+    assert stored == {report: (key, f"reporting {report} {key}") for report, key in keys.items()}
+    run.refresh_from_db()
+    assert (run.state, run.events) == (AnalysisRun.SUCCEEDED, 7)
