@@ -144,7 +144,8 @@ class Failure:
 def failures(
     address: EntityAddress, entity_id: int, numbers: Sequence[int], *, actor: Actor | None = None
 ) -> Steps[dict[int, Failure]]:
-    """By number, why these messages of a list of failed messages did. Those that are not in it are left out."""
+    """The failure of each of these dead-lettered or poison messages, by sequence number. Messages that are not in the list are
+    left out."""
     require(actor, Right.BROWSE, address)
     rows = yield call("read_dead_reasons", entity_id=entity_id, subqueue=int(address.subqueue), numbers=list(numbers))
     return {row.number: Failure(row.reason, row.origin) for row in rows}

@@ -62,7 +62,7 @@ def require_room(namespace: str) -> Steps[None]:
 
 
 def forget_rooms() -> None:
-    """Look again at the next send."""
+    """Discard what is known about the space, so that the next send reads the sizes again."""
     _rooms.clear()
 
 

@@ -7,13 +7,12 @@ from typing import Any
 
 from django import template
 
-from broker_core.common.types import Actor
 from broker_core.rabbitmq.rules.deaths import BEFORE_MOVE, X_DEATH
 from broker_core.reads import EntityRow
 from explorer.rabbitmq.forms.keys import APPLY_TO
 from explorer.templatetags.explorer import figure
 
-from . import manual_consumers, presenters
+from . import presenters
 from .shared import exchange_slug
 
 register = template.Library()
@@ -24,18 +23,6 @@ register.filter("exchange_slug", exchange_slug)
 def ready_of(queue: EntityRow) -> str:
     """The number of ready messages, including expired ones behind the head (RMQ-013)."""
     return figure(queue.counts.active - queue.counts.locked)
-
-
-@register.filter
-def icon_of(destination_type: str) -> str:
-    """The icon of a queue or an exchange."""
-    return "queue" if destination_type == "queue" else "topic"
-
-
-@register.filter
-def is_manual_consumer_of(holder: str | None, actor: Actor) -> bool:
-    """Whether the holder of a message is this user's own connection in the explorer."""
-    return holder == manual_consumers.name_for(actor)
 
 
 @register.filter

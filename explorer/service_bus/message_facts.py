@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from urllib.parse import quote
-
 from django.urls import reverse
 
 from broker_core.common.durations import format_iso, human
@@ -142,8 +140,3 @@ def _gone(record: MessageRecord) -> list[Fact]:
     if first.session_id:
         found.append(Fact("Session ID", first.session_id, is_code=True))
     return [*found, Fact("Removed", at=last.at)]
-
-
-def session_list(address: EntityAddress, session_id: str) -> str:
-    """The URL of the messages of a session."""
-    return f"{reverse('explorer:entity', args=(address.namespace, address.path))}?tab=active&session={quote(session_id, safe='')}"

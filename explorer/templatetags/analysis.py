@@ -9,7 +9,7 @@ from django.urls import reverse
 from broker_core.common.durations import human
 from broker_core.history import properties
 from broker_core.reads import EntityRow
-from explorer.analysis import forms, wording
+from explorer.analysis import forms
 from explorer.analysis.pages import cards
 from explorer.charts import series
 from explorer.frames.family import pages_of
@@ -18,11 +18,6 @@ register = template.Library()
 register.filter("brief", series.brief)
 register.filter("human", human)
 register.filter("readings", cards.readings)
-
-
-@register.filter
-def outcome_word(name: str) -> str:
-    return wording.OUTCOMES[name]
 
 
 @register.simple_tag(takes_context=True)

@@ -257,11 +257,6 @@ def found_url(found: FoundMessage) -> str:
     return f"{url}?of={found.entity_id}" if found.deleted_at else url
 
 
-@register.filter
-def subqueue_slug(address: EntityAddress) -> str:
-    return presenters.SUBQUEUE_SLUGS[address.subqueue]
-
-
 @register.simple_tag(takes_context=True)
 def with_query(context, **changes) -> str:
     """This page's query with some parameters set, or removed if None, so that filters, sort order and tab are kept."""
