@@ -2,15 +2,18 @@
 
 import itertools
 import uuid
+from collections import namedtuple
 
 import pytest
 
 from broker_core import namespaces
 from broker_core.common.types import EntityAddress, Family
+from broker_core.runtime import room
 from broker_core.service_bus import entities
 from broker_core.store import connections
 
 _numbers = itertools.count()
+_Usage = namedtuple("_Usage", "total used free")
 CONFIGURATION = (
     *("vitrine_consumer", "vitrine_connection", "vitrine_binding", "vitrine_exchange", "vitrine_policy"),
     *("vitrine_shared_access_policy", "vitrine_rule", "vitrine_entity", "vitrine_namespace"),
@@ -80,3 +83,23 @@ def queue(make_queue):
 def step(namespace):
     """step(timedelta): let the namespace's clock go on."""
     return lambda by: namespaces.step_clock(namespace, by)
+
+
+@pytest.fixture
+def looks_anew():
+    """Sends look at once whether there is room, before the test and after it."""
+    room.forget_rooms()
+    yield
+    room.forget_rooms()
+
+
+@pytest.fixture
+def full_disk(monkeypatch, settings, tmp_path, looks_anew):
+    """full_disk(free): a disk with so many free bytes, of which 100 MB are reserved."""
+    settings.VITRINE_DISK_FOLDER, settings.VITRINE_DISK_RESERVE_MB = tmp_path, 100
+
+    def make(free):
+        monkeypatch.setattr(room.shutil, "disk_usage", lambda folder: _Usage(10**12, 10**12 - free, free))
+        room.forget_rooms()
+
+    return make

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from broker_core.common.errors import EntityNotFound
+from broker_core.runtime.room import require_reserve
 from broker_core.runtime.waiting import wake
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
@@ -56,7 +57,8 @@ def hide(batch: Batch, *, held_too: bool = False, reason: str | None = None) -> 
 
 def keeping_originals(batch: Batch, move: Callable[[], Steps[tuple[Copies, Mapping[int, Skip]]]]) -> Steps[Outcome]:
     """Move messages by `move`, and keep the originals so that they can be returned. move: returns the copies of each message that
-    was moved, and why others were not."""
+    was moved, and why others were not. Raises StorageFull: the originals need space until they can no longer be returned."""
+    yield from require_reserve(batch.operation.address.namespace)
     which = {"operation_id": batch.operation.id, "numbers": list(batch.numbers)}
     yield call(
         "keep_originals",

@@ -16,6 +16,7 @@ from typing import Any
 
 from broker_core.common.errors import EntityNotFound, InvalidArgument, NotAllowed
 from broker_core.common.types import Actor, EntityAddress, Family, MessageState, Right, SubQueue
+from broker_core.runtime.room import require_room
 from broker_core.store import connections
 from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
@@ -195,6 +196,8 @@ def _next_number() -> Steps[int]:
 @use_case
 def _create(namespace: str, *, lines: Mapping[int, str], **values: Any) -> Steps[Operation]:
     def steps() -> Steps[Any]:
+        if lines:
+            yield from require_room(namespace)
         (row,) = yield call("operation_create", namespace=namespace, **values)
         if lines:
             yield call("import_store", operation_id=row.id, lines=list(lines), contents=list(lines.values()))
@@ -216,7 +219,7 @@ def create(
     actor: Actor,
 ) -> Operation:
     """Record a requested operation. lines: of an import, by their numbers in the file. Raises InvalidArgument for a pace of 0 or
-    less, NotAuthorized without Right.OPERATE."""
+    less, NotAuthorized without Right.OPERATE; for an import also NamespaceFull and StorageFull, as a send."""
     address = selection.address
     actor.require(Right.OPERATE, address)
     check_pace(pace)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from broker_core.common.types import BodyKind
+from broker_core.runtime.room import require_room
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 
@@ -19,8 +20,10 @@ Move = Callable[[Batch], Steps[tuple[Copies, Mapping[int, Skip]]]]
 def repaired(batch: Batch, repair: Callable[[bytes], bytes], largest: int | None, move: Move) -> Steps:
     """Give the batch's messages repaired bodies and move them; those that stay keep their bodies. repair: the new body; a
     ValueError says why there is none. largest: message, in bytes; None: the entity's own limit, as
-    for a send. Returns what `move` returns. Only in `keeping_originals`."""
+    for a send. Returns what `move` returns. Only in `keeping_originals`. Raises NamespaceFull, StorageFull: new bodies may be
+    larger."""
     operation, place = batch.operation, batch.place
+    yield from require_room(operation.address.namespace)
     where = {"entity_id": operation.entity_id, "subqueue": place.subqueue, "states": list(place.states)}
     why = dict.fromkeys(batch.numbers, Skip(f"locked, or {NOT_THERE}"))
     bodies: dict[int, bytes] = {}

@@ -1,7 +1,8 @@
 """Whether there is room for more messages: in a namespace with a maximum size, and on the disk.
 
 A process looks every few seconds, not with each send, so both limits are passed by what is sent in the meantime. Receiving and
-settling go on. Vitrine's own namespace accepts sends as long as there is any space: its tasks free some.
+settling go on. Vitrine's own namespace accepts sends as long as there is any space: its tasks free some. What only replaces
+messages of a namespace, such as a move to another queue, needs no room in it; docs/entities.md lists what does.
 
 The free space is known only if the database's server is the one that Vitrine runs on this machine: VITRINE_DISK_FOLDER is its
 data folder, and VITRINE_DISK_RESERVE_MB what has to stay free, as RabbitMQ's disk_free_limit; 0: not checked.
@@ -43,6 +44,19 @@ _rooms = BoundedCache(1_000)  # database -> Room
 
 def require_room(namespace: str) -> Steps[None]:
     """Raise NamespaceFull if the namespace has reached its maximum size, StorageFull if the reserve of the disk is touched."""
+    room, name = (yield from _look()), namespace.lower()
+    if name in room.full:
+        raise NamespaceFull(namespace, room.full[name])
+    _require_reserve(room, name)
+
+
+def require_reserve(namespace: str) -> Steps[None]:
+    """Raise StorageFull if the reserve of the disk is touched: for what needs space, but adds nothing to the namespace's size."""
+    _require_reserve((yield from _look()), namespace.lower())
+
+
+def _look() -> Steps[Room]:
+    """The last look at the current database, which is at most CHECK_SECONDS old."""
     database, now = connections.current_database(), time.monotonic()
     room: Room = _rooms.get(database, Room(-CHECK_SECONDS))
     if now >= room.checked_at + CHECK_SECONDS:
@@ -51,9 +65,10 @@ def require_room(namespace: str) -> Steps[None]:
         full = {row.name: row.quota for row in rows if row.is_full}
         own = frozenset(row.name for row in rows if row.is_system)
         room = _rooms.keep(database, Room(now, full, own, _missing()))
-    name = namespace.lower()
-    if name in room.full:
-        raise NamespaceFull(namespace, room.full[name])
+    return room
+
+
+def _require_reserve(room: Room, name: str) -> None:
     if room.missing and name not in room.own:
         raise StorageFull(
             f"The database's disk is nearly full: sends are refused until {room.missing / 2**20:,.0f} MB more are free; "

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from broker_core.common.errors import BrokerError, EntityExists, InvalidArgument
+from broker_core.common.errors import BrokerError, EntityExists, InvalidArgument, StorageFull
 from broker_core.common.family import definition_of
 from broker_core.common.types import Actor, Behaviour, EntityAddress, EntityKind, Family, Right, Tier
 from broker_core.export_format.lines import FORMAT, READABLE, Fields, Line, read_lines, read_message
 from broker_core.export_format.part import Given, Reader
 from broker_core.namespaces.namespaces import MOST_MEGABYTES
+from broker_core.runtime.room import require_reserve
 from broker_core.service_bus.entities import shared_access
 from broker_core.service_bus.rules.entity_settings import check_policy_name
 from broker_core.service_bus.rules.filters import rule_from_json
@@ -36,8 +37,9 @@ def import_(source: Iterable[str | bytes], *, name: str | None = None, actor: Ac
     """Import the lines of an export. Returns the names of "namespaces" and the numbers of "entities" and "messages" as a dict.
 
     name: a new name for the file's only namespace.
-    Requires MANAGE. Raises EntityExists for an existing namespace and InvalidArgument, with the line, for any other problem; then
-    nothing is stored. Policies without keys in the file get new ones.
+    Requires MANAGE. Raises EntityExists for an existing namespace, StorageFull while the reserve of the disk is touched, and
+    InvalidArgument, with the line, for any other problem; then nothing is stored. A namespace with more messages than its maximum
+    size is restored as it was. Policies without keys in the file get new ones.
     """
     actor = actor or Actor.local()
     actor.require(Right.MANAGE, name or "all namespaces")
@@ -114,8 +116,10 @@ class Import:
                 if line.kind == "end":
                     return self._end(line)
                 yield from self._line(line)
-            except (EntityExists, InvalidArgument) as exc:
-                if isinstance(exc, EntityExists) or exc.name.startswith("line "):
+            except (EntityExists, StorageFull):
+                raise
+            except InvalidArgument as exc:
+                if exc.name.startswith("line "):
                     raise
                 raise InvalidArgument(f"line {line.number}: {line.kind}", str(exc)) from exc
             except BrokerError as exc:
@@ -306,6 +310,7 @@ class Import:
 
     def _flush(self, held: _Entity, kind: str) -> Steps:
         if self.batches[kind].rows:
+            yield from require_reserve(self.names[-1])
             params = {"actor": str(self.actor)} if kind == "message" else {}
             yield self.batches[kind].take(held.id, **params)
 

@@ -1,1 +1,10 @@
-from tests.fixtures import account, broker_database, make_queue, namespace, queue, vhost  # noqa: F401 - fixtures
+from tests.fixtures import (  # noqa: F401 - fixtures
+    account,
+    broker_database,
+    full_disk,
+    looks_anew,
+    make_queue,
+    namespace,
+    queue,
+    vhost,
+)

@@ -1,6 +1,5 @@
 """Quotas of namespaces and the reserve of the disk: sends are refused, receiving goes on (SB-012)."""
 
-from collections import namedtuple
 from datetime import timedelta
 
 import pytest
@@ -13,29 +12,21 @@ from broker_core.runtime import room
 from broker_core.service_bus import entities
 from broker_core.service_bus.http.errors import wire_error
 from broker_core.service_bus.rules.values import Message
-from tests.fixtures import account, broker_database, make_queue, namespace, queue, vhost  # noqa: F401 - fixtures
+from tests.fixtures import (  # noqa: F401 - fixtures
+    account,
+    broker_database,
+    full_disk,
+    looks_anew,
+    make_queue,
+    namespace,
+    queue,
+    vhost,
+)
 
-Usage = namedtuple("Usage", "total used free")
 MB = 2**20
 
 
-@pytest.fixture(autouse=True)
-def _looks_anew():
-    room.forget_rooms()
-    yield
-    room.forget_rooms()
-
-
-@pytest.fixture
-def full_disk(monkeypatch, settings, tmp_path):
-    """full_disk(free): a disk with so many free bytes, of which 100 MB are reserved."""
-    settings.VITRINE_DISK_FOLDER, settings.VITRINE_DISK_RESERVE_MB = tmp_path, 100
-
-    def make(free):
-        monkeypatch.setattr(room.shutil, "disk_usage", lambda folder: Usage(10**12, 10**12 - free, free))
-        room.forget_rooms()
-
-    return make
+pytestmark = pytest.mark.usefixtures("looks_anew")
 
 
 def fill(queue, megabytes=1):  # noqa: F811

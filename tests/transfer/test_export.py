@@ -14,11 +14,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker_core import namespaces, reads, service_bus, sweeps
-from broker_core.common.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed, NotAuthorized
+from broker_core.common.errors import (
+    EntityExists,
+    EntityNotFound,
+    InvalidArgument,
+    NamespaceFull,
+    NotAllowed,
+    NotAuthorized,
+    StorageFull,
+)
 from broker_core.common.typed import Typed
 from broker_core.common.types import Actor, BodyKind, EntityAddress, Right
 from broker_core.export_format import lines as export_lines
 from broker_core.export_format.lines import duration, parse_duration
+from broker_core.runtime import room
 from broker_core.service_bus import entities
 from broker_core.service_bus.entities import shared_access
 from broker_core.service_bus.rules.filters import CorrelationFilter, Rule, compile_action, compile_filter
@@ -26,6 +35,7 @@ from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections
 from broker_core.transfer.exporting import export
 from broker_core.transfer.importing import import_
+from broker_core.transfer.updating import preview_import
 from tests import amqp_values
 from tests.looking import bodies, entity_id, events, ledger_agrees, now
 from tests.service_bus.test_explain import steps_of_a_story, tell
@@ -431,3 +441,25 @@ def test_an_old_file_is_not_deleted_on_idle_at_its_import(broker_database, is_ma
     lines = [re.sub(r'"last_activity_at":"\d{4}', '"last_activity_at":"2020', line) for line in exported(namespace)]
     import_(lines, name=name)
     assert sweeps.delete_idle_entities(namespace=name) == ({"deleted": [f"{name}/brief"]} if is_manual else {})
+
+
+def test_an_import_needs_the_reserve_of_the_disk(queue, full_disk):
+    service_bus.send(queue, [Message(b"x")])
+    lines = exported(queue.namespace)
+    full_disk(60 * 2**20)
+    with pytest.raises(StorageFull, match="40 MB more are free"):
+        import_(lines, name="copy")
+    with pytest.raises(StorageFull):
+        preview_import(lines, name="copy")
+    full_disk(10**9)
+    assert import_(lines, name="copy")["messages"] == 1
+
+
+def test_a_namespace_over_its_maximum_size_is_restored_as_it_was(queue, looks_anew):
+    service_bus.send(queue, [Message(b"x" * 200_000) for _ in range(6)])
+    namespaces.update_namespace(queue.namespace, max_size_in_megabytes=1)
+    lines = exported(queue.namespace)
+    assert import_(lines, name="copy")["messages"] == 6
+    room.forget_rooms()
+    with pytest.raises(NamespaceFull):
+        service_bus.send(EntityAddress("copy", queue.path), [Message()])

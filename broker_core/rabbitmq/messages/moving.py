@@ -24,6 +24,7 @@ from broker_core.rabbitmq.rules.expiration import parse
 from broker_core.rabbitmq.topology import compiled
 from broker_core.rabbitmq.topology.compiled import QueueInfo, Topology
 from broker_core.runtime.pacing import BATCH, advance_head
+from broker_core.runtime.room import require_room
 from broker_core.store.driver import Steps
 from broker_core.store.statements import call
 from broker_core.store.use_cases import use_case
@@ -187,7 +188,8 @@ def move(
     sequence_numbers: only these; None: all messages in the queue now. up_to: of all, none with a higher number, as given by a
     preview.
     of: only this group; other messages are neither moved nor reported (RMQ-397).
-    Raises AmqpError: no such queue (404), exclusive to another connection (405), exchange missing or internal (404, 403).
+    Raises AmqpError: no such queue (404), exclusive to another connection (405), exchange missing or internal (404, 403). Also
+    NamespaceFull and StorageFull, where an exchange routes a message to several queues.
     """
     actor = actor or Actor.local()
     actor.require(Right.OPERATE, address)
@@ -388,6 +390,8 @@ def _move_some(
     if known is None or known.id != queue.id:
         return None
     destinations, stay = yield from _classify(transaction.topology, address.path, queue, request, numbers)
+    if any(len(destination.queues) > 1 for destination, _ in destinations.values()):
+        yield from require_room(address.namespace)
     targets = dict.fromkeys(name for destination, _ in destinations.values() for name in destination.queues)
     limited = yield from lock_for_arrivals(
         transaction, targets, {destination.properties["routing_key"] for destination, _ in destinations.values()}

@@ -7,6 +7,7 @@ from typing import Any
 
 from broker_core.common.errors import EntityNotFound, InvalidArgument, NotAllowed
 from broker_core.common.types import Actor, EntityAddress, EntityKind, EntityStatus, MessageState, Right
+from broker_core.runtime.room import require_room
 from broker_core.service_bus.rules.forwarding import Destination, quota_exceeded, why_not_forward
 from broker_core.store.driver import Atomically, Steps
 from broker_core.store.statements import call
@@ -31,7 +32,8 @@ def move(
     record their origin. `states` says which messages of the list.
 
     Returns where each of them is now, and why others stayed. Messages that are locked or gone are in neither.
-    Raises EntityNotFound for the destination, NotAllowed if it cannot be sent to, InvalidArgument if it is the same queue.
+    Raises EntityNotFound for the destination, NotAllowed if it cannot be sent to, InvalidArgument if it is the same queue; for a
+    topic, which may make several of one, NamespaceFull and StorageFull.
     """
     actor = actor or Actor.local()
     actor.require(Right.OPERATE, address)
@@ -44,6 +46,8 @@ def _move(address: EntityAddress, numbers: Sequence[int], to: str, states: Seque
     if not rows:
         return {}, {}
     target = yield from _target(address, rows[0].namespace_id, to)
+    if target.kind == EntityKind.TOPIC:
+        yield from require_room(address.namespace)
     into = Destination(target.path, EntityKind(target.kind), EntityStatus(target.status), target.requires_session, target.largest)
     refused = {row.sequence_number: why_not_forward(0, row.session_id, to, into, row.size) for row in rows}
     accepted = [row for row in rows if refused[row.sequence_number] is None]

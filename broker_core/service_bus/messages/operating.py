@@ -11,6 +11,7 @@ from broker_core.common.errors import EntityNotFound, InvalidArgument, MessageTo
 from broker_core.common.types import Actor, EntityAddress, MessageState, Right, SubQueue, Tier
 from broker_core.runtime.entity_cache import forget
 from broker_core.runtime.pacing import BATCH
+from broker_core.runtime.room import require_room
 from broker_core.runtime.waiting import wake
 from broker_core.service_bus.configured_limits import limits
 from broker_core.service_bus.rules import messages as service_bus
@@ -37,13 +38,15 @@ def resubmit(
 
     Numbers missing from the result do not exist or are locked. The new messages record their origin; `properties` are added to
     them, and `body` replaces theirs. Raises MessageTooLarge for a message over the entity's limit (SB-007), or if a message would
-    exceed the limit on application properties.
+    exceed the limit on application properties; with either, which may make messages larger, NamespaceFull and StorageFull.
     """
     actor = actor or Actor.local()
     actor.require(Right.OPERATE, address)
     numbers = whole_numbers(sequence_numbers)
     if not numbers:
         return {}
+    if body is not None or properties:
+        yield from require_room(address.namespace)
     if body is not None:
         service_bus.check_body(body)
         entity_id, status = yield from _entity_status(address)
