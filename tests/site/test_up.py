@@ -3,12 +3,14 @@
 import os
 import re
 import socket
+from io import StringIO
 from pathlib import Path
 
 import httpx
 import psutil
 import pytest
 
+from explorer.site.supervisor import up as supervisor
 from tests.eventually import eventually
 
 from .vitrine import Vitrine, free_port, manage
@@ -44,6 +46,25 @@ def test_the_start_says_what_it_does_until_the_link(vitrine):
         "",
     ]
     assert said[6].startswith("Vitrine is at ")
+
+
+def test_the_link_follows_when_a_slow_web_server_responds(monkeypatch, capsys):
+    slow = supervisor.Up(wanted_port=8000)
+    slow._owns_postgres = False
+    answers = iter([False, False, False, True])
+
+    def print_link(command: str, port: int, stdout: StringIO) -> None:
+        stdout.write("http://the-link")
+        slow._stopping.set()
+
+    monkeypatch.setattr(supervisor, "WEB_LATE_SECONDS", 0)
+    monkeypatch.setattr(supervisor, "TICK_SECONDS", 0.001)
+    monkeypatch.setattr(supervisor, "_answers", lambda url: next(answers))
+    monkeypatch.setattr(supervisor, "call_command", print_link)
+    slow._watch(folder=None, bound_port=8000)
+    printed = capsys.readouterr().out
+    assert printed.count("the web server has not responded yet") == 1
+    assert "Sign in with this one-time link: http://the-link" in printed
 
 
 def _sign_in(client: httpx.Client, link: str) -> httpx.Response:

@@ -73,7 +73,7 @@ class Vitrine:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        eventually(lambda: self.output.count("Vitrine is at") > announced or self.supervisor.poll() is not None, 60)
+        eventually(lambda: self.output.count("Vitrine is at") > announced or self.supervisor.poll() is not None, 180)
         assert self.supervisor.poll() is None, self.output
 
     def process(self, part: str) -> psutil.Process:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import sys
@@ -25,7 +26,7 @@ from .child import Child
 from .folder import Folder
 
 TICK_SECONDS = 0.5
-WEB_READY_SECONDS = 30.0
+WEB_LATE_SECONDS = 30.0  # after which the output says that the web server has not responded yet
 LEFTOVERS_SECONDS = 10.0
 STOPPING_ORDER = ({"demo": 3, "beat": 3, "web": 5}, {"worker": 10, "analysis": 10})  # seconds that each part has to stop
 
@@ -44,6 +45,7 @@ class Up:
         self._hurry = threading.Event()
         self._said = threading.Lock()
         self._postgres_pause_until = 0.0
+        self._web_is_late_at = math.inf
         self._owns_postgres = not settings.DATABASE_URL
 
     def run(self) -> None:
@@ -74,8 +76,7 @@ class Up:
                     return
                 child.start()
             folder.remember([child.pid for child in self._children if child.pid])
-            self._announce(listening.getsockname()[1])
-            self._watch(folder)
+            self._watch(folder, listening.getsockname()[1])
         finally:
             self._stop(listening)
 
@@ -137,17 +138,14 @@ class Up:
             for name, command in commands.items()
         ]
 
-    def _announce(self, bound_port: int) -> None:
-        """Wait for the first response, then print the URL and a sign-in link."""
+    def _announce(self, bound_port: int) -> bool:
+        """Print the URL and a sign-in link if the web server responds. Returns whether it does."""
         address = f"http://{port.HOST}:{bound_port}{settings.PATH_PREFIX}"
-        ends_at = time.monotonic() + WEB_READY_SECONDS
-        while not self._stopping.is_set() and not _answers(f"{address}/healthz"):
-            if time.monotonic() > ends_at:
-                self.say("up", "the web server has not responded yet; see its output above")
-                return
-            self._stopping.wait(0.05)
-        if self._stopping.is_set():
-            return
+        if not _answers(f"{address}/healthz"):
+            if time.monotonic() > self._web_is_late_at:
+                self.say("up", "the web server has not responded yet; see its output above. The link follows when it responds")
+                self._web_is_late_at = math.inf
+            return False
         link = StringIO()
         with suppress(Error):
             call_command("sign_in_link", port=bound_port, stdout=link)
@@ -157,11 +155,15 @@ class Up:
         self.say("up", f"Sign in with this one-time link: {link.getvalue().strip()}")
         self.say("up", f"Stop with Ctrl-C; the data stays in {settings.VITRINE_DATA}")
         self.say("up", "")
+        return True
 
     # Watching
 
-    def _watch(self, folder: Folder) -> None:
+    def _watch(self, folder: Folder, bound_port: int) -> None:
+        self._web_is_late_at = time.monotonic() + WEB_LATE_SECONDS
+        announced = False
         while not self._stopping.wait(TICK_SECONDS):
+            announced = announced or self._announce(bound_port)
             self._watch_postgres()
             started = [child.name for child in self._children if child.watch()]
             if started:
