@@ -10,7 +10,7 @@ from statistics import quantiles
 from urllib.parse import urlsplit
 
 from broker_core import namespaces
-from broker_core.common.types import EntityAddress
+from broker_core.common.types import EntityAddress, Family
 from broker_core.service_bus import entities
 
 from .http import _Client
@@ -25,7 +25,7 @@ PATHS = ("/no-such-page", "/sign-in/")
 def run(report) -> None:
     """The p95 of a send alone and beside PAGES requests at once, and their ratio, each path on a server of its own."""
     address = EntityAddress("bench-beside", "q")
-    namespaces.ensure_namespace(address.namespace)
+    namespaces.ensure_namespace(address.namespace, Family.SERVICE_BUS)
     entities.ensure_queue(address, max_size_in_megabytes=5120)
     for path in PATHS:
         with site() as (url, _):

@@ -12,7 +12,7 @@ from functools import cache, partial
 from uuid import uuid4
 
 from broker_core import namespaces, reads, service_bus, sweeps
-from broker_core.common.types import EntityAddress, HistoryLevel
+from broker_core.common.types import EntityAddress, Family, HistoryLevel
 from broker_core.service_bus import entities
 from broker_core.store import connections
 
@@ -143,7 +143,7 @@ def _drained(
 
 def _expiry(report, dead_letters: bool) -> None:
     """Expiring many messages, to the dead-letter queue or dropped, while a receiver works on another queue."""
-    namespaces.ensure_namespace(EXPIRY)
+    namespaces.ensure_namespace(EXPIRY, Family.SERVICE_BUS)
     queue = EntityAddress(EXPIRY, f"q-{uuid4().hex[:8]}")
     entities.create_queue(queue, dead_lettering_on_message_expiration=dead_letters, max_size_in_megabytes=81_920)
     namespaces.pause_clock(EXPIRY)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from uuid import uuid4
 
 from broker_core import namespaces
-from broker_core.common.types import EntityAddress
+from broker_core.common.types import EntityAddress, Family
 from broker_core.history import archive, manifest
 from broker_core.models import Entity
 from broker_core.service_bus import entities
@@ -42,7 +42,7 @@ def run(report) -> None:
 
 def _queue() -> EntityAddress:
     address = EntityAddress(f"bench-{uuid4().hex[:8]}", "orders")
-    namespaces.ensure_namespace(address.namespace)
+    namespaces.ensure_namespace(address.namespace, Family.SERVICE_BUS)
     entities.create_queue(address)
     return address
 

@@ -17,7 +17,7 @@ import uvicorn
 from psycopg.conninfo import make_conninfo
 
 from broker_core import namespaces, service_bus
-from broker_core.common.types import EntityAddress
+from broker_core.common.types import EntityAddress, Family
 from broker_core.service_bus import entities
 from broker_core.service_bus.entities import shared_access
 from broker_core.service_bus.http import application
@@ -35,7 +35,7 @@ _DSN = ("host", "port", "dbname", "user", "password", "sslmode", "sslrootcert", 
 def run(report) -> None:
     """Requests per second over HTTP, and their ratio to calls per second of the Python API on one connection."""
     address = EntityAddress("bench-http", f"q-{uuid4().hex[:8]}")
-    namespaces.ensure_namespace(address.namespace)
+    namespaces.ensure_namespace(address.namespace, Family.SERVICE_BUS)
     entities.create_queue(address, max_size_in_megabytes=5120)
     try:
         python = _python_api(address)

@@ -41,7 +41,7 @@ from websockets.typing import Origin
 
 from broker_core import namespaces, service_bus
 from broker_core.common.errors import EntityNotFound
-from broker_core.common.types import EntityAddress
+from broker_core.common.types import EntityAddress, Family
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message
 from tests import browser
@@ -65,7 +65,7 @@ def run(report) -> None:
     """Milliseconds until a sent message is a row in the browser: on a quiet broker, and with traffic on another queue."""
     address = EntityAddress(f"bench-{uuid4().hex[:8]}", "watched")
     other = EntityAddress(address.namespace, "busy")
-    namespaces.create_namespace(address.namespace)
+    namespaces.create_namespace(address.namespace, Family.SERVICE_BUS)
     for queue in (address, other):
         entities.create_queue(queue)
     user = get_user_model().objects.create_superuser(f"bench-{uuid4().hex[:8]}")

@@ -19,7 +19,7 @@ from uuid import UUID, uuid4
 import psycopg
 
 from broker_core import namespaces, service_bus, sweeps
-from broker_core.common.types import EntityAddress
+from broker_core.common.types import EntityAddress, Family
 from broker_core.reads.shared import entity_id_of
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message
@@ -87,7 +87,7 @@ id, body
 
 
 def make_bare_tables() -> None:
-    namespaces.ensure_namespace(NAMESPACE)
+    namespaces.ensure_namespace(NAMESPACE, Family.SERVICE_BUS)
     for statement in BARE.strip().split(";\n"):
         with suppress(psycopg.errors.ObjectNotInPrerequisiteState):  # the identity exists from an earlier run
             connections.current().execute(statement)
@@ -113,7 +113,7 @@ def fill_bare(messages: int) -> None:
 
 def a_queue(**settings) -> EntityAddress:
     address = EntityAddress(NAMESPACE, f"q-{uuid4().hex[:8]}")
-    namespaces.ensure_namespace(NAMESPACE)
+    namespaces.ensure_namespace(NAMESPACE, Family.SERVICE_BUS)
     entities.create_queue(address, max_size_in_megabytes=81_920, **settings)
     return address
 

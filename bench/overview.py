@@ -14,7 +14,7 @@ from django.contrib.auth import get_user_model
 from django.test import Client
 
 from broker_core import namespaces, reads, sweeps
-from broker_core.common.types import EntityAddress
+from broker_core.common.types import EntityAddress, Family
 from broker_core.reads import EntityFilter
 from broker_core.store import connections
 from broker_core.store.statements import SQL
@@ -88,7 +88,7 @@ def run(report) -> None:
 def _of_size(report, size: Size) -> None:
     """Server time of the overview page and its parts in milliseconds, medians of ROUNDS."""
     namespace = f"bench-{uuid4().hex[:8]}"
-    namespaces.create_namespace(namespace)
+    namespaces.create_namespace(namespace, Family.SERVICE_BUS)
     user = get_user_model().objects.create_superuser(f"bench-{uuid4().hex[:8]}")
     try:
         fill(namespace, size.queues)

@@ -21,7 +21,7 @@ from django.contrib.auth import get_user_model
 
 from broker_core import namespaces, reads, service_bus
 from broker_core.common.errors import EntityNotFound
-from broker_core.common.types import EntityAddress
+from broker_core.common.types import EntityAddress, Family
 from broker_core.models import Entity
 from broker_core.reads.shared import entity_id_of
 from broker_core.service_bus import entities
@@ -65,7 +65,7 @@ def run(report) -> None:
 
 def _board(report, url: str, user) -> None:
     queue = EntityAddress(f"bench-{uuid4().hex[:8]}", "board")
-    namespaces.create_namespace(queue.namespace)
+    namespaces.create_namespace(queue.namespace, Family.SERVICE_BUS)
     entities.create_queue(queue)
     service_bus.send(queue, [Message(b"x")] * 200)
     frames, longest, rates, costs, shares = [], [], [], [], []
@@ -146,7 +146,7 @@ def _keep_busy(queue: EntityAddress) -> None:
 
 def _map(report, url: str, user) -> None:
     namespace = f"bench-{uuid4().hex[:8]}"
-    namespaces.create_namespace(namespace)
+    namespaces.create_namespace(namespace, Family.SERVICE_BUS)
     try:
         overview.fill(namespace, MAP_ENTITIES, measuring.scale.listed // 10)
         queues = [EntityAddress(namespace, f"queue-{number:06}") for number in range(1, MAP_ENTITIES, 50)]
@@ -171,7 +171,7 @@ async def _frames(url: str, page: str, cookie: str) -> float:
 
 def _past(report) -> None:
     queue = EntityAddress(f"bench-{uuid4().hex[:8]}", "past")
-    namespaces.create_namespace(queue.namespace)
+    namespaces.create_namespace(queue.namespace, Family.SERVICE_BUS)
     entities.create_queue(queue)
     now, messages = datetime.now(UTC), int(measuring.scale.listed / EVENTS_OF_A_MESSAGE / HOURS)
     ends = [now - timedelta(hours=hours) for hours in range(HOURS - 1, -1, -1)]

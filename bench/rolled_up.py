@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from django.conf import settings
 
 from broker_core import namespaces
-from broker_core.common.types import Actor, EntityAddress
+from broker_core.common.types import Actor, EntityAddress, Family
 from broker_core.history.storage import archive_here
 from broker_core.models import ArchiveFile, Entity
 from broker_core.service_bus import entities
@@ -138,7 +138,7 @@ def run(report) -> None:
 def _generated(report, events: int, *, skew: float | None = None) -> Generated:
     """Generate the history of a namespace, of about so many events."""
     namespace = f"bench-{uuid4().hex[:8]}"
-    namespaces.ensure_namespace(namespace)
+    namespaces.ensure_namespace(namespace, Family.SERVICE_BUS)
     for number in range(QUEUES):
         entities.create_queue(EntityAddress(namespace, f"q-{number:02}"))
     queues = list(Entity.objects.filter(namespace__name=namespace).order_by("path"))

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 from broker_core import namespaces, reads
-from broker_core.common.types import EventKind
+from broker_core.common.types import EventKind, Family
 from broker_core.history import retention
 from broker_core.store import connections
 
@@ -52,7 +52,7 @@ _SEARCHES = (  # the first part of each is looked for in the history, those of t
 
 def run(report) -> None:
     namespace = f"bench-{uuid4().hex[:8]}"
-    namespaces.create_namespace(namespace)
+    namespaces.create_namespace(namespace, Family.SERVICE_BUS)
     try:
         each = max(1, measuring.scale.listed // QUEUES // 2)
         fill(namespace, QUEUES, messages=each * QUEUES)

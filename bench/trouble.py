@@ -12,7 +12,7 @@ from uuid import uuid4
 import psycopg
 
 from broker_core import namespaces, reads, service_bus, sweeps
-from broker_core.common.types import EntityAddress
+from broker_core.common.types import EntityAddress, Family
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections
@@ -33,7 +33,7 @@ def run(report) -> None:
 
 
 def _a_queue_on_a_manual_clock(**settings) -> EntityAddress:
-    namespaces.ensure_namespace(NAMESPACE)
+    namespaces.ensure_namespace(NAMESPACE, Family.SERVICE_BUS)
     namespaces.pause_clock(NAMESPACE)
     queue = EntityAddress(NAMESPACE, f"q-{uuid4().hex[:8]}")
     entities.create_queue(queue, max_size_in_megabytes=81_920, **settings)

@@ -18,7 +18,7 @@ from uuid import uuid4
 import vitrine_here  # noqa: F401  (finds the Vitrine of this repository)
 
 from broker_core import namespaces, service_bus
-from broker_core.common.types import EntityAddress
+from broker_core.common.types import EntityAddress, Family
 from broker_core.service_bus import LockedMessage, Message, entities
 
 REPORTS = EntityAddress("examples", "reports")
@@ -29,7 +29,7 @@ EXPIRED = "TTLExpiredException"  # the broker's dead-letter reason
 
 
 def create_queues(reports: EntityAddress, at_night: EntityAddress, replies: EntityAddress) -> None:
-    namespaces.ensure_namespace(reports.namespace)
+    namespaces.ensure_namespace(reports.namespace, Family.SERVICE_BUS)
     entities.ensure_queue(reports, dead_lettering_on_message_expiration=True)  # otherwise expired messages are dropped
     entities.ensure_queue(at_night)
     entities.ensure_queue(replies)

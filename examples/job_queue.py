@@ -19,14 +19,14 @@ from books import Books
 
 from broker_core import namespaces, service_bus
 from broker_core.common.errors import LockLost
-from broker_core.common.types import EntityAddress
+from broker_core.common.types import EntityAddress, Family
 from broker_core.service_bus import Message, entities
 
 PAYOUTS = EntityAddress("examples", "payouts")
 
 
 def create_queue(jobs: EntityAddress) -> None:
-    namespaces.ensure_namespace(jobs.namespace)
+    namespaces.ensure_namespace(jobs.namespace, Family.SERVICE_BUS)
     entities.ensure_queue(
         jobs,
         requires_duplicate_detection=True,

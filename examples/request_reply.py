@@ -18,7 +18,7 @@ import vitrine_here  # noqa: F401  (finds the Vitrine of this repository)
 
 from broker_core import namespaces, service_bus
 from broker_core.common.errors import EntityNotFound, LockLost
-from broker_core.common.types import EntityAddress
+from broker_core.common.types import EntityAddress, Family
 from broker_core.service_bus import LockedMessage, Message, entities
 
 QUESTIONS = EntityAddress("examples", "questions")
@@ -100,7 +100,7 @@ def square(number: str) -> str:
 
 
 async def main() -> None:
-    await namespaces.ensure_namespace.aio(QUESTIONS.namespace)
+    await namespaces.ensure_namespace.aio(QUESTIONS.namespace, Family.SERVICE_BUS)
     await entities.ensure_queue.aio(QUESTIONS)
     servers = [asyncio.create_task(serve(QUESTIONS, square)) for _ in range(2)]
     clients = {"ada": range(1, 4), "bob": range(10, 13), "cyd": range(100, 103)}

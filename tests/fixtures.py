@@ -33,7 +33,7 @@ def broker_database(db):
 def namespace(broker_database):
     """A new namespace whose clock stands still until it is stepped."""
     name = f"t{next(_numbers)}-{uuid.uuid4().hex[:8]}"
-    namespaces.create_namespace(name)
+    namespaces.create_namespace(name, Family.SERVICE_BUS)
     namespaces.pause_clock(name)
     return name
 
@@ -56,7 +56,7 @@ def vhost(broker_database):
 
 
 def _paused(name: str, family: Family) -> str:
-    namespaces.create_namespace(name, family=family)
+    namespaces.create_namespace(name, family)
     namespaces.pause_clock(name)
     return name
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from broker_core import namespaces, reads
-from broker_core.common.types import EntityAddress
+from broker_core.common.types import EntityAddress, Family
 from broker_core.service_bus import entities
 
 from .fixtures import broker_database  # noqa: F401 - fixture
@@ -48,7 +48,7 @@ def test_examples_can_be_pasted_into_a_shell(page):
 
 def test_examples_with_curl_use_entities_that_they_create(broker_database):  # noqa: F811
     """And no messages wait in them, so that the first receive returns what was sent."""
-    namespaces.create_namespace("demo")
+    namespaces.create_namespace("demo", Family.SERVICE_BUS)
     exec(blocks(ROOT / "docs/http.md")[0], {})
     used = re.findall(r"servicebus/(demo/[a-z-]+)`?$", (ROOT / "docs/http.md").read_text().replace("`:", "`"), re.MULTILINE)
     assert len(used) == 2 and all(reads.entity(EntityAddress.parse(one)) for one in used)
@@ -60,7 +60,7 @@ def test_examples_of_the_readme_leave_the_playground_of_the_first_five_minutes_a
 
 @pytest.mark.parametrize("name", RUNNABLE)
 def test_examples_run_one_after_the_other(broker_database, name, capsys):  # noqa: F811
-    namespaces.create_namespace("demo")
+    namespaces.create_namespace("demo", Family.SERVICE_BUS)
     entities.create_queue(EntityAddress("demo", "playground"))
     world = {}
     for block in blocks(ROOT / name):

@@ -41,9 +41,9 @@ class Namespace:
 @use_case(namespace="name")
 def create_namespace(
     name: str,
+    family: Family,
     description: str = "",
     *,
-    family: Family = Family.SERVICE_BUS,
     tier: Tier | str = Tier.STANDARD,
     behaviour: Behaviour | str = Behaviour.CONVENIENT,
     is_system: bool = False,
@@ -87,9 +87,9 @@ def create_namespace(
 @use_case(namespace="name")
 def ensure_namespace(
     name: str,
+    family: Family,
     description: str = "",
     *,
-    family: Family = Family.SERVICE_BUS,
     tier: Tier | str = Tier.STANDARD,
     behaviour: Behaviour | str = Behaviour.CONVENIENT,
     is_system: bool = False,
@@ -98,9 +98,7 @@ def ensure_namespace(
     """Return the namespace of this name, creating it if it does not exist. An existing one is not changed."""
 
     def create() -> Steps:
-        return create_namespace.steps(
-            name, description, family=family, tier=tier, behaviour=behaviour, is_system=is_system, actor=actor
-        )
+        return create_namespace.steps(name, family, description, tier=tier, behaviour=behaviour, is_system=is_system, actor=actor)
 
     return (yield from find_or_create(lambda: get_namespace.steps(name, actor=actor), create))
 

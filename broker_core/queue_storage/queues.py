@@ -81,7 +81,7 @@ class AccountContents(NamedTuple):
 @use_case(namespace="name")
 def create_account(name: str, description: str = "", *, actor: Actor | None = None) -> Steps:
     """Create a storage account: a Namespace of this family, with its own clock. Raises EntityExists."""
-    return (yield from namespaces.create_namespace.steps(name, description, family=FAMILY, actor=actor))
+    return (yield from namespaces.create_namespace.steps(name, FAMILY, description, actor=actor))
 
 
 @use_case(namespace="name")

@@ -9,7 +9,7 @@ from typing import Any
 from broker_core import namespaces
 from broker_core.common.arguments import require_kind
 from broker_core.common.errors import BrokerError, EntityNotFound, InvalidArgument, NotAllowed
-from broker_core.common.types import Actor, Behaviour, EntityAddress, EntityKind
+from broker_core.common.types import Actor, Behaviour, EntityAddress, EntityKind, Family
 from broker_core.namespaces import Namespace
 from broker_core.service_bus.configured_limits import limits_of
 from broker_core.service_bus.rules.emulator_config import NamespacePlan, Plan, QueuePlan, SubscriptionPlan, TopicPlan
@@ -88,7 +88,8 @@ def _namespace(plan: NamespacePlan, actor: Actor | None) -> Steps:
         found = yield from namespaces.get_namespace.steps(plan.name, actor=actor)
     except EntityNotFound:
         behaviour = plan.behaviour or Behaviour.CONVENIENT
-        did, found = "created", (yield from namespaces.create_namespace.steps(plan.name, behaviour=behaviour, actor=actor))
+        create = namespaces.create_namespace.steps(plan.name, Family.SERVICE_BUS, behaviour=behaviour, actor=actor)
+        did, found = "created", (yield from create)
     if found.is_system:
         raise NotAllowed(f"The namespace '{plan.name}' is used by Vitrine itself; a file cannot change it. Choose another name.")
     if plan.behaviour not in (None, found.behaviour):

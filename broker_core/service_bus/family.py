@@ -39,7 +39,7 @@ class ServiceBus(FamilyDefinition):
         return check_namespace_name(name)
 
     def create_namespace(self, name: str, description: str, tier: Tier, actor: Actor) -> Namespace:
-        return create_namespace(name, description, tier=tier, actor=actor)
+        return create_namespace(name, Family.SERVICE_BUS, description, tier=tier, actor=actor)
 
     def delete_namespace(self, name: str, *, actor: Actor) -> Any:
         return delete_namespace(name, actor=actor)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from broker_core import namespaces
-from broker_core.common.types import Actor, Behaviour
+from broker_core.common.types import Actor, Behaviour, Family
 from explorer.frames.family import NamespacePages
 
 
@@ -15,7 +15,7 @@ class ServiceBusNamespaces(NamespacePages):
 
     def create(self, given: Mapping[str, Any], actor: Actor) -> namespaces.Namespace:
         options = {"tier": given["tier"], "behaviour": given["behaviour"] or Behaviour.CONVENIENT}
-        return namespaces.create_namespace(given["name"], given["description"], **options, actor=actor)
+        return namespaces.create_namespace(given["name"], Family.SERVICE_BUS, given["description"], **options, actor=actor)
 
     def delete(self, here: namespaces.Namespace, actor: Actor) -> str:
         namespaces.delete_namespace(here.name, actor=actor)

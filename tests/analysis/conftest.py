@@ -8,7 +8,7 @@ from django.contrib.auth.models import Group
 from django.urls import reverse
 
 from broker_core import namespaces, service_bus
-from broker_core.common.types import EntityAddress
+from broker_core.common.types import EntityAddress, Family
 from broker_core.history import archive as archiving
 from broker_core.models import ArchiveEpoch, ArchiveFile, ArchiveRebuild, ArchiveSlice, Entity
 from broker_core.service_bus import entities
@@ -33,7 +33,7 @@ def archive(transactional_db, settings, tmp_path):
 def queue(archive):
     """A queue with 3 completed, 2 dead-lettered and 1 present message, and a clock stepped by two hours in between."""
     address = EntityAddress("reports", "q")
-    namespaces.ensure_namespace("reports")
+    namespaces.ensure_namespace("reports", Family.SERVICE_BUS)
     namespaces.pause_clock("reports")
     entities.create_queue(address)
     service_bus.send(address, [Message(b"x") for _ in range(6)])

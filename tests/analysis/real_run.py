@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from broker_core import namespaces, queue_storage, rabbitmq, service_bus, sweeps
 from broker_core.common.errors import BrokerError
-from broker_core.common.types import Actor, EntityAddress, EventKind
+from broker_core.common.types import Actor, EntityAddress, EventKind, Family
 from broker_core.rabbitmq import Publication
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message
@@ -215,7 +215,7 @@ class _OnTheBroker:
 
 class ServiceBus(_OnTheBroker):
     def make(self) -> None:
-        namespaces.ensure_namespace(self.address.namespace)
+        namespaces.ensure_namespace(self.address.namespace, Family.SERVICE_BUS)
         life: dict[str, Any] = {} if self.life is None else {"default_message_time_to_live": self.life}
         lock, deliveries = self.limits.lock or 60 * SECOND, self.limits.deliveries or 2000
         entities.create_queue(self.address, lock_duration=lock * US, max_delivery_count=deliveries, **life)

@@ -9,7 +9,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from broker_core import namespaces, service_bus
-from broker_core.common.types import Actor, EntityAddress
+from broker_core.common.types import Actor, EntityAddress, Family
 from broker_core.history import manifest, retention, storage, verification
 from broker_core.models import ArchiveFile, ArchiveRebuild, ArchiveUnusedFile, Entity, EntityCounter
 from broker_core.service_bus import entities
@@ -39,7 +39,7 @@ def place(postgres, archive, settings, tmp_path):
 
 @pytest.fixture
 def orders():
-    namespaces.ensure_namespace("old")
+    namespaces.ensure_namespace("old", Family.SERVICE_BUS)
     entities.create_queue(EntityAddress("old", "orders"))
     return Entity.objects.get(path="orders")
 

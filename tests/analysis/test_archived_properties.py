@@ -46,7 +46,7 @@ def test_viewers_choose_none(db):
 def test_an_actor_with_rights_in_one_namespace_chooses_only_there(transactional_db):
     ids = []
     for name in ("mine", "others"):
-        namespaces.ensure_namespace(name)
+        namespaces.ensure_namespace(name, Family.SERVICE_BUS)
         entities.create_queue(EntityAddress(name, "q"))
         ids.append(Entity.objects.get(namespace__name=name).pk)
     actor = Actor("user", "a", Right.ALL, namespace="mine", rights_elsewhere=Right.BROWSE)
@@ -59,7 +59,7 @@ def test_an_actor_with_rights_in_one_namespace_chooses_only_there(transactional_
 
 def test_two_operators_choose_at_the_same_time(transactional_db):
     """The second waits for the transaction of the first and then replaces its keys."""
-    namespaces.ensure_namespace("reports")
+    namespaces.ensure_namespace("reports", Family.SERVICE_BUS)
     entities.create_queue(EntityAddress("reports", "q"))
     [entity_id] = Entity.objects.values_list("pk", flat=True)
     with ThreadPoolExecutor(1) as others, psycopg.connect(**connections.current_database().parameters()) as first:
@@ -88,7 +88,7 @@ def choose(*paths):
 @pytest.fixture
 def shop(transactional_db):
     """A queue for which two keys were chosen."""
-    namespaces.ensure_namespace("reports")
+    namespaces.ensure_namespace("reports", Family.SERVICE_BUS)
     entities.create_queue(EntityAddress("reports", "q"))
     choose("q")
     return Entity.objects.get(path="q")
@@ -108,7 +108,7 @@ def test_an_operator_chooses_keys(client, shop):
 
 
 def test_a_person_chooses_keys_in_their_own_sandbox(viewer, shop):
-    namespaces.ensure_namespace("learn-own")
+    namespaces.ensure_namespace("learn-own", Family.SERVICE_BUS)
     entities.create_queue(EntityAddress("learn-own", "q"))
     own = Entity.objects.get(namespace__name="learn-own")
     Sandbox.objects.create(namespace="learn-own", owner=get_user_model().objects.get(), lesson="", family="service_bus")
@@ -120,7 +120,7 @@ def test_a_person_chooses_keys_in_their_own_sandbox(viewer, shop):
 def test_the_settings_of_each_family_lead_to_the_keys_and_back(client, shop):
     rabbitmq.create_vhost("host")
     rabbitmq.declare_queue(EntityAddress("host", "mail"))
-    namespaces.ensure_namespace("account", family=Family.QUEUE_STORAGE)
+    namespaces.ensure_namespace("account", Family.QUEUE_STORAGE)
     queue_storage.create_queue(EntityAddress("account", "jobs"))
     admin = signed_in(client, ADMINISTRATOR)
     assert "Archived properties" not in body_of(admin.get("/settings/account/jobs"))  # its messages have none
@@ -143,6 +143,6 @@ def test_a_viewer_reads_the_keys(viewer, shop):
 
 
 def test_storage_queues_have_no_properties(viewer):
-    namespaces.create_namespace("jobs", family=Family.QUEUE_STORAGE)
+    namespaces.create_namespace("jobs", Family.QUEUE_STORAGE)
     queue_storage.create_queue(EntityAddress("jobs", "work"))
     assert viewer.get(PAGE, {"queue": Entity.objects.get(path="work").pk}).status_code == 404

@@ -7,7 +7,7 @@ from django.contrib.auth import get_user_model
 from django.core.management import CommandError, call_command
 
 from broker_core import namespaces
-from broker_core.common.types import EntityAddress
+from broker_core.common.types import EntityAddress, Family
 from broker_core.models import Entity
 from broker_core.service_bus import entities
 from explorer.charts import changes
@@ -21,7 +21,7 @@ PAGE = "/analyses/mark-deploy/"
 
 
 def test_a_deploy_is_marked_and_leads_to_the_incidents(client, viewer):
-    namespaces.ensure_namespace("reports")
+    namespaces.ensure_namespace("reports", Family.SERVICE_BUS)
     entities.create_queue(EntityAddress("reports", "q"))
     queue = Entity.objects.get(path="q")
     operator = signed_in(client, OPERATOR)
@@ -40,12 +40,12 @@ def test_a_deploy_is_marked_and_leads_to_the_incidents(client, viewer):
 
 
 def test_a_pipeline_marks_a_deploy(db):
-    namespaces.ensure_namespace("reports")
+    namespaces.ensure_namespace("reports", Family.SERVICE_BUS)
     out = StringIO()
     call_command("mark_deploy", "shop 2", namespace=["REPORTS"], stdout=out)
     assert out.getvalue() == "Marked the deploy of shop 2 in reports.\n"
     assert AuditRecord.objects.get(action="mark deploy").actor == "process:mark_deploy"
-    namespaces.ensure_namespace("learn-1")
+    namespaces.ensure_namespace("learn-1", Family.SERVICE_BUS)
     Sandbox.objects.create(namespace="learn-1", owner=get_user_model().objects.create_user("ada"))
     call_command("mark_deploy", "shop 3", stdout=out)
     assert "learn" not in out.getvalue().splitlines()[-1]

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from broker_core import namespaces, service_bus
-from broker_core.common.types import Actor, EntityAddress, Right
+from broker_core.common.types import Actor, EntityAddress, Family, Right
 from broker_core.common.types import EventKind as Kind
 from broker_core.history import archive, schema
 from broker_core.models import Entity, EntityCounter, Namespace
@@ -99,7 +99,7 @@ def test_consumers_work_on_one_message_at_a_time_and_are_away_in_outages(queue):
 
 def test_the_columns_are_those_that_the_broker_writes(postgres):
     """For each kind of event, and each reason, the same columns have values: in generated events, and in the broker's own."""
-    namespaces.create_namespace("played")
+    namespaces.create_namespace("played", Family.SERVICE_BUS)
     namespaces.pause_clock("played")
     address = EntityAddress("played", "orders")
     settings = QueueSettings(

@@ -8,7 +8,7 @@ import pytest
 from django.urls import reverse
 
 from broker_core import namespaces
-from broker_core.common.types import EntityAddress
+from broker_core.common.types import EntityAddress, Family
 from broker_core.history import storage
 from broker_core.models import ArchiveFile, Entity
 from broker_core.service_bus import entities
@@ -37,7 +37,7 @@ LOST = {"attempt_outcome": 12, "attempt_well": False, "attempt_lost": True, "att
 def queue(transactional_db, settings, tmp_path):
     """A queue in an empty archive."""
     settings.ARCHIVE_URL = str(tmp_path)
-    namespaces.ensure_namespace("demo")
+    namespaces.ensure_namespace("demo", Family.SERVICE_BUS)
     entities.create_queue(EntityAddress("demo", "orders"))
     yield Entity.objects.get(path="orders")
     ArchiveFile.objects.all().delete()

@@ -11,7 +11,7 @@ from django.urls import reverse
 
 from broker_core import namespaces
 from broker_core.common.errors import ServerBusy
-from broker_core.common.types import EntityAddress
+from broker_core.common.types import EntityAddress, Family
 from broker_core.models import Entity, Namespace
 from broker_core.service_bus import entities
 from broker_core.store import connections
@@ -49,7 +49,7 @@ def viewer(client):
 
 @pytest.fixture
 def queue():
-    namespaces.ensure_namespace("demo")
+    namespaces.ensure_namespace("demo", Family.SERVICE_BUS)
     entities.create_queue(EntityAddress("demo", "billing/orders"))
     return Entity.objects.select_related("namespace").get(path="billing/orders")
 
@@ -303,7 +303,7 @@ def test_the_landing_lists_runs_and_who_holds_the_archive_back(viewer, queue, mo
 
 
 def test_an_empty_namespace_says_so(viewer, handed):
-    namespaces.ensure_namespace("empty")
+    namespaces.ensure_namespace("empty", Family.SERVICE_BUS)
     for url in (at("analyses", namespace="empty"), at("analysis_question", "slow", namespace="empty")):
         assert "The namespace empty has no queues" in body_of(viewer.get(url))
     assert handed == []
@@ -361,8 +361,8 @@ def test_the_admin_analyses_the_namespace_of_several_queues(viewer, queue, hande
 
 
 def test_the_admin_analyses_namespaces(viewer, queue, handed):
-    namespaces.ensure_namespace("empty")
-    namespaces.ensure_namespace("shop")
+    namespaces.ensure_namespace("empty", Family.SERVICE_BUS)
+    namespaces.ensure_namespace("shop", Family.SERVICE_BUS)
     entities.create_queue(EntityAddress("shop", "q"))
     assert act(viewer, "namespace", *Namespace.objects.filter(is_system=False)).url == at("analyses", namespace="demo")
     assert sorted(AnalysisRun.objects.values_list("namespace", flat=True)) == ["demo", "shop"]

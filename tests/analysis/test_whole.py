@@ -8,7 +8,7 @@ import pytest
 from django.db import connection
 
 from broker_core import namespaces, service_bus
-from broker_core.common.types import Actor, EntityAddress, Right
+from broker_core.common.types import Actor, EntityAddress, Family, Right
 from broker_core.history import archive, storage
 from broker_core.models import ArchiveFile, ArchiveSlice, Entity
 from broker_core.service_bus import entities
@@ -45,7 +45,7 @@ def orders(archive, settings, tmp_path):
     settings.RUNS_FOLDER, settings.SPARK_MASTER, settings.SPARK_KEEP_SECONDS = tmp_path / "runs", "local[2]", 60
     with connection.cursor() as cursor:
         cursor.execute("TRUNCATE vitrine_message_event, vitrine_message, vitrine_entity_counter")
-    namespaces.ensure_namespace("demo")
+    namespaces.ensure_namespace("demo", Family.SERVICE_BUS)
     entities.create_queue(ORDERS)
     queue, until = Entity.objects.get(path="orders"), datetime.now(UTC).replace(microsecond=0)
     generation.record([queue], messages=2_000, days=1 / 8, until=until)

@@ -8,7 +8,7 @@ import pytest
 
 import broker_core.celery_transport  # noqa: F401  (registers vitrine://)
 from broker_core import namespaces, service_bus
-from broker_core.common.types import EntityAddress, Tier
+from broker_core.common.types import EntityAddress, Family, Tier
 
 _numbers = itertools.count()
 
@@ -17,7 +17,7 @@ _numbers = itertools.count()
 def namespace(db):
     """A new namespace with real time. The broker commits by itself, so what a test leaves stays until the run ends."""
     name = f"celery{next(_numbers)}-{uuid.uuid4().hex[:8]}"
-    namespaces.create_namespace(name, tier=Tier.PREMIUM)
+    namespaces.create_namespace(name, Family.SERVICE_BUS, tier=Tier.PREMIUM)
     return name
 
 

@@ -1,12 +1,13 @@
 """Refusals call what they are about by the word of its family."""
 
 from datetime import timedelta
+from functools import partial
 
 import pytest
 
 from broker_core import namespaces, queue_storage, rabbitmq, service_bus
 from broker_core.common.errors import EntityExists, EntityNotFound
-from broker_core.common.types import EntityAddress
+from broker_core.common.types import EntityAddress, Family
 from broker_core.rabbitmq.messages import browsing
 from broker_core.service_bus.entities import shared_access
 from broker_core.service_bus.rules.values import Message
@@ -35,7 +36,7 @@ def test_what_was_not_found_is_called_by_its_word(db, look, word):
 
 def test_what_exists_already_is_called_by_its_word(namespace, account, vhost):
     for create, name, word in (
-        (namespaces.create_namespace, namespace, "namespace"),
+        (partial(namespaces.create_namespace, family=Family.SERVICE_BUS), namespace, "namespace"),
         (queue_storage.create_account, account, "storage account"),
         (rabbitmq.create_vhost, vhost, "virtual host"),
     ):

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from broker_core import namespaces, service_bus
-from broker_core.common.types import EntityAddress
+from broker_core.common.types import EntityAddress, Family
 from broker_core.history import archive
 from broker_core.runtime import contention
 from broker_core.service_bus import entities
@@ -63,7 +63,7 @@ def send_contended(queue, connection):
 @pytest.fixture
 def queue(on_cluster):
     address = EntityAddress(f"lazy-{uuid4().hex[:8]}", "queue")
-    namespaces.create_namespace(address.namespace)
+    namespaces.create_namespace(address.namespace, Family.SERVICE_BUS)
     entities.create_queue(address)
     contention._counters.clear()
     service_bus.send(address, [Message(b"first")])

@@ -13,7 +13,7 @@ import pytest
 
 from broker_core import namespaces, service_bus
 from broker_core.common.errors import BrokerUnavailable
-from broker_core.common.types import EntityAddress
+from broker_core.common.types import EntityAddress, Family
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message
 from broker_core.store import aio, connections, hangs
@@ -27,7 +27,7 @@ SECONDS = 5.0  # in which a call must end
 @pytest.fixture
 def queue(on_cluster):
     name = f"n-{uuid4().hex[:8]}"
-    namespaces.create_namespace(name)
+    namespaces.create_namespace(name, Family.SERVICE_BUS)
     return entities.create_queue(EntityAddress(name, "q")).address
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from broker_core import namespaces, service_bus
 from broker_core.common.errors import BrokerUnavailable, LockLost, ServerBusy
-from broker_core.common.types import EntityAddress
+from broker_core.common.types import EntityAddress, Family
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message
 from broker_core.store import connections
@@ -27,7 +27,7 @@ HOUR = timedelta(hours=1)
 @pytest.fixture
 def queue(on_cluster):
     address = EntityAddress(f"t-{uuid4().hex[:8]}", "queue")
-    namespaces.create_namespace(address.namespace)
+    namespaces.create_namespace(address.namespace, Family.SERVICE_BUS)
     entities.create_queue(address)
     return address
 

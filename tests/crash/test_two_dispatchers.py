@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from broker_core import namespaces, service_bus
-from broker_core.common.types import EntityAddress
+from broker_core.common.types import EntityAddress, Family
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message
 
@@ -98,7 +98,7 @@ def receive(on_cluster, dsn):
 
 def make_queue(**settings):
     queue = EntityAddress(f"n-{uuid4().hex[:8]}", "orders")
-    namespaces.create_namespace(queue.namespace)
+    namespaces.create_namespace(queue.namespace, Family.SERVICE_BUS)
     entities.create_queue(queue, **settings)
     return queue
 

@@ -9,7 +9,7 @@ import pytest
 
 from broker_core import namespaces, service_bus
 from broker_core.common.errors import BrokerUnavailable
-from broker_core.common.types import EntityAddress
+from broker_core.common.types import EntityAddress, Family
 from broker_core.runtime import dispatcher, wake_ups
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message
@@ -23,7 +23,7 @@ RECEIVERS, THREADS, AWAY_SECONDS = 500, 8, 4
 @pytest.fixture
 def queues(on_cluster):
     name = f"n-{uuid4().hex[:8]}"
-    namespaces.create_namespace(name)
+    namespaces.create_namespace(name, Family.SERVICE_BUS)
     return [entities.create_queue(EntityAddress(name, f"q{n}")).address for n in range(5)]
 
 

@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 
 from broker_core import namespaces, queue_storage, service_bus
-from broker_core.common.types import Actor, EntityAddress, Right
+from broker_core.common.types import Actor, EntityAddress, Family, Right
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.filters import CorrelationFilter, Rule, compile_action, compile_filter
 from broker_core.service_bus.rules.values import Message
@@ -25,7 +25,7 @@ def shop(db):
     """A queue with a message in every state. Numbers: 1 completed, 2 dead-lettered, 3 deferred, 4 locked by a worker, 5 active,
     6 scheduled, 7 expired. Its name has a slash, as names may."""
     address = EntityAddress(f"shop-{next(_numbers)}-{uuid.uuid4().hex[:6]}", "eu/orders")
-    namespaces.create_namespace(address.namespace)
+    namespaces.create_namespace(address.namespace, Family.SERVICE_BUS)
     entities.create_queue(address, max_delivery_count=3)
     sent = [
         Message(body=b'{"n": 1}', message_id=f"order-{n}", subject="placed", properties={"region": "eu"}) for n in range(1, 6)

@@ -54,9 +54,9 @@ def in_one_transaction(db):
 @pytest.fixture
 def space(in_one_transaction):
     """A namespace with a queue, a policy, events, sweep runs and schedules: something on every page."""
-    namespaces.ensure_namespace("system", is_system=True)
+    namespaces.ensure_namespace("system", Family.SERVICE_BUS, is_system=True)
     entities.create_queue(EntityAddress("system", "of-a-test"))
-    namespaces.create_namespace("space")
+    namespaces.create_namespace("space", Family.SERVICE_BUS)
     entities.create_queue(ORDERS)
     shared_access.create_policy(ORDERS, "app", send=True)
     entities.create_topic(NEWS)
@@ -587,7 +587,7 @@ def test_a_policy_is_created_changed_and_its_key_regenerated(space, administrato
     ("values", "field"), [({"send": ""}, "send"), ({"name": "a;b"}, "name"), ({"entity": "other"}, "entity")]
 )
 def test_a_policy_that_makes_no_sense_is_refused_at_its_field(space, administrator, values, field):
-    namespaces.create_namespace("other")
+    namespaces.create_namespace("other", Family.SERVICE_BUS)
     other = entities.create_queue(EntityAddress("other", "q")).id
     base = {"namespace": Namespace.objects.get(name="space").pk, "name": "p", "send": "on"}
     values = values | ({"entity": other} if field == "entity" else {})

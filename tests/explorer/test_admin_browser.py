@@ -6,7 +6,7 @@ from django.urls import reverse
 from django_celery_beat.models import CrontabSchedule, PeriodicTask
 
 from broker_core import namespaces, service_bus
-from broker_core.common.types import EntityAddress
+from broker_core.common.types import EntityAddress, Family
 from broker_core.models import SweepRun
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message
@@ -18,7 +18,7 @@ from .test_admin import MODELS, READ_ONLY, row, url
 @pytest.fixture
 def space(transactional_db):
     """Something on every page, committed: the server has connections of its own."""
-    namespaces.create_namespace("space")
+    namespaces.create_namespace("space", Family.SERVICE_BUS)
     queue = entities.create_queue(EntityAddress("space", "orders")).address
     service_bus.send(queue, [Message(b"1")])
     create_missing(apps)

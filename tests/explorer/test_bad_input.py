@@ -12,7 +12,7 @@ import pytest
 from django.test import Client
 
 from broker_core import namespaces, rabbitmq, reads, service_bus
-from broker_core.common.types import Actor, EntityAddress, Right
+from broker_core.common.types import Actor, EntityAddress, Family, Right
 from broker_core.rabbitmq import Publication
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message
@@ -30,7 +30,7 @@ HOSTILE = Actor("process", EVIL, Right.ALL)
 def hostile(db, as_):
     """A client, and addresses of pages that show what a stranger wrote: in ids, texts, properties, reasons, names and notes."""
     address = EntityAddress(f"evil-{uuid.uuid4().hex[:6]}", "q")
-    namespaces.create_namespace(address.namespace)
+    namespaces.create_namespace(address.namespace, Family.SERVICE_BUS)
     entities.create_queue(address)
     message = Message(
         EVIL.encode(), message_id=EVIL, properties={EVIL: EVIL}, subject=EVIL, correlation_id=EVIL, session_id=EVIL,
@@ -74,7 +74,7 @@ def test_nothing_that_a_stranger_wrote_becomes_markup(hostile):
 @pytest.fixture
 def odd(db):
     """A queue with dead letters whose bodies are no text, and one of more than 1 MB."""
-    address = EntityAddress(namespaces.ensure_namespace("odd", tier="premium").name, uuid.uuid4().hex)
+    address = EntityAddress(namespaces.ensure_namespace("odd", Family.SERVICE_BUS, tier="premium").name, uuid.uuid4().hex)
     entities.create_queue(address, max_message_size_in_kilobytes=10 * 1024)
     bodies = [b"\xff\xfe\x00half", b'{"a": "\xff"}', b"x" * 3_000_000]
     service_bus.send(address, [Message(body, properties={"raw": b"\xff\xfe"}) for body in bodies], actor=WORKER)

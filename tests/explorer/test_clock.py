@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from broker_core import namespaces, rabbitmq, reads, service_bus
-from broker_core.common.types import EntityAddress
+from broker_core.common.types import EntityAddress, Family
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message
 from explorer.models import AuditRecord
@@ -186,7 +186,7 @@ def test_it_goes_back_to_no_other_site(queue, move):
 
 
 def test_the_systems_own_clock_is_left_alone(broker_database, as_, move):
-    namespaces.ensure_namespace("system", is_system=True)
+    namespaces.ensure_namespace("system", Family.SERVICE_BUS, is_system=True)
     assert "runs on real time" in body_of(as_("viewer").get("/namespaces/system/"))
     [told] = said(move("system", act="pause", page="/namespaces/system/"))
     assert "runs on real time" in told and not reads.now("system").is_manual

@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 
 from broker_core import namespaces, queue_storage, rabbitmq, reads, service_bus
 from broker_core import operations as core
-from broker_core.common.types import EntityAddress, SubQueue
+from broker_core.common.types import EntityAddress, Family, SubQueue
 from broker_core.rabbitmq import Publication
 from broker_core.reads import EntityFilter
 from broker_core.service_bus import entities
@@ -29,7 +29,7 @@ from .test_accessibility import browser  # noqa: F401
 def orders(db):
     """A queue with dead letters: 1 to 3 for one reason, with different details; 4 for another one; 5 is no JSON."""
     address = EntityAddress(f"dead-{uuid.uuid4().hex[:8]}", "eu/orders")
-    namespaces.create_namespace(address.namespace)
+    namespaces.create_namespace(address.namespace, Family.SERVICE_BUS)
     entities.create_queue(address)
     bodies = [b'{"total": 1, "currency": "DM"}'] * 4 + [b"no json"]
     service_bus.send(address, [Message(body, message_id=f"order-{n}") for n, body in enumerate(bodies, 1)], actor=WORKER)

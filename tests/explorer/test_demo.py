@@ -14,7 +14,7 @@ from django_celery_beat.models import IntervalSchedule, PeriodicTask
 
 from broker_core import namespaces, reads, service_bus
 from broker_core.common.errors import BrokerUnavailable
-from broker_core.common.types import EntityAddress, EventKind, MessageState
+from broker_core.common.types import EntityAddress, EventKind, Family, MessageState
 from broker_core.queue_storage.rules.display_state import DisplayState
 from broker_core.reads import EventFilter
 from broker_core.service_bus import tokens
@@ -50,7 +50,7 @@ MOST_TURNS = 4500  # some 25 minutes of the shop; a tenth is enough as a rule
 @pytest.fixture
 def shop(live_site):
     """The demonstration in a namespace whose clock the test moves, without history. Messages are removed with their queues."""
-    namespaces.create_namespace(shop_entities.NAMESPACE)
+    namespaces.create_namespace(shop_entities.NAMESPACE, Family.SERVICE_BUS)
     namespaces.pause_clock(shop_entities.NAMESPACE)
     shop_entities.seed(history_messages=0)
     yield live_site

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from broker_core import namespaces, queue_storage, rabbitmq, service_bus
-from broker_core.common.types import EntityAddress, EntityStatus
+from broker_core.common.types import EntityAddress, EntityStatus, Family
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message
 
@@ -31,7 +31,7 @@ OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clie
 def one_of_each(transactional_db):
     """A queue of each family with messages."""
     queue, jobs, rabbits = (EntityAddress(within, "work") for within in ("shop", "shopaccount", "shophost"))
-    namespaces.create_namespace("shop")
+    namespaces.create_namespace("shop", Family.SERVICE_BUS)
     entities.create_queue(queue)
     service_bus.send(queue, [Message(b"x", message_id=f"order-{n}", subject="placed") for n in range(3)])
     queue_storage.create_account("shopaccount")

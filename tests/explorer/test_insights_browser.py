@@ -4,14 +4,14 @@ import pytest
 from playwright.sync_api import expect
 
 from broker_core import namespaces, service_bus
-from broker_core.common.types import EntityAddress
+from broker_core.common.types import EntityAddress, Family
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message
 
 
 @pytest.fixture
 def page(live_site, new_context, sign_in, person):
-    namespaces.create_namespace("space")
+    namespaces.create_namespace("space", Family.SERVICE_BUS)
     for name in ("eu-orders", "eu-mails", "eu-prices"):
         entities.create_queue(EntityAddress("space", name))
     service_bus.send(EntityAddress("space", "eu-orders"), [Message(b"x")] * 7)

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import expect
 
 from broker_core import namespaces, operations, reads, service_bus
-from broker_core.common.types import Actor, EntityAddress, EntityStatus, Right
+from broker_core.common.types import Actor, EntityAddress, EntityStatus, Family, Right
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message
 from explorer.operations import runner
@@ -66,7 +66,7 @@ def orders(transactional_db):
     if namespaces.list_namespaces():
         empty_tables("default")
     address = EntityAddress(f"shop-{uuid.uuid4().hex[:8]}", "eu/orders")
-    namespaces.create_namespace(address.namespace)
+    namespaces.create_namespace(address.namespace, Family.SERVICE_BUS)
     entities.create_queue(address)
     ids = ["order-4711", "order-4707", "order-4708", *(f"order-{n}" for n in range(1, 10))]
     service_bus.send(address, [Message(b'{"total": 12.5}', message_id=one, subject="placed") for one in ids])

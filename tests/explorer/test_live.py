@@ -21,7 +21,7 @@ from django.urls import reverse
 from playwright.sync_api import expect
 
 from broker_core import namespaces, queue_storage, rabbitmq, service_bus
-from broker_core.common.types import Actor, EntityAddress, EventKind, Right
+from broker_core.common.types import Actor, EntityAddress, EventKind, Family, Right
 from broker_core.history.feed import Follower, NewEvents
 from broker_core.reads import ClockReading
 from broker_core.service_bus import entities
@@ -47,7 +47,7 @@ HOST = "testserver.example"
 def queue(transactional_db):
     """A queue in a namespace of its own."""
     address = EntityAddress(f"live-{uuid.uuid4().hex[:8]}", "orders")
-    namespaces.create_namespace(address.namespace)
+    namespaces.create_namespace(address.namespace, Family.SERVICE_BUS)
     entities.create_queue(address)
     return address
 

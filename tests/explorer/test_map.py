@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from playwright.sync_api import expect
 
 from broker_core import namespaces, queue_storage, rabbitmq, reads, service_bus
-from broker_core.common.types import Actor, EntityAddress, Right
+from broker_core.common.types import Actor, EntityAddress, Family, Right
 from broker_core.rabbitmq.messages.properties import Properties
 from broker_core.rabbitmq.messages.publishing import Publication
 from broker_core.reads import Flow, Link, LinkKind, Way
@@ -271,7 +271,7 @@ def test_a_namespace_that_is_created_while_the_map_is_read_is_shown_by_the_next_
 @pytest.mark.parametrize(("name", "is_personal"), [("learnvera1", True), ("school", False)])
 def test_the_map_of_a_sandbox_is_rendered_for_each_person(name, is_personal, db, as_):
     """Only its owner sees which of its receivers fail."""
-    namespaces.create_namespace(name)
+    namespaces.create_namespace(name, Family.SERVICE_BUS)
     user = as_("viewer").user
     for page in (f"/map/?namespace={name}", f"/?namespace={name}"):
         assert View.of(page, actor_for(user), user).draw().live.personal is is_personal
@@ -293,7 +293,7 @@ def test_the_map_around_an_entity_has_only_what_is_connected_with_it(namespace, 
 
 def test_a_dot_moves_for_each_real_message_and_only_for_one(live_site, new_context, sign_in, person):
     namespace = f"dots-{uuid.uuid4().hex[:6]}"
-    namespaces.create_namespace(namespace)
+    namespaces.create_namespace(namespace, Family.SERVICE_BUS)
     orders = EntityAddress(namespace, "orders")
     entities.create_queue(orders)
     service_bus.send(orders, [Message(body=b"x")], actor=WEB)  # so that the way is on the map

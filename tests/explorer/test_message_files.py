@@ -15,7 +15,7 @@ from broker_core import namespaces, queue_storage, rabbitmq, reads, service_bus,
 from broker_core import operations as core
 from broker_core.common.errors import NotAllowed, NotAuthorized
 from broker_core.common.typed import Typed
-from broker_core.common.types import Actor, EntityAddress, Right
+from broker_core.common.types import Actor, EntityAddress, Family, Right
 from broker_core.operations import Kind, batches, exporting
 from broker_core.rabbitmq import Properties, Publication
 from broker_core.service_bus import entities
@@ -46,7 +46,7 @@ def imported(client, address, text, **more):
 @pytest.fixture
 def queues(db):
     namespace = f"files-{uuid.uuid4().hex[:8]}"
-    namespaces.create_namespace(namespace)
+    namespaces.create_namespace(namespace, Family.SERVICE_BUS)
     made = [EntityAddress(namespace, name) for name in ("a", "b")]
     for address in made:
         entities.create_queue(address)
@@ -173,7 +173,7 @@ def target(db, request):
     address = EntityAddress(f"files{unique}", "target")
     match request.param:
         case "service_bus":
-            namespaces.create_namespace(address.namespace)
+            namespaces.create_namespace(address.namespace, Family.SERVICE_BUS)
             entities.create_queue(address)
         case "queue_storage":
             queue_storage.create_account(address.namespace)

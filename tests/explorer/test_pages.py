@@ -15,7 +15,7 @@ from django.urls import reverse
 from broker_core import namespaces, queue_storage, rabbitmq, reads, service_bus
 from broker_core.common.errors import NotAuthorized
 from broker_core.common.typed import Typed
-from broker_core.common.types import Actor, EntityAddress, MessageState, Right
+from broker_core.common.types import Actor, EntityAddress, Family, MessageState, Right
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message
 from explorer.models import AuditRecord
@@ -163,7 +163,7 @@ def test_a_refusal_names_the_right_and_for_a_user_the_role_that_has_it(kind, rig
 
 
 def test_an_empty_queue_says_so(as_, db):
-    namespaces.ensure_namespace("empty")
+    namespaces.ensure_namespace("empty", Family.SERVICE_BUS)
     entities.create_queue(EntityAddress("empty", "q"))
     rabbitmq.ensure_vhost("empty-host")
     rabbitmq.declare_queue(EntityAddress("empty-host", "q"))

@@ -8,7 +8,7 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 
 from broker_core import namespaces, rabbitmq, reads
-from broker_core.common.types import EntityAddress
+from broker_core.common.types import EntityAddress, Family
 from broker_core.rabbitmq import Properties, Publication
 from broker_core.rabbitmq.messages import browsing
 from broker_core.rabbitmq.rules.policies import Policy
@@ -35,7 +35,7 @@ def last_act():
 
 
 def test_a_namespace_of_another_family_is_no_virtual_host(office, as_):
-    namespaces.ensure_namespace("plain-one")
+    namespaces.ensure_namespace("plain-one", Family.SERVICE_BUS)
     response = as_("administrator").get("/rabbitmq/vhosts/plain-one/")
     assert response.status_code == 409 and "not a virtual host" in body_of(response)
 

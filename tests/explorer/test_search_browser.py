@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from broker_core import namespaces, service_bus
-from broker_core.common.types import EntityAddress
+from broker_core.common.types import EntityAddress, Family
 from broker_core.reads import searching
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message
@@ -18,7 +18,7 @@ QUEUE = EntityAddress("search", "orders")
 @pytest.fixture
 def open_as(transactional_db, live_site, new_context, sign_in, person):
     """A function that opens the page Messages for a person with a role. There are three orders."""
-    namespaces.create_namespace("search")
+    namespaces.create_namespace("search", Family.SERVICE_BUS)
     entities.create_queue(QUEUE)
     service_bus.send(QUEUE, [Message(b"{}", message_id=f"order-{n}") for n in (1, 2, 3)])
 

@@ -5,7 +5,7 @@ import uuid
 from datetime import UTC, datetime, timedelta
 
 from broker_core import namespaces, rabbitmq, service_bus
-from broker_core.common.types import EntityAddress, EventKind
+from broker_core.common.types import EntityAddress, EventKind, Family
 from broker_core.history import archive
 from broker_core.models import Entity
 from broker_core.service_bus import entities
@@ -37,7 +37,7 @@ def test_the_default_in_force_is_that_of_the_time(archive_folder, happened, queu
 
 def test_service_bus_says_whose_time_to_live_was_in_force(archive_folder, postgres):
     name = f"l{uuid.uuid4().hex[:8]}"
-    namespaces.ensure_namespace(name)
+    namespaces.ensure_namespace(name, Family.SERVICE_BUS)
     topic = EntityAddress(name, "t")
     entities.create_topic(topic, TopicSettings(default_message_time_to_live=20 * SECOND))
     subscription = topic.subscription("s")
@@ -57,7 +57,7 @@ def test_service_bus_says_whose_time_to_live_was_in_force(archive_folder, postgr
 
 def test_a_lost_lock_is_an_attempt_whichever_statement_ends_it(archive_folder, postgres):
     name = f"l{uuid.uuid4().hex[:8]}"
-    namespaces.ensure_namespace(name)
+    namespaces.ensure_namespace(name, Family.SERVICE_BUS)
     namespaces.pause_clock(name)
     queue = EntityAddress(name, "q")
     entities.create_queue(queue)

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from broker_core import namespaces, reads, service_bus, sweeps
-from broker_core.common.types import EntityAddress, EventKind
+from broker_core.common.types import EntityAddress, EventKind, Family
 from broker_core.history import archive, retention
 from broker_core.models import ArchiveFile, ArchiveUnusedFile, Entity, Namespace
 from broker_core.reads import searching
@@ -244,7 +244,7 @@ def test_seven_whole_days_are_kept(postgres, today, dropped):
 def test_a_deleted_queue_is_forgotten_with_the_last_day_that_can_name_it(postgres):
     """And then its namespace can be deleted."""
     name = f"forgotten-{uuid.uuid4().hex[:10]}"
-    namespaces.create_namespace(name)
+    namespaces.create_namespace(name, Family.SERVICE_BUS)
     address = EntityAddress(name, "q")
     entity_id = entities.create_queue(address).id
     service_bus.send(address, [Message(b"a")])

@@ -7,7 +7,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from broker_core import namespaces
-from broker_core.common.types import EntityAddress
+from broker_core.common.types import EntityAddress, Family
 from broker_core.history import cleanup, retention, verification
 from broker_core.models import ArchiveFile, Entity
 from broker_core.service_bus import entities
@@ -21,7 +21,7 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 @pytest.fixture
 def configured(archive_folder, postgres) -> EntityAddress:
     address = EntityAddress("settings-tests", "orders")
-    namespaces.create_namespace(address.namespace)
+    namespaces.create_namespace(address.namespace, Family.SERVICE_BUS)
     entities.create_queue(address, QueueSettings(max_delivery_count=5))
     return address
 

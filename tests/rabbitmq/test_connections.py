@@ -12,7 +12,7 @@ import pytest
 
 from broker_core import namespaces, rabbitmq
 from broker_core.common.errors import BrokerUnavailable, InvalidArgument, NotAuthorized
-from broker_core.common.types import Actor, EntityAddress, Right
+from broker_core.common.types import Actor, EntityAddress, Family, Right
 from broker_core.rabbitmq.connections import channels, ending, processes
 from broker_core.rabbitmq.connections import connections as rabbit
 from broker_core.rabbitmq.connections.processes import ConnectionLost
@@ -91,7 +91,7 @@ def test_an_unknown_virtual_host_is_refused(broker_database, vhost):
         with pytest.raises(AmqpError, match=f"^NOT_ALLOWED - vhost {name} not found$") as refused:
             rabbit.connect(name)
         assert (refused.value.reply_code, refused.value.is_connection_error) == (530, True)
-    namespaces.create_namespace("service-bus")
+    namespaces.create_namespace("service-bus", Family.SERVICE_BUS)
     with pytest.raises(AmqpError, match="not found"):
         rabbit.connect("service-bus")
     with pytest.raises(InvalidArgument, match="name: "):

@@ -6,7 +6,7 @@ import pytest
 
 from broker_core import namespaces, queue_storage, rabbitmq, service_bus
 from broker_core.common.errors import InvalidArgument, NamespaceFull, QuotaExceeded, StorageFull
-from broker_core.common.types import EntityAddress
+from broker_core.common.types import EntityAddress, Family
 from broker_core.rabbitmq import Publication
 from broker_core.runtime import room
 from broker_core.service_bus import entities
@@ -61,7 +61,7 @@ def test_dead_letters_count_and_other_namespaces_do_not(make_queue, broker_datab
     fill(first)
     for message in service_bus.receive(first, 10):
         service_bus.dead_letter(first, [message.lock_token], "test")
-    namespaces.create_namespace("apart")
+    namespaces.create_namespace("apart", Family.SERVICE_BUS)
     apart = entities.create_queue(EntityAddress("apart", "q")).address
     namespaces.update_namespace("apart", max_size_in_megabytes=1)
     service_bus.send(apart, [Message()])
@@ -106,7 +106,7 @@ def test_sends_are_refused_before_the_disk_is_full_while_receiving_goes_on(queue
 
 def test_vitrines_own_namespace_may_use_the_reserve(broker_database, full_disk):  # noqa: F811
     """Its tasks free space."""
-    namespaces.create_namespace("own", is_system=True)
+    namespaces.create_namespace("own", Family.SERVICE_BUS, is_system=True)
     tasks = entities.create_queue(EntityAddress("own", "tasks")).address
     full_disk(0)
     service_bus.send(tasks, [Message()])

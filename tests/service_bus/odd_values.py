@@ -48,8 +48,8 @@ def world() -> SimpleNamespace:
 
 
 def _service_bus(w: SimpleNamespace) -> None:
-    namespaces.create_namespace(w.ns)
-    namespaces.create_namespace("empty")
+    namespaces.create_namespace(w.ns, Family.SERVICE_BUS)
+    namespaces.create_namespace("empty", Family.SERVICE_BUS)
     w.queue, w.topic = EntityAddress(w.ns, "q"), EntityAddress(w.ns, "t")
     w.subscription, w.by_session = EntityAddress(w.ns, "t/Subscriptions/s"), EntityAddress(w.ns, "sessions")
     entities.create_queue(w.queue)
@@ -183,7 +183,7 @@ def given(w: SimpleNamespace) -> dict[str, dict[str, Callable[[], dict[str, Any]
             "*": lambda: at,
         },
         "namespaces.namespaces": {
-            **{f"{verb}_namespace": lambda: {"name": "new"} for verb in ("create", "ensure")},
+            **{f"{verb}_namespace": lambda: {"name": "new", "family": Family.SERVICE_BUS} for verb in ("create", "ensure")},
             "delete_namespace": lambda: {"name": "empty"},
             "list_namespaces": dict,
             "*": lambda: {"name": w.ns},

@@ -107,7 +107,7 @@ def test_only_service_bus_has_another_behaviour(account, vhost):
         with pytest.raises(InvalidArgument, match="only Service Bus"):
             namespaces.update_namespace(name, behaviour=DOCUMENTED)
     with pytest.raises(InvalidArgument, match="must be one of convenient, documented"):
-        namespaces.create_namespace("other", behaviour="strict")
+        namespaces.create_namespace("other", Family.SERVICE_BUS, behaviour="strict")
     queue_storage.create_queue(EntityAddress(account, "jobs"))
     assert namespaces.get_namespace(account).family is Family.QUEUE_STORAGE
 

@@ -10,7 +10,7 @@ from django.db import connection, transaction
 
 from broker_core import namespaces, reads, service_bus
 from broker_core.common.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed, NotAuthorized
-from broker_core.common.types import Actor, EntityAddress, EntityStatus, HistoryLevel, Right
+from broker_core.common.types import Actor, EntityAddress, EntityStatus, Family, HistoryLevel, Right
 from broker_core.models import Entity, Namespace, SharedAccessPolicy
 from broker_core.runtime import entity_cache
 from broker_core.service_bus import configured_limits, entities
@@ -38,7 +38,7 @@ def in_one_transaction(request):
 
 @pytest.fixture
 def space(in_one_transaction):
-    return namespaces.create_namespace("space")
+    return namespaces.create_namespace("space", Family.SERVICE_BUS)
 
 
 def one(sql, *params):
@@ -57,12 +57,12 @@ def test_a_new_namespace_has_the_policy_with_all_rights(space):
 
 def test_namespace_names_are_unique_without_case(space):
     with pytest.raises(EntityExists):
-        namespaces.create_namespace("SPACE")
+        namespaces.create_namespace("SPACE", Family.SERVICE_BUS)
     assert namespaces.get_namespace("sPaCe").name == "space"
 
 
 def test_ensure_namespace_leaves_one_that_is_there_as_it_is(space):
-    assert namespaces.ensure_namespace("SPACE", "another text") == space
+    assert namespaces.ensure_namespace("SPACE", Family.SERVICE_BUS, "another text") == space
 
 
 def test_a_namespace_with_queues_cannot_be_deleted(space):
@@ -96,12 +96,13 @@ def test_a_deleted_namespace_keeps_the_history_of_its_entities_under_a_name_that
         entities.create_queue(EntityAddress(buried, "orders"))
     assert [found.address.namespace for found in reads.find("kept").found] == [buried]
     assert {event.address for event in reads.timeline(entity_id, 1)} == {EntityAddress(buried, ORDERS.path)}
-    assert namespaces.create_namespace("space").id != space.id and entities.list_queues("space") == []
+    assert namespaces.create_namespace("space", Family.SERVICE_BUS).id != space.id and entities.list_queues("space") == []
 
 
 def test_what_is_done_in_a_callers_transaction_is_undone_with_it(transactional_db):
     with pytest.raises(ZeroDivisionError), transaction.atomic(), connections.callers_transaction():
-        namespaces.create_namespace("space")  # the first statement of Django's transaction, and a transaction block of its own
+        # The first statement of Django's transaction, and a transaction block of its own.
+        namespaces.create_namespace("space", Family.SERVICE_BUS)
         raise ZeroDivisionError
     with pytest.raises(EntityNotFound):
         namespaces.get_namespace("space")
@@ -319,7 +320,7 @@ def test_a_queue_that_is_not_there(space, operation):
 
 
 def test_list_is_by_address(space):
-    namespaces.create_namespace("Another")
+    namespaces.create_namespace("Another", Family.SERVICE_BUS)
     for path in ("b", "A", "c"):
         entities.create_queue(EntityAddress("space", path))
     entities.create_queue(EntityAddress("Another", "z"))
@@ -332,7 +333,7 @@ def test_list_is_by_address(space):
 
 
 CHANGES = [
-    lambda actor: namespaces.create_namespace("other", actor=actor),
+    lambda actor: namespaces.create_namespace("other", Family.SERVICE_BUS, actor=actor),
     lambda actor: namespaces.update_namespace("space", description="x", actor=actor),
     lambda actor: namespaces.delete_namespace("space", actor=actor),
     lambda actor: entities.create_queue(EntityAddress("space", "new"), actor=actor),
@@ -366,7 +367,7 @@ def test_reading_needs_the_right_to_browse(space):
 
 
 def test_the_system_namespace_is_protected_from_people_but_open_to_processes():
-    namespaces.ensure_namespace("system", is_system=True)
+    namespaces.ensure_namespace("system", Family.SERVICE_BUS, is_system=True)
     queue = EntityAddress("system", "of-a-test")
     with pytest.raises(NotAllowed, match="only its processes"):
         entities.create_queue(queue, actor=ADMINISTRATOR)

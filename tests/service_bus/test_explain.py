@@ -16,7 +16,7 @@ from broker_core.common.errors import (
     NotAuthorized,
     SessionCannotBeLocked,
 )
-from broker_core.common.types import Actor, EntityAddress, EntityStatus, Right
+from broker_core.common.types import Actor, EntityAddress, EntityStatus, Family, Right
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.explaining import Code
 from broker_core.service_bus.rules.values import Message
@@ -234,7 +234,7 @@ def tell(queue, story):
 )
 def test_explanations_agree_with_receiving(broker_database, story, most, default, dead_lettering, status, mode):
     namespace = f"x-{uuid.uuid4().hex[:10]}"
-    namespaces.create_namespace(namespace)
+    namespaces.create_namespace(namespace, Family.SERVICE_BUS)
     namespaces.pause_clock(namespace)
     queue = EntityAddress(namespace, "q")
     entities.create_queue(
@@ -283,7 +283,7 @@ def places_of(told):
 )
 def test_explanations_agree_with_sessions(broker_database, story, most, default, whole, status):
     namespace = f"y-{uuid.uuid4().hex[:10]}"
-    namespaces.create_namespace(namespace)
+    namespaces.create_namespace(namespace, Family.SERVICE_BUS)
     namespaces.pause_clock(namespace)
     queue = EntityAddress(namespace, "q")
     entities.create_queue(

@@ -114,7 +114,7 @@ def test_one_rejected_value_stores_nothing_even_with_skip_unsupported(importing)
 
 
 def test_a_refusal_while_storing_takes_back_what_was_stored(importing):
-    namespaces.ensure_namespace("system", is_system=True)
+    namespaces.ensure_namespace("system", Family.SERVICE_BUS, is_system=True)
     content = queues({"Name": "q"})
     content["UserConfig"]["Namespaces"].append({"Name": "system", "Queues": [{"Name": "mine"}]})
     with pytest.raises(CommandError, match="is used by Vitrine itself.* Nothing was stored"):
@@ -212,7 +212,7 @@ def test_a_refusal_of_the_broker_names_the_path_in_the_file(importing):
 
 
 def test_a_tier_binds_a_file_too(importing):
-    namespaces.create_namespace("ns", tier="basic")
+    namespaces.create_namespace("ns", Family.SERVICE_BUS, tier="basic")
     with pytest.raises(CommandError, match=r"^UserConfig.Namespaces\[0\].Topics\[0\]: .*Basic"):
         importing(topics({"Name": "t"}))
     with pytest.raises(CommandError, match=r"^UserConfig.Namespaces\[0\].Queues\[0\].Properties.RequiresSession: .*Basic"):
@@ -235,7 +235,7 @@ def connection_string(*arguments):
 
 def test_the_connection_string_names_the_policy_and_its_primary_key(settings):
     settings.VITRINE_PUBLIC_URL = "https://broker.example:8443/prefix"
-    namespaces.create_namespace("Space")
+    namespaces.create_namespace("Space", Family.SERVICE_BUS)
     key = shared_access.get_policy("Space", shared_access.ROOT_POLICY).primary_key
     out, err = connection_string("space")
     assert out == (
@@ -246,7 +246,7 @@ def test_the_connection_string_names_the_policy_and_its_primary_key(settings):
 
 
 def test_the_connection_string_of_a_queues_own_policy_names_the_queue():
-    namespaces.create_namespace("space")
+    namespaces.create_namespace("space", Family.SERVICE_BUS)
     entities.create_queue(EntityAddress("space", "orders"))
     shared_access.create_policy(EntityAddress("space", "orders"), "app", send=True)
     out, _ = connection_string("space/orders", "--policy", "APP")
@@ -255,10 +255,10 @@ def test_the_connection_string_of_a_queues_own_policy_names_the_queue():
 
 
 def test_a_wrong_name_is_answered_with_those_that_exist():
-    namespaces.create_namespace("space")
+    namespaces.create_namespace("space", Family.SERVICE_BUS)
     with pytest.raises(CommandError, match="no policy 'other'; available: RootManageSharedAccessKey"):
         connection_string("space", "--policy", "other")
-    namespaces.create_namespace("host", family=Family.RABBITMQ)
+    namespaces.create_namespace("host", Family.RABBITMQ)
     for scope in ("nowhere", "host"):
         with pytest.raises(CommandError, match=f"'{scope}' is not a Service Bus namespace.* Available: .*space") as refused:
             connection_string(scope)

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from broker_core import namespaces, service_bus, sweeps
-from broker_core.common.types import EntityAddress, SubQueue
+from broker_core.common.types import EntityAddress, Family, SubQueue
 from broker_core.runtime.pacing import advance_head
 from broker_core.service_bus import entities
 from broker_core.service_bus.messages import receiving
@@ -279,7 +279,7 @@ def repeat(work, done, problems):
 def test_nothing_is_lost_while_receivers_settle_and_bounds_move(broker_database):
     """Receivers that complete, give back or forget, on real time, while the bounds are moved: the invariant holds in each
     snapshot, every message is completed once, and none stays behind."""
-    namespaces.create_namespace("passing")
+    namespaces.create_namespace("passing", Family.SERVICE_BUS)
     queue = EntityAddress("passing", "q")
     entities.create_queue(queue, lock_duration=5 * SECOND, max_delivery_count=1000)
     send(queue, COUNT)

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from broker_core import namespaces, service_bus, sweeps
 from broker_core.common.errors import MessageNotFound
-from broker_core.common.types import EntityAddress, MessageState, SubQueue
+from broker_core.common.types import EntityAddress, Family, MessageState, SubQueue
 from broker_core.runtime.pacing import HEAD_LAG, advance_head
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message, QueueSettings
@@ -49,7 +49,7 @@ class BrokerAgainstModel(Fates, RuleBasedStateMachine):
     )
     def begin(self, dead_lettering, most, default):
         self.namespace = f"m-{uuid.uuid4().hex[:10]}"
-        namespaces.create_namespace(self.namespace)
+        namespaces.create_namespace(self.namespace, Family.SERVICE_BUS)
         namespaces.pause_clock(self.namespace)
         self.queue = EntityAddress(self.namespace, "q")
         self.settings = QueueSettings(

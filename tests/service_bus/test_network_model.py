@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from broker_core import namespaces, service_bus, sweeps
-from broker_core.common.types import EntityAddress
+from broker_core.common.types import EntityAddress, Family
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.filters import CorrelationFilter, Rule, compile_action, compile_filter
 from broker_core.service_bus.rules.values import Message
@@ -196,7 +196,7 @@ class BrokerAgainstNetwork(RuleBasedStateMachine):
     @initialize(topic_default=st.sampled_from([None, 40 * SECOND]))
     def begin(self, topic_default):
         self.namespace = f"net-{uuid.uuid4().hex[:10]}"
-        namespaces.create_namespace(self.namespace)
+        namespaces.create_namespace(self.namespace, Family.SERVICE_BUS)
         namespaces.pause_clock(self.namespace)
         self.network = Network(topic_default)
         self.bodies = 0

@@ -6,7 +6,7 @@ import pytest
 
 from broker_core import namespaces, queue_storage, reads, service_bus, sweeps
 from broker_core.common.errors import EntityNotFound, InvalidArgument
-from broker_core.common.types import EntityAddress, UseKind
+from broker_core.common.types import EntityAddress, Family, UseKind
 from broker_core.reads import Change
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message
@@ -190,7 +190,7 @@ def test_a_step_forwards_what_it_dead_lettered_and_made_active(make_queue, step)
 
 
 def test_a_step_forwards_nothing_in_other_namespaces(make_queue, broker_database):
-    namespaces.create_namespace("elsewhere")
+    namespaces.create_namespace("elsewhere", Family.SERVICE_BUS)
     hospital = entities.create_queue(EntityAddress("elsewhere", "hospital")).address
     sick = entities.create_queue(EntityAddress("elsewhere", "sick")).address
     service_bus.send(sick, [Message()])

@@ -6,7 +6,7 @@ import pytest
 
 from broker_core import namespaces
 from broker_core.common.errors import EntityExists, EntityNotFound, InvalidArgument, NotAllowed, NotAuthorized
-from broker_core.common.types import Actor, EntityAddress, Right
+from broker_core.common.types import Actor, EntityAddress, Family, Right
 from broker_core.service_bus import entities
 from broker_core.service_bus.entities import shared_access
 from broker_core.store.connections import callers_transaction
@@ -23,7 +23,7 @@ def in_one_transaction(db):
 
 @pytest.fixture(autouse=True)
 def space(in_one_transaction):
-    namespaces.create_namespace("space")
+    namespaces.create_namespace("space", Family.SERVICE_BUS)
     entities.create_queue(ORDERS)
     entities.create_queue(OTHER)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from broker_core import namespaces, reads, service_bus, sweeps
 from broker_core.common.errors import EntityNotFound, InvalidArgument, NotAuthorized, PreviewOutdated
-from broker_core.common.types import Actor, EntityAddress, EntityStatus, MessageState, Right
+from broker_core.common.types import Actor, EntityAddress, EntityStatus, Family, MessageState, Right
 from broker_core.service_bus import entities, preview
 from broker_core.service_bus.preview import SettingsEffect
 from broker_core.service_bus.rules.entity_settings import values_of
@@ -227,7 +227,7 @@ def test_a_preview_refuses_what_the_change_would_refuse(queue):
 )
 def test_what_is_told_is_what_happens(broker_database, story, default, dead_lettering, changes):
     namespace = f"p-{uuid.uuid4().hex[:10]}"
-    namespaces.create_namespace(namespace)
+    namespaces.create_namespace(namespace, Family.SERVICE_BUS)
     namespaces.pause_clock(namespace)
     queue = EntityAddress(namespace, "q")
     entities.create_queue(

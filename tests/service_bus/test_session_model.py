@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from broker_core import namespaces, service_bus, sweeps
 from broker_core.common.errors import MessageNotFound, NoSessionAvailable, SessionCannotBeLocked, SessionLockLost
-from broker_core.common.types import EntityAddress, MessageState, SubQueue
+from broker_core.common.types import EntityAddress, Family, MessageState, SubQueue
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message, QueueSettings, Session
 from broker_core.store import connections
@@ -46,7 +46,7 @@ class SessionsAgainstModel(Fates, RuleBasedStateMachine):
     )
     def begin(self, whole, dead_lettering, most, default):
         self.namespace = f"s-{uuid.uuid4().hex[:10]}"
-        namespaces.create_namespace(self.namespace)
+        namespaces.create_namespace(self.namespace, Family.SERVICE_BUS)
         namespaces.pause_clock(self.namespace)
         self.queue = EntityAddress(self.namespace, "q")
         self.settings = QueueSettings(

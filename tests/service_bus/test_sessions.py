@@ -22,7 +22,7 @@ from broker_core.common.errors import (
     SessionCannotBeLocked,
     SessionLockLost,
 )
-from broker_core.common.types import Actor, EntityStatus, MessageState, Right
+from broker_core.common.types import Actor, EntityStatus, Family, MessageState, Right
 from broker_core.service_bus import entities
 from broker_core.service_bus.messages.renewal import renewer
 from broker_core.service_bus.messages.tidying import settle_sessions
@@ -728,7 +728,7 @@ def test_the_sweep_walks_past_sessions_that_live(make_queue, step, monkeypatch):
 
 def test_the_example_of_the_page_runs(broker_database):
     page = (Path(__file__).parents[2] / "docs" / "sessions.md").read_text()
-    namespaces.create_namespace("demo")
+    namespaces.create_namespace("demo", Family.SERVICE_BUS)
     names = {}
     exec(re.search(r"```python\n(.*?)```", page, re.DOTALL)[1], names)
     assert service_bus.peek(names["orders"]) == []

@@ -16,7 +16,7 @@ from broker_core.common.errors import (
     NotAllowed,
     NotAuthorized,
 )
-from broker_core.common.types import Actor, EntityAddress, EntityStatus, Right, Tier
+from broker_core.common.types import Actor, EntityAddress, EntityStatus, Family, Right, Tier
 from broker_core.models import Entity, Rule
 from broker_core.service_bus import configured_limits, entities
 from broker_core.service_bus.rules.filters import CorrelationFilter, TrueFilter, compile_action, compile_filter
@@ -41,7 +41,7 @@ def space(request):
         return
     request.getfixturevalue("db")
     with connections.callers_transaction():
-        namespaces.create_namespace("space")
+        namespaces.create_namespace("space", Family.SERVICE_BUS)
         entities.create_topic(NEWS)
         entities.create_subscription(ALL)
         yield
@@ -401,7 +401,7 @@ def test_a_namespace_has_so_many_queues_and_topics(narrow):
 
 
 def test_a_basic_namespace_has_queues_alone():
-    namespaces.create_namespace("basic", tier="Basic")
+    namespaces.create_namespace("basic", Family.SERVICE_BUS, tier="Basic")
     queue = EntityAddress("basic", "q")
     assert namespaces.get_namespace("basic").tier is Tier.BASIC
     with pytest.raises(NotAllowed, match="Basic, which does not support topics"):
@@ -420,7 +420,7 @@ def test_a_basic_namespace_has_queues_alone():
 
 
 def test_no_message_lives_longer_than_a_basic_namespace_lets_it():
-    namespaces.create_namespace("basic", tier=Tier.BASIC)
+    namespaces.create_namespace("basic", Family.SERVICE_BUS, tier=Tier.BASIC)
     queue = entities.create_queue(EntityAddress("basic", "q"))
     assert queue.settings.default_message_time_to_live == timedelta(days=14)
     with pytest.raises(InvalidArgument, match="1 s to 14 days"):
@@ -434,7 +434,7 @@ def test_no_message_lives_longer_than_a_basic_namespace_lets_it():
     ("tier", "default", "largest"), [("basic", 256, 256), ("standard", 256, 256), ("premium", 1024, 102_400)]
 )
 def test_the_tier_says_how_large_a_message_may_be(tier, default, largest):
-    namespaces.create_namespace("other", tier=tier)
+    namespaces.create_namespace("other", Family.SERVICE_BUS, tier=tier)
     queue = entities.create_queue(EntityAddress("other", "q"))
     assert queue.settings.max_message_size_in_kilobytes == default
     entities.update_queue(queue.address, max_message_size_in_kilobytes=largest)
@@ -445,7 +445,7 @@ def test_the_tier_says_how_large_a_message_may_be(tier, default, largest):
 def test_relaxed_limits_lift_the_sizes_of_a_tier_and_not_what_it_lacks(settings):
     settings.VITRINE_LIMITS = "relaxed"
     entities.create_queue(ORDERS, max_message_size_in_kilobytes=102_400)
-    namespaces.create_namespace("basic", tier="basic")
+    namespaces.create_namespace("basic", Family.SERVICE_BUS, tier="basic")
     with pytest.raises(NotAllowed, match="does not support topics"):
         entities.create_topic(EntityAddress("basic", "t"))
 
@@ -470,7 +470,7 @@ def test_the_tier_changes_where_everything_fits():
 @pytest.mark.parametrize("tier", ["gold", "", None, 3])
 def test_a_tier_that_is_none_is_refused(tier):
     with pytest.raises(InvalidArgument, match="must be one of basic, standard, premium"):
-        namespaces.create_namespace("other", tier=tier)
+        namespaces.create_namespace("other", Family.SERVICE_BUS, tier=tier)
 
 
 # Forwards (SB-171, SB-175 to SB-177, SB-193, SB-242)
@@ -556,7 +556,7 @@ def test_a_subscriptions_time_to_live_is_lowered_by_its_topics():
 
 
 def test_what_a_tier_gives_says_so():
-    namespaces.create_namespace("basic", tier="basic")
+    namespaces.create_namespace("basic", Family.SERVICE_BUS, tier="basic")
     queue = EntityAddress("basic", "q")
     entities.create_queue(queue)
     found = entities.effective(queue)

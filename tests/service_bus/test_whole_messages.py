@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from broker_core import namespaces, service_bus
 from broker_core.common.errors import InvalidArgument
 from broker_core.common.typed import Typed
-from broker_core.common.types import BodyKind, EntityAddress
+from broker_core.common.types import BodyKind, EntityAddress, Family
 from broker_core.service_bus import AmqpSections, Section, encode_message, entities, read_message, sections
 from broker_core.service_bus.rules.amqp.sections import list_items, map_items
 from broker_core.service_bus.rules.amqp.types import decode, encode
@@ -144,7 +144,7 @@ many = settings(max_examples=8)
 
 def a_queue():
     queue = EntityAddress(f"w-{uuid.uuid4().hex[:10]}", "queue")
-    namespaces.create_namespace(queue.namespace)
+    namespaces.create_namespace(queue.namespace, Family.SERVICE_BUS)
     entities.create_queue(queue)
     return queue
 

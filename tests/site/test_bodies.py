@@ -8,7 +8,7 @@ from django.conf import settings
 from django.urls import reverse
 
 from broker_core import namespaces, service_bus
-from broker_core.common.types import EntityAddress
+from broker_core.common.types import EntityAddress, Family
 from broker_core.service_bus import entities
 from explorer.site import bodies
 
@@ -98,7 +98,7 @@ def test_pages_with_a_limit_of_their_own_exist():
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(("role", "status"), [("operator", 302), (None, 413)])
 def test_who_is_signed_in_may_send_a_large_file(live_site, client, person, role, status):
-    address = EntityAddress(namespaces.ensure_namespace("large", tier="premium").name, "q")
+    address = EntityAddress(namespaces.ensure_namespace("large", Family.SERVICE_BUS, tier="premium").name, "q")
     entities.create_queue(address, max_message_size_in_kilobytes=10 * 1024)
     cookies = {}
     if role:

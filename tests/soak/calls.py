@@ -143,7 +143,7 @@ class ServiceBusCalls(Calls):
     subscriptions: ClassVar = ("all", "reds", "onward")
 
     def make(self) -> None:
-        namespaces.create_namespace(self.namespace)
+        namespaces.create_namespace(self.namespace, Family.SERVICE_BUS)
         lock: dict[str, Any] = {"lock_duration": 20 * SECOND}
         entities.create_queue(self.address("work"), max_delivery_count=3, dead_lettering_on_message_expiration=True, **lock)
         entities.create_queue(self.address("brief"), default_message_time_to_live=40 * SECOND, max_delivery_count=2, **lock)

@@ -28,7 +28,7 @@ import psycopg
 
 from broker_core import namespaces, service_bus
 from broker_core.common.errors import BrokerUnavailable, LockLost, ServerBusy
-from broker_core.common.types import EntityAddress, EventKind
+from broker_core.common.types import EntityAddress, EventKind, Family
 from broker_core.runtime import contention
 from broker_core.runtime.gathering import Gathering
 from broker_core.service_bus import entities
@@ -76,7 +76,7 @@ class KilledServer:
         outcome = Outcome()
         self._queue = EntityAddress(f"killed-{uuid4().hex[:8]}", "queue")
         with using(Database(dsn=self.dsn)):
-            namespaces.create_namespace(self._queue.namespace)
+            namespaces.create_namespace(self._queue.namespace, Family.SERVICE_BUS)
             entities.create_queue(self._queue, max_delivery_count=2000)
             clients = [self._start(number, role) for number, role in enumerate(ROLES)]
             try:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from broker_core import namespaces
-from broker_core.common.types import EntityAddress
+from broker_core.common.types import EntityAddress, Family
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message
 
@@ -52,7 +52,7 @@ class Scene:
 
     def make(self) -> None:
         """Create everything. Needs relaxed limits, for the short locks."""
-        namespaces.create_namespace(self.namespace)
+        namespaces.create_namespace(self.namespace, Family.SERVICE_BUS)
         common: dict[str, Any] = {"lock_duration": LOCK}
         if "queues" in self.kinds:
             entities.create_queue(self.address("work"), max_delivery_count=4, dead_lettering_on_message_expiration=True, **common)

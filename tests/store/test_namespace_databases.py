@@ -19,7 +19,7 @@ from django.urls import reverse
 import broker_core
 from broker_core import namespaces, queue_storage, rabbitmq, reads, service_bus, tasks
 from broker_core.common.errors import EntityNotFound, NotAllowed
-from broker_core.common.types import EntityAddress
+from broker_core.common.types import EntityAddress, Family
 from broker_core.models import ArchiveFile, Entity, SweepRun
 from broker_core.rabbitmq.messages.publishing import Publication
 from broker_core.service_bus import entities
@@ -68,7 +68,7 @@ def two_databases(_second_database):
 def queues(two_databases):
     """A queue in each database, of the same path and, since both are empty, often of the same id."""
     for queue in (NEAR, FAR):
-        namespaces.create_namespace(queue.namespace)
+        namespaces.create_namespace(queue.namespace, Family.SERVICE_BUS)
         entities.create_queue(queue, dead_lettering_on_message_expiration=True)
     return NEAR, FAR
 
@@ -84,7 +84,7 @@ def all_rows(alias):
 
 def test_a_namespace_lives_in_its_database_and_leaves_nothing_in_the_default_one(two_databases):
     before = all_rows("default")
-    namespaces.create_namespace("Far")
+    namespaces.create_namespace("Far", Family.SERVICE_BUS)
     entities.create_queue(FAR)
     numbers = service_bus.send(FAR, [Message(b"1"), Message(b"2"), Message(b"3")])
     locked = service_bus.receive(FAR, 2)

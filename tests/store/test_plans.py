@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from broker_core import namespaces
-from broker_core.common.types import EntityAddress
+from broker_core.common.types import EntityAddress, Family
 from broker_core.management.commands.show_sql import PLACEHOLDER
 from broker_core.service_bus import entities
 from broker_core.store import connections
@@ -99,7 +99,7 @@ def prepare(connection, name):
 
 @pytest.mark.parametrize("before", ["new", "emptied and vacuumed"])
 def test_the_join_order_holds_on_empty_small_and_full_tables(connection, before):
-    namespaces.create_namespace("plans")
+    namespaces.create_namespace("plans", Family.SERVICE_BUS)
     queue = EntityAddress("plans", "q")
     entities.create_queue(queue)
     if before != "new":

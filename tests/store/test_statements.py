@@ -9,7 +9,7 @@ from psycopg._queries import PostgresQuery, _query2pg
 from psycopg.adapt import Transformer
 
 from broker_core import namespaces, service_bus
-from broker_core.common.types import EntityAddress, SubQueue
+from broker_core.common.types import EntityAddress, Family, SubQueue
 from broker_core.management.commands.show_sql import PLANNED, plan_of
 from broker_core.runtime.pacing import advance_head
 from broker_core.service_bus import entities
@@ -85,7 +85,7 @@ def test_an_unknown_statement_is_named():
 
 def test_the_head_never_passes_a_message_that_is_being_moved_in(broker_database):
     """Raising the bound waits for whoever moves a message below it, then looks with a new snapshot."""
-    namespaces.create_namespace("head-race")
+    namespaces.create_namespace("head-race", Family.SERVICE_BUS)
     queue = EntityAddress("head-race", "q")
     entities.create_queue(queue)
     service_bus.send(queue, [Message(b"a"), Message(b"b"), Message(b"c")])
@@ -115,7 +115,7 @@ def _advance(entity_id):
 
 def test_a_message_that_changes_while_it_is_settled_is_settled_all_the_same(broker_database):
     """A renewal that commits while a settlement waits for it leaves a version of the row that its snapshot cannot see."""
-    namespaces.create_namespace("settle-race")
+    namespaces.create_namespace("settle-race", Family.SERVICE_BUS)
     queue = EntityAddress("settle-race", "q")
     entities.create_queue(queue)
     for settle in (
@@ -175,7 +175,7 @@ def test_an_entity_is_looked_up_as_soon_as_there_are_a_few(broker_database):
     connection = connections.current()
     ((options,),) = connection.execute("SELECT reloptions FROM pg_class WHERE relname = 'vitrine_entity'").fetchall()
     threshold = int(dict(option.split("=") for option in options)["autovacuum_analyze_threshold"])
-    namespaces.create_namespace("statistics")
+    namespaces.create_namespace("statistics", Family.SERVICE_BUS)
     for n in range(threshold + 5):
         entities.create_queue(EntityAddress("statistics", f"q{n}"))
     with connection.transaction(force_rollback=True):

@@ -7,7 +7,7 @@ import pytest
 
 from broker_core import namespaces, service_bus, tasks
 from broker_core.common.errors import ServerBusy
-from broker_core.common.types import EntityAddress
+from broker_core.common.types import EntityAddress, Family
 from broker_core.models import SweepRun
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.values import Message
@@ -28,7 +28,7 @@ def test_each_sweep_runs_with_nothing_to_do_and_is_recorded(task):
 
 def test_archiving_is_recorded(settings, tmp_path):
     settings.ARCHIVE_URL = str(tmp_path)
-    namespaces.create_namespace("space")
+    namespaces.create_namespace("space", Family.SERVICE_BUS)
     queue = entities.create_queue(EntityAddress("space", "q")).address
     service_bus.send(queue, [Message(b"1"), Message(b"2")])
     assert tasks.archive_events()["events"] >= 2
@@ -54,7 +54,7 @@ def test_a_clean_up_that_finds_another_at_work_is_no_fault():
 
 
 def test_a_sweep_does_its_work():
-    namespaces.create_namespace("space")
+    namespaces.create_namespace("space", Family.SERVICE_BUS)
     queue = entities.create_queue(EntityAddress("space", "q"), dead_lettering_on_message_expiration=True).address
     namespaces.pause_clock("space")
     service_bus.send(queue, [Message(b"1", time_to_live=timedelta(seconds=10)), Message(b"2")])

@@ -24,7 +24,7 @@ from broker_core.common.errors import (
     StorageFull,
 )
 from broker_core.common.typed import Typed
-from broker_core.common.types import Actor, BodyKind, EntityAddress, Right
+from broker_core.common.types import Actor, BodyKind, EntityAddress, Family, Right
 from broker_core.export_format import lines as export_lines
 from broker_core.export_format.lines import duration, parse_duration
 from broker_core.runtime import room
@@ -171,7 +171,7 @@ def test_a_clock_that_left_real_time_goes_on_and_a_real_one_stays_real(namespace
     namespaces.step_clock(namespace, timedelta(days=400))
     assert namespaces.get_clock(copied(namespace)).now == namespaces.get_clock(namespace).now
     real = f"r-{uuid.uuid4().hex[:8]}"
-    namespaces.create_namespace(real, "with a description", tier="premium")
+    namespaces.create_namespace(real, Family.SERVICE_BUS, "with a description", tier="premium")
     copy = copied(real)
     assert not namespaces.get_clock(copy).is_manual
     assert (namespaces.get_namespace(copy).description, namespaces.get_namespace(copy).tier) == ("with a description", "premium")
@@ -200,7 +200,7 @@ def test_what_is_deleted_meanwhile_is_left_out_and_its_own_world_is_not_exported
     assert [e["path"] for e in of_kind(lines, "entity")] == [stays.path]
     with pytest.raises(EntityNotFound):
         exported("nowhere")
-    namespaces.create_namespace("own-world", is_system=True)
+    namespaces.create_namespace("own-world", Family.SERVICE_BUS, is_system=True)
     with pytest.raises(NotAllowed, match="used by Vitrine itself"):
         exported("own-world")
 
@@ -388,7 +388,7 @@ MESSAGES = st.builds(
 @given(sent=st.lists(MESSAGES, max_size=5), story=steps_of_a_story, dead_lettering=st.booleans())
 def test_the_import_of_an_export_gives_an_equal_export(broker_database, sent, story, dead_lettering):
     namespace = f"e-{uuid.uuid4().hex[:10]}"
-    namespaces.create_namespace(namespace)
+    namespaces.create_namespace(namespace, Family.SERVICE_BUS)
     namespaces.pause_clock(namespace)
     queue = EntityAddress(namespace, "q")
     options = {"lock_duration": 20 * SECOND, "max_delivery_count": 2, "dead_lettering_on_message_expiration": dead_lettering}
@@ -434,7 +434,7 @@ def stored(queue):
 def test_an_old_file_is_not_deleted_on_idle_at_its_import(broker_database, is_manual):
     """SB-190: idleness begins with the import, except with a manual clock, which continues from the exported time."""
     namespace, name = f"e-{uuid.uuid4().hex[:10]}", f"c-{uuid.uuid4().hex[:10]}"
-    namespaces.create_namespace(namespace)
+    namespaces.create_namespace(namespace, Family.SERVICE_BUS)
     if is_manual:
         namespaces.pause_clock(namespace)
     entities.create_queue(EntityAddress(namespace, "brief"), auto_delete_on_idle=timedelta(minutes=5))

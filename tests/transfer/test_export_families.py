@@ -132,7 +132,7 @@ def tell(queue, story):
 @given(story=STEPS, spent_after=st.none() | st.integers(1, 2))
 def test_the_import_of_an_accounts_export_gives_an_equal_export(broker_database, story, spent_after):
     account = f"e{uuid.uuid4().hex[:10]}"
-    namespaces.create_namespace(account, family=Family.QUEUE_STORAGE)
+    namespaces.create_namespace(account, Family.QUEUE_STORAGE)
     namespaces.pause_clock(account)
     queue = EntityAddress(account, "jobs")
     storage.create_queue(queue, max_dequeue_count=spent_after)

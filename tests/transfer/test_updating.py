@@ -9,7 +9,7 @@ from django.core.management import CommandError, call_command
 from broker_core import namespaces, rabbitmq, reads, service_bus
 from broker_core import queue_storage as storage
 from broker_core.common.errors import InvalidArgument, NotAllowed, NotAuthorized, PreviewOutdated
-from broker_core.common.types import Actor, EntityAddress, EntityStatus, HistoryLevel, Right, Tier
+from broker_core.common.types import Actor, EntityAddress, EntityStatus, Family, HistoryLevel, Right, Tier
 from broker_core.rabbitmq.rules.policies import Policy
 from broker_core.service_bus import entities
 from broker_core.service_bus.entities import shared_access
@@ -384,6 +384,6 @@ def test_a_namespace_that_appears_twice_is_refused(jobs):
 
 
 def test_vitrines_own_namespace_is_refused(shop):
-    own = namespaces.ensure_namespace("system", is_system=True).name
+    own = namespaces.ensure_namespace("system", Family.SERVICE_BUS, is_system=True).name
     with pytest.raises(NotAllowed, match="used by Vitrine itself"):
         preview_import(exported(shop), name=own)

@@ -41,7 +41,7 @@ def create_vhost(name: str, description: str = "", *, actor: Actor | None = None
     """
 
     def steps() -> Steps:
-        created = yield from namespaces.create_namespace.steps(name, description, family=Family.RABBITMQ, actor=actor)
+        created = yield from namespaces.create_namespace.steps(name, Family.RABBITMQ, description, actor=actor)
         yield insert_exchanges(created.id, STORED, ["{}"] * len(STORED))
         return created
 

@@ -4,7 +4,7 @@ from django.core.management.base import CommandError
 
 from broker_core import namespaces
 from broker_core.common.family import definition_of
-from broker_core.common.types import EntityAddress
+from broker_core.common.types import EntityAddress, Family
 from broker_core.models import Entity
 from explorer.models import AnalysisRun
 
@@ -28,7 +28,7 @@ def queue_of(namespace: str, path: str, *, create: bool) -> Entity:
     """
     found = Entity.objects.filter(namespace__name__iexact=namespace, path__iexact=path, deleted_at=None)
     if create and not found.exists():
-        family = namespaces.ensure_namespace(namespace).family
+        family = namespaces.ensure_namespace(namespace, Family.SERVICE_BUS).family
         definition_of(family).create_queue(EntityAddress(namespace, path))
     if (entity := found.first()) is None:
         raise CommandError(f"There is no {namespace}/{path}. Check its name, or add --create.")

@@ -7,7 +7,7 @@ from datetime import timedelta
 from broker_core import namespaces, service_bus
 from broker_core.common.errors import EntityExists
 from broker_core.common.typed import Typed
-from broker_core.common.types import Actor, EntityAddress
+from broker_core.common.types import Actor, EntityAddress, Family
 from broker_core.service_bus import entities
 from broker_core.service_bus.entities import shared_access
 from broker_core.service_bus.rules.filters import CorrelationFilter, Rule, compile_action, compile_filter
@@ -81,7 +81,7 @@ CONSUMED = QUEUES.keys() - {PLAYGROUND} | set(SUBSCRIPTION_PATHS.values())  # pa
 
 def seed(namespace: str = NAMESPACE, *, history_messages: int = history.MESSAGES) -> None:
     """Create the missing entities and keys, then generate history and put examples into the playground."""
-    namespaces.ensure_namespace(namespace, "Demo: a web shop")
+    namespaces.ensure_namespace(namespace, Family.SERVICE_BUS, "Demo: a web shop")
     for path, settings in QUEUES.items():
         entities.ensure_queue(EntityAddress(namespace, path), settings)
     events = EntityAddress(namespace, EVENTS)

@@ -8,7 +8,7 @@ import pytest
 
 from broker_core import namespaces
 from broker_core.common.errors import ServerBusy
-from broker_core.common.types import Actor, EntityAddress, Right
+from broker_core.common.types import Actor, EntityAddress, Family, Right
 from broker_core.history import manifest
 from broker_core.models import ArchiveEpoch, ArchiveFile, ArchiveRebuild, ArchiveSlice, Entity
 from broker_core.service_bus import entities
@@ -92,7 +92,7 @@ class StandIn(execution.Jobs):
 
 def test_each_report_that_a_run_asks_for_is_stored_under_its_key(archive, settings, tmp_path, monkeypatch):
     settings.RUNS_FOLDER = tmp_path / "runs"
-    namespaces.ensure_namespace("demo")
+    namespaces.ensure_namespace("demo", Family.SERVICE_BUS)
     entities.create_queue(EntityAddress("demo", "orders"))
     asked = [BY_SLUG["waiting"], BY_SLUG["flow"]]
     form, scope = asked_of(asked, {"queue": Entity.objects.get(path="orders").pk})

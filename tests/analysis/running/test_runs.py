@@ -9,7 +9,7 @@ from kombu.exceptions import OperationalError
 
 from broker_core import namespaces
 from broker_core.common.errors import NotAuthorized
-from broker_core.common.types import Actor, EntityAddress, Right
+from broker_core.common.types import Actor, EntityAddress, Family, Right
 from broker_core.models import Entity
 from broker_core.service_bus import entities
 from explorer.analysis import tasks
@@ -27,7 +27,7 @@ VIEWER = Actor("user", "bob", Right.BROWSE)
 @pytest.fixture
 def queue():
     path = f"q-{uuid4().hex[:8]}"
-    namespaces.ensure_namespace("runs")
+    namespaces.ensure_namespace("runs", Family.SERVICE_BUS)
     entities.create_queue(EntityAddress("runs", path))
     return Entity.objects.get(path=path)
 

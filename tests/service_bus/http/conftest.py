@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from broker_core import namespaces, service_bus
-from broker_core.common.types import EntityAddress
+from broker_core.common.types import EntityAddress, Family
 from broker_core.service_bus import entities
 from broker_core.service_bus.entities import shared_access
 from broker_core.service_bus.rules import sas
@@ -64,7 +64,7 @@ class HttpEntity:
 
 def maker(site: str, create):
     def make(path: str = "orders", *, namespace: str | None = None, **settings) -> HttpEntity:
-        namespace = namespaces.ensure_namespace(namespace or f"http-{uuid4().hex[:8]}").name
+        namespace = namespaces.ensure_namespace(namespace or f"http-{uuid4().hex[:8]}", Family.SERVICE_BUS).name
         address = EntityAddress(namespace, path)
         create(address, **settings)
         return HttpEntity(site, address, shared_access.get_policy(namespace, shared_access.ROOT_POLICY).primary_key)
