@@ -63,13 +63,22 @@ def _log_and_answer(exc: BrokerError, request: Request) -> Answer:
 
 
 async def _write(answer: Answer, request: Request, send) -> None:
-    await send({"type": "http.response.start", "status": answer.status, "headers": answer.raw_headers()})
-    await send({"type": "http.response.body", "body": answer.body, "more_body": answer.undo is not None})
+    """Send a response. One that can be undone gets its end when the client is seen to be connected: a client that has all of it
+    may close the connection at once."""
+    start = {"type": "http.response.start", "status": answer.status, "headers": answer.raw_headers()}
     if answer.undo is None:
+        await send(start)
+        await send({"type": "http.response.body", "body": answer.body, "more_body": False})
         return
+    first, last = answer.body[:-1], answer.body[-1:]
+    if last:
+        await send(start)
+        await send({"type": "http.response.body", "body": first, "more_body": True})
     try:
         await request.require_connected()
     except ClientGone:
         await answer.undo()
-    else:
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        return
+    if not last:
+        await send(start)
+    await send({"type": "http.response.body", "body": last, "more_body": False})

@@ -276,6 +276,27 @@ async def test_answer_is_undone_if_its_client_left_while_it_was_written(leaves):
     assert written[-1].get("more_body") is leaves
 
 
+@pytest.mark.parametrize("body", [b"", b"x", b"xyz"])
+@pytest.mark.asyncio
+async def test_a_client_that_leaves_with_the_whole_answer_has_it(body):
+    """Regression: it closed the connection so soon that its message was released, and delivered again."""
+    client, undone, got = Client(), [], []
+    request = client.request()
+
+    async def undo():
+        undone.append(True)
+
+    async def send(event):
+        got.append(event.get("body", b""))
+        if b"".join(got) == body:
+            client.left.set()
+            await asyncio.sleep(0.01)
+
+    await asgi._write(answers.Answer(201, body=body, undo=undo), request, send)
+    request.close()
+    assert (b"".join(got), undone) == (body, [])
+
+
 @pytest.mark.parametrize(("query", "seconds"), [(b"", 60), (b"timeout=0", 0), (b"timeout=2.5&x=1", 2.5), (b"timeout=3600", 3600)])
 def test_timeout(query, seconds):
     assert Client().request(query).timeout_seconds == seconds
