@@ -1,22 +1,28 @@
-"""Small charts of the last half hour: four figures by minute with their axes, and the trend beside an entry of a list. Pure."""
+"""Small charts of the last half hour: four figures by minute with their axes, the traffic at the top of an entity's page, and the
+trend beside an entry of a list. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import groupby
+from typing import Any
 
 from broker_core.reads import Times, TrafficPoint
 
-from .series import Mark, Tick, brief, count_ticks, nice_ceiling, placed_marks
+from .axis import Tick, count_ticks, labelled
+from .chart import Mark, placed_marks
+from .labels import brief, round_count, round_duration
+from .scale import DURATIONS, Scale, count_end, linear, round_up
+from .series import area, line
 from .traffic import Marked
 
 WIDTH, HEIGHT = 280, 128
 LEFT, RIGHT, TOP, BOTTOM = 32.0, 272.0, 8.0, 106.0
 TREND_WIDTH, TREND_HEIGHT = 120.0, 24.0
 TICK_MINUTES = 10
-_DURATIONS = (0.004, 0.01, 0.02, 0.04, 0.1, 0.2, 0.4, 1, 2, 4, 10, 20, 60, 120, 300, 600, 1800, 3600, 7200, 18_000, 86_400)
+SPARK_WIDTH, SPARK_HEIGHT, SPARK_MINUTES = 220, 38, 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +62,9 @@ class SmallChart:
 
     name: str
     title: str
-    series: tuple[Series, ...]
-    x_ticks: tuple[Tick, ...]
-    y_ticks: tuple[Tick, ...]
+    series: Sequence[Series]
+    x_ticks: Sequence[Tick]
+    y_ticks: Sequence[Tick]
     legend: tuple[Legend, ...]
     words: str
     marks: tuple[Mark, ...] = ()
@@ -71,6 +77,20 @@ class Trend:
     x: float
     y: float
     words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Spark:
+    """Messages per minute: points of two SVG polylines in a plot of `SPARK_WIDTH` by `SPARK_HEIGHT` units.
+
+    top: the value at the upper edge of the plot. words: a description. both: whether there are outgoing messages.
+    """
+
+    sent: str
+    completed: str
+    top: int
+    words: str
+    both: bool
 
 
 def minutes(points: Sequence[TrafficPoint]) -> list[Minute]:
@@ -91,6 +111,19 @@ def minutes(points: Sequence[TrafficPoint]) -> list[Minute]:
     return found
 
 
+def _count_axis(values: Sequence[int]) -> tuple[Scale, list[Tick]]:
+    top = count_end(max(values, default=0))
+    scale = linear(0, top, BOTTOM, TOP)
+    return scale, labelled((0, top // 2, top) if top % 2 == 0 else count_ticks(top), scale, round_count)
+
+
+def _duration_axis(values: Sequence[timedelta]) -> tuple[Scale, list[Tick]]:
+    highest = max(values, default=timedelta(0))
+    top = next((one for one in DURATIONS if one >= highest), highest)
+    scale = linear(timedelta(0), top, BOTTOM, TOP)
+    return scale, labelled((timedelta(0), top / 2, top), scale, round_duration)
+
+
 def four(points: Sequence[TrafficPoint], marks: Sequence[Marked] = ()) -> list[SmallChart]:
     """Messages per minute, backlog, waiting time, dead letters. A minute that is not over has no rate yet."""
     known = minutes(points)
@@ -98,34 +131,51 @@ def four(points: Sequence[TrafficPoint], marks: Sequence[Marked] = ()) -> list[S
         return []
     over = [one for one in known if one.is_over] or known
     begin, end = known[0].at, known[-1].at
+    x = linear(begin, end, LEFT, RIGHT)
     last, dead_before = known[-1], known[max(0, len(known) - 6)].dead
-    waits = [(one.at, wait.total_seconds()) for one in over if (wait := one.waited.percentile(0.95)) is not None]
+    waits = [(one.at, wait) for one in over if (wait := one.waited.percentile(0.95)) is not None]
     wait = sum((one.waited for one in over[-5:]), Times()).percentile(0.95)
     new = last.dead - dead_before
     span = f"from {begin:%H:%M} to {end:%H:%M} UTC"
     charts = [
         _chart(
-            "rates", "Per minute", begin, end, {"in": [(m.at, m.sent) for m in over], "out": [(m.at, m.completed) for m in over]},
+            "rates", "Per minute", x, {"in": [(m.at, m.sent) for m in over], "out": [(m.at, m.completed) for m in over]},
             (Legend("in", f"{over[-1].sent:,}", "in"), Legend("out", f"{over[-1].completed:,}", "out")),
             f"Messages per minute {span}: {sum(m.sent for m in over):,} came in, {sum(m.completed for m in over):,} went out",
         ),
         _chart(
-            "backlog", "Backlog", begin, end, {"in": [(m.at, m.active) for m in known]},
+            "backlog", "Backlog", x, {"in": [(m.at, m.active) for m in known]},
             (Legend("", f"{last.active:,}", "message" if last.active == 1 else "messages"),),
             f"Messages in the queues {span}: now {last.active:,}, at most {max(m.active for m in known):,}",
         ),
         _chart(
-            "wait", "Wait, 95th percentile", begin, end, {"in": waits}, (Legend("", brief(wait), ""),),
-            f"95 of 100 messages waited at most so long, {span}: {brief(wait)} in the last five minutes", in_seconds=True,
+            "wait", "Wait, 95th percentile", x, {"in": waits}, (Legend("", brief(wait), ""),),
+            f"95 of 100 messages waited at most so long, {span}: {brief(wait)} in the last five minutes", axis=_duration_axis,
         ),
         _chart(
-            "dead", "Dead-lettered", begin, end, {"dead": [(m.at, m.dead) for m in known]},
+            "dead", "Dead-lettered", x, {"dead": [(m.at, m.dead) for m in known]},
             (Legend("dead" if last.dead else "", f"{last.dead:,}", f"{new:+,} in 5 min" if new else ""),),
             f"Dead letters {span}: now {last.dead:,}, at the beginning {known[0].dead:,}", is_stepped=True,
         ),
     ]  # fmt: skip
-    placed = placed_marks((_x(one.at, begin, end), one.letter, one.text) for one in marks if begin <= one.at)
-    return [replace(chart, marks=placed) for chart in charts]
+    first = begin.replace(minute=begin.minute // TICK_MINUTES * TICK_MINUTES)
+    hours = [at for i in range(6) if begin <= (at := first + timedelta(minutes=TICK_MINUTES * i)) <= end]
+    x_ticks = labelled(hours, x, "{:%H:%M}".format)
+    placed = placed_marks((x(min(one.at, end)), one.letter, one.text) for one in marks if begin <= one.at)
+    return [replace(chart, x_ticks=x_ticks, marks=placed) for chart in charts]
+
+
+def _chart(
+    name: str, title: str, x: Scale, lines: Mapping[str, Sequence[tuple[datetime, Any]]], legend: tuple[Legend, ...], words: str,
+    *, axis: Callable[[Sequence[Any]], tuple[Scale, list[Tick]]] = _count_axis, is_stepped: bool = False,
+) -> SmallChart:  # fmt: skip
+    y, y_ticks = axis([value for points in lines.values() for _, value in points])
+    series = []
+    for css, values in reversed(list(lines.items())):
+        if points := [(x(at), y(value)) for at, value in values]:
+            path, below = line(points, is_stepped=is_stepped), area(points, BOTTOM, is_stepped=is_stepped)
+            series.append(Series(css, path, below, *points[-1]))
+    return SmallChart(name, title, tuple(series), (), y_ticks, legend, words)
 
 
 def trend(numbers: Sequence[int], what: str) -> Trend | None:
@@ -133,64 +183,39 @@ def trend(numbers: Sequence[int], what: str) -> Trend | None:
     top = max(numbers, default=0)
     if not top:
         return None
-    step = TREND_WIDTH / max(1, len(numbers) - 1)
-    points = [(i * step, TREND_HEIGHT - 2 - (TREND_HEIGHT - 4) * value / top) for i, value in enumerate(numbers)]
-    path = _stepped(points)
-    (x, y), words = points[-1], f"{what} in the last {len(numbers)} minutes: from {numbers[0]:,} to {numbers[-1]:,}"
-    return Trend(path, f"{path}V{TREND_HEIGHT:.0f}H0Z", x, round(y, 1), words)
+    x, y = linear(0, max(1, len(numbers) - 1), 0, TREND_WIDTH), linear(0, top, TREND_HEIGHT - 2, 2)
+    points = [(x(i), y(value)) for i, value in enumerate(numbers)]
+    words = f"{what} in the last {len(numbers)} minutes: from {numbers[0]:,} to {numbers[-1]:,}"
+    return Trend(line(points, is_stepped=True), area(points, TREND_HEIGHT, is_stepped=True), *points[-1], words)
 
 
-def _chart(
-    name: str, title: str, begin: datetime, end: datetime, lines: Mapping[str, Sequence[tuple[datetime, float]]],
-    legend: tuple[Legend, ...], words: str, *, in_seconds: bool = False, is_stepped: bool = False,
-) -> SmallChart:  # fmt: skip
-    highest = max((value for points in lines.values() for _, value in points), default=0)
-    if in_seconds:
-        top = next((one for one in _DURATIONS if one >= highest), highest)
-        labels = [(part * top, _seconds(part * top)) for part in (0, 0.5, 1)]
-    else:
-        top = nice_ceiling(int(highest))
-        steps = count_ticks(top)
-        labels = [(value, _short(value)) for value in ([0, top // 2, top] if top % 2 == 0 else steps)]
+def spark(
+    points: Sequence[TrafficPoint], *, completes: bool = True, words: tuple[str, str] = ("sent", "completed")
+) -> Spark | None:
+    """The traffic as two lines with a common scale; None without traffic.
 
-    def y(value: float) -> float:
-        return round(BOTTOM - (BOTTOM - TOP) * value / top, 1)
-
-    drawn = []
-    for css, points in reversed(list(lines.items())):
-        if placed := [(_x(at, begin, end), y(value)) for at, value in points]:
-            path = _stepped(placed) if is_stepped else _straight(placed)
-            drawn.append(Series(css, path, f"{path}V{BOTTOM:.0f}H{placed[0][0]}Z", *placed[-1]))
-    first = begin.replace(minute=begin.minute // TICK_MINUTES * TICK_MINUTES)
-    hours = [first + timedelta(minutes=TICK_MINUTES * i) for i in range(6)]
-    x_ticks = tuple(Tick(_x(at, begin, end), f"{at:%H:%M}") for at in hours if begin <= at <= end)
-    return SmallChart(
-        name, title, tuple(drawn), x_ticks, tuple(Tick(y(value), text) for value, text in labels), legend, words
-    )  # fmt: skip
+    completes: False for an entity that completes no messages. words: the verbs for incoming and outgoing messages.
+    """
+    sent, completed = by_minute(points, lambda point: point.sent), by_minute(points, lambda point: point.completed)
+    highest = max([*sent, *completed], default=0)
+    if not highest:
+        return None
+    top = round(round_up(highest))
+    x, y = linear(0, max(1, len(sent) - 1), 0, SPARK_WIDTH), linear(0, top, SPARK_HEIGHT, 0)
+    drawn = {
+        name: " ".join(f"{x(i):.0f},{y(value)}" for i, value in enumerate(values))
+        for name, values in (("sent", sent), ("completed", completed))
+    }
+    described = f"{sum(sent):,} {words[0]} and {sum(completed):,} {words[1]}" if completes else f"{sum(sent):,} published"
+    return Spark(**drawn, top=top, words=f"{described} in the last {SPARK_MINUTES} minutes", both=completes)
 
 
-def _x(at: datetime, begin: datetime, end: datetime) -> float:
-    return round(LEFT + (RIGHT - LEFT) * (min(1.0, (at - begin) / (end - begin)) if end > begin else 1.0), 1)
-
-
-def _short(value: int) -> str:
-    for size, unit in ((1_000_000, "M"), (1000, "k")):
-        if value >= 10 * size or (value >= size and value % size == 0):
-            return f"{value / size:g} {unit}"
-    return f"{value:,}"
-
-
-def _seconds(value: float) -> str:
-    for size, unit in ((3600, "h"), (60, "min"), (1, "s"), (0.001, "ms")):
-        if value >= size:
-            return f"{value / size:.3g} {unit}"
-    return "0"
-
-
-def _straight(points: Iterable[tuple[float, float]]) -> str:
-    return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
-
-
-def _stepped(points: Sequence[tuple[float, float]]) -> str:
-    (x, y), *others = points
-    return f"M{x:.1f} {y:.1f}" + "".join(f"H{x:.1f}V{y:.1f}" for x, y in others)
+def by_minute(points: Sequence[TrafficPoint], count: Callable[[TrafficPoint], int]) -> list[int]:
+    """The counts added up by minute, oldest first. The last minute ends with the last point."""
+    if not points:
+        return []
+    size = max(1, 60 // points[0].seconds)
+    counts = [count(point) for point in points]
+    first = len(counts) % size
+    starts = [0, *range(first, len(counts), size)] if first else [*range(0, len(counts), size)]
+    return [sum(counts[begin:end]) for begin, end in zip(starts, [*starts[1:], len(counts)], strict=True)]

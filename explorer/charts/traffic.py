@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -10,7 +10,9 @@ from typing import Any
 from broker_core.common.durations import human
 from broker_core.reads import Times, TrafficPoint
 
-from .series import COLUMN_WIDTHS, Chart, brief, count_lines, duration_lines, stacked_bars
+from .chart import COLUMN_WIDTHS, Chart
+from .columns import count_lines, duration_lines, stacked_bars
+from .labels import brief
 
 EARLY = 0.25  # the share of an interval after which a rate of it is drawn
 MOST_MARKS = 20
@@ -196,18 +198,8 @@ class _Drawing:
         totals = {name: sum(getattr(point, name) for point in self.points) for name in names}
         rates = {name: [self._rate(point, name, size) for point in self.points] for name in names}
         lines = tuple(Line(name, word, f"{_latest(rates[name])}{_PER[unit]}") for name, word in names.items())
-        charts = [
-            count_lines(
-                self.starts,
-                rates,
-                one,
-                partial=self.partial,
-                marks=self.marks,
-            )
-            for one in COLUMN_WIDTHS
-        ]
         sentence = " and ".join(f"{totals[name]:,} {word}" for name, word in names.items()) + f" in {self.span}"
-        return Panel("rates", f"Messages per {unit}", "lines", charts, lines, " ".join(names), sentence)
+        return Panel("rates", f"Messages per {unit}", "lines", self._drawn(count_lines, rates), lines, " ".join(names), sentence)
 
     def backlog(self) -> Panel:
         active = [point.active for point in self.points]
@@ -218,9 +210,7 @@ class _Drawing:
     def oldest(self) -> Panel:
         ages = [point.oldest or None for point in self.points]  # none, where there was no message
         now, most = brief(ages[-1]), brief(max(filter(None, ages), default=None))
-        charts = [
-            duration_lines(self.starts, {"p50": ages}, (), one, partial=self.partial, marks=self.marks) for one in COLUMN_WIDTHS
-        ]
+        charts = self._drawn(duration_lines, {"p50": ages})
         sentence = f"The oldest message: {now} now, at most {most} in {self.span}"
         note = "" if any(ages) else f"No messages in {self.span}."
         return Panel("oldest", "Oldest message", "lines", charts, (Line("p50", "now", now),), "oldest", sentence, note)
@@ -237,7 +227,7 @@ class _Drawing:
         counts = {name: [getattr(point, name) for point in self.points] for name in names}
         totals = {name: sum(values) for name, values in counts.items()}
         lines = tuple(Line(name, word, f"{totals[name]:,}") for name, word in names.items())
-        charts = [stacked_bars(self.starts, counts, (), one, partial=self.partial, marks=self.marks) for one in COLUMN_WIDTHS]
+        charts = self._drawn(stacked_bars, counts)
         sentence = ", ".join(f"{totals[name]:,} {word}" for name, word in names.items()) + f" in {self.span}"
         note = "" if any(totals.values()) else f"No failures in {self.span}."
         length = human(timedelta(seconds=self.points[0].seconds))
@@ -248,7 +238,7 @@ class _Drawing:
         words = {"p50": "median", "p95": "95th percentile", "max": "longest"}
         lines = tuple(Line(which, word, brief(_duration(every, which))) for which, word in words.items())
         series = {which: [_duration(getattr(point, kind), which) for point in self.points] for which in words}
-        charts = [duration_lines(self.starts, series, (), one, partial=self.partial, marks=self.marks) for one in COLUMN_WIDTHS]
+        charts = self._drawn(duration_lines, series)
         columns = " ".join(f"{kind}_{which}" for which in words)
         if not every.count:
             return Panel(kind, title, "lines", charts, lines, columns, hint, f"No completed messages in {self.span}.")
@@ -257,9 +247,12 @@ class _Drawing:
 
     def _counts(self, name: str, title: str, series: dict[str, str], sentence: str, note: str = "") -> Panel:
         values = {one: [getattr(point, one) for point in self.points] for one in series}
-        charts = [count_lines(self.starts, values, one, partial=self.partial, marks=self.marks) for one in COLUMN_WIDTHS]
+        charts = self._drawn(count_lines, values)
         lines = tuple(Line(one, word, f"{values[one][-1]:,}") for one, word in series.items())
         return Panel(name, title, "lines", charts, lines, " ".join(series), sentence, note)
+
+    def _drawn(self, draw: Callable[..., Chart], series: dict[str, Any]) -> list[Chart]:
+        return [draw(self.starts, series, one, partial=self.partial, marks=self.marks) for one in COLUMN_WIDTHS]
 
     def _rate(self, point: TrafficPoint, name: str, size: int) -> float | None:
         """Messages per `size` seconds; of the interval that has not ended, as soon as enough of it has passed."""

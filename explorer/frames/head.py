@@ -10,12 +10,23 @@ from django.utils.http import urlencode
 
 from broker_core.common.types import EntityAddress, EntityKind, EntityStatus
 from broker_core.reads import EntityRow
+from explorer.charts.sparklines import Spark
 
-from .glance import Glance, Spark
 from .shell import May
 
 HEAD = "explorer/_entity_head.html"
 OPERATOR, ADMINISTRATOR = "the operator role", "the administrator role"
+
+
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """A setting in words. name: its name in the family's documentation. is_default: whether nobody has set it."""
+
+    name: str
+    word: str
+    value: str
+    source: str
+    is_default: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from broker_core.common.types import HistoryLevel
 from broker_core.queue_storage import StorageQueue
 from broker_core.queue_storage.rules.limits import DEFAULT_GRACE
 from broker_core.reads import EntityRow
-from explorer.frames.glance import Glance, Spark
-from explorer.frames.head import OPERATOR, Head, Link, Tag, link, menu, operate_url, page_url, pause_parts
+from explorer.charts.sparklines import Spark
+from explorer.frames.head import OPERATOR, Glance, Head, Link, Tag, link, menu, operate_url, page_url, pause_parts
 from explorer.frames.shell import May
 
 

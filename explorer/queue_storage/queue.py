@@ -13,10 +13,10 @@ from broker_core.common.errors import EntityNotFound
 from broker_core.common.types import EntityAddress, EventKind, Family
 from broker_core.queue_storage.reading import queue_facts
 from broker_core.reads import EntityRow
+from explorer.charts.sparklines import SPARK_MINUTES, spark
 from explorer.frames import timeline
 from explorer.frames.filtering import status_of
 from explorer.frames.forms.queries import HISTORY, RECEIVERS, StorageQuery
-from explorer.frames.glance import TRAFFIC_MINUTES, spark
 from explorer.frames.head import HEAD, Tag, page_url
 from explorer.frames.presenters import plural
 from explorer.frames.shell import about, address_of, cleaned, draws, show
@@ -67,7 +67,7 @@ def _head(request: HttpRequest, entity: EntityRow, context: Mapping[str, Any]) -
     address, actor = entity.address, request.actor
     stored = queue_storage.get_queue(address, actor=actor)
     poison = sibling(stored.poison, request) if stored.poison else None
-    traffic = spark(reads.traffic(address, TRAFFIC_MINUTES, actor=actor), words=("put", "deleted"))
+    traffic = spark(reads.traffic(address, SPARK_MINUTES, actor=actor), words=("put", "deleted"))
     return {
         "stored": stored,
         "poison": poison,

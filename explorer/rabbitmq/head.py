@@ -10,8 +10,8 @@ from django.utils.http import urlencode
 from broker_core.rabbitmq.messages.browsing import QueueHead
 from broker_core.rabbitmq.topology.catalog import StoredExchange, StoredQueue
 from broker_core.reads import EntityRow
-from explorer.frames.glance import Glance, Spark
-from explorer.frames.head import ADMINISTRATOR, OPERATOR, Head, Link, Tag, link, menu, operate_url, page_url, pause_parts
+from explorer.charts.sparklines import Spark
+from explorer.frames.head import ADMINISTRATOR, OPERATOR, Glance, Head, Link, Tag, link, menu, operate_url, page_url, pause_parts
 from explorer.frames.presenters import plural
 from explorer.frames.shell import May
 

@@ -18,9 +18,9 @@ from broker_core.rabbitmq.messages.browsing import ConsumerRow, MessageFacts
 from broker_core.rabbitmq.topology.catalog import StoredQueue
 from broker_core.rabbitmq.transfer import ARGUMENT, DEFINITION
 from broker_core.reads import EXPIRED, EntityRow, MessageRow, Tab
+from explorer.charts.sparklines import SPARK_MINUTES, spark
 from explorer.frames import timeline
 from explorer.frames.filtering import filter_of, listed
-from explorer.frames.glance import TRAFFIC_MINUTES, spark
 from explorer.frames.head import HEAD
 from explorer.frames.history import history
 from explorer.frames.lists import TabView
@@ -191,7 +191,7 @@ def _show(
         **entity_page.body(request, entity, LISTS, listing),
     }
     if draws(request, HEAD):
-        traffic = reads.traffic(found.address, TRAFFIC_MINUTES, actor=request.actor)
+        traffic = reads.traffic(found.address, SPARK_MINUTES, actor=request.actor)
         settings = effective_settings(rabbitmq.effective(found.address, actor=request.actor))
         chart = spark(traffic, words=("arrived", "acknowledged"))
         context["head"] = queue_head(entity, context["may"], found, top, settings, chart)

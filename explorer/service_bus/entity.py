@@ -13,10 +13,10 @@ from broker_core.common.types import EntityKind, EventKind, Family
 from broker_core.reads import EntityRow, Tab
 from broker_core.service_bus import entities
 from broker_core.service_bus.rules.entity_settings import SERVICE_NAMES
+from explorer.charts.sparklines import SPARK_MINUTES, spark
 from explorer.frames import timeline
 from explorer.frames.filtering import filter_of, listed, status_of
 from explorer.frames.forms.queries import HISTORY, ORDERS, RECEIVERS, RULES, SESSIONS, SUBSCRIPTIONS, EntityQuery
-from explorer.frames.glance import TRAFFIC_MINUTES, spark
 from explorer.frames.head import HEAD
 from explorer.frames.history import history
 from explorer.frames.lists import TabView
@@ -92,7 +92,7 @@ def entity(request: HttpRequest, namespace: str, path: str) -> HttpResponse:
 def _head(request: HttpRequest, entity: EntityRow, may: May) -> dict:
     address, actor = entity.address, request.actor
     effective = entities.effective(address, actor=actor)
-    traffic = spark(reads.traffic(address, TRAFFIC_MINUTES, actor=actor), completes=entity.holds_messages)
+    traffic = spark(reads.traffic(address, SPARK_MINUTES, actor=actor), completes=entity.holds_messages)
     return {
         "settings": settings_of(effective, entity.kind),
         "head": head(entity, may, effective, traffic),

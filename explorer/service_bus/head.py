@@ -8,8 +8,8 @@ from broker_core.common.durations import human
 from broker_core.common.types import EntityAddress, EntityKind
 from broker_core.reads import EntityRow
 from broker_core.service_bus.rules.entity_settings import SERVICE_NAMES
-from explorer.frames.glance import Glance, Spark
-from explorer.frames.head import OPERATOR, Head, Link, Tag, link, menu, operate_url, page_url, pause_parts
+from explorer.charts.sparklines import Spark
+from explorer.frames.head import OPERATOR, Glance, Head, Link, Tag, link, menu, operate_url, page_url, pause_parts
 from explorer.frames.shell import May
 
 _SOURCES = {"default": "default", "entity": "set on this {}", "namespace": "by the namespace's behaviour"}

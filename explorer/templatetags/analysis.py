@@ -11,11 +11,11 @@ from broker_core.history import properties
 from broker_core.reads import EntityRow
 from explorer.analysis import forms
 from explorer.analysis.pages import cards
-from explorer.charts import series
+from explorer.charts import labels
 from explorer.frames.family import pages_of
 
 register = template.Library()
-register.filter("brief", series.brief)
+register.filter("brief", labels.brief)
 register.filter("human", human)
 register.filter("readings", cards.readings)
 

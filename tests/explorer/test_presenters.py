@@ -12,7 +12,8 @@ from broker_core.rabbitmq.rules.display_state import DisplayState as RabbitDispl
 from broker_core.reads import Body, Capped, Counts, Event, LinkedMessage, TrafficPoint
 from broker_core.service_bus.rules.display_state import DisplayState
 from explorer.bodies import display
-from explorer.frames import background_tasks, glance, presenters, timeline
+from explorer.charts import sparklines
+from explorer.frames import background_tasks, presenters, timeline
 from explorer.live.instants import epoch_ms
 from explorer.service_bus import presenters as service_bus_presenters
 
@@ -330,14 +331,15 @@ def test_each_family_speaks_of_events_in_its_own_words():
 
 def test_a_chart_of_nothing_is_none_and_the_highest_value_touches_the_top():
     points = [TrafficPoint(NOON, 60, sent, 0, 0) for sent in (0, 5, 2)]
-    assert glance.spark([]) is None and glance.spark([TrafficPoint(NOON, 10, 0, 0, 0)]) is None
-    assert glance.spark(points).sent == "0,38.0 110,0.0 220,22.8"
+    assert sparklines.spark([]) is None and sparklines.spark([TrafficPoint(NOON, 10, 0, 0, 0)]) is None
+    assert sparklines.spark(points).sent == "0,38.0 110,0.0 220,22.8"
 
 
 def test_a_chart_adds_up_minutes_of_which_the_last_is_whole():
     points = [TrafficPoint(NOON, 10, 1, 0, 0) for _ in range(15)]
-    assert glance.by_minute(points, lambda point: point.sent) == [3, 6, 6]
-    assert [glance.rounded_up(n) for n in (1, 3, 6, 10, 11, 450, 999)] == [1, 5, 10, 10, 20, 500, 1000]
+    assert sparklines.by_minute(points, lambda point: point.sent) == [3, 6, 6]
+    tops = [sparklines.spark([TrafficPoint(NOON, 60, sent, 0, 0)]).top for sent in (1, 3, 6, 10, 11, 450, 999)]
+    assert tops == [1, 5, 10, 10, 20, 500, 1000]
 
 
 @pytest.mark.parametrize(

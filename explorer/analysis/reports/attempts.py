@@ -8,12 +8,13 @@ from itertools import groupby
 from typing import Any
 
 from broker_core.common.types import EventKind
-from explorer.charts.series import WIDTHS, brief
+from explorer.charts.chart import WIDTHS
+from explorer.charts.labels import brief
+from explorer.charts.rows import gantt
 from explorer.frames.presenters import actor_name
 from explorer.frames.timeline import words
 
 from ..survival import FEWEST, Z95
-from .drawings import gantt
 from .report import Column, Figure, Link, Section
 from .scope import Scope
 

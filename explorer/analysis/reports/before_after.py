@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from explorer.charts.series import brief
+from explorer.charts.labels import brief
 
 from ..survival import FEWEST, Band, Curve
 from .attempts import wilson

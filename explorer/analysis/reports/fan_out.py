@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from explorer.charts.series import WIDTHS, brief
+from explorer.charts.chart import WIDTHS
+from explorer.charts.labels import brief
+from explorer.charts.rows import ShareRow, gantt, share_rows
 
 from ..survival import FEWEST, CannotTell
-from .drawings import ShareRow, gantt, share_rows
 from .forms import ReportForm
 from .listing import messages_url
 from .report import Analysis, Column, Figure, Link, Report, Section, Table, counted, difference, duration, percent

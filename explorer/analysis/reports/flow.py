@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from explorer.charts.series import WIDTHS, brief, count_lines
+from explorer.charts.chart import WIDTHS
+from explorer.charts.columns import count_lines
+from explorer.charts.labels import brief
 
 from .forms import ReportForm
 from .listing import messages_url

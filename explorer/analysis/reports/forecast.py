@@ -8,7 +8,8 @@ from datetime import datetime
 from statistics import median
 from typing import Any
 
-from explorer.charts.series import WIDTHS, count_lines
+from explorer.charts.chart import WIDTHS
+from explorer.charts.columns import count_lines
 
 from ..jobs.constants import FEWEST_WEEKS, HOUR, LARGE, LARGE_TIMES, MOST_WEEKS, WEEK, WEEK_HOURS
 from ..survival import CannotTell

@@ -12,7 +12,9 @@ from typing import Any
 from django import forms
 from django.urls import reverse
 
-from explorer.charts.series import WIDTHS, brief, count_lines, duration_lines
+from explorer.charts.chart import WIDTHS
+from explorer.charts.columns import count_lines, duration_lines
+from explorer.charts.labels import brief
 from explorer.frames.presenters import actor_name
 
 from ..jobs import measures
@@ -208,7 +210,7 @@ def _picture(span: Range, onset: Any, cause: Change | None, tables: Tables, name
         known = times_by(tables["waits"], "at")
         rows = [known.get(at, Times()) for at in starts]
         waits = {name: [one.wait(share) for one in rows] for name, share in (("p50", 0.5), ("p95", 0.95))}
-        charts = [duration_lines(starts, waits, (), one, partial=span.partial, marks=marks) for one in WIDTHS]
+        charts = [duration_lines(starts, waits, one, partial=span.partial, marks=marks) for one in WIDTHS]
         label = f"Waiting of {names[onset.entity_id]} by {span.unit}"
     else:
         by_time = {one.at: 100 * one.bad / one.total for one in tables["chart"]}

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from explorer.charts.series import WIDTHS, brief
+from explorer.charts.chart import WIDTHS
+from explorer.charts.labels import brief
+from explorer.charts.rows import gantt
 
-from .drawings import gantt
 from .forms import ReportForm
 from .report import Analysis, Column, Figure, Link, Report, Section, counted, difference, duration, moment, percent
 from .scope import Scope

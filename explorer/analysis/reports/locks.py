@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from broker_core.common.durations import human
-from explorer.charts.series import brief
+from explorer.charts.labels import brief
 
 from .attempts import messages_section, receiver_name
 from .forms import ReportForm

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from explorer.charts.series import WIDTHS, brief
+from explorer.charts.chart import WIDTHS
+from explorer.charts.labels import brief
+from explorer.charts.rows import named_heat_map
 
 from ..jobs import constants, measures
 from ..jobs.constants import HOUR
 from ..survival import CannotTell
-from .drawings import named_heat_map
 from .forms import ReportForm, report_url
 from .listing import messages_url
 from .report import Analysis, Column, Figure, Link, Report, Section, Table, counted, duration, joined, moment
@@ -246,7 +247,7 @@ def _map(scope: Scope, found: Sequence[Incident]) -> Figure:
             if at < one.end and at + span.bucket > one.start:
                 shares[i] = max(shares[i], min(0.999, abs(one.score) / FULL_SCORE))
     rows = [(scope.paths[entity_id], shares) for entity_id, shares in by_queue.items()]
-    charts = [named_heat_map(span.buckets, rows, one, span.partial) for one in WIDTHS]
+    charts = [named_heat_map(span.buckets, rows, one) for one in WIDTHS]
     caption = "the stronger the color, the more unusual"
     return Figure(f"How unusual each {span.unit} was", charts, "heat", caption)
 

@@ -11,11 +11,11 @@ from django import forms
 
 from broker_core.common.durations import human
 from broker_core.form_fields import DurationField
-from explorer.charts.series import WIDTHS
+from explorer.charts.chart import WIDTHS
+from explorer.charts.rows import ShareRow, share_rows
 
 from ..jobs.constants import BY_WEEK, WEEK
 from ..jobs.measures import lower_bound
-from .drawings import ShareRow, share_rows
 from .forms import ReportForm
 from .listing import messages_url
 from .report import Analysis, Column, Figure, Link, Report, Section, counted, joined, moment, percent

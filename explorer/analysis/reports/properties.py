@@ -11,12 +11,12 @@ from typing import Any
 from django.urls import reverse
 
 from broker_core.common.durations import human
-from explorer.charts.series import WIDTHS
+from explorer.charts.chart import WIDTHS
+from explorer.charts.rows import ShareRow, named_heat_map, share_rows
 
 from .. import dimensions
 from ..survival import FEWEST
 from .attempts import margin, wilson
-from .drawings import ShareRow, named_heat_map, share_rows
 from .forms import ReportForm
 from .listing import messages_url
 from .report import Analysis, Column, Figure, Link, Report, Section, counted, duration, moment, percent
@@ -197,7 +197,7 @@ def _sessions(scope: Scope, sessions: Sequence[Any], spells: Iterable[Any]) -> l
         times.setdefault((one.entity_id, one.session), []).append((one.since, one.until))
     drawn = [(one.session, stalled(mine, span)) for one in sessions if (mine := times.get((one.entity_id, one.session)))]
     label = f"Share of each {span.unit} in which a session was stalled"
-    charts = [named_heat_map(span.buckets, drawn, one, span.partial) for one in WIDTHS]
+    charts = [named_heat_map(span.buckets, drawn, one) for one in WIDTHS]
     figure = Figure(label, charts, "heat", f"{label}; the stronger the color, the longer")
     data = [_session_row(scope, one) for one in sessions]
     return [Section.with_table("sessions", "Sessions", SESSIONS, data, figures=[figure] if drawn else [])]

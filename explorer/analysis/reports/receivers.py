@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from explorer.charts.series import WIDTHS, brief
+from explorer.charts.chart import WIDTHS
+from explorer.charts.labels import brief
+from explorer.charts.rows import ShareRow, named_heat_map, share_rows
 
 from ..survival import FEWEST
 from .attempts import margin, receiver_name, wilson
-from .drawings import ShareRow, named_heat_map, share_rows
 from .forms import ReportForm
 from .listing import messages_url
 from .report import Analysis, Column, Figure, Link, Report, Section, counted, duration, percent
@@ -121,7 +122,7 @@ def _times(span: Range, rows: Iterable[Any], noun: str) -> list[Section]:
     ordered = sorted(by_receiver.items(), key=lambda item: (-sum(item[1].values()), item[0]))
     drawn = [(receiver_name(name), [counts.get(at, 0) / max(counts.values()) for at in span.buckets]) for name, counts in ordered]
     label = f"Deliveries to each {noun} by {span.unit}"
-    charts = [named_heat_map(span.buckets, drawn, one, span.partial) for one in WIDTHS]
+    charts = [named_heat_map(span.buckets, drawn, one) for one in WIDTHS]
     figure = Figure(label, charts, "heat", f"{label}; the stronger the color, the more compared with its busiest")
     return [Section("times", f"When the {noun}s received", figures=[figure])]
 

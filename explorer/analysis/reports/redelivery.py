@@ -8,12 +8,12 @@ from datetime import timedelta
 from typing import Any
 
 from broker_core.common.types import EventKind, Family
-from explorer.charts.series import WIDTHS
+from explorer.charts.chart import WIDTHS
+from explorer.charts.columns import share_bars
 from explorer.frames.timeline import words
 
 from ..survival import FEWEST
 from .attempts import messages_section, wilson
-from .drawings import share_bars
 from .forms import ReportForm
 from .report import Analysis, Column, Figure, Link, Report, Section, Table, counted, percent
 from .scope import Range, Scope

@@ -11,7 +11,9 @@ import pyarrow as pa
 
 from broker_core.common.durations import human
 from broker_core.common.types import Right
-from explorer.charts.series import WIDTHS, brief, stacked_bars
+from explorer.charts.chart import WIDTHS
+from explorer.charts.columns import stacked_bars
+from explorer.charts.labels import brief
 
 MOST_ROWS = 200  # of a table on the page; a file has all of them
 NOTHING = "–"
@@ -129,7 +131,7 @@ TEMPLATES = {
     "lines": "explorer/_chart.svg",
     "bars": "explorer/_chart.svg",
     "gantt": "explorer/analysis/_gantt.svg",  # also bars by name
-    "heat": "explorer/analysis/_heat_map.svg",
+    "heat": "explorer/_chart.svg",
 }
 
 
@@ -259,7 +261,7 @@ def by_interval(
         if at in place:
             counts[name][place[at]] += count
     series = {name: each for name, each in counts.items() if any(each)}
-    charts = [stacked_bars(span.buckets, series, (), one, partial=span.partial) for one in WIDTHS]
+    charts = [stacked_bars(span.buckets, series, one, partial=span.partial) for one in WIDTHS]
     keys = [(name, words[name]) for name in series]
     return Section("times", "By time", figures=[Figure(label, charts, "bars", caption, keys)])
 

@@ -7,11 +7,12 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
-from explorer.charts.series import WIDTHS, brief, share_curve
+from explorer.charts.chart import WIDTHS
+from explorer.charts.columns import duration_heat_map, share_curve
+from explorer.charts.labels import brief
 
 from ..jobs.measures import middle
 from ..survival import FEWEST, CannotTell, Curve
-from .drawings import duration_heat_map
 from .forms import ReportForm
 from .listing import messages_url
 from .report import Analysis, Column, Figure, Link, Report, Section, Table, counted, moment, percent
@@ -197,7 +198,7 @@ def _curve(times: Times, before: Times | None) -> Figure:
         keys.append(("before", "the range to compare with"))
     tips = [f"{brief(at)}: {percent(share)}" for at, share in zip(points, series["share"], strict=True)]
     label = "Share of the messages that were received within a time"
-    return Figure(label, [share_curve(points, series, tips, one, None) for one in WIDTHS], keys=keys)
+    return Figure(label, [share_curve(points, series, tips, one) for one in WIDTHS], keys=keys)
 
 
 def _by_queue(scope: Scope, found: Mapping[int, Times]) -> list[Section]:

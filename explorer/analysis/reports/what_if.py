@@ -13,12 +13,13 @@ from django import forms
 
 from broker_core.common.durations import human
 from broker_core.form_fields import DurationField
-from explorer.charts.series import WIDTHS, brief
+from explorer.charts.chart import WIDTHS
+from explorer.charts.columns import share_bars
+from explorer.charts.labels import brief
 from explorer.frames.family import LimitPages
 
 from ..jobs.replaying import BACKLOG, amount_band, share_band
 from ..survival import CannotTell, Curve, Estimate
-from .drawings import share_bars
 from .forms import ReportForm
 from .report import PREVIEWED, Analysis, Column, Figure, Link, Report, Section, Table, counted, duration, joined, percent
 from .scope import Scope

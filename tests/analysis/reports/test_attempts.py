@@ -5,9 +5,9 @@ from datetime import timedelta
 import pytest
 
 from explorer.analysis.reports.attempts import wilson
-from explorer.analysis.reports.drawings import gantt, named_heat_map
 from explorer.analysis.reports.scope import Range
-from explorer.charts.series import WIDTHS
+from explorer.charts.chart import WIDTHS
+from explorer.charts.rows import gantt, named_heat_map
 
 from .scopes import HOUR, SPAN
 
@@ -23,13 +23,13 @@ def test_a_gantt_chart_has_a_row_for_each_message(monkeypatch):
     monkeypatch.setitem(WIDTHS, "wide", 520)
     bars = [("abandoned", 0 * SECOND, 10 * SECOND, "x"), ("completed", 30 * SECOND, 40 * SECOND, "y")]
     chart = gantt([("#1", bars)], "wide")
-    assert [bar.path for bar in chart.bars] == ["M52.0 14H167.0v14H52.0z", "M397.0 14H512.0v14H397.0z"]
-    assert [tick.text for tick in chart.chart.x_ticks] == ["0", "10 s", "20 s", "30 s", "40 s"]
-    longer = gantt([("dead letters of invoices", []), ("a" * 40, [])], "narrow").chart
+    assert [bar.path for bar in chart.shapes] == ["M52.0 14.0V28.0H167.0V14.0z", "M397.0 14.0V28.0H512.0V14.0z"]
+    assert [tick.text for tick in chart.x_ticks] == ["0", "10 s", "20 s", "30 s", "40 s"]
+    longer = gantt([("dead letters of invoices", []), ("a" * 40, [])], "narrow")
     assert [len(tick.text) for tick in longer.y_ticks] == [15, 15]
 
 
 def test_a_heat_map_by_name_joins_equal_neighbours():
     span = Range(SPAN.start, SPAN.start + 4 * HOUR, finest=HOUR)
-    drawn = named_heat_map(span.buckets, [("w", [0.5, 0, 0, 1]), ("w", [0, 1, 0, 0])], "wide", span.partial)
+    drawn = named_heat_map(span.buckets, [("w", [0.5, 0, 0, 1]), ("w", [0, 1, 0, 0])], "wide")
     assert [(shape.name, shape.path) for shape in drawn.cells] == [("heat-2", "M0 0.5h1"), ("heat-4", "M3 0.5h1M1 1.5h1")]

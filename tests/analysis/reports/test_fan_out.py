@@ -38,7 +38,7 @@ def test_the_answer_names_who_took_fewest_and_who_lags():
     assert [plain(one) for one in found.tables["targets"].rows[1][:9]] == ["events", "audit", 100, 40, 0.4, 60, 38, 1, 1]
     [lag] = [one for one in found.sections if one.name == "lag"]
     drawn = lag.figures[0].charts[0]
-    assert [tick.text for tick in drawn.chart.y_ticks] == ["billing"] and [bar.name for bar in drawn.bars] == ["held", "waiting"]
+    assert [tick.text for tick in drawn.y_ticks] == ["billing"] and [bar.name for bar in drawn.shapes] == ["held", "waiting"]
 
 
 def test_few_messages_have_no_chart_of_lags():

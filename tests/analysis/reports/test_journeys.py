@@ -42,7 +42,7 @@ def test_the_answer_is_of_forwarded_messages_and_says_where_their_time_went():
         "2 routes had 905 journeys."
     )
     assert [one.name for one in found.sections] == ["median", "longest", "steps", "routes"] and found.generated == 2
-    bars = found.sections[1].figures[0].charts[0].bars
+    bars = found.sections[1].figures[0].charts[0].shapes
     assert [bar.name for bar in bars] == ["waiting", "held", "waiting"]  # the last one was not received
     first = found.tables["routes"].rows[0]
     assert plain(first[-1]) == "#7" and first[-1].url.endswith("/shop/audit/7") and first[5:7] == ("audit", 0.75)

@@ -73,7 +73,7 @@ def test_tables_and_pictures(found):
     assert [plain(value) for value in row] == ["w", 10, 4, 0.4, 3, 1, 0, NOON + HOUR]
     [row] = messages.table.rows
     assert [plain(value) for value in row] == ["#1", "payments", 2, 1, 1, NOON, "completed"]
-    assert [bar.name for bar in messages.figures[0].charts[0].bars] == ["lock_lost", "completed"]
+    assert [bar.name for bar in messages.figures[0].charts[0].shapes] == ["lock_lost", "completed"]
 
 
 def test_numbers_lead_to_their_deliveries(found):

@@ -67,7 +67,7 @@ def test_incidents_and_findings_lead_to_their_evidence():
     lost, entered = report.tables["findings"].rows
     assert (lost[1], lost[5], lost[6]) == ("b", "9", "0") and "/analyses/report/flow/?queue=1" in entered[0].url
     assert entered[5].value == "200" and entered[5].url.startswith("/analyses/messages/?queue=1&start=2026-03-01T13")
-    assert report.sections[0].figures[0].charts[0].chart.y_ticks[0].text == "b"
+    assert report.sections[0].figures[0].charts[0].y_ticks[0].text == "b"
 
 
 def test_a_short_history_says_from_when_on_it_can_tell():

@@ -65,7 +65,7 @@ def test_sessions_that_stalled_and_hot_ones():
     )
     section = found.sections[-1]
     assert [row[1] for row in section.table.rows] == ["stuck", "hot"]
-    assert [tick.text for tick in section.figures[0].charts[0].chart.y_ticks] == ["stuck"]
+    assert [tick.text for tick in section.figures[0].charts[0].y_ticks] == ["stuck"]
     assert section.table.rows[0][-1].url == "/messages/shop/q/3"
 
 
@@ -78,7 +78,7 @@ def test_the_share_of_intervals_in_which_a_session_was_stalled():
 def test_sessions_with_one_name_in_two_queues_are_drawn_and_linked_apart():
     rows = [STUCK | {"entity_id": i, "first": i} for i in (1, 2)]
     section = shown(a_scope("q", "r"), sessions=rows, spells=[{}, {"entity_id": 2}]).sections[-1]
-    assert [tick.text for tick in section.figures[0].charts[0].chart.y_ticks] == ["stuck", "stuck"]
+    assert [tick.text for tick in section.figures[0].charts[0].y_ticks] == ["stuck", "stuck"]
     assert {row[-1].url for row in section.table.rows} == {"/messages/shop/q/1", "/messages/shop/r/2"}
 
 

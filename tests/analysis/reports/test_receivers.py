@@ -30,7 +30,7 @@ def test_a_receiver_that_fails_clearly_more_often_is_named():
         "others 0.0\xa0%. From 2026-03-01 11:00 to 2026-03-01 12:00 there were no deliveries."
     )
     figure = found.sections[0].figures[0]
-    assert found.sections[0].name == "shares" and [tick.text for tick in figure.charts[0].chart.y_ticks] == ["x", "w"]
+    assert found.sections[0].name == "shares" and [tick.text for tick in figure.charts[0].y_ticks] == ["x", "w"]
     assert found.generated == 7
 
 
@@ -57,5 +57,5 @@ def test_when_they_received_is_drawn_if_one_paused():
     assert "times" not in [one.name for one in shown([{}], {}, steady).sections]
     [section] = [one for one in shown([{}], {}, steady + paused).sections if one.name == "times"]
     drawn = section.figures[0].charts[0]
-    assert [tick.text for tick in drawn.chart.y_ticks] == ["w", "an unknown receiver"]
+    assert [tick.text for tick in drawn.y_ticks] == ["w", "an unknown receiver"]
     assert [shape.path for shape in drawn.cells] == ["M0 0.5h12M0 1.5h1"]

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 from explorer.analysis.jobs.measures import NEVER_RECEIVED, PROCESSING, WAITING, bin_of
 from explorer.analysis.reports import waiting
-from explorer.analysis.reports.drawings import duration_heat_map
 from explorer.analysis.reports.scope import Range
 from explorer.analysis.reports.times import Times, times_by, together
+from explorer.charts.columns import duration_heat_map
 
 from .given import DAY, HOUR, NOON, a_scope, tables
 
@@ -85,4 +85,4 @@ def test_a_heat_map_has_a_row_for_a_quarter_of_a_decade():
     assert [(shape.name, shape.path) for shape in drawn.cells] == [
         ("heat-0", "M0 3.5h2"), ("heat-1", "M2 0.5h1"), ("heat-4", "M2 3.5h1")
     ]  # fmt: skip
-    assert drawn.down * 4 == drawn.chart.bottom - drawn.chart.top
+    assert drawn.down * 4 == drawn.bottom - drawn.top
