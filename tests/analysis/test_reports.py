@@ -204,6 +204,11 @@ def test_a_card_has_the_first_picture_and_all_else_in_its_details():
     assert cards.made_card(registry.BY_SLUG["waiting"], Report("", refusal="Too few.")).details == ""
 
 
+def test_the_code_that_makes_cards_is_where_their_version_looks_for_it():
+    """So that a card is made again after any of it changed."""
+    assert all(any(folder.glob("*.py")) for folder in cards.MADE_BY)
+
+
 def test_values_under_the_pointer_are_those_of_the_table_oldest_first():
     lines = cards.readings(Figure("", [], columns="m n"), AXIS).split("\n")
     assert lines == ["At\tMost\tNumber", "2026-03-01 12:00\t–\t1", "2026-03-01 13:00\t3\t2"]

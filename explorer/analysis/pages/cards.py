@@ -28,7 +28,11 @@ from ..running import submission
 from ..survival import CannotTell
 
 ANALYSIS = Path(__file__).parents[1]
-MADE_BY = (ANALYSIS, *(ANALYSIS / name for name in ("pages", "reports", "jobs")), ANALYSIS.parent / "shared")
+MADE_BY = (
+    ANALYSIS,
+    *(ANALYSIS / name for name in ("pages", "reports", "jobs")),
+    *(ANALYSIS.parent / name for name in ("charts", "frames")),
+)
 
 
 @dataclass(frozen=True, slots=True)
