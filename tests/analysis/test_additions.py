@@ -158,7 +158,7 @@ def test_a_file_on_a_cluster_is_copied_to_the_archive(settings, monkeypatch, tmp
         assert copied.read().decode() == HEADER
 
 
-def test_a_missing_queue_is_created_only_when_asked_and_the_file_is_there(tmp_path):
+def test_a_missing_queue_is_created_only_on_request_and_if_the_file_exists(tmp_path):
     file = _rewritten(tmp_path / "old.csv")
     with pytest.raises(CommandError, match="There is no old/orders. Check its name, or add --create"):
         call_command("import_history", str(file), "old/orders")

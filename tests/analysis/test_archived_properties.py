@@ -33,12 +33,12 @@ def signed_in(client, role):
 
 
 @pytest.mark.parametrize("keys", [list("123456789"), ['a"b'], ["a\\b"], ["x" * 129], ["a\x00b"]])
-def test_keys_that_cannot_be_kept(db, keys):
+def test_invalid_property_keys_are_refused(db, keys):
     with pytest.raises(InvalidArgument):
         properties.choose([1], keys, actor=Actor("user", "a", Right.ALL))
 
 
-def test_viewers_choose_none(db):
+def test_viewers_cannot_choose_keys(db):
     with pytest.raises(NotAuthorized):
         properties.choose([1], ["a"], actor=Actor("user", "a", Right.BROWSE))
 
@@ -117,7 +117,7 @@ def test_a_person_chooses_keys_in_their_own_sandbox(viewer, shop):
         assert properties.chosen([queue.pk]) == keys
 
 
-def test_the_settings_of_each_family_lead_to_the_keys_and_back(client, shop):
+def test_the_settings_pages_and_the_keys_page_link_to_each_other(client, shop):
     rabbitmq.create_vhost("host")
     rabbitmq.declare_queue(EntityAddress("host", "mail"))
     namespaces.ensure_namespace("account", Family.QUEUE_STORAGE)

@@ -24,7 +24,7 @@ def report(queue):  # noqa: F811
     return at("analysis_report", "waiting", queue=queue.pk)
 
 
-def test_new_figures_appear_while_somebody_types(page, queue):  # noqa: F811
+def test_new_figures_keep_the_fields_being_edited(page, queue):  # noqa: F811
     a_stored_result([queue], made_at=datetime.now(UTC) - OLD)
     page.goto(report(queue))
     expect(page.locator("#progress progress")).to_be_visible()
@@ -45,7 +45,7 @@ def test_new_figures_appear_while_somebody_types(page, queue):  # noqa: F811
     expect(page.locator("#range-label + nav [aria-current]")).to_have_count(0)
 
 
-def test_a_run_is_cancelled_and_tried_again(page, queue):  # noqa: F811
+def test_a_run_can_be_cancelled_and_retried(page, queue):  # noqa: F811
     page.goto(report(queue))
     page.get_by_role("button", name="Cancel").click()
     expect(page.locator("#progress")).to_contain_text("The analysis was cancelled.")
@@ -54,7 +54,7 @@ def test_a_run_is_cancelled_and_tried_again(page, queue):  # noqa: F811
     assert AnalysisRun.objects.filter(state="queued").count() == 1
 
 
-def test_details_are_loaded_when_they_are_opened_and_values_are_read(page, queue):  # noqa: F811
+def test_details_load_when_opened_and_chart_values_can_be_read(page, queue):  # noqa: F811
     a_stored_result([queue])
     page.goto(at("analysis_question", "slow", queue=queue.pk))
     page.locator("#d-waiting > summary").click()

@@ -126,7 +126,7 @@ def jobs_on(master: str, folder: Path, settings, **spark: str) -> Iterator[Jobs]
         driver.end()
 
 
-def test_a_driver_without_the_secret_of_a_cluster_gets_no_executors(tmp_path):
+def test_a_driver_without_the_cluster_secret_gets_no_executors(tmp_path):
     with a_cluster(tmp_path, LOOPBACK, 7179, [([], LOOPBACK)]) as url:
         assert _sum_on(url, {"spark.authenticate.secret": SECRET}) == "45"
         assert _sum_on(url, {"spark.authenticate.secret": "another"}) != "45"
@@ -145,7 +145,7 @@ def _sum_on(url: str, spark: dict[str, str]) -> str:
     return done.stdout.strip()
 
 
-def test_every_job_gives_on_two_workers_what_it_gives_in_local_mode(tmp_path, settings):
+def test_every_job_has_the_same_result_on_two_workers_as_in_local_mode(tmp_path, settings):
     with jobs_on(LOCAL, tmp_path / "local", settings, **{"spark.log.level": "ERROR"}) as jobs:
         expected = every_job.everything(jobs, tmp_path / "local")
     workers = [([], LOOPBACK), ([], LOOPBACK)]

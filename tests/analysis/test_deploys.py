@@ -20,7 +20,7 @@ from .test_pages import signed_in
 PAGE = "/analyses/mark-deploy/"
 
 
-def test_a_deploy_is_marked_and_leads_to_the_incidents(client, viewer):
+def test_a_deploy_can_be_marked_and_links_to_the_incidents(client, viewer):
     namespaces.ensure_namespace("reports", Family.SERVICE_BUS)
     entities.create_queue(EntityAddress("reports", "q"))
     queue = Entity.objects.get(path="q")
@@ -39,7 +39,7 @@ def test_a_deploy_is_marked_and_leads_to_the_incidents(client, viewer):
     assert [(one.outcome, one.target) for one in marks] == [("refused", "reports: x"), ("done", "reports: shop 1.4")]
 
 
-def test_a_pipeline_marks_a_deploy(db):
+def test_a_pipeline_can_mark_a_deploy_with_a_command(db):
     namespaces.ensure_namespace("reports", Family.SERVICE_BUS)
     out = StringIO()
     call_command("mark_deploy", "shop 2", namespace=["REPORTS"], stdout=out)

@@ -48,7 +48,7 @@ def another(queue, path="other", **settings):
 
 
 @pytest.mark.parametrize("archived", [False, True])
-def test_events_are_consistent_and_as_the_parameters_say(queue, archived):
+def test_generated_events_are_consistent_and_follow_the_parameters(queue, archived):
     other, buries = another(queue, requires_session=True), replace(LOAD, dead_letters_expired=True)
     rows, truths = drawn([queue, other], messages=6000, days=2, load=[LOAD, buries], skew=0.75, seed=3, archived=archived)
     kinds = generated_events.check(rows, dict(zip([queue.pk, other.pk], truths, strict=True)))
@@ -82,7 +82,7 @@ def test_each_transaction_has_an_id_and_events_of_one_message(queue, archived):
             assert first["locked_until"] <= first["at"] < second["locked_until"], "an earlier lock"
 
 
-def test_consumers_work_on_one_message_at_a_time_and_are_away_in_outages(queue):
+def test_consumers_process_one_message_at_a_time_and_none_during_outages(queue):
     busy = replace(LOAD, consumers=3, incident=load.Incident(20_000, 4000, absence=1000))
     rows, [truth] = drawn([queue], messages=3000, load=busy)
     held = defaultdict(list)
@@ -97,7 +97,7 @@ def test_consumers_work_on_one_message_at_a_time_and_are_away_in_outages(queue):
     assert truth.outages and not any(since + late < at < until for since, until in truth.outages for at in begins)
 
 
-def test_the_columns_are_those_that_the_broker_writes(postgres):
+def test_generated_events_have_the_same_columns_as_the_brokers(postgres):
     """For each kind of event, and each reason, the same columns have values: in generated events, and in the broker's own."""
     namespaces.create_namespace("played", Family.SERVICE_BUS)
     namespaces.pause_clock("played")
@@ -168,7 +168,7 @@ def _play_on_broker(address):
     service_bus.purge(address.dead_letter)
 
 
-def test_waiting_is_what_the_parameters_say(queue):
+def test_the_waits_follow_the_parameters(queue):
     """What waited longer is known exactly if no message expired; with outages some wait for minutes."""
     calm = load.Load(outages=0, bursts=0, poison=0, fails=0, time_to_live=None, own_time_to_live=None)
     for given in (calm, load.Load(outages=4, time_to_live=None, own_time_to_live=None)):
@@ -179,7 +179,7 @@ def test_waiting_is_what_the_parameters_say(queue):
         assert (truth.longer_than[60] > 50) == bool(truth.outages)
 
 
-def test_the_same_seed_gives_the_same_and_numbers_go_on(queue):
+def test_the_same_seed_gives_the_same_events_and_sequence_numbers_continue(queue):
     parts = [drawn([queue], messages=1000, seed=seed, load=load.LOAD)[0] for seed in (1, 1, 2)]
     sent = [[(row["sequence_number"], row["at"]) for row in each if row["kind"] == Kind.SENT] for each in parts]
     numbers = [number for each in sent for number, _ in each]
@@ -188,7 +188,7 @@ def test_the_same_seed_gives_the_same_and_numbers_go_on(queue):
     assert first == second != other
 
 
-def test_an_incident_a_weekend_and_an_earlier_lock_show(queue):
+def test_incidents_weekends_and_earlier_lock_durations_are_visible(queue):
     incident = load.Incident(begins=36_000, seconds=7200, absence=1200)
     given = replace(LOAD, incident=incident, earlier_lock=(86_400, 20), time_to_live=None, own_time_to_live=None, outages=0)
     events, _ = drawn([queue], messages=20_000, days=4, load=given)  # the last two days are a weekend

@@ -83,7 +83,7 @@ def test_the_slowest_come_first(lives):
     assert (found.waiting, found.outcome, found.settled_by) == (9 * SECOND, "completed", "user:a")
 
 
-def test_a_number_counts_what_the_jobs_count(lives):
+def test_the_counts_equal_those_of_the_jobs(lives):
     """Not cancelled schedules, dead-letter queues, or other entities; by the result and cause of the row."""
     assert messages.find([lives.pk], (NOON, END)).count == 6
     assert numbers(lives, outcome="expired") == [5]
@@ -94,7 +94,7 @@ def test_a_number_counts_what_the_jobs_count(lives):
     assert messages.find([lives.pk], None, left=(NOON, NOON + HOUR)).count == 2
 
 
-def test_only_the_first_are_kept_and_all_are_counted(queue, monkeypatch):
+def test_only_the_first_messages_are_listed_and_all_are_counted(queue, monkeypatch):
     monkeypatch.setattr(messages, "MOST", 3)
     monkeypatch.setattr(messages, "BATCH_ROWS", 4)
     write(queue, "lives", *({"waiting_us": i % 7} for i in range(20)))
@@ -103,7 +103,7 @@ def test_only_the_first_are_kept_and_all_are_counted(queue, monkeypatch):
     assert (found.count, [row.sequence_number for row in found.rows]) == (21, [99, 7, 14])
 
 
-def test_messages_that_are_still_there_are_listed(lives):
+def test_messages_still_in_the_queue_are_listed(lives):
     columns = pa.schema([field for field in messages.LIFE if field.name not in ("outcome", "result", "ended_at", "waiting_us")])
     there = {"enqueued_at": NOON, "is_waiting": False, "first_received_at": NOON + 4 * SECOND, "sequence_number": 20}
     unread = there | {"first_received_at": None, "sequence_number": 21, "session_id": "s"}
@@ -118,7 +118,7 @@ def test_messages_that_are_still_there_are_listed(lives):
     assert len(numbers(lives, left=(NOON, END))) == 6 and numbers(lives, outcome="expired") == [5]
 
 
-def test_messages_with_a_value(queue):
+def test_messages_are_listed_by_property_value(queue):
     rows = (
         {"size": 512, "session_id": "s"}, {"size": 1023}, {"size": 1024, "time_to_live_in_force_us": 90_000_000}, {"size": 0},
         {"size": None, "chosen_properties": '{"region": "eu", "n": "1"}'}, {"chosen_properties": '{"n": "eu"}'},
@@ -131,14 +131,14 @@ def test_messages_with_a_value(queue):
         assert sorted(numbers(queue, key=key, value=value)) == expected, (key, value)
 
 
-def test_copies_by_where_they_came_from_and_went(queue):
+def test_copies_are_listed_by_source_and_target(queue):
     write(queue, "lives", {"from_entity_id": 7}, {"to_entity_id": 8}, {})
     assert (numbers(queue, origin=7), numbers(queue, destination=8)) == ([1], [2])
     assert sorted(numbers(queue, origin=0, destination=0)) == [3]
 
 
 @pytest.mark.parametrize("damage", ["missing", "empty", "truncated"])
-def test_a_damaged_file_is_named_and_other_days_are_shown(viewer, lives, tmp_path, damage):
+def test_a_damaged_file_is_reported_and_the_other_days_are_shown(viewer, lives, tmp_path, damage):
     write(lives, "lives", {"sequence_number": 50}, path="lives/b.parquet")
     file = tmp_path / "lives/b.parquet"
     file.unlink() if damage == "missing" else file.write_bytes(b"" if damage == "empty" else file.read_bytes()[:-40])
@@ -163,7 +163,7 @@ def attempts(queue):
     return queue
 
 
-def test_deliveries_by_receiver_and_end(attempts):
+def test_deliveries_are_listed_by_receiver_and_outcome(attempts):
     def found(**conditions):
         return [row.sequence_number for row in messages.find_deliveries([attempts.pk], NOON, END, **conditions).rows]
 
@@ -174,7 +174,7 @@ def test_deliveries_by_receiver_and_end(attempts):
     assert messages.find([attempts.pk], (NOON, END)).count == 0, "no life ended"
 
 
-def test_the_page_of_deliveries(viewer, attempts):
+def test_the_page_lists_deliveries(viewer, attempts):
     url = messages_url({"namespace": "demo"}, NOON, END, deliveries="lost", receiver="process:x")
     body = body_of(viewer.get(url))
     assert "Deliveries to x whose lock was lost, received from" in body and "1 delivery" in body
@@ -184,7 +184,7 @@ def test_the_page_of_deliveries(viewer, attempts):
     assert "No such deliveries" in body_of(viewer.get(url))
 
 
-def test_the_page_of_messages(viewer, lives):
+def test_the_page_lists_messages(viewer, lives):
     body = body_of(viewer.get(messages_url({"queue": lives.pk}, NOON, END, outcome="completed")))
     assert "4 messages" in body and '/messages/demo/orders/2"' in body and "Completed: demo/orders" in body
     left = {"left_start": NOON, "left_end": NOON + HOUR}
@@ -201,7 +201,7 @@ def test_the_page_of_messages(viewer, lives):
         "deliveries=no", "key=colour", "end=",
     ],
 )  # fmt: skip
-def test_no_other_number_is_found(viewer, queue, query):
+def test_an_unknown_number_is_not_found(viewer, queue, query):
     given = {} if not query else {"queue": str(queue.pk), "start": "2026-03-01", "end": "2026-03-02"}
     changed = dict([query.split("=")]) if query else {}
     if "namespace" in changed:

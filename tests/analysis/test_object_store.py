@@ -53,7 +53,7 @@ def store():
         here.delete(folder)
 
 
-def test_lives_that_are_derived_in_an_object_store_are_those_of_a_folder(store, tmp_path, settings):
+def test_lives_derived_in_an_object_store_equal_those_derived_in_a_folder(store, tmp_path, settings):
     [file, _] = every_job.written_events(tmp_path / "events" / every_job.PLACE, count=200)
     store.write(pq.read_table(file, partitioning=None).cast(schema.with_metadata(schema.EVENT)), PLACE)
     settings.RUNS_FOLDER = tmp_path / "runs"
@@ -71,7 +71,7 @@ def test_lives_that_are_derived_in_an_object_store_are_those_of_a_folder(store, 
         assert every_job.rows_in(found) == [row[1:] for row in every_job.rows_of(tmp_path / "derived", content)]
 
 
-def test_the_documented_version_of_hadoop_aws_is_that_of_pysparks_hadoop():
+def test_the_documented_hadoop_aws_version_matches_pysparks_hadoop():
     pytest.importorskip("pyspark", reason="PySpark is not installed")
     [version] = jars("hadoop-client-api")
     for name in ("docs/history.md", "docker-compose.yml"):

@@ -95,7 +95,7 @@ def open_run(queue, **changes):
 # Freshness
 
 
-def test_a_new_result_is_shown_at_once_and_starts_nothing(viewer, queue, handed):
+def test_a_recent_result_is_shown_without_starting_a_run(viewer, queue, handed):
     a_stored_result([queue])
     report = at("analysis_report", "waiting", queue=queue.pk)
     page = body_of(viewer.get(report))
@@ -103,7 +103,7 @@ def test_a_new_result_is_shown_at_once_and_starts_nothing(viewer, queue, handed)
     assert handed == [] and not AnalysisRun.objects.exists()
 
 
-def test_a_missing_result_is_made_once_whoever_opens_the_page(viewer, queue, handed):
+def test_a_missing_result_starts_one_run_however_often_the_page_is_opened(viewer, queue, handed):
     first = body_of(viewer.get(slow(queue)))
     assert "Being analysed." in first and 'hx-trigger="every 1s"' in first
     viewer.get(slow(queue))
@@ -112,14 +112,14 @@ def test_a_missing_result_is_made_once_whoever_opens_the_page(viewer, queue, han
     assert (run.namespace, run.subject, run.requested_by) == ("demo", "demo/billing/orders", "user:viewer")
 
 
-def test_an_old_result_stays_while_it_is_made_anew(viewer, queue, handed):
+def test_an_old_result_is_shown_while_it_is_refreshed(viewer, queue, handed):
     a_stored_result([queue], made_at=datetime.now(UTC) - 11 * MINUTE)
     page = body_of(viewer.get(at("analysis_report", "waiting", queue=queue.pk)))
     assert "half were received within" in page and "being refreshed" in page
     assert len(handed) == 1
 
 
-def test_the_progress_asks_again_until_the_new_figures_replace_the_old_ones(viewer, queue):
+def test_the_progress_polls_until_the_new_figures_replace_the_old_figures(viewer, queue):
     report = at("analysis_report", "waiting", queue=queue.pk)
     a_stored_result([queue], made_at=datetime.now(UTC) - 11 * MINUTE)
     run = a_run_of(
@@ -139,7 +139,7 @@ def test_the_progress_asks_again_until_the_new_figures_replace_the_old_ones(view
     assert "min, 95" in text and 'hx-trigger="every' not in text and "part=progress" not in text
 
 
-def test_an_answer_is_shown_while_the_run_makes_the_others(viewer, queue):
+def test_an_answer_is_shown_while_the_run_computes_the_others(viewer, queue):
     run = a_run_of(["waiting", "flow"], {"queue": queue.pk}, state="running", lease_until=FOREVER)
     polled = viewer.get(slow(queue, part="progress", made=0), headers=HTMX)
     assert "HX-Retarget" not in polled.headers
@@ -151,7 +151,7 @@ def test_an_answer_is_shown_while_the_run_makes_the_others(viewer, queue):
     assert "HX-Retarget" not in viewer.get(slow(queue, part="progress", made=1), headers=HTMX).headers
 
 
-def test_a_run_waits_for_a_worker_that_executes_another_one(viewer, queue):
+def test_a_run_waits_for_a_worker_that_executes_another_run(viewer, queue):
     waiting = a_run_of(["waiting"], {"queue": queue.pk}, state="queued", requested_at=datetime.now(UTC) - MINUTE)
     assert asking.is_left(waiting)
     a_run_of(["locks"], {"queue": queue.pk}, state="running", lease_until=FOREVER)
@@ -159,7 +159,7 @@ def test_a_run_waits_for_a_worker_that_executes_another_one(viewer, queue):
     assert "Waiting for a worker" in body_of(viewer.get(slow(queue)))
 
 
-def test_how_long_a_run_takes_is_expected_from_the_last_one(viewer, queue, handed):
+def test_the_expected_duration_is_that_of_the_previous_run(viewer, queue, handed):
     now = datetime.now(UTC)
     run = a_run_of(["waiting"], {"queue": queue.pk}, state="succeeded", started_at=now - 3 * MINUTE, finished_at=now - MINUTE)
     viewer.get(at("analysis_report", "waiting", queue=queue.pk))
@@ -168,7 +168,7 @@ def test_how_long_a_run_takes_is_expected_from_the_last_one(viewer, queue, hande
     assert sorted(found) == [(["losses"], None), (["waiting"], 120.0)]
 
 
-def test_a_result_that_is_opened_is_kept(viewer, queue, handed):
+def test_an_opened_result_is_kept(viewer, queue, handed):
     """Once a day is enough."""
     now = datetime.now(UTC)
     result = a_stored_result([queue])
@@ -179,7 +179,7 @@ def test_a_result_that_is_opened_is_kept(viewer, queue, handed):
         assert (result.opened_at != opened_at) is changes
 
 
-def test_a_failed_run_says_why_and_is_not_repeated_by_looking(viewer, queue, handed):
+def test_a_failed_run_shows_its_reason_and_is_not_repeated_by_a_reload(viewer, queue, handed):
     a_stored_result([queue], made_at=datetime.now(UTC) - 11 * MINUTE)
     failed = a_run_of(
         ["waiting"], {"queue": queue.pk}, state="failed", finished_at=datetime.now(UTC), message="The disk is full. Free space."
@@ -196,7 +196,7 @@ def test_a_failed_run_says_why_and_is_not_repeated_by_looking(viewer, queue, han
     assert len(handed) == 2
 
 
-def test_asking_for_the_progress_starts_no_run(viewer, queue, handed):
+def test_polling_the_progress_starts_no_run(viewer, queue, handed):
     viewer.get(slow(queue, part="progress"), headers=HTMX)
     assert handed == []
 
@@ -206,7 +206,7 @@ def test_notes_of_a_result_are_shown_as_warnings(viewer, queue):
     assert "The file a.parquet is damaged" in body_of(viewer.get(at("analysis_report", "waiting", queue=queue.pk)))
 
 
-def test_without_spark_nothing_starts_and_the_page_says_what_to_do(viewer, queue, handed, no_spark):
+def test_without_spark_no_run_starts_and_the_page_shows_the_remedy(viewer, queue, handed, no_spark):
     no_spark.append("An analysis needs Java 17 or 21; found none.")
     for url in (slow(queue), at("analyses", queue=queue.pk), at("analyses")):
         page = body_of(viewer.get(url))
@@ -214,7 +214,7 @@ def test_without_spark_nothing_starts_and_the_page_says_what_to_do(viewer, queue
     assert handed == []
 
 
-def test_operators_cancel_a_run_and_return(client, queue):
+def test_operators_can_cancel_a_run_and_return_to_the_page(client, queue):
     run = open_run(queue)
     viewer = signed_in(client, VIEWER)
     assert "/cancel/" not in body_of(viewer.get(slow(queue)))
@@ -231,7 +231,7 @@ def test_operators_cancel_a_run_and_return(client, queue):
 # The pages
 
 
-def test_a_question_as_page_and_as_fragment(viewer, queue):
+def test_a_question_is_a_page_and_a_fragment(viewer, queue):
     page = body_of(viewer.get(slow(queue)))
     assert page.count("<h1") == 1 and "All queues of demo" in page
     fragment = viewer.get(slow(queue, range="7d"), headers=HTMX)
@@ -242,7 +242,7 @@ def test_a_question_as_page_and_as_fragment(viewer, queue):
         assert viewer.get(url).status_code == 404
 
 
-def test_a_page_of_several_reports_loads_details_when_they_are_opened(viewer, queue):
+def test_a_page_of_several_reports_loads_details_when_opened(viewer, queue):
     a_stored_result([queue])
     page = body_of(viewer.get(slow(queue)))
     assert "data-lazy" in page and "<table" not in page
@@ -255,7 +255,7 @@ def test_a_page_of_several_reports_loads_details_when_they_are_opened(viewer, qu
     assert len(ids) == len(set(ids))
 
 
-def test_the_landing_has_each_question_with_its_stored_answer(viewer, queue):
+def test_the_landing_page_shows_each_question_with_its_stored_answer(viewer, queue):
     page = body_of(viewer.get(at("analyses")))
     assert "Choose a namespace to open its analyses." in page and "No runs yet" in page
     page = body_of(viewer.get(at("analyses", queue=queue.pk)))
@@ -267,20 +267,20 @@ def test_the_landing_has_each_question_with_its_stored_answer(viewer, queue):
     assert b"<html" not in fragment and b'id="answers"' in fragment
 
 
-def test_the_landing_finds_a_queue_by_its_name(viewer, queue):
+def test_the_landing_page_finds_a_queue_by_its_name(viewer, queue):
     named = viewer.get(at("analyses", namespace="demo", path="BILLING/orders "))
     assert named.url == at("analyses", queue=queue.pk)
     missing = viewer.get(at("analyses", namespace="demo", path="none"))
     assert missing.status_code == 404 and "There is no queue or topic named demo/none" in body_of(missing)
 
 
-def test_all_questions_are_answered_anew_by_a_button(viewer, queue, handed):
+def test_a_button_refreshes_the_answers_to_all_questions(viewer, queue, handed):
     assert viewer.post(at("analyses", queue=queue.pk)).url == at("analyses", queue=queue.pk)
     assert set(AnalysisRun.objects.get(pk__in=handed).request["reports"]) >= {"waiting"}
     assert AuditRecord.objects.filter(action="start analysis").exists()
 
 
-def test_a_refused_request_for_answers_is_said(viewer, queue, monkeypatch):
+def test_a_refused_refresh_shows_the_reason(viewer, queue, monkeypatch):
     def refuse(*_, **__):
         raise ServerBusy("Try again.")
 
@@ -289,7 +289,7 @@ def test_a_refused_request_for_answers_is_said(viewer, queue, monkeypatch):
     assert "Try again." in page
 
 
-def test_the_landing_lists_runs_and_who_holds_the_archive_back(viewer, queue, monkeypatch):
+def test_the_landing_page_lists_runs_and_the_transaction_delaying_the_archive(viewer, queue, monkeypatch):
     run = open_run(queue)
     AnalysisRun.objects.create(kind="maintenance", requested_by="schedule", requested_at=datetime.now(UTC))
     page = body_of(viewer.get(at("analyses")))
@@ -309,7 +309,7 @@ def test_an_empty_namespace_says_so(viewer, handed):
     assert handed == []
 
 
-def test_the_page_of_a_run_polls_until_its_end_and_leads_to_its_reports(viewer, queue):
+def test_the_page_of_a_run_polls_until_its_end_and_links_to_its_reports(viewer, queue):
     run = open_run(queue, steps=5, step=2, step_text="Reading lives", tasks_done=3, tasks_total=8)
     page = body_of(viewer.get(at("analysis_run", run.pk)))
     assert "Step 2 of 5: Reading lives, 3 of 8 tasks" in page and 'value="28"' in page
@@ -327,12 +327,12 @@ def test_a_run_whose_worker_died_is_shown_as_failed(viewer):
     assert "The worker stopped before the analysis finished" in body_of(viewer.get(at("analysis_run", run.pk)))
 
 
-def test_strangers_are_sent_to_sign_in(client, queue):
+def test_anonymous_visitors_are_redirected_to_the_sign_in(client, queue):
     for url in (at("analyses"), slow(queue), at("analysis_report", "waiting", queue=queue.pk), at("analysis_run", 1)):
         assert client.get(url).status_code == 302
 
 
-def test_a_queue_leads_to_its_analyses(viewer, queue):
+def test_a_queue_page_links_to_its_analyses(viewer, queue):
     assert at("analyses", queue=queue.pk) in body_of(viewer.get("/entities/demo/billing/orders"))
 
 
@@ -345,7 +345,7 @@ def act(client, model, *chosen):
     return client.post(url, {"action": action, "_selected_action": [one.pk for one in chosen], "index": 0})
 
 
-def test_the_admin_analyses_a_queue_and_opens_it(viewer, queue, topic, handed):
+def test_the_admin_action_starts_the_analysis_of_a_queue_and_opens_it(viewer, queue, topic, handed):
     assert act(viewer, "entity", queue).url == at("analyses", queue=queue.pk)
     assert AnalysisRun.objects.get().pk in handed
     assert AuditRecord.objects.filter(action="start analysis", target="demo/billing/orders").exists()
@@ -354,13 +354,13 @@ def test_the_admin_analyses_a_queue_and_opens_it(viewer, queue, topic, handed):
     assert "Nothing to analyse" in body_of(viewer.get(left.url))
 
 
-def test_the_admin_analyses_the_namespace_of_several_queues(viewer, queue, handed):
+def test_the_admin_action_on_several_queues_analyses_their_namespace(viewer, queue, handed):
     entities.create_queue(EntityAddress("demo", "other"))
     assert act(viewer, "entity", *Entity.objects.filter(kind="queue")).url == at("analyses", namespace="demo")
     assert AnalysisRun.objects.get().subject == "all queues of demo"
 
 
-def test_the_admin_analyses_namespaces(viewer, queue, handed):
+def test_the_admin_action_analyses_namespaces(viewer, queue, handed):
     namespaces.ensure_namespace("empty", Family.SERVICE_BUS)
     namespaces.ensure_namespace("shop", Family.SERVICE_BUS)
     entities.create_queue(EntityAddress("shop", "q"))
@@ -378,7 +378,7 @@ def test_runs_are_listed_in_the_admin(operator, queue):
 # Pure
 
 
-def test_progress_is_that_of_steps_or_of_time_whichever_is_more():
+def test_progress_is_the_larger_of_the_shares_of_steps_and_time():
     now = datetime(2026, 3, 1, 12, tzinfo=UTC)
     run = AnalysisRun(state="running", steps=4, step=2, tasks_done=1, tasks_total=2, started_at=now - timedelta(seconds=30))
     assert asking.progress_of(run, now) == asking.Progress(38)

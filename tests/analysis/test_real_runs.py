@@ -23,7 +23,7 @@ def loaded(seed, **shares):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_time_to_live_where_there_is_a_backlog(family):
+def test_a_replayed_time_to_live_agrees_with_a_real_run_with_a_backlog(family):
     namespace = f"real{family.replace('_', '')}"  # a name stands for one family
     played, limits = loaded(3), Limits(lock=60 * SECOND if family != "rabbitmq" else None, deliveries=4)
     found = run(family, EntityAddress(namespace, "was"), played, limits, consumers=3).replayable()
@@ -34,7 +34,7 @@ def test_a_time_to_live_where_there_is_a_backlog(family):
     assert low <= truth <= high and abs(said - truth) < 0.05 < truth
 
 
-def test_a_longer_lock_is_told_by_late_settlements():
+def test_a_replayed_longer_lock_agrees_with_a_real_run():
     played = loaded(4, crashing=0.05)
     found = run("service_bus", EntityAddress("real", "was"), played, Limits(5 * SECOND, 9), consumers=3).replayable()
     assert found.late > 3 and found.setting.lock == 5 * SECOND
@@ -44,7 +44,7 @@ def test_a_longer_lock_is_told_by_late_settlements():
     assert low <= truth <= high and abs(said - truth) < 0.06 and truth < lost_locks(found.actual) / 1.5
 
 
-def test_another_maximum_of_deliveries_and_that_in_force():
+def test_a_replayed_delivery_limit_agrees_with_a_real_run():
     played = script(5, MANY, every=2, mean=5.5, failing=0.4, until=1500)
     found = run("service_bus", EntityAddress("real", "was"), played, Limits(60 * SECOND, 4), consumers=3).replayable()
     assert replay(found.history, found.setting).dead_lettered == found.actual.dead_lettered
@@ -53,7 +53,7 @@ def test_another_maximum_of_deliveries_and_that_in_force():
     assert replay(found.history, setting_of(found, then)).dead_lettered == round(truth * MANY) > 3
 
 
-def test_the_queue_in_plain_python_does_as_the_broker():
+def test_the_simulated_queue_agrees_with_the_broker():
     played, limits = loaded(6, crashing=0.05), Limits(8 * SECOND, 3, 60 * SECOND)
     really = run("service_bus", EntityAddress("real", "was"), played, limits, consumers=3)
     queue = PlainQueue(limits)

@@ -38,7 +38,7 @@ TABLE = Table(
 )  # fmt: skip
 
 
-def test_a_table_on_the_page():
+def test_a_table_is_rendered_as_html():
     first, second = ([head, *cells] for head, cells in TABLE.lines)
     assert [cell.text for cell in first] == ["2026-03-01 12:00", "1.5 min", "25.0\xa0%", "=a"]
     assert (first[2].url, first[2].bar, second[2].bar) == ("/there", 50.0, 100.0)
@@ -46,7 +46,7 @@ def test_a_table_on_the_page():
     assert replace(TABLE, rows=[(NOON, None, 0.5, "")]).lines[0][1][-1].text == "–", "an empty text"
 
 
-def test_a_table_as_files():
+def test_a_table_is_exported_as_files():
     heads, *rows = files.csv_rows(TABLE)
     assert heads == ["at", "wait_seconds", "part", "who"]
     assert rows == [[NOON.isoformat(), 90.0, 0.25, "=a"], [(NOON + HOUR).isoformat(), "", 0.5, ""]]
@@ -64,13 +64,13 @@ def test_a_table_as_files():
         (400 * DAY, 7 * DAY, 59),
     ],
 )
-def test_a_range_has_few_enough_intervals(length, bucket, count):
+def test_a_range_has_a_bounded_number_of_intervals(length, bucket, count):
     span = Range(NOON, NOON + length)
     assert (span.bucket, len(span.buckets)) == (bucket, count)
     assert span.buckets[0] <= NOON and span.buckets[-1] < span.end <= span.buckets[-1] + bucket
 
 
-def test_partial_intervals_and_weeks():
+def test_partial_intervals_and_weeks_are_marked():
     assert Range(NOON + MINUTE, NOON + 14 * MINUTE).partial == [True, False, True]
     assert floor(datetime(2026, 3, 1, 5, tzinfo=UTC), 7 * DAY) == datetime(2026, 2, 23, tzinfo=UTC)
 
@@ -103,7 +103,7 @@ RANGES = (
 
 
 @pytest.mark.django_db(transaction=True)
-def test_odd_parameters_are_answered_or_refused(viewer, queue):
+def test_unexpected_parameters_are_answered_or_refused(viewer, queue):
     for analysis in registry.ANALYSES:
         url, names = at("analysis_report", analysis.slug), analysis.form.base_fields.keys() - {"queue"}
         for odd in ODD:
@@ -115,7 +115,7 @@ def test_odd_parameters_are_answered_or_refused(viewer, queue):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_settings_of_what_if_are_called_as_in_the_family(viewer, queue):
+def test_what_if_settings_have_the_names_of_the_family(viewer, queue):
     page = body_of(viewer.get(at("analysis_report", "what-if", queue=queue.pk)))
     assert ">Lock duration</label>" in page and ">Maximum delivery count</label>" in page
 
@@ -139,7 +139,7 @@ def test_a_custom_range_has_whole_steps_of_five_minutes(queue):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_comparing_shares_no_step_and_has_the_steps_of_both_ranges(queue):
+def test_a_comparison_covers_the_separate_steps_of_both_ranges(queue):
     day = f"{datetime.now(UTC) - DAY:%Y-%m-%d}"
     scope = bound({"queue": queue.pk, "start": f"{day}T12:30", "end": f"{day}T14:10", "compare": "before"})
     assert scope.compared.end == scope.range.start
@@ -148,7 +148,7 @@ def test_comparing_shares_no_step_and_has_the_steps_of_both_ranges(queue):
     assert bound({"queue": queue.pk}).range.bucket == 5 * MINUTE
 
 
-def test_an_instant_between_two_steps_is_shown_as_the_step():
+def test_an_instant_between_two_steps_is_rounded_to_the_step():
     """A browser refuses to submit another one."""
     shown = [MomentInput().format_value(one) for one in ("2026-03-01T10:07", NOON + 14 * MINUTE, "x", None)]
     assert shown == ["2026-03-01T10:05", "2026-03-01T12:10", "x", None]
@@ -175,7 +175,7 @@ def test_a_form_of_several_reports_has_the_fields_of_all(queue):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_ids_and_paths_are_made_once(queue):
+def test_ids_and_paths_are_read_once(queue):
     """Rows of tables look them up one by one."""
     scope = bound({"namespace": "demo"})
     assert scope.ids is scope.ids and scope.paths is scope.paths and scope.paths == {queue.pk: "billing/orders"}
@@ -188,7 +188,7 @@ AXIS = Table("axis", "Data", [Column("at", "At", "instant"), Column("n", "Number
              [(NOON + HOUR, 2, 3), (NOON, 1, None)], is_axis=True)  # fmt: skip
 
 
-def test_a_card_has_the_first_picture_and_all_else_in_its_details():
+def test_a_card_shows_the_first_chart_and_the_rest_in_its_details():
     first, second = Figure("One", [], columns="n"), Figure("Two", [])
     sections = [
         Section("text", "Words", "A sentence."),
@@ -209,14 +209,14 @@ def test_the_code_that_makes_cards_is_where_their_version_looks_for_it():
     assert all(any(folder.glob("*.py")) for folder in cards.MADE_BY)
 
 
-def test_values_under_the_pointer_are_those_of_the_table_oldest_first():
+def test_the_values_at_the_pointer_are_those_of_the_table_oldest_first():
     lines = cards.readings(Figure("", [], columns="m n"), AXIS).split("\n")
     assert lines == ["At\tMost\tNumber", "2026-03-01 12:00\t–\t1", "2026-03-01 13:00\t3\t2"]
     assert cards.readings(Figure("", []), AXIS) == ""
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_card_is_made_once_for_each_result(viewer, queue, monkeypatch):
+def test_a_card_is_rendered_once_for_each_result(viewer, queue, monkeypatch):
     made = []
     monkeypatch.setattr(cards, "made_card", lambda *given, make=cards.made_card: made.append(given) or make(*given))
     url = at("analysis_report", "waiting", queue=queue.pk)
@@ -234,7 +234,7 @@ def test_a_card_is_made_once_for_each_result(viewer, queue, monkeypatch):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_every_report_as_page_and_fragment(viewer, queue):
+def test_every_report_is_a_page_and_a_fragment(viewer, queue):
     for slug, analysis in registry.BY_SLUG.items():
         url = at("analysis_report", slug, queue=queue.pk)
         body = body_of(viewer.get(url))
@@ -247,7 +247,7 @@ def test_every_report_as_page_and_fragment(viewer, queue):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_table_is_downloaded(viewer, queue):
+def test_a_table_can_be_downloaded(viewer, queue):
     a_stored_result([queue])
     url = at("analysis_report", "waiting", queue=queue.pk)
     for file_format, magic in (("csv", b"share,"), ("parquet", b"PAR1")):
@@ -257,7 +257,7 @@ def test_a_table_is_downloaded(viewer, queue):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_no_report_of_what_is_not_there(viewer):
+def test_reports_of_missing_entities_are_not_found(viewer):
     url = at("analysis_report", "waiting")
     for query in ({"queue": "x"}, {"queue": 10**9}, {"queue": "9" * 40}, {"namespace": "none"}, {"namespace": "a\x00b"}, {}):
         assert viewer.get(url, query).status_code == 404, query
@@ -265,7 +265,7 @@ def test_no_report_of_what_is_not_there(viewer):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_administrators_with_access_to_the_admin_change_how_long_the_archive_is_kept(client, queue, settings):
+def test_only_administrators_with_admin_access_can_change_the_archive_retention(client, queue, settings):
     admin = signed_in(client, ADMINISTRATOR)
     page, link = at("analyses", namespace="demo"), f"/namespace/{queue.namespace_id}/change/"
     assert link in body_of(admin.get(page))
@@ -278,7 +278,7 @@ def test_administrators_with_access_to_the_admin_change_how_long_the_archive_is_
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_landing_says_how_long_the_archive_is_kept(viewer, queue):
+def test_the_landing_page_shows_the_archive_retention(viewer, queue):
     assert "That of demo is kept indefinitely." in body_of(viewer.get(at("analyses", namespace="demo")))
     Namespace.objects.filter(name="demo").update(archive_days=30)
     assert "kept for 30 days; roll-ups are kept indefinitely." in body_of(viewer.get(at("analyses", queue=queue.pk)))

@@ -22,7 +22,7 @@ def at_end_of(value: int) -> int:
     return lower_bound(bin_of(value) + 1)
 
 
-def test_without_censored_messages_it_is_the_share_not_yet_received():
+def test_without_censored_messages_the_curve_is_the_share_not_yet_received():
     found = curve([i * SECOND for i in range(1, 101)])
     for received in (10, 50, 80):
         estimate = found.at(at_end_of(received * SECOND))
@@ -30,7 +30,7 @@ def test_without_censored_messages_it_is_the_share_not_yet_received():
     assert found.at(at_end_of(100 * SECOND)).share == 0
 
 
-def test_the_textbook_example():
+def test_the_curve_agrees_with_the_textbook_example():
     """Freireich's 6-MP group: S, Greenwood's standard error and the log-log band are in every textbook."""
     events, censored = [6, 6, 6, 7, 10, 13, 16, 22, 23], [6, 9, 10, 11, 17, 19, 20, 25, 32, 32, 34, 35]
     found = curve(events, censored)
@@ -44,7 +44,7 @@ def test_the_textbook_example():
     assert round(steps[at_end_of(6)], 4) == 0.0764 and round(steps[at_end_of(23)], 4) == 0.1346
 
 
-def test_expired_messages_count_as_long_as_they_were_there():
+def test_expired_messages_count_while_they_were_in_the_queue():
     """Half of the messages had a time-to-live of 5 s. Without them, the share that waits longer than 20 s would be wrong."""
     draw = random.Random(3)
     waits = [draw.expovariate(1 / 20) * SECOND for _ in range(20_000)]
@@ -59,7 +59,7 @@ def test_the_band_covers_the_truth():
     assert 90 <= known_truth.survival_coverage(40) <= 99
 
 
-def test_it_refuses_few_messages_and_what_was_not_observed():
+def test_few_messages_and_unobserved_times_are_refused():
     with pytest.raises(CannotTell, match="Only 29 messages"):
         curve([SECOND] * 29).at(SECOND)
     found = curve([SECOND] * 30, [2 * SECOND])
@@ -70,12 +70,12 @@ def test_it_refuses_few_messages_and_what_was_not_observed():
         curve([]).at(SECOND)
 
 
-def test_before_the_first_and_after_the_last_delivery_the_band_follows_from_the_number():
+def test_outside_the_deliveries_the_band_follows_from_the_number_of_messages():
     found = curve([SECOND] * 60)
     assert (found.at(SECOND // 2).share, found.at(SECOND // 2).low) == (1.0, 0.95)
     assert (found.at(60 * SECOND).share, found.at(60 * SECOND).high) == (0.0, 0.05)
 
 
-def test_a_bin_counts_only_if_all_of_it_is_below():
+def test_a_bin_counts_only_if_it_is_entirely_below():
     found = curve([SECOND] * 30 + [5 * SECOND] * 30)
     assert found.at(at_end_of(SECOND) - 1).share == 1 and found.at(at_end_of(SECOND)).share == 0.5

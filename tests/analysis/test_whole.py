@@ -93,7 +93,7 @@ def totals(result: AnalysisResult) -> list:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_all_reports_are_made_from_every_event_and_again_after_the_night(orders, monkeypatch):
+def test_all_reports_are_complete_before_and_after_the_nightly_maintenance(orders, monkeypatch):
     slugs = [one.slug for one in ANALYSES]
     analyses, scope, form = asked(orders, *slugs)
     first = made(submission.refresh(analyses, scope, form, actor=OPERATOR))

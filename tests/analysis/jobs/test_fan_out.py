@@ -27,7 +27,7 @@ def copy(entity_id: int, of: int, seconds: int, result: int = outcomes.COMPLETED
 TARGET = ("source", "source_id", "entity_id", "taken", "handled", "lost", "there", "fastest", "compared", "lag_p95_us")
 
 
-def test_what_subscriptions_take_and_how_far_they_lag(spark):
+def test_fan_out_counts_copies_and_lag_by_subscription(spark):
     here = history(
         spark,
         lives=[

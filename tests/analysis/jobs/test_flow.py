@@ -35,6 +35,6 @@ def test_a_peak_inside_an_hour_is_the_largest_of_the_hour(spark):
     )
 
 
-def test_the_range_to_compare_with(spark):
+def test_the_comparison_range_has_its_own_flow(spark):
     asked = a_request(span=Span(NOON + HOUR, NOON + 2 * HOUR), compared=Span(NOON, NOON + HOUR))
     assert listed(flow.tables(history(spark, asked, lives=burst(5)))["before"], "entered") == [(5,)]

@@ -17,7 +17,7 @@ UNTIL = datetime(2026, 3, 8, tzinfo=UTC)
 BUSY = replace(LOAD, work=2.0, lock=10.0, fails=0.1, outages=2.0, max_deliveries=3, incident=Incident(20_000, 4000, absence=1000))
 
 
-def test_files_have_what_is_drawn_for_each_queue(spark, tmp_path):
+def test_files_contain_the_events_generated_for_each_queue(spark, tmp_path):
     queues = [generated.Queue(7, "a", 1), generated.Queue(8, "b", 101, has_sessions=True)]
     spec = {
         "queues": [asdict(one) for one in queues], "loads": [asdict(BUSY), asdict(replace(BUSY, incident=None))],

@@ -83,23 +83,23 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("lines", "said"), REFUSALS, ids=range(len(REFUSALS)))
-def test_a_refusal_says_row_column_and_what_to_do(refusal, lines, said):
+def test_a_refusal_names_the_row_the_column_and_the_remedy(refusal, lines, said):
     found = refusal(lines)
     assert found.startswith(said) and found.endswith(".")
 
 
-def test_what_ended_before_the_days_that_are_kept_is_refused(refusal):
+def test_messages_that_ended_before_the_retained_days_are_refused(refusal):
     kept = {"not_before": (NOON + SECOND).isoformat(), "kept": "it is too old."}
     assert refusal([HEAD, row(), row(ended_at="2026-03-01T12:00:00.5Z")], **kept) == "Row 2, column ended_at: it is too old."
 
 
-def test_good_rows_are_counted_and_not_refused(spark, given):
+def test_valid_rows_are_counted(spark, given):
     checked = importing.run(spark, given([HEAD + ",sequence_number", row(n="9"), row(n="4"), "", row(n="7")]), REPORTER)
     assert checked == {"rows": 3, "last_number": 9, "refusal": None}
     assert importing.run(spark, given([HEAD]), REPORTER) == {"rows": 0, "last_number": None, "refusal": None}
 
 
-def test_a_row_becomes_two_events(given, imported):
+def test_each_row_is_imported_as_two_events(given, imported):
     columns = "enqueued_at,first_received_at,ended_at,outcome,message_id,deliveries,time_to_live_seconds,reason,settled_by"
     rows = [
         "2026-03-01T12:00:00Z,2026-03-01T12:00:01Z,2026-03-01T12:00:02.5Z,completed,a,1,60,,alice",
@@ -120,7 +120,7 @@ def test_a_row_becomes_two_events(given, imported):
     assert sent["recorded_at"] == completed["at"] and second["recorded_at"] == expired["at"]
 
 
-def test_parquet_has_types_of_its_own(spark, imported, tmp_path):
+def test_typed_parquet_columns_are_imported(spark, imported, tmp_path):
     table = pa.table({
         "enqueued_at": pa.array([NOON] * 2, pa.timestamp("ns", tz="UTC")), "ended_at": [NOON.isoformat()] * 2,
         "outcome": ["completed"] * 2, "sequence_number": pa.array([5, 9], pa.int32()), "size": [10.0, 20.0],

@@ -25,7 +25,7 @@ def steady(share: float, first: int, last: int, outcome: int = Kind.ABANDONED):
     return [one for minute in range(first, last, 5) for one in (count(minute, 100 - bad), count(minute, bad, outcome))]
 
 
-def test_trouble_begins_where_the_shares_differ_most(spark):
+def test_an_onset_is_where_the_shares_differ_most(spark):
     rows = steady(0.01, -60, 25) + steady(0.09, 25, 60)
     found = incidents.tables(history(spark, counts=rows))
     assert listed(found["onsets"], "number", *ONSET) == [(1, "failed", 1, NOON + 25 * MINUTE, 1200, 12, 700, 63)]
@@ -35,12 +35,12 @@ def test_trouble_begins_where_the_shares_differ_most(spark):
     ]  # fmt: skip
 
 
-def test_steady_trouble_and_few_messages_have_no_onset(spark):
+def test_steady_failure_rates_and_few_messages_have_no_onset(spark):
     few = [count(-5, 20, entity_id=2), count(5, 20, Kind.ABANDONED, entity_id=2)]
     assert listed(incidents.tables(history(spark, counts=steady(0.5, -60, 60) + few))["onsets"]) == []
 
 
-def test_lost_locks_and_losses_have_onsets_of_their_own(spark):
+def test_lost_locks_and_losses_have_separate_onsets(spark):
     locks = steady(0, -60, 30) + steady(0.3, 30, 60, Kind.LOCK_LOST)
     lost = [count(minute, 50, measure=measures.LIFE, entity_id=2) for minute in range(-60, 30, 5)]
     lost += [count(30, 50, outcomes.EXPIRED, measures.LIFE, entity_id=2, generated=50)]
@@ -51,7 +51,7 @@ def test_lost_locks_and_losses_have_onsets_of_their_own(spark):
     assert listed(found["about"], "generated", "real_clock") == [(50, True)]
 
 
-def test_a_message_that_the_broker_took_away_is_no_failed_delivery(spark):
+def test_a_message_removed_by_the_broker_is_not_a_failed_delivery(spark):
     rows = [
         count(0, 1, outcomes.DEAD_LETTERED, cause="TTLExpiredException"), count(0, 2, outcomes.DEAD_LETTERED, cause="Bad #"),
         count(0, 4, outcomes.MOVED), count(0, 8, 8), count(0, 16, outcomes.DROPPED, cause="maxlen"),

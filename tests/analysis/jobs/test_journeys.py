@@ -28,7 +28,7 @@ def routes(found) -> list[tuple]:
     return listed(found["routes"], "route", "journeys", "longest_us")
 
 
-def test_the_stay_among_dead_letters_is_not_part_of_the_time(spark):
+def test_time_in_the_dead_letter_queue_is_excluded_from_the_journey(spark):
     here = history(
         spark,
         lives=[
@@ -71,7 +71,7 @@ def test_only_journeys_through_the_scope_count(spark):
     assert routes(found) == [("1: 3:published", 1, 5 * MICROS)]
 
 
-def test_messages_that_lead_in_a_circle_or_to_themselves_end(spark):
+def test_cycles_of_linked_messages_end_the_journey(spark):
     rows = [life(1, 1, 0, 1, **made(2, 1)), life(2, 1, 0, 1, **made(1, 1)), life(3, 1, 0, 1, **made(3, 1)),
             life(3, 2, 1, 2, **made(1, 1))]  # fmt: skip
     [(route, count, _)] = routes(journeys.tables(history(spark, lives=rows)))
@@ -84,7 +84,7 @@ def sent(entity_id: int, number: int, correlation, second: int = 0):
             "at": NOON + second * SECOND}  # fmt: skip
 
 
-def test_correlation_leads_to_the_message_of_that_id_or_to_the_one_before(spark):
+def test_correlation_links_to_the_message_with_that_id_or_to_the_previous_message(spark):
     lives = frame(spark, "lives", life(1, 1, 0, 1, message_id="a"), life(1, 2, 5, 6, message_id="a"))
     many = [sent(3, number, "many", number) for number in range(1, journeys.MOST_ALIKE + 2)]
     rows = [sent(2, 1, "a"), sent(2, 3, "s", 3), sent(2, 2, "s", 1), sent(1, 7, "s", 2), sent(2, 8, ""), sent(2, 9, 5), *many]
@@ -94,7 +94,7 @@ def test_correlation_leads_to_the_message_of_that_id_or_to_the_one_before(spark)
     ]  # fmt: skip
 
 
-def test_correlated_messages_are_a_journey_unless_they_were_made_from_another(spark):
+def test_correlation_starts_a_journey_unless_the_message_has_a_recorded_source(spark):
     lives = [
         life(1, 1, 0, 3, message_id="a"), life(2, 1, 1, 9), life(3, 4, 0, 1, outcome=outcomes.FORWARDED),
         life(2, 2, 1, 5, **made(3, 4)),

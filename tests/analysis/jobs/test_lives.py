@@ -55,7 +55,7 @@ def in_increments(spark, events: pa.Table, folder: Path) -> list[dict]:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", [7])
-def test_random_histories_give_what_the_oracle_says(spark, tmp_path, seed):
+def test_lives_of_random_histories_agree_with_the_oracle(spark, tmp_path, seed):
     events = random_events(seed, 1200)
     rows = in_increments(spark, events, tmp_path)
     ended, attempts = oracle.lives(events, events.slice(0, 0))
@@ -92,7 +92,7 @@ def test_random_histories_give_what_the_oracle_says(spark, tmp_path, seed):
     assert sum(row["outcome"] == EventKind.LOCK_LOST for row in tried) == lost, "each lost lock ends one delivery"
 
 
-def test_the_kinds_of_events_are_those_of_the_broker():
+def test_event_kinds_agree_with_the_broker():
     named = {name: value for name, value in vars(kinds.Kind).items() if name.isupper()}
     assert named == {kind.name: int(kind) for kind in EventKind}
     assert set(kinds.TERMINAL) == {int(kind) for kind in EventKind if kind.is_terminal}

@@ -53,7 +53,7 @@ CASES: list[Any] = [
 ]
 
 
-def test_why_locks_were_lost(spark):
+def test_each_lost_lock_has_its_cause(spark):
     """Each case has its own queue and receiver."""
     rows, expected = [], {}
     for place, (others, changes, cause) in enumerate(CASES):
@@ -66,7 +66,7 @@ def test_why_locks_were_lost(spark):
     assert {at for _, _, at, _ in found} == {NOON + 30 * SECOND}
 
 
-def test_late_settlements_say_how_long_work_took(spark):
+def test_late_settlements_give_the_processing_time(spark):
     """Message 1 was lost twice to one receiver, 2 was only renewed late, 3 was tried by somebody else, and 4 in another list."""
     found = causes(
         spark,
@@ -105,7 +105,7 @@ def test_losses_are_counted_by_interval_receiver_and_queue(found):
     assert listed(found["before"], "deliveries", "lost") == [(1, 1)]
 
 
-def test_use_of_the_lock_by_queue_and_receiver(found):
+def test_lock_use_is_measured_by_queue_and_receiver(found):
     columns = ("receiver", "entity_id", "deliveries", "lost", "lock_us", "held_us", "timed", "nearly", "generated")
     assert listed(found["deliveries"], *columns) == sorted(
         [
@@ -116,7 +116,7 @@ def test_use_of_the_lock_by_queue_and_receiver(found):
     )  # fmt: skip
 
 
-def test_the_worst_messages_come_with_all_their_deliveries(found, spark):
+def test_the_worst_messages_include_all_their_deliveries(found, spark):
     assert listed(found["worst"], "sequence_number", "attempt", "receiver") == [(1, 1, "a"), (1, 2, ""), (2, 1, "a")]
     many = [lost(1, i, attempt=i) for i in range(80)] + [lost(2 + i, i) for i in range(20)]
     rows = listed(locks.tables(history(spark, attempts=many))["worst"], "sequence_number")

@@ -15,7 +15,7 @@ def lost(result: int, minutes: int = 1, **changes):
     return {"result": result, "outcome": result, "ended_at": at, "enqueued_at": at - MINUTE} | changes
 
 
-def test_causes_are_counted_where_they_ended_and_known_since_they_were_first_seen(spark):
+def test_causes_are_counted_by_queue_with_the_time_they_were_first_seen(spark):
     here = history(
         spark,
         lives=[
@@ -36,12 +36,12 @@ def test_causes_are_counted_where_they_ended_and_known_since_they_were_first_see
     assert listed(found["totals"], "left", "lost", "generated", "begun", "before") == [(4, 3, 0, NOON - 48 * HOUR, None)]
 
 
-def test_losses_of_the_range_to_compare_with(spark):
+def test_losses_of_the_comparison_range_are_counted(spark):
     here = history(spark, a_request(compared=Span(NOON - HOUR, NOON)), lives=[lost(DEAD, -5), lost(MOVED, 5)])
     assert listed(losses.tables(here)["totals"], "lost", "before") == [(1, 1)]
 
 
-def test_paths_of_lost_messages(spark):
+def test_paths_of_lost_messages_are_counted(spark):
     here = history(
         spark,
         lives=[

@@ -29,12 +29,12 @@ def derived(*rows):
 
 
 @pytest.mark.parametrize("kind", EventKind)
-def test_what_takes_a_message_away_ends_its_life_but_activation_does_not(kind):
+def test_terminal_events_except_activation_end_a_life(kind):
     ends = kind is EventKind.DEAD_LETTERED or (kind.is_terminal and kind is not EventKind.ACTIVATED)
     assert len(derived({"kind": kind})[0]) == ends
 
 
-def test_a_life_repeats_what_its_last_event_says():
+def test_a_life_has_the_values_of_its_last_event():
     [life], _ = derived(
         {"kind": EventKind.COMPLETED, "enqueued_at": NOON, "reason": "r", "message_id": "m", "delivery_count": 2,
          "actor": "user:alice"}
@@ -57,7 +57,7 @@ def test_a_life_that_an_undo_returned_in_the_same_slice_goes_on():
     assert [row["outcome"] for row in rows] == [EventKind.PURGED], "of another message"
 
 
-def test_a_dead_letter_lived_in_the_main_queue_and_what_ends_there_in_the_dead_letter_queue():
+def test_lives_are_separate_in_the_main_queue_and_the_dead_letter_queue():
     rows, _ = derived(
         {"kind": EventKind.DEAD_LETTERED, "subqueue": int(SubQueue.DEAD_LETTER)},
         {"kind": EventKind.COMPLETED, "subqueue": int(SubQueue.DEAD_LETTER)},
@@ -70,7 +70,7 @@ def test_generated_history_is_labelled():
     assert [row["generated"] for row in rows] == [True, False, False]
 
 
-def test_a_life_says_what_its_earlier_events_know():
+def test_a_life_has_the_values_of_its_earlier_events():
     rows = [
         {"kind": EventKind.SENT, "session_id": "s", "size": 7, "link": "activated_from", "linked_entity_id": 1,
          "linked_sequence_number": 5},
@@ -104,18 +104,18 @@ def test_deliveries_are_unknown_where_receives_are_not_recorded():
         ({"time_to_live_us": 5}, {"entity_time_to_live_us": 3, "default_limits_own": True}, 3, "entity"),  # it does
     ],
 )
-def test_the_time_to_live_in_force_and_its_source(sent, end, in_force, source):
+def test_a_life_has_its_effective_time_to_live_and_the_source(sent, end, in_force, source):
     [life], _ = derived({"kind": 1} | sent, {"kind": EventKind.EXPIRED} | end)
     assert (life["time_to_live_in_force_us"], life["time_to_live_source"]) == (in_force, source)
     assert life["time_to_live_us"] == sent.get("time_to_live_us")
 
 
-def test_no_time_to_live_is_in_force_in_a_dead_letter_queue():
+def test_no_time_to_live_is_effective_in_a_dead_letter_queue():
     rows, _ = derived({"kind": 1, "time_to_live_us": 5}, {"kind": EventKind.PURGED, "subqueue": 1})
     assert rows[0]["time_to_live_in_force_us"] is None
 
 
-def test_each_delivery_is_an_attempt_with_its_lock_and_its_end():
+def test_each_delivery_is_an_attempt_with_its_lock_and_outcome():
     def received(at, until):
         return {"kind": EventKind.RECEIVED, "at": NOON + at * SECOND, "locked_until": NOON + until * SECOND, "actor": "user:a"}
 
@@ -156,7 +156,7 @@ def test_a_receive_that_ends_the_previous_lock_may_come_first_in_its_transaction
     assert [(row["attempt"], row["outcome"]) for row in found] == [(1, EventKind.LOCK_LOST), (2, EventKind.COMPLETED)]
 
 
-def test_a_receive_and_delete_that_ends_the_previous_lock_may_come_first_too():
+def test_a_receive_and_delete_that_ends_the_previous_lock_may_come_first_in_its_transaction():
     _, found = derived(
         {"kind": EventKind.RECEIVED, "at": NOON, "actor": "crashed"},
         {"kind": EventKind.RECEIVED_AND_DELETED, "xid": 9, "at": NOON + 5 * SECOND, "actor": "user:b"},
@@ -167,7 +167,7 @@ def test_a_receive_and_delete_that_ends_the_previous_lock_may_come_first_too():
     ]  # fmt: skip
 
 
-def test_locks_that_are_lost_later_in_one_transaction_end_their_own_delivery():
+def test_lock_losses_recorded_late_in_a_transaction_end_the_right_delivery():
     """As when a script writes a whole history at once: what decides is the instant, not the transaction."""
     _, found = derived(
         *(
@@ -181,7 +181,7 @@ def test_locks_that_are_lost_later_in_one_transaction_end_their_own_delivery():
     assert [(row["attempt"], row["ended_at"]) for row in found] == [(1, NOON + 5 * SECOND), (2, NOON + 11 * SECOND)]
 
 
-def test_the_lock_of_one_message_is_not_anothers():
+def test_a_lock_belongs_to_its_own_message():
     _, found = derived(
         {"kind": EventKind.RECEIVED, "locked_until": NOON + SECOND, "sequence_number": 1},
         {"kind": EventKind.COMPLETED, "sequence_number": 1},
@@ -191,7 +191,7 @@ def test_the_lock_of_one_message_is_not_anothers():
     assert [(row["attempt"], row["lock_ended_at"]) for row in found] == [(1, NOON + SECOND), (1, None)]
 
 
-def test_receive_and_delete_is_a_delivery_that_ends_at_once():
+def test_receive_and_delete_is_a_delivery_that_ends_immediately():
     [life], [attempt] = derived({"kind": 1}, {"kind": EventKind.RECEIVED_AND_DELETED, "actor": "user:a"})
     assert (attempt["received_at"], attempt["ended_at"], attempt["attempt"]) == (NOON, NOON, None)
 

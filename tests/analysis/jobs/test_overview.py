@@ -47,11 +47,11 @@ def unusual(spark, rows: list[dict], asked=ASKED, **others: list[dict]) -> list[
         ([count(NOON, 100), count(NOON, 9, outcomes.MOVED, measures.ATTEMPT) | {"cause": "moved"}], []),  # by an operator
     ],
 )
-def test_what_is_unusual(spark, changes, found):
+def test_unusual_hours_are_found(spark, changes, found):
     assert unusual(spark, every_hour(10, *changes)) == found
 
 
-def test_the_usual_is_that_of_the_weekday_if_it_is_known(spark):
+def test_the_usual_value_is_that_of_the_weekday_if_known(spark):
     busy = [count(NOON - i * DAY, 1000 if i % 7 == 0 else 10) for i in range(28)]
     first = [count(NOON - 28 * DAY - HOUR, 1)]
     assert unusual(spark, first + busy) == []
@@ -66,7 +66,7 @@ def test_an_early_history_is_compared_with_the_hours_before(spark):
     assert unusual(spark, begun(5)) == []
 
 
-def test_durations_are_typical_ones_of_enough_messages(spark):
+def test_typical_durations_require_enough_messages(spark):
     def bins(at, number: int, messages: int) -> dict:
         return {"measures": [measures.WAITING], "step": at, "bins": [number], "counts": [messages]}
 
@@ -75,7 +75,7 @@ def test_durations_are_typical_ones_of_enough_messages(spark):
     assert unusual(spark, every_hour(10), histograms=[*days, few, slow]) == [(WAITING, NOON + HOUR, 180, 100, 10)]
 
 
-def test_a_range_to_compare_with_has_its_own_usual(spark):
+def test_the_comparison_range_has_its_own_usual_values(spark):
     asked = a_request(entity_ids=[1], span=ASKED.span, compared=Span(NOON - DAY, NOON - DAY + HOUR))
     found = overview.tables(history(spark, asked, counts=every_hour(10, count(NOON - DAY, 300))))
     assert listed(found["before"], "at", "value") == [(NOON - DAY, 300)] and listed(found["hours"]) == []

@@ -34,6 +34,6 @@ def test_weeks_begin_on_monday(spark):
     )
 
 
-def test_a_longer_range_is_by_month(spark):
+def test_long_ranges_are_grouped_by_month(spark):
     march = SUNDAY - 12 * HOUR
     assert [row[:2] + row[4:] for row in found(spark, 100)] == [(1, march, [2]), (2, march, [1])]

@@ -22,7 +22,7 @@ def region(name, **changes):
     return {"chosen_properties": json.dumps({"region": name}), "waiting_us": 10**6} | changes
 
 
-def test_values_are_counted_beside_the_others_of_their_queue(spark):
+def test_values_are_compared_with_the_other_values_of_their_queue(spark):
     rows = [region("eu", result=outcomes.DEAD_LETTERED if i % 2 else outcomes.COMPLETED, size=512 + i) for i in range(40)]
     rows += [region("us", deliveries=2 if i == 0 else 1, size=600) for i in range(60)]
     rows += [
@@ -44,7 +44,7 @@ def test_values_are_counted_beside_the_others_of_their_queue(spark):
     assert listed(found["all"], "messages") == [(103,)] and listed(found["before"]) == []
 
 
-def test_the_value_that_waits_longer_is_found_in_its_queue(spark):
+def test_the_value_with_longer_waits_is_found_in_its_queue(spark):
     """The other queue is slow as a whole, which is not its region's doing."""
     rows = [region("eu", waiting_us=60 * 10**6) for _ in range(35)] + [region("us") for _ in range(400)]
     rows += [region("eu" if i % 2 else "us", entity_id=2, waiting_us=60 * 10**6) for i in range(20)]
@@ -52,7 +52,7 @@ def test_the_value_that_waits_longer_is_found_in_its_queue(spark):
     assert [row for row in found if row[2]] == [(1, "eu", 35)]
 
 
-def test_frequent_and_unusual_values_are_kept_and_no_more(spark, monkeypatch):
+def test_only_frequent_and_unusual_values_are_kept(spark, monkeypatch):
     """Of 30 sessions the most frequent ones, and the one that fails, which is not frequent; keys are not limited together."""
     monkeypatch.setattr(properties, "MOST_FREQUENT", 2)
     monkeypatch.setattr(properties, "MOST_UNUSUAL", 1)
@@ -65,13 +65,13 @@ def test_frequent_and_unusual_values_are_kept_and_no_more(spark, monkeypatch):
     assert listed(of(spark, rows)["values"], "value") == [("z",)]
 
 
-def test_the_same_values_are_counted_in_the_range_to_compare_with(spark):
+def test_the_same_values_are_counted_in_the_comparison_range(spark):
     rows = [region("eu"), region("us"), region("eu", ended_at=NOON - HOUR), region("ca", ended_at=NOON - HOUR)]
     found = of(spark, rows, compared=Span(NOON - DAY, NOON))
     assert listed(found["before"], "key", "value", "messages") == [("property:region", "eu", 1)]
 
 
-def test_a_session_is_stalled_while_messages_wait_and_none_leaves(spark):
+def test_a_session_is_stalled_while_messages_wait_and_no_message_leaves(spark):
     at = [(0, 1), (10, 20), (12, 21)]
     rows = [
         {"session_id": "a", "enqueued_at": NOON + since * MINUTE, "ended_at": NOON + until * MINUTE, "waiting_us": until * 10**6}

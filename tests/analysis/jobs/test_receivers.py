@@ -6,7 +6,7 @@ from explorer.analysis.jobs.reports import receivers
 from .rows import HOUR, MINUTE, NOON, a_request, history, listed
 
 
-def test_deliveries_by_receiver(spark):
+def test_deliveries_are_counted_by_receiver(spark):
     asked = a_request(compared=Span(NOON - HOUR, NOON))
     rows = [
         {"held_us": 4}, {"held_us": 8, "entity_id": 2, "generated": True}, {"well": False, "held_us": 99},

@@ -27,7 +27,7 @@ TRIED = [
 ]  # fmt: skip
 
 
-def test_success_by_delivery_counts_late_ones_together_and_none_without_a_place(spark):
+def test_success_by_delivery_groups_late_deliveries_and_skips_unnumbered_deliveries(spark):
     attempts = frame(spark, "attempts", *TRIED, tried(6, 11), failed(7, 15))
     assert listed(redelivery.success_by_delivery(attempts), "delivery", "deliveries", "succeeded", "failed") == [
         (1, 4, 2, 2), (11, 2, 1, 1), (2, 2, 0, 2), (3, 1, 1, 0),
@@ -54,7 +54,7 @@ def test_only_deliveries_from_main_lists_that_ended_in_the_range_count(spark):
     assert listed(found["messages"], "messages") == [(1,)] and listed(found["reasons"]) == []
 
 
-def test_what_became_of_resubmitted_messages(spark):
+def test_resubmitted_messages_are_counted_by_outcome(spark):
     def moved(number: int, **changes):
         return {"subqueue": 1, "outcome": outcomes.RESUBMITTED, "to_entity_id": 1, "to_sequence_number": number} | changes
 

@@ -18,7 +18,7 @@ def moves(here):
     return traffic.movements(traffic.lives(here), SPAN)
 
 
-def test_messages_from_before_the_range_and_open_ones_are_in_the_backlog(spark):
+def test_earlier_messages_and_open_messages_are_in_the_backlog(spark):
     here = history(
         spark,
         lives=[lived(-90, -70), lived(-90, 12), lived(1, 2), lived(3, 70), lived(61, 62)],
@@ -41,19 +41,19 @@ def test_the_largest_backlog_has_a_beginning_and_an_end(spark):
     assert listed(found.where("entity_id IS NULL"), "entered", "most", "most_at", "depth") == [(23, 22, NOON + 3 * FIVE, 0)]
 
 
-def test_a_backlog_from_before_that_stays_has_no_beginning_and_no_end(spark):
+def test_a_backlog_that_spans_the_range_has_no_beginning_and_no_end(spark):
     here = history(spark, lives=[lived(-30, 90)])
     [found, _] = traffic.backlogs(traffic.depths(moves(here)), SPAN).orderBy("entity_id").collect()
     assert (found.entered, found.left, found.depth, found.most, found.since, found.until) == (0, 0, 1, 1, None, None)
 
 
-def test_known_is_the_beginning_of_the_history_and_what_entered_in_the_range(spark):
+def test_the_known_table_has_the_beginning_of_the_history_and_the_arrivals_in_the_range(spark):
     here = history(spark, lives=[lived(-90, -70), lived(1, 2) | {"generated": True}, lived(2, 2)])
     assert listed(traffic.known(here), "since", "messages", "generated") == [(NOON - 90 * MINUTE, 2, 1)]
     assert listed(traffic.known(history(spark)), "since", "messages", "generated") == [(None, 0, 0)]
 
 
-def test_every_hour_of_every_entity(spark):
+def test_traffic_has_a_row_for_every_hour_of_every_entity(spark):
     here = history(spark, a_request(entity_ids=[1, 2]))
     found = traffic.hours(here, Span(NOON, NOON + 2 * HOUR))
     assert listed(found, "entity_id", "at") == [(1, NOON), (1, NOON + HOUR), (2, NOON), (2, NOON + HOUR)]

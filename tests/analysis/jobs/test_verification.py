@@ -38,12 +38,12 @@ def broken(*frames) -> dict[str, int]:
     return found
 
 
-def test_a_history_keeps_all_rules(derived):
+def test_an_intact_history_satisfies_all_rules(derived):
     assert verification.counted(*derived).count() > 300
     assert broken(*derived) == {}
 
 
-def test_each_kind_of_damage_breaks_its_rule(derived):
+def test_each_kind_of_damage_violates_its_rule(derived):
     events, lived, tried, carried = derived
     assert broken(events, lived.where("sequence_number % 5 != 0"), tried, carried).keys() == {"ends"}
     assert broken(events, lived, tried.where("sequence_number % 5 != 0"), carried).keys() == {"receipts", "losses"}

@@ -41,7 +41,7 @@ def test_histograms_by_interval_count_received_waiting_and_processed_messages(sp
     assert listed(found["known"], "since", "messages") == [(NOON - 5 * MINUTE, 4)]
 
 
-def test_the_range_to_compare_with_is_counted_apart(spark):
+def test_the_comparison_range_is_counted_separately(spark):
     asked = a_request(compared=Span(NOON - HOUR, NOON))
     here = history(spark, asked, lives=[{"waiting_us": 5}, {"waiting_us": 7, "enqueued_at": NOON - MINUTE}])
     assert listed(waiting.tables(here)["before"], "bins") == [([7],)]

@@ -58,7 +58,7 @@ def direct():
     return replayable(lives, deliveries, [], 3600 * S, Traits(5))
 
 
-def test_replays_by_spark_equal_direct_ones(spark):
+def test_replays_by_spark_equal_direct_replays(spark):
     found = of(spark, {"time_to_live": 60 * S})
     there = direct()
     varied, settings = what_if.grid(there, VALUES | {"time_to_live": 60 * S})
@@ -91,7 +91,7 @@ def test_a_worker_does_not_need_the_package(tmp_path):
 
 
 @pytest.mark.parametrize("settlement", ["complete", "dead-letter"])
-def test_ends_deliveries_and_refusals_are_read(spark, settlement):
+def test_outcomes_deliveries_and_refusals_are_read(spark, settlement):
     at = NOON + 50 * MINUTE
     lives = [
         {"sequence_number": 101, "enqueued_at": at, "first_received_at": at, "outcome": outcomes.DEAD_LETTERED,
@@ -121,14 +121,14 @@ def test_ends_deliveries_and_refusals_are_read(spark, settlement):
     assert about == (1, 1, 1, 3)
 
 
-def test_what_cannot_be_replayed_is_said(spark):
+def test_the_result_says_why_a_history_cannot_be_replayed(spark):
     nothing = what_if.tables(history(spark, a_request(values=VALUES)))
     assert "needs at least 30" in listed(nothing["about"], "problem")[0][0] and not listed(nothing["outcomes"])
     found = of(spark, {}, lives=[{"enqueued_at": NOON, "session_id": "s", "sequence_number": 500}])
     assert "sessions" in listed(found["about"], "problem")[0][0]
 
 
-def test_of_a_long_history_contiguous_parts_are_drawn():
+def test_contiguous_parts_of_a_long_history_are_sampled():
     five = timedelta(minutes=5)
     span = Span(NOON, NOON + 100 * five)
     steps = [(NOON + i * five, 100) for i in range(100)]
@@ -143,7 +143,7 @@ def test_of_a_long_history_contiguous_parts_are_drawn():
     assert start + place.by(start) == 0 and second + place.by(second) == 20 * five.total_seconds() * S
 
 
-def test_settings_around_the_chosen_one():
+def test_the_grid_has_settings_around_the_chosen_setting():
     there = direct()
     varied, found = what_if.grid(there, VALUES)
     assert varied == "consumers" and [one.consumers for _, one in found] == [1, 2, 4]
@@ -156,7 +156,7 @@ def test_settings_around_the_chosen_one():
     assert found[1][1].deliveries == 1 and varied == "deliveries"
 
 
-def test_work_is_bounded(monkeypatch):
+def test_the_work_of_a_replay_is_bounded(monkeypatch):
     there = direct()
     assert what_if.Plan.of(there, 5) == what_if.Plan(30, 8, 60)
     monkeypatch.setattr(what_if, "FEWEST_OF_RESAMPLE", 10)
@@ -164,7 +164,7 @@ def test_work_is_bounded(monkeypatch):
     assert what_if.Plan.of(there, 5).most == 15
 
 
-def test_blocks_are_cut_where_nothing_waits_and_keep_outages_whole():
+def test_blocks_are_cut_where_no_message_waits_and_never_inside_an_outage():
     waiting = [(at * 100 * S, at * 100 * S + 1) for at in range(100)] + [(2050 * S, 4050 * S)]
     cuts = replaying.blocks_of(sorted(waiting), 10_000 * S)
     assert len(cuts) == 28 and not any(2050 * S < start < 4050 * S for start, _ in cuts)
@@ -172,7 +172,7 @@ def test_blocks_are_cut_where_nothing_waits_and_keep_outages_whole():
 
 
 @pytest.mark.parametrize(("at", "result"), [(8, Result.WELL), (3, Result.VANISHED)])
-def test_a_late_settlement_tells_the_time_that_was_needed(at, result):
+def test_a_late_settlement_gives_the_time_needed(at, result):
     made = [Delivery(1, 1, 0, 5 * S, "a", Result.VANISHED, 5 * S), Delivery(1, 2, 9 * S, 10 * S, "a", Result.WELL, 5 * S)]
     found, late = replaying.with_needed_times(made, [Refusal(1, at * S, "a", Result.WELL), Refusal(1, 8 * S, "b", Result.WELL)])
     assert (found[0].result, late) == (result, int(result is Result.WELL)) and found[1] == made[1]

@@ -15,7 +15,7 @@ SECOND = timedelta(seconds=1)
 
 
 @pytest.mark.parametrize(("count", "of", "band"), [(0, 0, (0, 1)), (5, 10, (0.237, 0.763)), (10, 10, (0.722, 1))])
-def test_the_band_of_a_share(count, of, band):
+def test_a_share_has_a_confidence_band(count, of, band):
     assert wilson(count, of) == pytest.approx(band, abs=0.001)
 
 
@@ -29,7 +29,7 @@ def test_a_gantt_chart_has_a_row_for_each_message(monkeypatch):
     assert [len(tick.text) for tick in longer.y_ticks] == [15, 15]
 
 
-def test_a_heat_map_by_name_joins_equal_neighbours():
+def test_a_heat_map_by_name_merges_equal_neighbours():
     span = Range(SPAN.start, SPAN.start + 4 * HOUR, finest=HOUR)
     drawn = named_heat_map(span.buckets, [("w", [0.5, 0, 0, 1]), ("w", [0, 1, 0, 0])], "wide")
     assert [(shape.name, shape.path) for shape in drawn.cells] == [("heat-2", "M0 0.5h1"), ("heat-4", "M3 0.5h1M1 1.5h1")]

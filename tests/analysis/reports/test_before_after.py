@@ -33,12 +33,12 @@ def test_the_band_of_a_quantile_covers_the_truth():
     assert band(0.5, [1] * 29) is None
 
 
-def test_quantiles_of_observed_times_are_their_ranks():
+def test_quantiles_of_observed_times_follow_their_ranks():
     values = [rank // 4 for rank in range(4, 104)]  # four times each of 1 to 25
     assert band(0.5, values) == (13, 11, 16)
 
 
-def test_quantiles_count_messages_that_still_wait():
+def test_quantiles_include_messages_that_still_wait():
     """Of 100 that were observed for 25 µs, 20 were received within 1 µs; of 100 others, 70; none at all in the third case."""
     assert band(0.5, [1] * 20, [25] * 80) == (math.inf, 25, math.inf)
     assert band(0.5, [1] * 70, [25] * 30) == (1, 1, 1)
@@ -46,7 +46,7 @@ def test_quantiles_count_messages_that_still_wait():
     assert band(0.5, [10] * 30, [1] * 30) == (10, 10, 10)  # of those that could be observed, all
 
 
-def test_what_differs_before_and_after():
+def test_metrics_that_changed_are_marked():
     """Waiting doubles, a third of the deliveries fail afterwards, processing stays."""
     times = [Times(Counter({bin_of(us): 60}), work=Counter({bin_of(5): 60})) for us in (10, 20)]
     rows = tables(SHARES, shares=[{}, {"failed": 33, "lock_lost": 33}])["shares"]
@@ -70,5 +70,5 @@ def test_too_few_messages_are_not_compared():
     ("after", "words"),
     [((4e6, 3e6, 5e6), "longer (1.0 s → 4.0 s)"), ((math.inf, 12e6, math.inf), "longer (1.0 s → over 12 s)")],
 )
-def test_times_that_were_not_observed_are_longer_than_what_was(after, words):
+def test_unobserved_times_are_longer_than_the_observed_times(after, words):
     assert Metric("waiting, median", True, (1e6, 0, 2e6), after).words == f"waiting, median {words}"

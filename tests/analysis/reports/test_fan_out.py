@@ -27,7 +27,7 @@ def shown(*targets, scope=None, **rows):
     return fan_out.present(scope, {}, tables(COLUMNS, targets=list(targets), before=[{}], **rows))
 
 
-def test_the_answer_names_who_took_fewest_and_who_lags():
+def test_the_answer_names_the_subscription_with_the_fewest_copies_and_the_slowest_subscription():
     scope = a_scope("events/Subscriptions/audit", "events/Subscriptions/billing", "events", compared=SPAN.before(HOUR))
     found = shown(SLOW, {}, scope=scope, topics=[{}], sources=[{}])
     assert found.finding == (
@@ -41,12 +41,12 @@ def test_the_answer_names_who_took_fewest_and_who_lags():
     assert [tick.text for tick in drawn.y_ticks] == ["billing"] and [bar.name for bar in drawn.shapes] == ["held", "waiting"]
 
 
-def test_few_messages_have_no_chart_of_lags():
+def test_few_messages_have_no_lag_chart():
     found = shown(SLOW | {"compared": 29}, topics=[{}], sources=[{}])
     assert [one.name for one in found.sections] == ["taken"] and "lags" not in found.finding
 
 
-def test_exchanges_count_only_messages_that_a_queue_took():
+def test_exchanges_count_only_messages_routed_to_a_queue():
     scope = a_scope("a", "b", family=Family.RABBITMQ)
     exchange = {"source": "news", "source_id": None}
     found = shown(exchange, scope=scope, sources=[exchange])
@@ -54,7 +54,7 @@ def test_exchanges_count_only_messages_that_a_queue_took():
     assert fan_out.UNROUTABLE in found.notes
 
 
-def test_a_queue_sees_the_topics_that_it_takes_from():
+def test_a_queue_has_the_fan_out_of_its_sources():
     rows = tables(COLUMNS, targets=[{}, SLOW, {"source_id": 8, "entity_id": 7}])["targets"]
     assert [one.entity_id for one in fan_out.of_scope(a_scope("events/Subscriptions/audit"), rows)] == [1, 2]
     assert fan_out.of_scope(a_scope("q"), rows[2:]) == []

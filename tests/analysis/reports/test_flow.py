@@ -29,7 +29,7 @@ def said(rows: list[dict], **total) -> str:
     return flow.sentence(scope, found, SimpleNamespace(**backlog(**total)))
 
 
-def test_the_backlog_lasts_between_the_intervals_in_which_something_moved():
+def test_the_backlog_stays_constant_between_intervals_with_traffic():
     rows = [
         SimpleNamespace(**row) for row in (moved(None, 9, 2, 7), moved(NOON + FIVE, 1, 8, 0, 8), moved(NOON + 3 * FIVE, 2, 0, 2))
     ]
@@ -38,7 +38,7 @@ def test_the_backlog_lasts_between_the_intervals_in_which_something_moved():
     assert (found.depth, found.most) == ([7, 0, 0, 2, 2], [7, 8, 0, 2, 2])
 
 
-def test_the_sentence_says_when_since_when_and_how_it_drained():
+def test_the_sentence_says_when_the_backlog_peaked_and_how_it_drained():
     rows = [moved(NOON, 57, 0, 57), moved(NOON + 4 * FIVE, 0, 57, 0)]
     assert said(rows, most=57, until=NOON + 4 * FIVE) == (
         "The backlog of shop/q was largest at 2026-03-01 12:05: 57 messages, from 2026-03-01 12:00 on. It drained within 20 min. "
@@ -48,7 +48,7 @@ def test_the_sentence_says_when_since_when_and_how_it_drained():
     assert flow.sentence(a_scope(), flow.flow([], []), None).startswith("No messages entered, left or waited in shop/q")
 
 
-def test_the_sentence_says_how_long_a_backlog_that_stays_needs():
+def test_the_sentence_estimates_when_a_remaining_backlog_will_drain():
     rows = [moved(NOON, 10, 0, 10), moved(NOON + HOUR - FIVE, 0, 2, 8)]
     assert said(rows, most=10, since=None) == (
         "The backlog of shop/q was largest at 2026-03-01 12:05: 10 messages, since before the range. It did not drain: at the "
@@ -56,7 +56,7 @@ def test_the_sentence_says_how_long_a_backlog_that_stays_needs():
     )
 
 
-def test_numbers_lead_to_their_messages():
+def test_numbers_link_to_their_messages():
     given = tables(
         flow=[
             moved(NOON, 5, 0, 5, entity_id=None), moved(NOON + FIVE, 0, 5, 0, entity_id=None),
@@ -84,5 +84,5 @@ def test_numbers_lead_to_their_messages():
     ("count", "before", "words"),
     [(3, 2, "50\xa0% more than"), (1, 2, "50\xa0% fewer than"), (1000, 1001, "as many as"), (1, 0, "there were none")],
 )
-def test_a_number_against_that_of_another_range(count, before, words):
+def test_a_number_is_compared_with_the_other_range(count, before, words):
     assert words in difference(count, before, Range(NOON, NOON + HOUR))

@@ -31,7 +31,7 @@ def test_adjacent_hours_are_one_peak():
     assert found[1].when == "Monday 09:00 to 11:00" and found[1].median == 35
 
 
-def test_a_peak_across_the_end_of_the_week_is_one():
+def test_hours_across_the_end_of_the_week_are_one_peak():
     [found] = forecast.peaks([high(0, [0, 1, 2]), high(167, [0, 1, 2])], 3)
     assert (found.slot, found.hours, found.when) == (167, 2, "Sunday 23:00 to 01:00")
 
@@ -39,11 +39,11 @@ def test_a_peak_across_the_end_of_the_week_is_one():
 @pytest.mark.parametrize(
     ("seen", "weeks", "count"), [([0, 1, 2], 3, 1), ([0, 1, 3], 3, 0), ([0, 1, 2], 8, 0), ([0, 1, 2, 3], 8, 1)]
 )
-def test_a_peak_repeats_in_three_weeks_and_in_half_of_them(seen, weeks, count):
+def test_a_peak_must_repeat_in_three_weeks_and_in_half_of_all_weeks(seen, weeks, count):
     assert len(forecast.peaks([high(9, seen)], weeks)) == count
 
 
-def test_when_it_comes_next_and_was_seen_last():
+def test_a_peak_has_its_next_and_its_last_occurrence():
     peak = Peak(1, 9, 2, {1: 40, 2: 40, 3: 40})
     assert forecast.next_at(peak, NOON) == MONDAY + WEEK + 9 * HOUR
     assert forecast.next_at(peak, MONDAY + 10 * HOUR) == MONDAY + 9 * HOUR
@@ -56,7 +56,7 @@ def test_a_peak_across_the_end_of_the_week_is_not_over_on_monday():
     assert forecast.next_at(peak, MONDAY + 2 * HOUR) == MONDAY + 166 * HOUR
 
 
-def test_the_answer_and_the_next_seven_days():
+def test_the_answer_shows_the_next_seven_days():
     given = tables(
         hours=hours(h9=[30, 10, 20, 99, 0, 0, 0, 0]),
         peaks=[{"entity_id": 2, "slot": 9, "backlog": [30, 10, 20, 0, 0, 0, 0, 0], "weeks": [0, 1, 2]}],
@@ -73,7 +73,7 @@ def test_the_answer_and_the_next_seven_days():
     assert "/analyses/report/flow/?queue=2&range=custom&start=2026-02-23T08" in report.tables["peaks"].rows[0][5].url
 
 
-def test_it_says_from_when_on_it_can_tell():
+def test_a_short_history_says_when_a_forecast_becomes_possible():
     given = tables(hours=hours(), peaks=[], known=[{"since": NOON - 2 * WEEK, "messages": 0, "generated": 0}])
     with pytest.raises(CannotTell, match="begins at 2026-02-15 12:00. .* can be told from 2026-03-08 12:00 on"):
         forecast.present(a_scope(end=NOON, start=NOON - DAY), {}, given)

@@ -42,7 +42,7 @@ def shown(about=None, **rows):
     return incidents.present(a_scope("orders", "payments"), {"window": "1"}, made)
 
 
-def test_the_answer_is_the_clearest_onset_and_the_change_before_it():
+def test_the_answer_names_the_clearest_onset_and_the_change_before_it():
     found = shown(onsets=[{"number": 2, "entity_id": 1}, {}], changes=[{}, SETTINGS | {"number": 2}], chart=[{}])
     assert found.finding == (
         "Failed deliveries of payments rose from 1.0\xa0% to 9.0\xa0% at 2026-03-01 12:25, 4.0 min after the deploy of orders "
@@ -58,7 +58,7 @@ def test_the_answer_is_the_clearest_onset_and_the_change_before_it():
     assert second[1] == "orders" and second[6] == "the deploy of orders 2.4.0"
 
 
-def test_a_change_of_a_setting_of_the_queue_counts_and_one_of_another_queue_does_not():
+def test_only_setting_changes_of_the_same_queue_explain_an_onset():
     found = shown(onsets=[{}], changes=[SETTINGS])
     assert found.finding.endswith("25 min after lock duration: 00:00:30 → 00:01:00; max length: none → 5.")
     other = shown(onsets=[{}], changes=[SETTINGS | {"entity_id": 1}])
@@ -79,7 +79,7 @@ def test_a_change_within_the_step_of_the_onset_precedes_it():
     assert "at 2026-03-01 12:25, in the same minutes as the deploy" in said
 
 
-def test_long_waiting_is_said_in_time_and_drawn():
+def test_long_waits_are_described_by_time_and_drawn():
     times = [{}, {"side": "after", "bins": [bin_of(90_000_000)]}]
     found = shown(onsets=[{"kind": "waiting"}], times=times, waits=[{}])
     assert found.finding == (
@@ -91,7 +91,7 @@ def test_long_waiting_is_said_in_time_and_drawn():
     assert [row[0] for row in found.tables["figures"].rows if row[3] != "no"] == ["waiting, median", "waiting, 95\xa0%"]
 
 
-def test_what_a_change_did_is_in_its_row():
+def test_the_row_of_a_change_shows_its_effect():
     shares = [{}, {"side": "after", "failed": 40}]
     found = shown(changes=[{}], shares=shares)
     assert found.finding.startswith("No onset of failed deliveries") and "comparing the hour before and after" in found.finding
@@ -101,6 +101,6 @@ def test_what_a_change_did_is_in_its_row():
     ]  # fmt: skip
 
 
-def test_another_clock_has_no_changes():
+def test_a_namespace_with_its_own_clock_has_no_changes():
     assert incidents.OTHER_CLOCK in shown({"real_clock": False}).notes
     assert incidents.differences({"a": "1", "options": None}, {"a": "1"}) == ""

@@ -35,7 +35,7 @@ def shown(scope=None, **rows):
     return journeys.present(scope or a_scope("orders", "audit"), {}, tables(COLUMNS, before=[{}], **rows))
 
 
-def test_the_answer_is_of_forwarded_messages_and_says_where_their_time_went():
+def test_the_answer_says_where_forwarded_messages_spent_their_time():
     found = shown(routes=[AGAIN, {}], steps=[*AGAIN_STEPS, *STEPS], examples=[{}, {"kind": "median"}])
     assert found.finding == (
         "5 journeys went orders → (forwarded) audit, half within 9.0 s, 95\xa0% within 20 s; 75.0\xa0% of the time was in audit. "
@@ -49,12 +49,12 @@ def test_the_answer_is_of_forwarded_messages_and_says_where_their_time_went():
     assert [row[1:3] for row in found.tables["steps"].rows] == [("orders", "sent"), ("audit", "forwarded")]
 
 
-def test_resubmits_alone_are_not_drawn():
+def test_journeys_of_resubmits_only_are_not_drawn():
     found = shown(routes=[AGAIN], steps=AGAIN_STEPS, scope=a_scope("orders", "audit", compared=SPAN.before(HOUR)))
     assert [one.name for one in found.sections] == ["steps", "routes"]
     assert "8900\xa0% more than" in found.finding and found.tables["routes"].rows[0][-1] is None
 
 
-def test_a_range_without_journeys():
+def test_a_range_without_journeys_says_so():
     assert shown().finding == "No messages went on to another queue in this range."
     assert timedelta(days=7) == journeys.LOOK_BACK == journeys.ANALYSIS.needs["events"] and journeys.ANALYSIS.whole_namespace

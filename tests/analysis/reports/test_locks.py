@@ -50,7 +50,7 @@ def found():
     )
 
 
-def test_the_answer_names_the_queue_the_cause_and_the_lock_that_would_do(found):
+def test_the_answer_names_the_queue_the_cause_and_a_sufficient_lock_duration(found):
     assert found.finding == (
         "4 of 10 deliveries of payments (40.0\xa0%) ended because their lock ended, mostly because work took longer than the "
         "lock of 5.0 s; a lock of at least 10 s would have kept 95\xa0% of the 3 that were settled too late, in the median 7.2 s "
@@ -61,7 +61,7 @@ def test_the_answer_names_the_queue_the_cause_and_the_lock_that_would_do(found):
     assert found.generated == 1
 
 
-def test_tables_and_pictures(found):
+def test_the_report_has_tables_and_charts(found):
     assert [section.name for section in found.sections] == ["times", "messages", "queues", "receivers"]
     times, messages, queues, receivers = found.sections
     assert [name for name, _ in times.figures[0].keys] == ["longer", "gone"]
@@ -76,7 +76,7 @@ def test_tables_and_pictures(found):
     assert [bar.name for bar in messages.figures[0].charts[0].shapes] == ["lock_lost", "completed"]
 
 
-def test_numbers_lead_to_their_deliveries(found):
+def test_numbers_link_to_their_deliveries(found):
     queues, receivers = found.tables["queues"].rows[0], found.tables["receivers"].rows[0]
     query = parse_qs(urlsplit(receivers[2].url).query)
     assert (query["deliveries"], query["receiver"], query["queue"]) == (["lost"], ["process:w"], ["1"])
@@ -95,7 +95,7 @@ def test_the_answer_of_a_namespace_names_the_worst_queue():
     assert [row[0] for row in found.tables["queues"].rows] == ["payments", "orders", "quiet"] and not found.links
 
 
-def test_answers_without_losses():
+def test_answers_without_lost_locks_say_so():
     found = shown(a_scope("q", family=Family.QUEUE_STORAGE), deliveries=[{"entity_id": 1}])
     assert found.finding == (
         "None of 10 deliveries of shop/q ended because their lease ended; 95\xa0% of those that succeeded took at most 2.0 s of "
@@ -107,5 +107,5 @@ def test_answers_without_losses():
 
 
 @pytest.mark.parametrize(("needed", "lock"), [(0.2, 1), (9.1, 10), (10, 10), (61, 65), (125, 125)])
-def test_the_lock_that_is_long_enough(needed, lock):
+def test_a_sufficient_lock_duration_is_suggested(needed, lock):
     assert locks.at_least(needed * SECOND) == lock * SECOND

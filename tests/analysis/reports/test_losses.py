@@ -29,7 +29,7 @@ def shown(scope=None, total=None, **rows):
     return losses.present(scope or a_scope("orders", "stock"), {}, tables(COLUMNS, totals=[total or {}], **rows))
 
 
-def test_the_answer_names_the_queues_of_the_most_frequent_and_of_the_new_cause():
+def test_the_answer_names_the_queues_of_the_most_frequent_cause_and_of_the_new_cause():
     assert shown(causes=[{}, EXPIRED]).finding == (
         "9 messages were lost (15.0\xa0% of those that left): most often 6 of orders were dead-lettered (Bad #); new since "
         "2026-03-01 12:00: 3 of stock expired."
@@ -48,7 +48,7 @@ def test_no_cause_is_new_in_a_young_history():
     assert "new" not in shown(causes=[EXPIRED, {}], total={"begun": NOON - HOUR}).finding
 
 
-def test_a_range_without_losses():
+def test_a_range_without_losses_says_so():
     found = shown(total={"lost": 0, "left": None})
     assert (found.finding, found.sections) == ("No messages were lost in this range.", ())
 
@@ -62,7 +62,7 @@ def test_losses_by_interval_are_stacked_by_outcome():
     assert not expired.path.startswith(dead.path.partition(" ")[0]), "in another interval"
 
 
-def test_causes_and_paths_lead_to_their_messages():
+def test_causes_and_paths_link_to_their_messages():
     routes = [
         {}, {"from_entity_id": 2}, {"from_entity_id": 1}, {"outcome": outcomes.MOVED, "to_entity_id": 2},
         {"outcome": outcomes.EXPIRED},

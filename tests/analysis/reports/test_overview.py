@@ -23,7 +23,7 @@ def findings(*hours: dict) -> list:
     return overview.findings([SimpleNamespace(**one) for one in hours])
 
 
-def test_adjacent_hours_in_one_direction_are_one_finding():
+def test_adjacent_deviations_in_the_same_direction_are_one_finding():
     found = findings(hour(ARRIVALS, 1, 8), hour(ARRIVALS, 0, 10), hour(ARRIVALS, 2, -5, 0), hour(ARRIVALS, 4, 6))
     assert [(one.start, one.end, one.was, one.usual, one.score) for one in found] == [
         (NOON, NOON + 2 * HOUR, 400, 200, 10), (NOON + 4 * HOUR, NOON + 5 * HOUR, 200, 100, 6),
@@ -55,7 +55,7 @@ def test_the_sentence_is_about_the_worst_incident():
     assert overview.sentence("shop/q", [], {}) == "Nothing was unusual in shop/q for the hour and the weekday."
 
 
-def test_incidents_and_findings_lead_to_their_evidence():
+def test_incidents_and_findings_link_to_their_evidence():
     scope = a_scope("a", "b", end=NOON + DAY)
     given = tables(hours=[hour(ARRIVALS, 1, 5), hour(LOSSES, 1, 9, 9, 0, entity_id=2)])
     report = overview.present(scope, {}, given)
@@ -70,7 +70,7 @@ def test_incidents_and_findings_lead_to_their_evidence():
     assert report.sections[0].figures[0].charts[0].y_ticks[0].text == "b"
 
 
-def test_a_short_history_says_from_when_on_it_can_tell():
+def test_a_short_history_says_when_an_answer_becomes_possible():
     def known(since) -> list[dict]:
         return [{"since": since, "messages": 1, "generated": 0}]
 
@@ -84,7 +84,7 @@ def test_a_short_history_says_from_when_on_it_can_tell():
         overview.present(a_scope(start=NOON + MINUTE, end=NOON + 20 * MINUTE), {}, tables(hours=[]))
 
 
-def test_what_was_unusual_in_another_range():
+def test_incidents_are_compared_with_those_of_another_range():
     found = overview.incidents(findings(hour(ARRIVALS, 1, 5), hour(LOSSES, 1, 9)))
     span, names = a_scope().range, {1: "q"}
     begin = "From 2026-03-01 12:00 to 2026-03-01 13:00"

@@ -36,13 +36,13 @@ def row(at, count: int, wait: int = 10, measure: int = WAITING, entity_id: int =
         (seconds(), seconds(s30=9), Level(9, 0, 0, 9)),
     ],
 )
-def test_a_message_that_was_never_received(received, never, level):
+def test_a_message_that_was_never_received_misses_the_target(received, never, level):
     found = promise.level(Times(received, never), MINUTE)
     assert (found.messages, found.late, found.undecided) == (level.messages, level.late, level.undecided)
     assert found.kept == pytest.approx(level.kept)
 
 
-def test_few_messages_have_no_verdict():
+def test_few_messages_are_not_judged():
     half = Promise(0.5, MINUTE)
     assert [Level(n, kept, 0, 0).verdict(half) for n, kept in ((29, 0.1), (30, 0.49), (30, 0.5))] == ["", "broken", "kept"]
 
@@ -64,7 +64,7 @@ def test_the_answer_names_the_weeks_and_the_queue():
     assert report.tables["queues"].rows[0][0] == "b"
 
 
-def test_a_promise_that_was_kept_by_month():
+def test_a_target_that_was_met_is_shown_by_month():
     scope = a_scope(start=NOON, end=NOON + 100 * DAY)
     march, april = NOON.replace(hour=0), NOON.replace(month=4, hour=0)
     report = promise.present(scope, VALUES, tables(queues=[row(march, 50), row(april, 50), row(NOON.replace(month=5), 2)]))
@@ -74,13 +74,13 @@ def test_a_promise_that_was_kept_by_month():
     assert [one[0] for one in report.tables["periods"].rows] == ["2026-05", "2026-04", "2026-03 (from 2026-03-01 12:00)"]
 
 
-def test_too_few_messages_to_judge():
+def test_too_few_messages_say_so():
     report = promise.present(a_scope(), VALUES, tables(queues=[row(MONDAY, 5)]))
     assert "too few in each week to judge the promise of 95\xa0% within 1 min" in report.finding
     assert promise.present(a_scope(), VALUES, tables(queues=[])).finding == "No messages entered shop/q in this range."
 
 
-def test_the_form_has_a_promise_by_default():
+def test_the_form_has_a_default_target():
     assert PromiseForm.base_fields.keys() >= {"share", "time"} and "compare" not in PromiseForm.base_fields
     form = PromiseForm({"share": "99.9", "time": "30 s"})
     form.fields.pop("queue")  # needs the database

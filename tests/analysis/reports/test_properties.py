@@ -52,12 +52,12 @@ def test_a_key_with_many_values_needs_a_clearer_difference():
     assert "No property of messages of shop/q has a value that failed" in shown(values=[{}]).finding
 
 
-def test_numbers_lead_to_the_messages_that_left_with_the_value():
+def test_numbers_link_to_the_messages_with_the_value():
     query = parse_qs(urlsplit(shown(values=[EU]).tables["values"].rows[0][3].url).query)
     assert (query["key"], query["value"], query["left_start"]) == (["property:region"], ["eu"], [NOON.isoformat()])
 
 
-def test_sessions_that_stalled_and_hot_ones():
+def test_stalled_sessions_and_busy_sessions_are_named():
     found = shown(values=[{}], sessions=[{}, STUCK], spells=[{}])
     assert found.finding.endswith(
         "Session stuck stalled longest: 15 min from 2026-03-01 12:00. "
@@ -69,13 +69,13 @@ def test_sessions_that_stalled_and_hot_ones():
     assert section.table.rows[0][-1].url == "/messages/shop/q/3"
 
 
-def test_the_share_of_intervals_in_which_a_session_was_stalled():
+def test_the_share_of_intervals_with_stalled_sessions_is_shown():
     assert properties.stalled([(NOON - HOUR, NOON + 5 * MINUTE), (NOON + 6 * MINUTE, NOON + 11 * MINUTE)], SPAN)[:4] == [
         1, 0.8, 0.2, 0,
     ]  # fmt: skip
 
 
-def test_sessions_with_one_name_in_two_queues_are_drawn_and_linked_apart():
+def test_sessions_of_the_same_id_in_two_queues_are_separate():
     rows = [STUCK | {"entity_id": i, "first": i} for i in (1, 2)]
     section = shown(a_scope("q", "r"), sessions=rows, spells=[{}, {"entity_id": 2}]).sections[-1]
     assert [tick.text for tick in section.figures[0].charts[0].y_ticks] == ["stuck", "stuck"]
@@ -87,6 +87,6 @@ def test_storage_queues_have_no_properties():
     assert not found.links and found.finding == properties.NONE
 
 
-def test_values_for_people():
+def test_values_are_formatted():
     assert dimensions.text("size", "512") == "512 to 1,023 bytes"
     assert dimensions.words("time-to-live", "90000000") == "time-to-live 1 min 30 s"

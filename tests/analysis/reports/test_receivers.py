@@ -34,7 +34,7 @@ def test_a_receiver_that_fails_clearly_more_often_is_named():
     assert found.generated == 7
 
 
-def test_numbers_lead_to_their_deliveries():
+def test_numbers_link_to_their_deliveries():
     row = shown([{}, BAD], {"receivers": 2, "deliveries": 160, "unsuccessful": 30}).tables["receivers"].rows[1]
     assert [plain(value) for value in row[:8]] == ["x", 60, 1, 30, 20, 6, 4, 0.5]
     assert [value.url.split("deliveries=")[1] for value in row if hasattr(value, "url")] == [
@@ -42,7 +42,7 @@ def test_numbers_lead_to_their_deliveries():
     ]
 
 
-def test_receivers_that_do_not_differ():
+def test_receivers_that_do_not_differ_are_reported_as_such():
     same = BAD | {"succeeded": 60, "lost": 0, "rejected": 0, "failed": 0}
     found = shown([{}, same], {"receivers": 2, "deliveries": 160})
     assert found.finding.endswith("half in 1.0 s, and none fails clearly more often than the others.")
@@ -51,7 +51,7 @@ def test_receivers_that_do_not_differ():
     assert shown([], {}).finding == "No messages of shop/orders were received in this range."
 
 
-def test_when_they_received_is_drawn_if_one_paused():
+def test_receive_times_are_drawn_if_a_receiver_paused():
     steady = [{"at": at} for at in SPAN.buckets]
     paused = [{"receiver": "", "at": NOON}]
     assert "times" not in [one.name for one in shown([{}], {}, steady).sections]

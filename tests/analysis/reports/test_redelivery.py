@@ -43,21 +43,21 @@ def test_the_answer_names_the_queue_the_reason_and_whether_another_delivery_help
     assert reason[-1].url.endswith("/shop/payments/44")
 
 
-def test_when_all_or_no_deliveries_succeeded():
+def test_the_answer_says_whether_all_or_no_deliveries_succeeded():
     assert shown({"well": 120}).finding == "All 120 deliveries succeeded."
     assert shown({"deliveries": 0, "well": 0}).sections == ()
     again = shown({"before": 10, "before_well": 9}, compared=SPAN.before(HOUR)).finding
     assert again.endswith("it was 10.0\xa0% (1 of 10).")
 
 
-def test_messages_are_drawn_if_they_were_delivered_again():
+def test_redelivered_messages_are_drawn():
     assert "messages" not in shown(worst=[{}]).tables
     rows = [{}, {"attempt": 2}, {"sequence_number": 6}]
     [drawn] = shown(worst=rows).tables["messages"].rows
     assert [plain(one) for one in drawn[:4]] == ["#5", "orders", 2, 2]
 
 
-def test_what_was_lost_again_after_a_resubmit():
+def test_resubmitted_messages_that_were_lost_again_are_counted():
     found = shown(resubmitted=[{}, {"entity_id": 2, "messages": 1, "ended": 0, "lost": 0}])
     [section] = [one for one in found.sections if one.name == "resubmitted"]
     assert section.sentence == "5 messages were resubmitted; 2 were lost again."

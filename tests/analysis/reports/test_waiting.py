@@ -27,7 +27,7 @@ def row(seconds: float, count: int, measure: int = WAITING, **keys) -> dict:
     return {**keys, "measure": measure, "bins": [bin_of(round(seconds * 1e6))], "counts": [count]}
 
 
-def test_rows_are_added_up_by_key_and_measure():
+def test_rows_are_summed_by_key_and_measure():
     given = [("a", WAITING, 7, 2), ("a", WAITING, 7, 1), ("b", NEVER_RECEIVED, 9, 4), ("a", PROCESSING, 3, 5)]
     rows = [SimpleNamespace(key=key, measure=measure, bins=[number], counts=[count]) for key, measure, number, count in given]
     found = times_by(rows, "key")
@@ -37,7 +37,7 @@ def test_rows_are_added_up_by_key_and_measure():
     assert together(found.values()) == Times(Counter({7: 3}), Counter({9: 4}), Counter({3: 5}))
 
 
-def test_percentiles_count_messages_that_were_not_received():
+def test_percentiles_include_messages_that_were_not_received():
     assert near(Times(bins(1, 2, 3, 4)).wait(0.5), 2)
     assert near(Times(bins(1, 2), bins(60, 60)).wait(0.5), 2)
     assert Times(bins(1), bins(60, 60)).wait(0.5) is None
@@ -58,7 +58,7 @@ def test_the_sentence_names_the_queue_and_the_slowest_interval():
     assert waiting.sentence("q", Times(), {}) == "No messages entered q in this range."
 
 
-def test_a_namespace_has_its_slowest_queue_and_one_picture_before_the_details():
+def test_a_namespace_shows_its_slowest_queue_and_one_chart_before_the_details():
     given = tables(
         times=[row(1, 50, at=NOON), row(60, 50, at=NOON + HOUR / 2), row(1, 20, PROCESSING, at=NOON)],
         queues=[row(1, 50, entity_id=1), row(60, 50, entity_id=2)],
@@ -72,12 +72,12 @@ def test_a_namespace_has_its_slowest_queue_and_one_picture_before_the_details():
     assert len(report.tables["times"].rows) == 12
 
 
-def test_nothing_is_drawn_of_nothing():
+def test_without_messages_the_report_has_no_sections():
     report = waiting.present(a_scope(), {}, tables(times=[], queues=[]))
     assert report.finding == "No messages entered shop/q in this range." and not report.sections
 
 
-def test_a_heat_map_has_a_row_for_a_quarter_of_a_decade():
+def test_a_heat_map_has_four_rows_for_each_decade():
     span = Range(NOON, NOON + 4 * DAY)
     counts = {(0, 1.0): 1, (1, 1.0): 1, (2, 1.0): 100, (2, 9.5): 3}
     starts = span.buckets[:4]

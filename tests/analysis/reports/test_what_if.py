@@ -65,7 +65,7 @@ def report(rows, work, *, more=(), **asked):
     return what_if.present(a_scope("orders"), values, tables)
 
 
-def test_without_a_question_it_is_how_many_consumers_are_needed():
+def test_the_default_question_is_how_many_consumers_are_needed():
     found = report(*queued())
     assert found.finding == (
         "shop/orders needs 2 consumers to receive 95\xa0% of its messages within 1 min; with 1 consumer, 51.7\xa0% are."
@@ -77,7 +77,7 @@ def test_without_a_question_it_is_how_many_consumers_are_needed():
     assert [tick.text for tick in figure.charts[0].x_ticks] == ["1", "2", "4"]
 
 
-def test_with_a_backlog_the_time_to_live_is_answered_by_replay_and_the_estimate_is_at_most():
+def test_with_a_backlog_the_time_to_live_is_replayed_and_the_estimate_is_an_upper_bound():
     found = report(*queued(), time_to_live=30 * S)
     assert found.finding.startswith("With a time-to-live of 30 s, ") and "it was 0.0\xa0%." in found.finding
     assert "behind busy consumers" in found.notes[0]
@@ -93,7 +93,7 @@ def test_without_a_backlog_the_estimate_is_the_answer():
     assert f"{100 * share:.1f}\xa0%" in found.finding
 
 
-def test_locks_are_lost_by_deliveries_and_a_longer_limit_is_bounded_by_what_happened():
+def test_lost_locks_are_counted_by_delivery_and_bounded_by_the_recorded_losses():
     found = report(*queued(), lock=10 * S)
     assert found.finding.startswith("With a lock duration of 10 s, 100.0\xa0% of the deliveries of shop/orders would have lost")
     found = report(*queued(), deliveries=7)
@@ -103,28 +103,28 @@ def test_locks_are_lost_by_deliveries_and_a_longer_limit_is_bounded_by_what_happ
     )
 
 
-def test_the_replay_of_the_settings_in_force_is_compared_with_what_happened():
+def test_the_replay_of_the_current_settings_is_compared_with_the_history():
     rows = {row[0]: row[1:] for row in report(*queued()).tables["calibration"].rows}
     assert rows["Processed"] == ("60", "60", "none") and rows["95 % received within"][2] == "none"
 
 
-def test_messages_without_their_first_delivery_are_told():
+def test_a_note_counts_messages_without_their_first_delivery():
     second = (Life(99, 700 * S, 900 * S, 905 * S, End.PROCESSED), Delivery(99, 2, 900 * S, 905 * S, "z", Result.WELL, 30 * S))
     assert any("first delivery of 1 message" in note for note in report(*queued(), more=[second]).notes)
 
 
-def test_what_is_not_replayed_is_a_refusal():
+def test_a_history_that_cannot_be_replayed_is_refused():
     about = dict.fromkeys(job.ABOUT.names) | {"problem": "Only 3 deliveries are known."}
     found = what_if.present(a_scope("orders"), ASKED, Tables({"about": pa.Table.from_pylist([about])}))
     assert found.refusal == "Only 3 deliveries are known." and not found.sections
 
 
 @pytest.mark.parametrize(("text", "value"), [("30 s", 30 * S), ("", None)])
-def test_durations_are_microseconds(text, value):
+def test_durations_are_in_microseconds(text, value):
     assert what_if.Microseconds(required=False).clean(text) == value
 
 
-def test_words_of_families():
+def test_each_family_has_its_own_terms():
     limits = a_scope("q", family=Family.QUEUE_STORAGE).family.limits
     assert limits.by_visibility and not a_scope("q").family.limits.by_visibility
     assert what_if.in_words(ASKED | {"lock": 10 * S, "consumers": 2}, limits) == "a visibility timeout of 10 s and 2 consumers"

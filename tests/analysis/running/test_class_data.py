@@ -39,7 +39,7 @@ def names(archive: Path) -> set[str]:
     return {file.name for file in archive.parent.iterdir()}
 
 
-def test_the_first_driver_lists_its_classes_and_the_next_uses_the_archive(archive, listed, tmp_path):
+def test_the_first_driver_lists_its_classes_and_the_next_driver_uses_the_archive(archive, listed, tmp_path):
     assert "DumpLoadedClassList" in class_data.options(archive, listed) and class_data.is_wanted(archive, listed)
     class_data.make(archive, listed, a_java(tmp_path, WRITES), "/conf:/a.jar")
     assert names(archive) == {"classes-1.jsa"} and "-cp /conf:/a.jar" in archive.read_text()
@@ -47,13 +47,13 @@ def test_the_first_driver_lists_its_classes_and_the_next_uses_the_archive(archiv
     assert f"SharedArchiveFile={archive}" in class_data.options(archive, listed) and not class_data.is_wanted(archive, listed)
 
 
-def test_a_failure_is_not_repeated_by_each_driver(archive, listed, tmp_path):
+def test_a_failed_archive_is_not_retried_by_each_driver(archive, listed, tmp_path):
     class_data.make(archive, listed, a_java(tmp_path, "echo unsupported >&2; exit 1"), "/a.jar")
     assert names(archive) == {"classes-older.jsa", "classes-1.failed"}
     assert class_data.options(archive, listed) == "" and not class_data.is_wanted(archive, listed)
 
 
-def test_a_full_disk_leaves_nothing_and_is_tried_again(archive, listed, tmp_path, monkeypatch):
+def test_after_a_full_disk_no_file_remains_and_the_archive_is_retried(archive, listed, tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=10))
     assert not class_data.is_wanted(archive, listed)
     class_data.make(archive, listed, a_java(tmp_path, "exit 1"), "/a.jar")

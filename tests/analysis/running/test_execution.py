@@ -75,7 +75,7 @@ def lives(pid: int) -> bool:
     return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
 
 
-def test_progress_and_log_of_a_child_become_the_runs(run_job):
+def test_the_progress_and_log_of_a_child_are_those_of_its_run(run_job):
     finished = run_job(
         a_program(
             "import json, sys; say = lambda **e: print(json.dumps(e), flush=True)\n"
@@ -88,7 +88,7 @@ def test_progress_and_log_of_a_child_become_the_runs(run_job):
     assert "hello from the log" in row().log_tail
 
 
-def test_parts_of_a_result_are_told_when_they_are_made(run_job):
+def test_parts_of_a_result_are_reported_as_they_complete(run_job):
     told = []
     with pytest.raises(execution.JobFailed, match="^the disk is full$"):
         run_job(
@@ -107,7 +107,7 @@ def test_a_child_has_a_low_priority(run_job, settings):
     assert run_job(a_program(program))["nice"] == os.nice(0) + 7
 
 
-def test_a_childs_failure_is_told_in_its_own_words(run_job):
+def test_the_failure_message_of_a_child_is_reported(run_job):
     with pytest.raises(execution.JobFailed, match="^no such file$"):
         run_job(a_program('print(\'{"event": "failed", "message": "no such file"}\')'))
 
@@ -115,12 +115,12 @@ def test_a_childs_failure_is_told_in_its_own_words(run_job):
 @pytest.mark.parametrize(
     ("program", "how"), [("import os; os._exit(3)", "exit code 3"), ("import os; os.kill(os.getpid(), 9)", "SIGKILL")]
 )
-def test_a_child_that_ends_without_a_word_failed(run_job, program, how):
+def test_a_child_that_exits_without_a_message_has_failed(run_job, program, how):
     with pytest.raises(execution.JobFailed, match=how):
         run_job(a_program(program))
 
 
-def test_a_child_gets_no_secret(tmp_path, monkeypatch):
+def test_a_child_receives_no_secrets(tmp_path, monkeypatch):
     monkeypatch.setenv("SECRET_KEY", "s3cret")
     monkeypatch.setenv("DATABASE_URL", "postgresql://user:pw@host/name")
     seen = driver.environment(tmp_path, JAVA)
@@ -129,7 +129,7 @@ def test_a_child_gets_no_secret(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("manner", ["willing", "stubborn"])
-def test_cancelling_ends_the_whole_group(run_job, monkeypatch, manner):
+def test_cancelling_ends_the_whole_process_group(run_job, monkeypatch, manner):
     monkeypatch.setattr(driver, "GRACE_SECONDS", 1.0)
 
     def ask_for_the_end():
@@ -146,14 +146,14 @@ def test_cancelling_ends_the_whole_group(run_job, monkeypatch, manner):
     eventually(lambda: not any(lives(pid) for pid in pids), 2)
 
 
-def test_a_worker_that_is_to_stop_ends_its_child(run_job):
+def test_a_stopping_worker_ends_its_child(run_job):
     with pytest.raises(execution.Stopped):
         run_job(SLEEPY, lambda: bool(row().step))
     pids = [int(pid) for pid in row().step_text.split()]
     eventually(lambda: not any(lives(pid) for pid in pids), 2)
 
 
-def test_a_cancelled_run_says_so_and_leaves_no_scratch(held, folder, monkeypatch):
+def test_a_cancelled_run_is_marked_and_leaves_no_scratch_folder(held, folder, monkeypatch):
     def prepared(held, run, kinds, folder, should_stop):
         (folder.scratch / "blockmgr").mkdir()
         raise execution.Cancelled
@@ -174,7 +174,7 @@ def test_a_cancelled_run_says_so_and_leaves_no_scratch(held, folder, monkeypatch
         (OSError(errno.ENOSPC, "No space left on device"), "A disk is full. Free some space where Spark's scratch files are"),
     ],
 )
-def test_a_run_that_fails_says_why(held, monkeypatch, problem, said):
+def test_a_failed_run_has_a_reason(held, monkeypatch, problem, said):
     def fail(*_):
         raise problem
 
@@ -210,7 +210,7 @@ execution.execute({run_id}, {{}})
 """
 
 
-def test_a_worker_killed_leaves_no_run_running_and_no_process(transactional_db, settings, tmp_path):
+def test_a_killed_worker_leaves_no_running_run_and_no_process(transactional_db, settings, tmp_path):
     settings.RUNS_FOLDER = tmp_path / "runs"
     run = a_run()
     run.save()
@@ -238,21 +238,21 @@ def test_a_worker_killed_leaves_no_run_running_and_no_process(transactional_db, 
     eventually(lambda: execution.end_dead_runs() == 0 and not drivers_there(), 5)
 
 
-def test_a_driver_stays_for_the_next_run(run_job):
+def test_a_driver_is_reused_by_the_next_run(run_job):
     first, second = run_job(SMALL), run_job(SMALL)
     assert (first["jobs"], second["jobs"]) == (1, 2) and first["pid"] == second["pid"]
     assert row().warm and row().log_tail.count("a line of log") == 2
     assert drivers_there() and not (drivers_there()[0] / "log.txt").exists()
 
 
-def test_a_warm_driver_ends_when_it_was_idle_for_long_enough(run_job):
+def test_a_warm_driver_ends_after_its_idle_time(run_job):
     first = run_job(SMALL, keep_seconds=0.2)
     eventually(lambda: not lives(first["pid"]) and not drivers_there(), 10)
     assert run_job(SMALL, keep_seconds=0.2)["pid"] != first["pid"] and row().warm is False
 
 
 @pytest.mark.parametrize("session", [{"keep_seconds": 0}, {"keep_megabytes": 1}])
-def test_a_driver_that_must_not_stay_ends_with_its_run(run_job, session):
+def test_a_driver_that_is_not_kept_ends_with_its_run(run_job, session):
     first = run_job(SMALL, **session)
     assert not lives(first["pid"]) and not drivers_there()
 
@@ -264,7 +264,7 @@ def test_a_killed_driver_is_replaced(run_job):
     assert second["pid"] != first["pid"] and second["jobs"] == 1 and row().warm is False
 
 
-def test_a_warm_driver_that_ends_when_it_is_asked_is_replaced(run_job, monkeypatch):
+def test_a_warm_driver_that_dies_as_it_is_reused_is_replaced(run_job, monkeypatch):
     first = run_job(SMALL)
     os.kill(first["pid"], signal.SIGKILL)
     eventually(lambda: not lives(first["pid"]), 5)
@@ -274,7 +274,7 @@ def test_a_warm_driver_that_ends_when_it_is_asked_is_replaced(run_job, monkeypat
         assert run_job(SMALL)["pid"] != first["pid"]
 
 
-def test_other_settings_of_spark_need_another_driver(run_job):
+def test_different_spark_settings_need_another_driver(run_job):
     first = run_job(SMALL)
     assert run_job(SMALL, spark={"spark.driver.memory": "3g"})["pid"] != first["pid"]
     assert not lives(first["pid"])
@@ -301,7 +301,7 @@ def test_a_warm_driver_ends_with_its_launcher(transactional_db, settings, tmp_pa
     eventually(lambda: driver.remove_left() or not drivers_there(), 5)
 
 
-def test_the_folder_of_a_driver_that_was_killed_while_removing_it_is_removed(settings, tmp_path):
+def test_the_remaining_folder_of_a_killed_driver_is_removed(settings, tmp_path):
     settings.RUNS_FOLDER = tmp_path
     (tmp_path / "driver-1" / "scratch").mkdir(parents=True)
     driver.remove_left()

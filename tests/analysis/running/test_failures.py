@@ -71,7 +71,7 @@ def read_failed(kind, message):
          "ArithmeticException: long overflow"),
     ],
 )  # fmt: skip
-def test_the_root_cause_is_said(java, said):
+def test_the_root_cause_is_reported(java, said):
     found = failures.in_words(py4j(java), SPEC)
     assert found.startswith(said)
     assert "o821" not in found and "\n" not in found
@@ -88,13 +88,13 @@ def test_a_full_disk_of_the_launcher_is_a_known_cause(problem):
 @pytest.mark.parametrize(
     "problem", [Py4JNetworkError("Error while sending or receiving"), Py4JNetworkError("Answer from Java side is empty")]
 )
-def test_a_jvm_that_was_killed_is_said_to_have_ended(problem):
+def test_a_killed_jvm_is_reported_as_ended(problem):
     assert failures.in_words(problem, SPEC).startswith(
         "Spark's driver ended unexpectedly; the machine may have run out of memory."
     )
 
 
-def test_a_problem_of_python_is_said_as_it_is():
+def test_a_python_error_is_reported_unchanged():
     assert failures.in_words(KeyError("lives"), {}) == "KeyError: 'lives'"
     assert failures.in_words(failures.JobProblem("No executor."), {}) == "No executor."
 

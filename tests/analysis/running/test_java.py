@@ -17,7 +17,7 @@ def an_installation(folder: Path, release: str) -> Path:
     ("release", "number"),
     [('JAVA_VERSION="17.0.15"\n', 17), ('JAVA_VERSION="21"\n', 21), ('JAVA_VERSION="1.8.0_402"\n', 8), ("nothing", None)],
 )
-def test_version_is_read_from_the_release_file(tmp_path, release, number):
+def test_the_version_is_read_from_the_release_file(tmp_path, release, number):
     assert java.version(an_installation(tmp_path / "jdk", release)) == number
 
 
@@ -38,7 +38,7 @@ def no_java(no_system_java, monkeypatch):
     monkeypatch.setattr(java, "find_spec", lambda name: None)
 
 
-def test_a_java_home_of_another_version_is_passed_over(tmp_path, no_system_java):
+def test_a_java_home_of_another_version_is_skipped(tmp_path, no_system_java):
     eight = an_installation(tmp_path / "eight", 'JAVA_VERSION="1.8.0"')
     installed = an_installation(tmp_path / "installed" / "jdk-17", 'JAVA_VERSION="17.0.1"')
     assert java.locate(str(eight)) == installed
@@ -57,7 +57,7 @@ def test_the_wheels_java_starts_with_sparks_arguments(tmp_path, settings, no_sys
     assert 'version "21' in said
 
 
-def test_without_java_the_message_names_what_was_found_and_what_to_do(tmp_path, no_java):
+def test_without_java_the_error_names_the_candidates_and_the_remedy(tmp_path, no_java):
     assert "found none" in java.problem() and "pip install -r requirements-spark.txt" in java.problem()
     eleven = an_installation(tmp_path / "installed" / "jdk-11", 'JAVA_VERSION="11.0.2"')
     with pytest.raises(java.JavaNotFound, match=f"{eleven} is 11"):
@@ -71,7 +71,7 @@ FULL, REDUCED = 'JAVA_VERSION="17.0.1"\nMODULES="java.base jdk.incubator.vector"
 
 
 @pytest.mark.parametrize(("release", "vector"), [(FULL, True), (REDUCED, False), ('JAVA_VERSION="21"', True)])
-def test_spark_gets_a_java_that_takes_its_arguments(tmp_path, settings, release, vector):
+def test_spark_gets_a_java_that_accepts_its_arguments(tmp_path, settings, release, vector):
     settings.VITRINE_DATA = tmp_path / "data of 'mine'"
     installed = an_installation(tmp_path / "a jdk", release)
     (installed / "bin" / "java").write_text(ECHO)
@@ -87,7 +87,7 @@ def test_spark_gets_a_java_that_takes_its_arguments(tmp_path, settings, release,
     assert got == ["-cp", class_path, *(["--add-modules=jdk.incubator.vector"] if vector else []), "-Da=b c", ""]
 
 
-def test_the_folder_is_made_once_and_anew_for_another_java(tmp_path, settings):
+def test_the_folder_is_created_once_for_each_java(tmp_path, settings):
     settings.VITRINE_DATA = tmp_path / "data"
     installed = an_installation(tmp_path / "jdk", FULL)
     first = java.find(str(installed))

@@ -24,7 +24,7 @@ MOST = manifest.MERGED_ROWS
 @pytest.mark.parametrize(
     ("rows", "merges"), [((5, 7), True), ((MOST, MOST), False), ((MOST, MOST, 3), False), ((MOST, 3, 4), True)]
 )
-def test_files_are_merged_if_there_are_fewer_afterwards(transactional_db, monkeypatch, rows, merges):
+def test_files_are_merged_if_that_reduces_their_number(transactional_db, monkeypatch, rows, merges):
     """Merging others again would cost the same each night."""
     for number, count in enumerate(rows):
         ArchiveFile.objects.create(
@@ -40,7 +40,7 @@ def test_files_are_merged_if_there_are_fewer_afterwards(transactional_db, monkey
 
 
 @pytest.mark.parametrize(("failures", "ends"), [(0, True), (pipeline.MOST_TRIES - 1, True), (pipeline.MOST_TRIES, False)])
-def test_what_another_run_has_derived_meanwhile_is_left_to_it(monkeypatch, failures, ends):
+def test_a_conflict_with_another_run_is_retried_a_few_times(monkeypatch, failures, ends):
     tried: list[execution.Jobs] = []
     jobs = cast("execution.Jobs", object())
 
@@ -58,7 +58,7 @@ def test_what_another_run_has_derived_meanwhile_is_left_to_it(monkeypatch, failu
             pipeline.derive(jobs)
 
 
-def test_a_day_is_derived_again_from_all_of_its_events_or_later(transactional_db, monkeypatch):
+def test_a_day_is_derived_again_once_all_its_events_are_archived(transactional_db, monkeypatch):
     """While a file is damaged, less could be derived than there was. What was never derived is left to `derive`."""
     now = datetime.now(UTC)
     epoch = ArchiveEpoch.objects.create(system_identifier=1, from_xid=1, began_at=now)

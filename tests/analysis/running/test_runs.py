@@ -54,7 +54,7 @@ def run():
     return made
 
 
-def test_a_run_is_handed_to_a_worker_once_it_is_stored(queue, handed, django_capture_on_commit_callbacks):
+def test_a_run_is_submitted_to_a_worker_after_its_commit(queue, handed, django_capture_on_commit_callbacks):
     with django_capture_on_commit_callbacks(execute=True):
         run = submission.refresh(*asked(queue), actor=ALICE)
         assert handed == []
@@ -65,7 +65,7 @@ def test_a_run_is_handed_to_a_worker_once_it_is_stored(queue, handed, django_cap
     assert submission.refresh(*asked(queue), actor=ALICE) is None, "it is being made"
 
 
-def test_a_run_that_cannot_be_handed_over_ends_and_says_why(queue, monkeypatch, django_capture_on_commit_callbacks):
+def test_a_run_that_cannot_be_submitted_fails_with_a_reason(queue, monkeypatch, django_capture_on_commit_callbacks):
     def refuse(run_id):
         raise OperationalError("connection refused")
 
@@ -77,7 +77,7 @@ def test_a_run_that_cannot_be_handed_over_ends_and_says_why(queue, monkeypatch, 
     assert "connection refused" in run.message
 
 
-def test_a_viewer_may_refresh_and_not_cancel(queue, run, handed):
+def test_a_viewer_can_refresh_but_not_cancel(queue, run, handed):
     assert submission.refresh(*asked(queue), actor=VIEWER) is not None
     with pytest.raises(NotAuthorized):
         runs.request_cancel(run.pk, actor=VIEWER)
@@ -93,13 +93,13 @@ def test_a_run_is_claimed_once(run):
     assert (run.state, run.claimed_by) == ("running", first.token)
 
 
-def test_a_run_that_is_over_is_never_begun_again(run):
+def test_a_finished_run_is_never_started_again(run):
     held = runs.claim(run.pk)
     runs.end(held, AnalysisRun.FAILED, "no")
     assert runs.claim(run.pk) is None
 
 
-def test_a_run_whose_lease_ended_is_failed_and_its_worker_writes_nothing_more(run):
+def test_a_run_whose_lease_ended_fails_and_its_worker_writes_nothing_more(run):
     held = runs.claim(run.pk)
     assert runs.end_dead_runs() == []
     AnalysisRun.objects.update(lease_until=Now() - timedelta(seconds=1))
@@ -123,7 +123,7 @@ def test_a_renewed_lease_keeps_a_run_alive(run):
     assert runs.end_dead_runs() == []
 
 
-def test_a_waiting_run_is_cancelled_at_once_and_a_running_one_by_its_worker(run):
+def test_a_queued_run_is_cancelled_immediately_and_a_running_run_by_its_worker(run):
     runs.request_cancel(run.pk, actor=ALICE)
     run.refresh_from_db()
     assert (run.state, run.cancelled_by) == ("cancelled", "user:alice")
@@ -138,7 +138,7 @@ def test_a_waiting_run_is_cancelled_at_once_and_a_running_one_by_its_worker(run)
     assert other.state == "running"
 
 
-def test_a_run_that_is_over_cannot_be_cancelled(run):
+def test_a_finished_run_cannot_be_cancelled(run):
     held = runs.claim(run.pk)
     runs.succeed(held)
     runs.request_cancel(run.pk, actor=ALICE)
