@@ -70,7 +70,7 @@ class Inbox:
 
 
 @pytest.mark.parametrize("serializer", ["json", "pickle"])
-def test_a_message_comes_as_it_was_published(connection, peek, serializer):
+def test_a_message_is_delivered_as_published(connection, peek, serializer):
     body = {"text": "größe", "list": [1, None, 2.5]}
     publish(connection, body, serializer=serializer, headers={"a": 1}, priority=9, correlation_id="c-1")
     inbox = Inbox(connection)
@@ -83,7 +83,7 @@ def test_a_message_comes_as_it_was_published(connection, peek, serializer):
     assert peek() == []
 
 
-def test_bytes_stay_bytes(connection):
+def test_a_body_of_bytes_is_delivered_as_bytes(connection):
     publish(connection, b"\x00\xff", content_type="application/data", content_encoding="binary")
     inbox = Inbox(connection)
     drain(connection)
@@ -106,7 +106,7 @@ def test_a_queue_is_created_with_settings_of_the_transport_options(connect, queu
     assert entities.get_queue(queue).settings.lock_duration == timedelta(seconds=5)  # belongs to whoever administers it
 
 
-def test_rejecting_dead_letters_with_a_reason(connection, peek):
+def test_a_rejected_message_is_dead_lettered_with_a_reason(connection, peek):
     publish(connection)
     inbox = Inbox(connection)
     drain(connection)
@@ -118,7 +118,7 @@ def test_rejecting_dead_letters_with_a_reason(connection, peek):
     assert "worker" in dead.dead_letter_description
 
 
-def test_requeueing_counts_and_ends_in_the_dead_letter_queue(connect, peek):
+def test_requeues_count_until_the_message_is_dead_lettered(connect, peek):
     connection = connect(max_delivery_count=3)
     publish(connection)
     inbox = Inbox(connection)
@@ -134,7 +134,7 @@ def test_requeueing_counts_and_ends_in_the_dead_letter_queue(connect, peek):
     assert "3" in dead.dead_letter_description
 
 
-def test_no_more_than_the_prefetch_count_is_taken(connection, queue):
+def test_a_consumer_takes_at_most_the_prefetch_count(connection, queue):
     for number in range(20):
         publish(connection, number)
     inbox = Inbox(connection, prefetch=6)
@@ -147,7 +147,7 @@ def test_no_more_than_the_prefetch_count_is_taken(connection, queue):
     assert inbox.bodies == list(range(10))
 
 
-def test_an_acknowledgement_from_another_thread_makes_room_at_once(connection):
+def test_an_acknowledgement_from_another_thread_frees_capacity_immediately(connection):
     for number in range(30):
         publish(connection, number)
     inbox = Inbox(connection, prefetch=1)
@@ -185,7 +185,7 @@ class Loop:
             callback()
 
 
-def test_an_event_loop_is_woken_for_prefetch_capacity_only_while_some_gathers(connection):
+def test_an_event_loop_is_woken_for_prefetch_capacity_only_while_it_accumulates(connection):
     loop = Loop()
     for number in range(6):
         publish(connection, number)
@@ -206,7 +206,7 @@ def test_an_event_loop_is_woken_for_prefetch_capacity_only_while_some_gathers(co
     assert all(interval >= 1 for interval in loop.intervals)
 
 
-def test_a_consumer_waits_shortly_only_while_prefetch_capacity_gathers(connection, monkeypatch):
+def test_a_consumer_waits_briefly_only_while_prefetch_capacity_accumulates(connection, monkeypatch):
     for number in range(6):
         publish(connection, number)
     inbox = Inbox(connection, prefetch=4)
@@ -228,7 +228,7 @@ def test_a_consumer_waits_shortly_only_while_prefetch_capacity_gathers(connectio
     assert (full.value.args, gathering.value.args) == ((SECONDS_BETWEEN_LOOKS,), (GATHERING_SECONDS,))
 
 
-def test_a_larger_prefetch_count_is_used_at_once(connection, monkeypatch):
+def test_a_larger_prefetch_count_is_used_immediately(connection, monkeypatch):
     for number in range(3):
         publish(connection, number)
     inbox = Inbox(connection, prefetch=1)
@@ -276,7 +276,7 @@ def test_a_consumer_is_woken_by_the_notification_of_another_process(connection, 
         drain(connection)
 
 
-def test_a_disabled_queue_does_not_hold_up_the_others(connection, queue):
+def test_a_disabled_queue_does_not_delay_the_others(connection, queue):
     other = kombu.Queue("other", kombu.Exchange(""), routing_key="other")
     inbox = Inbox(connection, TASKS, other)
     drain(connection)
@@ -291,7 +291,7 @@ def test_a_disabled_queue_does_not_hold_up_the_others(connection, queue):
     assert inbox.bodies[3:] == ["kept"]
 
 
-def test_a_queue_that_requires_sessions_does_not_hold_up_the_others(connection, queue, no_regular_checks):
+def test_a_queue_that_requires_sessions_does_not_delay_the_others(connection, queue, no_regular_checks):
     """Nor is it asked again and again (SB-120)."""
     entities.create_queue(queue, requires_session=True)
     service_bus.send(queue, [Message(session_id="1")])
@@ -305,7 +305,7 @@ def test_a_queue_that_requires_sessions_does_not_hold_up_the_others(connection, 
     assert eventually(lambda: calls_of(connection) == 0)
 
 
-def test_a_queue_that_cannot_be_watched_does_not_hold_up_the_others(connection, monkeypatch, caplog):
+def test_a_queue_that_cannot_be_watched_does_not_delay_the_others(connection, monkeypatch, caplog):
     """As if its namespace had been deleted and created again for another family."""
     other = kombu.Queue("other", kombu.Exchange(""), routing_key="other")
     inbox = Inbox(connection, TASKS, other)
@@ -345,7 +345,7 @@ def test_a_child_process_does_not_use_the_watches_of_its_parent(connection, queu
         watch.wake_ups.unwatch(watch.watched, watch.poke)
 
 
-def test_closing_gives_back_what_was_not_acknowledged_without_counting_it(connection, peek):
+def test_closing_releases_unacknowledged_messages_without_counting_a_delivery(connection, peek):
     for number in range(5):
         publish(connection, number)
     inbox = Inbox(connection)
@@ -357,7 +357,7 @@ def test_closing_gives_back_what_was_not_acknowledged_without_counting_it(connec
     assert inbox.bodies == [0]
 
 
-def test_cancelling_a_consumer_gives_back_what_it_was_not_handed(connection, queue):
+def test_cancelling_a_consumer_releases_messages_it_did_not_receive(connection, queue):
     for number in range(5):
         publish(connection, number)
     inbox = Inbox(connection)
@@ -367,7 +367,7 @@ def test_cancelling_a_consumer_gives_back_what_it_was_not_handed(connection, que
     assert reads.counts(queue).locked == 1
 
 
-def test_a_task_that_runs_keeps_its_lock_over_a_reconnect(connection, peek, monkeypatch):
+def test_a_running_task_keeps_its_lock_during_a_reconnect(connection, peek, monkeypatch):
     publish(connection)
     publish(connection, "second")
     inbox = Inbox(connection)
@@ -383,7 +383,7 @@ def test_a_task_that_runs_keeps_its_lock_over_a_reconnect(connection, peek, monk
     assert [m.body for m in service_bus.peek(address)] == [b"second"]
 
 
-def test_a_lock_is_renewed_while_it_is_unacknowledged(connect, queue):
+def test_a_lock_is_renewed_while_its_message_is_unacknowledged(connect, queue):
     connection = connect(lock_duration=5)
     publish(connection)
     Inbox(connection)
@@ -396,7 +396,7 @@ def _locked_until(queue):
     return reads.list_messages(queue).rows[0].locked_until
 
 
-def test_a_lost_lock_is_told(connection, queue, caplog):
+def test_a_lost_lock_is_logged(connection, queue, caplog):
     publish(connection)
     inbox = Inbox(connection)
     drain(connection)
@@ -409,7 +409,7 @@ def test_a_lost_lock_is_told(connection, queue, caplog):
     assert again.delivery_count == 1
 
 
-def test_a_message_whose_lock_was_lost_while_it_waited_is_not_handed_on(connection, queue):
+def test_a_prefetched_message_whose_lock_was_lost_is_not_delivered(connection, queue):
     publish(connection, 1)
     publish(connection, 2)
     inbox = Inbox(connection)
@@ -422,7 +422,7 @@ def test_a_message_whose_lock_was_lost_while_it_waited_is_not_handed_on(connecti
     assert inbox.bodies == [1]
 
 
-def test_a_send_tried_again_keeps_its_message_id(connection, monkeypatch):
+def test_a_retried_send_keeps_its_message_id(connection, monkeypatch):
     sent = []
 
     def flaky(address, messages, *, actor):
@@ -437,14 +437,14 @@ def test_a_send_tried_again_keeps_its_message_id(connection, monkeypatch):
     assert sent == [task.id, task.id]
 
 
-def test_a_namespace_deleted_under_a_consumer_comes_back(connect, namespace):
+def test_a_namespace_deleted_while_in_use_is_created_again(connect, namespace):
     connection = connect()
     namespaces.delete_namespace(namespace)
     publish(connection)
     assert len(service_bus.peek(EntityAddress(namespace, "tasks"))) == 1
 
 
-def test_without_acknowledgement_a_message_is_gone_when_delivered(connection, peek):
+def test_with_no_ack_a_message_is_removed_on_delivery(connection, peek):
     publish(connection)
     inbox = Inbox(connection, no_ack=True)
     drain(connection)
@@ -453,7 +453,7 @@ def test_without_acknowledgement_a_message_is_gone_when_delivered(connection, pe
     assert peek() == []
 
 
-def test_getting_single_messages(connection, peek):
+def test_single_messages_can_be_got(connection, peek):
     publish(connection, 1)
     publish(connection, 2)
     channel = connection.channel()
@@ -466,7 +466,7 @@ def test_getting_single_messages(connection, peek):
     assert peek() == []
 
 
-def test_simple_queue_knows_its_length_and_can_be_purged(connection):
+def test_a_simple_queue_has_a_length_and_can_be_purged(connection):
     with connection.SimpleQueue("tasks") as simple:
         for number in range(3):
             simple.put(number)
@@ -476,7 +476,7 @@ def test_simple_queue_knows_its_length_and_can_be_purged(connection):
         assert simple.get(timeout=1).payload == "last"
 
 
-def test_purging_takes_what_is_scheduled_too(connection, peek):
+def test_purging_removes_scheduled_messages(connection, peek):
     publish(connection, headers={"eta": (datetime.now(UTC) + timedelta(hours=1)).isoformat()})
     publish(connection)
     assert connection.default_channel.queue_purge("tasks") == 2
@@ -509,7 +509,7 @@ def test_several_queues_are_served_in_turn(connection):
     assert 10 <= names.count("one") <= 30
 
 
-def test_fanout_reaches_every_queue_bound_by_anybody(connect):
+def test_a_fanout_reaches_the_queues_bound_by_all_clients(connect):
     news = kombu.Exchange("news", type="fanout")
     inboxes = [Inbox(connect(), kombu.Queue(name, news, auto_delete=True)) for name in ("reader-1", "reader-2")]
     publisher = connect()
@@ -532,7 +532,7 @@ def test_topic_and_direct_exchanges_route_by_key(connect):
     assert sorted(inbox.bodies) == ["to all", "to both", "to both", "to new"]
 
 
-def test_an_unbound_queue_gets_nothing(connect):
+def test_an_unbound_queue_receives_no_message(connect):
     news = kombu.Exchange("news", type="fanout")
     inbox = Inbox(connect(), kombu.Queue("reader", news))
     inbox.channel.queue_unbind("reader", "news", "reader")
@@ -542,7 +542,7 @@ def test_an_unbound_queue_gets_nothing(connect):
     assert inbox.messages == []
 
 
-def test_two_namespaces_are_two_brokers(connection, connect, db):
+def test_two_namespaces_are_isolated(connection, connect, db):
     publish(connection)
     with kombu.Connection(f"vitrine://default/{connection.transport.namespace}-b") as other:
         inbox = Inbox(other)
@@ -550,7 +550,7 @@ def test_two_namespaces_are_two_brokers(connection, connect, db):
         assert inbox.messages == []
 
 
-def test_a_queue_deleted_under_its_consumer_comes_back(connection, queue):
+def test_a_queue_deleted_while_in_use_is_created_again(connection, queue):
     inbox = Inbox(connection)
     drain(connection, 0.1)
     entities.delete_queue(queue)
@@ -559,7 +559,7 @@ def test_a_queue_deleted_under_its_consumer_comes_back(connection, queue):
     assert inbox.bodies == ["after"]
 
 
-def test_a_consumer_makes_its_deleted_queue_again_with_its_bindings(connect):
+def test_a_consumer_recreates_its_deleted_queue_with_its_bindings(connect):
     news = kombu.Exchange("news", type="fanout")
     inbox = Inbox(connect(), kombu.Queue("reader", news))
     connection = inbox.channel._transport.client
@@ -571,7 +571,7 @@ def test_a_consumer_makes_its_deleted_queue_again_with_its_bindings(connect):
     assert inbox.bodies == ["extra"]
 
 
-def test_a_task_for_a_queue_nobody_declared_is_kept_anything_else_is_dropped(connection, caplog):
+def test_a_task_for_an_undeclared_queue_is_kept_and_other_messages_are_dropped(connection, caplog):
     producer, namespace = kombu.Producer(connection), connection.transport.namespace
     producer.publish("x", routing_key="late", headers={"task": "t", "id": "1"})
     assert len(service_bus.peek(EntityAddress(namespace, "late"))) == 1
@@ -581,7 +581,7 @@ def test_a_task_for_a_queue_nobody_declared_is_kept_anything_else_is_dropped(con
         entities.get_queue(EntityAddress(namespace, "gone"))
 
 
-def test_passive_declaration_asks_only(connection):
+def test_a_passive_declaration_creates_no_queue(connection):
     with pytest.raises(connection.channel_errors, match="NOT_FOUND"):
         TASKS(connection.default_channel).queue_declare(passive=True)
     publish(connection)
@@ -600,7 +600,7 @@ def test_a_worker_that_may_not_receive_waits(connection, queue, caplog):
     assert inbox.bodies == ["hello"]
 
 
-def test_a_message_sent_by_hand_reaches_the_consumer(connection, queue):
+def test_a_message_sent_without_the_transport_reaches_the_consumer(connection, queue):
     inbox = Inbox(connection)
     service_bus.send(queue, [Message(body=b'"by hand"', content_type="application/json")])
     drain(connection)
@@ -645,7 +645,7 @@ def test_pooled_producers_and_clones_work(connection, peek):
     assert len(peek()) == 1
 
 
-def test_settling_is_tried_again_while_the_database_is_away(connection, peek, monkeypatch):
+def test_settlements_are_retried_while_the_database_is_unavailable(connection, peek, monkeypatch):
 
     publish(connection)
     inbox = Inbox(connection)
@@ -666,7 +666,7 @@ def test_settling_is_tried_again_while_the_database_is_away(connection, peek, mo
     assert peek() == []
 
 
-def test_a_crowd_of_acknowledgements_shares_statements(connection, monkeypatch):
+def test_concurrent_acknowledgements_share_statements(connection, monkeypatch):
 
     calls = []
     complete = service_bus.complete
@@ -710,7 +710,7 @@ def busy_settling(connection, monkeypatch):
     ready.set()
 
 
-def test_what_is_acknowledged_meanwhile_is_completed_with_the_next_receive(connection, queue, busy_settling):
+def test_pending_acknowledgements_are_completed_with_the_next_receive(connection, queue, busy_settling):
     inbox, ready = busy_settling
     for message in inbox.messages[1:4]:
         message.ack()
@@ -723,7 +723,7 @@ def test_what_is_acknowledged_meanwhile_is_completed_with_the_next_receive(conne
     assert [message.sequence_number for message in service_bus.peek(queue)] == [5, 6, 7, 8]
 
 
-def test_what_a_failed_receive_was_to_complete_is_completed_later(connection, queue, busy_settling, monkeypatch):
+def test_acknowledgements_of_a_failed_receive_are_completed_later(connection, queue, busy_settling, monkeypatch):
     inbox, ready = busy_settling
     for message in inbox.messages[1:4]:
         message.ack()
@@ -740,7 +740,7 @@ def test_what_a_failed_receive_was_to_complete_is_completed_later(connection, qu
     assert [message.sequence_number for message in service_bus.peek(queue)] == [5, 6, 7, 8]
 
 
-def test_a_lost_lock_is_told_by_the_next_receive(connection, queue, busy_settling, caplog):
+def test_a_lost_lock_is_logged_by_the_next_receive(connection, queue, busy_settling, caplog):
     inbox, _ = busy_settling
     service_bus.complete(queue, [inbox.messages[2].delivery_tag])  # its lock ends
     with caplog.at_level(logging.WARNING):
@@ -751,7 +751,7 @@ def test_a_lost_lock_is_told_by_the_next_receive(connection, queue, busy_settlin
     assert [str(token) for token in lost] == [inbox.messages[2].delivery_tag]
 
 
-def test_a_forked_child_holds_nothing_of_its_parent(connection):
+def test_a_forked_child_does_not_inherit_held_messages(connection):
     publish(connection)
     Inbox(connection)
     drain(connection)
@@ -770,7 +770,7 @@ app.send_task("any", retry=False)
 """
 
 
-def test_outside_django_without_a_dsn_the_error_says_what_to_set():
+def test_without_a_dsn_outside_django_the_error_names_the_setting():
     """An interpreter of its own, because this one has Django settings."""
     environment = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
     command = [sys.executable, "-c", OUTSIDE_DJANGO]

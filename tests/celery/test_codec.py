@@ -94,7 +94,7 @@ HEADER_VALUES = (
 
 
 @given(body=st.binary(max_size=200), headers=st.dictionaries(st.text(), HEADER_VALUES, max_size=4), priority=st.integers(0, 9))
-def test_what_comes_back_is_what_was_published(body, headers, priority):
+def test_a_payload_is_decoded_as_published(body, headers, priority):
     payload = a_payload(body, headers, priority=priority)
     found = there_and_back(payload)
     assert found["body"] == body
@@ -114,7 +114,7 @@ def test_headers_of_any_size_are_kept(size):
     assert (found["headers"], found["body"], found["content-type"]) == (payload["headers"], pickle.dumps([1]), "application/json")
 
 
-def test_a_second_delivery_says_so():
+def test_a_second_delivery_is_marked_as_redelivered():
     assert there_and_back(a_payload(), delivery_count=1)["properties"]["delivery_info"]["redelivered"] is True
 
 
@@ -128,11 +128,11 @@ def test_a_second_delivery_says_so():
         ("soon", None),
     ],
 )
-def test_an_eta_is_the_schedule(eta, scheduled):
+def test_an_eta_becomes_the_scheduled_time(eta, scheduled):
     assert codec.to_broker(a_payload(headers={"task": "t", "id": "1", "eta": eta}), decode_body).scheduled_enqueue_at == scheduled
 
 
-def test_a_message_sent_by_hand_comes_with_its_body():
+def test_a_message_without_an_envelope_is_delivered_with_its_body():
     message = codec.Message(body=b"hello", content_type="text/plain")
     found = codec.from_broker(received(message), str(TOKEN))
     assert (found["body"], found["content-type"], found["headers"]) == (b"hello", "text/plain", {})
@@ -151,7 +151,7 @@ def test_an_unreadable_body_of_our_own_type_is_a_value_error(body):
         codec.from_broker(received(codec.Message(body=body, content_type=codec.ENVELOPE_TYPE)), str(TOKEN))
 
 
-def test_texts_too_long_for_the_broker_stay_in_the_envelope():
+def test_texts_too_long_for_the_brokers_properties_stay_in_the_envelope():
     payload = a_payload(headers={"task": "t" * 500, "id": "i" * 500})
     message = codec.to_broker(payload, decode_body)
     assert (message.subject, message.message_id) == (None, None)

@@ -24,51 +24,51 @@ PIDBOX = {"auto_delete": True, "exclusive": False, "arguments": {"x-expires": 10
         ("a~40b", "a~7e40b"),
     ],
 )
-def test_path_of_a_queue(queue, path):
+def test_a_queue_name_maps_to_a_valid_path(queue, path):
     assert queues.path_of(queue) == path
     assert queues.name_of(path) == queue
     assert check_path(path) == path
 
 
 @given(st.text(st.characters(codec="utf-8"), max_size=20))
-def test_every_name_comes_back(queue):
+def test_every_queue_name_round_trips(queue):
     assert queues.name_of(queues.path_of(queue)) == queue
 
 
-def test_a_task_queue_keeps_the_brokers_defaults_but_for_its_size():
+def test_a_task_queue_has_the_brokers_defaults_except_its_size():
     settings = new_settings(EntityKind.QUEUE, queues.settings("celery", {"durable": True}, {}))
     assert (settings.max_delivery_count, settings.lock_duration) == (10, timedelta(minutes=1))
     assert (settings.default_message_time_to_live, settings.auto_delete_on_idle, settings.hidden) == (None, None, False)
     assert settings.max_message_size_in_kilobytes == 102_400
 
 
-def test_transport_options_name_settings():
+def test_transport_options_set_entity_settings():
     options = {"lock_duration": 5, "max_delivery_count": 3, "dsn": "host=x"}
     settings = new_settings(EntityKind.QUEUE, queues.settings("celery", {}, options))
     assert (settings.lock_duration, settings.max_delivery_count) == (timedelta(seconds=5), 3)
 
 
 @pytest.mark.parametrize("queue", ["celery@host.celery.pidbox", "1b-2c.reply.celery.pidbox", "celeryev.0c"])
-def test_celerys_own_mailboxes_are_hidden_and_go_by_themselves(queue):
+def test_celerys_own_mailboxes_are_hidden_and_deleted_on_idle(queue):
     settings = new_settings(EntityKind.QUEUE, queues.settings(queue, PIDBOX, {}))
     assert settings.hidden
     assert settings.auto_delete_on_idle == timedelta(minutes=5)  # the shortest there is
     assert settings.default_message_time_to_live == timedelta(minutes=1)
 
 
-def test_a_result_queue_keeps_results_as_long_as_it_lives():
+def test_a_result_queue_keeps_its_results_until_it_is_deleted():
     declared = {"auto_delete": True, "exclusive": True, "arguments": {"x-expires": 86_400_000}}
     settings = new_settings(EntityKind.QUEUE, queues.settings("9c2e", declared, {}))
     assert (settings.auto_delete_on_idle, settings.default_message_time_to_live) == (timedelta(days=1), None)
 
 
-def test_a_message_life_that_the_declaration_names_counts():
+def test_a_declared_message_ttl_is_the_default_time_to_live():
     assert queues.settings("q", {"arguments": {"x-message-ttl": 300_000}}, {})["default_message_time_to_live"] == timedelta(
         minutes=5
     )
 
 
 @pytest.mark.parametrize("name", ["requires_duplicate_detection", "requires_session", "forward_to"])
-def test_what_a_queue_of_tasks_cannot_have_is_refused(name):
+def test_settings_that_a_task_queue_cannot_have_are_refused(name):
     with pytest.raises(InvalidArgument, match="Celery"):
         queues.settings("tasks", {}, {name: "other" if name == "forward_to" else True})

@@ -38,7 +38,7 @@ def data():
 
 
 @pytest.mark.slow
-def test_nothing_is_lost_in_a_storm(data):
+def test_no_task_is_lost_while_workers_are_killed(data):
     dsn = f"host={data / 'postgres'} user={server.SUPERUSER} dbname={server.DATABASE}"
     queue, long_queue = EntityAddress(NAMESPACE, "celery"), EntityAddress(NAMESPACE, "long")
     with project(dsn, NAMESPACE, data) as shop, using(Database(dsn=dsn)):

@@ -45,7 +45,7 @@ def dead_letters(queue):
     return {m.message_id: m for m in service_bus.peek(queue.dead_letter)}
 
 
-def test_an_ordinary_day(shop, queue):
+def test_a_worker_handles_tasks_retries_countdowns_and_remote_control(shop, queue):
     """Tasks, retries, a countdown, a priority, an unknown task and remote control, with one worker."""
     first = shop.publish("work", 0.5)
     (waiting,) = service_bus.peek(queue)
@@ -78,7 +78,7 @@ def test_an_ordinary_day(shop, queue):
     assert shown == ["celery"]  # mailboxes are hidden
 
 
-def test_a_child_that_is_killed_costs_one_delivery(shop, queue):
+def test_a_killed_child_counts_as_one_failed_delivery(shop, queue):
     """With acks_late and reject_on_worker_lost the task runs again; its first delivery counts as failed."""
     task = shop.publish("kills_its_process", 1)
     others = [shop.publish("work", 0.01) for _ in range(10)]
@@ -88,7 +88,7 @@ def test_a_child_that_is_killed_costs_one_delivery(shop, queue):
     eventually(lambda: is_empty(queue), 5, "the queue is empty")
 
 
-def test_children_that_are_killed_while_they_wait_for_work_are_missed_by_nobody(shop, queue):
+def test_idle_children_that_are_killed_are_replaced(shop, queue):
     """No child holds what others need: with one pipe for all of them the worker would run nothing from then on."""
     worker = shop.start_worker()
     for _ in range(2):
@@ -109,7 +109,7 @@ def test_remote_control_answers_while_every_process_is_busy_and_tasks_wait(shop,
 
 
 @pytest.mark.parametrize("pool", ["solo", "threads"])
-def test_pools_without_processes_run_tasks_too(shop, queue, pool):
+def test_pools_without_processes_run_tasks(shop, queue, pool):
     shop.start_worker("-P", pool)
     tasks = {shop.publish("work", 0.01) for _ in range(60)}
     eventually(lambda: set(shop.ran()) == tasks, 10, "the tasks ran")
@@ -128,7 +128,7 @@ def test_a_task_that_always_kills_its_process_is_dead_lettered(dsn, namespace, q
         assert shop.ran("begin")[task] == 2
 
 
-def test_a_worker_that_is_killed_holds_nothing_past_its_locks(shop, queue):
+def test_the_messages_of_a_killed_worker_are_available_when_their_locks_end(shop, queue):
     """Two tasks run and six are prefetched when it dies; another worker has all of them after one lock's time at most."""
     worker = shop.start_worker()
     tasks = [shop.publish("work", 1) for _ in range(8)]
@@ -144,7 +144,7 @@ def test_a_worker_that_is_killed_holds_nothing_past_its_locks(shop, queue):
     eventually(lambda: is_empty(queue), 5, "the queue is empty")
 
 
-def test_a_warm_shutdown_gives_back_what_was_prefetched(shop, queue):
+def test_a_warm_shutdown_releases_prefetched_messages(shop, queue):
     tasks = [shop.publish("work", 1) for _ in range(6)]
     worker = shop.start_worker(processes=1)
     eventually(lambda: len(shop.ran("begin")) == 1, 10, "the first task runs")
