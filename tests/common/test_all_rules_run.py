@@ -46,7 +46,7 @@ def words_of(lines):
     return Counter(re.findall(r"\w+", "\n".join(lines)))
 
 
-def test_nothing_in_the_rules_is_for_tests_alone():
+def test_every_function_of_the_rules_is_used_in_production():
     trees = {path: ast.parse(path.read_text()) for path in PRODUCTION}
     used = {reference for path, tree in trees.items() for reference in references(path, tree)}
     unused = []

@@ -26,7 +26,7 @@ class Owner(Enum):
         (set, "a set"),
     ],
 )
-def test_a_value_of_another_kind_is_refused_in_words(kind, word):
+def test_a_value_of_another_type_is_refused_with_the_expected_type(kind, word):
     with pytest.raises(InvalidArgument) as refused:
         require_kind("name", 5, kind)
     assert (refused.value.name, refused.value.problem) == ("name", f"must be {word}, not 5")
@@ -50,11 +50,11 @@ def test_a_value_is_shown_up_to_80_characters():
         ("\udfff", "'\\udfff' contains an unpaired surrogate, which must be a string"),
     ],
 )
-def test_texts_that_the_database_cannot_store(text, problem):
+def test_texts_that_the_database_cannot_store_are_refused(text, problem):
     assert storage_problem(text) == problem
 
 
-def test_numbers_are_a_list():
+def test_numbers_must_be_a_list():
     one: Any = 5
     with pytest.raises(InvalidArgument, match="5 must be a list of numbers"):
         whole_numbers(one)

@@ -58,7 +58,7 @@ DEFERRED, SCHEDULED = MessageState.DEFERRED, MessageState.SCHEDULED
         (Facts(subqueue=DEAD, locked_until=BEFORE), DisplayState.LOCK_ENDED),
     ],
 )
-def test_standing(facts, expected):
+def test_the_display_state_follows_from_the_facts(facts, expected):
     assert display_state(facts, NOON) == expected
 
 
@@ -69,17 +69,17 @@ def all_facts():
             yield Facts(subqueue, state, count, 3, ends, due, locked)
 
 
-def test_a_sentence_says_why_exactly_where_a_receive_would_pass_it_over():
+def test_a_reason_is_given_exactly_for_messages_that_a_receive_skips():
     for facts in all_facts():
         assert (why_not(facts, NOON) is None) == (display_state(facts, NOON) in DELIVERABLE), facts
 
 
-def test_a_receive_or_a_sweep_acts_on_what_is_pending():
+def test_a_receive_or_a_sweep_acts_on_pending_messages():
     pending = {state for state in DisplayState if state.is_pending}
     assert pending == {DisplayState.LOCK_ENDED, DisplayState.DUE, DisplayState.EXPIRED, DisplayState.SPENT}
 
 
-def test_the_next_change_lies_ahead_and_is_one():
+def test_the_next_change_is_in_the_future_and_changes_the_display_state():
     for facts in all_facts():
         at = next_change_at(facts, NOON)
         if at is not None:

@@ -6,12 +6,12 @@ from broker_core.common.errors import InvalidFilter, LockLost, MessageNotFound, 
 
 
 @pytest.mark.parametrize(("count", "shown"), [(1, "1. It"), (3, "1, 2, 3. It"), (4, "1, 2, 3 .... It")])
-def test_of_many_tokens_three_are_shown(count, shown):
+def test_at_most_three_tokens_are_shown(count, shown):
     assert f"The lock supplied is invalid: {shown}" in str(LockLost(range(1, count + 1)))
 
 
 @pytest.mark.parametrize(("count", "shown"), [(1, "1."), (5, "1, 2, 3, 4, 5."), (6, "1, 2, 3, 4, 5 ....")])
-def test_of_many_sequence_numbers_five_are_shown(count, shown):
+def test_at_most_five_sequence_numbers_are_shown(count, shown):
     said = str(MessageNotFound("q", range(1, count + 1), "message"))
     assert said == f"'q' has no message with the sequence number {shown} Nothing was changed."
 
@@ -35,6 +35,6 @@ TEXT = "0123456789abcdefghijklmnopqrstuvwxyz"
         (TEXT, 36, ", in: ...klmnopqrstuvwxyz^"),
     ],
 )
-def test_an_error_in_a_filter_shows_16_characters_around(text, position, excerpt):
+def test_an_error_in_a_filter_shows_16_characters_of_context(text, position, excerpt):
     refused = InvalidFilter("filter", text, position, "x", "y")
     assert str(refused) == f"filter: column {position + 1}: found x, expected y{excerpt}"

@@ -253,5 +253,5 @@ STORIES = [
 
 
 @pytest.mark.parametrize(("story", "service_bus", "storage", "rabbit"), STORIES, ids=lambda x: getattr(x, "__name__", ""))
-def test_one_story_has_three_outcomes(sides, story, service_bus, storage, rabbit):
+def test_the_families_differ_in_the_same_scenario(sides, story, service_bus, storage, rabbit):
     assert [story(side) for side in sides] == [service_bus, storage, rabbit]

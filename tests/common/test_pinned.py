@@ -106,7 +106,7 @@ def test_the_defaults_of_settings_are_the_documented_ones(kind):
         assert sizes == [256, 256, 1024]
 
 
-def test_a_tier_narrows_what_a_namespace_may_have():
+def test_a_tier_limits_its_namespaces():
     basic, standard, premium = (of_tier(STRICT, tier) for tier in Tier)
     assert [each.max_message_size_in_kilobytes for each in (basic, standard, premium)] == [
         Range(256, 256), Range(256, 256), Range(256, 102_400)
@@ -120,7 +120,7 @@ def test_a_tier_narrows_what_a_namespace_may_have():
 
 
 @pytest.mark.parametrize("enum", STORED, ids=lambda enum: enum.__name__)
-def test_a_stored_number_never_changes(enum):
+def test_stored_enum_numbers_never_change(enum):
     assert " ".join(f"{member.name}={int(member)}" for member in enum) == STORED[enum]
 
 
@@ -130,7 +130,7 @@ def test_limits_are_the_documented_ones():
     assert {name: (getattr(STRICT, name), getattr(RELAXED, name)) for name in RANGES} == RANGES
 
 
-def test_the_ends_of_whole_numbers():
+def test_integer_ranges_are_as_documented():
     assert whole_numbers([2**63 - 1, 0, 0]) == [2**63 - 1, 0]
     for wrong in (-1, 2**63, True, "1"):
         with pytest.raises(InvalidArgument):
@@ -159,7 +159,7 @@ def test_a_lock_token_keeps_the_number_in_its_last_60_bits():
     assert sequence_number_of(UUID(int=2**60)) == 0
 
 
-def test_a_family_that_defines_nothing_does_nothing():
+def test_a_family_without_hooks_uses_no_op_defaults():
     family = type("Nothing", (FamilyDefinition,), dict.fromkeys(FamilyDefinition.__abstractmethods__))()
 
     def result_of(name, *arguments):
@@ -182,7 +182,7 @@ def test_the_statuses_of_queue_storage_are_the_documented_ones():
     assert {error: error.status for error in STORAGE_STATUS} == STORAGE_STATUS
 
 
-def test_the_sub_codes_of_refused_tokens_are_the_services():
+def test_the_sub_codes_of_refused_tokens_are_those_of_the_service():
     assert (TokenRefused.MISSING, TokenRefused.SIGNATURE, TokenRefused.AUDIENCE, TokenRefused.EXPIRED) == (
         40100, 40103, 40104, 40106
     )  # fmt: skip
@@ -192,7 +192,7 @@ def test_a_rabbitmq_message_has_at_most_128_mebibytes():  # RMQ-369
     assert MAX_BODY == 134_217_728
 
 
-def test_a_transaction_may_have_exactly_the_messages_of_its_limit():  # SB-162
+def test_a_transaction_accepts_exactly_its_maximum_number_of_messages():  # SB-162
     check_size(STRICT.messages_per_transaction, STRICT)
     with pytest.raises(NotAllowed, match="would be number 101"):
         check_size(STRICT.messages_per_transaction + 1, STRICT)

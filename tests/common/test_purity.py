@@ -40,7 +40,7 @@ def test_the_rules_are_pure():
     assert {str(path.relative_to(ROOT)): found for path in RULES if (found := impurities(path.read_text()))} == {}
 
 
-def test_what_is_impure_is_found():
+def test_impure_code_is_found():
     assert impurities("import os") == ["os"]
     assert impurities("from uuid import UUID, uuid4") == ["uuid4"]
     assert impurities("x = datetime.now(UTC)") == ["now"]

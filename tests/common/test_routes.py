@@ -23,12 +23,12 @@ ROUTES = st.dictionaries(st.sampled_from("abc"), st.lists(st.sampled_from([None,
         ({}, {"a": [None]}, Outcome.FOUND),
     ],
 )
-def test_outcome(before, after, expected):
+def test_a_route_change_has_its_outcome(before, after, expected):
     assert outcome(before, after) is expected
 
 
 @given(st.lists(st.tuples(ROUTES, ROUTES, st.integers(1, 5)), max_size=20))
-def test_a_comparison_adds_up(routes):
+def test_the_counts_of_a_comparison_add_up(routes):
     found = compare(Rerouted(i, before, after, weight) for i, (before, after, weight) in enumerate(routes))
     assert found.messages == sum(found.outcomes.values()) == sum(weight for *_, weight in routes)
     for one in found.destinations:

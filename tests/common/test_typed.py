@@ -21,7 +21,7 @@ from broker_core.service_bus.rules.values import Message
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
-def test_the_count_of_a_death_is_a_number():
+def test_the_count_of_a_death_is_numeric():
     headers = deaths.dead_letter(
         {}, {}, queue="q", reason=deaths.Reason.EXPIRED, at=NOON, exchange="", routing_keys=("q",)
     ).headers
@@ -30,7 +30,7 @@ def test_the_count_of_a_death_is_a_number():
     assert table.encode(death)["count"] == ["long", "1"]
 
 
-def test_what_a_rule_sets_is_a_number():
+def test_values_set_by_a_rule_are_numeric():
     made = compile_action("SET a = 1; SET b = a + 1.5").apply(Message()).properties
     found = decode_properties(encode_properties(made))
     assert found == {"a": 1, "b": 2.5} and found["a"] * 2 == 2 and sorted([2, found["a"]]) == [1, 2]
@@ -38,7 +38,7 @@ def test_what_a_rule_sets_is_a_number():
 
 
 @given(st.integers(-(2**31), 2**31 - 1))
-def test_an_integer_is_itself(n):
+def test_a_typed_integer_behaves_as_an_int(n):
     number = Typed("long", n)
     assert number == n and hash(number) == hash(n) and {n: "found"}[number] == "found"
     assert (str(number), f"{number}", f"{number:,}", json.dumps(number)) == (str(n), str(n), f"{n:,}", str(n))
@@ -65,6 +65,6 @@ def test_numbers_texts_and_bytes_equal_their_values(value):
     assert json.dumps([Typed("x", 7), Typed("x", 0.5), Typed("x", "red")]) == '[7, 0.5, "red"]'
 
 
-def test_what_no_number_stands_for_is_told_apart_by_its_type():
+def test_non_numeric_values_are_distinguished_by_type():
     assert Typed("boolean", True) != Typed("bit", True)
     assert Typed("boolean", True) != True  # noqa: E712

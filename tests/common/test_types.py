@@ -25,12 +25,12 @@ ONE, TWO = UUID(int=1), UUID(int=2)
         (EntityStatus.RECEIVE_DISABLED, True, False),
     ],
 )
-def test_what_a_status_allows(status, may_send, may_receive):
+def test_a_status_determines_the_allowed_operations(status, may_send, may_receive):
     """SB-230 to SB-233."""
     assert (status.may_send, status.may_receive) == (may_send, may_receive)
 
 
-def test_the_events_after_which_a_message_is_gone():
+def test_terminal_events_are_pinned():
     assert {kind.name for kind in EventKind if not kind.is_terminal} == {
         "SENT", "SCHEDULED", "RECEIVED", "RENEWED", "ABANDONED", "RELEASED", "DEFERRED", "DEAD_LETTERED", "LOCK_LOST",
         "DUPLICATE_DROPPED", "SETTLE_REFUSED", "RESTORED",
@@ -51,7 +51,7 @@ def test_a_holder_is_shown_by_its_label():
 
 
 @pytest.mark.parametrize("subqueue", [True, 4, "main" * 30])
-def test_a_sub_queue_is_one_of_those_there_are(subqueue):
+def test_an_unknown_sub_queue_is_refused(subqueue):
     wrong: Any = subqueue
     with pytest.raises(InvalidArgument) as refused:
         EntityAddress("ns", "q", wrong)
@@ -75,7 +75,7 @@ def test_wrong_values_are_shown_up_to_80_characters():
         (SubQueue.TRANSFER, "a%2Fb%25/t/Subscriptions/s/$Transfer"),
     ],
 )
-def test_the_parts_of_an_address(subqueue, text):
+def test_an_address_has_its_parts(subqueue, text):
     address = EntityAddress("a/b%", "t", SubQueue.MAIN).subscription("s")
     address = EntityAddress(address.namespace, address.path, subqueue)
     assert str(address) == text
@@ -87,11 +87,11 @@ def test_the_parts_of_an_address(subqueue, text):
 
 
 @pytest.mark.parametrize("path", ["q", "a/b", "Subscriptions", "/subscriptions/x"])
-def test_what_is_no_subscription_has_no_topic(path):
+def test_an_address_that_is_not_a_subscription_has_no_topic(path):
     assert (EntityAddress("ns", path).topic, EntityAddress("ns", path).name) == (None, path)
 
 
-def test_a_topic_named_by_one_letter():
+def test_a_topic_can_have_a_name_of_one_letter():
     subscription = EntityAddress("ns", "t/SUBSCRIPTIONS/a")
     assert (subscription.topic.path, subscription.name) == ("t", "a")
 
@@ -105,7 +105,7 @@ def test_a_report_raises_the_error_of_the_first_lost_session_or_of_all_tokens():
         SettleReport((), (ONE,), lost_sessions=((ONE, "q", "s"),)).require_all()
 
 
-def test_tokens_are_taken_once_each_in_their_order():
+def test_tokens_are_deduplicated_in_order():
     mixed: Any = [TWO, str(ONE), TWO, ONE]
     assert unique_tokens(mixed) == [TWO, ONE]
     assert unique_tokens(ONE) == unique_tokens(str(ONE)) == [ONE]
@@ -117,7 +117,7 @@ def test_tokens_are_taken_once_each_in_their_order():
 
 
 @pytest.mark.parametrize("given", ["c", 5, UUID(int=5), b"c"])
-def test_a_correlation_id_is_given_back_with_its_type(given):
+def test_a_correlation_id_is_returned_with_its_type(given):
     prepared = prepare(Message(correlation_id=given))
     unset = {field.name: None for field in fields(StoredMessage)}
     stored = {**unset, "broker_properties": json.loads(prepared.properties), "encoded": prepared.encoded}

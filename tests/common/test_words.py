@@ -29,12 +29,12 @@ from broker_core.service_bus.rules.values import Message
         (lambda: service_bus.send(EntityAddress("x", "q"), [Message()]), "messaging entity"),
     ],
 )
-def test_what_was_not_found_is_called_by_its_word(db, look, word):
+def test_a_not_found_error_names_the_kind_of_entity(db, look, word):
     with pytest.raises(EntityNotFound, match=rf"^The {word} 'x(/q)?' could not be found\. Check the name or create it first\.$"):
         look()
 
 
-def test_what_exists_already_is_called_by_its_word(namespace, account, vhost):
+def test_an_already_exists_error_names_the_kind_of_entity(namespace, account, vhost):
     for create, name, word in (
         (partial(namespaces.create_namespace, family=Family.SERVICE_BUS), namespace, "namespace"),
         (queue_storage.create_account, account, "storage account"),
