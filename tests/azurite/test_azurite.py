@@ -50,7 +50,7 @@ def looks_are_cheap(monkeypatch):
 
 
 @pytest.mark.parametrize("name", STORIES)
-def test_a_story_ends_the_same(azurite, broker_database, name):
+def test_scripted_operations_agree_with_azurite(azurite, broker_database, name):
     number = next(_numbers)
     queue = f"story-{number}"
     compare("Azurite", name, told(Azurite(azurite, queue), name), told(Core(f"account{number}", queue), name), MEANT)
@@ -67,7 +67,7 @@ def told(service, name):
 
 
 @pytest.mark.timeout(240 + 8 * SCRIPTS + SHORTEN_FOR)  # of which a machine that is busy needs most
-def test_random_scripts_end_the_same(azurite, broker_database):
+def test_random_scripts_agree_with_azurite(azurite, broker_database):
     """`make test-azurite SEED=7 SCRIPTS=200` begins with other dice, or tries more."""
     seed = int(os.environ.get("SEED") or time.time_ns() % 1_000_000)
     comparison, seeds = Comparison(azurite, "scripts"), range(seed, seed + SCRIPTS)

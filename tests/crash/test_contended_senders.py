@@ -23,7 +23,7 @@ KILLS_OF_CONTROL = 20  # at most: it ends with the first that loses something, w
 
 
 @pytest.mark.slow
-def test_what_contended_senders_were_told_is_there_after_each_kill(on_cluster, dsn, cluster, tmp_path):
+def test_acknowledged_contended_sends_survive_each_kill(on_cluster, dsn, cluster, tmp_path):
     outcome = KilledServer(cluster, dsn, tmp_path, KILLS).run()
     assert not outcome.wrong, outcome.tell()
     for done in ("kills", "contended sends", "combined calls", "messages acknowledged", "completions acknowledged"):
@@ -74,7 +74,7 @@ def test_a_contended_send_is_flushed_when_it_returns(queue, lazy_log):
     assert is_flushed(lazy_log, send_contended(queue, lazy_log))
 
 
-def test_it_is_flushed_by_a_commit_before_postgresql_17_and_with_standbys(queue, lazy_log, monkeypatch):
+def test_before_postgresql_17_and_with_standbys_a_send_is_flushed_by_a_commit(queue, lazy_log, monkeypatch):
     monkeypatch.setitem(statements.SQL, "flush", statements.SQL["flush_by_commit"])
     assert is_flushed(lazy_log, send_contended(queue, lazy_log))
 
@@ -90,7 +90,7 @@ def unflushed(queue, lazy_log, monkeypatch):
     raise AssertionError("every send was flushed")
 
 
-def test_a_receive_flushes_what_it_received(queue, unflushed, lazy_log):
+def test_a_receive_flushes_the_messages_it_returns(queue, unflushed, lazy_log):
     assert len(service_bus.receive(queue, 10)) >= 2
     assert is_flushed(lazy_log, unflushed)
 

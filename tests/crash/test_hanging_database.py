@@ -58,7 +58,7 @@ async def within(seconds, call):
         return await call
 
 
-async def test_calls_of_an_event_loop_end_and_go_on_afterwards(queue, cluster):
+async def test_calls_of_an_event_loop_time_out_and_work_again_afterwards(queue, cluster):
     await service_bus.send.aio(queue, [Message(b"before")])
     with stopped(cluster):
         sends = [within(SECONDS, service_bus.send.aio(queue, [Message(b"during")])) for _ in range(20)]
@@ -73,7 +73,7 @@ async def test_calls_of_an_event_loop_end_and_go_on_afterwards(queue, cluster):
     await aio.close()
 
 
-async def test_a_receive_that_waits_outlasts_it(queue, cluster):
+async def test_a_waiting_receive_survives_a_hanging_database(queue, cluster):
     waiting = asyncio.create_task(service_bus.receive.aio(queue, max_wait_seconds=60))
     await asyncio.to_thread(eventually, lambda: all_wait(1), 10)
     with stopped(cluster):
@@ -86,7 +86,7 @@ async def test_a_receive_that_waits_outlasts_it(queue, cluster):
     await aio.close()
 
 
-def test_calls_of_threads_end_and_go_on_afterwards(queue, cluster, dsn):
+def test_calls_of_threads_time_out_and_work_again_afterwards(queue, cluster, dsn):
     service_bus.send(queue, [Message(b"before")])
     with stopped(cluster):
         ended = []
@@ -107,7 +107,7 @@ def test_calls_of_threads_end_and_go_on_afterwards(queue, cluster, dsn):
     assert service_bus.receive(queue, 1)[0].body == b"before"
 
 
-def test_a_first_connection_ends_in_time(queue, cluster, dsn):
+def test_a_first_connection_times_out(queue, cluster, dsn):
     connections.close_all()
     with stopped(cluster):
         ended = []
@@ -125,14 +125,14 @@ def test_a_first_connection_ends_in_time(queue, cluster, dsn):
     eventually(responds_again, 10)
 
 
-def test_a_long_statement_of_a_database_that_responds_is_left_alone(dsn, on_cluster):
+def test_a_long_statement_of_a_responsive_database_is_not_cancelled(dsn, on_cluster):
     """It takes longer than the patience, as reads for the archive, exports and sweeps do."""
     seconds = hangs.LOOK_SECONDS * 2 + hangs.PATIENCE_SECONDS + 1
     connection = connections.current()
     assert connection.execute("SELECT 1 FROM pg_sleep(%s)", [seconds]).fetchone() == (1,)
 
 
-def test_a_connection_of_djangos_ends_too(cluster, dsn):
+def test_connections_of_django_time_out(cluster, dsn):
     """Django's connections are registered by a signal, whatever their class."""
     database = connections.Database(dsn=dsn)
     with psycopg.connect(dsn) as connection:

@@ -100,7 +100,7 @@ LOCK_IS_FREE = "SELECT pg_try_advisory_xact_lock(hashtextextended('vitrine epoch
 ALL = [(i, i < 5) for i in range(10)]
 
 
-def test_a_killed_process_releases_all_its_messages_at_once(queue, child):
+def test_a_killed_process_releases_all_its_messages_immediately(queue, child):
     assert recover_dead() == {}
     assert names(queue) == ["brief", "exclusive", "q"]
     with connect(queue.namespace) as connection, pytest.raises(AmqpError, match="in exclusive use$"):
@@ -115,7 +115,7 @@ def test_a_killed_process_releases_all_its_messages_at_once(queue, child):
     assert ledger_agrees(queue)
 
 
-def test_a_stopped_process_loses_all_with_its_lease_and_changes_nothing_when_it_goes_on(queue, child):
+def test_a_stopped_process_loses_its_messages_with_its_lease_and_changes_nothing_later(queue, child):
     os.kill(child.pid, signal.SIGSTOP)
     (row,) = query("SELECT epoch FROM vitrine_broker_process WHERE lease_until > clock_timestamp() ORDER BY epoch DESC LIMIT 1")
     assert not query(LOCK_IS_FREE, row.epoch)[0].taken
@@ -139,7 +139,7 @@ def test_a_stopped_process_loses_all_with_its_lease_and_changes_nothing_when_it_
     assert ledger_agrees(queue)
 
 
-def test_the_next_process_to_connect_finds_the_dead(queue, child):
+def test_the_next_process_to_connect_recovers_dead_processes(queue, child):
     (row,) = query("SELECT max(epoch) AS epoch FROM vitrine_broker_process")
     child.kill()
     child.wait()
@@ -149,7 +149,7 @@ def test_the_next_process_to_connect_finds_the_dead(queue, child):
     assert names(queue) == ["q"]
 
 
-def test_a_killed_database_ends_connections_and_loses_nothing(queue, cluster):
+def test_a_killed_database_ends_connections_and_loses_no_message(queue, cluster):
     connection = connect(queue.namespace)
     channel = connection.channel()
     channel.declare_queue("exclusive", exclusive=True)

@@ -30,7 +30,7 @@ def kill_a_backend(soak):
 
 
 @pytest.mark.slow
-def test_a_killed_database_loses_nothing_that_was_accepted(on_cluster, dsn, cluster, tmp_path, settings):
+def test_a_killed_database_loses_no_acknowledged_message(on_cluster, dsn, cluster, tmp_path, settings):
     settings.VITRINE_LIMITS = "relaxed"
     faults = (lambda soak: kill_the_server(soak, cluster), kill_a_backend)
     findings = Soak(dsn, tmp_path, SECONDS, faults=faults).run()

@@ -76,7 +76,7 @@ def until_it_waits(another, count=1):
     eventually(they_wait)
 
 
-def test_a_database_without_a_free_connection_is_busy(queue, dsn):
+def test_a_database_without_a_free_connection_is_reported_as_busy(queue, dsn):
     with ExitStack() as taken:
         with pytest.raises(psycopg.OperationalError, match="too many clients|remaining connection slots"):
             for _ in range(MAX_CONNECTIONS + 1):
@@ -102,7 +102,7 @@ def test_a_wait_for_a_lock_ends_with_busy_and_nothing_is_stored(queue, another, 
     assert ledger_agrees(queue)
 
 
-def test_receivers_pass_over_what_somebody_has_locked(queue, another):
+def test_receivers_skip_locked_rows(queue, another):
     service_bus.send(queue, [Message(b"first"), Message(b"second")])
     another.execute("SELECT 1 FROM vitrine_message WHERE entity_id = %s AND sequence_number = 1 FOR UPDATE", [entity_id(queue)])
     connections.current().execute("SET lock_timeout = '100ms'")
@@ -130,7 +130,7 @@ def crosswise(queue, another, dsn, settle):
 _TAKE = "SELECT 1 FROM vitrine_message WHERE entity_id = %s AND sequence_number = %s FOR UPDATE"
 
 
-def test_a_deadlock_is_tried_again_and_nobody_notices(queue, another, dsn, cluster):
+def test_a_deadlock_is_retried_transparently(queue, another, dsn, cluster):
     service_bus.send(queue, [Message(b"1"), Message(b"2")])
     tokens = [m.lock_token for m in service_bus.receive(queue, 2)]
     before = (cluster / "log").read_text().count("deadlock detected")
@@ -141,7 +141,7 @@ def test_a_deadlock_is_tried_again_and_nobody_notices(queue, another, dsn, clust
     assert service_bus.peek(queue) == [] and ledger_agrees(queue)
 
 
-def test_a_deadlock_inside_the_callers_transaction_is_told(queue, another, dsn):
+def test_a_deadlock_inside_the_callers_transaction_is_raised(queue, another, dsn):
     """There the whole transaction is over, so only the caller can try again."""
     service_bus.send(queue, [Message(b"1"), Message(b"2")])
     tokens = [m.lock_token for m in service_bus.receive(queue, 2)]
@@ -159,7 +159,7 @@ def test_a_deadlock_inside_the_callers_transaction_is_told(queue, another, dsn):
     assert ledger_agrees(queue)
 
 
-def test_a_connection_that_was_ended_is_replaced(queue, another):
+def test_a_terminated_connection_is_replaced(queue, another):
     service_bus.send(queue, [Message(b"a")])
     pid = connections.current().info.backend_pid
     another.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
@@ -167,7 +167,7 @@ def test_a_connection_that_was_ended_is_replaced(queue, another):
     assert connections.current().info.backend_pid != pid
 
 
-def test_a_database_that_is_down_is_told_and_found_again(queue, dsn, cluster):
+def test_a_database_that_is_down_is_reported_and_used_again_when_it_is_back(queue, dsn, cluster):
     service_bus.send(queue, [Message(b"a")])
     server.stop(cluster)
     for _ in range(2):
@@ -188,7 +188,7 @@ def step_back(queue, by):
     )
 
 
-def test_a_clock_that_steps_back_makes_locks_and_lives_longer_and_breaks_nothing(queue):
+def test_a_clock_that_steps_back_only_lengthens_locks_and_times_to_live(queue):
     """A lock, or a life, is then longer than was promised, by as much as the clock lost, and never shorter: no message has two
     holders (invariant 3). Numbers, and so order, do not depend on the clock."""
     service_bus.send(queue, [Message(b"held"), Message(b"given back"), Message(b"short", time_to_live=timedelta(minutes=1))])
@@ -210,7 +210,7 @@ def test_a_clock_that_steps_back_makes_locks_and_lives_longer_and_breaks_nothing
     assert ledger_agrees(queue)
 
 
-def test_a_schedule_waits_as_long_as_the_clock_says(queue):
+def test_a_scheduled_message_waits_for_the_namespaces_clock(queue):
     scheduled = now(queue) + timedelta(minutes=1)
     service_bus.send(queue, [Message(b"later", scheduled_enqueue_at=scheduled)])
     step_back(queue, HOUR)

@@ -115,7 +115,7 @@ def send_all(queue, sessions=0):
 
 
 @pytest.mark.parametrize(("how", "receivers"), [("messages", RECEIVERS), pytest.param("threads", 8, marks=pytest.mark.slow)])
-def test_nothing_is_received_twice_and_nobody_starves(receive, how, receivers):
+def test_each_message_is_received_once_and_every_receiver_gets_messages(receive, how, receivers):
     queue = make_queue()
     got = receive(queue, how, receivers, lambda: send_all(queue))
     counted = Counter(body for each in got for body in each)

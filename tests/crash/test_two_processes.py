@@ -105,7 +105,7 @@ def test_a_message_with_a_ttl_of_zero_is_delivered_to_another_process(queues, co
     assert ready(dead) == 1 and ledger_agrees(now) and ledger_agrees(dead)
 
 
-def test_unacknowledged_messages_take_the_room_of_the_prefetch(queues, consuming):
+def test_unacknowledged_messages_use_the_prefetch_capacity(queues, consuming):
     """The child is stopped, so that it cannot be the one that expires what was handed to it without room."""
     now, dead = queues
     child = consuming(prefetch=2)
@@ -117,7 +117,7 @@ def test_unacknowledged_messages_take_the_room_of_the_prefetch(queues, consuming
     child.send_signal(signal.SIGCONT)
 
 
-def test_a_consumer_that_acknowledges_nothing_gets_all_of_them(queues, consuming):
+def test_a_no_ack_consumer_gets_all_messages(queues, consuming):
     now, dead = queues
     child = consuming(no_ack=True)
     send(now, *"abcde")
@@ -126,7 +126,7 @@ def test_a_consumer_that_acknowledges_nothing_gets_all_of_them(queues, consuming
     assert ready(dead) == 0 and ledger_agrees(now)
 
 
-def test_what_finds_no_room_after_all_expires(queues, consuming):
+def test_a_zero_ttl_message_without_capacity_expires(queues, consuming):
     """The limit of a whole channel is known in its process alone."""
     now, dead = queues
     child = consuming(prefetch=1, of_all=True)
@@ -136,7 +136,7 @@ def test_what_finds_no_room_after_all_expires(queues, consuming):
     assert ready(now) == 0 and ledger_agrees(now) and ledger_agrees(dead)
 
 
-def test_what_finds_no_room_after_all_is_passed_on_to_a_consumer_that_has_some(queues, consuming):
+def test_a_zero_ttl_message_is_passed_on_to_a_consumer_with_capacity(queues, consuming):
     """The first child holds a message of another queue, which takes the only place of its channel."""
     now, dead = queues
     other = EntityAddress(now.namespace, "other")
@@ -154,7 +154,7 @@ def test_what_finds_no_room_after_all_is_passed_on_to_a_consumer_that_has_some(q
     assert (ready(now), ready(dead)) == (0, 1) and ledger_agrees(now) and ledger_agrees(other) and ledger_agrees(dead)
 
 
-def test_a_message_that_its_connection_got_takes_no_room_of_a_consumer(queues, consuming):
+def test_a_message_got_by_a_connection_uses_no_prefetch_capacity(queues, consuming):
     """RMQ-144"""
     other = EntityAddress(queues[0].namespace, "other")
     send(other, "got")
@@ -165,7 +165,7 @@ def test_a_message_that_its_connection_got_takes_no_room_of_a_consumer(queues, c
     assert rabbitmq.get_queue(other).messages == 0 and ledger_agrees(other)
 
 
-def test_without_a_consumer_it_expires(queues, consuming):
+def test_without_a_consumer_a_zero_ttl_message_expires(queues, consuming):
     now, dead = queues
     child = consuming()
     child.kill()
@@ -175,7 +175,7 @@ def test_without_a_consumer_it_expires(queues, consuming):
     assert (ready(now), ready(dead)) == (0, 1)
 
 
-def test_what_was_handed_to_a_process_that_died_comes_back(queues, consuming):
+def test_messages_delivered_to_a_dead_process_are_recovered(queues, consuming):
     now, dead = queues
     child = consuming()
     child.kill()

@@ -33,7 +33,7 @@ def all_wait(count):
     return waiting == count and all(each.marked_until for each in wake_ups.wake_ups()._entities.values() if each.pokes)
 
 
-def test_receivers_go_on_when_the_database_is_back(queues, cluster, dsn):
+def test_receivers_continue_when_the_database_is_back(queues, cluster, dsn):
     got, failed = [], []
 
     async def receive(n):
@@ -76,7 +76,7 @@ def test_receivers_go_on_when_the_database_is_back(queues, cluster, dsn):
     assert not failed and len({(message.body, message.sequence_number) for message in got}) <= len(got) == RECEIVERS + THREADS
 
 
-def test_a_call_whose_time_is_up_while_the_database_is_away_says_so(queues, cluster, dsn):
+def test_a_call_that_times_out_while_the_database_is_unavailable_raises(queues, cluster, dsn):
     refused = []
 
     def receive():

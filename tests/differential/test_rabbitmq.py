@@ -14,7 +14,7 @@ _numbers = itertools.count(1)
 
 
 @pytest.mark.parametrize("name", STORIES)
-def test_a_story_ends_the_same(rabbit, broker_database, name):
+def test_a_scenario_agrees_with_rabbitmq(rabbit, broker_database, name):
     vhost = f"story-{next(_numbers)}"
     real, core = told(Real(rabbit, vhost), name), told(Core(vhost), name)
     compare("RabbitMQ", name, real, core, IN_STORIES)

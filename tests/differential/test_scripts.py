@@ -92,7 +92,7 @@ def _vhost() -> str:
 
 
 @pytest.mark.timeout(0)
-def test_scripts_without_time_end_the_same(rabbit, broker_database, seconds, seeds):
+def test_scripts_without_time_have_the_same_outcome(rabbit, broker_database, seconds, seeds):
     tally, ends_at = Tally("without time"), time.monotonic() + seconds * WITHOUT_TIME
     for text in (*(f"not compared: {what}" for what in ALIKE), *(f"not told: {what} ({why})" for what, why in LEFT_OUT.items())):
         note("RabbitMQ", f"scripts, {text}")
@@ -112,7 +112,7 @@ def test_scripts_without_time_end_the_same(rabbit, broker_database, seconds, see
 
 
 @pytest.mark.timeout(0)
-def test_scripts_with_time_end_the_same(rabbit, broker_database, seconds, seeds):
+def test_scripts_with_time_have_the_same_outcome(rabbit, broker_database, seconds, seeds):
     tally, ends_at = Tally("with time"), time.monotonic() + seconds * (1 - WITHOUT_TIME)
 
     def on_server(script: Script) -> tuple[str, list | None]:

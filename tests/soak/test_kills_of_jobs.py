@@ -7,7 +7,7 @@ from .kills_of_jobs import KINDS, Kills
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_a_killed_job_changes_nothing_and_is_repeated(empty_history):
+def test_a_killed_job_has_no_effect_and_is_repeated(empty_history):
     findings = Kills(empty_history, seed=5).run(len(KINDS))
     assert not findings.wrong, findings.tell()
     assert findings.did["folders and files cleaned up"], findings.tell()

@@ -7,7 +7,7 @@ from . import recomputation
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_the_archive_has_what_follows_from_the_event_table(empty_history):
+def test_the_archive_agrees_with_the_event_table(empty_history):
     findings = recomputation.examine(600, seed=3, increments=3)
     assert not findings.wrong, findings.tell()
     for done in ("lives", "attempts", "locks lost", "deliveries under way"):

@@ -16,7 +16,7 @@ DONE = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kinds", DONE, ids="-".join)
-def test_nothing_is_lost_or_doubled_or_held_twice(kinds, broker_database, tmp_path, settings):
+def test_no_message_is_lost_duplicated_or_locked_twice(kinds, broker_database, tmp_path, settings):
     settings.VITRINE_LIMITS = "relaxed"
     findings = Soak(dsn_of_django(), tmp_path, SECONDS, kinds=kinds).run()
     assert not findings.wrong, findings.tell()
