@@ -28,7 +28,7 @@ def test_job_done_in_time_is_answered(queues):
     assert example.watch(reports, at_night) == 0
 
 
-def test_late_job_is_told_to_its_client_and_done_by_the_slower_queue(queues, step):
+def test_late_job_is_reported_to_its_client_and_done_by_the_slower_queue(queues, step):
     reports, at_night, replies = queues
     late = example.ask_for("sales", reports, replies, within=HALF_A_MINUTE)
     step(HALF_A_MINUTE)
@@ -51,7 +51,7 @@ def test_job_that_no_worker_could_do_is_answered_and_not_sent_on(queues):
     assert service_bus.peek(at_night) == []
 
 
-def test_watcher_that_dies_is_followed_by_one_that_ends_its_work(queues, step, monkeypatch):
+def test_work_of_a_watcher_that_died_is_finished_by_the_next_watcher(queues, step, monkeypatch):
     reports, at_night, replies = queues
     job = example.ask_for("sales", reports, replies, within=HALF_A_MINUTE)
     step(HALF_A_MINUTE)

@@ -24,14 +24,14 @@ def books(tmp_path):
     return example.Books(str(tmp_path / "books.sqlite"))
 
 
-def test_job_sent_twice_is_there_once(jobs, books):
+def test_job_sent_twice_is_stored_once(jobs, books):
     assert [example.order_payout(jobs, "4711", "alice", 1999) for _ in range(2)] == [True, False]
     assert example.order_payout(jobs, "4712", "alice", 1) is True
     assert [example.do_next_job(jobs, books) for _ in range(3)] == ["done", "done", None]
     assert books.balance("alice") == 2000
 
 
-def test_message_id_is_known_for_as_long_as_the_window(jobs, books, step):
+def test_message_id_is_remembered_for_the_length_of_the_window(jobs, books, step):
     example.order_payout(jobs, "4711", "alice", 1999)
     example.do_next_job(jobs, books)
     step(timedelta(minutes=9))
@@ -75,7 +75,7 @@ def http_jobs(live_site):
     return over_http.HttpQueue(parts, "payouts"), address
 
 
-def test_job_queue_over_http(http_jobs, books):
+def test_job_queue_works_over_http(http_jobs, books):
     jobs, address = http_jobs
     for _ in range(2):
         over_http.order_payout(jobs, "4711", "alice", 1999)
@@ -84,7 +84,7 @@ def test_job_queue_over_http(http_jobs, books):
     assert (books.balance("alice"), service_bus.peek(address)) == (1999, [])
 
 
-def test_worker_over_http_completes_each_job_with_the_request_for_the_next(http_jobs, books):
+def test_worker_over_http_completes_each_job_with_its_next_request(http_jobs, books):
     jobs, address = http_jobs
     for order in ("4711", "4712", "4713"):
         over_http.order_payout(jobs, order, "alice", 100)
@@ -92,7 +92,7 @@ def test_worker_over_http_completes_each_job_with_the_request_for_the_next(http_
     assert (books.balance("alice"), service_bus.peek(address)) == (300, [])
 
 
-def test_worker_over_http_that_lost_its_lock_learns_it(http_jobs, books):
+def test_worker_over_http_is_notified_that_its_lock_was_lost(http_jobs, books):
     jobs, address = http_jobs
     namespaces.pause_clock(address.namespace)
     over_http.order_payout(jobs, "4711", "alice", 1999)

@@ -35,7 +35,7 @@ async def test_each_client_gets_its_own_answers(questions, servers):
     assert not any(server.done() for server in servers)
 
 
-async def test_question_without_a_server_ends_with_its_deadline(questions, step):
+async def test_question_without_a_server_ends_at_its_deadline(questions, step):
     async with example.Client(questions, "a") as client:
         with pytest.raises(TimeoutError):
             await client.ask("1", within_seconds=0.05)
@@ -44,7 +44,7 @@ async def test_question_without_a_server_ends_with_its_deadline(questions, step)
     assert service_bus.receive(questions) == []
 
 
-async def test_reply_queue_goes_by_itself_with_what_lies_in_it(questions, step, monkeypatch):
+async def test_idle_reply_queue_is_deleted_with_its_messages(questions, step, monkeypatch):
     client = example.Client(questions, "crashed")
     monkeypatch.setattr(client, "listen", lambda: asyncio.sleep(0))
     await client.__aenter__()
@@ -58,7 +58,7 @@ async def test_reply_queue_goes_by_itself_with_what_lies_in_it(questions, step, 
         entities.get_queue(client.replies)
 
 
-async def test_answer_for_a_client_that_is_gone_stops_no_server(questions, servers):
+async def test_answer_for_a_disconnected_client_stops_no_server(questions, servers):
     service_bus.send(questions, [Message(b"1", message_id="q", reply_to="replies/of-nobody")])
     assert await example.ask_all(questions, "a", range(2, 3)) == ["2 x 2 = 4"]
     async with asyncio.timeout(10):
